@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use weir_tapdisk::disk::{Disk, DiskOptions};
 use weir_tapdisk::engine::EngineOption;
-use weir_tapdisk::vhost::{TrialQueue, carry_out};
+use weir_tapdisk::vhost::{OfflineQueue, run_queue};
 
 /// A guest's memory, and its disk.
 const MEMORY_BYTES: usize = 32 << 10;
@@ -22,7 +22,7 @@ pub fn virtqueue(data: &[u8]) {
         return;
     };
     let number = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
-    let queue = TrialQueue {
+    let queue = OfflineQueue {
         size: 1 << (header[0] % 11),
         event_idx: header[1] & 1 != 0,
         indirect: header[1] & 2 != 0,
@@ -38,7 +38,7 @@ pub fn virtqueue(data: &[u8]) {
         (&disks.read_only, Some(&disks.file)),
     ] {
         let before = file.map(contents);
-        if let Ok(end) = carry_out(disk, &memory, queue) {
+        if let Ok(end) = run_queue(disk, &memory, queue) {
             assert_eq!(end.memory.len(), MEMORY_BYTES);
         }
         assert_eq!(disk.counters().in_flight, 0, "nothing is on its way");

@@ -16,6 +16,7 @@ const SCANNED: &[&str] = &[
     "docs",
     "fuzz",
     "samples",
+    "crates/weir-guest",
     "crates/weir-query/src/diagnostic",
     "crates/weir-sink",
     "crates/weir-sketch",

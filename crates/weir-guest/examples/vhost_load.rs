@@ -1,24 +1,26 @@
-//! `vhost_load SOCKET [KEY=VALUE..]`: a load on a disk behind a vhost-user socket, as one line of JSON.
+//! `vhost_load SOCKET [KEY=VALUE..]`: a load on a disk behind a vhost-user socket, as one line of
+//! JSON.
 //!
 //! ```text
 //! vhost_load /tmp/disk.sock depth=16 seconds=3 read=70 write=30 checked=1
 //! {"requests":512345,"failed":0,"iops":170781,"p50_ns":88064,"p99_ns":241664}
 //! ```
 //!
-//! Keys: `queues`, `depth`, `bytes`, `seconds`, `requests` (of each queue), `read`, `write`, `flush`, `discard`,
-//! `write_zeroes`, `sequential`, `seed`, `span_mib`, `spin_us`, `checked` (contents), `reconnect_s`.
+//! Keys: `queues`, `depth`, `bytes`, `seconds`, `requests` (of each queue), `read`, `write`,
+//! `flush`, `discard`, `write_zeroes`, `sequential`, `seed`, `span_mib`, `spin_us`, `checked`
+//! (contents), `reconnect_s`.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use weir_guest::vhost::{Client, Contents, Load, Shape};
+use weir_guest::vhost::{Client, ClientShape, Contents, Load};
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let Some(socket) = args.next() else {
         bail!("usage: vhost_load SOCKET [KEY=VALUE..]");
     };
-    let mut shape = Shape::default();
+    let mut shape = ClientShape::default();
     let mut load = Load {
         requests: u64::MAX,
         logged: false,

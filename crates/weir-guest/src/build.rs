@@ -11,8 +11,8 @@ use crate::kernel::Kernel;
 use crate::kit::{Kit, sources_hash, which};
 
 impl Kit {
-    /// The kit of a kernel, built if it is not there or made of something else. Needs Debian's apt,
-    /// busybox-static, cpio and xz-utils, and rustc.
+    /// The kit of a kernel, built if it does not exist or its sources have changed. Needs Debian's
+    /// apt, busybox-static, cpio and xz-utils, and rustc.
     pub fn build(kernel: &Kernel) -> Result<Kit> {
         if std::env::consts::ARCH != "x86_64" {
             bail!("the guest is an x86-64 one, and its load program is built on such a host");
@@ -36,17 +36,17 @@ impl Kit {
         install_programs(&kit, &root)?;
         pack(&root, &kit.initramfs())?;
         fs::remove_dir_all(&root)?;
-        // The last thing: a kit without it is not complete.
+        // Written last: a kit without it is incomplete.
         fs::write(kit.stamp(), made_of)?;
         Ok(kit)
     }
 }
 
-/// The package that the newest kernel of a line is in, as `linux-image-6.1.0-56-cloud-amd64`.
+/// The package of the newest kernel of a line, such as `linux-image-6.1.0-56-cloud-amd64`.
 fn newest(line: &str) -> Result<String> {
     let ask = || output(Command::new("apt-cache").args(["depends", line]));
-    let found = |said: &str| {
-        let mut names = said
+    let found = |output: &str| {
+        let mut names = output
             .lines()
             .filter_map(|l| l.trim().strip_prefix("Depends: "));
         names.next().map(str::to_owned)
@@ -58,10 +58,10 @@ fn newest(line: &str) -> Result<String> {
     found(&ask()?).with_context(|| format!("apt has no package {line}"))
 }
 
-/// Where a kernel's package is unpacked meanwhile.
+/// The temporary folder of an unpacked package.
 const UNPACKED: &str = "unpacked";
 
-/// Puts the kernel beside the root folder and leaves the package unpacked.
+/// Installs the kernel beside the root folder and leaves the package unpacked.
 fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
     let download = || {
         output(
@@ -70,7 +70,8 @@ fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
                 .current_dir(folder),
         )
     };
-    // A list that is older than the last update names a file that the mirror has no longer.
+    // A package list that is older than the last update refers to a file that the mirror does not
+    // have any more.
     if download().is_err() {
         output(Command::new("apt-get").args(["update", "-qq"]))?;
         download()?;
@@ -98,7 +99,7 @@ fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts modules of the unpacked package into the root folder.
+/// Installs modules of the unpacked package into the root folder.
 fn install_modules(folder: &Path, root: &Path, names: &[&str]) -> Result<()> {
     let unpacked = folder.join(UNPACKED);
     let modules = all_files(&unpacked.join("lib/modules"))?;
@@ -130,7 +131,7 @@ fn install_modules(folder: &Path, root: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Puts init, busybox and the load program into the root folder.
+/// Installs init, busybox and the load program into the root folder.
 fn install_programs(kit: &Kit, root: &Path) -> Result<()> {
     let busybox = which("busybox").context("no busybox on this host: install busybox-static")?;
     fs::copy(&busybox, root.join("bin/busybox"))?;
@@ -154,7 +155,7 @@ fn install_programs(kit: &Kit, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the archive that the kernel unpacks into memory.
+/// Builds the archive that the kernel unpacks into memory.
 fn pack(root: &Path, archive: &Path) -> Result<()> {
     let file = fs::File::create(archive)?;
     let mut cpio = Command::new("cpio")
@@ -179,14 +180,14 @@ fn pack(root: &Path, archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is in a folder.
+/// The entries of a folder.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
     let paths: Result<Vec<PathBuf>, _> = entries.map(|e| e.map(|e| e.path())).collect();
     Ok(paths?)
 }
 
-/// All that is below a folder, folders before what they hold.
+/// All entries below a folder, folders before their entries.
 fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in files(folder)? {
@@ -199,7 +200,7 @@ fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Runs a command to its end; what it wrote to stdout.
+/// Runs a command; returns its standard output.
 fn output(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let output = command
@@ -207,8 +208,8 @@ fn output(command: &mut Command) -> Result<String> {
         .output()
         .with_context(|| format!("cannot start {shown}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{shown} ended with {}: {}", output.status, said.trim());
+        let message = String::from_utf8_lossy(&output.stderr);
+        bail!("{shown} ended with {}: {}", output.status, message.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

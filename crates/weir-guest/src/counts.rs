@@ -1,23 +1,23 @@
-//! What a kernel counts of a disk: `/proc/diskstats`, in the guest or on the host.
+//! The kernel's counters of a disk: `/proc/diskstats`, in the guest or on the host.
 
 use std::collections::BTreeMap;
 
-/// Requests and sectors of one disk, all since it came up or since some moment.
+/// Requests and sectors of one disk, since it was added or since an earlier snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads that were finished.
+    /// Completed reads.
     pub reads: i64,
     /// Reads that were merged into others before they were issued.
     pub read_merges: i64,
     /// 512-byte sectors read.
     pub read_sectors: i64,
-    /// Writes that were finished; Linux counts a flush without data here as well.
+    /// Completed writes; Linux counts a flush without data here as well.
     pub writes: i64,
     /// Writes that were merged.
     pub write_merges: i64,
     /// Sectors written.
     pub write_sectors: i64,
-    /// Discards that were finished.
+    /// Completed discards.
     pub discards: i64,
     /// Sectors discarded.
     pub discard_sectors: i64,
@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What came since `before`.
+    /// The difference to an earlier snapshot.
     pub fn since(&self, before: &Counts) -> Counts {
         Counts {
             reads: self.reads - before.reads,
@@ -47,9 +47,9 @@ impl Counts {
     }
 }
 
-/// The counts of each disk in the text of `/proc/diskstats`, by the kernel's name of the disk.
+/// The counters of each disk in the text of `/proc/diskstats`, by the kernel's name of the disk.
 /// Columns as in the kernel's Documentation/admin-guide/iostats.rst; those that a kernel before 5.5
-/// does not have are 0.
+/// lacks are 0.
 pub fn disk_stats(text: &str) -> BTreeMap<String, Counts> {
     let lines = text.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_kernel_is_understood() {
+    fn a_line_of_diskstats_is_parsed() {
         let text = " 254 0 vda 11 1 88 5 22 2 176 7 0 12 13 3 0 24 1 4 2\n\
                     8 0 sda 1 0 8 0 0 0 0 0 0 0 0\n";
         let all = disk_stats(text);

@@ -1,8 +1,8 @@
-//! A disk of a guest as QEMU's command line describes it: QEMU's own, or one that a back end serves.
+//! A disk of a guest on QEMU's command line: served by QEMU, or by a back end.
 
 use crate::guest::MEMORY_MEBIBYTES;
 
-/// A disk: a file or device on the host, how QEMU does its I/O, and what the guest sees.
+/// A disk: its file or device on the host, how QEMU does its I/O, and its interface in the guest.
 #[derive(Clone, Debug)]
 pub struct Disk {
     id: String,
@@ -14,8 +14,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A raw virtio-blk disk with the id `id`, past the host's page cache, `aio=threads`. `path` is
-    /// a file, or a device when it begins with `/dev/`.
+    /// A raw virtio-blk disk with the id `id`, without the host's page cache, `aio=threads`. `path`
+    /// is a file, or a device when it begins with `/dev/`.
     pub fn new(id: &str, path: &str) -> Disk {
         Disk {
             id: id.to_owned(),
@@ -27,7 +27,7 @@ impl Disk {
         }
     }
 
-    /// The image's format, as `qcow2`.
+    /// The image's format, such as `qcow2`.
     pub fn format(self, format: &'static str) -> Disk {
         Disk { format, ..self }
     }
@@ -61,8 +61,7 @@ impl Disk {
         format!("{}-format", self.id)
     }
 
-    /// The options that describe it. Two nodes, as libvirt makes them: one that stores and one that
-    /// knows the format.
+    /// Its command-line options. Two nodes, as in libvirt: one for the file and one for the format.
     pub fn args(&self) -> Vec<String> {
         let driver = if self.path.starts_with("/dev/") {
             "host_device"
@@ -110,8 +109,8 @@ pub struct ServedDisk {
 }
 
 impl ServedDisk {
-    /// The disk with the id `id` of the back end that listens at `socket`. QEMU connects again, once a
-    /// second, when the back end goes away.
+    /// The disk with the id `id` of the back end that listens at `socket`. QEMU reconnects once a
+    /// second when the back end ends.
     pub fn new(id: &str, socket: &str) -> ServedDisk {
         ServedDisk {
             id: id.to_owned(),
@@ -120,7 +119,7 @@ impl ServedDisk {
         }
     }
 
-    /// With so many queues; otherwise one for each of the guest's processors.
+    /// With this number of queues; by default one for each of the guest's processors.
     pub fn queues(self, queues: u32) -> ServedDisk {
         ServedDisk {
             queues: Some(queues),
@@ -128,7 +127,7 @@ impl ServedDisk {
         }
     }
 
-    /// The options that describe it.
+    /// Its command-line options.
     pub fn args(&self) -> Vec<String> {
         let (id, socket) = (&self.id, &self.socket);
         let queues = self.queues.map(|n| format!(",num-queues={n}"));
@@ -144,7 +143,7 @@ impl ServedDisk {
         words.map(str::to_owned).to_vec()
     }
 
-    /// The options that let back ends see a guest's memory; once a guest.
+    /// The options that let back ends access a guest's memory; once per guest.
     pub fn shared_memory() -> Vec<String> {
         let memory = format!("memory-backend-memfd,id=mem,size={MEMORY_MEBIBYTES}M,share=on");
         ["-machine", "memory-backend=mem", "-object", &memory]

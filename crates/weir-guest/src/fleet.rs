@@ -1,5 +1,5 @@
-//! [`Fleet`]: a monitor and its agents as processes, over TLS with certificates on both sides, and all
-//! that they write in a folder in memory.
+//! [`Fleet`]: a monitor and its agents as processes, over TLS with certificates on both sides, with
+//! all their files in a folder in memory.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ use crate::host::Host;
 use crate::memory::MemoryFolder;
 use crate::run::run;
 
-/// Where processes of one fleet have their certificates, settings, state, results and words.
+/// The folder of a fleet, with certificates, settings, state, results and logs of its processes.
 #[derive(Debug)]
 pub struct Fleet {
     weir: PathBuf,
@@ -37,7 +37,7 @@ pub struct Fleet {
 
 /// A process of a fleet. It is killed when it is dropped.
 #[derive(Debug)]
-pub struct Member {
+pub struct FleetProcess {
     name: String,
     child: Child,
     log: PathBuf,
@@ -46,28 +46,28 @@ pub struct Member {
 /// A monitor that listens.
 #[derive(Debug)]
 pub struct Monitor {
-    member: Member,
+    member: FleetProcess,
     address: SocketAddr,
 }
 
-/// What the monitor is called in its certificate, wherever it listens.
+/// The monitor's name in its certificate, independent of its address.
 const MONITOR: &str = "monitor";
 
-/// Who asks it.
+/// The client's name.
 const CLIENT: &str = "field";
 
-/// The exit code of a program that ended in order because it was asked to: 128 and SIGTERM.
-const ASKED_TO_END: i32 = 143;
+/// The exit code of a program that ended because it was asked to: 128 and SIGTERM.
+const TERMINATED: i32 = 143;
 
-/// How long a process has to begin and to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a process may take to start and to end.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Fleet {
-    /// A fleet of the program `weir` whose agents may be called `hosts`. All that it writes takes at
-    /// most `mebibytes`. It needs root.
+    /// A fleet of the program `weir` with agents named `hosts`. Its files take at most `mebibytes`.
+    /// Needs root.
     ///
     /// # Errors
-    /// When there is no folder in memory, or no certificates.
+    /// When the folder in memory or the certificates cannot be created.
     pub fn new(weir: &Path, hosts: &[&str], mebibytes: u64) -> Result<Fleet> {
         let fleet = Fleet {
             weir: weir
@@ -88,16 +88,16 @@ impl Fleet {
         run(&self.weir.to_string_lossy(), &args).map(drop)
     }
 
-    /// A file or folder of the fleet's, as command lines and settings take it.
+    /// The path of a file or folder of the fleet, for command lines and settings.
     pub fn file(&self, name: &str) -> String {
         self.folder.file(name)
     }
 
     /// Starts a monitor that listens at `listen`, with these settings (TOML) besides those for its
-    /// place and security. Another one has the state that an earlier one left.
+    /// address and security. It continues with the state of an earlier one.
     ///
     /// # Errors
-    /// When it does not come to listen.
+    /// When it does not listen in time.
     pub fn monitor(&self, listen: SocketAddr, settings: &str) -> Result<Monitor> {
         let config = format!(
             "listen = \"{listen}\"\nstate = \"{}\"\n{settings}\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\nclient_ca = \"{}\"\n",
@@ -111,13 +111,13 @@ impl Fleet {
         let mut command = Command::new(&self.weir);
         command.args(["monitor", "--config", &path]);
         let mut member = self.start(MONITOR, command)?;
-        let said = member.says("listening address=")?;
-        let address = said.parse().context("the address where it listens")?;
+        let output = member.wait_for_line("listening address=")?;
+        let address = output.parse().context("the address where it listens")?;
         Ok(Monitor { member, address })
     }
 
-    /// Starts agent `name` on a host, with these settings (TOML) and options besides those that let
-    /// it find its monitor. Another one of that name has the state that an earlier one left.
+    /// Starts agent `name` on a host, with these settings (TOML) and options besides those for its
+    /// monitor. It continues with the state of an earlier one of that name.
     ///
     /// # Errors
     /// When it does not start.
@@ -128,7 +128,7 @@ impl Fleet {
         monitor: SocketAddr,
         settings: &str,
         options: &[&str],
-    ) -> Result<Member> {
+    ) -> Result<FleetProcess> {
         let config = format!(
             "monitor = \"{monitor}\"\nhost = \"{name}\"\nstate = \"{}\"\n{settings}\n[tls]\nca = \"{}\"\ncertificate = \"{}\"\nkey = \"{}\"\n\
              server_name = \"{MONITOR}\"\n",
@@ -144,16 +144,16 @@ impl Fleet {
         self.start(name, command)
     }
 
-    /// Asks the monitor by a command of `weir`, as `fleet hosts`; what it says on standard output.
+    /// Runs a client command of `weir`, such as `fleet hosts`; returns its standard output.
     ///
     /// # Errors
-    /// Its complaint.
+    /// Its error message.
     pub fn ask(&self, monitor: &Monitor, args: &[&str]) -> Result<String> {
         let output = self.command(monitor, args).output()?;
         answer(&output).with_context(|| format!("weir {}", args.join(" ")))
     }
 
-    /// A command of `weir` that asks the monitor.
+    /// A client command of `weir` for the monitor.
     pub fn command(&self, monitor: &Monitor, args: &[&str]) -> Command {
         let mut command = Command::new(&self.weir);
         command.args(args).args(["--server-name", MONITOR]);
@@ -165,7 +165,7 @@ impl Fleet {
         command
     }
 
-    fn start(&self, name: &str, mut command: Command) -> Result<Member> {
+    fn start(&self, name: &str, mut command: Command) -> Result<FleetProcess> {
         let log = PathBuf::from(self.file(&format!("{name}.log")));
         let child = command
             .stdin(Stdio::null())
@@ -174,27 +174,27 @@ impl Fleet {
             .spawn()
             .with_context(|| format!("cannot start {command:?}"))?;
         let name = name.to_owned();
-        Ok(Member { name, child, log })
+        Ok(FleetProcess { name, child, log })
     }
 }
 
 impl Monitor {
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
 impl std::ops::Deref for Monitor {
-    type Target = Member;
+    type Target = FleetProcess;
 
-    fn deref(&self) -> &Member {
+    fn deref(&self) -> &FleetProcess {
         &self.member
     }
 }
 
 impl Monitor {
-    /// As [`Member::stop`].
+    /// As [`FleetProcess::stop`].
     ///
     /// # Errors
     /// As there.
@@ -202,7 +202,7 @@ impl Monitor {
         self.member.stop()
     }
 
-    /// As [`Member::kill`].
+    /// As [`FleetProcess::kill`].
     ///
     /// # Errors
     /// As there.
@@ -211,91 +211,92 @@ impl Monitor {
     }
 }
 
-impl Member {
+impl FleetProcess {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said on standard error.
-    pub fn said(&self) -> String {
+    /// Its output on standard error.
+    pub fn output(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// How it has ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not report it.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Asks it to end, as systemd does, and sees that it was still there and ends well.
+    /// Asks it to end, as systemd does, and checks that it was still running and ends without an
+    /// error.
     ///
     /// # Errors
-    /// When it had ended before, ends badly, or does not end.
+    /// When it had ended before, ends with an error, or does not end.
     pub fn stop(mut self) -> Result<()> {
         if let Some(status) = self.ended()? {
-            bail!("{} had ended, with {status}: {}", self.name, self.said());
+            bail!("{} had ended, with {status}: {}", self.name, self.output());
         }
         run("kill", &[&self.pid().to_string()])?;
         match self.wait()? {
-            status if status.success() || status.code() == Some(ASKED_TO_END) => Ok(()),
-            status => bail!("{} ended with {status}: {}", self.name, self.said()),
+            status if status.success() || status.code() == Some(TERMINATED) => Ok(()),
+            status => bail!("{} ended with {status}: {}", self.name, self.output()),
         }
     }
 
-    /// Ends it as a failure of the machine does: kill -9.
+    /// Kills it with SIGKILL, as a simulated failure.
     ///
     /// # Errors
     /// When it had ended before.
     pub fn kill(mut self) -> Result<()> {
         if let Some(status) = self.ended()? {
-            bail!("{} had ended, with {status}: {}", self.name, self.said());
+            bail!("{} had ended, with {status}: {}", self.name, self.output());
         }
         self.child.kill()?;
         self.child.wait()?;
         Ok(())
     }
 
-    /// Waits until it has ended by itself; how.
+    /// Waits until it has ended without a signal; returns its exit status.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not end in time.
     pub fn wait(&mut self) -> Result<ExitStatus> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
-            if begun.elapsed() > PATIENCE {
-                bail!("{} does not end: {}", self.name, self.said());
+            if begun.elapsed() > TIMEOUT {
+                bail!("{} does not end: {}", self.name, self.output());
             }
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Waits until a line says `words`; what follows them there.
-    fn says(&mut self, words: &str) -> Result<String> {
+    /// Waits until a line contains `words`; returns the rest of the line.
+    fn wait_for_line(&mut self, words: &str) -> Result<String> {
         let begun = Instant::now();
         loop {
-            let said = self.said();
-            let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+            let output = self.output();
+            let whole = output.rfind('\n').map_or("", |end| &output[..end]);
             if let Some((_, rest)) = whole.split_once(words) {
                 return Ok(rest.lines().next().unwrap_or_default().to_owned());
             }
             if let Some(status) = self.ended()? {
-                bail!("{} ended with {status}: {said}", self.name);
+                bail!("{} ended with {status}: {output}", self.name);
             }
-            if begun.elapsed() > PATIENCE {
-                bail!("{} does not say \"{words}\": {said}", self.name);
+            if begun.elapsed() > TIMEOUT {
+                bail!("{} does not print \"{words}\": {output}", self.name);
             }
             thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-impl Drop for Member {
+impl Drop for FleetProcess {
     fn drop(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
@@ -303,7 +304,7 @@ impl Drop for Member {
     }
 }
 
-/// What a command gave, or its complaint.
+/// The output of a command, or its error message.
 fn answer(output: &Output) -> Result<String> {
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr).trim());

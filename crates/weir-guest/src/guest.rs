@@ -1,4 +1,4 @@
-//! A guest that runs: QEMU as a child process, told what to do through a serial port.
+//! A running guest: QEMU as a child process, controlled through a serial port.
 
 use std::fs::{self, File};
 use std::ops::{Deref, DerefMut};
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 
 use crate::kit::{Kit, QEMU};
-use crate::port::{COMMAND, Port, Socket, last_words};
+use crate::port::{COMMAND, Port, Socket, last_log_lines};
 use crate::qmp::Qmp;
 
-/// A guest, told what to do as its [`Port`] is. It ends, with all it has on the host, when it is
+/// A guest, controlled through its [`Port`]. It ends, with all its files on the host, when it is
 /// dropped, and with the thread that started it.
 #[derive(Debug)]
 pub struct Guest {
@@ -30,8 +30,8 @@ pub(crate) const MEMORY_MEBIBYTES: u32 = 256;
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
 impl Guest {
-    /// Starts QEMU, as VM `name`, with its own options and `args`, such as [`Disk::args`]
-    /// gives. It has a virtio-scsi controller with bus `scsi.0`. [`Port::ready`] waits for it.
+    /// Starts QEMU, as VM `name`, with its own options and `args`, such as those of [`Disk::args`].
+    /// It has a virtio-scsi controller with bus `scsi.0`. [`Port::ready`] waits for it.
     ///
     /// [`Disk::args`]: crate::Disk::args
     pub fn start(kit: &Kit, name: &str, args: &[String]) -> Result<Guest> {
@@ -48,7 +48,7 @@ impl Guest {
             .spawn()
             .context("cannot start setpriv (package util-linux)")?;
         let alive = || match qemu.try_wait()? {
-            Some(status) => bail!("QEMU ended with {status}{}", last_words(&folder)),
+            Some(status) => bail!("QEMU ended with {status}{}", last_log_lines(&folder)),
             None => Ok(()),
         };
         match socket.accept(name, alive) {
@@ -78,26 +78,30 @@ impl Guest {
         self.qemu.id()
     }
 
-    /// The QMP socket that an administrator would use.
+    /// The QMP socket for administrators.
     pub fn qmp_socket(&self) -> PathBuf {
         self.folder.join("qmp")
     }
 
-    /// A QMP connection of the test's own: QEMU serves one client a socket, so the first one stays
+    /// A QMP connection for the test: QEMU serves one client per socket, so the first one stays
     /// free.
     pub fn qmp(&self) -> Result<Qmp> {
         Qmp::connect(&self.folder.join("qmp-test"))
     }
 
-    /// Ends QEMU in order, so that its images are as the guest left them.
+    /// Ends QEMU in order, so that its images are complete.
     pub fn quit(mut self) -> Result<()> {
         let mut qmp = self.qmp()?;
-        // It may be gone before its answer arrives; whether it went is seen below.
+        // It may end before its answer arrives; the exit is checked below.
         let _ = qmp.call("quit", json!({}));
         let within = Instant::now() + COMMAND;
         while self.qemu.try_wait()?.is_none() {
             if Instant::now() > within {
-                bail!("VM {} does not quit{}", self.name, last_words(&self.folder));
+                bail!(
+                    "VM {} does not quit{}",
+                    self.name,
+                    last_log_lines(&self.folder)
+                );
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -130,11 +134,11 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU without disks. Machine `pc` and one processor boot quickest in emulation; `microvm` hangs at
-/// times.
+/// QEMU without disks. Machine `pc` with one processor boots fastest in emulation; `microvm` hangs
+/// at times.
 fn command(kit: &Kit, name: &str, folder: &Path) -> Command {
     let at = |name: &str| folder.join(name).display().to_string();
-    // Should this process be killed, nobody else would end the guest, and it holds its images.
+    // If this process is killed, the guest must end too, since it holds its images.
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", QEMU, "-name", name])

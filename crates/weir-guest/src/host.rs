@@ -1,13 +1,13 @@
-//! [`Host`]: a host of a fleet, as a network namespace: a network of its own on this machine, joined to
-//! ours by one cable, whose bytes the kernel counts and which can be slow, lossy or cut.
+//! [`Host`]: a host of a fleet, as a network namespace: connected to this machine's network by one
+//! virtual cable, whose bytes the kernel counts and which can be slow, lossy or disconnected.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
 //! let host = weir_guest::Host::new()?;                        // needs root
-//! let monitor = format!("{}:7733", host.gateway());           // we, as the host sees us
+//! let monitor = format!("{}:7733", host.gateway());           // this machine's address for the host
 //! let mut agent = host.command("weir").args(["agent", &monitor]).spawn()?;
 //! let before = host.traffic()?;
-//! host.cut()?;                                                // nothing passes, nobody is told
+//! host.cut()?;                                                // packets are dropped without notice
 //! host.mend()?;
 //! println!("{} bytes sent", host.traffic()?.sent_bytes - before.sent_bytes);
 //! # agent.kill()?;
@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! Only the network is a host's own: processes, devices and probes are this machine's.
+//! Only the network is separate: processes, devices and probes are those of this machine.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -27,50 +27,50 @@ use anyhow::{Context, Result, bail};
 use crate::memory::report;
 use crate::run::run;
 
-/// A network namespace with a cable to the one that we are in. It goes away when it is dropped; what
-/// still runs in it keeps running, without a cable.
+/// A network namespace with a cable to the current one. It is removed when it is dropped; processes
+/// in it keep running, without a cable.
 #[derive(Debug)]
 pub struct Host {
-    /// Of the namespace, and of our end of the cable.
+    /// The name of the namespace, and of this end of the cable.
     name: String,
     network: u32,
     undo: Vec<Vec<String>>,
 }
 
-/// What went over the cable, Ethernet's, IP's and TCP's headers included.
+/// The traffic on the cable, headers of Ethernet, IP and TCP included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// From the host to us.
+    /// From the host to this machine.
     pub sent_bytes: u64,
-    /// From us to the host.
+    /// From this machine to the host.
     pub received_bytes: u64,
 }
 
-/// How little a cable carries, in each direction (tc-tbf(8)).
+/// The limits of a cable, in each direction (tc-tbf(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cable {
-    /// Bytes that pass in a second.
+    /// The rate in bytes per second.
     pub bytes_per_second: u64,
-    /// Bytes that wait for their turn; what comes beyond them is lost. A packet has up to 1,514.
+    /// The queue in bytes; further packets are dropped. A packet has up to 1,514.
     pub queue_bytes: u64,
 }
 
-/// Networks of four addresses in 198.18.0.0/15, which RFC 2544 sets aside for measurements.
+/// Networks of four addresses in 198.18.0.0/15, which RFC 2544 reserves for measurements.
 const NETWORKS: u32 = 1 << 15;
 
-/// Where they begin.
+/// The first address.
 const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 
 /// The host's end of the cable, in its namespace.
 const INSIDE: &str = "cable";
 
-/// Bytes that may pass at once, a packet at least; the kernel cuts larger bundles up.
+/// Maximum burst in bytes, at least a packet; the kernel splits larger bundles.
 const BURST_BYTES: u64 = 4_096;
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl Host {
-    /// A host whose cable carries what the kernel can. It needs root and iproute2.
+    /// A host with an unlimited cable. Needs root and iproute2.
     pub fn new() -> Result<Host> {
         let wanted = std::process::id().wrapping_mul(16);
         for _ in 0..NETWORKS {
@@ -79,7 +79,7 @@ impl Host {
             let cable = ["link", "add", &name, "type", "veth", "peer", "name"];
             match run("ip", &[&cable[..], &[&format!("{name}p")]].concat()) {
                 Ok(_) => return Host::build(name, network),
-                // The kernel lets one of two have a name, so the name holds the addresses too.
+                // The kernel accepts a name only once, so the name also reserves the addresses.
                 Err(error) if error.to_string().contains("exists") => {}
                 Err(error) => return Err(error),
             }
@@ -87,7 +87,7 @@ impl Host {
         bail!("all {NETWORKS} networks for hosts are taken; see `ip link` for their cables")
     }
 
-    /// Our end of the cable is there and nothing else.
+    /// This end of the cable exists and nothing else.
     fn build(name: String, network: u32) -> Result<Host> {
         let (inside, peer) = (name.clone(), format!("{name}p"));
         let mut host = Host {
@@ -95,15 +95,15 @@ impl Host {
             network,
             undo: Vec::new(),
         };
-        // From here on a failure takes away what is there already.
-        host.undone_by(&["ip", "link", "del", &inside]);
+        // From here on everything is removed on failure.
+        host.undo_with(&["ip", "link", "del", &inside]);
         run("ip", &["netns", "add", &inside])?;
-        host.undone_by(&["ip", "netns", "del", &inside]);
+        host.undo_with(&["ip", "netns", "del", &inside]);
         run(
             "ip",
             &["link", "set", &peer, "netns", &inside, "name", INSIDE],
         )?;
-        // IPv6 would add packets of its own to what is counted.
+        // IPv6 would add packets of its own to the counts.
         run("ip", &["link", "set", &inside, "addrgenmode", "none"])?;
         host.ip(&["link", "set", INSIDE, "addrgenmode", "none"])?;
         let (ours, its) = (host.gateway(), host.address());
@@ -129,13 +129,14 @@ impl Host {
         Ipv4Addr::from(FIRST + 4 * self.network + 2)
     }
 
-    /// The address that we have on its cable. It reaches us at the addresses of other cables too.
+    /// This machine's address on its cable. The host can reach it at the addresses of other cables
+    /// too.
     pub fn gateway(&self) -> Ipv4Addr {
         Ipv4Addr::from(FIRST + 4 * self.network + 1)
     }
 
-    /// A program of this machine's that is to run on the host. The process that starts is the program
-    /// itself. Mounts stay ours: `ip netns exec` would hide tracefs by another /sys.
+    /// A command for a program of this machine on the host. The started process is the program
+    /// itself. Mounts are shared: `ip netns exec` would hide tracefs by another /sys.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name));
@@ -143,40 +144,40 @@ impl Host {
         command
     }
 
-    /// What went over the cable since the host was made, as the kernel counts it.
+    /// The traffic on the cable since the host was created, as counted by the kernel.
     pub fn traffic(&self) -> Result<Traffic> {
         let count = |counter: &str| {
             let path = format!("/sys/class/net/{}/statistics/{counter}", self.name);
             let text = fs::read_to_string(&path).context(path)?;
             text.trim().parse().context("not a number of bytes")
         };
-        // What we receive is what it has sent.
+        // The bytes received here are those that it has sent.
         Ok(Traffic {
             sent_bytes: count("rx_bytes")?,
             received_bytes: count("tx_bytes")?,
         })
     }
 
-    /// Makes the cable slow, and lossy if its queue is short.
+    /// Limits the cable; it drops packets if its queue is short.
     pub fn shape(&self, cable: Cable) -> Result<()> {
         let rate = format!("{}bps", cable.bytes_per_second);
         self.filtered(&rate, cable.queue_bytes)
     }
 
-    /// Lets nothing pass in either direction. Nobody is told: both ends see a cable that is there.
+    /// Drops all packets in both directions. Both ends still see a connected cable.
     pub fn cut(&self) -> Result<()> {
         // A queue too short for any packet.
         self.filtered("1kbps", 1)
     }
 
-    /// Lets everything pass again.
+    /// Removes the limits.
     pub fn mend(&self) -> Result<()> {
         let bare = |device| ["qdisc", "del", "dev", device, "root"];
         run("tc", &bare(&self.name))?;
         self.tc(&bare(INSIDE))
     }
 
-    /// Sets a token bucket before each end.
+    /// Sets a token bucket at each end.
     fn filtered(&self, rate: &str, queue_bytes: u64) -> Result<()> {
         let (burst, limit) = (BURST_BYTES.to_string(), queue_bytes.to_string());
         let bucket = |device| {
@@ -196,7 +197,7 @@ impl Host {
         run("tc", &[&["-n", &self.name], args].concat()).map(drop)
     }
 
-    fn undone_by(&mut self, command: &[&str]) {
+    fn undo_with(&mut self, command: &[&str]) {
         let command = command.iter().map(|w| (*w).to_owned());
         self.undo.push(command.collect());
     }
@@ -204,7 +205,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // The cable first: with the namespace, it would go at any time later.
+        // The cable first: the kernel removes that of a namespace asynchronously.
         for command in &self.undo {
             let args: Vec<&str> = command[1..].iter().map(String::as_str).collect();
             report(run(&command[0], &args));

@@ -1,12 +1,12 @@
 //! The kernels that guests run.
 
-/// A kernel of Debian's for virtual machines, and what a guest loads beside it.
+/// A kernel of Debian for virtual machines, and its modules for a guest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// The folder of its kit in cargo's target folder.
     pub(crate) folder: &'static str,
-    /// The package that depends on the newest kernel of its line; the kernel's own name changes with
-    /// each security update.
+    /// The package that depends on the newest kernel of its line; the kernel's own name changes
+    /// with each security update.
     pub(crate) package: &'static str,
     /// Modules, each after those it needs.
     pub(crate) modules: &'static [&'static str],
@@ -31,7 +31,7 @@ pub static LINUX_6_1: Kernel = Kernel {
 };
 
 /// The kernel line of Debian 13, with NVMe multipath built in, the I/O schedulers and the device
-/// mapper as modules. Its flags of requests are in an anonymous enumeration.
+/// mapper as modules. Its request flags are in an anonymous enumeration.
 pub static LINUX_6_12: Kernel = Kernel {
     folder: "guest-6.12",
     package: "linux-image-6.12-cloud-amd64",

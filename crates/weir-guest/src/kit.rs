@@ -1,4 +1,4 @@
-//! What a guest is started from: a kernel and an initial file system, kept in a folder.
+//! The kernel and the initial file system of a guest, in a folder.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,13 +8,13 @@ use anyhow::{Result, bail};
 
 use crate::kernel::{Kernel, LINUX_6_1};
 
-/// A folder with a guest's kernel and its file system in memory.
+/// A folder with a guest's kernel and its initial file system.
 #[derive(Clone, Debug)]
 pub struct Kit {
     folder: PathBuf,
 }
 
-/// What the guest consists of beside packages.
+/// The sources of a guest beside packages.
 pub(crate) const SOURCES: [&str; 5] = [
     include_str!("init.sh"),
     include_str!("bin/load.rs"),
@@ -23,17 +23,17 @@ pub(crate) const SOURCES: [&str; 5] = [
     include_str!("kernel.rs"),
 ];
 
-/// How to get one.
+/// The remedy for a missing kit.
 const REMEDY: &str = "make it with `cargo xtask guest`";
 
 impl Kit {
-    /// The kit that most tests use: that of [`LINUX_6_1`].
+    /// The kit of most tests: that of [`LINUX_6_1`].
     pub fn find() -> Result<Kit> {
         Kit::of(&LINUX_6_1)
     }
 
-    /// The kit of a kernel that `cargo xtask guest` has made, if it is there and made of these
-    /// sources, and QEMU is there too.
+    /// The kit of a kernel that `cargo xtask guest` has built, if it exists and is current, and
+    /// QEMU is installed too.
     pub fn of(kernel: &Kernel) -> Result<Kit> {
         let kit = Kit::at(&Kit::folder_of(kernel));
         if !kit.is_current() {
@@ -52,7 +52,7 @@ impl Kit {
     pub(crate) fn folder_of(kernel: &Kernel) -> PathBuf {
         let target = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
-        // A path without `..` is easier on the eye in messages.
+        // A path without `..` is easier to read in messages.
         target.canonicalize().unwrap_or(target).join(kernel.folder)
     }
 
@@ -77,7 +77,7 @@ impl Kit {
         self.folder.join("load")
     }
 
-    /// What was written when it was complete: the kernel's package and the sources' hash.
+    /// The file that marks a complete kit: the kernel's package and the sources' hash.
     pub(crate) fn stamp(&self) -> PathBuf {
         self.folder.join("made-of")
     }
@@ -97,7 +97,7 @@ pub(crate) fn sources_hash() -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Where a program is on the path.
+/// The path of a program.
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join(program));

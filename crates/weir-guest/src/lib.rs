@@ -1,17 +1,17 @@
-//! For tests: disks, VMs and hosts made for one test. A loop device that goes away with the test and work
-//! of a known kind for it, a tiny Linux guest in QEMU with a load that is known to the request, so that
-//! what weir says of a VM can be held against what the VM did, and hosts of a fleet as networks of this
-//! machine, whose cables can be cut. A disk behind a vhost-user socket can be used without any guest
-//! ([`vhost`]).
+//! For tests: disks, VMs and hosts for one test. A loop device that is removed with the test and
+//! workloads for it, a small Linux guest in QEMU with a load whose requests are known, so that
+//! weir's results can be compared with them, and hosts of a fleet as network namespaces of this
+//! machine, whose cables can be disconnected. A disk behind a vhost-user socket can be used without
+//! any guest ([`vhost`]).
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
 //! use weir_guest::{Disk, Guest, Kit, Load};
 //!
-//! let kit = Kit::find()?;                                    // made by `cargo xtask guest`
+//! let kit = Kit::find()?;                                    // built by `cargo xtask guest`
 //! let disk = Disk::new("d0", "/tmp/d0.raw").aio("native");
-//! let mut guest = Guest::start(&kit, "web", &disk.args())?;  // QEMU is told to boot
-//! guest.ready()?;                                            // and has booted
+//! let mut guest = Guest::start(&kit, "web", &disk.args())?;  // QEMU boots
+//! guest.ready()?;                                            // it has booted
 //! let load = Load { read: 70, write: 30, count: 1000, ..Load::on("/dev/vda") };
 //! let before = guest.disk_stats()?;
 //! let done = guest.load(&[load])?;
@@ -20,8 +20,8 @@
 //! # }
 //! ```
 //!
-//! A guest lives in emulation (TCG): it needs no /dev/kvm, boots in about three seconds and takes
-//! 250 MB. It has no network; it is told what to do through its second serial port.
+//! A guest runs in emulation (TCG): it needs no /dev/kvm, boots in about three seconds and needs
+//! 250 MB. It has no network; it is controlled through its second serial port.
 
 mod build;
 mod counts;
@@ -47,7 +47,7 @@ pub mod workload;
 
 pub use counts::{Counts, disk_stats};
 pub use disk::{Disk, ServedDisk};
-pub use fleet::{Fleet, Member, Monitor};
+pub use fleet::{Fleet, FleetProcess, Monitor};
 pub use guest::Guest;
 pub use host::{Cable, Host, Traffic};
 pub use kit::Kit;

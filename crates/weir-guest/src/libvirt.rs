@@ -1,4 +1,4 @@
-//! libvirt in session mode, started by a test: no systemd, no configuration, no rights.
+//! libvirt in session mode, started by a test: no systemd, no configuration, no privileges.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -11,13 +11,13 @@ use anyhow::{Context, Result, bail};
 use crate::memory::MemoryFolder;
 use crate::port::{Port, Socket};
 
-/// `nobody`: libvirt's session mode is for users without rights.
+/// `nobody`: libvirt's session mode is for unprivileged users.
 pub const USER: u32 = 65534;
 
-/// How long libvirtd may take to start: the first start asks each QEMU binary what it can do.
+/// How long libvirtd may take to start: the first start probes each QEMU binary.
 const START: Duration = Duration::from_secs(60);
 
-/// libvirtd as a child, for one user, with all it writes in a folder.
+/// libvirtd as a child, for one user, with all its files in a folder.
 #[derive(Debug)]
 pub struct Session {
     libvirtd: Child,
@@ -25,7 +25,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts one, and waits until it answers.
+    /// Starts libvirtd, and waits until it answers.
     pub fn start(folder: &MemoryFolder) -> Result<Session> {
         let folder = folder.file("libvirt");
         fs::create_dir(&folder)?;
@@ -46,7 +46,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Runs a command of virsh; what it said.
+    /// Runs a command of virsh; returns its output.
     pub fn virsh(&self, args: &[&str]) -> Result<String> {
         let mut virsh = as_user(&self.folder, "virsh");
         let output = virsh
@@ -56,11 +56,11 @@ impl Session {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("virsh {args:?}: {}", said.trim())
+        let output = String::from_utf8_lossy(&output.stderr);
+        bail!("virsh {args:?}: {}", output.trim())
     }
 
-    /// Starts a domain that is defined; its serial port, when it has booted.
+    /// Starts a defined domain; returns its serial port, when it has booted.
     pub fn boot(&self, name: &str, socket: &Socket) -> Result<Port> {
         self.virsh(&["start", name])?;
         let mut port = socket.accept(name, || Ok(()))?;
@@ -70,15 +70,15 @@ impl Session {
 
     /// Reads and writes of a disk as libvirt counts them.
     pub fn requests(&self, name: &str, disk: &str) -> Result<(i64, i64)> {
-        let said = self.virsh(&["domblkstat", name, disk])?;
+        let output = self.virsh(&["domblkstat", name, disk])?;
         // `vda rd_req 123`
         let field = |field: &str| {
-            let mut lines = said.lines();
+            let mut lines = output.lines();
             let value = lines.find_map(|line| {
                 let mut words = line.split_whitespace().skip(1);
                 (words.next() == Some(field)).then(|| words.next())?
             });
-            let value = value.with_context(|| format!("no {field}: {said}"))?;
+            let value = value.with_context(|| format!("no {field}: {output}"))?;
             anyhow::Ok(value.parse()?)
         };
         Ok((field("rd_req")?, field("wr_req")?))
@@ -88,7 +88,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         for name in ["shop", "store"] {
-            // It may not be there any more.
+            // It may have ended already.
             let _ = self.virsh(&["destroy", name]);
         }
         let _ = self.libvirtd.kill();
@@ -96,7 +96,7 @@ impl Drop for Session {
     }
 }
 
-/// A command as that user, with all that libvirt writes in `folder`. It ends with this thread.
+/// A command as that user, with all files of libvirt in `folder`. It ends with this thread.
 fn as_user(folder: &str, program: &str) -> Command {
     let mut command = Command::new("setpriv");
     let user = format!("--reuid={USER}");

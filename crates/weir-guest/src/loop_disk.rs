@@ -1,5 +1,5 @@
-//! [`LoopDisk`]: a loop device for one test, with partitions or a file system when asked for, all
-//! taken away at its end, also when the test fails.
+//! [`LoopDisk`]: a loop device for one test, optionally with partitions or a file system, all
+//! removed at its end, also when the test fails.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -10,29 +10,29 @@ use anyhow::{Context, Result};
 use crate::memory::{MemoryFolder, report};
 use crate::run::run;
 
-/// A loop device of our own on a file in memory, or on a file or device of the caller's.
+/// A loop device on a file in memory, or on a file or device of the caller.
 #[derive(Debug)]
 pub struct LoopDisk {
     path: String,
     image: PathBuf,
-    /// What was done with the device, to be undone in reverse.
+    /// The actions that undo changes of the device, in reverse.
     undo: RefCell<Vec<Undo>>,
-    /// Dropped after the device: its file is there.
+    /// Dropped after the device, whose file it contains.
     folder: MemoryFolder,
 }
 
 #[derive(Debug)]
 enum Undo {
     Run(Vec<String>),
-    /// A setting as it was, which outlives the device's file.
+    /// The old value of a setting, which outlives the device's file.
     Write(PathBuf, String),
 }
 
-/// What its folder has room for beside the file, in MiB.
+/// Space in its folder beside the file, in MiB.
 const BESIDE_MIB: u64 = 8;
 
 impl LoopDisk {
-    /// A device of `mebibytes` on a file in memory, or why there cannot be one.
+    /// A device of `mebibytes` on a file in memory, or why it cannot be created.
     pub fn new(mebibytes: u64) -> Result<LoopDisk> {
         let folder = MemoryFolder::new(mebibytes + BESIDE_MIB)?;
         let image = folder.path().join("disk.img");
@@ -53,20 +53,19 @@ impl LoopDisk {
         args.push(&file);
         let path = run("losetup", &args)?;
         let detach = Undo::Run(words(&["losetup", "-d", &path]));
-        // From here on a failure takes away what is there already.
+        // From here on everything is removed on failure.
         let disk = LoopDisk {
             path,
             image: image.to_owned(),
             undo: RefCell::new(vec![detach]),
             folder,
         };
-        disk.forget_partitions()?;
+        disk.remove_stale_partitions()?;
         Ok(disk)
     }
 
-    /// Takes away what an earlier user of the device left: the kernel keeps the partitions of a
-    /// loop device that is gone.
-    fn forget_partitions(&self) -> Result<()> {
+    /// Removes the partitions of an earlier user: the kernel keeps those of a removed loop device.
+    fn remove_stale_partitions(&self) -> Result<()> {
         let prefix = format!("{}p", self.name());
         let entries = fs::read_dir(self.sysfs());
         for entry in entries.with_context(|| self.sysfs().display().to_string())? {
@@ -99,36 +98,37 @@ impl LoopDisk {
         Path::new("/sys/block").join(self.name())
     }
 
-    /// Writes a setting of its queue, as `scheduler`; it is taken back at the end.
+    /// Writes a setting of its queue, such as `scheduler`; it is restored at the end.
     pub fn set(&self, setting: &str, value: &str) -> Result<()> {
         let path = self.sysfs().join("queue").join(setting);
         let failed = || path.display().to_string();
         let old = fs::read_to_string(&path).with_context(failed)?;
         fs::write(&path, value).with_context(failed)?;
-        // Of a choice, the chosen one stands in brackets.
+        // Of a choice, the chosen one is in brackets.
         let chosen = old.split(['[', ']']).nth(1).unwrap_or(&old).trim();
         let taken_back = Undo::Write(path.clone(), chosen.to_owned());
         self.undo.borrow_mut().push(taken_back);
         Ok(())
     }
 
-    /// A partition, in the kernel only; where it is in sectors of 512 bytes: `/dev/loop3p1`.
+    /// A partition, in the kernel only, with start and length in sectors of 512 bytes:
+    /// `/dev/loop3p1`.
     pub fn partition(&self, number: u32, start_sectors: u64, sectors: u64) -> Result<String> {
         let number = number.to_string();
         let (start, sectors) = (start_sectors.to_string(), sectors.to_string());
         run("addpart", &[&self.path, &number, &start, &sectors])?;
-        self.undone_by(&["delpart", &self.path, &number]);
+        self.undo_with(&["delpart", &self.path, &number]);
         Ok(format!("{}p{number}", self.path))
     }
 
-    /// Makes an ext4 of the device and mounts it; where.
+    /// Creates an ext4 on the device and mounts it; returns the mount point.
     pub fn file_system(&self) -> Result<PathBuf> {
-        // Nothing is left to be initialised later, which would be I/O in the background.
+        // Everything is initialised now, since later initialisation would be background I/O.
         let lazy = "lazy_itable_init=0,lazy_journal_init=0";
         self.mounted("mkfs.ext4", &["-q", "-F", "-b", "4096", "-E", lazy])
     }
 
-    /// Makes a btrfs, which never writes in place, and mounts it; where.
+    /// Creates a btrfs, which never writes in place, and mounts it; returns the mount point.
     pub fn copy_on_write(&self) -> Result<PathBuf> {
         self.mounted("mkfs.btrfs", &["-q", "-f"])
     }
@@ -139,11 +139,11 @@ impl LoopDisk {
         run(make, &[options, &[&self.path]].concat())?;
         let mounted = target.to_string_lossy();
         run("mount", &["-o", "noatime", &self.path, &mounted])?;
-        self.undone_by(&["umount", "-l", &mounted]);
+        self.undo_with(&["umount", "-l", &mounted]);
         Ok(target)
     }
 
-    fn undone_by(&self, command: &[&str]) {
+    fn undo_with(&self, command: &[&str]) {
         self.undo.borrow_mut().push(Undo::Run(words(command)));
     }
 }

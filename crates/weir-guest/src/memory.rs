@@ -1,4 +1,4 @@
-//! [`MemoryFolder`]: a folder in memory for one test, taken away at its end.
+//! [`MemoryFolder`]: a folder in memory for one test, removed at its end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::run::run;
 
-/// A folder whose files lie in memory, so that they cause no I/O on any disk.
+/// A folder whose files are in memory, so that they cause no I/O on any disk.
 #[derive(Debug)]
 pub struct MemoryFolder {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub struct MemoryFolder {
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl MemoryFolder {
-    /// An empty one whose files take at most `mebibytes`. It needs root.
+    /// An empty folder whose files take at most `mebibytes`. Needs root.
     pub fn new(mebibytes: u64) -> Result<MemoryFolder> {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         // Short, since a socket's path has at most 107 bytes.
@@ -39,7 +39,7 @@ impl MemoryFolder {
         &self.path
     }
 
-    /// The path of a file in it, as command lines take it.
+    /// The path of a file in it, for command lines.
     pub fn file(&self, name: &str) -> String {
         self.path.join(name).to_string_lossy().into_owned()
     }
@@ -54,7 +54,7 @@ impl Drop for MemoryFolder {
     }
 }
 
-/// What cannot be taken away stays visible in the output.
+/// Reports what cannot be removed.
 pub(crate) fn report<T>(result: Result<T>) {
     if let Err(error) = result {
         eprintln!("cleaning up: {error:#}");

@@ -1,5 +1,5 @@
-//! What a load does to a disk, request by request: the load program in the guest does it, and the
-//! test that started it knows it without being told.
+//! The requests of a load: the load program in the guest executes them, and the test that started
+//! it can compute the same list.
 //!
 //! This file is compiled twice, into this crate and into the load program, and uses nothing but the
 //! standard library.
@@ -8,39 +8,39 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A load on one disk. As text: `disk=/dev/vda,read=70,write=30,bytes=4096,count=1000`, in any
-/// order; what is left out is as in [`Load::on`].
+/// order; omitted keys have the defaults of [`Load::on`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// The disk, or file, as `/dev/vda`.
+    /// The disk, or file, such as `/dev/vda`.
     pub disk: String,
-    /// Share of reads among the requests, as a weight.
+    /// Relative frequency of reads, as a weight.
     pub read: u64,
-    /// Share of writes, as a weight.
+    /// Relative frequency of writes, as a weight.
     pub write: u64,
     /// Bytes of each request, a multiple of 512.
     pub bytes: u64,
-    /// Requests in all.
+    /// Total number of requests.
     pub count: u64,
-    /// Threads that each have one request under way.
+    /// Threads, each with one request in flight.
     pub depth: u64,
-    /// Chooses the order of the places and of the operations.
+    /// The seed for the order of offsets and of operations.
     pub seed: u64,
-    /// First byte of the part of the disk that is used.
+    /// First byte of the used part of the disk.
     pub start: u64,
     /// Length of that part.
     pub span: u64,
-    /// One after the other instead of at random.
+    /// Sequential instead of random.
     pub sequential: bool,
-    /// Past the page cache of the system that it runs on.
+    /// Without the page cache of its system.
     pub direct: bool,
-    /// An fsync follows each time so many requests are done; 0: only at the end, if anything was
-    /// written through the page cache.
+    /// An fsync follows each time this number of requests is done; 0: only at the end, if anything
+    /// was written through the page cache.
     pub fsync: u64,
-    /// Requests a second, in a burst each [`BURST_EVERY_MS`]; 0: as fast as it goes.
+    /// Requests per second, in a burst each [`BURST_EVERY_MS`]; 0: unlimited.
     pub rate: u64,
 }
 
-/// Between two bursts of a load with a rate: long enough that who sleeps does not spin.
+/// Time between two bursts of a load with a rate: long enough for a sleeping thread not to spin.
 pub const BURST_EVERY_MS: u64 = 10;
 
 /// One request of a load.
@@ -50,12 +50,12 @@ pub struct Request {
     pub op: char,
     /// The first sector on the disk.
     pub sector: u64,
-    /// How many sectors.
+    /// Number of sectors.
     pub sectors: u64,
 }
 
 impl Load {
-    /// 256 reads of 4 KiB at random places of the first 16 MiB, one at a time, direct.
+    /// 256 reads of 4 KiB at random offsets of the first 16 MiB, one at a time, direct.
     pub fn on(disk: &str) -> Load {
         Load {
             disk: disk.to_owned(),
@@ -74,27 +74,27 @@ impl Load {
         }
     }
 
-    /// When request number `i` is due, in ms from the start.
+    /// When request number `i` is due, in ms after the start.
     pub fn due_ms(&self, i: u64) -> u64 {
         let exact_ms = (i * 1000).checked_div(self.rate).unwrap_or(0);
         exact_ms - exact_ms % BURST_EVERY_MS
     }
 
-    /// Places a request can go to. At random, only every second block is used: no request has a
-    /// neighbour, so nothing on the way can merge two of them.
+    /// The number of possible offsets. At random, only every second block is used: no request has a
+    /// neighbour, so no layer can merge two of them.
     pub fn places(&self) -> u64 {
         self.span / self.bytes / if self.sequential { 1 } else { 2 }
     }
 
-    /// Request number `i`, from 0 on. No place comes twice before each has come once.
+    /// Request number `i`, from 0 on. No offset is used twice before each was used once.
     pub fn request(&self, i: u64) -> Request {
         let place = if self.sequential {
             i % self.places()
         } else {
             2 * shuffled(i % self.places(), self.places(), self.seed)
         };
-        let draw = scrambled(self.seed ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let op = if draw % (self.read + self.write) < self.read {
+        let next_disjoint = scrambled(self.seed ^ i.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let op = if next_disjoint % (self.read + self.write) < self.read {
             'r'
         } else {
             'w'
@@ -111,7 +111,7 @@ impl Load {
         (0..self.count).map(|i| self.request(i))
     }
 
-    /// Calls of fsync.
+    /// The number of fsync calls.
     pub fn fsyncs(&self) -> u64 {
         match self.fsync {
             0 => u64::from(self.syncs_at_end()),
@@ -119,7 +119,7 @@ impl Load {
         }
     }
 
-    /// Whether the end has an fsync of its own.
+    /// Whether there is a final fsync.
     pub fn syncs_at_end(&self) -> bool {
         self.fsync == 0 && !self.direct && self.write > 0
     }
@@ -145,10 +145,10 @@ impl Load {
     }
 }
 
-/// The most threads of one load.
+/// Maximum number of threads of a load.
 pub const DEPTH_MAX: u64 = 64;
 
-/// The `i`th of `count` numbers in an order that `seed` chooses: `i` times a number without a
+/// The `i`th of `count` numbers in an order that `seed` determines: `i` times a number without a
 /// common factor with `count`, plus a shift.
 fn shuffled(i: u64, count: u64, seed: u64) -> u64 {
     let mut factor = scrambled(seed) % count;
@@ -201,7 +201,7 @@ impl FromStr for Load {
                 "rate" => load.rate = number()?,
                 _ => return Err(format!("load `{text}`: unknown key `{key}`")),
             }
-            // A load that names only writes has no reads.
+            // A load with only writes has no reads.
             if key == "write" && !text.contains("read=") {
                 load.read = 0;
             }
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_place_is_used_once_and_none_has_a_neighbour() {
+    fn each_offset_is_used_once_and_none_has_a_neighbour() {
         for (span, seed) in [(16 << 20, 1), (3 * 8192, 2), (1000 * 8192, 77), (8192, 5)] {
             let mut load = Load {
                 span,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_is_what_was_asked() {
+    fn the_mix_is_the_requested_one() {
         let load: Load = "disk=/dev/vda,read=70,write=30,count=10000"
             .parse()
             .unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_rate_a_burst_is_due_together() {
+    fn with_a_rate_each_burst_is_due_at_once() {
         let load = Load {
             rate: 400,
             ..Load::on("/dev/sdb")
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_read_as_it_is_written() {
+    fn a_printed_load_parses_to_itself() {
         let text = "disk=/dev/sdb,read=1,write=3,bytes=512,count=7,depth=4,seed=9,start=1024,\
                     span=65536,sequential=1,direct=0,fsync=2,rate=400";
         let load: Load = text.parse().unwrap();

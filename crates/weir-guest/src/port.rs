@@ -1,4 +1,4 @@
-//! The serial port by which a guest is told what to do, whoever started its QEMU.
+//! The serial port that controls a guest, whichever process started its QEMU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,21 +79,21 @@ pub struct Port {
 }
 
 impl Port {
-    /// Waits until it has booted and takes commands.
+    /// Waits until it has booted and accepts commands.
     pub fn ready(&mut self) -> Result<()> {
         let within = Instant::now() + BOOT;
         while self.line(within)? != "READY" {}
         Ok(())
     }
 
-    /// Runs a line of shell in the guest; what it printed. Another status than 0 is an error.
+    /// Runs a shell command in the guest; returns its output. A non-zero exit status is an error.
     pub fn run(&mut self, line: &str) -> Result<String> {
         self.begin(line)?;
         self.finish()
     }
 
-    /// Sends a line of shell without waiting for its end, so that several guests work at once. One
-    /// guest takes the next line when [`Port::finish`] has told the end of this one.
+    /// Sends a shell command without waiting for its end, so that several guests run concurrently.
+    /// A guest accepts the next one after [`Port::finish`] has returned.
     pub fn begin(&mut self, line: &str) -> Result<()> {
         assert!(
             !line.is_empty() && !line.contains('\n'),
@@ -104,26 +104,26 @@ impl Port {
             .with_context(|| format!("VM {} takes no command", self.vm))
     }
 
-    /// Waits for the end of what [`Port::begin`] sent.
+    /// Waits for the end of the command of [`Port::begin`].
     pub fn finish(&mut self) -> Result<String> {
         self.finish_within(COMMAND)
     }
 
-    /// The same of a command that may take so long.
-    pub fn finish_within(&mut self, patience: Duration) -> Result<String> {
-        let within = Instant::now() + patience;
-        let mut said = String::new();
+    /// As [`Port::finish`], with a timeout for the command.
+    pub fn finish_within(&mut self, timeout: Duration) -> Result<String> {
+        let within = Instant::now() + timeout;
+        let mut output = String::new();
         loop {
             let line = self.line(within)?;
             match line.strip_prefix("@@:") {
-                Some("0") => return Ok(said),
-                Some(status) => bail!("VM {}: status {status}: {said}", self.vm),
-                None => said.push_str(&format!("{line}\n")),
+                Some("0") => return Ok(output),
+                Some(status) => bail!("VM {}: status {status}: {output}", self.vm),
+                None => output.push_str(&format!("{line}\n")),
             }
         }
     }
 
-    /// Runs these loads in the guest, all at once; what was done, in their order.
+    /// Runs these loads in the guest concurrently; returns their results in order.
     pub fn load(&mut self, loads: &[Load]) -> Result<Vec<Done>> {
         self.begin_load(loads)?;
         self.finish_load(loads)
@@ -135,18 +135,18 @@ impl Port {
         self.begin(&format!("load {}", words.join(" ")))
     }
 
-    /// Waits for the end of what [`Port::begin_load`] sent.
+    /// Waits for the end of the loads of [`Port::begin_load`].
     pub fn finish_load(&mut self, loads: &[Load]) -> Result<Vec<Done>> {
-        let said = self.finish()?;
-        let done: Result<Vec<Done>> = said.lines().map(Done::parse).collect();
-        let done = done.with_context(|| format!("VM {}: {said}", self.vm))?;
+        let output = self.finish()?;
+        let done: Result<Vec<Done>> = output.lines().map(Done::parse).collect();
+        let done = done.with_context(|| format!("VM {}: {output}", self.vm))?;
         if done.len() != loads.len() {
-            bail!("VM {}: {} loads were sent: {said}", self.vm, loads.len());
+            bail!("VM {}: {} loads were sent: {output}", self.vm, loads.len());
         }
         Ok(done)
     }
 
-    /// What the guest's kernel counts of its disks, by name, as `vda`.
+    /// The guest kernel's counters of its disks, by name, such as `vda`.
     pub fn disk_stats(&mut self) -> Result<BTreeMap<String, Counts>> {
         Ok(disk_stats(&self.run("cat /proc/diskstats")?))
     }
@@ -160,33 +160,33 @@ impl Port {
                     let text = String::from_utf8_lossy(&line);
                     return Ok(text.trim_end().to_owned());
                 }
-                Ok(_) => bail!("VM {} has ended{}", self.vm, last_words(&self.logs)),
+                Ok(_) => bail!("VM {} has ended{}", self.vm, last_log_lines(&self.logs)),
                 Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < within => {}
                 Err(e) => bail!(
                     "VM {} does not answer: {e}{}",
                     self.vm,
-                    last_words(&self.logs)
+                    last_log_lines(&self.logs)
                 ),
             }
         }
     }
 }
 
-/// The ends of what QEMU and the guest's kernel said, for an error.
-pub(crate) fn last_words(folder: &Path) -> String {
-    let mut said = String::new();
+/// The last lines of QEMU's and the guest kernel's output, for an error.
+pub(crate) fn last_log_lines(folder: &Path) -> String {
+    let mut output = String::new();
     for name in ["qemu.log", "console"] {
         let text = fs::read(folder.join(name)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         for line in &lines[lines.len().saturating_sub(10)..] {
-            said.push_str(&format!("\n{name}: {line}"));
+            output.push_str(&format!("\n{name}: {line}"));
         }
     }
-    said
+    output
 }
 
-/// What the load program did to a disk, as it says itself.
+/// The results that the load program reports for a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Finished reads.

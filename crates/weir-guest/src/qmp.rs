@@ -1,5 +1,4 @@
-//! A few lines of QMP, QEMU's control protocol, as a second opinion in tests: not weir's own
-//! client.
+//! A minimal client of QMP, QEMU's control protocol, for tests: independent of weir's own client.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,11 +14,11 @@ pub struct Qmp {
     lines: BufReader<UnixStream>,
 }
 
-/// How long QEMU may take for an answer: it may be busy emulating.
+/// How long QEMU may take for an answer: it may be busy with emulation.
 const ANSWER: Duration = Duration::from_secs(20);
 
 impl Qmp {
-    /// Connects and gets past the greeting.
+    /// Connects and completes the greeting.
     pub fn connect(socket: &Path) -> Result<Qmp> {
         let stream = UnixStream::connect(socket)
             .with_context(|| format!("cannot connect to {}", socket.display()))?;
@@ -32,7 +31,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Runs a command; what it returns.
+    /// Runs a command; returns its result.
     pub fn call(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let request = json!({"execute": command, "arguments": arguments});
         let stream = self.lines.get_mut();

@@ -1,7 +1,7 @@
-//! [`Relay`]: a TCP connection's way, which can be long, stopped or broken off.
+//! [`Relay`]: forwards TCP connections, with a delay, stalled or closed.
 //!
-//! What a cable cannot do without help from the kernel: everything that passes comes a fixed time later,
-//! in order, whatever its amount; or nothing is read any more while connections stay open.
+//! For what needs help from the kernel on a cable: all data are delayed by a fixed time, in order,
+//! whatever their amount; or nothing is read any more while connections stay open.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-/// Passes connections on. When it is dropped, they break off and no more are taken.
+/// Forwards connections. When it is dropped, they are closed and no more are accepted.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
@@ -26,24 +26,24 @@ struct Shared {
     delay_ns: AtomicU64,
     stalled: AtomicBool,
     over: AtomicBool,
-    /// Both ends of each connection, to break them off.
+    /// Both ends of each connection, for closing them.
     open: Mutex<Vec<TcpStream>>,
 }
 
-/// What was read, and when it may go on.
+/// Data that were read, and when they may be forwarded.
 type Piece = (Instant, Vec<u8>);
 
-/// Pieces under way in one direction; more are not read.
-const UNDER_WAY_MAX: usize = 1_024;
+/// Maximum number of pieces in flight in one direction; more are not read.
+const PIECES_MAX: usize = 1_024;
 
 /// Length of a piece.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// How often it looks whether something has changed.
-const LOOK: Duration = Duration::from_millis(5);
+/// The interval of checks for changes.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Relay {
-    /// One that takes connections at `address`, any port, and passes them on to `target` at once.
+    /// A relay that accepts connections at `address`, on any port, and forwards them to `target`.
     pub fn new(address: Ipv4Addr, target: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind((address, 0)).with_context(|| address.to_string())?;
         listener.set_nonblocking(true)?;
@@ -60,29 +60,29 @@ impl Relay {
         Ok(Relay { address, shared })
     }
 
-    /// Where it takes connections.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where connections go that come from now on; without a target they break off.
-    pub fn aim(&self, target: Option<SocketAddr>) {
+    /// Sets the target of new connections; without a target they are closed.
+    pub fn set_target(&self, target: Option<SocketAddr>) {
         *self.shared.target.lock().expect("no thread has panicked") = target;
     }
 
-    /// What is read from now on goes on so much later, in each direction.
+    /// Sets the delay of data that are read from now on, in each direction.
     pub fn delay(&self, by: Duration) {
         let ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.shared.delay_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// Whether nothing is read: what either end writes then stays in its way until there is no room.
+    /// Whether nothing is read: data of either end then stay in its buffers until these are full.
     pub fn stall(&self, stalled: bool) {
         self.shared.stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Breaks all connections off. New ones are taken.
-    pub fn break_off(&self) {
+    /// Closes all connections. New ones are accepted.
+    pub fn close_connections(&self) {
         let mut open = self.shared.open.lock().expect("no thread has panicked");
         for end in open.drain(..) {
             // It may have ended already.
@@ -94,7 +94,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
-        self.break_off();
+        self.close_connections();
     }
 }
 
@@ -102,9 +102,9 @@ impl Shared {
     fn accept(self: &Arc<Shared>, listener: &TcpListener) {
         while !self.over.load(Ordering::Relaxed) {
             match listener.accept() {
-                // A target that is not there is to the other end a connection that breaks off.
+                // To the other end, a missing target is a connection that is closed.
                 Ok((near, _)) => drop(self.join(near)),
-                Err(_) => thread::sleep(LOOK),
+                Err(_) => thread::sleep(CHECK_INTERVAL),
             }
         }
     }
@@ -115,11 +115,11 @@ impl Shared {
         let far = TcpStream::connect(target.context("there is no target")?)?;
         for end in [&near, &far] {
             end.set_nodelay(true)?;
-            end.set_read_timeout(Some(LOOK))?;
+            end.set_read_timeout(Some(CHECK_INTERVAL))?;
         }
         for (from, to) in [(&near, &far), (&far, &near)] {
             let (from, to) = (from.try_clone()?, to.try_clone()?);
-            let (pieces, arrived) = sync_channel(UNDER_WAY_MAX);
+            let (pieces, arrived) = sync_channel(PIECES_MAX);
             let shared = Arc::clone(self);
             thread::spawn(move || shared.read(from, &pieces));
             thread::spawn(move || write(to, &arrived));
@@ -133,7 +133,7 @@ impl Shared {
         let mut piece = vec![0; PIECE_BYTES];
         while !self.over.load(Ordering::Relaxed) {
             if self.stalled.load(Ordering::Relaxed) {
-                thread::sleep(LOOK);
+                thread::sleep(CHECK_INTERVAL);
                 continue;
             }
             match from.read(&mut piece) {
@@ -152,7 +152,7 @@ impl Shared {
     }
 }
 
-/// Writes each piece when its time has come; ends the direction when there will be no more.
+/// Writes each piece when it is due; closes the direction after the last one.
 fn write(mut to: TcpStream, arrived: &Receiver<Piece>) {
     while let Ok((at, piece)) = arrived.recv() {
         thread::sleep(at.saturating_duration_since(Instant::now()));
@@ -167,15 +167,15 @@ fn write(mut to: TcpStream, arrived: &Receiver<Piece>) {
 mod tests {
     use super::*;
 
-    /// A target that says back what it hears.
+    /// A target that echoes its input.
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
             for heard in listener.incoming() {
                 let mut heard = heard.unwrap();
-                let mut said = heard.try_clone().unwrap();
-                thread::spawn(move || std::io::copy(&mut heard, &mut said));
+                let mut output = heard.try_clone().unwrap();
+                thread::spawn(move || std::io::copy(&mut heard, &mut output));
             }
         });
         address
@@ -183,37 +183,37 @@ mod tests {
 
     fn asked(relay: &Relay) -> TcpStream {
         let stream = TcpStream::connect(relay.address()).unwrap();
-        let patience = Some(Duration::from_secs(60));
-        stream.set_read_timeout(patience).unwrap();
+        let timeout = Some(Duration::from_secs(60));
+        stream.set_read_timeout(timeout).unwrap();
         stream
     }
 
     #[test]
-    fn what_passes_comes_later_and_whole() {
+    fn delayed_data_arrive_later_and_complete() {
         let relay = Relay::new(Ipv4Addr::LOCALHOST, echo()).unwrap();
         relay.delay(Duration::from_millis(100));
         let (mut stream, begun) = (asked(&relay), Instant::now());
-        let said: Vec<u8> = (0..300_000_u32).map(|i| i as u8).collect();
+        let output: Vec<u8> = (0..300_000_u32).map(|i| i as u8).collect();
         let mut writer = stream.try_clone().unwrap();
-        let to_say = said.clone();
+        let to_say = output.clone();
         let saying = thread::spawn(move || writer.write_all(&to_say).unwrap());
-        let mut heard = vec![0; said.len()];
+        let mut heard = vec![0; output.len()];
         stream.read_exact(&mut heard).unwrap();
         saying.join().unwrap();
-        assert!(heard == said);
+        assert!(heard == output);
         assert!(begun.elapsed() >= Duration::from_millis(200));
     }
 
     #[test]
-    fn what_is_stalled_goes_on_and_what_is_broken_off_ends() {
+    fn stalled_connections_continue_and_closed_ones_end() {
         let relay = Relay::new(Ipv4Addr::LOCALHOST, echo()).unwrap();
         let mut stream = asked(&relay);
         let mut heard = [0; 1];
         stream.write_all(b"a").unwrap();
         stream.read_exact(&mut heard).unwrap();
         relay.stall(true);
-        // A read that had begun may still take something along.
-        thread::sleep(4 * LOOK);
+        // A read that had started may still return data.
+        thread::sleep(4 * CHECK_INTERVAL);
         stream.write_all(b"b").unwrap();
         let soon = Some(Duration::from_millis(200));
         stream.set_read_timeout(soon).unwrap();
@@ -224,7 +224,7 @@ mod tests {
             .unwrap();
         stream.read_exact(&mut heard).unwrap();
         assert_eq!(&heard, b"b");
-        relay.break_off();
+        relay.close_connections();
         assert_eq!(stream.read(&mut heard).unwrap_or(0), 0);
     }
 }

@@ -1,8 +1,9 @@
-//! [`SlowDisk`]: a loop device of a known rate, one request after the other, as a disk of one head.
+//! [`SlowDisk`]: a loop device of a known rate, one request after the other, like a disk with one
+//! head.
 //!
-//! On a device in memory the processor is what is short, so how neighbours fare depends on the host.
-//! Here each request waits for its turn of so many a second, on every host alike: QEMU's storage daemon
-//! throttles a file and shows it through FUSE, and the loop device lies on that.
+//! On a device in memory the processor is the bottleneck, so the effect of neighbours depends on
+//! the host. Here requests are limited to a rate, on every host alike: QEMU's storage daemon
+//! throttles a file and exports it through FUSE, and the loop device uses that file.
 
 use std::fs::{self, File};
 use std::ops::Deref;
@@ -17,28 +18,28 @@ use crate::LoopDisk;
 use crate::memory::{MemoryFolder, report};
 use crate::run::run;
 
-/// A loop device that finishes so many requests a second and no more.
+/// A loop device that completes this number of requests per second and no more.
 #[derive(Debug)]
 pub struct SlowDisk {
-    // In the order of their end.
+    // Dropped in this order.
     disk: LoopDisk,
     _storage: Storage,
     _folder: MemoryFolder,
 }
 
-/// The storage daemon, which shows a slow file.
+/// The storage daemon, which exports a slow file.
 #[derive(Debug)]
 struct Storage {
     daemon: Child,
     shown: PathBuf,
 }
 
-/// How long it may take to begin and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to start and to end.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SlowDisk {
-    /// A device of `mebibytes` that finishes `iops` requests a second, or why there cannot be one:
-    /// it needs qemu-storage-daemon and FUSE.
+    /// A device of `mebibytes` that completes `iops` requests per second, or why it cannot be
+    /// created: it needs qemu-storage-daemon and FUSE.
     pub fn new(mebibytes: u64, iops: u32) -> Result<SlowDisk> {
         let folder = MemoryFolder::new(mebibytes + 1)?;
         let storage = Storage::start(&folder, mebibytes << 20, iops)?;
@@ -71,7 +72,7 @@ impl Storage {
             "type=fuse,id=shown,node-name=slow,writable=on,mountpoint={}",
             shown.display()
         );
-        // Dies with the thread that started it, should that not come to an end of its own.
+        // Ends with the thread that started it, if it is not ended before.
         let daemon = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "qemu-storage-daemon"])
             .args(["--object", &limit, "--blockdev", &image])
@@ -87,7 +88,7 @@ impl Storage {
             if let Some(status) = storage.daemon.try_wait()? {
                 bail!("qemu-storage-daemon, which is to show a file by FUSE, ended with {status}");
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 bail!("qemu-storage-daemon shows no file");
             }
             thread::sleep(Duration::from_millis(20));
@@ -95,7 +96,7 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Asks it to end, so that it takes its mount away.
+    /// Asks it to end, so that it removes its mount.
     fn stop(&mut self) -> Result<()> {
         if self.daemon.try_wait()?.is_some() {
             return Ok(());
@@ -103,7 +104,7 @@ impl Storage {
         run("kill", &[&self.daemon.id().to_string()])?;
         let begun = Instant::now();
         while self.daemon.try_wait()?.is_none() {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 self.daemon.kill()?;
                 self.daemon.wait()?;
                 run("umount", &["-l", &self.shown.to_string_lossy()])?;

@@ -1,4 +1,4 @@
-//! [`Tools`]: a disk with programs of the host's and all libraries that they need, for guests.
+//! [`Tools`]: a disk with programs of the host and their libraries, for guests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use crate::kit::which;
 use crate::run::run;
 
-/// What is free on the disk beside the files, for what the file system itself needs.
+/// Free space on the disk beside the files, for the file system itself.
 const SPARE_BYTES: u64 = 16 << 20;
 
-/// An image with an ext4 that holds programs. It goes away when this is dropped.
+/// An image with an ext4 that contains programs. It is removed when this is dropped.
 #[derive(Debug)]
 pub struct Tools {
     image: PathBuf,
@@ -43,12 +43,12 @@ impl Tools {
         })
     }
 
-    /// Where the image is.
+    /// The path of the image.
     pub fn image(&self) -> &Path {
         &self.image
     }
 
-    /// A line of shell that mounts them as `/tools`, where `/tools/NAME` then runs each.
+    /// A shell command that mounts them as `/tools`, where `/tools/NAME` runs each.
     pub fn mount(disk: &str) -> String {
         format!("mkdir -p /tools && mount -t ext4 -o ro {disk} /tools")
     }
@@ -62,7 +62,7 @@ impl Drop for Tools {
     }
 }
 
-/// Puts programs and libraries into a folder; their bytes.
+/// Copies programs and libraries into a folder; returns their size in bytes.
 fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
     let mut libraries = BTreeSet::new();
     let mut bytes = 0;
@@ -75,7 +75,7 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
         let copy = folder.join("bin").join(name);
         libraries.extend(needed(&path)?);
         fs::copy(&path, &copy)?;
-        // Line tables are most of a debug build. Without binutils it stays as large as it is.
+        // Line tables are most of a debug build. Without binutils its size is not reduced.
         let _ = Command::new("strip").arg(&copy).status();
         bytes += fs::metadata(&copy)?.len();
         let name = name.to_string_lossy();
@@ -94,14 +94,16 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The libraries that a program is linked with, its loader among them, as `ldd` tells.
+/// The libraries that a program is linked with, its loader included, from `ldd`.
 fn needed(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(program).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() || said.contains("not found") {
-        bail!("ldd {}: {said}", program.display());
+    let listing = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || listing.contains("not found") {
+        bail!("ldd {}: {listing}", program.display());
     }
     // `libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x..)`, `/lib64/ld-linux-x86-64.so.2 (0x..)`
-    let paths = said.split_whitespace().filter(|word| word.starts_with('/'));
+    let paths = listing
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
     Ok(paths.map(PathBuf::from).collect())
 }

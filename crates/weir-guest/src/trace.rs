@@ -1,8 +1,8 @@
 //! [`trace`]: a trace of a known number of requests in the formats that weir reads and does not
 //! write, for tests of readers.
 
-/// A trace of `requests` requests in the format of that name, as its authors write it; `None` for a
-/// format that weir writes itself, and for one that is not known here.
+/// A trace of `requests` requests in the format of that name, as its tools write it; `None` for a
+/// format that weir writes itself, and for an unknown one.
 pub fn trace(format: &str, requests: u64) -> Option<Vec<u8>> {
     let lines =
         |line: &dyn Fn(u64) -> String| (1..=requests).map(line).collect::<String>().into_bytes();

@@ -1,4 +1,4 @@
-//! A guest boots, does what it is told, and three counts of its I/O agree: the load program's, the
+//! A guest boots and executes commands, and three counts of its I/O agree: the load program's, the
 //! guest kernel's and QEMU's.
 
 use std::fs;
@@ -7,11 +7,11 @@ use std::io::Write;
 use serde_json::{Value, json};
 use weir_guest::{Disk, Guest, Kit, Load};
 
-/// What a guest is made of; `None`, said aloud, where there is none.
+/// The kit of a guest; `None`, with a message, if there is none.
 fn kit(test: &str) -> Option<Kit> {
     let found = Kit::find();
     if let Err(why) = &found {
-        // Not by `eprintln!`, which the harness keeps to itself.
+        // Not `eprintln!`, which the test harness captures.
         let mut err = std::io::stderr();
         writeln!(err, "skipped: {test}: {why}").unwrap();
     }
@@ -25,7 +25,7 @@ fn the_program_the_guest_and_qemu_count_the_same() {
     let image = std::env::temp_dir().join(format!("weir-boot-{}.raw", std::process::id()));
     fs::write(&image, vec![1; 32 << 20]).unwrap();
     let path = image.to_str().unwrap();
-    // The temporary folder may not take O_DIRECT.
+    // The temporary folder may not support O_DIRECT.
     let disk = Disk::new("d0", path).buffered();
     let mut guest = Guest::start(&kit, "boot", &disk.args()).unwrap();
     guest.ready().unwrap();
@@ -71,7 +71,7 @@ fn the_program_the_guest_and_qemu_count_the_same() {
         (done.writes, done.write_bytes)
     );
     assert_eq!(qemu("flush_operations"), counted.flushes);
-    // What the plan says was written is what is there now.
+    // The content is that of the planned writes.
     let content = fs::read(&image).unwrap();
     for (i, request) in load.requests().enumerate().filter(|(_, r)| r.op == 'w') {
         let at = request.sector as usize * 512;
@@ -86,8 +86,8 @@ fn the_program_the_guest_and_qemu_count_the_same() {
 }
 
 #[test]
-fn no_command_is_cut_when_a_job_of_the_guest_ends_meanwhile() {
-    const TEST: &str = "no_command_is_cut_when_a_job_of_the_guest_ends_meanwhile";
+fn no_command_is_interrupted_by_the_end_of_a_background_job() {
+    const TEST: &str = "no_command_is_interrupted_by_the_end_of_a_background_job";
     let Some(kit) = kit(TEST) else { return };
     let mut guest = Guest::start(&kit, "jobs", &[]).unwrap();
     guest.ready().unwrap();

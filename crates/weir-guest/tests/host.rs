@@ -1,4 +1,4 @@
-//! A host's cable carries what it should, counts it, and can be cut, mended and short of room.
+//! A host's cable forwards and counts packets, and can be disconnected, reconnected and limited.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use weir_guest::{Cable, Host};
 
-/// A host, or a loud line that `test` is skipped.
+/// A host, or a message that `test` is skipped.
 fn host(test: &str) -> Option<Host> {
     match Host::new() {
         Ok(host) => Some(host),
         Err(why) => {
-            // Not by `eprintln!`, which the harness keeps to itself.
+            // Not `eprintln!`, which the test harness captures.
             writeln!(std::io::stderr(), "skipped: {test}: {why:#}")
                 .expect("standard error is open");
             None
@@ -20,29 +20,29 @@ fn host(test: &str) -> Option<Host> {
     }
 }
 
-/// A program on the host that says over `protocol` to `to` what it is told.
-fn talker(host: &Host, protocol: &str, to: SocketAddr) -> Child {
-    let says = format!("exec cat > /dev/{protocol}/{}/{}", to.ip(), to.port());
+/// A program on the host that sends its input over `protocol` to `to`.
+fn sender(host: &Host, protocol: &str, to: SocketAddr) -> Child {
+    let wait_for_line = format!("exec cat > /dev/{protocol}/{}/{}", to.ip(), to.port());
     let mut command = host.command("bash");
-    command.args(["-c", &says]).stdin(Stdio::piped());
+    command.args(["-c", &wait_for_line]).stdin(Stdio::piped());
     command.spawn().unwrap()
 }
 
 fn connected(listener: &TcpListener) -> TcpStream {
     let (stream, _) = listener.accept().unwrap();
-    let patience = Some(Duration::from_secs(60));
-    stream.set_read_timeout(patience).unwrap();
+    let timeout = Some(Duration::from_secs(60));
+    stream.set_read_timeout(timeout).unwrap();
     stream
 }
 
 #[test]
-fn what_it_sends_is_counted_and_a_cut_passes_nothing() {
-    let Some(host) = host("what_it_sends_is_counted_and_a_cut_passes_nothing") else {
+fn traffic_is_counted_and_a_cut_cable_drops_everything() {
+    let Some(host) = host("traffic_is_counted_and_a_cut_cable_drops_everything") else {
         return;
     };
     let listener = TcpListener::bind((host.gateway(), 0)).unwrap();
-    let mut talker = talker(&host, "tcp", listener.local_addr().unwrap());
-    let mut said = talker.stdin.take().unwrap();
+    let mut sender = sender(&host, "tcp", listener.local_addr().unwrap());
+    let mut output = sender.stdin.take().unwrap();
     let mut stream = connected(&listener);
     assert_eq!(stream.peer_addr().unwrap().ip(), host.address());
 
@@ -50,22 +50,22 @@ fn what_it_sends_is_counted_and_a_cut_passes_nothing() {
     let piece = vec![7; 1 << 20];
     let writing = piece.clone();
     let writer = std::thread::spawn(move || {
-        said.write_all(&writing).unwrap();
-        said
+        output.write_all(&writing).unwrap();
+        output
     });
     let mut heard = vec![0; piece.len()];
     stream.read_exact(&mut heard).unwrap();
     assert!(heard == piece);
-    let mut said = writer.join().unwrap();
+    let mut output = writer.join().unwrap();
     let after = host.traffic().unwrap();
     let sent = after.sent_bytes - before.sent_bytes;
-    // Headers are a few percent of packets that are full, and acknowledgements come back.
+    // Headers are a few percent of full packets, and acknowledgements are sent back.
     assert!((1 << 20..5 << 18).contains(&sent), "{sent} bytes sent");
     assert!(after.received_bytes > before.received_bytes);
 
     host.cut().unwrap();
     let before = host.traffic().unwrap();
-    said.write_all(b"x").unwrap();
+    output.write_all(b"x").unwrap();
     stream
         .set_read_timeout(Some(Duration::from_millis(500)))
         .unwrap();
@@ -78,13 +78,13 @@ fn what_it_sends_is_counted_and_a_cut_passes_nothing() {
     let mut heard = [0; 1];
     stream.read_exact(&mut heard).unwrap();
     assert_eq!(&heard, b"x");
-    drop(said);
-    talker.wait().unwrap();
+    drop(output);
+    sender.wait().unwrap();
 }
 
 #[test]
-fn a_short_queue_loses_what_comes_at_once() {
-    let Some(host) = host("a_short_queue_loses_what_comes_at_once") else {
+fn a_short_queue_drops_bursts() {
+    let Some(host) = host("a_short_queue_drops_bursts") else {
         return;
     };
     host.shape(Cable {
@@ -93,7 +93,7 @@ fn a_short_queue_loses_what_comes_at_once() {
     })
     .unwrap();
     let socket = UdpSocket::bind((host.gateway(), 0)).unwrap();
-    // Each line a packet of its own, more than the bucket and the queue hold.
+    // Each line is a packet of its own, more than the bucket and the queue can hold.
     let to = socket.local_addr().unwrap();
     let line = "x".repeat(1_000);
     let all = format!(
@@ -114,17 +114,17 @@ fn a_short_queue_loses_what_comes_at_once() {
 }
 
 #[test]
-fn hosts_reach_us_at_any_of_our_addresses_and_go_away() {
-    let Some(host) = host("hosts_reach_us_at_any_of_our_addresses_and_go_away") else {
+fn hosts_reach_this_machine_at_any_of_its_addresses() {
+    let Some(host) = host("hosts_reach_this_machine_at_any_of_its_addresses") else {
         return;
     };
     let other = Host::new().unwrap();
     let listener = TcpListener::bind((host.gateway(), 0)).unwrap();
-    let mut talker = talker(&other, "tcp", listener.local_addr().unwrap());
+    let mut sender = sender(&other, "tcp", listener.local_addr().unwrap());
     let stream = connected(&listener);
     assert_eq!(stream.peer_addr().unwrap().ip(), other.address());
-    drop(talker.stdin.take());
-    talker.wait().unwrap();
+    drop(sender.stdin.take());
+    sender.wait().unwrap();
     let name = other.name().to_owned();
     assert!(std::path::Path::new("/run/netns").join(&name).exists());
     drop(other);

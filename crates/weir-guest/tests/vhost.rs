@@ -1,5 +1,5 @@
-//! The client of vhost-user disks, held against QEMU's back end: it sees wrong data, a disk that goes away
-//! and comes back, and one that does not.
+//! The client of vhost-user disks, tested with QEMU's back end: it detects wrong data, a disk that
+//! disconnects and reconnects, and one that does not.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,24 +9,24 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::vhost::{Ask, Client, Contents, Kind, Load, Shape, Status};
+use weir_guest::vhost::{BlockRequest, Client, ClientShape, Contents, Kind, Load, Status};
 
 const DISK_BYTES: u64 = 8 << 20;
 
-/// QEMU's storage daemon on an image of zeroes, in a folder of the test's own.
+/// QEMU's storage daemon on an image of zeroes, in a folder of the test.
 struct Storage {
     folder: PathBuf,
     daemon: Child,
 }
 
 impl Storage {
-    /// Or `None` and a loud line when QEMU is not there.
+    /// `None`, with a message, when QEMU is not installed.
     fn new(test: &str) -> Option<Storage> {
         let there = Command::new("qemu-storage-daemon")
             .arg("--version")
             .output();
         if there.is_err() {
-            // Not by `eprintln!`, which the harness keeps to itself.
+            // Not `eprintln!`, which the test harness captures.
             let mut err = std::io::stderr();
             writeln!(err, "skipped: {test}: qemu-storage-daemon is not there").unwrap();
             return None;
@@ -77,7 +77,7 @@ impl Storage {
         self.folder.join("disk.raw")
     }
 
-    fn client(&self, shape: Shape) -> Client {
+    fn client(&self, shape: ClientShape) -> Client {
         Client::connect(&self.folder.join("s"), shape).unwrap()
     }
 }
@@ -104,7 +104,7 @@ fn mixed() -> Load {
     }
 }
 
-const TWO_QUEUES: Shape = Shape {
+const TWO_QUEUES: ClientShape = ClientShape {
     queues: 2,
     depth: 16,
     bytes_max: 16 << 10,
@@ -113,7 +113,7 @@ const TWO_QUEUES: Shape = Shape {
 };
 
 #[test]
-fn what_is_written_is_read_again_and_lies_in_the_image() {
+fn written_data_are_read_back_and_are_in_the_image() {
     let Some(storage) = Storage::new("client-mix") else {
         return;
     };
@@ -129,7 +129,7 @@ fn what_is_written_is_read_again_and_lies_in_the_image() {
         );
         let logged: usize = report.log.iter().map(Vec::len).sum();
         assert_eq!(logged, 6000);
-        let ended = |asked: &&weir_guest::vhost::Asked| asked.status == Some(Status::Done);
+        let ended = |asked: &&weir_guest::vhost::LoggedRequest| asked.status == Some(Status::Done);
         assert_eq!(report.log.iter().flatten().filter(ended).count(), 6000);
     }
     assert!(contents.written() > 1000);
@@ -137,11 +137,11 @@ fn what_is_written_is_read_again_and_lies_in_the_image() {
 }
 
 #[test]
-fn a_block_that_somebody_else_wrote_is_found() {
+fn a_block_of_another_writer_is_detected() {
     let Some(storage) = Storage::new("client-wrong") else {
         return;
     };
-    let mut client = storage.client(Shape::default());
+    let mut client = storage.client(ClientShape::default());
     let mut contents = Contents::zeroes(DISK_BYTES / 512, 4096);
     let writes = Load {
         read: 0,
@@ -161,7 +161,7 @@ fn a_block_that_somebody_else_wrote_is_found() {
 }
 
 #[test]
-fn single_requests_say_how_they_ended() {
+fn single_requests_return_their_status() {
     let Some(storage) = Storage::new("client-single") else {
         return;
     };
@@ -174,7 +174,7 @@ fn single_requests_say_how_they_ended() {
     assert_eq!(client.read(100, 1536).unwrap()[512..1024], [0; 512]);
     client.discard(100, 8192).unwrap();
     client.id().unwrap();
-    let unknown = Ask {
+    let unknown = BlockRequest {
         kind: Kind::Other(77),
         sector: 0,
         bytes: 512,
@@ -183,7 +183,7 @@ fn single_requests_say_how_they_ended() {
         client.ask(1, &unknown, &mut [0; 512]).unwrap(),
         Status::Unsupported
     );
-    let outside = Ask {
+    let outside = BlockRequest {
         kind: Kind::Read,
         sector: DISK_BYTES / 512,
         bytes: 512,
@@ -195,7 +195,7 @@ fn single_requests_say_how_they_ended() {
 }
 
 #[test]
-fn a_back_end_that_is_killed_under_load_and_started_again_loses_nothing() {
+fn no_write_is_lost_when_a_back_end_is_killed_and_restarted() {
     let Some(mut storage) = Storage::new("client-killed") else {
         return;
     };
@@ -226,11 +226,11 @@ fn a_back_end_that_is_killed_under_load_and_started_again_loses_nothing() {
 }
 
 #[test]
-fn a_back_end_that_stays_away_ends_the_load_with_a_reason() {
+fn a_back_end_that_does_not_return_ends_the_load_with_an_error() {
     let Some(mut storage) = Storage::new("client-gone") else {
         return;
     };
-    let mut client = storage.client(Shape::default());
+    let mut client = storage.client(ClientShape::default());
     let load = Load {
         requests: u64::MAX,
         time: Some(Duration::from_secs(600)),
@@ -243,8 +243,8 @@ fn a_back_end_that_stays_away_ends_the_load_with_a_reason() {
         run.join().unwrap()
     });
     let error = format!("{:#}", ended.unwrap_err());
-    assert!(error.contains("the back end is gone"), "{error}");
+    assert!(error.contains("the back end has disconnected"), "{error}");
     let error = format!("{:#}", client.read(0, 512).unwrap_err());
-    assert!(error.contains("the back end is gone"), "{error}");
-    assert!(Client::connect(&storage.folder.join("nothing"), Shape::default()).is_err());
+    assert!(error.contains("the back end has disconnected"), "{error}");
+    assert!(Client::connect(&storage.folder.join("nothing"), ClientShape::default()).is_err());
 }

@@ -260,7 +260,7 @@ proptest! {
         let pairs = paired(&join, 1);
         prop_assert_eq!(pairs.answered, 1, "{}\n{}\n{:?}", query, join, pairs.whys);
         let rows = tap_rows(&requests);
-        // The same plan, started at the beginning and in the middle.
+        // The same plan, started at the beginning and halfway.
         let of = |plan: &Arc<Plan>| run(&[(0, plan), (started, plan)], &rows, 1, 140);
         let (joined, answered) = (of(&join), of(&pairs.plan));
         prop_assert_eq!(joined, answered, "{}\n{}", query, pairs.plan);

@@ -1,13 +1,13 @@
-//! What a lane costs by itself, without a front end: requests a second and processor time for each, by
-//! engine, cache and how many are under way.
+//! The cost of a lane without a front end: requests per second and processor time per request, by
+//! engine, cache and queue depth.
 //!
 //! ```text
 //! cargo run --release -p weir-tapdisk --example lane_bench -- /dev/shm/disk.raw /tmp/disk.raw
 //! ```
 //!
 //! Each image is a file or device whose data may be overwritten, of 64 MiB at least. Lines are
-//! tab-separated: image, what it is served with, operation, under way, thousand requests a second,
-//! processor time of the lane's thread by request in ns.
+//! tab-separated: image, engine and cache, operation, queue depth, thousand requests per second,
+//! processor time of the lane's thread per request in ns.
 #![allow(unsafe_code)] // A lane is told memory by its address.
 
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const BLOCK: usize = 4096;
 const LASTS: Duration = Duration::from_secs(1);
 
 /// Engines and caches.
-const WAYS: [(EngineOption, CacheOption); 4] = [
+const MODES: [(EngineOption, CacheOption); 4] = [
     (EngineOption::Uring, CacheOption::Direct),
     (EngineOption::Sync, CacheOption::Direct),
     (EngineOption::Uring, CacheOption::PageCache),
@@ -32,7 +32,7 @@ const WAYS: [(EngineOption, CacheOption); 4] = [
 
 fn main() -> Result<(), weir_tapdisk::DiskError> {
     for image in std::env::args().skip(1) {
-        for (engine, cache) in WAYS {
+        for (engine, cache) in MODES {
             let options = DiskOptions {
                 engine,
                 cache,
@@ -64,7 +64,7 @@ fn main() -> Result<(), weir_tapdisk::DiskError> {
     Ok(())
 }
 
-/// A lane with as many requests under way as there are pieces of memory.
+/// A lane with as many requests in flight as there are pieces of memory.
 struct Load {
     lane: Lane,
     op: Op,
@@ -72,8 +72,8 @@ struct Load {
     memory: Vec<u8>,
     start: usize,
     depth: usize,
-    /// The state of a generator of places: xorshift64 (Marsaglia 2003).
-    place: u64,
+    /// The state of the generator of offsets: xorshift64 (Marsaglia 2003).
+    offset_state: u64,
 }
 
 impl Load {
@@ -94,11 +94,11 @@ impl Load {
             start: memory.as_ptr().align_offset(BLOCK),
             memory,
             depth,
-            place: 0x9e37_79b9_7f4a_7c15,
+            offset_state: 0x9e37_79b9_7f4a_7c15,
         })
     }
 
-    /// Requests that ended, and what they took.
+    /// The number of requests that ended, and the time they took.
     fn run(
         &mut self,
         lasts: Duration,
@@ -132,12 +132,12 @@ impl Load {
     }
 
     fn take(&mut self, piece: u64) {
-        self.place ^= self.place << 13;
-        self.place ^= self.place >> 7;
-        self.place ^= self.place << 17;
+        self.offset_state ^= self.offset_state << 13;
+        self.offset_state ^= self.offset_state >> 7;
+        self.offset_state ^= self.offset_state << 17;
         let request = Request {
             op: self.op,
-            sector: self.place % self.blocks * (BLOCK as u64 / 512),
+            sector: self.offset_state % self.blocks * (BLOCK as u64 / 512),
             skip_bytes: 0,
             bytes: BLOCK as u64,
             fua: false,

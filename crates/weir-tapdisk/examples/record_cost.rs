@@ -1,7 +1,7 @@
-//! What it costs a lane to tell its requests: processor time of the lane's thread for each request, which is
-//! two events, by who listens and how many requests a round has.
+//! The cost of recording requests in a lane: processor time of the lane's thread per request, which
+//! has two events, by consumers and requests per round.
 //!
-//! `cargo run --release -p weir-tapdisk --example record_cost`
+//! `data_memory run --release -p weir-tapdisk --example record_cost`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +16,16 @@ use weir_tap::tapdisk::words::{ClauseWord, DiskFigures, DiskWord, FieldWord, Wan
 use weir_tapdisk::histograms::Counting;
 use weir_tapdisk::{Ended, Hub, Outcome, Recorder, Request, Taken};
 
-/// Requests of a measurement.
+/// Requests per measurement.
 const REQUESTS: u64 = 1_000_000;
 
-/// After so many the consumers get time to read, which is none of the lane's.
-const BREATH: u64 = 32 << 10;
+/// After this number of requests the consumers get time to read, which does not count for the lane.
+const REQUESTS_PER_PAUSE: u64 = 32 << 10;
 
-/// How often they read.
+/// The interval of their reads.
 const READ_EVERY: Duration = Duration::from_millis(2);
 
-/// Of so many measurements the least is told: the others were disturbed.
+/// The number of measurements, of which the least is reported: the others were disturbed.
 const ATTEMPTS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,11 +57,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _listening = (0..consumers)
             .map(|_| Consumer::start(&hub, clauses.clone()))
             .collect::<Result<Vec<_>, _>>()?;
-        tell(name, &hub)?;
+        report(name, &hub)?;
     }
     let hub = hub()?;
     let _counting = Counting::begin(&hub)?;
-    tell("the tap's own histograms", &hub)?;
+    report("the tap's own histograms", &hub)?;
     Ok(())
 }
 
@@ -73,11 +73,11 @@ fn hub() -> Result<Arc<Hub>, weir_tapdisk::HubError> {
         vdisk: None,
         pdisk: None,
     };
-    hub.enlist(names, Arc::new(DiskFigures::default))?;
+    hub.register(names, Arc::new(DiskFigures::default))?;
     Ok(hub)
 }
 
-/// Reads everything, and throws it away.
+/// Reads and discards all records.
 struct Consumer {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -119,7 +119,7 @@ impl Drop for Consumer {
     }
 }
 
-fn tell(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
+fn report(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
     print!("{name:<44}");
     for requests in [1, 16, 64] {
         let mut least = f64::INFINITY;
@@ -128,7 +128,7 @@ fn tell(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
             let before = thread_ns();
             for number in 0..REQUESTS / requests {
                 round(&mut recorder, number * requests, requests);
-                if number % (BREATH / requests) == 0 {
+                if number % (REQUESTS_PER_PAUSE / requests) == 0 {
                     thread::sleep(READ_EVERY * 2);
                 }
             }
@@ -145,7 +145,7 @@ fn tell(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
     Ok(())
 }
 
-/// A round as a lane has it, without its clock and its work.
+/// A round of a lane, without its clock and its work.
 fn round(recorder: &mut Recorder, first: u64, requests: u64) {
     recorder.begin();
     for id in first..first + requests {

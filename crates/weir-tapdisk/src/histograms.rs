@@ -1,9 +1,9 @@
-//! [`Counting`]: the histograms of every disk, kept in the tap while somebody asks for them.
+//! [`Counting`]: the histograms of every disk, kept in the tap while a client requests them.
 //!
-//! It is one more consumer of the lanes' records, in the tap's own process: the lanes write what they
-//! write for anybody, and a thread puts it into order of time and counts. So a disk's queues are one
-//! stream, the counts are those of a recording of the same requests, and counting costs no request its
-//! time.
+//! It is one more consumer of the lanes' records, in the tap's own process: the lanes write the
+//! records that any consumer receives, and a thread sorts them by time and counts. So a disk's
+//! queues are one stream, the counts equal those of a recording of the same requests, and counting
+//! adds no latency to requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,17 +19,17 @@ use weir_workload::{Counter, Event, Metric, Request, Response, json};
 
 use crate::hub::{Hub, HubError, Subscription, epoch_ns};
 
-/// How many previous requests the closest seek distance is taken from, as in vscsiStats.
+/// The number of previous requests for the closest seek distance, as in vscsiStats.
 const CLOSEST_OF: usize = 16;
 
-/// All rings together.
+/// Size of all rings together in bytes.
 const RING_BYTES: u64 = 32 << 20;
 
-/// How often records are counted while there are few.
-const RHYTHM: Duration = Duration::from_millis(20);
+/// The interval of counting while there are few records.
+const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long somebody who asks may wait for a lane that is in the middle of a round.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a snapshot may wait for a lane that is inside a round.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Counts until it is dropped.
 #[derive(Debug)]
@@ -48,12 +48,12 @@ struct Counted {
     counters: Vec<Option<Counter>>,
     since_ns: i64,
     lost_before: u64,
-    /// The ring was damaged: nothing more is counted.
+    /// The ring is damaged: counting has stopped.
     damaged: u64,
 }
 
 impl Counting {
-    /// Begins to count.
+    /// Starts counting.
     ///
     /// # Errors
     /// When there are too many consumers, or no memory or thread for one more.
@@ -83,10 +83,10 @@ impl Counting {
         Ok(counting)
     }
 
-    /// What was counted up to now.
+    /// The counts so far.
     pub fn snapshot(&self) -> HistogramsWord {
         let asked_ns = monotonic_ns();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + SNAPSHOT_TIMEOUT;
         let mut counted = self.counted();
         counted.drain();
         while counted.readers.known_ns() < asked_ns && Instant::now() < until {
@@ -108,7 +108,7 @@ impl Counting {
         }
     }
 
-    /// Begins anew. Requests under way, and what was before the next one, stay known.
+    /// Restarts at zero. Requests in flight, and the previous request, are kept.
     pub fn reset(&self) {
         let mut counted = self.counted();
         counted.drain();
@@ -122,7 +122,9 @@ impl Counting {
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().expect("nobody panics while counting")
+        self.counted
+            .lock()
+            .expect("the lock is not poisoned: counting does not panic")
     }
 }
 
@@ -131,7 +133,7 @@ impl Drop for Counting {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It counts and panics at nothing.
+            // It counts and does not panic.
             let _ = thread.join();
         }
         self.hub.forget(&self.subscription);
@@ -139,11 +141,13 @@ impl Drop for Counting {
 }
 
 fn count(counted: &Mutex<Counted>, stop: &AtomicBool) {
-    let mut pace = Pace::new(Instant::now(), RHYTHM);
+    let mut pace = Pace::new(Instant::now(), COUNT_INTERVAL);
     while !stop.load(Ordering::Relaxed) {
         thread::park_timeout(pace.due().saturating_duration_since(Instant::now()));
         pace.started(Instant::now());
-        let mut counted = counted.lock().expect("nobody panics while counting");
+        let mut counted = counted
+            .lock()
+            .expect("the lock is not poisoned: counting does not panic");
         let records = counted.drain();
         pace.drained(
             records,
@@ -154,7 +158,7 @@ fn count(counted: &Mutex<Counted>, stop: &AtomicBool) {
 }
 
 impl Counted {
-    /// Counts what is there; how many records that were.
+    /// Counts the available records and returns their number.
     fn drain(&mut self) -> usize {
         let mut read = Vec::new();
         if self.readers.read(monotonic_ns, &mut read).is_err() {
@@ -173,7 +177,7 @@ impl Counted {
     }
 }
 
-/// As the row of a recording would be counted.
+/// The event that a row of a recording of it would have.
 fn event(record: &Record) -> Event {
     let ts = i64::try_from(record.ts_ns).unwrap_or(i64::MAX);
     let id = i64::try_from(record.id).unwrap_or(i64::MAX);

@@ -1,8 +1,8 @@
-//! [`Hub`]: where the lanes of a process and those who want their records meet.
+//! [`Hub`]: connects the lanes of a process with the consumers of their records.
 //!
-//! Consumers come and go while lanes run. Whoever changes who is there counts [`Hub::generation`] up;
-//! a lane that sees another number at the beginning of a round looks again. So a lane takes a lock only
-//! then, and nobody waits for a lane.
+//! Consumers connect and disconnect while lanes run. Every change of consumers increments
+//! [`Hub::generation`]; a lane that finds another number at the start of a round reads the list
+//! again. So a lane locks only then, and nothing waits for a lane.
 
 use std::fmt;
 use std::io;
@@ -16,16 +16,16 @@ use weir_tap::tapdisk::words::{
     ConsumerStatus, DiskFigures, DiskStatus, DiskWord, StatusWord, Wanted,
 };
 
-/// Most consumers at a time.
+/// Maximum number of consumers.
 pub const CONSUMERS_MAX: usize = 8;
 
-/// All rings of a consumer together take so many bytes at least and at most, while no lane joins.
+/// Minimum and maximum size of all rings of a consumer, while no lane joins.
 const RINGS_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=256 << 20;
 
-/// Rings are made as if there were so many lanes at least: a guest that boots opens more.
+/// Rings are sized for at least this number of lanes: a booting guest opens more.
 const LANES_EXPECTED: usize = 32;
 
-/// Why somebody is not let in.
+/// Why a disk, lane or consumer is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// More disks than [`DISKS_MAX`].
@@ -37,10 +37,10 @@ pub enum HubError {
     )]
     TooManyLanes,
     /// More consumers than [`CONSUMERS_MAX`].
-    #[error("{CONSUMERS_MAX} consumers take records already; wait until one has ended")]
+    #[error("{CONSUMERS_MAX} consumers are connected already; wait until one has disconnected")]
     TooManyConsumers,
     /// No memory for the rings.
-    #[error("no memory for the rings: {0}; ask for smaller ones or allow more")]
+    #[error("no memory for the rings: {0}; request smaller ones or raise the limit")]
     NoMemory(#[from] io::Error),
 }
 
@@ -57,8 +57,9 @@ struct State {
     /// The disk of each lane that is open.
     lanes: Vec<Option<u16>>,
     present: Vec<Arc<Subscription>>,
-    /// Those who have left, until every lane has seen it: their memory is not for lanes to give back.
-    left: Vec<Arc<Subscription>>,
+    /// Consumers that have left, until every lane has noticed: lanes must not be the ones to free
+    /// their memory.
+    departed: Vec<Arc<Subscription>>,
 }
 
 struct Enlisted {
@@ -66,10 +67,10 @@ struct Enlisted {
     figures: Figures,
 }
 
-/// What tells a disk's figures when somebody asks for them.
+/// Provides a disk's statistics on request.
 pub type Figures = Arc<dyn Fn() -> DiskFigures + Send + Sync>;
 
-/// Somebody who takes records.
+/// A consumer of records.
 #[derive(Debug)]
 pub struct Subscription {
     wanted: Wanted,
@@ -78,11 +79,11 @@ pub struct Subscription {
     /// Its process.
     pid: Option<i32>,
     since_ns: i64,
-    /// A lane came for which there was no memory.
+    /// A lane was opened for which there was no memory.
     starved: AtomicU64,
 }
 
-/// What one lane did for one consumer; the lane is the only one that writes it.
+/// The counts of one lane for one consumer; only the lane writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct LaneCounts {
@@ -94,7 +95,7 @@ pub struct LaneCounts {
 impl Default for Hub {
     fn default() -> Hub {
         Hub {
-            // A lane that has not looked yet is at 0.
+            // A lane that has not read the list yet is at 0.
             generation: AtomicU64::new(1),
             since_ns: epoch_ns(),
             state: Mutex::default(),
@@ -113,11 +114,12 @@ impl fmt::Debug for Hub {
 
 /// Disks.
 impl Hub {
-    /// Takes a disk in: its number, by which records name it. `names.number` is of no meaning.
+    /// Registers a disk and returns its number, by which records refer to it. `names.number` is
+    /// ignored.
     ///
     /// # Errors
     /// When there are too many.
-    pub fn enlist(&self, names: DiskWord, figures: Figures) -> Result<u16, HubError> {
+    pub fn register(&self, names: DiskWord, figures: Figures) -> Result<u16, HubError> {
         let mut state = self.lock();
         if state.disks.len() >= DISKS_MAX {
             return Err(HubError::TooManyDisks);
@@ -128,7 +130,7 @@ impl Hub {
         Ok(number)
     }
 
-    /// What a disk is called on the host.
+    /// The disk's name on the host.
     pub fn pdisk(&self, disk: u16) -> Option<String> {
         let state = self.lock();
         state.disks.get(usize::from(disk))?.names.pdisk.clone()
@@ -139,7 +141,7 @@ impl Hub {
         self.lock().disks.iter().map(|d| d.names.clone()).collect()
     }
 
-    /// What is served, what was counted, and who listens.
+    /// The disks, their statistics, and the consumers.
     pub fn status(&self) -> StatusWord {
         let (disks, consumers) = {
             let state = self.lock();
@@ -152,7 +154,7 @@ impl Hub {
             let consumers = state.present.iter().map(|s| s.status());
             (disks.collect::<Vec<_>>(), consumers.collect())
         };
-        // Whoever tells figures may take his time.
+        // Providing statistics may take time.
         let disk = |(disk, lanes, figures): (DiskWord, usize, Figures)| DiskStatus {
             disk,
             lanes,
@@ -170,13 +172,13 @@ impl Hub {
 
 /// Lanes.
 impl Hub {
-    /// Counts how often somebody has come or gone.
+    /// The number of changes of consumers.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// A lane of a disk begins: its number, which no other open lane has.
+    /// Opens a lane of a disk: its number, which no other open lane has.
     pub(crate) fn open_lane(&self, disk: u16) -> Result<usize, HubError> {
         let mut state = self.lock();
         let free = state.lanes.iter().position(Option::is_none);
@@ -194,7 +196,7 @@ impl Hub {
         Ok(lane)
     }
 
-    /// A lane has ended, and everything it had to tell is told.
+    /// Closes a lane, after its last record.
     pub(crate) fn close_lane(&self, lane: usize) {
         self.lock().lanes[lane] = None;
     }
@@ -204,7 +206,7 @@ impl Hub {
         self.lock().lanes.iter().flatten().count()
     }
 
-    /// Who takes records now, as of which generation.
+    /// The current consumers, and the generation.
     pub(crate) fn present(&self) -> (u64, Vec<Arc<Subscription>>) {
         let state = self.lock();
         let present = state.present.iter().filter(|s| !s.is_starved());
@@ -214,7 +216,7 @@ impl Hub {
 
 /// Consumers.
 impl Hub {
-    /// Lets somebody in who wants records. They come from each lane's next round on.
+    /// Adds a consumer. It receives records from each lane's next round on.
     ///
     /// # Errors
     /// When there are too many already, or there is no memory.
@@ -225,13 +227,13 @@ impl Hub {
     ) -> Result<Arc<Subscription>, HubError> {
         let lanes = {
             let mut state = self.lock();
-            state.let_go();
+            state.drop_departed();
             if state.present.len() >= CONSUMERS_MAX {
                 return Err(HubError::TooManyConsumers);
             }
             state.lanes.len()
         };
-        // Without the lock: to get memory takes milliseconds.
+        // Without the lock: allocating memory takes milliseconds.
         let subscription = Arc::new(Subscription::new(wanted, pid, lanes)?);
         let mut state = self.lock();
         if state.present.len() >= CONSUMERS_MAX {
@@ -245,34 +247,37 @@ impl Hub {
         Ok(subscription)
     }
 
-    /// Lets somebody go who is gone: his memory goes back to the system at once, though lanes that rest
-    /// may have it mapped for long.
+    /// Removes a consumer that has disconnected: its memory is freed at once, though idle lanes may
+    /// keep it mapped for long.
     pub fn forget(&self, subscription: &Arc<Subscription>) {
         subscription.memory.release();
         self.unsubscribe(subscription);
     }
 
-    /// Lets somebody go who may still read what he has been told.
+    /// Removes a consumer that may still read its records.
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         let mut state = self.lock();
         let of = |s: &Arc<Subscription>| Arc::ptr_eq(s, subscription);
         if let Some(at) = state.present.iter().position(of) {
-            let gone = state.present.remove(at);
+            let consumer = state.present.remove(at);
             self.generation.fetch_add(1, Ordering::SeqCst);
-            state.left.push(gone);
-            state.let_go();
+            state.departed.push(consumer);
+            state.drop_departed();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while held")
+        self.state
+            .lock()
+            .expect("the lock is not poisoned: its holders do not panic")
     }
 }
 
 impl State {
-    /// Forgets those who have left as far as no lane holds them any more.
-    fn let_go(&mut self) {
-        self.left.retain(|gone| Arc::strong_count(gone) > 1);
+    /// Drops consumers that have left and that no lane holds any more.
+    fn drop_departed(&mut self) {
+        self.departed
+            .retain(|consumer| Arc::strong_count(consumer) > 1);
     }
 }
 
@@ -293,23 +298,23 @@ impl Subscription {
         })
     }
 
-    /// What it wants.
+    /// Its requested records.
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
     }
 
-    /// Where its records go.
+    /// The memory of its records.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// True when a lane has come for which there was no memory: the consumer is to be let go, since it
-    /// would not hear of it.
+    /// Whether a lane was opened for which there was no memory: the consumer must be disconnected,
+    /// since it would not receive that lane's records.
     pub fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed) != 0
     }
 
-    /// What a lane did for it.
+    /// The counts of a lane for it.
     pub(crate) fn lane(&self, lane: usize) -> &LaneCounts {
         &self.lanes[lane]
     }
@@ -321,7 +326,7 @@ impl Subscription {
         self.memory.use_lanes(lanes);
     }
 
-    /// What was done for it.
+    /// Its counts.
     pub fn status(&self) -> ConsumerStatus {
         let sum = |of: fn(&LaneCounts) -> &AtomicU64| {
             let counts = self

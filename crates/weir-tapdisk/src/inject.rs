@@ -1,4 +1,4 @@
-//! Delays and errors that a disk is to have, for tests and drills: `--delay`, `--error`.
+//! Injected delays and errors, for tests: `--delay`, `--error`.
 //!
 //! ```
 //! use weir_tapdisk::inject::{DelayRule, ErrorRule, Injections};
@@ -10,20 +10,20 @@
 //! # assert_eq!(injections.errors[0].errno, 5);
 //! ```
 //!
-//! A rule is what is done, and after it, in any order, what it is done to:
+//! A rule is an injection, followed by conditions in any order:
 //!
-//! | word | meaning |
+//! | condition | meaning |
 //! | --- | --- |
 //! | `op=rw` | only these operations, by their letters: `r`, `w`, `f` flush, `d` discard, `z` write zeroes |
-//! | `sectors=2048..4096` | only requests that touch these sectors of 512 bytes, the last excluded or left out; no flush does |
-//! | `rate=1%`, `rate=0.01` | this part of them |
-//! | `seed=7` | which part: the same seed chooses the same requests, by their number among those the rule is for |
+//! | `sectors=2048..4096` | only requests that touch these sectors of 512 bytes, the last one excluded or omitted; not flushes |
+//! | `rate=1%`, `rate=0.01` | this fraction of them |
+//! | `seed=7` | which fraction: the same seed selects the same requests, by their number among the matching ones |
 //! | `after=99` | not the first 99 |
-//! | `times=1` | at most so often |
+//! | `times=1` | at most this number of times |
 //!
-//! Of the rules of a kind, the first that strikes counts. A delay passes between issue and the work on the image,
-//! so it is part of the service time. A request that is to fail is not carried out at all. `EOPNOTSUPP` makes it
-//! one that is not supported (`N`).
+//! Of the rules of a kind, the first that applies is used. A delay is between the issue and the
+//! access to the image, so it is part of the service time. A request with an injected error is not
+//! executed. `EOPNOTSUPP` makes it unsupported (`N`).
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -34,7 +34,7 @@ use weir_model::{Op, SECTOR_BYTES};
 
 use crate::Request;
 
-/// What is to be done to a disk's requests.
+/// The injections of a disk.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Injections {
     /// Delays.
@@ -46,41 +46,41 @@ pub struct Injections {
 /// Requests that take longer: `5ms,op=r`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DelayRule {
-    /// How much longer: at most [`DELAY_MAX`].
+    /// The added delay, at most [`DELAY_MAX`].
     pub delay: Duration,
-    /// Which.
-    pub which: Which,
+    /// The requests.
+    pub filter: RequestFilter,
 }
 
 /// Requests that fail: `ENOSPC,op=w`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ErrorRule {
-    /// What they fail with.
+    /// The errno.
     pub errno: i32,
-    /// Which.
-    pub which: Which,
+    /// The requests.
+    pub filter: RequestFilter,
 }
 
-/// Which requests a rule is for.
+/// The requests to which a rule applies.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Which {
-    /// Of these operations.
+pub struct RequestFilter {
+    /// The operations.
     pub ops: Vec<Op>,
-    /// Of these sectors; all and flushes too when there is none.
+    /// The sectors; `None`: all, and flushes too.
     pub sectors: Option<Range<u64>>,
-    /// This part of them, from 0 to 1.
+    /// The fraction of these, from 0 to 1.
     pub rate: f64,
-    /// Chooses the part.
+    /// The seed for the fraction.
     pub seed: u64,
-    /// How many of those it is for are spared first.
+    /// The number of matching requests that are skipped first.
     pub after: u64,
-    /// How often at most.
+    /// The maximum number of injections.
     pub times: Option<u64>,
 }
 
-impl Default for Which {
-    fn default() -> Which {
-        Which {
+impl Default for RequestFilter {
+    fn default() -> RequestFilter {
+        RequestFilter {
             ops: Op::ALL.to_vec(),
             sectors: None,
             rate: 1.0,
@@ -94,18 +94,18 @@ impl Default for Which {
 /// The longest delay: longer than any guest waits.
 pub const DELAY_MAX: Duration = Duration::from_secs(3600);
 
-/// Rules of a disk, of each kind.
+/// Maximum number of rules of a disk, of each kind.
 pub const RULES_MAX: usize = 64;
 
-/// What a request meets with.
+/// The injection for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Strike {
+pub(crate) struct Injection {
     pub(crate) delay: Duration,
     pub(crate) errno: Option<i32>,
 }
 
-/// The injections of a disk at work: with each rule, how many requests it was for and how often it
-/// struck. All queues of the disk count together.
+/// The active injections of a disk: for each rule, the number of matching requests and of
+/// injections. All queues of the disk count together.
 #[derive(Debug)]
 pub(crate) struct Injector {
     delays: Vec<(DelayRule, Tally)>,
@@ -115,7 +115,7 @@ pub(crate) struct Injector {
 #[derive(Debug, Default)]
 struct Tally {
     matched: AtomicU64,
-    struck: AtomicU64,
+    affected: AtomicU64,
 }
 
 impl Injector {
@@ -128,23 +128,29 @@ impl Injector {
         }
     }
 
-    /// What a request meets with; nothing as a rule.
-    pub(crate) fn strike(&self, request: &Request) -> Option<Strike> {
+    /// The injection for a request; usually none.
+    pub(crate) fn injection_for(&self, request: &Request) -> Option<Injection> {
         if self.delays.is_empty() && self.errors.is_empty() {
             return None;
         }
-        let strikes = |which: &Which, tally: &Tally| which.strikes(request, tally);
-        let delay = self.delays.iter().find(|(rule, t)| strikes(&rule.which, t));
-        let error = self.errors.iter().find(|(rule, t)| strikes(&rule.which, t));
-        (delay.is_some() || error.is_some()).then(|| Strike {
+        let applies = |filter: &RequestFilter, tally: &Tally| filter.applies(request, tally);
+        let delay = self
+            .delays
+            .iter()
+            .find(|(rule, t)| applies(&rule.filter, t));
+        let error = self
+            .errors
+            .iter()
+            .find(|(rule, t)| applies(&rule.filter, t));
+        (delay.is_some() || error.is_some()).then(|| Injection {
             delay: delay.map_or(Duration::ZERO, |(rule, _)| rule.delay),
             errno: error.map(|(rule, _)| rule.errno),
         })
     }
 }
 
-impl Which {
-    fn strikes(&self, request: &Request, tally: &Tally) -> bool {
+impl RequestFilter {
+    fn applies(&self, request: &Request, tally: &Tally) -> bool {
         if !self.is_for(request) {
             return false;
         }
@@ -153,7 +159,7 @@ impl Which {
         chosen
             && self
                 .times
-                .is_none_or(|times| tally.struck.fetch_add(1, Ordering::Relaxed) < times)
+                .is_none_or(|times| tally.affected.fetch_add(1, Ordering::Relaxed) < times)
     }
 
     fn is_for(&self, request: &Request) -> bool {
@@ -167,8 +173,8 @@ impl Which {
     }
 }
 
-/// A number from 0 up to 1 for each `number`, the same each time: SplitMix64 (Steele, Lea, Flood: Fast
-/// splittable pseudorandom number generators, OOPSLA 2014), entered at its `number`th step.
+/// A number from 0 up to 1 for each `number`, the same each time: SplitMix64 (Steele, Lea, Flood:
+/// Fast splittable pseudorandom number generators, OOPSLA 2014), entered at its `number`th step.
 fn chance(seed: u64, number: u64) -> f64 {
     let steps = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut mixed = seed.wrapping_add(steps);
@@ -183,9 +189,9 @@ impl FromStr for DelayRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DelayRule, String> {
-        let (what, which) = parts(text, "a delay, as in `5ms,op=w`")?;
+        let (what, filter) = parts(text, "a delay, as in `5ms,op=w`")?;
         let delay = span(what)?;
-        Ok(DelayRule { delay, which })
+        Ok(DelayRule { delay, filter })
     }
 }
 
@@ -193,36 +199,36 @@ impl FromStr for ErrorRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ErrorRule, String> {
-        let (what, which) = parts(text, "an error, as in `EIO,op=r`")?;
+        let (what, filter) = parts(text, "an error, as in `EIO,op=r`")?;
         let errno = errno(what)?;
-        Ok(ErrorRule { errno, which })
+        Ok(ErrorRule { errno, filter })
     }
 }
 
-/// The first word, and what the others say.
-fn parts<'a>(text: &'a str, expected: &str) -> Result<(&'a str, Which), String> {
-    let mut words = text.split(',').map(str::trim);
-    let what = words
+/// The first part, and the conditions.
+fn parts<'a>(text: &'a str, expected: &str) -> Result<(&'a str, RequestFilter), String> {
+    let mut parts = text.split(',').map(str::trim);
+    let what = parts
         .next()
-        .filter(|word| !word.is_empty() && !word.contains('='));
+        .filter(|part| !part.is_empty() && !part.contains('='));
     let what = what.ok_or_else(|| format!("expected {expected}"))?;
-    let mut which = Which::default();
-    for word in words {
-        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+    let mut filter = RequestFilter::default();
+    for part in parts {
+        let (key, value) = part.split_once('=').unwrap_or((part, ""));
         match key.trim() {
-            "op" => which.ops = ops(value.trim())?,
-            "sectors" => which.sectors = Some(sectors(value.trim())?),
-            "rate" => which.rate = rate(value.trim())?,
-            "seed" => which.seed = number(value, "seed")?,
-            "after" => which.after = number(value, "after")?,
-            "times" => which.times = Some(number(value, "times")?),
+            "op" => filter.ops = ops(value.trim())?,
+            "sectors" => filter.sectors = Some(sectors(value.trim())?),
+            "rate" => filter.rate = rate(value.trim())?,
+            "seed" => filter.seed = number(value, "seed")?,
+            "after" => filter.after = number(value, "after")?,
+            "times" => filter.times = Some(number(value, "times")?),
             _ => {
                 let known = "op=, sectors=, rate=, seed=, after= and times=";
-                return Err(format!("`{word}`: expected one of {known}"));
+                return Err(format!("`{part}`: expected one of {known}"));
             }
         }
     }
-    Ok((what, which))
+    Ok((what, filter))
 }
 
 fn number(text: &str, key: &str) -> Result<u64, String> {
@@ -274,7 +280,7 @@ fn span(text: &str) -> Result<Duration, String> {
     (delay <= DELAY_MAX).then_some(delay).ok_or_else(expected)
 }
 
-/// What disks fail with, by the names of errno(3).
+/// Errors of disks, by the names of errno(3).
 const ERRNOS: &[(&str, i32)] = &[
     ("EIO", libc::EIO),
     ("ENOSPC", libc::ENOSPC),
@@ -324,66 +330,73 @@ mod tests {
         Injector::new(Injections { delays, errors })
     }
 
-    /// Which of `count` equal requests are struck.
-    fn struck(injector: &Injector, request: &Request, count: usize) -> Vec<usize> {
+    /// The positions of the requests with an injection, out of `count` equal ones.
+    fn affected(injector: &Injector, request: &Request, count: usize) -> Vec<usize> {
         let numbers = 0..count;
         numbers
-            .filter(|_| injector.strike(request).is_some())
+            .filter(|_| injector.injection_for(request).is_some())
             .collect()
     }
 
     #[test]
-    fn a_rate_strikes_its_part_and_the_same_requests_each_time() {
+    fn a_rate_selects_its_fraction_and_the_same_requests_each_time() {
         let read = request(Op::Read, 0, 8);
-        let first = struck(&errors(&["EIO,rate=10%,seed=7"]), &read, 10_000);
-        let again = struck(&errors(&["EIO,rate=0.1,seed=7"]), &read, 10_000);
+        let first = affected(&errors(&["EIO,rate=10%,seed=7"]), &read, 10_000);
+        let again = affected(&errors(&["EIO,rate=0.1,seed=7"]), &read, 10_000);
         assert_eq!(first, again);
         // Of 10,000 tries with a tenth, the deviation is 30; this is ten of them.
         assert!((700..1300).contains(&first.len()), "{}", first.len());
-        let other = struck(&errors(&["EIO,rate=10%,seed=8"]), &read, 10_000);
+        let other = affected(&errors(&["EIO,rate=10%,seed=8"]), &read, 10_000);
         assert_ne!(first, other);
     }
 
     #[test]
-    fn all_and_none_are_rates_too() {
+    fn rates_of_0_and_1_are_valid() {
         let read = request(Op::Read, 0, 8);
-        assert_eq!(struck(&errors(&["EIO,rate=100%"]), &read, 500).len(), 500);
-        assert_eq!(struck(&errors(&["EIO,rate=0"]), &read, 500).len(), 0);
+        assert_eq!(affected(&errors(&["EIO,rate=100%"]), &read, 500).len(), 500);
+        assert_eq!(affected(&errors(&["EIO,rate=0"]), &read, 500).len(), 0);
     }
 
     #[test]
-    fn a_rule_is_for_its_operations_and_sectors() {
+    fn a_rule_applies_to_its_operations_and_sectors() {
         let injector = errors(&["EIO,op=wz,sectors=100..200"]);
-        let strikes =
-            |op, sector, sectors| injector.strike(&request(op, sector, sectors)).is_some();
+        let strikes = |op, sector, sectors| {
+            injector
+                .injection_for(&request(op, sector, sectors))
+                .is_some()
+        };
         assert!(strikes(Op::Write, 92, 9));
         assert!(!strikes(Op::Write, 92, 8));
         assert!(strikes(Op::WriteZeroes, 199, 1));
         assert!(!strikes(Op::Write, 200, 1));
         assert!(!strikes(Op::Read, 150, 1));
         let anywhere = errors(&["EIO"]);
-        assert!(anywhere.strike(&request(Op::Flush, 0, 0)).is_some());
+        assert!(anywhere.injection_for(&request(Op::Flush, 0, 0)).is_some());
         let somewhere = errors(&["EIO,sectors=0.."]);
-        assert!(somewhere.strike(&request(Op::Flush, 0, 0)).is_none());
+        assert!(somewhere.injection_for(&request(Op::Flush, 0, 0)).is_none());
     }
 
     #[test]
-    fn the_hundredth_alone() {
+    fn a_rule_can_select_the_hundredth_request() {
         let write = request(Op::Write, 0, 8);
         let injector = errors(&["EIO,op=w,after=99,times=1"]);
-        assert_eq!(struck(&injector, &write, 1000), [99]);
+        assert_eq!(affected(&injector, &write, 1000), [99]);
     }
 
     #[test]
-    fn the_first_rule_that_strikes_counts() {
+    fn the_first_matching_rule_applies() {
         let injector = errors(&["ENOSPC,op=w,times=1", "EIO"]);
         let write = request(Op::Write, 0, 8);
-        let errno = || injector.strike(&write).and_then(|strike| strike.errno);
+        let errno = || {
+            injector
+                .injection_for(&write)
+                .and_then(|injection_for| injection_for.errno)
+        };
         assert_eq!([errno(), errno()], [Some(libc::ENOSPC), Some(libc::EIO)]);
     }
 
     #[test]
-    fn what_is_no_rule_is_told_with_what_is() {
+    fn an_invalid_rule_is_reported_with_the_valid_forms() {
         let delay = |text: &str| text.parse::<DelayRule>().unwrap_err();
         let error = |text: &str| text.parse::<ErrorRule>().unwrap_err();
         assert_eq!(delay("op=w"), "expected a delay, as in `5ms,op=w`");

@@ -1,15 +1,17 @@
-//! [`Lane`]: the way of a queue's requests to the image and back. It belongs to one thread.
+//! [`Lane`]: executes the requests of a queue on the image. It belongs to one thread.
 //!
-//! The life of a request:
+//! The stages of a request:
 //!
-//! 1. [`take`](Lane::take): the front end took it from its queue. This is its `Q`. What does not suit
-//!    the disk ends here, as an error.
-//! 2. [`submit`](Lane::submit): all that were taken are issued. From here on service is counted.
-//! 3. The engine carries it out; [`completions`](Lane::completions) is readable when it may be done.
-//! 4. [`reap`](Lane::reap): it ended. This is its `R`, `E` or `N`, and the front end tells the guest.
+//! 1. [`take`](Lane::take): the front end took it from its queue. This is its `Q`. An invalid
+//!    request ends here, with an error.
+//! 2. [`submit`](Lane::submit): all taken requests are issued. Service time starts here.
+//! 3. The engine executes it; [`completions`](Lane::completions) is readable when it may have
+//!    ended.
+//! 4. [`reap`](Lane::reap): it has ended. This is its `R`, `E` or `N`, and the front end answers
+//!    the guest.
 //!
-//! A round of these stands between [`begin`](Lane::begin) and [`end`](Lane::end), which publish what is
-//! told of it to whoever listens, all at once.
+//! A round of these is between [`begin`](Lane::begin) and [`end`](Lane::end), which publishes its
+//! records to consumers all at once.
 #![allow(unsafe_code)] // It takes a guest's memory by its address, and says what for.
 
 use std::cmp::Reverse;
@@ -28,22 +30,22 @@ use crate::engine::{EngineKind, SyncEngine, UringEngine, Work};
 use crate::recorder::{Ended, Recorder, Taken};
 use crate::{Outcome, Request};
 
-/// What a lane is for.
+/// The options of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneOptions {
-    /// The number of the queue or the connection, as rows tell it.
+    /// The number of the queue or the connection, as in rows.
     pub queue: u16,
-    /// Requests that are under way at most, the size of the queue. What is taken beyond that fails
-    /// with `EAGAIN`: a guest that follows its device's rules never meets it.
+    /// Maximum number of requests in flight, the size of the queue. Further requests fail with
+    /// `EAGAIN`: a guest that follows its device's rules never has more.
     pub depth: u32,
 }
 
 /// A request that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// What [`Lane::take`] was given.
+    /// The token of [`Lane::take`].
     pub token: u64,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -67,23 +69,24 @@ pub struct Done {
 pub struct Lane {
     disk: Arc<Disk>,
     depth: usize,
-    /// Requests under way, and what they take, by slot; and the slots without one.
+    /// Requests in flight, and their calls, by slot; and the free slots.
     slots: Vec<Slot>,
     works: Vec<Work>,
     free: Vec<u32>,
     /// Taken and not submitted.
     taken: Vec<u32>,
-    /// Held back by an injection, until when.
-    held: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Delayed by an injection, and until when.
+    delayed: BinaryHeap<Reverse<(Instant, u32)>>,
     engine: Engine,
-    /// Told by the engine in this round.
+    /// Ended in the engine in this round.
     ended: Vec<(u32, Outcome)>,
     /// Ended and not reaped.
     done: Vec<Done>,
     counters: Arc<LaneCounters>,
     recorder: Option<Recorder>,
     ids: Range<u64>,
-    /// When the requests of this round were taken: the queue showed them all at once.
+    /// When the requests of this round were taken: they became visible in the queue at the same
+    /// time.
     taken_ns: Option<u64>,
 }
 
@@ -92,30 +95,30 @@ enum Engine {
     Uring(Box<UringEngine>),
 }
 
-/// A request on its way.
+/// A request in progress.
 #[derive(Clone, Copy)]
 struct Slot {
     token: u64,
     taken: Taken,
     issued_ns: Option<u64>,
-    /// What it is to fail with when it is no longer held back.
+    /// The injected errno, after the delay.
     errno: Option<i32>,
 }
 
-/// Request ids that a lane gets at a time.
+/// Number of request ids that a lane allocates at a time.
 const IDS: u64 = 1024;
 
 impl Lane {
-    /// A way to a disk. Any thread may make it; it then belongs to the one that uses it.
+    /// Opens a lane. Any thread may create it; it then belongs to the one that uses it.
     ///
     /// # Errors
-    /// The machine has no room for its engine.
+    /// The system has no memory for its engine.
     pub fn new(disk: &Arc<Disk>, options: LaneOptions) -> Result<Lane, DiskError> {
         let files = disk.files_for_a_lane()?;
         let engine = match disk.choice().engine {
             EngineKind::Sync => Engine::Sync(SyncEngine::new(files)),
-            // The rights or limits that the ring takes may be gone since the disk was opened. A
-            // guest that waits for its disk is worse off than one without io_uring.
+            // The permissions or limits for a ring may have changed since the disk was opened. A
+            // guest that waits for its disk is worse than one without io_uring.
             EngineKind::Uring => match UringEngine::new(files, options.depth) {
                 Ok(engine) => Engine::Uring(Box::new(engine)),
                 Err(_) => Engine::Sync(SyncEngine::new(disk.files_for_a_lane()?)),
@@ -131,7 +134,7 @@ impl Lane {
             works: Vec::with_capacity(depth),
             free: Vec::with_capacity(depth),
             taken: Vec::with_capacity(depth),
-            held: BinaryHeap::new(),
+            delayed: BinaryHeap::new(),
             engine,
             ended: Vec::with_capacity(depth),
             done: Vec::with_capacity(depth),
@@ -140,7 +143,7 @@ impl Lane {
         })
     }
 
-    /// Opens a round. What happens until [`end`](Lane::end) is published together.
+    /// Starts a round. Its records until [`end`](Lane::end) are published together.
     pub fn begin(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin();
@@ -148,19 +151,19 @@ impl Lane {
         self.taken_ns = None;
     }
 
-    /// Closes a round.
+    /// Ends a round.
     pub fn end(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.end();
         }
     }
 
-    /// Takes a request, with its memory in the guest's order. A request that does not suit the disk ends
-    /// like any other, with its error; [`reap`](Lane::reap) gives the `token` back.
+    /// Takes a request, with its memory in the guest's order. An invalid request ends like any
+    /// other, with its error; [`reap`](Lane::reap) returns the `token`.
     ///
     /// # Safety
-    /// The memory of `buffers` is valid, and for a read writable, until the token was reaped or the lane
-    /// is gone. The list itself is copied.
+    /// The memory of `buffers` is valid, and for a read writable, until the token is reaped or the
+    /// lane is dropped. The list itself is copied.
     pub unsafe fn take(&mut self, request: Request, buffers: &[iovec], token: u64) {
         let end = match self.check(&request, buffers) {
             Err(errno) => Some(Outcome::Failed(errno)),
@@ -179,18 +182,18 @@ impl Lane {
         }
     }
 
-    /// Takes a request that the front end cannot hand on, and ends it: its descriptors are bad, its
-    /// operation is unknown.
-    pub fn refuse(&mut self, request: Request, outcome: Outcome, token: u64) {
+    /// Takes a request that the front end cannot execute, and ends it: its descriptors are invalid,
+    /// its operation is unknown.
+    pub fn reject(&mut self, request: Request, outcome: Outcome, token: u64) {
         let slot = self.enter(request, token, false);
         self.finish_at_once(slot, outcome);
     }
 
-    /// Issues all requests that were taken. The sync engine carries them out here, io_uring gets them in
-    /// one system call.
+    /// Issues all taken requests. The sync engine executes them here, io_uring receives them in one
+    /// system call.
     ///
     /// # Errors
-    /// The engine is broken. The requests stay under way; the lane is to be given up.
+    /// The engine has failed. The requests stay in flight; the lane must be closed.
     pub fn submit(&mut self) -> Result<(), DiskError> {
         if !self.taken.is_empty() {
             self.taken_ns = None;
@@ -203,23 +206,22 @@ impl Lane {
         self.hand_over()
     }
 
-    /// Appends what ended since the last time. It does not wait.
+    /// Appends the requests that ended since the last call. It does not wait.
     pub fn reap(&mut self, done: &mut Vec<Done>) {
-        if !self.held.is_empty() {
-            self.let_go(Instant::now());
+        if !self.delayed.is_empty() {
+            self.start_delayed(Instant::now());
         }
         self.collect();
         done.append(&mut self.done);
     }
 
-    /// Ends everything that was taken and appends it: waits for the kernel, and holds nothing back
-    /// any longer.
+    /// Ends all taken requests and appends them: waits for the kernel, and ends injected delays.
     ///
     /// # Errors
-    /// The engine is broken. What is under way may not have ended.
+    /// The engine has failed. Requests in flight may not have ended.
     pub fn drain(&mut self, done: &mut Vec<Done>) -> Result<(), DiskError> {
         self.submit()?;
-        self.hurry();
+        self.end_delays();
         loop {
             self.collect();
             self.hand_over()?;
@@ -233,16 +235,16 @@ impl Lane {
         }
     }
 
-    /// Lets everything go that an injection holds back, for whoever waits for the end of it all.
-    pub fn hurry(&mut self) {
-        let latest = self.held.iter().map(|Reverse((until, _))| *until).max();
+    /// Ends all injected delays, for callers that wait for the end of all requests.
+    pub fn end_delays(&mut self) {
+        let latest = self.delayed.iter().map(|Reverse((until, _))| *until).max();
         if let Some(latest) = latest {
-            self.let_go(latest);
+            self.start_delayed(latest);
         }
     }
 
-    /// Readable when [`reap`](Lane::reap) may find something; reap makes it unreadable. `None` for the
-    /// sync engine, which is done when [`submit`](Lane::submit) returns.
+    /// Readable when [`reap`](Lane::reap) may find ended requests; reap makes it unreadable. `None`
+    /// for the sync engine, whose requests have ended when [`submit`](Lane::submit) returns.
     pub fn completions(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
             Engine::Sync(_) => None,
@@ -250,9 +252,10 @@ impl Lane {
         }
     }
 
-    /// For front ends that poll: to be called before waiting for [`completions`](Lane::completions). False: do not
-    /// wait, there is something to reap. Once it was called, the descriptor is raised only between it and
-    /// the next reap, which saves a system call each time that nobody waits.
+    /// For front ends that poll: to be called before waiting for
+    /// [`completions`](Lane::completions). False: do not wait, there are requests to reap. After
+    /// the first call, the descriptor is signalled only between a call and the next reap, which
+    /// saves a system call whenever the front end does not wait.
     pub fn arm(&mut self) -> bool {
         let nothing = self.done.is_empty();
         match &mut self.engine {
@@ -261,15 +264,15 @@ impl Lane {
         }
     }
 
-    /// When [`reap`](Lane::reap) and [`submit`](Lane::submit) are to be called again even if nothing becomes
-    /// readable: a request is held back until then, or the kernel had no room.
+    /// When [`reap`](Lane::reap) and [`submit`](Lane::submit) must be called again even if nothing
+    /// becomes readable: a request is delayed until then, or the kernel had no memory.
     pub fn due(&self) -> Option<Instant> {
         if let Engine::Uring(engine) = &self.engine
-            && engine.is_owed()
+            && engine.has_unsubmitted()
         {
             return Some(Instant::now() + RETRY);
         }
-        self.held.peek().map(|Reverse((until, _))| *until)
+        self.delayed.peek().map(|Reverse((until, _))| *until)
     }
 
     /// Requests that were taken and have not been reaped.
@@ -278,15 +281,15 @@ impl Lane {
     }
 }
 
-/// Before what the kernel had no room for is tried again.
+/// The interval between attempts to submit when the kernel has no memory.
 const RETRY: Duration = Duration::from_millis(1);
 
 const RING: &str = "io_uring";
 const RING_REMEDY: &str = "choose engine `sync`";
 
-/// On the way in.
+/// Taking and issuing.
 impl Lane {
-    /// Whether a request suits the disk; else the errno it fails with.
+    /// Whether a request is valid for the disk; else its errno.
     fn check(&self, request: &Request, buffers: &[iovec]) -> Result<(), i32> {
         let Request { op, bytes, .. } = *request;
         if op == Op::Flush {
@@ -312,7 +315,7 @@ impl Lane {
         }
     }
 
-    /// Notes a request, and tells that it was taken.
+    /// Stores a request, and records that it was taken.
     fn enter(&mut self, request: Request, token: u64, has_place: bool) -> u32 {
         let head = &self.disk.ledger().head;
         let in_flight = head.enter();
@@ -357,22 +360,22 @@ impl Lane {
         self.ids.next().expect("it was filled just now")
     }
 
-    /// Issues a request at `now_ns`, and gives the time after that.
+    /// Issues a request at `now_ns`, and returns the time after that.
     fn issue(&mut self, slot: u32, now_ns: u64) -> u64 {
         let noted = &mut self.slots[slot as usize];
         noted.issued_ns = Some(now_ns);
-        if let Some(strike) = self.disk.injector().strike(&noted.taken.request) {
-            noted.errno = strike.errno;
-            if !strike.delay.is_zero() {
-                let until = Instant::now() + strike.delay;
-                self.held.push(Reverse((until, slot)));
+        if let Some(injection_for) = self.disk.injector().injection_for(&noted.taken.request) {
+            noted.errno = injection_for.errno;
+            if !injection_for.delay.is_zero() {
+                let until = Instant::now() + injection_for.delay;
+                self.delayed.push(Reverse((until, slot)));
                 return now_ns;
             }
         }
         self.start(slot, now_ns)
     }
 
-    /// Has the engine start on a request, which it may finish too.
+    /// Starts a request in the engine, which may finish it too.
     fn start(&mut self, slot: u32, now_ns: u64) -> u64 {
         if let Some(errno) = self.slots[slot as usize].errno {
             let outcome = match errno {
@@ -404,13 +407,13 @@ impl Lane {
         }
     }
 
-    /// Starts what was held back until `now`.
-    fn let_go(&mut self, now: Instant) {
+    /// Starts requests whose delay ended by `now`.
+    fn start_delayed(&mut self, now: Instant) {
         let mut now_ns = None;
-        while let Some(Reverse((until, slot))) = self.held.peek().copied()
+        while let Some(Reverse((until, slot))) = self.delayed.peek().copied()
             && until <= now
         {
-            self.held.pop();
+            self.delayed.pop();
             self.taken_ns = None;
             let time = *now_ns.get_or_insert_with(monotonic_ns);
             now_ns = Some(self.start(slot, time));
@@ -418,9 +421,9 @@ impl Lane {
     }
 }
 
-/// On the way out.
+/// Completion.
 impl Lane {
-    /// Takes what the engine has finished.
+    /// Collects the requests that the engine has finished.
     fn collect(&mut self) {
         let Engine::Uring(engine) = &mut self.engine else {
             return;
@@ -443,7 +446,7 @@ impl Lane {
         self.finish(slot, outcome, now_ns);
     }
 
-    /// A request ended: tells it, and leaves it to be reaped.
+    /// Ends a request: records it, and queues it to be reaped.
     fn finish(&mut self, slot: u32, outcome: Outcome, now_ns: u64) {
         let Slot {
             token,
@@ -470,10 +473,10 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
-        // The kernel may still write into memory that is the guest's or ours. What is held back has
-        // not begun, and never will.
+        // The kernel may still write to memory of the guest or of the lane. Delayed requests have
+        // not started, and never will.
         if let Engine::Uring(engine) = &mut self.engine {
-            engine.settle(&self.disk, &mut self.works);
+            engine.drain_ring(&self.disk, &mut self.works);
         }
         let under_way = self.slots.len() - self.free.len();
         self.disk.ledger().head.leave(under_way);

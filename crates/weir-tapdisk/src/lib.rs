@@ -1,9 +1,9 @@
 //! The tap in the disk path: a back end that serves virtual disks, sees every request as the guest
-//! issued it, and tells it. The thesis's Blocktap (Benke 2009, section 3.1) in user space.
+//! issued it, and records it. The thesis's Blocktap (Benke 2009, section 3.1) in user space.
 //!
-//! A request comes through a front end (vhost-user-blk, NBD) into a lane, which times it, carries it
-//! out on the image and says how it ended. A lane belongs to one thread; nothing in it waits for
-//! whoever listens.
+//! A request arrives through a front end (vhost-user-blk, NBD) in a lane, which timestamps it,
+//! executes it on the image and reports its outcome. A lane belongs to one thread and never waits
+//! for a consumer.
 
 pub mod disk;
 pub mod engine;

@@ -1,8 +1,8 @@
-//! [`Listening`]: the tap's own socket, where consumers ask for status, records and histograms.
+//! [`Listening`]: the tap's control socket, where clients request status, records and histograms.
 //!
-//! One thread serves all of them and never waits for one: what cannot be written now is written when the
-//! peer reads, and who does not read is let go. It rests after every round in which somebody was
-//! served, so that nobody can keep it busy.
+//! One thread serves all of them and never waits for one: data that cannot be written now are
+//! written when the peer reads, and a peer that does not read is disconnected. It sleeps after
+//! every round in which a client was served, so that no client can keep it busy.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -28,29 +28,29 @@ use crate::histograms::Counting;
 use crate::hub::{Hub, Subscription};
 use crate::{Access, ServerSocket, SocketError, Stop};
 
-/// Most connections at a time. Of those beyond, the one that has been silent for longest goes.
+/// Maximum number of connections. Beyond that, the one that has been silent for longest is closed.
 const CONNECTIONS_MAX: usize = 32;
 
-/// Who asked for no records and says nothing for so long is let go.
-const SILENCE: Duration = Duration::from_secs(60);
+/// A client without subscription is disconnected after this time of silence.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Who takes nothing of his answer for so long is let go.
-const DEAFNESS: Duration = Duration::from_secs(10);
+/// A client that reads nothing of its answer for this time is disconnected.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The thread's rest after having served somebody, and after having let somebody in or out.
-const REST: Duration = Duration::from_millis(1);
+/// The sleep of the thread after serving a client, and after accepting or closing a connection.
+const SLEEP: Duration = Duration::from_millis(1);
 const LONG_REST: Duration = Duration::from_millis(5);
 
-/// How often it is looked who is deaf, silent or starved.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The interval of the checks for unresponsive, silent and starved clients.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long lanes may take to end after the tap was told to.
-const LANES_END: Duration = Duration::from_secs(3);
+/// How long lanes may take to end after the tap was stopped.
+const LANES_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long last words may take.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// How long the last messages may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How much is read at once.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 16 << 10;
 
 /// The tap's socket and the thread that serves it.
@@ -61,10 +61,11 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens at `path` until `stop` is raised; then everyone is told so, once the lanes have ended.
+    /// Listens at `path` until `stop` is raised; clients are then informed, once the lanes have
+    /// ended.
     ///
     /// # Errors
-    /// When there can be no socket or no thread.
+    /// When the socket or the thread cannot be created.
     pub fn start(
         hub: &Arc<Hub>,
         path: &Path,
@@ -98,7 +99,7 @@ impl Listening {
 }
 
 impl Drop for Listening {
-    /// Ends it, and waits for that.
+    /// Stops it, and waits for the end.
     fn drop(&mut self) {
         self.stop.raise();
         if let Some(thread) = self.thread.take() {
@@ -119,7 +120,7 @@ impl Server {
         let mut looked = Instant::now();
         while !self.stop.is_raised() {
             let busy = self.wait();
-            let mut rest = if busy { REST } else { Duration::ZERO };
+            let mut rest = if busy { SLEEP } else { Duration::ZERO };
             if self.accept() {
                 rest = LONG_REST;
             }
@@ -127,7 +128,7 @@ impl Server {
             for connection in &mut self.connections {
                 connection.serve(&self.hub);
             }
-            if looked.elapsed() > LOOK_EVERY {
+            if looked.elapsed() > CHECK_INTERVAL {
                 looked = Instant::now();
                 self.connections.iter_mut().for_each(Connection::look);
             }
@@ -137,10 +138,10 @@ impl Server {
             }
             thread::sleep(rest);
         }
-        self.take_leave();
+        self.send_end();
     }
 
-    /// Waits until somebody can be served, or it is time to look. True if somebody can.
+    /// Waits until a client can be served, or a check is due. True if a client can.
     fn wait(&self) -> bool {
         let listener = PollFd::new(self.socket.listener(), PollFlags::IN);
         let stop = PollFd::from_borrowed_fd(self.stop.fd(), PollFlags::IN);
@@ -153,12 +154,17 @@ impl Server {
         });
         let mut all: Vec<PollFd> = [listener, stop].into_iter().chain(connections).collect();
         let asked = self.connections.iter().any(Connection::has_question);
-        let patience = Timespec::try_from(if asked { Duration::ZERO } else { LOOK_EVERY }).ok();
+        let timeout = Timespec::try_from(if asked {
+            Duration::ZERO
+        } else {
+            CHECK_INTERVAL
+        })
+        .ok();
         // An interrupted wait is a short one.
-        poll(&mut all, patience.as_ref()).is_ok_and(|ready| ready > 0) || asked
+        poll(&mut all, timeout.as_ref()).is_ok_and(|ready| ready > 0) || asked
     }
 
-    /// Lets one in who waits; false if nobody does.
+    /// Accepts a waiting client; false if there is none.
     fn accept(&mut self) -> bool {
         let Ok((stream, _)) = self.socket.listener().accept() else {
             return false;
@@ -169,8 +175,8 @@ impl Server {
                 .iter()
                 .enumerate()
                 .filter(|(_, c)| c.is_idle());
-            // There is one: fewer take records or histograms than may be connected.
-            if let Some((at, _)) = idle.min_by_key(|(_, c)| c.heard) {
+            // There is one: fewer clients receive records or histograms than can be connected.
+            if let Some((at, _)) = idle.min_by_key(|(_, c)| c.last_read) {
                 self.connections.remove(at);
             }
         }
@@ -180,16 +186,16 @@ impl Server {
         true
     }
 
-    /// Says that it is over, once all that was to tell is told.
-    fn take_leave(mut self) {
-        let until = Instant::now() + LANES_END;
+    /// Sends the end, after all records.
+    fn send_end(mut self) {
+        let until = Instant::now() + LANES_TIMEOUT;
         while self.hub.lanes_open() > 0 && Instant::now() < until {
-            thread::sleep(REST);
+            thread::sleep(SLEEP);
         }
-        let bye = Reply::to_line(Answer::Bye("it was told to end".into()));
+        let bye = Reply::to_line(Answer::Bye("it was stopped".into()));
         for connection in &mut self.connections {
             let _ = connection.stream.set_nonblocking(false);
-            let _ = connection.stream.set_write_timeout(Some(FAREWELL));
+            let _ = connection.stream.set_write_timeout(Some(CLOSE_TIMEOUT));
             if connection.output.is_empty() {
                 let _ = connection.stream.write_all(bye.as_bytes());
             }
@@ -198,19 +204,19 @@ impl Server {
     }
 }
 
-/// Somebody who asks.
+/// A client.
 struct Connection {
     stream: UnixStream,
     pid: Option<i32>,
     input: Vec<u8>,
     output: VecDeque<u8>,
-    /// Goes with the first byte of the output.
+    /// Passed with the first byte of the output.
     pass: Option<Arc<Memory>>,
     subscription: Option<Arc<Subscription>>,
     counting: Option<Counting>,
-    heard: Instant,
-    /// Since when the peer has taken nothing.
-    deaf: Option<Instant>,
+    last_read: Instant,
+    /// Since when the peer has read nothing.
+    unread_since: Option<Instant>,
     over: bool,
 }
 
@@ -226,18 +232,18 @@ impl Connection {
             pass: None,
             subscription: None,
             counting: None,
-            heard: Instant::now(),
-            deaf: None,
+            last_read: Instant::now(),
+            unread_since: None,
             over: false,
         })
     }
 
-    /// Whether it has nothing that outlives an answer.
+    /// Whether it has no state that outlives an answer.
     fn is_idle(&self) -> bool {
         self.subscription.is_none() && self.counting.is_none()
     }
 
-    /// Reads, answers one question, and writes, as far as that goes without waiting.
+    /// Reads, answers one request, and writes, as far as possible without waiting.
     fn serve(&mut self, hub: &Arc<Hub>) {
         let served = self.flush().and_then(|()| {
             if !self.output.is_empty() {
@@ -245,7 +251,7 @@ impl Connection {
             }
             self.read()?;
             if let Some(line) = self.line()? {
-                self.heard = Instant::now();
+                self.last_read = Instant::now();
                 let answer = match Question::of_line(&line) {
                     Ok(ask) => self.answer(ask, hub),
                     Err(why) => Answer::Error(why),
@@ -268,23 +274,25 @@ impl Connection {
         }
     }
 
-    /// Lets go who is silent or deaf.
+    /// Disconnects clients that are silent or do not read.
     fn look(&mut self) {
-        let silent = self.is_idle() && self.heard.elapsed() > SILENCE;
-        let deaf = self.deaf.is_some_and(|since| since.elapsed() > DEAFNESS);
-        if silent || deaf {
-            // The next round lets it go.
+        let silent = self.is_idle() && self.last_read.elapsed() > IDLE_TIMEOUT;
+        let unread_since = self
+            .unread_since
+            .is_some_and(|since| since.elapsed() > READ_TIMEOUT);
+        if silent || unread_since {
+            // The next round closes it.
             let _ = self.stream.shutdown(std::net::Shutdown::Both);
             self.output.clear();
         }
     }
 
-    /// It is over.
-    fn leave(&mut self, hub: &Hub, let_go: fn(&Hub, &Arc<Subscription>)) {
+    /// Closes the connection.
+    fn leave(&mut self, hub: &Hub, remove: fn(&Hub, &Arc<Subscription>)) {
         self.over = true;
         self.counting = None;
         if let Some(subscription) = self.subscription.take() {
-            let_go(hub, &subscription);
+            remove(hub, &subscription);
         }
     }
 
@@ -318,11 +326,11 @@ impl Connection {
     }
 
     fn histograms(&mut self, hub: &Arc<Hub>, first: impl Fn(&Counting)) -> Answer {
-        let begun = match self.counting.take() {
+        let started = match self.counting.take() {
             Some(counting) => Ok(counting),
             None => Counting::begin(hub),
         };
-        match begun {
+        match started {
             Ok(counting) => {
                 first(&counting);
                 let word: HistogramsWord = counting.snapshot();
@@ -333,17 +341,17 @@ impl Connection {
         }
     }
 
-    /// Writes what waits.
+    /// Writes pending output.
     fn flush(&mut self) -> io::Result<()> {
         while !self.output.is_empty() {
             match self.write() {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     self.output.drain(..written);
-                    self.deaf = None;
+                    self.unread_since = None;
                 }
-                Err(error) if is_passing(&error) => {
-                    self.deaf.get_or_insert_with(Instant::now);
+                Err(error) if is_transient(&error) => {
+                    self.unread_since.get_or_insert_with(Instant::now);
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -377,7 +385,7 @@ impl Connection {
                 self.input.extend_from_slice(&bytes[..read]);
                 Ok(())
             }
-            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) if is_transient(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -387,7 +395,7 @@ impl Connection {
         self.output.is_empty() && self.input.contains(&b'\n')
     }
 
-    /// A whole line, if one is there.
+    /// A whole line, if one was read.
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let Some(end) = self.input.iter().position(|b| *b == b'\n') else {
             return match self.input.len() > ASK_BYTES_MAX {
@@ -401,8 +409,8 @@ impl Connection {
     }
 }
 
-/// Whether the same may work in the next round.
-fn is_passing(error: &io::Error) -> bool {
+/// Whether the operation may succeed in the next round.
+fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted

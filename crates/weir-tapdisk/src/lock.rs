@@ -1,16 +1,17 @@
-//! The lock on an image: while we write it, nobody else does.
+//! The lock on an image: while this process writes it, no other does.
 //!
-//! Files are locked as QEMU locks them (QEMU, `block/file-posix.c`, `raw_apply_lock_bytes` and
-//! `raw_check_lock_bytes`), so a QEMU, a qemu-img, a qemu-nbd and another tap all keep out of each
-//! other's way. Of each permission *i* there are two bytes in the file: who has the permission holds
-//! a shared lock on byte 100 + *i*, who does not bear others to have it holds a shared lock on byte
-//! 200 + *i*. The locks are of the open file description (`F_OFD_SETLK`, fcntl(2)). Who wants in sets
-//! its own first and looks for others' then, so of two that come at once at most one gets in.
+//! Files are locked as by QEMU (QEMU, `block/file-posix.c`, `raw_apply_lock_bytes` and
+//! `raw_check_lock_bytes`), so a QEMU, a qemu-img, a qemu-nbd and another tap exclude each other.
+//! For each permission *i* there are two bytes in the file: a process with the permission holds a
+//! shared lock on byte 100 + *i*, a process that denies it to others holds a shared lock on byte
+//! 200 + *i*. The locks belong to the open file description (`F_OFD_SETLK`, fcntl(2)). A process
+//! first sets its own locks and then looks for those of others, so of two that start at once at
+//! most one succeeds.
 //!
 //! Such a lock ends with the last use of the description, and a request that the kernel has not
-//! finished is a use. So when a tap was killed, the next one gets in once the last write of the
-//! first is through: what it writes then cannot be overtaken by what was written before. The
-//! same holds for `O_EXCL` on a block device, which the kernel itself keeps.
+//! finished is a use. So after a tap was killed, the next one acquires the lock once the last write
+//! of the first has finished: its own writes cannot be overwritten by earlier ones. The same holds
+//! for `O_EXCL` on a block device, which the kernel itself keeps.
 #![allow(unsafe_code)] // fcntl(2) with locks of descriptions is in no crate that we use.
 
 use std::fs::{self, File};
@@ -21,13 +22,14 @@ use std::time::{Duration, Instant};
 
 use crate::disk::DiskError;
 
-/// A permission to use an image, by its number in QEMU (`include/block/block-common.h`, `BLK_PERM_*`).
+/// A permission to use an image, by its number in QEMU (`include/block/block-common.h`,
+/// `BLK_PERM_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Permission {
-    /// To read, and to find what one wrote.
+    /// To read, and to read back what was written.
     ConsistentRead = 0,
     Write = 1,
-    /// To write what is there already.
+    /// To write data that are there already.
     WriteUnchanged = 2,
     Resize = 3,
 }
@@ -42,18 +44,18 @@ impl Permission {
         }
     }
 
-    /// The byte that who has it holds.
-    fn held_byte(self) -> i64 {
+    /// The byte that is locked by a holder of the permission.
+    fn shared_byte(self) -> i64 {
         100 + self as i64
     }
 
-    /// The byte that who does not bear it holds.
-    fn refused_byte(self) -> i64 {
+    /// The byte that is locked to deny others the permission.
+    fn denied_byte(self) -> i64 {
         200 + self as i64
     }
 }
 
-/// What we do with an image.
+/// The permissions that a disk uses.
 fn held(read_only: bool) -> &'static [Permission] {
     use Permission::*;
     match read_only {
@@ -62,16 +64,16 @@ fn held(read_only: bool) -> &'static [Permission] {
     }
 }
 
-/// What nobody else may do with it: reading is free, as it is beside a VM in QEMU.
-const REFUSED: &[Permission] = &[Permission::Write, Permission::Resize];
+/// The permissions that are denied to others: reading is allowed, as it is beside a VM in QEMU.
+const DENIED: &[Permission] = &[Permission::Write, Permission::Resize];
 
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The time between two attempts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Locks a file, and waits for it at most `wait`.
+/// Locks a file, waiting at most `wait`.
 ///
 /// # Errors
-/// [`DiskError::InUse`] when others have it, and what the file system says when it knows no locks.
+/// [`DiskError::InUse`] when others have it, and the error of a file system without locks.
 pub(crate) fn acquire(
     file: BorrowedFd,
     path: &Path,
@@ -85,24 +87,24 @@ pub(crate) fn acquire(
         let Some(conflict) = conflict else {
             return Ok(());
         };
-        // While we wait nobody is to wait for us.
+        // While this process waits, no other should wait for it.
         release(file).map_err(|error| no_locks(path, error))?;
         if Instant::now() >= until {
             return Err(in_use(path, conflict));
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
     }
 }
 
-/// Puts our locks on a further description of a file that [`acquire`] has locked.
+/// Adds the locks to a further description of a file that [`acquire`] has locked.
 pub(crate) fn join(file: BorrowedFd, read_only: bool) -> io::Result<()> {
-    let held = held(read_only).iter().map(|p| p.held_byte());
-    let refused = REFUSED.iter().map(|p| p.refused_byte());
-    held.chain(refused)
+    let held = held(read_only).iter().map(|p| p.shared_byte());
+    let denied = DENIED.iter().map(|p| p.denied_byte());
+    held.chain(denied)
         .try_for_each(|byte| set(file, byte, 1, libc::F_RDLCK))
 }
 
-/// What an image that others have is refused with.
+/// The error of an image that others have.
 pub(crate) fn in_use(path: &Path, conflict: String) -> DiskError {
     DiskError::InUse {
         path: path.to_owned(),
@@ -115,20 +117,22 @@ fn no_locks(path: &Path, error: io::Error) -> DiskError {
     DiskError::Unfit {
         path: path.to_owned(),
         reason: format!("cannot be locked: {error}"),
-        remedy: "see to it that nobody else writes it, and switch the lock off".to_owned(),
+        remedy: "ensure that no other program writes it, and disable the lock".to_owned(),
     }
 }
 
-/// The first thing that others do or do not bear.
+/// The first conflict with the locks of others.
 fn conflict(file: BorrowedFd, read_only: bool) -> io::Result<Option<String>> {
     for permission in held(read_only) {
-        if is_locked(file, permission.refused_byte())? {
+        if is_locked(file, permission.denied_byte())? {
             let what = permission.what();
-            return Ok(Some(format!("another program lets nobody else {what} it")));
+            return Ok(Some(format!(
+                "another program does not allow others to {what} it"
+            )));
         }
     }
-    for permission in REFUSED {
-        if is_locked(file, permission.held_byte())? {
+    for permission in DENIED {
+        if is_locked(file, permission.shared_byte())? {
             let what = permission.what();
             return Ok(Some(format!("another program has it open to {what} it")));
         }
@@ -139,13 +143,13 @@ fn conflict(file: BorrowedFd, read_only: bool) -> io::Result<Option<String>> {
 fn release(file: BorrowedFd) -> io::Result<()> {
     set(
         file,
-        Permission::ConsistentRead.held_byte(),
+        Permission::ConsistentRead.shared_byte(),
         4,
         libc::F_UNLCK,
     )?;
     set(
         file,
-        Permission::ConsistentRead.refused_byte(),
+        Permission::ConsistentRead.denied_byte(),
         4,
         libc::F_UNLCK,
     )
@@ -157,7 +161,7 @@ fn flock(byte: i64, bytes: i64, kind: libc::c_int) -> libc::flock {
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: byte,
         l_len: bytes,
-        // fcntl(2) asks for it in locks of descriptions.
+        // fcntl(2) requires it for locks of descriptions.
         l_pid: 0,
     }
 }
@@ -171,7 +175,7 @@ fn set(file: BorrowedFd, byte: i64, bytes: i64, kind: libc::c_int) -> io::Result
         .ok_or_else(io::Error::last_os_error)
 }
 
-/// Whether another description holds a byte.
+/// Whether another description holds a lock on a byte.
 fn is_locked(file: BorrowedFd, byte: i64) -> io::Result<bool> {
     let mut lock = flock(byte, 1, libc::F_WRLCK);
     // SAFETY: the descriptor is open while it is borrowed, and `lock` outlives the call.
@@ -182,7 +186,7 @@ fn is_locked(file: BorrowedFd, byte: i64) -> io::Result<bool> {
     Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// Processes named in a message.
+/// Maximum number of processes in a message.
 const HOLDERS_MAX: usize = 4;
 
 /// The processes that have an image open: ` (qemu-system-x86, pid 17; weir, pid 21)`.
@@ -210,18 +214,18 @@ fn has_open(pid: u32, image: &Path) -> bool {
     files.any(|file| fs::read_link(file.path()).is_ok_and(|target| target == image))
 }
 
-/// Whether a device is refused because somebody has it for himself: open(2), `O_EXCL`.
+/// Whether a device is rejected because another process has it exclusively: open(2), `O_EXCL`.
 pub(crate) fn is_claimed(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBUSY)
 }
 
-/// Opens a device for us alone, and waits for it at most `wait`.
+/// Opens a device exclusively, waiting at most `wait`.
 pub(crate) fn claim(wait: Duration, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
     let until = Instant::now() + wait;
     loop {
         match open() {
             Err(error) if is_claimed(&error) && Instant::now() < until => {
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(RETRY_INTERVAL);
             }
             result => return result,
         }

@@ -1,8 +1,8 @@
-//! [`Recorder`]: takes from a lane what happened to its requests and tells those who asked.
+//! [`Recorder`]: writes records of a lane's requests to the consumers' rings.
 //!
-//! It belongs to the lane's thread. Nothing in it waits, allocates or calls the kernel while requests
-//! go through; when consumers have come or gone, the next round begins with a look at who is there. With
-//! nobody there, a round costs one load.
+//! It belongs to the lane's thread. It never waits, allocates or calls the kernel while requests
+//! are processed; after a change of consumers, the next round starts by reading their list. Without
+//! consumers, a round costs one load.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -16,46 +16,46 @@ use crate::hub::{Hub, HubError, Subscription};
 use crate::selection::Selection;
 use crate::{Outcome, Request};
 
-/// A request as it was taken from the guest. Times are CLOCK_MONOTONIC, in ns.
+/// A request when it was taken from the guest. Times are CLOCK_MONOTONIC, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// What is to be done.
+    /// The request.
     pub request: Request,
-    /// Its number, counted from 1 on over all requests of its disk.
+    /// Its number, counted from 1 over all requests of its disk.
     pub id: u64,
     /// When it was taken.
     pub taken_ns: u64,
-    /// Requests of its disk under way, itself included.
+    /// Requests of its disk in flight, itself included.
     pub in_flight: u32,
-    /// First sector minus last sector of the disk's previous request; `None` for a flush and for the
-    /// first.
+    /// First sector minus last sector of the disk's previous request; `None` for a flush and for
+    /// the first.
     pub seek_sectors: Option<i64>,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// The request, as it was told when it was taken.
+    /// The request, as recorded when it was taken.
     pub taken: Taken,
     /// When it was submitted; `None` if it never was.
     pub submitted_ns: Option<u64>,
     /// When it ended.
     pub ended_ns: u64,
-    /// How.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// What a lane tells its requests to.
+/// The recorder of a lane.
 ///
 /// ```text
-/// recorder.begin();        before the first look at the clock
-/// recorder.taken(&..);     in order of time
+/// recorder.begin();        before the first read of the clock
+/// recorder.taken(&..);     in time order
 /// recorder.ended(&..);
 /// recorder.end();          now consumers can see them
 /// ```
 ///
-/// Between [`Recorder::begin`] and [`Recorder::end`] consumers cannot know what is still to come, so a
-/// lane ends the round before it waits for anything, and begins another afterwards.
+/// Between [`Recorder::begin`] and [`Recorder::end`] consumers cannot know which records will
+/// follow, so a lane ends the round before it waits, and begins another afterwards.
 #[derive(Debug)]
 pub struct Recorder {
     hub: Arc<Hub>,
@@ -64,23 +64,23 @@ pub struct Recorder {
     lane: usize,
     generation: u64,
     outlets: Vec<Outlet>,
-    /// Somebody may want events of that kind.
-    wants: [bool; EventKind::ALL.len()],
-    /// Events that came while anybody listened.
+    /// Whether any consumer may want events of a kind.
+    selected_kinds: [bool; EventKind::ALL.len()],
+    /// Events while there were consumers.
     seen: u64,
-    /// The last time that came with one.
+    /// The time of the last one.
     last_ns: u64,
 }
 
 /// One consumer, as this lane sees it.
 #[derive(Debug)]
 struct Outlet {
-    // Let go before the subscription, so that no lane is the last to hold the memory.
+    // Dropped before the subscription, so that no lane is the last holder of the memory.
     writer: Writer,
     subscription: Arc<Subscription>,
     selection: Selection,
-    /// What was counted before: how many events the lane had seen, records were written and lost, and
-    /// earlier lanes of this number had avoided.
+    /// Counts from before: the events that the lane had seen, the records written and lost, and the
+    /// events avoided by earlier lanes of this number.
     seen_before: u64,
     tail_before: u64,
     lost_before: u64,
@@ -89,7 +89,7 @@ struct Outlet {
 }
 
 impl Recorder {
-    /// Of a lane of disk number `disk`, as [`Hub::enlist`] gave it.
+    /// The recorder of a lane of disk number `disk`, as returned by [`Hub::register`].
     ///
     /// # Errors
     /// When there are too many lanes.
@@ -101,13 +101,13 @@ impl Recorder {
             queue,
             generation: 0,
             outlets: Vec::new(),
-            wants: [false; EventKind::ALL.len()],
+            selected_kinds: [false; EventKind::ALL.len()],
             seen: 0,
             last_ns: 0,
         })
     }
 
-    /// Begins a round: before the lane looks at the clock for the first time.
+    /// Begins a round: before the lane reads the clock for the first time.
     #[inline]
     pub fn begin(&mut self) {
         if self.hub.generation() != self.generation {
@@ -119,24 +119,25 @@ impl Recorder {
         for outlet in &self.outlets {
             outlet.writer.begin();
         }
-        // Whoever has not seen us begin by now has looked at the clock before we do.
+        // A consumer that has not seen the round begin by now has read the clock before the lane
+        // does.
         fence(Ordering::SeqCst);
     }
 
-    /// Tells that a request was taken.
+    /// Records that a request was taken.
     #[inline]
     pub fn taken(&mut self, taken: &Taken) {
         if self.outlets.is_empty() {
             return;
         }
         self.note(taken.taken_ns);
-        if self.wants[EventKind::Request as usize] {
+        if self.selected_kinds[EventKind::Request as usize] {
             let record = self.request(taken);
-            self.tell(&record);
+            self.write_record(&record);
         }
     }
 
-    /// Tells that a request ended.
+    /// Records that a request ended.
     #[inline]
     pub fn ended(&mut self, ended: &Ended) {
         if self.outlets.is_empty() {
@@ -148,7 +149,7 @@ impl Recorder {
             Outcome::Failed(errno) => (EventKind::Error, u16::try_from(errno).unwrap_or(u16::MAX)),
             Outcome::Unsupported => (EventKind::Unsupported, 0),
         };
-        if self.wants[kind as usize] {
+        if self.selected_kinds[kind as usize] {
             let record = Record {
                 kind,
                 errno,
@@ -156,18 +157,18 @@ impl Recorder {
                 submitted_ns: ended.submitted_ns,
                 ..self.request(&ended.taken)
             };
-            self.tell(&record);
+            self.write_record(&record);
         }
     }
 
-    /// Ends a round: what was told since its beginning is there for consumers.
+    /// Ends a round: its records become visible to consumers.
     #[inline]
     pub fn end(&mut self) {
-        // The next event may carry the same time.
-        let told_ns = self.last_ns.saturating_sub(1);
+        // The next event may have the same time.
+        let published_ns = self.last_ns.saturating_sub(1);
         for outlet in &self.outlets {
             let avoided = outlet.avoided(self.seen);
-            outlet.writer.end(told_ns, avoided);
+            outlet.writer.end(published_ns, avoided);
             let counts = outlet.subscription.lane(self.lane);
             counts.set(
                 outlet.writer.tail(),
@@ -205,7 +206,7 @@ impl Recorder {
     }
 
     #[inline]
-    fn tell(&mut self, record: &Record) {
+    fn write_record(&mut self, record: &Record) {
         let words = record.encode();
         for outlet in &mut self.outlets {
             if outlet.selection.holds(record) && !outlet.writer.push(&words) {
@@ -215,7 +216,7 @@ impl Recorder {
         }
     }
 
-    /// Takes over who has come and lets go who has left.
+    /// Adds new consumers and drops those that have left.
     #[cold]
     fn look_who_is_there(&mut self) {
         let (generation, present) = self.hub.present();
@@ -230,7 +231,8 @@ impl Recorder {
                 self.outlets.push(outlet);
             }
         }
-        self.wants = EventKind::ALL.map(|k| self.outlets.iter().any(|o| o.selection.is_of(k)));
+        self.selected_kinds =
+            EventKind::ALL.map(|k| self.outlets.iter().any(|o| o.selection.is_of(k)));
     }
 }
 
@@ -246,7 +248,8 @@ impl Outlet {
     fn new(subscription: Arc<Subscription>, lane: usize, pdisk: Option<&str>, seen: u64) -> Outlet {
         let (tail, avoided, lost) = subscription.lane(lane).get();
         let writer = Writer::new(subscription.memory().clone(), lane, tail);
-        // An earlier lane of this number has said it already, and all of this one's requests are later.
+        // An earlier lane of this number has published it already, and all requests of this one are
+        // later.
         if tail + avoided + lost == 0 {
             writer.since(monotonic_ns());
         }
@@ -262,7 +265,7 @@ impl Outlet {
         }
     }
 
-    /// Events that were not made into records, those of earlier lanes included.
+    /// Events that were not recorded, those of earlier lanes included.
     fn avoided(&self, seen: u64) -> u64 {
         let made = self.writer.tail() - self.tail_before + self.lost;
         self.avoided_before + (seen - self.seen_before) - made

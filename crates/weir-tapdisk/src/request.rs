@@ -1,23 +1,22 @@
-//! [`Request`]: what a guest wants of its disk, as the front end understood it.
+//! [`Request`]: a guest's request, as decoded by the front end.
 
 use weir_model::{Op, SECTOR_BYTES};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The operation.
     pub op: Op,
     /// First sector of 512 bytes; 0 for a flush.
     pub sector: u64,
-    /// Bytes at the start of that sector that it leaves out: 0 unless the disk's
+    /// Bytes at the start of that sector that it excludes: 0 unless the disk's
     /// [step](crate::Disk::step_bytes) is less than a sector.
     pub skip_bytes: u16,
-    /// Length in bytes; 0 for a flush. Any length: whether it fits the disk's blocks and its end is the
-    /// lane's to check.
+    /// Length in bytes; 0 for a flush. The lane checks it against the disk's blocks and its end.
     pub bytes: u64,
-    /// A write is to be on stable storage when it is done.
+    /// A write must be on stable storage when it ends.
     pub fua: bool,
-    /// What is overwritten with zeroes may be given back to the file system.
+    /// Space that is overwritten with zeroes may be deallocated.
     pub unmap: bool,
 }
 
@@ -25,7 +24,7 @@ impl Request {
     /// A flush.
     pub const FLUSH: Request = Request::new(Op::Flush, 0, 0);
 
-    /// A request that asks for nothing special.
+    /// A request without options.
     pub const fn new(op: Op, sector: u64, bytes: u64) -> Request {
         Request {
             op,
@@ -39,7 +38,7 @@ impl Request {
 }
 
 impl Request {
-    /// Where it begins, in bytes; `None` beyond what 64 bits hold.
+    /// Its start in bytes; `None` on overflow of 64 bits.
     pub fn offset_bytes(&self) -> Option<u64> {
         let sector = self.sector.checked_mul(SECTOR_BYTES as u64)?;
         sector.checked_add(u64::from(self.skip_bytes))
@@ -53,13 +52,13 @@ impl Request {
     }
 }
 
-/// How a request ended.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Done, whole.
+    /// Successful.
     Done,
     /// Failed with this errno.
     Failed(i32),
-    /// The disk does not do such a thing.
+    /// The disk does not support it.
     Unsupported,
 }

@@ -1,16 +1,16 @@
-//! [`Selection`]: which events of one disk a consumer wants, tested in the lane, so that records that
-//! nobody asked for are not made.
+//! [`Selection`]: which events of one disk a consumer receives, evaluated in the lane, so that
+//! other records are not written.
 
 use weir_model::spread::spread;
 use weir_model::{EventKind, Op};
 use weir_tap::tapdisk::layout::Record;
 use weir_tap::tapdisk::words::{ClauseWord, FieldWord};
 
-/// Clauses that can hold for events of one disk; an event is wanted if any holds.
+/// Clauses that can hold for events of one disk; an event is selected if any holds.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     clauses: Vec<Clause>,
-    /// The kinds of events that any clause wants, a bit each.
+    /// The kinds of events that any clause selects, a bit each.
     kinds: u8,
 }
 
@@ -22,7 +22,8 @@ struct Clause {
 }
 
 impl Selection {
-    /// The clauses for a disk that is called `pdisk` on the host: what is said of names is decided here.
+    /// The clauses for a disk that is called `pdisk` on the host: conditions on names are evaluated
+    /// here.
     pub fn new(clauses: &[ClauseWord], pdisk: Option<&str>) -> Selection {
         let of_disk = |clause: &&ClauseWord| match &clause.pdisks {
             None => true,
@@ -36,13 +37,13 @@ impl Selection {
         }
     }
 
-    /// Whether any event of this kind can be wanted.
+    /// Whether any event of this kind can be selected.
     pub fn is_of(&self, kind: EventKind) -> bool {
         self.kinds & bit(kind as u8) != 0
     }
 
-    /// Whether an event is wanted. The tests are those that the engine makes: a field that is not known
-    /// passes none.
+    /// Whether an event is selected. The conditions are those of the engine: an unknown field
+    /// satisfies none.
     #[inline]
     pub fn holds(&self, record: &Record) -> bool {
         self.clauses.iter().any(|clause| clause.holds(record))

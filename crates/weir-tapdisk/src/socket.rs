@@ -1,5 +1,6 @@
-//! [`ServerSocket`]: a unix socket that others connect to: nobody may before its rights are set, the one
-//! of a dead process is replaced, that of a living one is not, and it goes away with whoever made it.
+//! [`ServerSocket`]: a unix socket for clients: access rights are set before the first connection,
+//! the socket file of a dead process is replaced, that of a live one is not, and the file is
+//! removed when the socket is dropped.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,23 +13,23 @@ use rustix::io::Errno;
 pub use rustix::net::SocketType;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags};
 
-/// The longest path of a socket: `sun_path` of unix(7), with a zero behind it.
+/// The longest path of a socket: `sun_path` of unix(7), with the terminating zero.
 pub const PATH_BYTES_MAX: usize = 107;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
 
-/// Who may connect: the rights of the socket's file. To connect takes the right to write.
+/// Who may connect: the access rights of the socket's file. Connecting requires the right to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// As `chmod` takes them.
+    /// As for `chmod`.
     pub mode: u32,
     /// The group, if not that of the process.
     pub group: Option<u32>,
 }
 
 impl Default for Access {
-    /// The owner alone.
+    /// The owner only.
     fn default() -> Access {
         Access {
             mode: 0o600,
@@ -40,14 +41,14 @@ impl Default for Access {
 /// Why there is no socket at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// It would not fit the kernel's structure.
+    /// It exceeds the kernel's structure.
     #[error(
         "{path}: a socket's path has at most {PATH_BYTES_MAX} bytes, this one {bytes}; use a shorter folder"
     )]
     TooLong {
         /// The path.
         path: PathBuf,
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
     /// A process serves there.
@@ -56,25 +57,25 @@ pub enum SocketError {
         /// The path.
         path: PathBuf,
     },
-    /// A file of another kind is there, and is left alone.
-    #[error("{path}: there is a file that is no socket; choose another path")]
+    /// A file of another kind is there; it is not replaced.
+    #[error("{path}: the file is not a socket; choose another path")]
     NoSocket {
         /// The path.
         path: PathBuf,
     },
-    /// The system says no.
+    /// An error of the system.
     #[error("{path}: cannot {what}: {error}")]
     System {
         /// The path.
         path: PathBuf,
-        /// What failed.
+        /// The operation.
         what: &'static str,
-        /// The system's word.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// A socket that listens; its file is gone when this is dropped.
+/// A listening socket; its file is removed when this is dropped.
 #[derive(Debug)]
 pub struct ServerSocket {
     listener: UnixListener,
@@ -84,11 +85,11 @@ pub struct ServerSocket {
 }
 
 impl ServerSocket {
-    /// Listens at `path`, which is better absolute: it is what others see of the socket. A socket whose
-    /// process is gone is replaced.
+    /// Listens at `path`, which should be absolute: it is shown to others. A socket whose process
+    /// has ended is replaced.
     ///
     /// # Errors
-    /// When a process serves there, another file is there, or the system does not let it.
+    /// When a process serves there, another file is there, or the system rejects it.
     pub fn bind(
         path: &Path,
         kind: SocketType,
@@ -104,7 +105,8 @@ impl ServerSocket {
             move |error: io::Error| SocketError::System { path, what, error }
         };
         let address = SocketAddrUnix::new(path).map_err(|e| failed("name a socket")(e.into()))?;
-        // Of two that find the same dead socket the second would take away the first one's.
+        // Without the lock, the second of two processes that find the same dead socket would remove
+        // the first one's.
         let folder = match path.parent() {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
@@ -116,13 +118,13 @@ impl ServerSocket {
         let socket = socket(kind).map_err(|e| failed("make a socket")(e.into()))?;
         net::bind(&socket, &address).map_err(|e| failed("bind a socket")(e.into()))?;
         let meta = fs::symlink_metadata(path).map_err(failed("look at its socket"))?;
-        // From here on a failure takes the file away again.
+        // From here on the file is removed on failure.
         let bound = ServerSocket {
             listener: UnixListener::from(socket),
             path: path.to_owned(),
             node: (meta.dev(), meta.ino()),
         };
-        // Until it listens nobody can connect, so nobody comes in before the rights are set.
+        // Before it listens no client can connect, so the rights are set first.
         let rights = fs::Permissions::from_mode(access.mode);
         fs::set_permissions(path, rights).map_err(failed("set the rights"))?;
         if let Some(group) = access.group {
@@ -136,12 +138,12 @@ impl ServerSocket {
         Ok(bound)
     }
 
-    /// What connections come in by.
+    /// The listener.
     pub fn listener(&self) -> &UnixListener {
         &self.listener
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -149,10 +151,10 @@ impl ServerSocket {
 
 impl Drop for ServerSocket {
     fn drop(&mut self) {
-        // Somebody may have put another one in its place.
+        // The file may have been replaced.
         let own = fs::symlink_metadata(&self.path);
         if own.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.node) {
-            // It may go in between; then it is gone as well.
+            // It may be removed concurrently.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -163,12 +165,12 @@ fn socket(kind: SocketType) -> Result<std::os::fd::OwnedFd, Errno> {
     net::socket_with(AddressFamily::UNIX, kind, flags, None)
 }
 
-/// Takes a dead socket away.
+/// Removes a dead socket.
 fn clear(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> Result<(), SocketError> {
     let owned = || path.to_owned();
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,
-        // Anything else is told when it is bound.
+        // Other errors are reported by bind.
         Err(_) => return Ok(()),
     };
     if !meta.file_type().is_socket() {
@@ -186,10 +188,10 @@ fn clear(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> Result<(), 
         }
         Err(Errno::NOENT) => Ok(()),
         Err(Errno::ACCESS) => Err(system(
-            "tell whether a process serves there",
+            "determine whether a process serves there",
             Errno::ACCESS.into(),
         )),
-        // Connected, of another kind, or with no room for one more: it lives.
+        // Connected, of another kind, or with a full backlog: it is alive.
         _ => Err(SocketError::Taken { path: owned() }),
     }
 }
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_socket_is_replaced_and_a_living_one_is_not() {
+    fn the_socket_of_a_dead_process_is_replaced_that_of_a_live_one_is_not() {
         let folder = Folder::new("dead");
         let path = folder.0.join("s");
         // A listener of the standard library leaves its file behind, as a killed process does.
@@ -235,11 +237,11 @@ mod tests {
         assert!(matches!(seqpacket, Err(SocketError::Taken { .. })));
         UnixStream::connect(&path).unwrap();
         drop(living);
-        assert!(!path.exists(), "the file goes with it");
+        assert!(!path.exists(), "the file is removed");
     }
 
     #[test]
-    fn what_is_no_socket_stays() {
+    fn a_file_that_is_not_a_socket_is_kept() {
         let folder = Folder::new("file");
         let path = folder.0.join("f");
         fs::write(&path, "precious").unwrap();
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rights_are_those_asked_for() {
+    fn the_socket_has_the_requested_rights() {
         let folder = Folder::new("rights");
         let path = folder.0.join("s");
         let access = Access {
@@ -261,7 +263,7 @@ mod tests {
         };
         let socket = ServerSocket::bind(&path, SocketType::SEQPACKET, access).unwrap();
         assert_eq!(fs::metadata(socket.path()).unwrap().mode() & 0o777, 0o660);
-        // Another one in its place is not its to take away.
+        // A replaced file is not removed.
         fs::remove_file(&path).unwrap();
         let _other = bind(&path).unwrap();
         drop(socket);

@@ -1,4 +1,4 @@
-//! [`Stop`]: says to every thread of a server that it is over, also to one that waits in poll(2).
+//! [`Stop`]: signals the end to every thread of a server, also to those that wait in poll(2).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Raised once, for good. Clones are the same.
+/// Raised once; it cannot be reset. Clones are the same.
 ///
 /// ```
 /// let stop = weir_tapdisk::Stop::new()?;
@@ -24,7 +24,7 @@ pub struct Stop {
 #[derive(Debug)]
 struct Shared {
     raised: AtomicBool,
-    /// Readable from when it is raised on; nobody reads it, so it stays so.
+    /// Readable once it is raised; it is never read, so it stays readable.
     event: OwnedFd,
 }
 
@@ -54,8 +54,8 @@ impl Stop {
         self.shared.raised.load(Ordering::Acquire)
     }
 
-    /// A file descriptor that is readable from when it is raised on. It is for poll(2): whoever
-    /// reads it takes the sign from the others.
+    /// A file descriptor that is readable once it is raised. It is for poll(2) only: reading it
+    /// would clear the signal for others.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }

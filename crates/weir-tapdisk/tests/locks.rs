@@ -43,7 +43,8 @@ fn read_only(path: &Path) -> DiskOptions {
     }
 }
 
-/// Opens an image that is free, or will be as soon as the kernel has put away who had it.
+/// Opens an image that is free, or will be as soon as the kernel has released the previous owner's
+/// lock.
 fn opened(mut options: DiskOptions) -> Arc<Disk> {
     options.lock_wait = Duration::from_secs(120);
     Disk::open(options).unwrap()
@@ -58,13 +59,13 @@ fn in_use(options: DiskOptions) -> String {
 }
 
 fn skipped(test: &str, why: &str) {
-    // Not by `eprintln!`, which the harness keeps to itself.
+    // Not `eprintln!`, which the test harness captures.
     let mut err = std::io::stderr();
     writeln!(err, "skipped: {test}: {why}").unwrap();
 }
 
 #[test]
-fn a_second_writer_is_kept_out_until_the_first_is_gone() {
+fn a_second_writer_is_rejected_until_the_first_has_ended() {
     let image = Image::new("second");
     let first = opened(options(&image.0));
     let told = in_use(options(&image.0));
@@ -79,7 +80,7 @@ fn a_second_writer_is_kept_out_until_the_first_is_gone() {
 }
 
 #[test]
-fn readers_share_and_keep_writers_out() {
+fn readers_share_an_image_and_exclude_writers() {
     let image = Image::new("readers");
     let first = opened(read_only(&image.0));
     let second = opened(read_only(&image.0));
@@ -101,7 +102,7 @@ fn a_lane_keeps_the_lock_as_long_as_it_may_write() {
 }
 
 #[test]
-fn without_the_lock_nobody_is_kept_out() {
+fn without_the_lock_other_writers_are_not_excluded() {
     let image = Image::new("without");
     let _first = opened(options(&image.0));
     let without = DiskOptions {
@@ -127,8 +128,8 @@ fn the_lock_is_waited_for() {
 }
 
 #[test]
-fn a_device_that_is_in_use_is_refused() {
-    let test = "a_device_that_is_in_use_is_refused";
+fn a_device_in_use_is_rejected() {
+    let test = "a_device_in_use_is_rejected";
     let device = match LoopDisk::new(16) {
         Ok(device) => device,
         Err(why) => return skipped(test, &format!("{why:#}")),
@@ -141,7 +142,7 @@ fn a_device_that_is_in_use_is_refused() {
     assert!(in_use(options(path)).contains("mounted or claimed"));
 }
 
-/// A QEMU tool that has an image open until it is told to quit.
+/// A QEMU tool that has an image open until it is ended.
 struct Qemu(Child);
 
 impl Qemu {
@@ -150,7 +151,7 @@ impl Qemu {
         command.args(["-f", "raw"]).args(options).arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().ok()?;
-        // Its answer tells that it has opened the image.
+        // Its answer shows that it has opened the image.
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"length\n").unwrap();
         child.stdin = Some(input);
@@ -174,7 +175,8 @@ impl Drop for Qemu {
     }
 }
 
-/// What qemu-io says to an attempt to read or write, and whether it went well; `None` without qemu-io.
+/// The output of qemu-io for an attempt to read or write, and whether it succeeded; `None` without
+/// qemu-io.
 fn qemu_io(path: &Path, options: &[&str], command: &str) -> Option<(bool, String)> {
     let mut qemu = Command::new("qemu-io");
     qemu.args(["-f", "raw"])
@@ -188,14 +190,17 @@ fn qemu_io(path: &Path, options: &[&str], command: &str) -> Option<(bool, String
 }
 
 #[test]
-fn qemu_is_kept_out() {
+fn qemu_cannot_open_a_locked_image() {
     let image = Image::new("qemu");
     let disk = opened(options(&image.0));
     let Some((done, said)) = qemu_io(&image.0, &[], "write 0 512") else {
-        return skipped("qemu_is_kept_out", "no qemu-io here (package qemu-utils)");
+        return skipped(
+            "qemu_cannot_open_a_locked_image",
+            "no qemu-io here (package qemu-utils)",
+        );
     };
     assert!(!done && said.contains("lock"), "{said}");
-    // Who copies an image bears no writer of it.
+    // A copy of an image excludes writers.
     let copy = image.0.with_extension("copy");
     let mut convert = Command::new("qemu-img");
     convert
@@ -217,10 +222,10 @@ fn qemu_is_kept_out() {
 }
 
 #[test]
-fn qemu_keeps_us_out_and_is_named() {
+fn an_image_locked_by_qemu_is_rejected_with_its_name() {
     let image = Image::new("held");
     let Some(qemu) = Qemu::open(&image.0, &[]) else {
-        let test = "qemu_keeps_us_out_and_is_named";
+        let test = "an_image_locked_by_qemu_is_rejected_with_its_name";
         return skipped(test, "no qemu-io here (package qemu-utils)");
     };
     let told = in_use(options(&image.0));
@@ -243,7 +248,7 @@ fn qemu_keeps_us_out_and_is_named() {
 
 const BLOCK: usize = 4096;
 
-/// Fills an image with a byte, many requests at a time, as often as `again` says.
+/// Fills an image with a byte, many requests at a time, while `again` returns true.
 fn fill(disk: &Arc<Disk>, byte: u8, again: impl Fn() -> bool) {
     let depth = (disk.size_bytes() / BLOCK as u64) as u32;
     let mut lane = Lane::new(disk, LaneOptions { queue: 0, depth }).unwrap();
@@ -275,12 +280,12 @@ fn fill(disk: &Arc<Disk>, byte: u8, again: impl Fn() -> bool) {
     }
 }
 
-/// Names the image of [`the_writer_that_is_killed`].
+/// Names the image of [`killed_writer_process`].
 const VICTIM: &str = "WEIR_TEST_KILLED_WRITERS_IMAGE";
 
 #[test]
 #[ignore = "another test runs it, to kill it"]
-fn the_writer_that_is_killed() {
+fn killed_writer_process() {
     if let Some(image) = std::env::var_os(VICTIM) {
         let disk = opened(options(Path::new(&image)));
         println!("writing");
@@ -289,7 +294,7 @@ fn the_writer_that_is_killed() {
 }
 
 #[test]
-fn nothing_of_a_killed_writer_lands_on_newer_data() {
+fn writes_of_a_killed_writer_never_overwrite_newer_data() {
     for _ in 0..5 {
         let image = Image::new("killed");
         let mut victim = Command::new(std::env::current_exe().unwrap());
@@ -297,13 +302,13 @@ fn nothing_of_a_killed_writer_lands_on_newer_data() {
             "--ignored",
             "--exact",
             "--nocapture",
-            "the_writer_that_is_killed",
+            "killed_writer_process",
         ]);
         victim.env(VICTIM, &image.0).stdout(Stdio::piped());
         let mut victim = victim.spawn().unwrap();
         let mut said = BufReader::new(victim.stdout.take().unwrap()).lines();
         assert!(said.any(|line| line.unwrap().contains("writing")));
-        // It is at it when its data begin to be there.
+        // It is writing when its data begin to appear.
         while !std::fs::read(&image.0).unwrap().contains(&1) {
             assert!(victim.try_wait().unwrap().is_none(), "it ended by itself");
         }

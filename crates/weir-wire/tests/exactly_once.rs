@@ -52,14 +52,14 @@ fn with_enough_capacity_nothing_is_lost() {
         simulation.is_paced = true;
         (0..120).for_each(|_| simulation.step());
         // The monitor is silent long enough that everything unsent passes through the disk.
-        simulation.relay.aim(None);
-        simulation.relay.break_off();
+        simulation.relay.set_target(None);
+        simulation.relay.close_connections();
         (0..2000).for_each(|_| simulation.send_rows());
         until("it spools", || {
             simulation.uplink.state().waiting.spooled_bytes > 0
         });
         let address = simulation.ledger().address();
-        simulation.relay.aim(Some(address));
+        simulation.relay.set_target(Some(address));
         simulation.check();
         assert_eq!(simulation.dropped, BTreeMap::new(), "seed {seed}");
     }
@@ -68,8 +68,8 @@ fn with_enough_capacity_nothing_is_lost() {
 #[test]
 fn a_full_spool_loses_and_counts_the_oldest_rows() {
     let mut simulation = Simulation::new(1, TINY, |_| {});
-    simulation.relay.aim(None);
-    simulation.relay.break_off();
+    simulation.relay.set_target(None);
+    simulation.relay.close_connections();
     (0..4000).for_each(|_| simulation.send_rows());
     until("something is lost", || {
         simulation.account_drops();
@@ -80,7 +80,7 @@ fn a_full_spool_loses_and_counts_the_oldest_rows() {
     let memory_bytes = waiting.bytes - waiting.spooled_bytes;
     assert!(memory_bytes <= TINY.memory_bytes as u64, "{waiting:?}");
     let address = simulation.ledger().address();
-    simulation.relay.aim(Some(address));
+    simulation.relay.set_target(Some(address));
     simulation.check();
     let account = simulation.ledger().account(INSTANCE);
     assert_eq!(Vec::from_iter(account.causes.keys()), ["spool_full"]);

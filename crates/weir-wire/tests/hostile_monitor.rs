@@ -82,8 +82,8 @@ impl Trial {
     /// A working monitor receives everything that was not dropped for lack of memory.
     fn goes_on(mut self) {
         let good = RecordingMonitor::new(1, Behavior::default());
-        self.relay.aim(Some(good.address()));
-        self.relay.break_off();
+        self.relay.set_target(Some(good.address()));
+        self.relay.close_connections();
         self.say(10);
         until("the good monitor has everything", || {
             while self.uplink.receive(Duration::ZERO).is_some() {}

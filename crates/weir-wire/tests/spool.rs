@@ -27,12 +27,14 @@ fn simulation(spool: &Path) -> Simulation {
 
 /// No monitor listens.
 fn cut_off(simulation: &Simulation) {
-    simulation.relay.aim(None);
-    simulation.relay.break_off();
+    simulation.relay.set_target(None);
+    simulation.relay.close_connections();
 }
 
 fn join(simulation: &Simulation) {
-    simulation.relay.aim(Some(simulation.ledger().address()));
+    simulation
+        .relay
+        .set_target(Some(simulation.ledger().address()));
 }
 
 /// Sends until the spool is in use, at the speed of the disk at most.

@@ -84,7 +84,7 @@ fn messages_arrive_and_are_released() {
 fn a_monitor_started_late_receives_everything() {
     let early = RecordingMonitor::new(1, Behavior::default());
     let relay = Relay::new(Ipv4Addr::LOCALHOST, early.address()).unwrap();
-    relay.aim(None);
+    relay.set_target(None);
     let dial = Dial::new(relay.address().to_string().parse().unwrap());
     let uplink = Uplink::dial(options(dial, 7)).unwrap();
     let channel = ChannelId(1);
@@ -104,7 +104,7 @@ fn a_monitor_started_late_receives_everything() {
         uplink.receive(WAIT_MAX),
         Some(UplinkEvent::Disconnected(_))
     ));
-    relay.aim(Some(early.address()));
+    relay.set_target(Some(early.address()));
     until("the rows came", || {
         early.account(7).delivered(channel) == 1000
     });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use weir_guest::{Fleet, Host, Member, Monitor};
+use weir_guest::{Fleet, FleetProcess, Host, Monitor};
 
 use super::copying::{Vm, done};
 use super::local::SETTLE;
@@ -52,7 +52,7 @@ impl Asked {
 /// A fleet at work. It is taken down when it is dropped.
 pub struct Field {
     // In the order of their end.
-    agents: Vec<Member>,
+    agents: Vec<FleetProcess>,
     monitor: Monitor,
     fleet: Fleet,
     hosts: Vec<Host>,
@@ -119,14 +119,14 @@ impl Field {
             }
             for agent in &mut self.agents {
                 if let Some(status) = agent.ended()? {
-                    bail!("an agent ended with {status}: {}", agent.said());
+                    bail!("an agent ended with {status}: {}", agent.output());
                 }
             }
             if begun.elapsed() > PATIENCE {
-                let said: String = self.agents.iter().map(Member::said).collect();
+                let logs: String = self.agents.iter().map(FleetProcess::output).collect();
                 bail!(
-                    "not all agents run all queries: {queries:?}\n{said}{}",
-                    self.monitor.said()
+                    "not all agents run all queries: {queries:?}\n{logs}{}",
+                    self.monitor.output()
                 );
             }
             sleep(Duration::from_millis(100));
@@ -148,7 +148,7 @@ impl Field {
     pub fn measured(self, seconds: u32) -> Result<Used> {
         sleep(SETTLE);
         let mut pids: Vec<u32> = vec![self.monitor.pid()];
-        pids.extend(self.agents.iter().map(Member::pid));
+        pids.extend(self.agents.iter().map(FleetProcess::pid));
         let (look, before) = (Look::now(&pids)?, (done(&self.vms)?, self.sent_bytes()?));
         sleep(Duration::from_secs(seconds.into()));
         let (used, after) = (look.since()?, (done(&self.vms)?, self.sent_bytes()?));

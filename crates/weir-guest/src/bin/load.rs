@@ -1,4 +1,5 @@
-//! `load LOAD..`: reads and writes disks as told, to the request, and says what it did.
+//! `load LOAD..`: reads and writes disks according to its arguments, with a known number of
+//! requests, and prints the result.
 //!
 //! ```text
 //! load disk=/dev/vda,read=70,write=30,count=1000,depth=4 disk=/dev/vdb,count=50,bytes=65536
@@ -6,7 +7,7 @@
 //! {"disk":"/dev/vdb","reads":50,"read_bytes":3276800,"writes":0,"write_bytes":0,"fsyncs":0}
 //! ```
 //!
-//! All loads run at once. Each line counts what the kernel has confirmed. `cargo xtask guest` links
+//! All loads run concurrently. Each line counts the completed requests. `cargo xtask guest` links
 //! it statically for the guest, with nothing but the standard library.
 
 #[path = "../plan.rs"]
@@ -47,7 +48,7 @@ fn ended(code: u8, why: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// What was done to a disk.
+/// The result of a load.
 #[derive(Default)]
 struct Done {
     reads: u64,
@@ -78,7 +79,7 @@ impl Done {
 /// `O_DIRECT` of Linux on x86 (`arch/x86/include/uapi/asm/fcntl.h` takes it from asm-generic).
 const O_DIRECT: i32 = 0o40000;
 
-/// Runs a load to its end.
+/// Runs a load.
 fn run(load: &Load) -> io::Result<Done> {
     let file = OpenOptions::new()
         .read(true)
@@ -104,10 +105,10 @@ fn run(load: &Load) -> io::Result<Done> {
     Ok(all)
 }
 
-/// What direct I/O asks of a buffer's address, for any sector size up to a page.
+/// The alignment of a buffer for direct I/O, for any sector size up to a page.
 const ALIGNMENT: usize = 4096;
 
-/// Thread `t` does every `depth`th request.
+/// Thread `t` executes every `depth`th request.
 fn work(load: &Load, file: &File, t: u64, begun: Instant) -> io::Result<Done> {
     let bytes = usize::try_from(load.bytes).expect("a request fits into memory");
     let mut memory = vec![0; bytes + ALIGNMENT];
@@ -125,7 +126,7 @@ fn work(load: &Load, file: &File, t: u64, begun: Instant) -> io::Result<Done> {
             done.reads += 1;
             done.read_bytes += load.bytes;
         } else {
-            // Each write differs, so that no layer can take it for a zero or for a repetition.
+            // Each write differs, so that no layer can treat it as zeroes or as a repetition.
             buffer.fill(0x77);
             buffer[..8].copy_from_slice(&(i ^ load.seed).to_le_bytes());
             file.write_all_at(buffer, request.sector * 512)?;

@@ -1,8 +1,9 @@
-//! [`Ask`]: a request as the client makes it, and [`Status`]: how the back end says that it ended.
+//! [`BlockRequest`]: a request of the client, and [`Status`]: its outcome as reported by the back
+//! end.
 
 use anyhow::{Result, bail};
 
-/// What is asked of the disk (virtio 1.2, section 5.2.6, `type`).
+/// The type of a request (virtio 1.2, section 5.2.6, `type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// 0, `VIRTIO_BLK_T_IN`
@@ -17,25 +18,25 @@ pub enum Kind {
     Discard,
     /// 13, `VIRTIO_BLK_T_WRITE_ZEROES`
     WriteZeroes {
-        /// What lies there may be given back.
+        /// The space may be deallocated.
         unmap: bool,
     },
-    /// Any other number, which a disk may not know. Its data go to the disk.
+    /// Any other number, which a disk may not support. Its data are written to the disk.
     Other(u32),
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ask {
-    /// What is to be done.
+pub struct BlockRequest {
+    /// The type.
     pub kind: Kind,
     /// First sector of 512 bytes; 0 for a flush.
     pub sector: u64,
-    /// Bytes from there on; 0 for a flush.
+    /// Length in bytes; 0 for a flush.
     pub bytes: usize,
 }
 
-/// How a request ended (virtio 1.2, section 5.2.6, `status`).
+/// The outcome of a request (virtio 1.2, section 5.2.6, `status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
 pub enum Status {
@@ -48,7 +49,7 @@ pub enum Status {
 }
 
 impl Kind {
-    /// weir's letter for it: `r`, `w`, `f`, `d`, `z`; `None` for what is no I/O.
+    /// weir's letter for it: `r`, `w`, `f`, `d`, `z`; `None` for requests that are not I/O.
     pub fn letter(self) -> Option<char> {
         match self {
             Kind::Read => Some('r'),
@@ -72,12 +73,12 @@ impl Kind {
         }
     }
 
-    /// Whether the place is told in a range of its own and not in the header.
+    /// Whether the location is in a range of its own and not in the header.
     pub(super) fn has_range(self) -> bool {
         matches!(self, Kind::Discard | Kind::WriteZeroes { .. })
     }
 
-    /// Whether bytes go along.
+    /// Whether it has data.
     pub(super) fn has_data(self) -> bool {
         !self.has_range() && self != Kind::Flush
     }
@@ -99,7 +100,7 @@ impl Status {
     pub fn done(self) -> Result<()> {
         match self {
             Status::Done => Ok(()),
-            Status::Failed => bail!("the disk answered with an I/O error"),
+            Status::Failed => bail!("the disk with_timeout with an I/O error"),
             Status::Unsupported => bail!("the disk does not support this request"),
         }
     }

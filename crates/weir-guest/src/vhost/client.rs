@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::contents::Part;
-use super::link::{DiskFacts, Link, Shape};
+use super::link::{ClientShape, DiskFacts, Link};
 use super::memory::Shared;
 use super::worker::{Signal, Worker};
-use super::{Ask, Contents, Kind, Load, Report, Status};
+use super::{BlockRequest, Contents, Kind, Load, Report, Status};
 
-/// How often a load looks whether the back end is still there.
+/// The interval at which a load checks that the back end is still there.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 
 /// How long a single request may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Between two tries to connect anew.
+/// The interval between attempts to reconnect.
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 
 /// A connection to a disk's back end.
 pub struct Client {
     link: Link,
-    shape: Shape,
-    /// Dropped after the queues, whose buffers lie in it.
+    shape: ClientShape,
+    /// Dropped after the queues, whose buffers it contains.
     memory: Shared,
 }
 
 impl Client {
     /// Connects to the back end that listens at `socket`.
-    pub fn connect(socket: &Path, shape: Shape) -> Result<Client> {
+    pub fn connect(socket: &Path, shape: ClientShape) -> Result<Client> {
         let memory = Shared::new(shape.queues * shape.depth * shape.stride())?;
         let link = Link::connect(socket, shape, &memory)?;
         Ok(Client {
@@ -42,12 +42,12 @@ impl Client {
         })
     }
 
-    /// What the back end says of its disk.
+    /// The back end's description of its disk.
     pub fn disk(&self) -> DiskFacts {
         self.link.facts
     }
 
-    /// Connects anew, as a guest does when its back end was started again; tries for so long.
+    /// Reconnects, as a guest does when its back end was restarted; tries for at most `limit`.
     pub fn reconnect(&mut self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
         loop {
@@ -64,8 +64,9 @@ impl Client {
         }
     }
 
-    /// Makes one request on a queue and waits for its end. `data` go to the disk, or come from it.
-    pub fn ask(&mut self, queue: usize, ask: &Ask, data: &mut [u8]) -> Result<Status> {
+    /// Submits one request to a queue and waits for its end. `data` are written to the disk, or
+    /// read from it.
+    pub fn ask(&mut self, queue: usize, ask: &BlockRequest, data: &mut [u8]) -> Result<Status> {
         let probe = self.link.probe();
         let queue = &mut self.link.queues[queue];
         if ask.kind.has_data() {
@@ -73,7 +74,7 @@ impl Client {
         }
         queue.put(0, ask)?;
         queue.kick()?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some((_, status)) = queue.take()? {
                 if matches!(ask.kind, Kind::Read | Kind::Id) {
@@ -83,16 +84,16 @@ impl Client {
             }
             queue.wait(Duration::ZERO, PROBE_EVERY)?;
             if Instant::now() >= deadline {
-                bail!("no answer to {ask:?} for {PATIENCE:?}");
+                bail!("no answer to {ask:?} for {TIMEOUT:?}");
             }
             probe.ask().with_context(|| format!("{ask:?}"))?;
         }
     }
 
-    /// Reads from a sector on, through the first queue, as the other single requests do.
+    /// Reads from a sector on, through the first queue, like the other single requests.
     pub fn read(&mut self, sector: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut data = vec![0; bytes];
-        let ask = Ask {
+        let ask = BlockRequest {
             kind: Kind::Read,
             sector,
             bytes,
@@ -103,7 +104,7 @@ impl Client {
 
     /// Writes.
     pub fn write(&mut self, sector: u64, data: &[u8]) -> Result<()> {
-        let ask = Ask {
+        let ask = BlockRequest {
             kind: Kind::Write,
             sector,
             bytes: data.len(),
@@ -113,7 +114,7 @@ impl Client {
 
     /// Waits until everything written is on stable storage.
     pub fn flush(&mut self) -> Result<()> {
-        let ask = Ask {
+        let ask = BlockRequest {
             kind: Kind::Flush,
             sector: 0,
             bytes: 0,
@@ -123,7 +124,7 @@ impl Client {
 
     /// Discards.
     pub fn discard(&mut self, sector: u64, bytes: usize) -> Result<()> {
-        let ask = Ask {
+        let ask = BlockRequest {
             kind: Kind::Discard,
             sector,
             bytes,
@@ -133,7 +134,7 @@ impl Client {
 
     /// Writes zeroes.
     pub fn write_zeroes(&mut self, sector: u64, bytes: usize, unmap: bool) -> Result<()> {
-        let ask = Ask {
+        let ask = BlockRequest {
             kind: Kind::WriteZeroes { unmap },
             sector,
             bytes,
@@ -144,7 +145,7 @@ impl Client {
     /// The disk's serial (virtio 1.2, section 5.2.6: 20 bytes, ended by a zero if shorter).
     pub fn id(&mut self) -> Result<String> {
         let mut data = [0; 20];
-        let ask = Ask {
+        let ask = BlockRequest {
             kind: Kind::Id,
             sector: 0,
             bytes: data.len(),
@@ -154,12 +155,12 @@ impl Client {
         Ok(String::from_utf8_lossy(text).into_owned())
     }
 
-    /// Does a load on all queues at once. With `contents`, what is read is held against them, and they
-    /// hold afterwards what the disk must hold.
+    /// Runs a load on all queues concurrently. With `contents`, data that are read are compared
+    /// with them, and they are updated with the writes.
     ///
     /// # Errors
-    /// When a block reads wrong, the back end goes away (and not back, with [`Load::reconnect`]) or
-    /// leaves requests unanswered.
+    /// When a block has wrong content, or the back end disconnects (and does not come back, with
+    /// [`Load::reconnect`]) or leaves requests unanswered.
     pub fn run(&mut self, load: &Load, contents: Option<&mut Contents>) -> Result<Report> {
         load.check(self.shape)?;
         let mut contents = contents;
@@ -225,8 +226,8 @@ impl Client {
             .collect()
     }
 
-    /// Lets the workers work on the queues of this connection until all have done their part: `None`, or
-    /// the back end is gone.
+    /// Runs the workers on the queues of this connection until all have finished: `None`, or the
+    /// back end has disconnected.
     fn work(&mut self, workers: &mut [Worker]) -> Result<Option<anyhow::Error>> {
         let signal = Signal::default();
         let probe = self.link.probe();

@@ -1,5 +1,5 @@
-//! [`Contents`]: what a disk must hold after what was written to it, block by block. Each block carries
-//! its own address, its generation and a checksum, so a wrong one tells where it comes from.
+//! [`Contents`]: the expected content of a disk, block by block. Each block contains its own
+//! address, its generation and a checksum, so a wrong one shows its origin.
 
 use std::fmt;
 use std::fs::File;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::plan::scrambled;
 
-/// What the blocks of a disk must hold.
+/// The expected content of the blocks of a disk.
 #[derive(Clone, Debug)]
 pub struct Contents {
     block_bytes: usize,
@@ -19,29 +19,29 @@ pub struct Contents {
     generation: u32,
 }
 
-/// What a block must hold.
+/// The expected content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// Nothing is known: it was never written, or a write to it failed.
+    /// Unknown: it was never written, or a write to it failed.
     Anything,
     Zeroes,
     Written(u32),
-    /// It was discarded: the disk may have forgotten it or not.
+    /// It was discarded: the disk may have kept it or not.
     WrittenOrZeroes(u32),
 }
 
-/// A block that holds something else than it must.
+/// A block with wrong content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct Mismatch {
     /// Its first sector.
     pub sector: u64,
     expected: Expected,
     found: String,
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wrong {
+        let Mismatch {
             sector,
             expected,
             found,
@@ -53,10 +53,10 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for Mismatch {}
 
 impl Contents {
-    /// A disk of which nothing is known, in blocks of so many bytes.
+    /// A disk of unknown content, in blocks of `block_bytes` bytes.
     pub fn unknown(sectors: u64, block_bytes: usize) -> Contents {
         Contents::all(sectors, block_bytes, Expected::Anything)
     }
@@ -79,12 +79,12 @@ impl Contents {
         }
     }
 
-    /// Bytes of a block.
+    /// Size of a block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// Holds an image against them; it must be quiet.
+    /// Compares an image with the expected content; it must not be written meanwhile.
     pub fn check_image(&self, image: &Path) -> Result<()> {
         let shown = || image.display().to_string();
         let file = File::open(image).with_context(shown)?;
@@ -98,13 +98,13 @@ impl Contents {
         Ok(())
     }
 
-    /// How many blocks must hold something that was written.
+    /// The number of blocks with written content.
     pub fn written(&self) -> usize {
         let written = |e: &&Expected| matches!(e, Expected::Written(_));
         self.blocks.iter().filter(written).count()
     }
 
-    /// The areas that lie in `parts` of the disk, which do not overlap, in order.
+    /// The areas of `parts` of the disk, which do not overlap, in order.
     pub(super) fn areas(&mut self, parts: &[Part]) -> Result<Vec<Area<'_>>> {
         let (block_bytes, generation) = (self.block_bytes, self.generation);
         let blocks_of = |sectors: u64| (sectors * 512) as usize / block_bytes;
@@ -129,20 +129,20 @@ impl Contents {
         Ok(areas)
     }
 
-    /// Generations that were in use are not used again.
+    /// Marks generations as used.
     pub(super) fn used(&mut self, generation: u32) {
         self.generation = self.generation.max(generation);
     }
 }
 
-/// A part of a disk, which one queue alone uses.
+/// A part of a disk, which only one queue uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub first_sector: u64,
     pub sectors: u64,
 }
 
-/// What a part of a disk must hold.
+/// The expected content of a part of a disk.
 pub(super) struct Area<'a> {
     first_sector: u64,
     block_bytes: usize,
@@ -156,7 +156,7 @@ impl Area<'_> {
         &mut self.blocks[from..from + bytes / self.block_bytes]
     }
 
-    /// Makes the data of a new write; its generation.
+    /// Generates the data of a new write; returns its generation.
     pub fn fill(&mut self, sector: u64, data: &mut [u8]) -> u32 {
         self.generation = self.generation.wrapping_add(1);
         for (i, block) in data.chunks_exact_mut(self.block_bytes).enumerate() {
@@ -169,23 +169,23 @@ impl Area<'_> {
         self.generation
     }
 
-    /// A write is done.
+    /// Records a successful write.
     pub fn written(&mut self, sector: u64, bytes: usize, generation: u32) {
         self.range(sector, bytes)
             .fill(Expected::Written(generation));
     }
 
-    /// A write failed: how much of it was done is not known.
-    pub fn spoilt(&mut self, sector: u64, bytes: usize) {
+    /// Records a failed write: it is unknown how much of it was done.
+    pub fn failed(&mut self, sector: u64, bytes: usize) {
         self.range(sector, bytes).fill(Expected::Anything);
     }
 
-    /// Zeroes were written.
+    /// Records a write of zeroes.
     pub fn zeroed(&mut self, sector: u64, bytes: usize) {
         self.range(sector, bytes).fill(Expected::Zeroes);
     }
 
-    /// It was discarded, or should have been.
+    /// Records a discard, successful or not.
     pub fn discarded(&mut self, sector: u64, bytes: usize) {
         for block in self.range(sector, bytes) {
             if let Expected::Written(generation) = *block {
@@ -194,8 +194,8 @@ impl Area<'_> {
         }
     }
 
-    /// What was read must be what is there.
-    pub fn check(&mut self, sector: u64, data: &[u8]) -> Result<(), Wrong> {
+    /// Compares data that were read.
+    pub fn check(&mut self, sector: u64, data: &[u8]) -> Result<(), Mismatch> {
         let block_bytes = self.block_bytes;
         let expected = self.range(sector, data.len());
         for (i, block) in data.chunks_exact(block_bytes).enumerate() {
@@ -205,7 +205,7 @@ impl Area<'_> {
     }
 }
 
-fn checked(block: &[u8], sector: u64, expected: Expected) -> Result<(), Wrong> {
+fn checked(block: &[u8], sector: u64, expected: Expected) -> Result<(), Mismatch> {
     let is_zero = || block.iter().all(|byte| *byte == 0);
     let right = match expected {
         Expected::Anything => true,
@@ -216,15 +216,15 @@ fn checked(block: &[u8], sector: u64, expected: Expected) -> Result<(), Wrong> {
     if right {
         return Ok(());
     }
-    Err(Wrong {
+    Err(Mismatch {
         sector,
         expected,
         found: described(block),
     })
 }
 
-/// Words of 8 bytes: the sector, the generation, the checksum of both, and from there on numbers that
-/// follow from the checksum.
+/// Words of 8 bytes: the sector, the generation, the checksum of both, followed by numbers derived
+/// from the checksum.
 fn stamp(block: &mut [u8], sector: u64, generation: u32) {
     for (word, value) in block.chunks_exact_mut(8).zip(words(sector, generation)) {
         word.copy_from_slice(&value.to_le_bytes());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_old_or_elsewhere_or_torn_is_named() {
+    fn an_old_misplaced_or_torn_block_is_reported() {
         let mut contents = Contents::zeroes(64, 512);
         let (mut old, mut new) = ([0; 1024], [0; 1024]);
         let mut areas = contents.areas(&[ALL]).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_discarded_is_what_it_was_or_zero() {
+    fn discarded_data_are_unchanged_or_zero() {
         let mut contents = Contents::unknown(64, 4096);
         let mut data = [0; 4096];
         let half = |first_sector| Part {
@@ -324,7 +324,7 @@ mod tests {
         area.check(32, &[9; 4096]).unwrap_err();
         area.zeroed(32, 4096);
         area.check(32, &data).unwrap_err();
-        area.spoilt(32, 4096);
+        area.failed(32, 4096);
         area.check(32, &[9; 4096]).unwrap();
     }
 }

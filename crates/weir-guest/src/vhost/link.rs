@@ -1,7 +1,6 @@
-//! The connection to a back end: what both sides agree on, and how the client learns that the other
-//! side is gone.
+//! The connection to a back end: its negotiation, and how the client detects that it was closed.
 
-// The rings lie in memory that the connection has mapped, and live as long as it.
+// The rings are in memory that the connection has mapped, and live as long as it.
 #![allow(unsafe_code)]
 
 use std::path::{Path, PathBuf};
@@ -20,25 +19,25 @@ use virtio_driver::{
 use super::memory::Shared;
 use super::queue::{Frame, Queue, Slots};
 
-/// How many requests of what size a client can have under way.
+/// The number and size of a client's requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct ClientShape {
     /// Virtqueues, each with a thread of its own in a load.
     pub queues: usize,
-    /// Requests under way in each.
+    /// Requests in flight in each.
     pub depth: usize,
     /// The longest request.
     pub bytes_max: usize,
-    /// Into how many pieces of memory each request's data are cut.
+    /// The number of memory pieces of each request's data.
     pub segments: usize,
-    /// How far after the start of a page the data lie: 1 makes every buffer unaligned.
+    /// The offset of the data from the start of a page: 1 makes every buffer unaligned.
     pub skew_bytes: usize,
 }
 
-impl Default for Shape {
+impl Default for ClientShape {
     /// One queue, 16 requests of up to 64 KiB, each in one piece of whole pages.
-    fn default() -> Shape {
-        Shape {
+    fn default() -> ClientShape {
+        ClientShape {
             queues: 1,
             depth: 16,
             bytes_max: 64 << 10,
@@ -48,16 +47,17 @@ impl Default for Shape {
     }
 }
 
-/// Descriptors that a virtqueue can have where QEMU's library is the other side.
+/// Maximum number of descriptors of a virtqueue where QEMU's library is the other side.
 const DESCRIPTORS_MAX: usize = 1024;
 
-impl Shape {
+impl ClientShape {
     /// Bytes from one buffer to the next.
     pub(super) fn stride(&self) -> usize {
         (self.bytes_max + self.skew_bytes).next_multiple_of(4096)
     }
 
-    /// Descriptors of a queue: header, data and status of each request, or header, range and status.
+    /// Descriptors of a queue: header, data and status of each request, or header, range and
+    /// status.
     fn descriptors(&self) -> usize {
         (self.depth * (2 + self.segments)).next_power_of_two()
     }
@@ -77,24 +77,24 @@ impl Shape {
     }
 }
 
-/// What the back end says of its disk.
+/// The back end's description of its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskFacts {
     /// Its size in sectors of 512 bytes.
     pub sectors: u64,
     /// Its logical block.
     pub block_bytes: u32,
-    /// Queues it can have.
+    /// Maximum number of queues.
     pub queues: usize,
-    /// Nothing can be written.
+    /// Writes are rejected.
     pub read_only: bool,
-    /// It takes flushes.
+    /// Flushes are supported.
     pub flush: bool,
-    /// It takes discards.
+    /// Discards are supported.
     pub discard: bool,
-    /// It takes writes of zeroes.
+    /// Writes of zeroes are supported.
     pub write_zeroes: bool,
-    /// The features that both sides agreed on.
+    /// The negotiated features.
     pub features: u64,
 }
 
@@ -105,7 +105,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A connection with its queues set up.
 pub(super) struct Link {
-    /// Dropped before the transport, in whose memory their rings lie.
+    /// Dropped before the transport, whose memory contains their rings.
     pub queues: Vec<Queue>,
     transport: Arc<Mutex<Transport>>,
     pub facts: DiskFacts,
@@ -113,13 +113,13 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Connects, and shows the back end `memory`, where buffers lie.
-    pub fn connect(socket: &Path, shape: Shape, memory: &Shared) -> Result<Link> {
+    /// Connects, and shares `memory`, which contains the buffers, with the back end.
+    pub fn connect(socket: &Path, shape: ClientShape, memory: &Shared) -> Result<Link> {
         shape.check()?;
         let shown = socket.display().to_string();
         let (base, bytes, fd) = (memory.base() as usize, memory.bytes(), memory.fd());
         let path = shown.clone();
-        let connected = answered(move || connected(&path, shape, base, bytes, fd));
+        let connected = with_timeout(move || connected(&path, shape, base, bytes, fd));
         let (transport, rings, facts) = connected.with_context(|| shown)?;
         let slots = |queue| Slots::new(memory.base(), queue, shape);
         let queues = rings.into_iter().enumerate().map(|(i, ring)| {
@@ -134,33 +134,33 @@ impl Link {
         })
     }
 
-    /// Something that says whether the back end is still there.
+    /// A probe of whether the back end is still there.
     pub fn probe(&self) -> Probe {
         Probe(self.transport.clone())
     }
 }
 
-/// Asks the back end something that it answers at once.
+/// Sends a request to the back end that it answers at once.
 pub(super) struct Probe(Arc<Mutex<Transport>>);
 
 impl Probe {
-    /// An error when the back end is gone, or does not answer in time.
+    /// An error when the back end has disconnected, or does not answer in time.
     pub fn ask(&self) -> Result<()> {
         let transport = self.0.clone();
-        answered(move || {
-            // The transport is only read: what a thread that died left is still good.
+        with_timeout(move || {
+            // The transport is only read: it is valid after a panic.
             let transport = transport.lock().unwrap_or_else(PoisonError::into_inner);
             transport
                 .get_config()
                 .map(drop)
-                .context("the back end is gone")
+                .context("the back end has disconnected")
         })
     }
 }
 
-/// Does what talks to the back end on a thread of its own, which is left behind if no answer comes: the
-/// driver's socket has no time limit.
-fn answered<T: Send + 'static>(ask: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Runs requests to the back end on a thread of its own, which is abandoned if no answer arrives:
+/// the driver's socket has no timeout.
+fn with_timeout<T: Send + 'static>(ask: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let (answer, answers) = mpsc::sync_channel(1);
     thread::spawn(move || drop(answer.send(ask())));
     answers
@@ -172,7 +172,7 @@ type Rings = Vec<Virtqueue<'static, Frame>>;
 
 fn connected(
     path: &str,
-    shape: Shape,
+    shape: ClientShape,
     base: usize,
     bytes: usize,
     fd: i32,
@@ -198,7 +198,7 @@ fn connected(
 fn facts(transport: &dyn VirtioTransport<VirtioBlkConfig, Frame>) -> Result<DiskFacts> {
     let config = transport
         .get_config()
-        .context("the back end tells no configuration")?;
+        .context("the back end provides no configuration")?;
     let features = transport.get_features();
     let has = |flag: VirtioBlkFeatureFlags| features & flag.bits() != 0;
     let (queues, block_bytes) = (config.num_queues.to_native(), config.blk_size.to_native());
@@ -222,7 +222,7 @@ fn facts(transport: &dyn VirtioTransport<VirtioBlkConfig, Frame>) -> Result<Disk
     })
 }
 
-fn rings(transport: &mut Transport, shape: Shape) -> Result<Rings> {
+fn rings(transport: &mut Transport, shape: ClientShape) -> Result<Rings> {
     let features = VirtioFeatureFlags::from_bits_truncate(transport.get_features());
     let layout = VirtqueueLayout::new::<Frame>(shape.queues, shape.descriptors(), features)?;
     let translators: Vec<_> = (0..shape.queues)

@@ -1,54 +1,55 @@
-//! [`Load`]: what a client asks of a disk, chosen by a seed, and where each request goes.
+//! [`Load`]: the requests of a client, determined by a seed.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{Ask, Kind, Shape};
+use super::{BlockRequest, ClientShape, Kind};
 use crate::plan::scrambled;
 
-/// A load: every queue makes its requests in a part of the disk of its own, so many at a time, the next
-/// one when one is done. No two requests that are under way together touch the same block.
+/// A load: every queue submits its requests to a part of the disk of its own, `depth` at a time. No
+/// two requests in flight access the same block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Share of reads, as a weight; so the others.
+    /// Relative frequency of reads, as a weight.
     pub read: u32,
-    /// Share of writes.
+    /// Relative frequency of writes.
     pub write: u32,
-    /// Share of flushes.
+    /// Relative frequency of flushes.
     pub flush: u32,
-    /// Share of discards.
+    /// Relative frequency of discards.
     pub discard: u32,
-    /// Share of writes of zeroes, every second with the leave to unmap.
+    /// Relative frequency of writes of zeroes, every second one with the unmap flag.
     pub write_zeroes: u32,
-    /// The shortest request; requests begin at multiples of it, in their part of the disk.
+    /// The shortest request; requests start at multiples of it, in their part of the disk.
     pub bytes_min: usize,
     /// The longest: a multiple of the shortest.
     pub bytes_max: usize,
-    /// One after the other instead of at random.
+    /// Sequential instead of random.
     pub sequential: bool,
     /// Requests of each queue.
     pub requests: u64,
-    /// The load ends after this time even if requests are left to make.
+    /// The load ends after this time even if requests remain.
     pub time: Option<Duration>,
-    /// Requests under way in each queue; 0: as many as the client can have.
+    /// Requests in flight in each queue; 0: the maximum of the client.
     pub depth: usize,
-    /// Chooses the places and the operations.
+    /// The seed for offsets and operations.
     pub seed: u64,
-    /// The part of the disk in use, from its start; 0: all.
+    /// The used part of the disk, from its start; 0: all.
     pub span_sectors: u64,
-    /// Each request is noted in the report.
+    /// Each request is recorded in the report.
     pub logged: bool,
-    /// How long a queue looks at its ring before it sleeps.
+    /// How long a queue polls its ring before it sleeps.
     pub spin: Duration,
-    /// When the back end goes away, connect anew for so long, and make again what was under way.
+    /// When the back end disconnects, reconnect for at most this time, and repeat the requests in
+    /// flight.
     pub reconnect: Option<Duration>,
     /// How long the back end may leave all requests of a queue unanswered.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for Load {
-    /// 1,000 reads of 4 KiB at random places, noted.
+    /// 1,000 reads of 4 KiB at random offsets, recorded.
     fn default() -> Load {
         Load {
             read: 100,
@@ -67,13 +68,13 @@ impl Default for Load {
             logged: true,
             spin: Duration::ZERO,
             reconnect: None,
-            patience: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
         }
     }
 }
 
 impl Load {
-    pub(super) fn check(&self, shape: Shape) -> Result<()> {
+    pub(super) fn check(&self, shape: ClientShape) -> Result<()> {
         if self.weights().iter().sum::<u32>() == 0 {
             bail!("a load needs a share of some operation");
         }
@@ -102,25 +103,30 @@ impl Load {
     }
 }
 
-/// Draws the requests of one queue.
-pub(super) struct Draw<'a> {
+/// Generates the requests of one queue.
+pub(super) struct RequestGenerator<'a> {
     load: &'a Load,
     state: u64,
     total: u64,
     first_sector: u64,
-    /// Places in the part of the disk, each of `bytes_min`.
+    /// Offsets in the part of the disk, in units of `bytes_min`.
     places: u64,
     next_place: u64,
 }
 
-impl<'a> Draw<'a> {
-    /// The draw of a queue whose part of the disk is told.
-    pub fn new(load: &'a Load, queue: usize, first_sector: u64, sectors: u64) -> Result<Draw<'a>> {
+impl<'a> RequestGenerator<'a> {
+    /// The generator of a queue for its part of the disk.
+    pub fn new(
+        load: &'a Load,
+        queue: usize,
+        first_sector: u64,
+        sectors: u64,
+    ) -> Result<RequestGenerator<'a>> {
         let places = sectors * 512 / load.bytes_min as u64;
         if places < (load.bytes_max / load.bytes_min) as u64 {
             bail!("a part of {sectors} sectors is too small for a request");
         }
-        Ok(Draw {
+        Ok(RequestGenerator {
             load,
             state: scrambled(load.seed ^ scrambled(queue as u64)),
             total: load.weights().iter().copied().map(u64::from).sum(),
@@ -133,28 +139,28 @@ impl<'a> Draw<'a> {
     /// A number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        // The high half of the product is as even as the number (Lemire 2019).
+        // The high half of the product is as uniform as the number (Lemire 2019).
         ((u128::from(scrambled(self.state)) * u128::from(end)) >> 64) as u64
     }
 
     fn kind(&mut self) -> Kind {
-        let mut draw = self.below(self.total);
+        let mut number = self.below(self.total);
         for (i, weight) in self.load.weights().into_iter().enumerate() {
-            if draw < u64::from(weight) {
-                let unmap = draw.is_multiple_of(2);
+            if number < u64::from(weight) {
+                let unmap = number.is_multiple_of(2);
                 let kinds = [Kind::Read, Kind::Write, Kind::Flush, Kind::Discard];
                 return kinds.get(i).copied().unwrap_or(Kind::WriteZeroes { unmap });
             }
-            draw -= u64::from(weight);
+            number -= u64::from(weight);
         }
-        unreachable!("the draw is below the sum of the weights")
+        unreachable!("the number is below the sum of the weights")
     }
 
     /// The next request.
-    pub fn next(&mut self) -> Ask {
+    pub fn next(&mut self) -> BlockRequest {
         let kind = self.kind();
         if kind == Kind::Flush {
-            return Ask {
+            return BlockRequest {
                 kind,
                 sector: 0,
                 bytes: 0,
@@ -175,7 +181,7 @@ impl<'a> Draw<'a> {
             self.below(self.places - units + 1)
         };
         let unit_sectors = self.load.bytes_min as u64 / 512;
-        Ask {
+        BlockRequest {
             kind,
             sector: self.first_sector + place * unit_sectors,
             bytes: units as usize * self.load.bytes_min,
@@ -188,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_stay_in_their_part_and_have_the_mix() {
+    fn requests_stay_in_their_part_with_the_requested_mix() {
         let load = Load {
             read: 50,
             write: 30,
@@ -199,8 +205,8 @@ mod tests {
             bytes_max: 8192,
             ..Load::default()
         };
-        let mut draw = Draw::new(&load, 3, 2048, 100).unwrap();
-        let asks: Vec<Ask> = (0..10_000).map(|_| draw.next()).collect();
+        let mut generator = RequestGenerator::new(&load, 3, 2048, 100).unwrap();
+        let asks: Vec<BlockRequest> = (0..10_000).map(|_| generator.next()).collect();
         let share = |kind| asks.iter().filter(|ask| ask.kind == kind).count();
         assert!((4_700..5_300).contains(&share(Kind::Read)));
         assert!((2_700..3_300).contains(&share(Kind::Write)));
@@ -217,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_begins_anew_at_the_end() {
+    fn sequential_requests_wrap_around() {
         let load = Load {
             sequential: true,
             ..Load::default()
         };
-        let mut draw = Draw::new(&load, 0, 0, 24).unwrap();
-        let sectors: Vec<u64> = (0..5).map(|_| draw.next().sector).collect();
+        let mut generator = RequestGenerator::new(&load, 0, 0, 24).unwrap();
+        let sectors: Vec<u64> = (0..5).map(|_| generator.next().sector).collect();
         assert_eq!(sectors, [0, 8, 16, 0, 8]);
     }
 }

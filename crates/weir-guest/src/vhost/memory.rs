@@ -1,4 +1,4 @@
-//! [`Shared`]: memory that the client and the back end both see, where the data of requests lie.
+//! [`Shared`]: memory of the client and the back end, with the data of requests.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -15,7 +15,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// So many bytes of zeroes.
+    /// `bytes` bytes of zeroes.
     pub fn new(bytes: usize) -> Result<Shared> {
         let file = memfd_create("requests", MemfdFlags::CLOEXEC).context("cannot make memory")?;
         let file = File::from(file);

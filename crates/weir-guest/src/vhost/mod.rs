@@ -1,5 +1,5 @@
-//! A virtio-blk disk behind a vhost-user socket, used without a guest: a client that makes requests one
-//! by one, and a load of which every request is known.
+//! A virtio-blk disk behind a vhost-user socket, used without a guest: a client for single
+//! requests, and for loads whose requests are known.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
@@ -30,9 +30,9 @@ mod queue;
 mod report;
 mod worker;
 
-pub use ask::{Ask, Kind, Status};
+pub use ask::{BlockRequest, Kind, Status};
 pub use client::Client;
-pub use contents::{Contents, Wrong};
-pub use link::{DiskFacts, Shape};
+pub use contents::{Contents, Mismatch};
+pub use link::{ClientShape, DiskFacts};
 pub use load::Load;
-pub use report::{Asked, Report};
+pub use report::{LoggedRequest, Report};

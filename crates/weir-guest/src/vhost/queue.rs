@@ -1,9 +1,9 @@
-//! [`Queue`]: one virtqueue of the disk, with the buffers of the requests that it can have under way.
+//! [`Queue`]: one virtqueue of the disk, with the buffers of its requests in flight.
 //!
-//! Requests are laid out as virtio 1.2, section 5.2.6, has it: a header, the range of a discard or
-//! write of zeroes, the data, a byte of status.
+//! Requests have the layout of virtio 1.2, section 5.2.6: a header, the range of a discard or write
+//! of zeroes, the data, a byte of status.
 
-// Requests name their parts by address, as the ring wants them.
+// Requests refer to their parts by address, as the ring requires.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,9 +18,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use virtio_driver::virtqueue::Virtqueue;
 use virtio_driver::{EventFd, QueueNotifier, iovec};
 
-use super::{Ask, Kind, Shape, Status};
+use super::{BlockRequest, ClientShape, Kind, Status};
 
-/// What a request has beside its data, in memory that the back end sees.
+/// The parts of a request beside its data, in memory of the back end.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Frame {
@@ -46,10 +46,10 @@ struct Range {
     flags: u32,
 }
 
-/// No request of ours begins with this descriptor.
+/// No request begins with this descriptor.
 const NONE: usize = usize::MAX;
 
-/// A virtqueue and its slots: a slot is a buffer and at most one request under way.
+/// A virtqueue and its slots: a slot is a buffer and at most one request in flight.
 pub(super) struct Queue {
     ring: Virtqueue<'static, Frame>,
     notifier: Box<dyn QueueNotifier>,
@@ -59,21 +59,21 @@ pub(super) struct Queue {
     by_descriptor: Vec<usize>,
 }
 
-/// Where the buffers of a queue lie.
+/// The location of the buffers of a queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slots {
     base: *mut u8,
     stride: usize,
-    shape: Shape,
+    shape: ClientShape,
 }
 
-// SAFETY: the memory is shared with another process anyway; each slot is used by the one thread that has
-// its queue.
+// SAFETY: the memory is shared with another process anyway; each slot is used by the one thread
+// that has its queue.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// The slots of queue number `queue` in memory that begins at `base` and holds all queues.
-    pub fn new(base: *mut u8, queue: usize, shape: Shape) -> Slots {
+    /// The slots of queue number `queue` in memory that starts at `base` and contains all queues.
+    pub fn new(base: *mut u8, queue: usize, shape: ClientShape) -> Slots {
         let stride = shape.stride();
         Slots {
             base: base.wrapping_add(queue * shape.depth * stride),
@@ -88,11 +88,11 @@ impl Slots {
             .wrapping_add(slot * self.stride + self.shape.skew_bytes)
     }
 
-    /// The buffer of a slot that has no request under way.
+    /// The buffer of a slot without a request in flight.
     pub fn buffer(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         assert!(bytes <= self.shape.bytes_max, "a request fits its buffer");
-        // SAFETY: the memory outlives the queue (`Client` drops it last), slots do not overlap, and no
-        // request of this slot is under way: nobody else writes to it.
+        // SAFETY: the memory outlives the queue (`Client` drops it last), slots do not overlap, and
+        // no request of this slot is in flight: there is no other writer.
         unsafe { slice::from_raw_parts_mut(self.at(slot), bytes) }
     }
 }
@@ -112,19 +112,19 @@ impl Queue {
             slots,
             by_descriptor,
         };
-        // Rings begin without notifications of what is done.
+        // Rings start without used notifications.
         queue.ring.set_used_notif_enabled(true);
         queue
     }
 
-    /// The buffer of a slot that has no request under way.
+    /// The buffer of a slot without a request in flight.
     pub fn buffer(&mut self, slot: usize, bytes: usize) -> &mut [u8] {
         self.slots.buffer(slot, bytes)
     }
 
-    /// Puts a request into the ring, its data in the slot's buffer. The back end is told by
-    /// [`Queue::kick`].
-    pub fn put(&mut self, slot: usize, ask: &Ask) -> Result<()> {
+    /// Puts a request into the ring, its data in the slot's buffer. [`Queue::kick`] notifies the
+    /// back end.
+    pub fn put(&mut self, slot: usize, ask: &BlockRequest) -> Result<()> {
         let slots = self.slots;
         let descriptor = self.ring.add_request(|frame, add| {
             *frame = Frame::of(ask);
@@ -144,9 +144,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Tells the back end of what was put, if it wants to be told.
+    /// Notifies the back end of new requests, if it requires that.
     pub fn kick(&mut self) -> io::Result<()> {
-        // The back end first says that it sleeps and then looks at the ring; we the other way round.
+        // The back end first announces that it sleeps and then reads the ring; this side does the
+        // reverse.
         fence(Ordering::SeqCst);
         if self.ring.avail_notif_needed() {
             self.notifier.notify()?;
@@ -154,7 +155,7 @@ impl Queue {
         Ok(())
     }
 
-    /// A request that is done: its slot and how it ended.
+    /// A completed request: its slot and its outcome.
     pub fn take(&mut self) -> Result<Option<(usize, Status)>> {
         let Some(done) = self.ring.completions().next() else {
             return Ok(None);
@@ -169,7 +170,7 @@ impl Queue {
         Ok(Some((slot, Status::from_byte(done.req.status)?)))
     }
 
-    /// Waits until something may be done, for `spin` by looking at the ring and then asleep, at most
+    /// Waits until a request may have ended, polling the ring for `spin` and then sleeping, at most
     /// for `limit`.
     pub fn wait(&mut self, spin: Duration, limit: Duration) -> io::Result<()> {
         if !spin.is_zero() {
@@ -195,7 +196,7 @@ impl Queue {
 }
 
 impl Frame {
-    fn of(ask: &Ask) -> Frame {
+    fn of(ask: &BlockRequest) -> Frame {
         let has_range = ask.kind.has_range();
         let sectors = u32::try_from(ask.bytes / 512).unwrap_or(u32::MAX);
         Frame {
@@ -209,13 +210,13 @@ impl Frame {
                 sectors: sectors.to_le(),
                 flags: u32::from(ask.kind == Kind::WriteZeroes { unmap: true }).to_le(),
             },
-            // Not a status: a back end that says nothing is found out.
+            // Not a valid status: a back end that writes none is detected.
             status: 0xff,
         }
     }
 }
 
-/// A part of a frame, as the ring wants it.
+/// A part of a frame, for the ring.
 fn part<T>(part: *mut T) -> iovec {
     iovec {
         iov_base: part.cast(),
@@ -223,7 +224,7 @@ fn part<T>(part: *mut T) -> iovec {
     }
 }
 
-/// A buffer in so many pieces, of whole sectors where it has them.
+/// A buffer in `segments` pieces, of whole sectors where possible.
 fn pieces(base: *mut u8, bytes: usize, segments: usize) -> impl Iterator<Item = iovec> {
     let each = (bytes / segments / 512 * 512).max(1);
     let count = if each == 1 { 1 } else { segments };

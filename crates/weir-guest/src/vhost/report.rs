@@ -1,30 +1,30 @@
-//! [`Report`]: what a load did, request by request if asked, and how long it took.
+//! [`Report`]: the result of a load, optionally request by request, and its duration.
 
 use std::time::Duration;
 
 use weir_sketch::LogLinear;
 
-use super::{Ask, Status};
+use super::{BlockRequest, Status};
 
-/// A request that a load made. A queue's requests are noted in the order in which they were made.
+/// A request of a load. A queue's requests are recorded in the order of their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// What was asked.
-    pub ask: Ask,
-    /// How it ended; `None` if the back end went away before.
+pub struct LoggedRequest {
+    /// The request.
+    pub ask: BlockRequest,
+    /// Its outcome; `None` if the back end disconnected before.
     pub status: Option<Status>,
     /// When it was put into the ring, on the kernel's monotonic clock.
     pub made_ns: i64,
-    /// When it was seen to be done, on the same clock; 0 if it never was.
+    /// When its end was seen, on the same clock; 0 if it never was.
     pub done_ns: i64,
 }
 
-/// What a load did.
+/// The result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// By queue, the requests made, if they were to be noted.
-    pub log: Vec<Vec<Asked>>,
-    /// Requests that were done.
+    /// By queue, the requests, if they were recorded.
+    pub log: Vec<Vec<LoggedRequest>>,
+    /// Completed requests.
     pub requests: u64,
     /// Of these, those that failed.
     pub failed: u64,
@@ -32,14 +32,14 @@ pub struct Report {
     pub unsupported: u64,
     /// From the first request to the last answer.
     pub elapsed: Duration,
-    /// From the ring back to the ring, in nanoseconds.
+    /// From submission to completion in the ring, in nanoseconds.
     pub latency: LogLinear<i64>,
-    /// How often the back end went away and came back.
+    /// How often the client reconnected.
     pub reconnects: u32,
 }
 
 impl Report {
-    /// Requests done in a second.
+    /// Completed requests per second.
     pub fn iops(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -49,7 +49,7 @@ impl Report {
         self.latency.quantile(quantile).unwrap_or(0)
     }
 
-    /// Takes in what another queue did at the same time.
+    /// Adds the result of another queue.
     pub(super) fn merge(&mut self, other: Report) {
         self.log.extend(other.log);
         self.requests += other.requests;

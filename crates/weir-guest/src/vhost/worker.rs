@@ -1,4 +1,4 @@
-//! [`Worker`]: does one queue's part of a load and holds what it reads against what must be there.
+//! [`Worker`]: executes one queue's part of a load and checks the data that it reads.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,22 +7,22 @@ use anyhow::{Context, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::contents::{Area, Part};
-use super::load::Draw;
+use super::load::RequestGenerator;
 use super::queue::Queue;
-use super::{Ask, Asked, Kind, Load, Report, Status};
+use super::{BlockRequest, Kind, Load, LoggedRequest, Report, Status};
 
-/// How often a queue that sleeps looks whether it is to end.
+/// The interval at which a sleeping queue checks whether it must end.
 const SLEEP: Duration = Duration::from_millis(100);
 
-/// Draws until one is found that touches no block of another request.
-const DRAWS_MAX: usize = 16;
+/// Attempts to find a request that accesses no block of another one.
+const ATTEMPTS_MAX: usize = 16;
 
-/// What all queues of a load are told.
+/// The state that all queues of a load share.
 #[derive(Debug, Default)]
 pub(super) struct Signal(AtomicBool);
 
 impl Signal {
-    /// The back end is gone, or another queue has failed: end now.
+    /// Ends all queues: the back end has disconnected, or another queue has failed.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -32,14 +32,14 @@ impl Signal {
     }
 }
 
-/// One queue's part of a load: what is left of it when the back end goes away goes on with the next
-/// connection.
+/// One queue's part of a load: the remainder continues on the next connection after the back end
+/// has disconnected.
 pub(super) struct Worker<'a> {
     load: &'a Load,
-    draw: Draw<'a>,
-    /// What the queue's part of the disk must hold, if that is checked.
+    generator: RequestGenerator<'a>,
+    /// The expected content of the queue's part of the disk, if that is checked.
     area: Option<Area<'a>>,
-    /// Blocks of requests under way, in units of the shortest request, if contents are checked.
+    /// Blocks of requests in flight, in units of the shortest request, if contents are checked.
     busy: Vec<bool>,
     first_sector: u64,
     slots: Vec<Option<UnderWay>>,
@@ -49,17 +49,17 @@ pub(super) struct Worker<'a> {
     pub report: Report,
 }
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy)]
 struct UnderWay {
-    ask: Ask,
-    /// Of what it writes.
+    ask: BlockRequest,
+    /// The generation of its data.
     generation: u32,
     made_ns: i64,
-    /// Its place among all requests of the queue.
+    /// Its number among all requests of the queue.
     number: u64,
-    /// Its place in the log.
-    noted: usize,
+    /// Its index in the log.
+    log_index: usize,
 }
 
 impl<'a> Worker<'a> {
@@ -73,7 +73,7 @@ impl<'a> Worker<'a> {
         let places = (part.sectors * 512) as usize / load.bytes_min;
         Ok(Worker {
             load,
-            draw: Draw::new(load, queue, part.first_sector, part.sectors)?,
+            generator: RequestGenerator::new(load, queue, part.first_sector, part.sectors)?,
             busy: vec![false; if area.is_some() { places } else { 0 }],
             area,
             first_sector: part.first_sector,
@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Goes on until everything is done: true, or the signal is raised: false.
+    /// Continues until everything is done: true, or the signal is raised: false.
     pub fn run(&mut self, queue: &mut Queue, signal: &Signal) -> Result<bool> {
         self.repeat(queue)?;
         let mut last_done = Instant::now();
@@ -103,10 +103,10 @@ impl<'a> Worker<'a> {
                 last_done = Instant::now();
             } else {
                 queue.wait(self.load.spin, SLEEP)?;
-                if last_done.elapsed() > self.load.patience {
+                if last_done.elapsed() > self.load.timeout {
                     bail!(
                         "no answer for {:?} to {} requests",
-                        self.load.patience,
+                        self.load.timeout,
                         self.slots.len() - self.free.len()
                     );
                 }
@@ -122,7 +122,7 @@ impl<'a> Worker<'a> {
         self.area.as_ref().map_or(0, |area| area.generation)
     }
 
-    /// Makes the requests again that the last connection left under way, in their order.
+    /// Repeats the requests of the last connection that were in flight, in their order.
     fn repeat(&mut self, queue: &mut Queue) -> Result<()> {
         let mut left: Vec<usize> = (0..self.slots.len())
             .filter(|s| self.slots[*s].is_some())
@@ -138,7 +138,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Makes as many requests as there is room for; whether there were any.
+    /// Submits as many requests as there are free slots; returns whether there were any.
     fn make(&mut self, queue: &mut Queue) -> Result<bool> {
         let over = |deadline| Instant::now() >= deadline;
         if self.free.is_empty() || self.deadline.is_some_and(over) {
@@ -147,7 +147,9 @@ impl<'a> Worker<'a> {
         let before = self.made;
         while self.made < self.load.requests {
             let Some(&slot) = self.free.last() else { break };
-            let Some(ask) = self.draw() else { break };
+            let Some(ask) = self.next_disjoint() else {
+                break;
+            };
             self.free.pop();
             self.reserve(&ask, true);
             let mut generation = 0;
@@ -159,7 +161,7 @@ impl<'a> Worker<'a> {
                 generation,
                 made_ns: 0,
                 number: self.made,
-                noted: 0,
+                log_index: 0,
             };
             self.put(queue, slot, request)?;
             self.made += 1;
@@ -171,8 +173,8 @@ impl<'a> Worker<'a> {
         request.made_ns = monotonic_ns();
         if self.load.logged {
             let log = &mut self.report.log[0];
-            request.noted = log.len();
-            log.push(Asked {
+            request.log_index = log.len();
+            log.push(LoggedRequest {
                 ask: request.ask,
                 status: None,
                 made_ns: request.made_ns,
@@ -183,19 +185,19 @@ impl<'a> Worker<'a> {
         queue.put(slot, &request.ask)
     }
 
-    /// The next request that touches no block of one under way; none if there seems to be none now.
-    fn draw(&mut self) -> Option<Ask> {
+    /// The next request that accesses no block of one in flight; `None` if none is found.
+    fn next_disjoint(&mut self) -> Option<BlockRequest> {
         if self.area.is_none() {
-            return Some(self.draw.next());
+            return Some(self.generator.next());
         }
-        (0..DRAWS_MAX).find_map(|_| {
-            let ask = self.draw.next();
+        (0..ATTEMPTS_MAX).find_map(|_| {
+            let ask = self.generator.next();
             let is_free = !self.busy[self.units(&ask)].contains(&true);
             is_free.then_some(ask)
         })
     }
 
-    fn units(&self, ask: &Ask) -> std::ops::Range<usize> {
+    fn units(&self, ask: &BlockRequest) -> std::ops::Range<usize> {
         if ask.bytes == 0 {
             return 0..0;
         }
@@ -203,14 +205,14 @@ impl<'a> Worker<'a> {
         from..from + ask.bytes / self.load.bytes_min
     }
 
-    fn reserve(&mut self, ask: &Ask, busy: bool) {
+    fn reserve(&mut self, ask: &BlockRequest, busy: bool) {
         if self.area.is_some() {
             let units = self.units(ask);
             self.busy[units].fill(busy);
         }
     }
 
-    /// Takes what is done; whether there was anything.
+    /// Collects completed requests; returns whether there were any.
     fn reap(&mut self, queue: &mut Queue) -> Result<bool> {
         let mut any = false;
         while let Some((slot, status)) = queue.take()? {
@@ -221,7 +223,7 @@ impl<'a> Worker<'a> {
             let now_ns = monotonic_ns();
             self.count(&request, status, now_ns);
             self.reserve(&request.ask, false);
-            self.settle(queue, slot, &request, status)?;
+            self.check_result(queue, slot, &request, status)?;
             self.free.push(slot);
         }
         Ok(any)
@@ -234,13 +236,13 @@ impl<'a> Worker<'a> {
         report.unsupported += u64::from(status == Status::Unsupported);
         report.latency.add(now_ns - request.made_ns, 1);
         if self.load.logged {
-            let asked = &mut report.log[0][request.noted];
+            let asked = &mut report.log[0][request.log_index];
             (asked.status, asked.done_ns) = (Some(status), now_ns);
         }
     }
 
-    /// Checks what was read, and notes what the disk must hold now.
-    fn settle(
+    /// Checks data that were read, and updates the expected content.
+    fn check_result(
         &mut self,
         queue: &mut Queue,
         slot: usize,
@@ -250,7 +252,7 @@ impl<'a> Worker<'a> {
         let Some(area) = &mut self.area else {
             return Ok(());
         };
-        let Ask {
+        let BlockRequest {
             kind,
             sector,
             bytes,
@@ -260,7 +262,7 @@ impl<'a> Worker<'a> {
             (Kind::Read, Status::Done) => area.check(sector, queue.buffer(slot, bytes))?,
             (Kind::Write, Status::Done) => area.written(sector, bytes, request.generation),
             (Kind::WriteZeroes { .. }, Status::Done) => area.zeroed(sector, bytes),
-            (Kind::Write | Kind::WriteZeroes { .. }, Status::Failed) => area.spoilt(sector, bytes),
+            (Kind::Write | Kind::WriteZeroes { .. }, Status::Failed) => area.failed(sector, bytes),
             (Kind::Discard, _) => area.discarded(sector, bytes),
             (Kind::Flush | Kind::Id | Kind::Other(_), _) => {}
         }

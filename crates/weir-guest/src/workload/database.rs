@@ -1,4 +1,4 @@
-//! PostgreSQL under pgbench: a server of the test's own, on the test's own disk.
+//! PostgreSQL under pgbench: a server of the test, on the test's disk.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -10,7 +10,7 @@ use super::Job;
 use crate::LoopDisk;
 use crate::run::run;
 
-/// Tables of 15 MB are made so many times over.
+/// The scale factor of pgbench, of 15 MB each.
 const SCALE: &str = "4";
 
 /// Four clients, 250 transactions each.
@@ -43,7 +43,7 @@ pub fn bench(disk: &LoopDisk) -> Result<Job> {
     };
     server.start()?;
     server.run("pgbench", &["-q", "-i", "-s", SCALE, "postgres"])?;
-    // What was written is on the disk, and nothing of it in memory: a fresh mount reads it anew.
+    // All data are on the disk, and none in memory: a fresh mount reads them again.
     server.stop()?;
     run("umount", &[&server.folder])?;
     run("mount", &["-o", "noatime", disk.path(), &server.folder])?;
@@ -55,7 +55,8 @@ pub fn bench(disk: &LoopDisk) -> Result<Job> {
 }
 
 impl Server {
-    /// Listens in its folder only. Its memory is small, so that most pages are the kernel's.
+    /// Listens in its folder only. Its memory is small, so that most pages are cached by the
+    /// kernel.
     fn start(&self) -> Result<()> {
         let options = format!(
             "-k {} -c listen_addresses= -c shared_buffers=1MB",
@@ -86,7 +87,7 @@ impl Drop for Server {
     }
 }
 
-/// Where the server's programs are: those of the newest version, where Debian puts them.
+/// The folder of the server's programs: those of the newest version, as installed by Debian.
 fn programs() -> Result<PathBuf> {
     let all = fs::read_dir("/usr/lib/postgresql").context("there is no PostgreSQL")?;
     let versions = all.filter_map(|version| {
@@ -98,7 +99,7 @@ fn programs() -> Result<PathBuf> {
     Ok(newest.1)
 }
 
-/// The server and what makes its files refuse to run as root.
+/// Runs the server and its tools as an unprivileged user, since they refuse to run as root.
 fn as_postgres(program: &Path, args: &[&str]) -> Result<()> {
     let program = program.to_string_lossy();
     run(

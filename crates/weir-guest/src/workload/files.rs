@@ -1,4 +1,4 @@
-//! Work on files: read in turn, copied, overwritten in place and elsewhere.
+//! Workloads of files: sequential reads, copies, overwriting in place and elsewhere.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use super::fio::fio;
 use crate::LoopDisk;
 use crate::run::run;
 
-/// The size of a file that is read beside others.
+/// The size of a file that is read concurrently with others.
 const STREAM_MIB: usize = 6;
 
-/// `count` files, of which each is read in turn.
+/// `count` files, each of which is read in turn.
 pub fn in_turn(disk: &LoopDisk, count: usize) -> Result<Job> {
-    let files = lay_out(&disk.file_system()?, count)?;
+    let files = create_files(&disk.file_system()?, count)?;
     let files = format!("--filename={}", files.join(":"));
     let size = count * STREAM_MIB;
     let options =
@@ -23,26 +23,26 @@ pub fn in_turn(disk: &LoopDisk, count: usize) -> Result<Job> {
     Ok(Box::new(move || fio(&files, &options)))
 }
 
-/// `count` files, each read by a thread of its own, 6.4 MiB of it a second.
+/// `count` files, each read by a thread of its own at 6.4 MiB per second.
 pub fn players(disk: &LoopDisk, count: usize) -> Result<Job> {
     let folder = disk.file_system()?;
-    lay_out(&folder, count)?;
+    create_files(&folder, count)?;
     let folder = format!("--directory={}", folder.display());
-    // The files have the numbers of the jobs as their names.
+    // The files are named by the numbers of the jobs.
     let files = "--filename_format=$jobnum";
     let each = "--rw=read --bs=16k --iodepth=1 --size=6m --rate_iops=400";
     let options = format!("{files} --numjobs={count} {each}");
     Ok(Box::new(move || fio(&folder, &options)))
 }
 
-/// Copies a file that is not in memory, and waits until the copy is on the disk.
+/// Copies a file that is not cached, and waits until the copy is on the disk.
 pub fn copy(disk: &LoopDisk) -> Result<Job> {
-    // As of most disks; a loop device of today would read ahead 20 times as much.
+    // As for most disks; a current loop device would read ahead 20 times as much.
     disk.set("read_ahead_kb", "128")?;
     let folder = disk.file_system()?;
     let (from, to) = (path(&folder, "file"), path(&folder, "copy"));
     write(&from, 48)?;
-    forget(&from)?;
+    drop_cache(&from)?;
     Ok(Box::new(move || {
         run("cp", &[&from, &to])?;
         run("sync", &["-f", &to])?;
@@ -50,7 +50,7 @@ pub fn copy(disk: &LoopDisk) -> Result<Job> {
     }))
 }
 
-/// Overwrites a file at random places.
+/// Overwrites a file at random offsets.
 pub fn overwrite(disk: &LoopDisk, in_place: bool) -> Result<Job> {
     let folder = match in_place {
         true => disk.file_system()?,
@@ -65,8 +65,8 @@ pub fn overwrite(disk: &LoopDisk, in_place: bool) -> Result<Job> {
     }))
 }
 
-/// Files with content, each in one piece of the disk.
-fn lay_out(folder: &Path, count: usize) -> Result<Vec<String>> {
+/// Creates files with content, each in one extent of the disk.
+fn create_files(folder: &Path, count: usize) -> Result<Vec<String>> {
     let files: Vec<String> = (0..count).map(|i| path(folder, &i.to_string())).collect();
     for file in &files {
         write(file, STREAM_MIB)?;
@@ -79,14 +79,14 @@ fn path(folder: &Path, name: &str) -> String {
     folder.join(name).to_string_lossy().into_owned()
 }
 
-/// Makes a file of no zeroes.
+/// Creates a file without zeroes.
 fn write(file: &str, mebibytes: usize) -> Result<()> {
     fs::write(file, vec![0x11; mebibytes << 20])?;
     Ok(())
 }
 
-/// Writes a file out and drops what the kernel keeps of it in memory, so that it is read anew.
-fn forget(file: &str) -> Result<()> {
+/// Writes a file back and drops its page cache, so that it is read again.
+fn drop_cache(file: &str) -> Result<()> {
     let of = format!("of={file}");
     run("sync", &["-f", file])?;
     run(

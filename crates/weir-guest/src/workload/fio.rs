@@ -4,11 +4,11 @@ use anyhow::Result;
 
 use crate::run::run;
 
-/// Runs fio past the page cache, always with the same random places. `options` are of a job, those of
-/// `whole` hold for every job that they name.
+/// Runs fio without the page cache, always with the same random offsets. `options` are those of a
+/// job, those of `whole` apply to every job in them.
 ///
 /// # Errors
-/// When fio is not there or fails.
+/// When fio is not installed or fails.
 pub fn fio(whole: &str, options: &str) -> Result<()> {
     let mut args = vec![
         "--direct=1",

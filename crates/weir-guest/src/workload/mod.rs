@@ -1,8 +1,8 @@
-//! [`Workload`]: work of a known kind for a disk, so that what weir says of it can be held against what
-//! it is.
+//! [`Workload`]: workloads of a known kind for a disk, so that weir's results can be compared with
+//! them.
 //!
-//! Tests ask weir about each; `cargo xtask pictures` makes the pictures of `docs/workloads.md`
-//! from the same. No workload is timed: each ends when its requests are done.
+//! Tests run weir on each; `cargo xtask pictures` uses the same for the pictures of
+//! `docs/workloads.md`. No workload is timed: each ends when its requests are done.
 
 mod database;
 mod files;
@@ -20,28 +20,28 @@ pub use recorder::Recorder;
 
 use crate::LoopDisk;
 
-/// Runs a test that others can spoil who use the processors, for then a VM waits for more than its
-/// neighbour, and who listens to it comes too late: when an attempt fails it is made again, twice. That
-/// is said aloud.
-pub fn undisturbed<T>(test: &str, attempt: impl Fn() -> T) -> T {
+/// Retries a test that other users of the processors can disturb, since a VM then waits for more
+/// than its neighbour, and a consumer may be too late: a failed attempt is repeated up to twice,
+/// and reported.
+pub fn retry_if_disturbed<T>(test: &str, attempt: impl Fn() -> T) -> T {
     for _ in 0..2 {
         match catch_unwind(AssertUnwindSafe(&attempt)) {
             Ok(found) => return found,
-            // Not by `eprintln!`, which the harness keeps to itself.
+            // Not `eprintln!`, which the test harness captures.
             Err(_) => drop(writeln!(io::stderr(), "tried again: {test}")),
         }
     }
     attempt()
 }
 
-/// What a disk is put to.
+/// A workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Its name in names of files: `sequential-read`.
+    /// Its name in file names: `sequential-read`.
     pub name: &'static str,
-    /// What is done, in a sentence.
+    /// A description in one sentence.
     pub what: &'static str,
-    /// What weir calls it.
+    /// weir's name for it.
     pub label: &'static str,
     work: Work,
 }
@@ -50,9 +50,9 @@ pub struct Workload {
 enum Work {
     /// fio on the raw device with these options.
     Device(&'static str),
-    /// So many files, read in turn.
+    /// This number of files, read in turn.
     InTurn(usize),
-    /// So many threads, each reading a file of its own at a constant rate.
+    /// This number of threads, each reading a file of its own at a constant rate.
     Players(usize),
     /// A file is copied through the page cache.
     Copy,
@@ -62,13 +62,13 @@ enum Work {
     Database,
 }
 
-/// The work, ready to be done. What it holds is ended and taken away when it is dropped.
+/// A prepared workload. Its resources are released when it is dropped.
 type Job = Box<dyn FnOnce() -> Result<()>>;
 
 /// The size of the disk.
 const DISK_MIB: u64 = 256;
 
-/// All of them, in the order of `docs/workloads.md`.
+/// All workloads, in the order of `docs/workloads.md`.
 pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "sequential-read",
@@ -94,7 +94,7 @@ pub const WORKLOADS: &[Workload] = &[
         name: "reverse-scan",
         what: "reads 32 MiB from the end to the beginning, 8 KiB at a time",
         label: "reverse scan",
-        // After each block, fio goes back by the number behind the colon.
+        // After each block, fio seeks back by the number after the colon.
         work: Work::Device("--rw=read:-16k --bs=8k --iodepth=1 --size=32m"),
     },
     streams(3),
@@ -108,7 +108,7 @@ pub const WORKLOADS: &[Workload] = &[
         name: "log-structured",
         what: "writes a log, 16 KiB at a time, while another reads 8 KiB at random places",
         label: "log-structured",
-        // What Ahmad 2007 sees of ZFS under a database (section 4.1, figure 3).
+        // The access pattern of ZFS under a database in Ahmad 2007 (section 4.1, figure 3).
         work: Work::Device(
             "--rw=randread --bs=8k --iodepth=4 --size=64m --io_size=16m \
              --name=log --rw=write --bs=16k --iodepth=1 --offset=64m --size=32m --io_size=32m",
@@ -140,7 +140,7 @@ pub const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// What weir calls so many streams, from one on.
+/// weir's names for one to eight streams.
 const STREAMS: [&str; 8] = [
     "sequential",
     "2 interleaved sequential streams",
@@ -152,7 +152,7 @@ const STREAMS: [&str; 8] = [
     "8 interleaved sequential streams",
 ];
 
-/// So many files, up to 8, read in turn: interleaved sequential streams.
+/// Up to 8 files, read in turn: interleaved sequential streams.
 pub const fn streams(count: usize) -> Workload {
     Workload {
         name: "streams",
@@ -162,11 +162,11 @@ pub const fn streams(count: usize) -> Workload {
     }
 }
 
-/// Does one workload after the other, each on a disk of its own, recorded by the binary `weir` to the
-/// file `out`. The disks: `/dev/loop3`.
+/// Runs one workload after the other, each on a disk of its own, recorded by the binary `weir` to
+/// the file `out`. Returns the disks: `/dev/loop3`.
 ///
 /// # Errors
-/// When the host lacks what they need: root, BPF, or a program, which is named.
+/// When the host lacks a requirement: root, BPF, or a program, which is named.
 pub fn record(workloads: &[Workload], weir: &Path, out: &Path) -> Result<Vec<String>> {
     let disks = workloads.iter().map(|_| LoopDisk::new(DISK_MIB));
     let disks = disks.collect::<Result<Vec<LoopDisk>>>()?;
@@ -186,12 +186,12 @@ pub fn record(workloads: &[Workload], weir: &Path, out: &Path) -> Result<Vec<Str
 }
 
 impl Workload {
-    /// The one of [`WORKLOADS`] with this name.
+    /// The workload of [`WORKLOADS`] with this name.
     pub fn named(name: &str) -> Option<&'static Workload> {
         WORKLOADS.iter().find(|w| w.name == name)
     }
 
-    /// Makes what the work needs on the disk.
+    /// Prepares the workload on the disk.
     fn prepare(&self, disk: &LoopDisk) -> Result<Job> {
         match self.work {
             Work::Device(options) => {

@@ -1,4 +1,4 @@
-//! [`Recorder`]: `weir record` at work.
+//! [`Recorder`]: a running `weir record`.
 
 use std::io::Read;
 use std::path::Path;
@@ -16,12 +16,12 @@ pub struct Recorder {
     weir: Child,
 }
 
-/// How long it may take to begin and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to start and to end.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Recorder {
-    /// Records with more `options`, as `--device /dev/loop3`, to the file `out`. It is at work on
-    /// return.
+    /// Records with more `options`, such as `--device /dev/loop3`, to the file `out`. It is
+    /// recording on return.
     pub fn start(weir: &Path, options: &[&str], out: &Path) -> Result<Recorder> {
         let mut command = Command::new(weir);
         command.arg("record").args(options).arg("-o").arg(out);
@@ -32,19 +32,19 @@ impl Recorder {
             .spawn()
             .with_context(|| format!("cannot start {}", weir.display()))?;
         let mut recorder = Recorder { weir: child };
-        // The file is made when the probes are attached.
+        // The file is created when the probes are attached.
         recorder.until(|_| Ok(out.exists().then_some(())))?;
         Ok(recorder)
     }
 
-    /// Interrupts it, as Ctrl-C does: the file holds what was done until now.
+    /// Interrupts it, as Ctrl-C does: the file contains the events until now.
     pub fn stop(mut self) -> Result<()> {
         run("kill", &["-INT", &self.weir.id().to_string()])?;
         self.until(|weir| Ok(weir.try_wait()?))?;
         Ok(())
     }
 
-    /// Looks until there is something. An end that nobody asked for is a failure.
+    /// Polls until `look` returns a value. An unexpected exit is an error.
     fn until<T>(&mut self, mut look: impl FnMut(&mut Child) -> Result<Option<T>>) -> Result<T> {
         let begun = Instant::now();
         loop {
@@ -52,15 +52,15 @@ impl Recorder {
                 return Ok(seen);
             }
             if let Some(status) = self.weir.try_wait()? {
-                let mut said = String::new();
+                let mut output = String::new();
                 let stderr = self.weir.stderr.take();
                 stderr
-                    .map(|mut e| e.read_to_string(&mut said))
+                    .map(|mut e| e.read_to_string(&mut output))
                     .transpose()?;
-                bail!("weir record ended with {status}: {}", said.trim());
+                bail!("weir record ended with {status}: {}", output.trim());
             }
-            if begun.elapsed() > PATIENCE {
-                bail!("weir record does nothing for {} s", PATIENCE.as_secs());
+            if begun.elapsed() > TIMEOUT {
+                bail!("weir record does nothing for {} s", TIMEOUT.as_secs());
             }
             thread::sleep(Duration::from_millis(20));
         }

@@ -245,7 +245,7 @@ pub fn pair(op: BinaryOp, left: Operand, right: Operand) -> Result<(Expr, Expr),
 }
 
 /// Both sides in one unit. A literal is converted to the other side's unit when that is exact; a
-/// plain number is taken to have that unit; otherwise the coarser side is scaled to the finer unit.
+/// plain number has that unit; otherwise the coarser side is scaled to the finer unit.
 fn units(op: BinaryOp, left: Operand, right: Operand) -> Result<(Operand, Operand), Diagnostic> {
     let span = left.span.to(right.span);
     let (l, r) = (left.expr.unit(), right.expr.unit());
@@ -341,7 +341,7 @@ pub fn literal_in(expr: &Expr, unit: Unit) -> Option<Expr> {
     })
 }
 
-/// A number in a unit that is as fine or finer; a plain number is taken to have that unit.
+/// A number in a unit that is as fine or finer; a plain number has that unit.
 pub fn to_unit(expr: Expr, unit: Unit) -> Expr {
     let from = expr.unit();
     if from == unit {

@@ -309,7 +309,7 @@ pub fn in_time_order(batches: &[Batch]) -> Batch {
 const ROWS_WORTHWHILE: usize = 256;
 
 /// The same rows in batches that are not too small and of which no two share an instant, so that an
-/// operator can process each by itself.
+/// operator can process each separately.
 pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
     let mut out: Vec<Batch> = Vec::with_capacity(batches.len());
     let mut open: Vec<Batch> = Vec::new();

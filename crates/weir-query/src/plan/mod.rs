@@ -127,7 +127,7 @@ pub enum Node {
         slide: i64,
         /// How many of the input's columns, the first ones, are keys.
         keys: usize,
-        /// The aggregates. Arguments are over the columns of the stream that the partials are of:
+        /// The aggregates. Arguments refer to the columns of the stream that the partials are of:
         /// here they only determine types, constants, and which calls share a state.
         calls: Vec<AggregateCall>,
         /// As in [`Node::Aggregate`].

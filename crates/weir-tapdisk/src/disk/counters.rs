@@ -1,7 +1,7 @@
-//! [`Counters`]: what a disk has done since it was opened, by operation.
+//! [`Counters`]: statistics of a disk since it was opened, by operation.
 //!
-//! Each lane counts for itself, in memory that only its thread writes; who wants to know adds them up.
-//! What all queues of a disk must agree on at once is in [`Head`].
+//! Each lane counts for itself, in memory that only its thread writes; readers add them up. State
+//! that all queues of a disk share for every request is in [`Head`].
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,22 +10,22 @@ use weir_model::Op;
 
 use crate::Outcome;
 
-/// What was done of one operation.
+/// Statistics of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounters {
-    /// Requests that ended, however.
+    /// Ended requests, successful or not.
     pub requests: u64,
-    /// Bytes of those that were done.
+    /// Bytes of successful requests.
     pub bytes: u64,
     /// Requests that failed (`E`).
     pub errors: u64,
     /// Requests that are not supported (`N`).
     pub unsupported: u64,
-    /// Time from a request's taking to its end, added up.
+    /// Sum of the latencies, from taking a request to its end.
     pub latency_ns: u64,
 }
 
-/// What a disk has done.
+/// Statistics of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// In the order of [`Op::ALL`].
@@ -41,12 +41,12 @@ impl Counters {
     }
 }
 
-/// What the queues of a disk share with every request, on a line of the cache of its own.
+/// The state that all queues of a disk access for every request, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Head {
     in_flight: AtomicI64,
-    /// Last sector of the newest request that had a place; [`NOWHERE`] before the first.
+    /// Last sector of the newest request with a location; [`NOWHERE`] before the first.
     last_sector: AtomicI64,
 }
 
@@ -60,7 +60,7 @@ impl Head {
         }
     }
 
-    /// One more request; how many there are with it.
+    /// Counts a request; returns the number in flight, this one included.
     pub(crate) fn enter(&self) -> u32 {
         let others = self.in_flight.fetch_add(1, Relaxed);
         u32::try_from(others + 1).unwrap_or(u32::MAX)
@@ -70,8 +70,8 @@ impl Head {
         self.in_flight.fetch_sub(requests as i64, Relaxed);
     }
 
-    /// Moves to a request's sectors; how far that is from the last sector of the request before,
-    /// so 1 when it goes on where that one ended. `None` for the first.
+    /// Moves to a request's sectors; returns the distance from the last sector of the previous
+    /// request: 1 for a sequential one. `None` for the first.
     pub(crate) fn move_to(&self, sector: u64, sectors: u64) -> Option<i64> {
         let first = sector as i64;
         let last = first + sectors as i64 - 1;
@@ -80,7 +80,7 @@ impl Head {
     }
 }
 
-/// What one lane has counted. Only its thread writes.
+/// The counters of one lane. Only its thread writes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LaneCounters {
@@ -127,7 +127,7 @@ impl LaneCounters {
     }
 }
 
-/// The counters of all lanes of a disk, those that are gone included.
+/// The counters of all lanes of a disk, closed ones included.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) head: Head,
@@ -137,8 +137,8 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 struct Lanes {
     here: Vec<Arc<LaneCounters>>,
-    /// What lanes counted that are gone.
-    gone: [OpCounters; 5],
+    /// The sums of closed lanes.
+    closed: [OpCounters; 5],
 }
 
 impl Ledger {
@@ -161,14 +161,14 @@ impl Ledger {
             return;
         };
         let last = lanes.here.swap_remove(place).read();
-        for (gone, last) in lanes.gone.iter_mut().zip(last) {
-            *gone = sum(*gone, last);
+        for (closed, last) in lanes.closed.iter_mut().zip(last) {
+            *closed = sum(*closed, last);
         }
     }
 
     pub(crate) fn read(&self) -> Counters {
         let lanes = self.lanes();
-        let mut ops = lanes.gone;
+        let mut ops = lanes.closed;
         for lane in &lanes.here {
             for (total, counted) in ops.iter_mut().zip(lane.read()) {
                 *total = sum(*total, counted);
@@ -180,7 +180,7 @@ impl Ledger {
     }
 
     fn lanes(&self) -> std::sync::MutexGuard<'_, Lanes> {
-        // Whoever panicked with the lock has at worst not counted a lane.
+        // A panic with the lock held has at worst left a lane uncounted.
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,51 +1,51 @@
-//! [`DiskError`]: why a disk cannot be served, and what to do.
+//! [`DiskError`]: why a disk cannot be served, and the remedy.
 
 use std::path::PathBuf;
 
-/// Why a disk cannot be opened, or a lane cannot go on. What a single request ends with is its
+/// Why a disk cannot be opened, or a lane cannot continue. The result of a single request is an
 /// [`Outcome`](crate::Outcome), never this.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The system refuses something on the image.
+    /// The system rejects an operation on the image.
     #[error("{}: cannot {what}: {error}", path.display())]
     Image {
         /// The image.
         path: PathBuf,
-        /// What was tried: `open it for writing`.
+        /// The operation: `open it for writing`.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// The image cannot be what was asked for.
+    /// The image does not match the options.
     #[error("{}: {reason}; {remedy}", path.display())]
     Unfit {
         /// The image.
         path: PathBuf,
-        /// What is in the way.
+        /// The reason.
         reason: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
-    /// Somebody else uses the image in a way that excludes us.
-    #[error("{}: in use: {conflict}{holders}; stop that program, or switch our lock off if it is the one that \
+    /// Another process uses the image in a way that excludes this one.
+    #[error("{}: in use: {conflict}{holders}; stop that program, or disable weir's lock if it is the one that \
              uses this disk", path.display())]
     InUse {
         /// The image.
         path: PathBuf,
-        /// What the two want that does not go together.
+        /// The conflicting uses.
         conflict: String,
-        /// The processes that have it open, as far as this one may see: ` (qemu-system-x86, pid 17)`,
-        /// or nothing.
+        /// The processes that have it open, if they are visible: ` (qemu-system-x86, pid 17)`, or
+        /// empty.
         holders: String,
     },
-    /// The machine refuses an engine.
+    /// The system rejects an engine.
     #[error("{what}: {error}; {remedy}")]
     Engine {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
 }

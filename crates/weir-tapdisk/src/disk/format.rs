@@ -1,78 +1,63 @@
-//! [`find`]: the image formats that are recognised, so that an image in one of them is not served,
-//! and overwritten, as raw.
+//! [`find`]: detects image formats, so that an image in one of them is not served, and overwritten,
+//! as raw.
 //!
-//! A format is recognised by its signature, as QEMU's `bdrv_probe` functions do it; a fixed VHD by
-//! its footer. LUKS is not among them: a guest that encrypts a whole disk writes that header
-//! itself.
+//! A format is detected by its signature, as by QEMU's `bdrv_probe` functions; a fixed VHD by its
+//! footer. LUKS is not among them: a guest that encrypts a whole disk writes that header itself.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What the user says of an image's format.
+/// The user's setting of an image's format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageFormat {
-    /// Raw, unless it has the signature of another format: then it is refused.
+    /// Raw, unless it has the signature of another format; then it is rejected.
     #[default]
     Probe,
-    /// Raw, whatever is in it.
+    /// Raw, whatever it contains.
     Raw,
 }
 
-/// A format, by a signature at one place.
-struct Signature {
-    format: &'static str,
-    place: Place,
-    bytes: &'static [u8],
-}
+/// A format, and the position and content of its signature.
+struct Signature(&'static str, Position, &'static [u8]);
 
-enum Place {
+enum Position {
     /// From the start of the image, in bytes.
     Start(usize),
     /// Before the end of the image, in bytes.
     End(usize),
 }
 
-const fn start(format: &'static str, offset: usize, bytes: &'static [u8]) -> Signature {
-    Signature {
-        format,
-        place: Place::Start(offset),
-        bytes,
-    }
-}
-
-const fn end(format: &'static str, before_end: usize, bytes: &'static [u8]) -> Signature {
-    Signature {
-        format,
-        place: Place::End(before_end),
-        bytes,
-    }
-}
+use Position::{End, Start};
 
 /// Sources: QEMU's `block/*.c` and `docs/interop`; VMware "Virtual Disk Format 5.0"; Microsoft
 /// "Virtual Hard Disk Image Format Specification", whose footer has 511 bytes in old versions.
 static SIGNATURES: &[Signature] = &[
-    start("qcow or qcow2", 0, b"QFI\xfb"),
-    start("qed", 0, b"QED\0"),
-    start("vmdk", 0, b"KDMV"),
-    start("vmdk", 0, b"COWD"),
-    start("vmdk", 0, b"# Disk DescriptorFile"),
-    start("vhdx", 0, b"vhdxfile"),
-    start("vdi", 64, &[0x7f, 0x10, 0xda, 0xbe]),
-    start("vhd (vpc)", 0, b"conectix"),
-    end("vhd (vpc)", 512, b"conectix"),
-    end("vhd (vpc)", 511, b"conectix"),
-    start("parallels", 0, b"WithoutFreeSpace"),
-    start("parallels", 0, b"WithouFreSpacExt"),
-    start("bochs", 0, b"Bochs Virtual HD Image"),
-    start("cloop", 0, b"#!/bin/sh\n#V2.0 Format\nmodprobe cloop"),
-    end("dmg", 512, b"koly"),
+    Signature("qcow or qcow2", Start(0), b"QFI\xfb"),
+    Signature("qed", Start(0), b"QED\0"),
+    Signature("vmdk", Start(0), b"KDMV"),
+    Signature("vmdk", Start(0), b"COWD"),
+    Signature("vmdk", Start(0), b"# Disk DescriptorFile"),
+    Signature("vhdx", Start(0), b"vhdxfile"),
+    Signature("vdi", Start(64), &[0x7f, 0x10, 0xda, 0xbe]),
+    Signature("vhd (vpc)", Start(0), b"conectix"),
+    Signature("vhd (vpc)", End(512), b"conectix"),
+    Signature("vhd (vpc)", End(511), b"conectix"),
+    Signature("parallels", Start(0), b"WithoutFreeSpace"),
+    Signature("parallels", Start(0), b"WithouFreSpacExt"),
+    Signature("bochs", Start(0), b"Bochs Virtual HD Image"),
+    Signature(
+        "cloop",
+        Start(0),
+        b"#!/bin/sh\n#V2.0 Format\nmodprobe cloop",
+    ),
+    Signature("dmg", End(512), b"koly"),
 ];
 
-/// Bytes that are read at either end.
+/// Bytes that are read at the start and at the end.
 const PROBED_BYTES: usize = 512;
 
-/// The format other than raw that an image of `bytes` bytes has.
+/// The format other than raw of an image of `bytes` bytes.
 ///
 /// # Errors
 /// The image cannot be read.
@@ -81,12 +66,12 @@ pub(crate) fn find(image: &File, bytes: u64) -> io::Result<Option<&'static str>>
     let (mut first, mut last) = (vec![0; length], vec![0; length]);
     image.read_exact_at(&mut first, 0)?;
     image.read_exact_at(&mut last, bytes - length as u64)?;
-    let matches = |signature: &&Signature| {
-        let place = match signature.place {
-            Place::Start(offset) => first.get(offset..),
-            Place::End(before) => length.checked_sub(before).map(|at| &last[at..]),
+    let matches = |Signature(_, position, bytes): &&Signature| {
+        let rest = match *position {
+            Start(offset) => first.get(offset..),
+            End(before) => length.checked_sub(before).map(|at| &last[at..]),
         };
-        place.is_some_and(|there| there.starts_with(signature.bytes))
+        rest.is_some_and(|rest| rest.starts_with(bytes))
     };
-    Ok(SIGNATURES.iter().find(matches).map(|found| found.format))
+    Ok(SIGNATURES.iter().find(matches).map(|found| found.0))
 }

@@ -1,11 +1,12 @@
-//! [`Identity`]: what tells a file or device from all others, whatever its name.
+//! [`Identity`]: identifies a file or device independently of its name.
 
 use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::str::FromStr;
 
-/// Which file or device it is. As text: `file:DEVICE:INODE` or `device:NUMBER`, as stat(2) numbers them.
+/// Which file or device it is. As text: `file:DEVICE:INODE` or `device:NUMBER`, as stat(2) numbers
+/// them.
 ///
 /// ```
 /// let identity: weir_tapdisk::disk::Identity = "file:66:1234".parse()?;
@@ -29,7 +30,7 @@ pub enum Identity {
 }
 
 impl Identity {
-    /// Of what was looked at.
+    /// From the metadata of a file.
     pub fn of(metadata: &Metadata) -> Identity {
         match metadata.file_type().is_block_device() {
             true => Identity::Device {
@@ -88,7 +89,7 @@ mod tests {
             ..DiskOptions::new(&path)
         };
         drop(Disk::open(options.clone()).unwrap());
-        // Made before the other goes, so that it cannot have its number.
+        // Created before the other is removed, so that it cannot have its number.
         let other = path.with_extension("new");
         std::fs::write(&other, [0; 4096]).unwrap();
         std::fs::rename(&other, &path).unwrap();

@@ -13,12 +13,12 @@ use super::format::{self, ImageFormat};
 use super::{DiskError, DiskOptions, Identity};
 use crate::lock;
 
-/// What `O_DIRECT` asks of a transfer.
+/// The alignment that `O_DIRECT` requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Offsets and lengths are multiples of it, in bytes.
+    /// Offsets and lengths are multiples of this, in bytes.
     pub offset: u32,
-    /// Addresses in memory are multiples of it, in bytes.
+    /// Memory addresses are multiples of this, in bytes.
     pub memory: u32,
 }
 
@@ -26,22 +26,22 @@ pub struct Alignment {
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(crate) path: PathBuf,
-    /// It holds the lock or the claim.
+    /// Holds the lock or the exclusive open.
     file: File,
     pub(crate) is_device: bool,
     pub(crate) read_only: bool,
     locked: bool,
-    /// Its length when it was opened.
+    /// Its length when it was opened, in bytes.
     pub(crate) bytes: u64,
-    /// It lies in memory, so that the page cache is all there is.
+    /// It is in memory, so that there is nothing below the page cache.
     pub(crate) in_memory: bool,
-    /// What `O_DIRECT` asks for; `None` where it does not work.
+    /// The alignment for `O_DIRECT`; `None` where it does not work.
     pub(crate) direct: Option<Alignment>,
-    /// Space can be given back.
+    /// Space can be deallocated.
     pub(crate) discards: bool,
 }
 
-/// Transfers of more than this are not what a disk with blocks of at most 4096 bytes can promise.
+/// A disk with blocks of at most 4096 bytes cannot guarantee a larger alignment.
 const ALIGNMENT_MAX: u32 = 4096;
 
 impl Image {
@@ -55,8 +55,9 @@ impl Image {
                 error,
             }
         };
-        // The name is resolved once. What is examined here is what is opened below, so that nothing
-        // can be put in its place in between; a FIFO or another kind of device is never opened.
+        // The name is resolved once. The file that is examined here is the one that is opened
+        // below, so that it cannot be replaced in between; a FIFO or another kind of device is
+        // never opened.
         let named = name(path).map_err(failed("find it"))?;
         let metadata = named.metadata().map_err(failed("examine it"))?;
         let is_device = kind(&metadata, path)?;
@@ -119,7 +120,7 @@ impl Image {
         })
     }
 
-    /// Its length now.
+    /// Its current length.
     pub(crate) fn length(&self) -> io::Result<u64> {
         // Nothing else uses the offset of this description.
         rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from)
@@ -130,8 +131,9 @@ impl Image {
         set_direct(&self.file, direct)
     }
 
-    /// The image for one lane. Of a file it has a description of its own. A device keeps one for all
-    /// that reads or writes: its claim must not end before the last request does.
+    /// The image for one lane. For a file, the lane has a description of its own. For a device, all
+    /// lanes share one for reads and writes: its exclusive open must not end before the last
+    /// request.
     pub(crate) fn for_a_lane(&self) -> io::Result<LaneFiles> {
         let again = self.open_again()?;
         Ok(match self.is_device {
@@ -146,18 +148,18 @@ impl Image {
         })
     }
 
-    /// Another description of the same file; the same one without /proc, or after privileges were given
-    /// up.
+    /// Another description of the same file; the same one without /proc, or after privileges were
+    /// dropped.
     fn open_again(&self) -> io::Result<File> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         let mut options = OpenOptions::new();
         options.read(true).write(!self.read_only);
         options.custom_flags((flags & OFlags::DIRECT).bits() as i32);
-        // It is the same file even when its name is gone.
+        // It is the same file even when its name was removed.
         let Ok(file) = options.open(itself(&self.file)) else {
             return self.file.try_clone();
         };
-        // A device is claimed, not locked.
+        // A device is opened exclusively, not locked.
         if self.locked && !self.is_device {
             lock::join(file.as_fd(), self.read_only)?;
         }
@@ -165,25 +167,25 @@ impl Image {
     }
 }
 
-/// An image as one lane has it.
+/// The file descriptors of a lane.
 #[derive(Debug)]
 pub(crate) struct LaneFiles {
-    /// What is read and written.
+    /// For reads and writes.
     pub(crate) image: File,
-    /// What is flushed. The kernel tells each description once when it could not write what was in
-    /// the page cache; so the flushes of all lanes learn it, also when they are under way together.
+    /// For flushes. The kernel reports a write-back error of the page cache once per description;
+    /// so the flushes of all lanes receive it, also concurrent ones.
     pub(crate) flushed: File,
 }
 
-/// A descriptor of what is at `path`, by which nothing can be read, written or caused yet: open(2),
-/// `O_PATH`.
+/// A descriptor of the file at `path` that can neither be read nor written and has no side effects:
+/// open(2), `O_PATH`.
 fn name(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_PATH);
     options.open(path)
 }
 
-/// The path by which this process opens what `file` refers to once more (proc_pid_fd(5)).
+/// The path by which this process can open the file of `file` again (proc_pid_fd(5)).
 fn itself(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
@@ -216,11 +218,11 @@ fn set_direct(file: &File, direct: bool) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(file, flags)?)
 }
 
-/// What `O_DIRECT` asks for: what the kernel says (statx(2), Linux 6.1), what the device says, or what a
-/// read finds out.
+/// The alignment for `O_DIRECT`: from the kernel (statx(2), Linux 6.1), from the device, or by
+/// trial reads.
 fn alignment(file: &File, is_device: bool, bytes: u64) -> Option<Alignment> {
     set_direct(file, true).ok()?;
-    let found = told(file).unwrap_or_else(|| {
+    let found = reported_alignment(file).unwrap_or_else(|| {
         let offset = match is_device {
             true => rustix::fs::ioctl_blksszget(file).ok(),
             false => probed(file, bytes),
@@ -234,8 +236,8 @@ fn alignment(file: &File, is_device: bool, bytes: u64) -> Option<Alignment> {
     found.filter(|a| a.offset.max(a.memory) <= ALIGNMENT_MAX)
 }
 
-/// What statx(2) tells: nothing, that there is no direct I/O, or what it asks for.
-fn told(file: &File) -> Option<Option<Alignment>> {
+/// The answer of statx(2): none, no direct I/O, or an alignment.
+fn reported_alignment(file: &File) -> Option<Option<Alignment>> {
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     if stat.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
         return None;
@@ -251,7 +253,7 @@ fn probed(file: &File, bytes: u64) -> Option<u32> {
     let mut room = vec![0_u8; 2 * ALIGNMENT_MAX as usize];
     let start = room.as_ptr().align_offset(ALIGNMENT_MAX as usize);
     let lengths = [512, 1024, 2048, 4096];
-    // What is not there is read at any length.
+    // Beyond the end a read of any length succeeds.
     let lengths = lengths
         .iter()
         .filter(|l| u64::from(**l) <= bytes || **l == ALIGNMENT_MAX);
@@ -261,7 +263,7 @@ fn probed(file: &File, bytes: u64) -> Option<u32> {
     })
 }
 
-/// Whether space can be given back: tried behind the end of a file, where there is none.
+/// Whether space can be deallocated: tried beyond the end of a file, where there is none.
 fn discards(file: &File, is_device: bool, bytes: u64) -> bool {
     if is_device {
         return device_discards(file).is_some_and(|max| max > 0);
@@ -271,7 +273,7 @@ fn discards(file: &File, is_device: bool, bytes: u64) -> bool {
     rustix::fs::fallocate(file, hole, behind, u64::from(ALIGNMENT_MAX)).is_ok()
 }
 
-/// The most that a device discards at once, in bytes.
+/// The maximum length of a discard on a device, in bytes.
 fn device_discards(file: &File) -> Option<u64> {
     let number = file.metadata().ok()?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -294,8 +296,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_lane_learns_that_a_device_did_not_take_what_was_written() {
-        // A device of 16 MiB with room for 4: what the page cache takes of it cannot all be written.
+    fn each_lane_receives_the_write_back_error_of_a_device() {
+        // A device of 16 MiB with space for 4: the page cache accepts more than can be written
+        // back.
         let device = MemoryFolder::new(4).and_then(|folder| {
             let content = folder.path().join("image");
             File::create(&content)?.set_len(16 << 20)?;
@@ -304,9 +307,9 @@ mod tests {
         let (device, _folder) = match device {
             Ok(made) => made,
             Err(why) => {
-                // Not by `eprintln!`, which the harness keeps to itself.
+                // Not `eprintln!`, which the test harness captures.
                 let mut err = io::stderr();
-                let test = "each_lane_learns_that_a_device_did_not_take_what_was_written";
+                let test = "each_lane_receives_the_write_back_error_of_a_device";
                 writeln!(err, "skipped: {test}: {why:#}").unwrap();
                 return;
             }

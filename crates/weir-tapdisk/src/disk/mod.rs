@@ -1,18 +1,20 @@
-//! [`Disk`]: a virtual disk, its image, and what all its queues share.
+//! [`Disk`]: a virtual disk, its image, and the state that its queues share.
 //!
-//! What is promised of the data, whoever serves the disk and with whatever engine:
+//! Guarantees, for every front end and every engine:
 //!
-//! - A request is told as done when it is done: all its bytes were moved, and those of a write with
-//!   `fua` are on stable storage.
-//! - A flush that is done has brought every write that had been told as done when it was
-//!   [taken](crate::lane::Lane::take), on whatever queue, to stable storage. It is fdatasync(2) of the image.
-//! - When the page cache could not be written back, the flush that meets it fails, and so does every
-//!   later one: what was told as written may be gone, and no later success can bring it back.
-//! - What the kernel moves in part is gone on with. What ends short of its end, as on a file that
-//!   somebody truncated, fails with `EIO`. Errors reach the guest and the stream with their errno.
-//! - Requests that overlap in time may be done in any order, as on any disk.
-//! - Nothing is read or written outside the disk's sectors, and nothing at all is written of a
-//!   read-only disk.
+//! - A request is reported as done when it is done: all its bytes were transferred, and those of a
+//!   write with `fua` are on stable storage.
+//! - A flush that is done has brought every write that was reported as done when the flush was
+//!   [taken](crate::lane::Lane::take), on any queue, to stable storage. It is fdatasync(2) of the
+//!   image.
+//! - When the page cache could not be written back, the flush that receives the error fails, and so
+//!   does every later one: data that were reported as written may be lost, and no later success can
+//!   restore them.
+//! - A partial transfer of the kernel is continued. A transfer that ends early, as on a truncated
+//!   file, fails with `EIO`. Errors reach the guest and the stream with their errno.
+//! - Concurrent requests may be executed in any order, as on any disk.
+//! - Nothing is read or written outside the disk's sectors, and nothing is written to a read-only
+//!   disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,49 +39,51 @@ pub use identity::Identity;
 pub use image::Alignment;
 pub(crate) use image::LaneFiles;
 
-use crate::engine::{CacheOption, Choice, EngineOption, Facts, Refusal, choose, try_uring};
+use crate::engine::{CacheOption, Choice, ChoiceError, EngineOption, Facts, choose, try_uring};
 use crate::hub::{Figures, Hub, HubError};
 use crate::inject::{Injections, Injector, RULES_MAX};
 use crate::recorder::Recorder;
 use image::Image;
 
-/// How a disk is to be served. [`DiskOptions::new`] fills in what most want.
+/// How a disk is served. [`DiskOptions::new`] sets the defaults.
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
     /// A raw file or a block device.
     pub image: PathBuf,
-    /// Whether an image that looks like one of another format is served all the same.
+    /// Whether an image with the signature of another format is served.
     pub format: ImageFormat,
-    /// The very file or device that it must be, whatever is at its path by now.
+    /// The file or device that the image must be, whatever is at its path.
     pub identity: Option<Identity>,
-    /// How much of the image the disk is, in bytes; all of it, also when it grows, unless given.
+    /// The size of the disk in bytes; by default the whole image, also when it grows.
     pub size_bytes: Option<u64>,
     /// Writes, discards and write zeroes fail with `EROFS`.
     pub read_only: bool,
-    /// The logical block size in bytes: 512, 1024, 2048 or 4096; what `O_DIRECT` asks for unless told, and
-    /// 512 through the page cache. An image that was made for one size cannot be read with another.
+    /// The logical block size in bytes: 512, 1024, 2048 or 4096; by default the alignment of
+    /// `O_DIRECT`, and 512 through the page cache. An image that was created for one size cannot be
+    /// read with another.
     pub block_size: Option<u32>,
-    /// The serial number that a guest sees, of at most 20 ASCII characters; of the image's name unless told.
+    /// The serial number for the guest, at most 20 ASCII characters; by default from the image's
+    /// name.
     pub serial: Option<String>,
     /// The VM whose disk it is.
     pub vm: Option<String>,
-    /// The disk as the VM sees it.
+    /// The disk's name in the VM.
     pub vdisk: Option<String>,
-    /// Who carries requests out.
+    /// The engine.
     pub engine: EngineOption,
     /// Whether the host's page cache is used.
     pub cache: CacheOption,
-    /// Others are kept from writing the image, and we from writing what others have. To be switched off
-    /// when a disk is put under a running QEMU, which holds the lock itself.
+    /// Excludes other writers of the image, and writing an image that others use. To be disabled
+    /// when a disk is inserted below a running QEMU, which holds the lock itself.
     pub lock: bool,
-    /// How long to wait for the lock: a tap that was killed holds it until its last request is through.
+    /// How long to wait for the lock: a killed tap holds it until its last request has finished.
     pub lock_wait: Duration,
     /// Delays and errors for tests and drills.
     pub injections: Injections,
 }
 
 impl DiskOptions {
-    /// All of an image, writable and locked, served with what serves it best.
+    /// The whole image, writable and locked, with the best engine.
     pub fn new(image: impl Into<PathBuf>) -> DiskOptions {
         DiskOptions {
             image: image.into(),
@@ -100,12 +104,12 @@ impl DiskOptions {
     }
 }
 
-/// Whose disk it is, as rows say it.
+/// The disk's identity in rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// The VM.
     pub vm: Option<String>,
-    /// The disk as the VM sees it.
+    /// The disk's name in the VM.
     pub vdisk: Option<String>,
     /// The image: an absolute path.
     pub pdisk: String,
@@ -116,7 +120,7 @@ pub struct Subject {
 pub struct Disk {
     image: Image,
     size_bytes: AtomicU64,
-    /// It is all of its image, also when that grows.
+    /// It covers the whole image, also when that grows.
     grows: bool,
     block_size: u32,
     step_bytes: u32,
@@ -127,26 +131,26 @@ pub struct Disk {
     ledger: Ledger,
     /// The first request id that no lane has.
     next_id: AtomicU64,
-    /// What a flush failed with when the page cache could not be written; 0 while all is well.
-    lost: AtomicI32,
-    /// Where its lanes tell their requests, and its number there.
+    /// The errno of a flush that could not write the page cache; 0 otherwise.
+    write_back_error: AtomicI32,
+    /// The hub to which its lanes send records, and its number there.
     hub: OnceLock<(Weak<Hub>, u16)>,
 }
 
 /// Characters of a serial number: `VIRTIO_BLK_ID_BYTES` (linux/virtio_blk.h).
 pub const SERIAL_BYTES: usize = 20;
 
-/// Block sizes that guests know.
+/// Block sizes that guests support.
 const BLOCK_SIZES: [u32; 4] = [512, 1024, 2048, 4096];
 
-/// What a disk may have at most, in bytes: its sectors are told as signed numbers of bytes to the kernel.
+/// Maximum size of a disk in bytes: offsets are passed to the kernel as signed numbers of bytes.
 const SIZE_MAX: u64 = i64::MAX as u64 - 4095;
 
 impl Disk {
-    /// Opens an image, locks it, and chooses how to serve it.
+    /// Opens an image, locks it, and chooses an engine.
     ///
     /// # Errors
-    /// The image is not there, in use, or not what the options say; no engine can serve it.
+    /// The image does not exist, is in use, or does not match the options; no engine can serve it.
     pub fn open(options: DiskOptions) -> Result<Arc<Disk>, DiskError> {
         let path = std::path::absolute(&options.image).unwrap_or(options.image.clone());
         check(&options, &path)?;
@@ -162,8 +166,8 @@ impl Disk {
         };
         let block_size = match options.block_size {
             Some(asked) => asked,
-            // Not less for an image that ends within a block of its file system: it was made with
-            // such blocks.
+            // Not reduced for an image that ends within a block of its file system: it was created
+            // with such blocks.
             None => block_size(&facts).map_err(|refusal| refusal.of(&path))?,
         };
         let choice = choose(&facts, try_uring).map_err(|refusal| refusal.of(&path))?;
@@ -190,12 +194,12 @@ impl Disk {
             injector: Injector::new(options.injections),
             ledger: Ledger::new(),
             next_id: AtomicU64::new(1),
-            lost: AtomicI32::new(0),
+            write_back_error: AtomicI32::new(0),
             hub: OnceLock::new(),
         }))
     }
 
-    /// Its size in bytes: all of its image, to the byte.
+    /// Its size in bytes: the whole image.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
     }
@@ -210,14 +214,14 @@ impl Disk {
         self.block_size
     }
 
-    /// What offsets and lengths of requests are multiples of, in bytes: the logical block, or the
-    /// greatest part of it, a power of two, that the size is a multiple of. So each byte of an
-    /// image can be reached.
+    /// The alignment of offsets and lengths of requests in bytes: the logical block, or its
+    /// greatest part, a power of two, of which the size is a multiple. So each byte of an image can
+    /// be accessed.
     pub fn step_bytes(&self) -> u32 {
         self.step_bytes
     }
 
-    /// Checks that it can be a guest's disk, which is a number of blocks.
+    /// Checks that it can be a guest's disk, which is a whole number of blocks.
     ///
     /// # Errors
     /// Its image ends within a block.
@@ -242,8 +246,9 @@ impl Disk {
         })
     }
 
-    /// Extends the disk if its image has grown since, in whole steps; its new size in bytes if it
-    /// has. An image that was shortened leaves the disk as it is: what is missing fails with `EIO`.
+    /// Extends the disk if its image has grown, in whole steps; returns its new size in bytes if it
+    /// has changed. A shortened image does not change the size: accesses beyond its end fail with
+    /// `EIO`.
     pub fn grow(&self) -> Option<u64> {
         let there = self.image.length().ok().filter(|_| self.grows)?;
         let there = there.min(SIZE_MAX);
@@ -256,7 +261,7 @@ impl Disk {
         self.image.read_only
     }
 
-    /// Whether a discard gives space back. Where not, it ends as not supported.
+    /// Whether a discard deallocates space. If not, it ends as unsupported.
     pub fn discards(&self) -> bool {
         self.image.discards
     }
@@ -266,27 +271,27 @@ impl Disk {
         &self.serial
     }
 
-    /// Whose disk it is.
+    /// The disk's identity.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// What it is served with, to be shown.
+    /// The engine and cache mode that were chosen.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
-    /// What was done so far.
+    /// The statistics so far.
     pub fn counters(&self) -> Counters {
         self.ledger.read()
     }
 
-    /// Enlists the disk at `hub`, to which the lanes that are opened from now on tell their requests; who
-    /// asks the hub for what the disk has done is told `figures`. The first hub is the disk's for ever.
+    /// Registers the disk with `hub`, to which lanes that are opened from now on send their
+    /// records; `figures` provides the disk's statistics to the hub. A disk keeps its first hub.
     ///
     /// # Errors
-    /// The hub has as many disks as it can have.
-    pub fn tell(&self, hub: &Arc<Hub>, figures: Figures) -> Result<(), HubError> {
+    /// The hub has the maximum number of disks.
+    pub fn attach(&self, hub: &Arc<Hub>, figures: Figures) -> Result<(), HubError> {
         if self.hub.get().is_some() {
             return Ok(());
         }
@@ -296,13 +301,13 @@ impl Disk {
             vdisk: self.subject.vdisk.clone(),
             pdisk: Some(self.subject.pdisk.clone()),
         };
-        let number = hub.enlist(names, figures)?;
-        // The hub may hold the disk, to tell its figures.
+        let number = hub.register(names, figures)?;
+        // The hub may hold the disk, for its statistics.
         self.hub.get_or_init(|| (Arc::downgrade(hub), number));
         Ok(())
     }
 
-    /// Where a lane tells its requests, if anywhere.
+    /// The recorder of a lane, if the disk is registered.
     pub(crate) fn recorder(&self, queue: u16) -> Result<Option<Recorder>, DiskError> {
         let hub = self
             .hub
@@ -311,12 +316,12 @@ impl Disk {
         let recorder = hub.map(|(hub, number)| Recorder::new(&hub, number, queue));
         recorder.transpose().map_err(|error| DiskError::Unfit {
             path: self.image.path.clone(),
-            reason: "its requests cannot be told".into(),
+            reason: "its requests cannot be recorded".into(),
             remedy: error.to_string(),
         })
     }
 
-    /// Its image, as errors name it.
+    /// Its image, as named in errors.
     pub fn path(&self) -> &Path {
         &self.image.path
     }
@@ -341,27 +346,27 @@ impl Disk {
         })
     }
 
-    /// Request ids that nobody else gets.
+    /// Allocates request ids.
     pub(crate) fn more_ids(&self, count: u64) -> std::ops::Range<u64> {
         let first = self.next_id.fetch_add(count, Ordering::Relaxed);
         first..first + count
     }
 
-    /// Why flushes fail from now on, if written data were lost.
-    pub(crate) fn lost(&self) -> Option<i32> {
-        match self.lost.load(Ordering::Relaxed) {
+    /// The errno of all further flushes, if written data were lost.
+    pub(crate) fn write_back_error(&self) -> Option<i32> {
+        match self.write_back_error.load(Ordering::Relaxed) {
             0 => None,
             errno => Some(errno),
         }
     }
 
-    /// Notes that the page cache could not be written.
-    pub(crate) fn lose(&self, errno: i32) {
-        self.lost.store(errno, Ordering::Relaxed);
+    /// Records that the page cache could not be written.
+    pub(crate) fn set_write_back_error(&self, errno: i32) {
+        self.write_back_error.store(errno, Ordering::Relaxed);
     }
 }
 
-/// What of the options is wrong whatever the image is.
+/// Checks the options that do not depend on the image.
 fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
     let unfit = |reason: String, remedy: &str| DiskError::Unfit {
         path: path.to_owned(),
@@ -389,7 +394,7 @@ fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// The size of the disk: that of its image, or what was asked for.
+/// The size of the disk: that of its image, or the requested one.
 fn size(image: &Image, asked: Option<u64>) -> Result<u64, DiskError> {
     let unfit = |reason: String, remedy: String| DiskError::Unfit {
         path: image.path.clone(),
@@ -410,9 +415,9 @@ fn size(image: &Image, asked: Option<u64>) -> Result<u64, DiskError> {
     Ok(size)
 }
 
-/// The logical block size of a disk for which none is given: what `O_DIRECT` asks for where it is
-/// used, or would be if the image did not end within such a block.
-fn block_size(facts: &Facts) -> Result<u32, Refusal> {
+/// The default logical block size: the alignment of `O_DIRECT` where it is used, or would be if the
+/// image did not end within such a block.
+fn block_size(facts: &Facts) -> Result<u32, ChoiceError> {
     let whole = Facts {
         size_bytes: 0,
         ..*facts
@@ -421,7 +426,7 @@ fn block_size(facts: &Facts) -> Result<u32, Refusal> {
     Ok(choice.direct.map_or(512, |direct| direct.offset.max(512)))
 }
 
-/// A serial number from an image's name: the end of it, where names differ.
+/// A serial number from an image's name: its end, where names differ.
 fn serial_of(path: &Path) -> String {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let plain = |c: char| match c.is_ascii_alphanumeric() || "-_.".contains(c) {
@@ -432,7 +437,7 @@ fn serial_of(path: &Path) -> String {
     plain[plain.len().saturating_sub(SERIAL_BYTES)..].to_owned()
 }
 
-/// What the kernel said when a description could not be had.
+/// The error of a description that the kernel did not provide.
 pub(crate) fn engine_failed(
     what: &'static str,
     remedy: &'static str,

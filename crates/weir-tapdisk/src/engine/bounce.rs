@@ -1,16 +1,16 @@
-//! [`Pool`]: memory of our own, aligned as `O_DIRECT` wants it, for requests whose memory is not.
+//! [`Pool`]: aligned buffers for `O_DIRECT`, for requests whose own memory is not aligned.
 #![allow(unsafe_code)] // It hands out aligned memory that the kernel reads and writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// Bytes of a buffer. A longer request goes through it in parts.
+/// Size of a buffer in bytes. A longer request uses it in parts.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
-/// Buffers of a lane: with all of them in use, further requests wait for one.
+/// Maximum number of buffers of a lane; further requests wait for one.
 const BUFFERS_MAX: usize = 16;
 
-/// What `O_DIRECT` wants at most: a page.
+/// The maximum alignment of `O_DIRECT`: a page.
 const LAYOUT: Layout = match Layout::from_size_align(BUFFER_BYTES, 4096) {
     Ok(layout) => layout,
     Err(_) => panic!("a power of two"),
@@ -46,12 +46,12 @@ impl Drop for Buffer {
 // SAFETY: a buffer is plain memory that it alone owns.
 unsafe impl Send for Buffer {}
 
-/// The buffers of a lane. They are made when they are first needed and kept.
+/// The buffers of a lane. They are allocated on first use and kept.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Vec<Buffer>,
     made: usize,
-    /// Made of zeroes and never written.
+    /// Initially zero and never written.
     zeroes: Option<Buffer>,
 }
 
@@ -65,12 +65,12 @@ impl Pool {
         self.free.pop()
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer to the pool.
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.free.push(buffer);
     }
 
-    /// [`BUFFER_BYTES`] of zeroes, to be read only. They last as long as the pool.
+    /// [`BUFFER_BYTES`] of zeroes, read-only. They are valid as long as the pool.
     pub(crate) fn zeroes(&mut self) -> *const u8 {
         self.zeroes.get_or_insert_with(Buffer::new).start()
     }

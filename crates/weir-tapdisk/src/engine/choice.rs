@@ -1,35 +1,35 @@
-//! [`Choice`]: which engine carries requests out, and whether through the page cache.
+//! [`Choice`]: which engine executes requests, and whether through the page cache.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::disk::{Alignment, DiskError};
 
-/// What the user says of the engine.
+/// The user's setting of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineOption {
-    /// What serves the image best.
+    /// The best one for the image.
     #[default]
     Auto,
-    /// io_uring(7), and nothing else.
+    /// io_uring(7) only.
     Uring,
     /// System calls of the queue's own thread.
     Sync,
 }
 
-/// What the user says of the host's page cache.
+/// The user's setting of the host's page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheOption {
-    /// What serves the image best.
+    /// The best one for the image.
     #[default]
     Auto,
-    /// Past it: `O_DIRECT`.
+    /// Bypassed: `O_DIRECT`.
     Direct,
-    /// Through it. A flush brings what was written to the image.
+    /// Used. A flush writes it to the image.
     PageCache,
 }
 
-/// Who carries requests out.
+/// The engine that executes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// io_uring(7).
@@ -38,14 +38,14 @@ pub enum EngineKind {
     Sync,
 }
 
-/// What a disk is served with.
+/// The engine and cache mode of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Who carries requests out.
+    /// The engine.
     pub engine: EngineKind,
-    /// What `O_DIRECT` asks for; `None`: through the page cache.
+    /// The alignment for `O_DIRECT`; `None`: through the page cache.
     pub direct: Option<Alignment>,
-    /// Why, where it was not the user's word: `the image lies in memory`.
+    /// The reason, where it is not the user's setting: `the image lies in memory`.
     pub reason: Option<String>,
 }
 
@@ -96,36 +96,36 @@ impl FromStr for CacheOption {
     }
 }
 
-/// What is known when an engine is chosen.
+/// The inputs of the choice.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) engine: EngineOption,
     pub(crate) cache: CacheOption,
-    /// What the user wants a block to be, in bytes.
+    /// The requested block size in bytes.
     pub(crate) block_size: Option<u32>,
     /// The size of the disk, in bytes.
     pub(crate) size_bytes: u64,
-    /// The image lies in memory.
+    /// The image is in memory.
     pub(crate) in_memory: bool,
-    /// What `O_DIRECT` asks for where it works.
+    /// The alignment for `O_DIRECT` where it works.
     pub(crate) direct: Option<Alignment>,
 }
 
-/// Chooses. `uring` tries whether there is an io_uring, and is asked only if it matters.
+/// Chooses. `uring` tries whether io_uring works, and is only called if it matters.
 ///
-/// Where data come from the page cache, a system call is done before a ring could be told of it; where
-/// they come from a device, a ring keeps it busy. So `O_DIRECT` goes with io_uring.
+/// For data in the page cache, a system call is faster than a request to a ring; for data on a
+/// device, a ring keeps it busy. So `O_DIRECT` is used with io_uring.
 ///
 /// # Errors
-/// The user's word cannot be kept; the text says why and what to do.
+/// The user's settings cannot be applied; the text states the reason and the remedy.
 pub(crate) fn choose(
     facts: &Facts,
     uring: impl FnOnce() -> std::io::Result<()>,
-) -> Result<Choice, Refusal> {
+) -> Result<Choice, ChoiceError> {
     let obstacle = obstacle_to_direct(facts);
     let wants_direct = match (facts.cache, facts.engine) {
         (CacheOption::Direct, _) => match obstacle {
-            Some(obstacle) => return Err(Refusal::Direct(obstacle)),
+            Some(obstacle) => return Err(ChoiceError::Direct(obstacle)),
             None => true,
         },
         (CacheOption::PageCache, _) | (CacheOption::Auto, EngineOption::Sync) => false,
@@ -148,13 +148,13 @@ pub(crate) fn choose(
         EngineOption::Auto if !wants_direct => Ok(chosen(EngineKind::Sync, None, reason)),
         EngineOption::Uring => match uring() {
             Ok(()) => Ok(chosen(EngineKind::Uring, direct, reason)),
-            Err(error) => Err(Refusal::Uring(error)),
+            Err(error) => Err(ChoiceError::Uring(error)),
         },
         EngineOption::Auto => match uring() {
             Ok(()) => Ok(chosen(EngineKind::Uring, direct, reason)),
             Err(error) => {
-                // One thread that waits for the device with each request is best off with what the
-                // kernel keeps and reads ahead.
+                // One thread that waits for the device on each request benefits from the kernel's
+                // cache and read-ahead.
                 let direct = direct.filter(|_| facts.cache == CacheOption::Direct);
                 let reason = format!("no io_uring: {error}");
                 Ok(chosen(EngineKind::Sync, direct, Some(reason)))
@@ -163,22 +163,22 @@ pub(crate) fn choose(
     }
 }
 
-/// Why the user's word cannot be kept.
+/// Why the user's settings cannot be applied.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum ChoiceError {
     Direct(String),
     Uring(std::io::Error),
 }
 
-impl Refusal {
+impl ChoiceError {
     pub(crate) fn of(self, path: &std::path::Path) -> DiskError {
         match self {
-            Refusal::Direct(reason) => DiskError::Unfit {
+            ChoiceError::Direct(reason) => DiskError::Unfit {
                 path: path.to_owned(),
                 reason: format!("cannot be used past the page cache: {reason}"),
                 remedy: "choose cache `auto` or `page`".to_owned(),
             },
-            Refusal::Uring(error) => DiskError::Engine {
+            ChoiceError::Uring(error) => DiskError::Engine {
                 what: "io_uring",
                 error,
                 remedy: "choose engine `auto` or `sync`, or allow it (sysctl kernel.io_uring_disabled, seccomp)",
@@ -225,18 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_on_a_device_gets_io_uring_past_the_page_cache() {
+    fn a_file_on_a_device_is_served_by_io_uring_and_direct_io() {
         assert_eq!(chosen(FILE), "io_uring with O_DIRECT");
     }
 
     #[test]
-    fn a_file_in_memory_gets_system_calls() {
+    fn a_file_in_memory_is_served_by_system_calls() {
         let facts = Facts {
             in_memory: true,
             ..FILE
         };
-        let words = "system calls through the page cache (the image lies in memory)";
-        assert_eq!(chosen(facts), words);
+        let text = "system calls through the page cache (the image lies in memory)";
+        assert_eq!(chosen(facts), text);
     }
 
     #[test]
@@ -245,34 +245,34 @@ mod tests {
             block_size: Some(512),
             ..FILE
         };
-        let words = "system calls through the page cache (blocks of 512 bytes are smaller than the \
+        let text = "system calls through the page cache (blocks of 512 bytes are smaller than the \
                      4096 that O_DIRECT asks for)";
-        assert_eq!(chosen(facts), words);
+        assert_eq!(chosen(facts), text);
     }
 
     #[test]
-    fn what_the_user_says_is_done_or_refused() {
-        let word = |engine, cache| Facts {
+    fn the_user_s_settings_are_applied_or_rejected() {
+        let facts_with = |engine, cache| Facts {
             engine,
             cache,
             ..FILE
         };
-        let sync = word(EngineOption::Sync, CacheOption::Direct);
+        let sync = facts_with(EngineOption::Sync, CacheOption::Direct);
         assert_eq!(chosen(sync), "system calls with O_DIRECT");
-        let cached = word(EngineOption::Uring, CacheOption::PageCache);
+        let cached = facts_with(EngineOption::Uring, CacheOption::PageCache);
         assert_eq!(chosen(cached), "io_uring through the page cache");
         let impossible = Facts {
             direct: None,
-            ..word(EngineOption::Auto, CacheOption::Direct)
+            ..facts_with(EngineOption::Auto, CacheOption::Direct)
         };
         assert!(matches!(
             choose(&impossible, || Ok(())),
-            Err(Refusal::Direct(_))
+            Err(ChoiceError::Direct(_))
         ));
     }
 
     #[test]
-    fn a_machine_that_forbids_io_uring_is_told_of() {
+    fn a_machine_without_io_uring_is_reported() {
         let forbidden = || Err(std::io::Error::from_raw_os_error(libc::EPERM));
         let choice = choose(&FILE, forbidden).unwrap().to_string();
         assert!(
@@ -283,6 +283,9 @@ mod tests {
             engine: EngineOption::Uring,
             ..FILE
         };
-        assert!(matches!(choose(&asked, forbidden), Err(Refusal::Uring(_))));
+        assert!(matches!(
+            choose(&asked, forbidden),
+            Err(ChoiceError::Uring(_))
+        ));
     }
 }

@@ -1,6 +1,6 @@
 //! [`SyncEngine`]: system calls of the lane's own thread, one request after the other.
 //!
-//! Where the data are in the page cache, nothing is faster.
+//! For data in the page cache this is the fastest engine.
 #![allow(unsafe_code)] // preadv(2) and pwritev2(2) take a guest's memory by its address.
 
 use std::io;
@@ -11,7 +11,7 @@ use super::work::{Call, Next, Span, Work};
 use crate::Outcome;
 use crate::disk::{Disk, LaneFiles};
 
-/// An engine that is done when it returns.
+/// An engine whose requests have ended when it returns.
 #[derive(Debug)]
 pub(crate) struct SyncEngine {
     files: LaneFiles,
@@ -24,7 +24,7 @@ impl SyncEngine {
         SyncEngine { files, pool }
     }
 
-    /// Carries a request out.
+    /// Executes a request.
     pub(crate) fn run(&mut self, work: &mut Work, disk: &Disk) -> Outcome {
         loop {
             let call = work.call(disk, &mut self.pool);
@@ -37,7 +37,7 @@ impl SyncEngine {
     }
 }
 
-/// Makes a call: what it returns, or a negative errno.
+/// Makes a call; returns its result, or a negative errno.
 fn perform(files: &LaneFiles, call: Call) -> i32 {
     let file = files.image.as_raw_fd();
     let done = match call {
@@ -84,7 +84,7 @@ fn perform(files: &LaneFiles, call: Call) -> i32 {
 /// linux/fs.h: `_IO(0x12, 119)`.
 const BLKDISCARD: libc::Ioctl = 0x1277;
 
-/// Gives back space of a block device.
+/// Deallocates space of a block device.
 pub(super) fn discard(file: RawFd, offset: u64, bytes: u64) -> i32 {
     let range = [offset, bytes];
     // SAFETY: the descriptor is open, and the call reads two numbers of 64 bits.

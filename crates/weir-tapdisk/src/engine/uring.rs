@@ -1,5 +1,5 @@
-//! [`UringEngine`]: io_uring(7): all requests of a round go to the kernel in one system call, and the
-//! thread is free while they are under way.
+//! [`UringEngine`]: io_uring(7): all requests of a round are submitted to the kernel in one system
+//! call, and the thread is free while they are in flight.
 #![allow(unsafe_code)] // The kernel is handed a guest's memory by its address.
 
 use std::collections::VecDeque;
@@ -16,13 +16,13 @@ use super::work::{Call, Next, Span, Work};
 use crate::Outcome;
 use crate::disk::{Disk, LaneFiles};
 
-/// Calls in the ring at most; further ones wait for their turn.
+/// Maximum number of calls in the ring; further ones wait.
 const ENTRIES_MAX: u32 = 4096;
 
-/// The image, as the ring knows it.
+/// The image, by its index in the ring's files.
 const IMAGE: Fixed = Fixed(0);
 
-/// What is flushed of it.
+/// The descriptor for flushes.
 const FLUSHED: Fixed = Fixed(1);
 
 /// Marks the result of a discard command beside the slot.
@@ -31,49 +31,49 @@ const DISCARD: u64 = 1 << 32;
 /// `BLOCK_URING_CMD_DISCARD` (linux/blkdev.h, Linux 6.12): `_IO(0x12, 0)`.
 const DISCARD_COMMAND: u32 = 0x1200;
 
-/// An engine with many requests under way.
+/// An engine with many requests in flight.
 pub(crate) struct UringEngine {
     ring: IoUring,
     files: LaneFiles,
     event: OwnedFd,
     pool: Pool,
-    /// Slots whose next call has no room yet: no buffer, or no entry.
+    /// Slots whose next call waits for a buffer or for an entry.
     waiting: VecDeque<u32>,
-    /// Calls in the ring, whether the kernel has them already or not.
+    /// Calls in the ring, submitted to the kernel or not.
     in_ring: u32,
     capacity: u32,
     telling: Telling,
-    /// The kernel had no room for calls.
-    owed: bool,
-    /// What handing over failed with when nobody could be told.
+    /// The kernel had no memory for calls.
+    unsubmitted: bool,
+    /// The error of a submission that is not reported yet.
     broken: Option<io::Error>,
-    /// What the ring tells at once: the slot with its marks, and the result.
+    /// The results of one look at the ring: the slot with its marks, and the result.
     results: Vec<(u64, i32)>,
 }
 
-/// When the event is to be raised.
+/// When the event is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Telling {
-    /// Always: nobody says when he waits.
+    /// Always: the caller does not announce waiting.
     Always,
-    /// Not now: who polls the ring sees it.
+    /// Not now: the caller polls the ring.
     Not,
-    /// Somebody is about to wait.
+    /// The caller is about to wait.
     Once,
 }
 
 /// `IORING_ENTER_GETEVENTS` (linux/io_uring.h)
 const GETEVENTS: u32 = 1;
 
-/// A ring that does not interrupt its thread when a call has ended, which takes the host's processors an
-/// interrupt for each; the thread comes by often enough. Kernels before 5.19 do not have it.
+/// A ring that does not interrupt its thread when a call has ended, which costs an interrupt each;
+/// the thread enters the kernel often enough. Kernels before 5.19 do not support it.
 fn cooperative(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_coop_taskrun().setup_taskrun_flag();
     builder.build(entries)
 }
 
-/// Tries whether there is an io_uring with all that is needed: Linux 5.6, not forbidden.
+/// Tries whether io_uring has all that is needed: Linux 5.6, and permission.
 pub(crate) fn try_uring() -> io::Result<()> {
     let ring = IoUring::new(2)?;
     let mut probe = Probe::new();
@@ -110,23 +110,23 @@ impl UringEngine {
             in_ring: 0,
             capacity: entries,
             telling: Telling::Always,
-            owed: false,
+            unsubmitted: false,
             broken: None,
             results: Vec::with_capacity(entries as usize),
         })
     }
 
-    /// Readable when something may have ended.
+    /// Readable when requests may have ended.
     pub(crate) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Raises the event from now on; false if something has ended already.
+    /// Enables the event; returns false if a request has already ended.
     pub(crate) fn arm(&mut self) -> bool {
         self.telling = Telling::Once;
         let mut completions = self.ring.completion();
         completions.enable_eventfd();
-        // An end that came before is not told; one that comes later is.
+        // Requests that ended before are not signalled; later ones are.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         completions.sync();
         let nothing = completions.is_empty();
@@ -134,9 +134,9 @@ impl UringEngine {
         nothing && !self.ring.submission().taskrun()
     }
 
-    /// Calls could not be handed over: [`UringEngine::submit`] is to try again, or tells why not.
-    pub(crate) fn is_owed(&self) -> bool {
-        self.owed || self.broken.is_some()
+    /// Calls could not be submitted: [`UringEngine::submit`] tries again, or returns the error.
+    pub(crate) fn has_unsubmitted(&self) -> bool {
+        self.unsubmitted || self.broken.is_some()
     }
 
     /// Queues the next call of a request.
@@ -150,26 +150,26 @@ impl UringEngine {
             return;
         };
         let entry = entry(call, slot);
-        // SAFETY: what the entry points to stays valid until the request ends, and it does not end
-        // before the kernel has told this call's result.
+        // SAFETY: the memory of the entry stays valid until the request ends, which is not before
+        // the kernel has delivered this call's result.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there are as many entries as calls in the ring");
         self.in_ring += 1;
     }
 
-    /// Hands over what is queued, in one system call.
+    /// Submits the queued calls in one system call.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
         if let Some(error) = self.broken.take() {
             return Err(error);
         }
-        self.owed = false;
+        self.unsubmitted = false;
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
                 Ok(_) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EINTR) => {}
                     Some(libc::EAGAIN | libc::EBUSY) => {
-                        self.owed = true;
+                        self.unsubmitted = true;
                         return Ok(());
                     }
                     _ => return Err(error),
@@ -179,23 +179,23 @@ impl UringEngine {
         Ok(())
     }
 
-    /// Takes results, and tells of each request that ended. `works` is what requests take, by slot. What
-    /// follows from a result is handed over at once.
+    /// Reads results, and calls back for each request that ended. `works` are the requests' calls,
+    /// by slot. Follow-up calls are submitted at once.
     pub(crate) fn reap(
         &mut self,
         disk: &Disk,
         works: &mut [Work],
         ended: &mut Vec<(u32, Outcome)>,
     ) {
-        self.hush();
+        self.clear_event();
         self.finish_work();
         let before = ended.len();
         let mut results = std::mem::take(&mut self.results);
-        let told = self
+        let entries = self
             .ring
             .completion()
-            .map(|told| (told.user_data(), told.result()));
-        results.extend(told);
+            .map(|entry| (entry.user_data(), entry.result()));
+        results.extend(entries);
         self.in_ring -= results.len() as u32;
         for (marks, mut result) in results.drain(..) {
             let slot = marks as u32;
@@ -215,11 +215,11 @@ impl UringEngine {
                 self.start(slot, &mut works[slot as usize], disk);
             }
         }
-        // Nobody may come by before the next result, and it may be of these.
+        // The caller may not return before the next result, which may be of these.
         self.broken = self.submit().err();
     }
 
-    /// Waits until something has ended, if anything is under way.
+    /// Waits until a request has ended, if any is in flight.
     pub(crate) fn wait(&mut self) -> io::Result<()> {
         if self.in_ring == 0 {
             return Ok(());
@@ -233,13 +233,13 @@ impl UringEngine {
         }
     }
 
-    /// Waits until the kernel has nothing of ours any more. Calls that wait for room are never made.
-    pub(crate) fn settle(&mut self, disk: &Disk, works: &mut [Work]) {
+    /// Waits until the kernel has finished all calls. Calls that wait for an entry are never made.
+    pub(crate) fn drain_ring(&mut self, disk: &Disk, works: &mut [Work]) {
         self.waiting.clear();
         let mut ended = Vec::new();
         while self.in_ring > 0 {
             if let Err(error) = self.wait() {
-                // Memory that the kernel may write is not to be given back.
+                // Memory that the kernel may write must not be freed.
                 tracing::error!(reason = %error, "io_uring: cannot wait for requests in flight, aborting");
                 std::process::abort();
             }
@@ -248,19 +248,19 @@ impl UringEngine {
         }
     }
 
-    /// Lets the kernel put what has ended into the ring, if it waits for us to come by.
+    /// Has the kernel put results into the ring, if it defers that until the thread enters it.
     fn finish_work(&mut self) {
         if !self.ring.submission().taskrun() {
             return;
         }
         // SAFETY: nothing is submitted, and no memory is handed over.
         let entered = unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS, None) };
-        // What could not be done now, the next look finds again.
+        // Work that cannot be finished now is finished by the next look.
         let _later = entered;
     }
 
-    /// Takes the sign away before looking, so that what comes after the look is told.
-    fn hush(&mut self) {
+    /// Clears the event before reading the ring, so that later results signal it again.
+    fn clear_event(&mut self) {
         if self.telling == Telling::Not {
             return;
         }
@@ -272,7 +272,7 @@ impl UringEngine {
         }
     }
 
-    /// Where a ring knows no discard, the lane's thread does it.
+    /// Discards in the lane's thread, where the ring does not support it.
     fn discard_here(&mut self, work: &mut Work, disk: &Disk) -> i32 {
         match work.call(disk, &mut self.pool) {
             Some(Call::Discard { offset, bytes }) => {
@@ -285,12 +285,12 @@ impl UringEngine {
 
 impl Drop for UringEngine {
     fn drop(&mut self) {
-        // The kernel takes a ring apart when it has time; until then it would keep the image locked.
+        // The kernel frees a ring asynchronously; until then it would keep the image locked.
         let _gone_anyway = self.ring.submitter().unregister_files();
     }
 }
 
-/// Kernels before 6.12 know no discard in a ring.
+/// Kernels before 6.12 have no discard command.
 fn is_unknown_command(result: i32) -> bool {
     let unknown = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOTTY, libc::ENOSYS];
     unknown.contains(&-result)
@@ -345,13 +345,13 @@ fn entry(call: Call, slot: u32) -> squeue::Entry {
     .user_data(slot)
 }
 
-/// A span of one piece that a call's length can tell. It needs no list, which the kernel would have to
-/// read in.
+/// A span of one piece that fits a call's length. It needs no list, which the kernel would have to
+/// read.
 fn piece(span: Span) -> Option<(*mut u8, u32)> {
     if span.count != 1 {
         return None;
     }
-    // SAFETY: a span's pieces are valid until the result of its call is told.
+    // SAFETY: a span's pieces are valid until the result of its call is delivered.
     let piece = unsafe { *span.pieces };
     let bytes = u32::try_from(piece.iov_len).ok()?;
     Some((piece.iov_base.cast(), bytes))

@@ -1,8 +1,9 @@
-//! [`Work`]: the calls that a request takes, one after the other, whichever engine makes them.
+//! [`Work`]: the sequence of calls for a request, independent of the engine.
 //!
-//! A request is one call as a rule. It takes more when the kernel moves only a part, when its memory
-//! does not suit `O_DIRECT` and goes through a [`Buffer`], when the image cannot do at once what is
-//! asked (zeroes are written then), and when it is to be on stable storage at the end.
+//! A request usually is one call. It needs more when the kernel transfers only a part, when its
+//! memory is not aligned for `O_DIRECT` and is copied through a [`Buffer`], when the image does not
+//! support the operation (zeroes are written then), and when it must be on stable storage at the
+//! end.
 #![allow(unsafe_code)] // It copies between a guest's memory, which is raw pointers, and its own.
 
 use libc::{EINTR, EIO, ENOSYS, EOPNOTSUPP, iovec};
@@ -13,12 +14,12 @@ use super::bounce::{BUFFER_BYTES, Buffer, Pool};
 use crate::disk::{Alignment, Disk};
 use crate::{Outcome, Request};
 
-/// A call to the kernel. Its pointers are good until [`Work::ended`] is told its result.
+/// A system call. Its pointers are valid until [`Work::ended`] receives its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// preadv(2)
     Read(Span),
-    /// pwritev2(2), with `RWF_DSYNC` when it is to be `durable`.
+    /// pwritev2(2), with `RWF_DSYNC` when it is `durable`
     Write { span: Span, durable: bool },
     /// fdatasync(2)
     Sync,
@@ -28,7 +29,7 @@ pub(crate) enum Call {
     Discard { offset: u64, bytes: u64 },
 }
 
-/// Memory and where in the image it goes or comes from.
+/// Memory and its position in the image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) pieces: *const iovec,
@@ -45,7 +46,7 @@ pub(crate) enum Next {
     End(Outcome),
 }
 
-/// Pieces of memory in one call: `UIO_MAXIOV` (linux/uio.h).
+/// Maximum number of memory pieces in a call: `UIO_MAXIOV` (linux/uio.h).
 const PIECES_MAX: usize = 1024;
 
 /// Pieces in a call that writes zeroes: 4 MiB at a time.
@@ -62,27 +63,27 @@ enum Stage {
     Sync,
 }
 
-/// A request on its way. It is used again for the next one, with the memory it has.
+/// A request in progress. It is reused for the next one, with its allocations.
 #[derive(Debug)]
 pub(crate) struct Work {
     op: Op,
     fua: bool,
     stage: Stage,
-    /// Where the part of the image begins that is still to be done, and how long it is, in bytes.
+    /// The start of the remaining part of the image, and its length, in bytes.
     offset: u64,
-    left: u64,
-    /// The request's memory; what is done is cut off in front.
+    remaining: u64,
+    /// The request's memory; finished parts are removed from the front.
     pieces: Vec<iovec>,
     first: usize,
-    /// The memory does not suit `O_DIRECT`.
+    /// The memory is not aligned for `O_DIRECT`.
     bounces: bool,
     buffer: Option<Buffer>,
     /// The piece that is `buffer`.
     bounced: iovec,
 }
 
-// SAFETY: its pointers are a guest's memory, valid for every thread as long as whoever gave it
-// promised, and its own buffer.
+// SAFETY: its pointers are a guest's memory, valid for every thread as long as the caller has
+// guaranteed, and its own buffer.
 unsafe impl Send for Work {}
 
 const NOTHING: iovec = iovec {
@@ -97,7 +98,7 @@ impl Work {
             fua: false,
             stage: Stage::Sync,
             offset: 0,
-            left: 0,
+            remaining: 0,
             pieces: Vec::new(),
             first: 0,
             bounces: false,
@@ -106,12 +107,12 @@ impl Work {
         }
     }
 
-    /// Takes a request that suits the disk. Its memory is that of `buffers` for reads and writes.
+    /// Starts a request that is valid for the disk. `buffers` is the memory of reads and writes.
     pub(crate) fn begin(&mut self, request: &Request, buffers: &[iovec], disk: &Disk) {
         self.op = request.op;
         self.fua = request.fua;
         self.offset = request.offset_bytes().expect("the lane has checked it");
-        self.left = request.bytes;
+        self.remaining = request.bytes;
         self.first = 0;
         self.pieces.clear();
         self.stage = match request.op {
@@ -129,9 +130,9 @@ impl Work {
         self.bounces = direct.is_some_and(|alignment| !suits(&self.pieces, alignment));
     }
 
-    /// The call to be made now; `None` when it waits for a buffer of the pool.
+    /// The next call; `None` when it waits for a buffer of the pool.
     pub(crate) fn call(&mut self, disk: &Disk, pool: &mut Pool) -> Option<Call> {
-        let (offset, bytes) = (self.offset, self.left);
+        let (offset, bytes) = (self.offset, self.remaining);
         let allocate = |mode| Call::Allocate {
             mode: mode | FALLOC_FL_KEEP_SIZE,
             offset,
@@ -159,8 +160,8 @@ impl Work {
         })
     }
 
-    /// Through the page cache a durable write is a write and a sync: only of a sync it is clear that
-    /// its error means lost data.
+    /// Through the page cache a durable write is a write and a sync: only an error of a sync means
+    /// lost data.
     fn write(&self, span: Span, disk: &Disk) -> Call {
         let durable = self.fua && disk.choice().direct.is_some();
         Call::Write { span, durable }
@@ -180,8 +181,12 @@ impl Work {
         if self.buffer.is_none() {
             self.buffer = Some(pool.take()?);
         }
-        let start = self.buffer.as_ref().expect("it was taken just now").start();
-        let bytes = self.left.min(BUFFER_BYTES as u64) as usize;
+        let start = self
+            .buffer
+            .as_ref()
+            .expect("a buffer was taken before")
+            .start();
+        let bytes = self.remaining.min(BUFFER_BYTES as u64) as usize;
         if self.op == Op::Write {
             // SAFETY: the request's memory stays valid until it ends, and the buffer is ours and
             // has room for `bytes`.
@@ -200,25 +205,25 @@ impl Work {
 
     fn fill_with_zeroes(&mut self, pool: &mut Pool) {
         let zeroes = pool.zeroes().cast_mut().cast();
-        let mut left = self.left;
+        let mut remaining = self.remaining;
         self.first = 0;
         self.pieces.clear();
-        while left > 0 && self.pieces.len() < ZERO_PIECES {
-            let bytes = left.min(BUFFER_BYTES as u64);
+        while remaining > 0 && self.pieces.len() < ZERO_PIECES {
+            let bytes = remaining.min(BUFFER_BYTES as u64);
             self.pieces.push(iovec {
                 iov_base: zeroes,
                 iov_len: bytes as usize,
             });
-            left -= bytes;
+            remaining -= bytes;
         }
     }
 
-    /// What follows from a call's result: bytes or 0, or a negative errno.
+    /// Processes a call's result: bytes or 0, or a negative errno.
     pub(crate) fn ended(&mut self, result: i32, disk: &Disk, pool: &mut Pool) -> Next {
         let next = match -result {
             EINTR => Next::Again,
             errno if errno > 0 => self.failed(errno, disk),
-            _ => self.went_on(result as u64, disk),
+            _ => self.continue_after(result as u64, disk),
         };
         if let Next::End(_) = next
             && let Some(buffer) = self.buffer.take()
@@ -236,7 +241,7 @@ impl Work {
             Stage::ZeroRange if impossible => Stage::WriteZeroes,
             Stage::Sync => {
                 if disk.choice().direct.is_none() {
-                    disk.lose(errno);
+                    disk.set_write_back_error(errno);
                 }
                 return Next::End(Outcome::Failed(errno));
             }
@@ -246,18 +251,19 @@ impl Work {
         Next::Again
     }
 
-    /// A call did its work, or a part of it.
-    fn went_on(&mut self, bytes: u64, disk: &Disk) -> Next {
+    /// Continues after a call that did its work, or a part of it.
+    fn continue_after(&mut self, bytes: u64, disk: &Disk) -> Next {
         match self.stage {
-            Stage::Sync => match disk.lost() {
-                // Another queue's flush was told that written data are gone.
+            Stage::Sync => match disk.write_back_error() {
+                // Another queue's flush has received the error that written data are lost.
                 Some(errno) => Next::End(Outcome::Failed(errno)),
                 None => Next::End(Outcome::Done),
             },
             Stage::Discard | Stage::PunchZeroes | Stage::ZeroRange => self.then_sync(),
             Stage::Transfer | Stage::WriteZeroes => {
-                // Behind the end of a file there is nothing to read, and no progress ends nothing.
-                if bytes == 0 || bytes > self.left {
+                // Beyond the end of a file there is nothing to read, and a call without progress
+                // would repeat for ever.
+                if bytes == 0 || bytes > self.remaining {
                     return Next::End(Outcome::Failed(EIO));
                 }
                 if let Some(buffer) = self.buffer.as_ref().filter(|_| self.op == Op::Read) {
@@ -270,9 +276,9 @@ impl Work {
                     .choice()
                     .direct
                     .is_some_and(|direct| !self.offset.is_multiple_of(u64::from(direct.offset)));
-                match self.left {
+                match self.remaining {
                     0 => self.transferred(disk),
-                    // The file ends inside a block; `O_DIRECT` cannot go on from there.
+                    // The file ends inside a block; `O_DIRECT` cannot continue there.
                     _ if part_of_a_block => Next::End(Outcome::Failed(EIO)),
                     _ => Next::Again,
                 }
@@ -288,7 +294,7 @@ impl Work {
         }
     }
 
-    /// What was done is to be on stable storage if that was asked for.
+    /// Syncs at the end if that was requested.
     fn then_sync(&mut self) -> Next {
         if !self.fua {
             return Next::End(Outcome::Done);
@@ -299,7 +305,7 @@ impl Work {
 
     fn cut(&mut self, bytes: u64) {
         self.offset += bytes;
-        self.left -= bytes;
+        self.remaining -= bytes;
         let mut bytes = bytes as usize;
         while bytes > 0 {
             let piece = &mut self.pieces[self.first];
@@ -314,7 +320,7 @@ impl Work {
     }
 }
 
-/// Whether memory can be handed to the kernel as it is.
+/// Whether memory can be passed to the kernel directly.
 fn suits(pieces: &[iovec], alignment: Alignment) -> bool {
     let Alignment { offset, memory } = alignment;
     pieces.iter().all(|piece| {

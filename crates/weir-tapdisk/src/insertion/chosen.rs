@@ -1,4 +1,4 @@
-//! [`Chosen`]: the VM and the disk that `--vm` and `--disk` mean, and where it stands in QEMU's graph.
+//! [`Chosen`]: the VM and the disk of `--vm` and `--disk`, and its node in QEMU's graph.
 
 use super::InsertionError;
 use std::time::Duration;
@@ -8,31 +8,31 @@ use weir_model::suggest;
 use weir_tap::inventory::{Watch, WatchOptions};
 use weir_tap::qmp::{self, Address, Drive, Monitor, QmpError, Subject};
 
-/// How long QEMU may take for an answer: it lets requests under way finish before it exchanges what is
-/// below them.
+/// How long QEMU may take for an answer: it lets requests in flight finish before it exchanges the
+/// node below them.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A disk of a VM that runs.
+/// A disk of a running VM.
 pub struct Chosen {
     /// The VM's name.
     pub vm: String,
-    /// The disk as the VM has it, as `/dev/vda`.
+    /// The disk's name in the VM, such as `/dev/vda`.
     pub vdisk: String,
     /// QEMU's process.
     pub pid: u32,
-    /// Where to ask QEMU.
+    /// The address of QEMU's monitor.
     pub address: Address,
     subject: Subject,
     disk: Disk,
 }
 
 impl Chosen {
-    /// The disk called `disk` (its name in the VM, with or without `/dev/`, its device or its node) of the VM
-    /// called `vm`; `None` if no such VM runs. `monitor` is asked instead of the one that the inventory
-    /// knows.
+    /// The disk called `disk` (its name in the VM, with or without `/dev/`, its device or its node)
+    /// of the VM called `vm`; `None` if no such VM runs. `monitor` replaces the monitor in the
+    /// inventory.
     ///
     /// # Errors
-    /// When the host cannot be looked at, the VM cannot be asked, or it has no such disk.
+    /// When the host cannot be scanned, QEMU cannot be queried, or the VM has no such disk.
     pub fn find(
         vm: &str,
         disk: &str,
@@ -91,8 +91,8 @@ impl Chosen {
         }))
     }
 
-    /// The node on top of the disk; `None` if QEMU does not know the disk, as those of vhost-user back
-    /// ends, or its drive is empty.
+    /// The root node of the disk; `None` if QEMU does not have the disk, such as those of
+    /// vhost-user back ends, or its drive is empty.
     ///
     /// # Errors
     /// When QEMU does not answer.
@@ -108,7 +108,7 @@ impl Chosen {
         if let Some(drive) = drives.iter().find(is_it) {
             return Ok(node(drive));
         }
-        // Neither device nor node has a name that was given: the only drive of that file.
+        // Neither device nor node has a configured name: the only drive of that file.
         let image = self.disk.image.map(|image| image.as_str());
         let has_image = |drive: &&Drive| {
             let file = drive.node.as_ref().and_then(|node| node.file.as_deref());

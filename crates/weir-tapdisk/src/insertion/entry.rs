@@ -1,5 +1,4 @@
-//! [`Entry`]: the folder in which a tap that was inserted has its sockets, its log and a record of what
-//! was exchanged.
+//! [`Entry`]: the folder of an inserted tap with its sockets, its log and a record of the exchange.
 
 use super::InsertionError;
 use std::fs::{self, DirBuilder, File};
@@ -15,20 +14,21 @@ use weir_tap::vdisk::guard::started;
 /// Below `/run`, or the session's own folder.
 const FOLDER: &str = "weir-tapdisk";
 
-/// What was exchanged, in a folder.
+/// The file with the record.
 const RECORD: &str = "record.json";
 
-/// Folders that are examined at a time.
+/// Maximum number of folders that are examined.
 const FOLDERS_MAX: usize = 4096;
 
-/// Letters of a VM's or a disk's name that are kept in the name of a folder: a socket's path has at most
-/// 107 bytes.
+/// Maximum number of characters of a VM's or a disk's name in the name of a folder: a socket's path
+/// has at most 107 bytes.
 const NAME_CHARS_MAX: usize = 24;
 
-/// Who may pass through: QEMU may run as another user, and has to reach the tap's socket.
+/// Mode of the folder: QEMU may run as another user, and must reach the tap's socket.
 const PASS_THROUGH: u32 = 0o711;
 
-/// Where a tap under one disk of one VM lives, locked against everybody else who would change it.
+/// The folder of a tap below one disk of one VM, locked against other processes that would change
+/// it.
 #[derive(Debug)]
 pub struct Entry {
     folder: PathBuf,
@@ -36,7 +36,7 @@ pub struct Entry {
     is_cleared: bool,
 }
 
-/// What was exchanged, and who serves it.
+/// The exchanged nodes, and the process that serves the disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The VM.
@@ -45,25 +45,25 @@ pub struct Record {
     pub vdisk: String,
     /// QEMU's process.
     pub qemu: Process,
-    /// What was exchanged for what.
+    /// The exchange.
     pub plan: Plan,
-    /// Arguments of the tap, so that it can be started again.
+    /// Arguments of the tap, for a restart.
     pub arguments: Vec<String>,
     /// The tap, once it runs.
     pub tap: Option<Process>,
 }
 
-/// A process, as opposed to a later one of the same number.
+/// A process, distinguished from a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// Its number.
     pub pid: u32,
-    /// When it was started, in ticks of the kernel's.
+    /// Its start time, in clock ticks of the kernel.
     pub started: u64,
 }
 
 impl Process {
-    /// The process that has this number now.
+    /// The current process with this number.
     pub fn of(pid: u32) -> Option<Process> {
         let started = started(pid)?;
         Some(Process { pid, started })
@@ -76,10 +76,10 @@ impl Process {
 }
 
 impl Entry {
-    /// That of a VM's disk, made if it is not there.
+    /// The entry of a VM's disk, created if it does not exist.
     ///
     /// # Errors
-    /// When there is no place for it, or another weir has it.
+    /// When the folder cannot be created, or another weir has locked it.
     pub fn lock(vm: &str, vdisk: &str) -> Result<Entry, InsertionError> {
         Entry::lock_below(&run_folder()?, vm, vdisk)
     }
@@ -95,8 +95,7 @@ impl Entry {
         }
     }
 
-    /// That in a folder which is there already; `None` if another process has locked it or is
-    /// removing it.
+    /// The entry in an existing folder; `None` if another process has locked it or is removing it.
     fn lock_folder(folder: PathBuf) -> Result<Option<Entry>, InsertionError> {
         check(&folder)?;
         let path = folder.join("lock");
@@ -105,13 +104,13 @@ impl Entry {
         let lock = options.create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(failed)?;
         let is_ours = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            // The process that had it may have removed the folder.
+            // The process that had locked it may have removed the folder.
             Ok(()) => fs::metadata(&path)
                 .is_ok_and(|now| lock.metadata().is_ok_and(|l| l.ino() == now.ino())),
             Err(rustix::io::Errno::WOULDBLOCK) => false,
             Err(error) => return Err(failed(error.into())),
         };
-        // Built only if it is ours: an entry that is dropped removes its folder.
+        // Created only with the lock: an entry that is dropped removes its folder.
         Ok(is_ours.then(|| Entry {
             folder,
             _lock: lock,
@@ -119,12 +118,12 @@ impl Entry {
         }))
     }
 
-    /// Where QEMU connects, and by which the tap is asked.
+    /// The tap's control socket, to which QEMU connects as well.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("nbd")
     }
 
-    /// What the tap says.
+    /// The tap's log.
     pub fn log(&self) -> PathBuf {
         self.folder.join("log")
     }
@@ -133,7 +132,7 @@ impl Entry {
         self.folder.join(RECORD)
     }
 
-    /// What was written down last.
+    /// The last record.
     ///
     /// # Errors
     /// When it cannot be read, or is of another version.
@@ -152,7 +151,7 @@ impl Entry {
         })
     }
 
-    /// Writes it down, whole or not at all.
+    /// Writes the record atomically.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -164,10 +163,10 @@ impl Entry {
         written.map_err(|error| cannot(&path, &error))
     }
 
-    /// Takes everything away; what a process left that was killed too.
+    /// Removes the folder, including the files of a killed process.
     ///
     /// # Errors
-    /// When it cannot be taken away.
+    /// When it cannot be removed.
     pub fn clear(mut self) -> Result<(), InsertionError> {
         self.is_cleared = true;
         fs::remove_dir_all(&self.folder).map_err(|error| cannot(&self.folder, &error))
@@ -175,31 +174,31 @@ impl Entry {
 }
 
 impl Drop for Entry {
-    /// Where nothing was exchanged nothing is left.
+    /// Without an exchange the folder is not needed.
     fn drop(&mut self) {
         let is_empty = fs::exists(self.path()).is_ok_and(|exists| !exists);
         if !self.is_cleared && is_empty {
-            // What cannot be taken away is found by the next.
+            // A folder that cannot be removed is found by the next process.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
 }
 
 /// Removes the folder of a tap that ends with its VM: `folder`, as it was passed to the process
-/// `tap`, which calls this at its end. What cannot be removed here is removed by [`sweep`].
+/// `tap`, which calls this at its end. A folder that cannot be removed here is removed by
+/// [`sweep`].
 pub fn leave(folder: &Path, tap: u32) {
     if let Ok(Some(entry)) = Entry::lock_folder(folder.to_owned()) {
         let is_own = |record: Record| record.tap.is_some_and(|process| process.pid == tap);
         if entry.record().ok().flatten().is_some_and(is_own) {
-            // Where rights are missing, a later command has them.
+            // A later command may have the missing permissions.
             let _ = entry.clear();
         }
     }
 }
 
-/// Removes the folders of taps that have ended, as have their VMs: a tap that was killed, or has
-/// not the rights, leaves its own behind. What another process uses, or another version has
-/// written, is left alone.
+/// Removes the folders of taps that have ended with their VMs: a tap that was killed, or lacks
+/// permissions, leaves its own. Folders in use by another process, or of another version, are kept.
 pub fn sweep() {
     let folders = base().ok().and_then(|base| fs::read_dir(base).ok());
     let folders = folders.into_iter().flatten().flatten();
@@ -215,23 +214,23 @@ pub fn sweep() {
             !record.qemu.is_alive() && !record.tap.is_some_and(|tap| tap.is_alive())
         };
         if entry.record().ok().flatten().is_some_and(is_over) {
-            // It is no failure of what the command is for.
+            // An error here must not fail the command.
             let _ = entry.clear();
         }
     }
 }
 
-/// The folder for sockets that have no path given, made if it is not there.
+/// The default folder for sockets, created if it does not exist.
 ///
 /// # Errors
-/// When there is no place for it.
+/// When it cannot be created.
 pub fn run_folder() -> Result<PathBuf, InsertionError> {
     let base = base()?;
     make(&base)?;
     Ok(base)
 }
 
-/// For root `/run`; for others what their session gives them.
+/// `/run` for root; for others the folder of their session.
 fn base() -> Result<PathBuf, InsertionError> {
     if rustix::process::geteuid().is_root() {
         return Ok(Path::new("/run").join(FOLDER));
@@ -245,7 +244,7 @@ fn base() -> Result<PathBuf, InsertionError> {
     })
 }
 
-/// Makes a folder that others may pass through but not change, or finds it made.
+/// Creates a folder that others can pass through but not change, or uses an existing one.
 fn make(folder: &Path) -> Result<(), InsertionError> {
     let made = DirBuilder::new().mode(PASS_THROUGH).create(folder);
     match made {
@@ -257,7 +256,7 @@ fn make(folder: &Path) -> Result<(), InsertionError> {
     check(folder)
 }
 
-/// Checks that no other user can change what is in a folder.
+/// Checks that no other user can change the folder.
 fn check(folder: &Path) -> Result<(), InsertionError> {
     let meta = fs::symlink_metadata(folder).map_err(|error| cannot(folder, &error))?;
     let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
@@ -274,7 +273,8 @@ fn cannot(path: &Path, error: &io::Error) -> InsertionError {
     InsertionError::failed(format_args!("{}: {error}", path.display()))
 }
 
-/// `web.vda` for `/dev/vda` of `web`; where letters have to go, a number tells names apart.
+/// `web.vda` for `/dev/vda` of `web`; where characters are removed, a number distinguishes the
+/// names.
 fn folder_name(vm: &str, vdisk: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let plain = |text: &str| -> String {

@@ -11,7 +11,7 @@ pub enum InsertionError {
     /// The request names a VM or a disk that does not exist.
     #[error("{0}")]
     Usage(String),
-    /// It could not be done.
+    /// The operation failed.
     #[error("{0}")]
     Failed(String),
     /// A file or socket cannot be used.

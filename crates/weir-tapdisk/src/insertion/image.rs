@@ -1,4 +1,4 @@
-//! The image that QEMU has open, by a path that leads there from here too.
+//! The image that QEMU has open, by a path that is valid in this process.
 
 use super::InsertionError;
 use std::fs;
@@ -8,16 +8,16 @@ use crate::disk::Identity;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-/// Most open files of a QEMU that are looked at.
+/// Maximum number of open files of a QEMU that are examined.
 const OPEN_FILES_MAX: usize = 1 << 14;
 
-/// The file or device that the process `pid` calls `filename`, as QEMU names what a node has open. It is
-/// the very file that the process has open, whatever else is at that path by now. `writes`: it has that open
-/// for writing. A QEMU that a guest has taken over could name any file that it can merely look at, and be
-/// served more of it by us than it may have.
+/// The file or device that the process `pid` calls `filename`, as QEMU names the file of a node. It
+/// is the file that the process has open, whatever else is at that path. `writes`: the process has
+/// it open for writing. Otherwise a QEMU that is controlled by its guest could name any file that
+/// it can merely see, and gain access to it through the tap.
 ///
 /// # Errors
-/// When no path leads there.
+/// When no path refers to it.
 pub fn image(
     pid: u32,
     filename: &str,
@@ -62,7 +62,7 @@ pub fn image(
     })
 }
 
-/// Whether a file is open for reading, and for writing too if that is wanted, by its /proc/PID/fdinfo/FD
+/// Whether a file is open for reading, and for writing too if `writes`, by its /proc/PID/fdinfo/FD
 /// (proc_pid_fdinfo(5)).
 fn is_open_for(told: &Path, writes: bool) -> bool {
     let text = fs::read_to_string(told).unwrap_or_default();
@@ -77,7 +77,7 @@ fn is_open_for(told: &Path, writes: bool) -> bool {
     })
 }
 
-/// A file's name out of what QEMU makes of it where options do not fit a name.
+/// The file name in QEMU's form for options that a name cannot express.
 fn plain(filename: &str) -> String {
     let json = filename.strip_prefix("json:");
     let options = json.and_then(|text| serde_json::from_str::<Value>(text).ok());

@@ -1,10 +1,11 @@
-//! `weir tapdisk insert` and `remove`: a tap under the disk of a VM that runs, and out again.
+//! `weir tapdisk insert` and `remove`: inserts a tap below the disk of a running VM, and removes
+//! it.
 //!
 //! 1. [`chosen`] finds the VM and its disk, and QEMU's node for it.
-//! 2. [`entry`] is a folder for this disk: sockets, log, and a record of what is exchanged, written before
-//!    anything is, so that whatever interrupts us can be undone by the next.
-//! 3. [`image`] finds the very file that QEMU has open; [`process`] starts the process that serves it.
-//! 4. [`exchange`] exchanges the nodes. If that fails everything is taken back.
+//! 2. [`entry`] is a folder for this disk: sockets, log, and a record of the exchange, which is
+//!    written before it, so that the next process can undo an interrupted one.
+//! 3. [`image`] finds the file that QEMU has open; [`process`] starts the process that serves it.
+//! 4. [`exchange`] exchanges the nodes. If that fails everything is undone.
 
 mod chosen;
 mod entry;
@@ -17,7 +18,7 @@ use std::fs;
 use std::path::PathBuf;
 
 pub use exchange::RECONNECT_DELAY_S;
-use exchange::{Below, ExchangeError, Graph, Plan, Seat};
+use exchange::{Below, ExchangeError, Graph, InsertionPoint, Plan};
 use weir_tap::inventory::NodeOptions;
 use weir_tap::qmp::{Address, Monitor};
 
@@ -26,65 +27,66 @@ use entry::{Entry, Process, Record, sweep};
 pub use entry::{leave, run_folder};
 pub use error::InsertionError;
 
-/// Times that undoing is tried: QEMU may be busy with what failed.
+/// Attempts to undo: QEMU may be busy with the failed step.
 const UNDO_TRIES: usize = 3;
 
-/// Which disk is meant.
+/// The selection of a disk.
 pub struct Which<'a> {
     /// The VM's name.
     pub vm: &'a str,
-    /// The disk's name in the VM, its device's or its node's.
+    /// The disk's name in the VM, or that of its device or node.
     pub disk: &'a str,
-    /// The monitor to ask, instead of the one that the inventory knows.
+    /// The monitor, if it is not that of the inventory.
     pub monitor: Option<Address>,
 }
 
-/// A tap that is under a disk.
+/// An inserted tap.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Inserted {
     /// The VM.
     pub vm: String,
     /// The disk.
     pub vdisk: String,
-    /// Where the tap is asked.
+    /// Its control socket.
     pub socket: PathBuf,
-    /// What it says.
+    /// Its log.
     pub log: PathBuf,
     /// Its process.
     pub pid: Option<u32>,
-    /// How it came to be there.
+    /// How it was inserted.
     pub how: How,
-    /// What could not be told.
+    /// Warnings for the user.
     pub remarks: Vec<String>,
 }
 
-/// How a tap came to be under a disk.
+/// How a tap was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// It was put there.
+    /// By this command.
     Inserted,
-    /// It was there, but its process had ended: that runs again.
+    /// It was inserted before, but its process had ended and was restarted.
     Revived,
-    /// It was there.
+    /// It was inserted before.
     Already,
 }
 
-/// What became of a tap that was to go.
+/// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// It has gone.
+    /// It was removed.
     Gone,
-    /// It has gone with the VM; its process has ended by now.
+    /// Its VM has ended; its process has ended by now.
     WithVm,
     /// There was none.
     None,
 }
 
-/// Puts a tap under a disk. `discard` says what QEMU does not: whether discards reach the image.
+/// Inserts a tap below a disk. `discard` sets what QEMU does not report: whether discards reach the
+/// image.
 ///
 /// # Errors
-/// When that cannot be done: then the disk is as it was, or the text says what is left to be done.
+/// When it fails: the disk is then unchanged, or the message states what remains to be done.
 pub fn insert(
     which: &Which,
     discard: Option<bool>,
@@ -95,8 +97,8 @@ pub fn insert(
     let chosen = chosen.ok_or_else(|| no_vm(which.vm))?;
     let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
     let record = swept(&entry)?;
-    let seat = seat(&chosen)?;
-    let node = match &seat.below {
+    let point = point(&chosen)?;
+    let node = match &point.below {
         Below::File { node, .. } => node.clone(),
         Below::Tap { name, socket } => {
             let record = record.filter(|record| record.plan.tap_node == *name);
@@ -105,14 +107,14 @@ pub fn insert(
         }
     };
     if let Some(left) = record {
-        // Whoever left that was killed.
+        // From a process that was killed.
         take_back(&chosen, &left)?;
     }
     let mut remarks = Vec::new();
-    let told = told(&chosen, &seat, discard, &mut remarks);
+    let told = told(&chosen, &point, discard, &mut remarks);
     let socket = entry.socket();
-    let plan = Plan::new(&seat, told, socket.clone(), String::new()).expect("a file is below it");
-    let (image, identity) = image::image(chosen.pid, &node.filename, !seat.format.read_only)
+    let plan = Plan::new(&point, told, socket.clone(), String::new()).expect("a file is below it");
+    let (image, identity) = image::image(chosen.pid, &node.filename, !point.format.read_only)
         .map_err(|f| about(&chosen, &f.to_string()))?;
     let tap = process::Wanted {
         image,
@@ -120,7 +122,7 @@ pub fn insert(
         vm: &chosen.vm,
         vdisk: &chosen.vdisk,
         direct: node.direct,
-        read_only: seat.format.read_only,
+        read_only: point.format.read_only,
         pid: chosen.pid,
     };
     let mut record = Record {
@@ -161,10 +163,10 @@ pub fn insert(
     }
 }
 
-/// Takes the tap out again, whatever state it is in.
+/// Removes the tap in any state.
 ///
 /// # Errors
-/// When that cannot be done: then it is still there, and to try again does what is left.
+/// When it fails: the tap is then still inserted, and a retry does the remaining steps.
 pub fn remove(which: &Which, interrupted: &dyn Fn() -> bool) -> Result<Removed, InsertionError> {
     sweep();
     let Some(chosen) = Chosen::find(which.vm, which.disk, which.monitor.as_ref())? else {
@@ -172,18 +174,18 @@ pub fn remove(which: &Which, interrupted: &dyn Fn() -> bool) -> Result<Removed, 
     };
     let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
     let Some(mut record) = swept(&entry)? else {
-        return match seat(&chosen) {
-            Ok(Seat {
+        return match point(&chosen) {
+            Ok(InsertionPoint {
                 below: Below::Tap { socket, .. },
                 ..
             }) => Err(no_record(&chosen, socket.as_deref())),
-            // There is nothing where there could not be anything.
+            // Nothing can have been inserted.
             _ => entry.clear().map(|()| Removed::None),
         };
     };
-    let is_below = |seat: &Seat| matches!(seat.below, Below::Tap { .. });
-    if seat(&chosen).is_ok_and(|seat| is_below(&seat)) && !is_served(&entry, &record) {
-        // Requests that wait for it would make the exchange wait as well.
+    let is_below = |point: &InsertionPoint| matches!(point.below, Below::Tap { .. });
+    if point(&chosen).is_ok_and(|point| is_below(&point)) && !is_served(&entry, &record) {
+        // Requests that wait for it would block the exchange as well.
         process::end(&record);
         process::start(&entry, &mut record, interrupted)?;
     }
@@ -192,7 +194,7 @@ pub fn remove(which: &Which, interrupted: &dyn Fn() -> bool) -> Result<Removed, 
     Ok(Removed::Gone)
 }
 
-/// What is left of a tap whose VM has ended.
+/// Removes the remainder of a tap whose VM has ended.
 fn remove_from_gone(which: &Which) -> Result<Removed, InsertionError> {
     let entry = Entry::lock(which.vm, which.disk)?;
     let record = entry.record()?;
@@ -209,7 +211,7 @@ fn remove_from_gone(which: &Which) -> Result<Removed, InsertionError> {
     }
 }
 
-/// The record, unless it is of a VM that has ended: then its tap ends too.
+/// The record, unless its VM has ended: then the tap ends too.
 fn swept(entry: &Entry) -> Result<Option<Record>, InsertionError> {
     let record = entry.record()?;
     match record {
@@ -221,7 +223,7 @@ fn swept(entry: &Entry) -> Result<Option<Record>, InsertionError> {
     }
 }
 
-/// A tap is under the disk: it is left alone if it runs.
+/// A tap is already inserted: it is left unchanged if it runs.
 fn there_already(
     chosen: &Chosen,
     entry: &Entry,
@@ -262,14 +264,14 @@ fn inserted_as(
     }
 }
 
-/// Makes the disk as it was, and ends the tap.
+/// Restores the disk, and ends the tap.
 fn take_back(chosen: &Chosen, record: &Record) -> Result<(), InsertionError> {
     let mut tries = 0;
     loop {
         tries += 1;
         match ask(chosen, |qemu| exchange::remove(qemu, &record.plan)) {
             Ok(_) => break,
-            // With QEMU everything that was changed has gone.
+            // All changes have ended with QEMU.
             Err(_) if !record.qemu.is_alive() => break,
             Err(error) if tries == UNDO_TRIES => return Err(about(chosen, &error.to_string())),
             Err(_) => {}
@@ -279,16 +281,16 @@ fn take_back(chosen: &Chosen, record: &Record) -> Result<(), InsertionError> {
     Ok(())
 }
 
-/// Where a tap fits, or is.
-fn seat(chosen: &Chosen) -> Result<Seat, InsertionError> {
+/// The insertion point, with or without a tap.
+fn point(chosen: &Chosen) -> Result<InsertionPoint, InsertionError> {
     let found = ask(chosen, |qemu| {
         let Some(root) = chosen.root(qemu)? else {
             return Ok(None);
         };
-        Seat::find(&Graph::ask(qemu)?, &root).map(Some)
+        InsertionPoint::find(&Graph::ask(qemu)?, &root).map(Some)
     });
     match found {
-        Ok(Some(seat)) => Ok(seat),
+        Ok(Some(point)) => Ok(point),
         Ok(None) => Err(about(
             chosen,
             "QEMU's block layer has no image for it: the drive is empty, or a vhost-user back end serves it, \
@@ -298,10 +300,10 @@ fn seat(chosen: &Chosen) -> Result<Seat, InsertionError> {
     }
 }
 
-/// What QEMU was told of the raw node when it was started, or what the user says.
+/// The options of the raw node from QEMU's start, or from the user.
 fn told(
     chosen: &Chosen,
-    seat: &Seat,
+    point: &InsertionPoint,
     discard: Option<bool>,
     remarks: &mut Vec<String>,
 ) -> NodeOptions {
@@ -310,7 +312,7 @@ fn told(
     let arguments: Vec<String> = words
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    let found = NodeOptions::find(&arguments, &seat.format_node, &seat.format.filename);
+    let found = NodeOptions::find(&arguments, &point.format_node, &point.format.filename);
     if found.is_none() && discard.is_none() {
         remarks.push(
             "the disk was plugged in later, and QEMU does not tell whether its discards reach the image: they do \

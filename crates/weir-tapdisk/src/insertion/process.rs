@@ -1,5 +1,5 @@
-//! The process of a tap that was inserted: a `weir tapdisk` that outlives whoever started it, and ends
-//! with its VM.
+//! The process of an inserted tap: a `weir tapdisk` that outlives the command that started it, and
+//! ends with its VM.
 
 use super::InsertionError;
 use std::fs::{self, File};
@@ -20,28 +20,28 @@ use super::entry::{Entry, Process, Record};
 /// How long a tap may take to listen.
 const START: Duration = Duration::from_secs(20);
 
-/// How long it may take to end once it was told to; then it is killed.
+/// How long it may take to end; then it is killed.
 const END: Duration = Duration::from_secs(20);
 
-/// How often it is looked at meanwhile.
+/// The interval of checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// How much of a log is shown.
+/// How much of a log is shown, in bytes.
 const LOG_BYTES_SHOWN: u64 = 2000;
 
-/// What a tap serves.
+/// The parameters of a tap.
 pub struct Wanted<'a> {
     /// The image.
     pub image: PathBuf,
-    /// That very file, and no other that comes to its path.
+    /// The identity of that file, which must not be replaced at its path.
     pub identity: Identity,
-    /// The VM and its disk, as rows tell them.
+    /// The names of the VM and its disk in rows.
     pub vm: &'a str,
     /// See `vm`.
     pub vdisk: &'a str,
-    /// Past the host's page cache, as QEMU did it.
+    /// Without the host's page cache, as in QEMU.
     pub direct: bool,
-    /// Nobody may write.
+    /// Writes are rejected.
     pub read_only: bool,
     /// QEMU: the tap ends when it does.
     pub pid: u32,
@@ -54,7 +54,7 @@ impl Wanted<'_> {
         let mut arguments = vec!["tapdisk".to_owned()];
         let mut add = |name: &str, value: String| arguments.push(format!("--{name}={value}"));
         add("image", text(&self.image));
-        // QEMU's own node for it is raw, whatever the guest has written there.
+        // QEMU's own node for it is raw, whatever the guest has written to it.
         add("format", "raw".to_owned());
         add("identity", self.identity.to_string());
         add("nbd", format!("unix:{}", text(socket)));
@@ -65,7 +65,7 @@ impl Wanted<'_> {
         add("until-exit", self.pid.to_string());
         let folder = socket.parent().expect("a socket is in a folder");
         add("run-folder", text(folder));
-        // QEMU has the image open itself, and holds its lock for as long as it writes it.
+        // QEMU has the image open itself, and holds its lock while it writes it.
         arguments.push("--no-lock".to_owned());
         if self.read_only {
             arguments.push("--read-only".to_owned());
@@ -74,11 +74,11 @@ impl Wanted<'_> {
     }
 }
 
-/// Starts the tap of a record and waits until it listens where QEMU may connect.
+/// Starts the tap of a record and waits until it listens where QEMU can connect.
 ///
 /// # Errors
-/// When it ends instead, with the end of its log, or does not listen in time, or `stop` is raised. Then it does
-/// not run.
+/// When it ends, with the end of its log, or does not listen in time, or `stop` is raised. It is
+/// then stopped.
 pub fn start(
     entry: &Entry,
     record: &mut Record,
@@ -96,7 +96,7 @@ pub fn start(
         .open(&log)
         .map_err(failed)?;
     let weir = std::env::current_exe().map_err(failed)?;
-    // In a group of its own: Ctrl-C at this terminal is not for it.
+    // In a process group of its own: Ctrl-C at this terminal does not reach it.
     let mut child = Command::new(weir)
         .args(&record.arguments)
         .process_group(0)
@@ -112,7 +112,7 @@ pub fn start(
         .and_then(|()| listens(&mut child, entry, interrupted))
         .and_then(|()| admit(record.qemu.pid, &entry.socket()));
     if ready.is_err() {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -139,7 +139,7 @@ fn listens(
         }
         if interrupted() {
             return Err(InsertionError::failed(
-                "interrupted before the tap was in place",
+                "interrupted before the tap was inserted",
             ));
         }
         if Instant::now() >= until {
@@ -152,12 +152,12 @@ fn listens(
     }
 }
 
-/// Whether somebody takes connections there.
+/// Whether a process accepts connections there.
 pub fn is_listening(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// Lets QEMU connect, which may run as another user.
+/// Grants QEMU access, which may run as another user.
 fn admit(qemu: u32, socket: &Path) -> Result<(), InsertionError> {
     let failed = |error: std::io::Error| {
         InsertionError::failed(format_args!(
@@ -173,7 +173,7 @@ fn admit(qemu: u32, socket: &Path) -> Result<(), InsertionError> {
     chown(socket, Some(owner.uid()), Some(owner.gid())).map_err(failed)
 }
 
-/// Ends the tap of a record, if it runs: first in order, then by force.
+/// Ends the tap of a record, if it runs: with SIGTERM, then with SIGKILL.
 pub fn end(record: &Record) {
     let Some(tap) = record.tap else {
         return;
@@ -183,7 +183,7 @@ pub fn end(record: &Record) {
     };
     for signal in [Signal::TERM, Signal::KILL] {
         let until = Instant::now() + END;
-        // Who has ended in between cannot be told to.
+        // It may have ended in the meantime.
         if tap.is_alive() {
             let _ = kill_process(pid, signal);
         }
@@ -193,7 +193,7 @@ pub fn end(record: &Record) {
     }
 }
 
-/// The last words of a log.
+/// The last lines of a log.
 fn end_of(log: &Path) -> String {
     let read = || {
         let mut file = File::open(log)?;

@@ -1,5 +1,5 @@
-//! [`Address`] and [`Listener`]: where NBD clients connect: a unix socket, or a port that only this
-//! machine reaches.
+//! [`Address`] and [`Listener`]: the sockets for NBD clients: a unix socket, or a port that is
+//! reachable from this machine only.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use rustix::net::{SocketFlags, SocketType, accept_with};
 use super::NbdError;
 use crate::socket::{Access, ServerSocket};
 
-/// Where clients connect.
+/// An address for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// A unix socket's path.
@@ -60,7 +60,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A place where clients connect, open until it is dropped.
+/// A listening socket, open until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
     address: Address,
@@ -74,11 +74,11 @@ enum Door {
 }
 
 impl Listener {
-    /// Listens at `address`. `access` is for unix sockets; whoever is on this machine may connect to
+    /// Listens at `address`. `access` is for unix sockets; any user of this machine may connect to
     /// a port.
     ///
     /// # Errors
-    /// When somebody else serves there, or the system says no.
+    /// When another process listens there, or the system rejects it.
     pub fn bind(address: &Address, access: Access) -> Result<Listener, NbdError> {
         let (address, door) = match address {
             Address::Unix(path) => {
@@ -93,12 +93,12 @@ impl Listener {
             }
         };
         let listener = Listener { address, door };
-        // A client that has gone again between poll and accept must not make the others wait.
+        // A client that disconnects between poll and accept must not block the others.
         rustix::io::ioctl_fionbio(listener.fd(), true).map_err(|e| NbdError::Socket(e.into()))?;
         Ok(listener)
     }
 
-    /// Where that is: of port 0 the port that was free.
+    /// The bound address: for port 0 the actual port.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -110,8 +110,8 @@ impl Listener {
         }
     }
 
-    /// The next client, if one waits: a socket that does not block, and the process that connected
-    /// it, if that is on this host and the socket tells.
+    /// The next waiting client: a non-blocking socket, and the process that connected it, if that
+    /// is on this host and the socket provides it.
     pub(super) fn accept(&self) -> Result<Option<(OwnedFd, Option<u32>)>, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match accept_with(self.fd(), flags) {
@@ -127,8 +127,8 @@ impl Listener {
                 number.and_then(|pid| u32::try_from(pid).ok())
             }
             Door::Tcp(_) => {
-                // Replies are whole: to wait for more of them only costs time. A client that
-                // refuses the options is served all the same.
+                // Replies are complete: waiting for more only adds latency. A client on a socket
+                // without the option is served all the same.
                 let _ = set_tcp_nodelay(&socket, true);
                 let _ = set_socket_keepalive(&socket, true);
                 None
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_a_path_or_a_port_of_this_machine() {
+    fn an_address_is_a_path_or_a_loopback_port() {
         let unix = |path: &str| Ok(Address::Unix(path.into()));
         assert_eq!("unix:tap".parse(), unix("tap"));
         assert_eq!("/run/tap".parse(), unix("/run/tap"));

@@ -5,20 +5,20 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::slice;
 
-/// What O_DIRECT wants at most.
+/// The maximum alignment of O_DIRECT.
 const ALIGN: usize = 4096;
 
-/// Memory that is kept for the next request; more goes back to the system.
+/// Maximum amount of memory that is kept for later requests; the rest is freed.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// Initialised memory that begins at a page.
+/// Initialised memory that starts at a page.
 #[derive(Debug)]
 pub struct Buffer {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: a buffer owns its memory; nobody else points there.
+// SAFETY: a buffer owns its memory; there are no other pointers to it.
 unsafe impl Send for Buffer {}
 
 impl Buffer {
@@ -38,19 +38,19 @@ impl Buffer {
         self.layout.size()
     }
 
-    /// What is in it.
+    /// Its content.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the memory is initialised, of that length, and ours.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len()) }
     }
 
-    /// The same, to be written.
+    /// Its content, for writing.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the memory is initialised, of that length, and ours alone.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len()) }
     }
 
-    /// The first `bytes` as the kernel takes them.
+    /// The first `bytes` bytes for the kernel.
     pub fn iovec(&mut self, bytes: usize) -> libc::iovec {
         assert!(bytes <= self.len(), "a buffer holds its request");
         libc::iovec {
@@ -62,17 +62,17 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: it was allocated with this layout, and is gone with us.
+        // SAFETY: it was allocated with this layout, and is freed once.
         unsafe { dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-/// The length of a buffer for so many bytes: powers of two, so that one that came back fits again.
+/// The length of a buffer for `bytes` bytes: powers of two, so that returned ones can be reused.
 fn length_for(bytes: usize) -> usize {
     bytes.next_power_of_two().max(ALIGN)
 }
 
-/// A connection's buffers: so many bytes at a time and no more, whatever other connections do.
+/// A connection's buffers: a maximum number of bytes, independent of other connections.
 #[derive(Debug)]
 pub struct Pool {
     bytes_max: usize,
@@ -82,7 +82,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool that lends at most `bytes_max`, and always one buffer.
+    /// A pool that lends at most `bytes_max`, but always one buffer.
     pub fn new(bytes_max: usize) -> Pool {
         Pool {
             bytes_max,
@@ -92,26 +92,26 @@ impl Pool {
         }
     }
 
-    /// Whether a buffer of `bytes` may be lent now.
+    /// Whether a buffer of `bytes` can be lent now.
     pub fn lends(&self, bytes: usize) -> bool {
         self.lent_bytes == 0 || self.lent_bytes + length_for(bytes) <= self.bytes_max
     }
 
-    /// A buffer of at least `bytes`; `None` when others must come back first.
+    /// A buffer of at least `bytes`; `None` when others must be returned first.
     pub fn lend(&mut self, bytes: usize) -> Option<Buffer> {
         if !self.lends(bytes) {
             return None;
         }
         let length = length_for(bytes);
         self.lent_bytes += length;
-        // Requests of one size come after each other: the last one that came back mostly fits.
+        // Requests of one size follow each other: the last returned buffer usually fits.
         let at = self.kept.iter().rposition(|kept| kept.len() == length);
         let buffer = at.map(|at| self.kept.swap_remove(at));
         self.kept_bytes -= buffer.as_ref().map_or(0, Buffer::len);
         Some(buffer.unwrap_or_else(|| Buffer::new(length)))
     }
 
-    /// Takes a buffer back.
+    /// Returns a buffer.
     pub fn give_back(&mut self, buffer: Buffer) {
         self.lent_bytes -= buffer.len();
         if self.kept_bytes + buffer.len() <= KEPT_BYTES_MAX {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_lends_what_it_may_and_uses_it_again() {
+    fn a_pool_lends_up_to_its_limit_and_reuses_buffers() {
         let mut pool = Pool::new(16 << 10);
         let mut first = pool.lend(512).unwrap();
         assert_eq!(first.len(), 4096);
@@ -143,13 +143,13 @@ mod tests {
             at,
             "the same again"
         );
-        // That one was dropped, not given back: its share is still taken.
+        // That buffer was dropped, not returned: its share is still in use.
         assert!(pool.lend(8192).is_none());
         pool.give_back(second);
     }
 
     #[test]
-    fn one_request_always_fits() {
+    fn a_single_request_always_fits() {
         let mut pool = Pool::new(4096);
         let large = pool.lend(32 << 20).unwrap();
         assert!(pool.lend(1).is_none());

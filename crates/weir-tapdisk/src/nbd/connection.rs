@@ -1,9 +1,9 @@
 //! One client: its handshake, and then its requests, many at a time, on a lane of its own.
 //!
-//! A connection is a loop in a thread of its own: take what has come, submit it, take what is done,
-//! send what the client takes, and wait for whichever comes next. What a client has in flight, has
-//! not sent whole or does not fetch is bounded; a client that is slow waits for itself.
-#![allow(unsafe_code)] // the lane is told where a request's data are
+//! A connection is a loop in a thread of its own: read input, submit requests, collect ended ones,
+//! send replies, and wait for the next event. The requests in flight, the partial request and the
+//! unread replies of a client are bounded; a slow client only delays itself.
+#![allow(unsafe_code)] // the lane receives pointers to the data of requests
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -14,38 +14,38 @@ use rustix::io::Errno;
 use super::buffer::{Buffer, Pool};
 use super::clients::{Activity, Client};
 use super::handshake::{Chosen, MESSAGE_BYTES_MAX, Negotiation, Offer, Step, Violation};
-use super::protocol::{Command, Geometry, SENSELESS, Verdict, reply};
-use super::wire::{Came, Outbox, STAGED_BYTES, Staged, receive};
+use super::protocol::{Command, Disposition, Geometry, INVALID, reply};
+use super::wire::{INPUT_BYTES, InputBuffer, Outbox, ReadResult, receive};
 use super::{Export, NbdError, offers};
 use crate::lane::{Done, Lane, LaneOptions};
 use crate::stop::Stop;
 use crate::{Outcome, Request};
 
-/// A client has to agree within this time.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The timeout of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After a stop a client has this long to fetch its last replies.
-const LAST_REPLIES: Duration = Duration::from_secs(5);
+/// After a stop, the timeout for a client to read its last replies.
+const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Requests a client may have under way, those included whose replies it has not fetched.
+/// Maximum number of requests of a client, those included whose replies it has not read.
 pub const DEPTH: usize = 128;
 
-/// Bytes of data a client may have under way; a single request always fits.
+/// Maximum amount of data of a client in flight, in bytes; a single request always fits.
 pub const DATA_BYTES_MAX: usize = 32 << 20;
 
-/// Reads from the socket before the others get their turn: what is done, what is to be sent.
+/// Reads from the socket before other events are processed.
 const READS_A_ROUND: usize = 4;
 
-const _: () = assert!(MESSAGE_BYTES_MAX <= STAGED_BYTES, "an option fits");
+const _: () = assert!(MESSAGE_BYTES_MAX <= INPUT_BYTES, "an option fits");
 
 /// How a connection ended.
 #[derive(Debug)]
 pub enum Ending {
-    /// As the client or a stop wanted.
+    /// Closed by the client or a stop.
     Fine,
-    /// The client did what the protocol does not allow.
+    /// The client violated the protocol.
     Broken(Violation),
-    /// It did not agree in time.
+    /// The handshake timed out.
     Slow,
     /// The socket, the thread or the disk failed.
     Failed(NbdError),
@@ -55,19 +55,19 @@ impl From<std::io::Error> for Ending {
     fn from(error: std::io::Error) -> Ending {
         use std::io::ErrorKind as Kind;
         match error.kind() {
-            // Clients go without a word, and that is fine.
+            // Clients may disconnect without a message.
             Kind::ConnectionReset | Kind::BrokenPipe => Ending::Fine,
             _ => Ending::Failed(NbdError::Socket(error)),
         }
     }
 }
 
-/// Serves a client, whose socket does not block, until it leaves or `stop` is raised.
+/// Serves a client on a non-blocking socket until it disconnects or `stop` is raised.
 pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &Stop) -> Ending {
     let socket = &*client.socket;
     let offers = offers(exports);
-    let mut staged = Staged::new();
-    let chosen = match negotiate(socket, &offers, stop, &mut staged) {
+    let mut input_buffer = InputBuffer::new();
+    let chosen = match negotiate(socket, &offers, stop, &mut input_buffer) {
         Ok(Some(chosen)) => chosen,
         Ok(None) => return Ending::Fine,
         Err(ending) => return ending,
@@ -87,7 +87,7 @@ pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &Stop) -> En
         lane,
         geometry: offers[chosen.export].geometry,
         structured: chosen.structured,
-        staged,
+        input_buffer,
         stage: Stage::Head,
         open: Open::new(),
         pool: Pool::new(DATA_BYTES_MAX),
@@ -100,34 +100,34 @@ pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &Stop) -> En
     }
 }
 
-/// The handshake; `None` when the client left, or everything is to end.
+/// The handshake; `None` when the client disconnected, or the server stops.
 fn negotiate(
     socket: &OwnedFd,
     offers: &[Offer],
     stop: &Stop,
-    staged: &mut Staged,
+    input_buffer: &mut InputBuffer,
 ) -> Result<Option<Chosen>, Ending> {
-    let until = Instant::now() + HANDSHAKE;
-    // No data are sent here, so nothing is lent.
+    let until = Instant::now() + HANDSHAKE_TIMEOUT;
+    // No data are sent here, so no buffer is lent.
     let mut pool = Pool::new(0);
     let mut outbox = Outbox::default();
     let mut out = Vec::new();
     let mut negotiation = Negotiation::new(offers, &mut out);
-    let mut step = Step::Listen;
+    let mut step = Step::NeedInput;
     loop {
         if !out.is_empty() {
             outbox.push(std::mem::take(&mut out), None);
         }
         outbox.send(socket, &mut pool)?;
-        // Who does not fetch the answers is not asked on.
-        while step == Step::Listen && outbox.is_empty() {
+        // A client that does not read the answers is not read from.
+        while step == Step::NeedInput && outbox.is_empty() {
             let (taken, next) = negotiation
-                .hear(staged.bytes(), &mut out)
+                .process(input_buffer.bytes(), &mut out)
                 .map_err(Ending::Broken)?;
             if taken == 0 {
                 break;
             }
-            staged.take(taken);
+            input_buffer.take(taken);
             step = next;
             if !out.is_empty() {
                 outbox.push(std::mem::take(&mut out), None);
@@ -137,8 +137,8 @@ fn negotiate(
         match step {
             _ if !outbox.is_empty() => {}
             Step::Begin(chosen) => return Ok(Some(chosen)),
-            Step::Left => return Ok(None),
-            Step::Listen => {}
+            Step::Aborted => return Ok(None),
+            Step::NeedInput => {}
         }
         let now = Instant::now();
         if stop.is_raised() {
@@ -153,23 +153,23 @@ fn negotiate(
         };
         let sources = [(socket.as_fd(), interest), (stop.fd(), PollFlags::IN)];
         wait(&sources, Some(until - now))?;
-        if outbox.is_empty() && staged.fill(socket)? == Came::End {
+        if outbox.is_empty() && input_buffer.fill(socket)? == ReadResult::End {
             return Ok(None);
         }
     }
 }
 
-/// Waits until one of these is ready, or for so long.
+/// Waits until one of these is ready, or for the timeout.
 fn wait(
     sources: &[(std::os::fd::BorrowedFd<'_>, PollFlags)],
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> std::io::Result<()> {
     let mut fds: Vec<PollFd> = sources
         .iter()
         .map(|(fd, interest)| PollFd::from_borrowed_fd(*fd, *interest))
         .collect();
-    let patience = patience.map(|d| Timespec::try_from(d).expect("waits are short"));
-    match poll(&mut fds, patience.as_ref()) {
+    let timeout = timeout.map(|d| Timespec::try_from(d).expect("waits are short"));
+    match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -179,28 +179,28 @@ fn wait(
 struct Session<'a> {
     socket: &'a OwnedFd,
     activity: &'a Activity,
-    /// Before the buffers: when it goes it waits until the kernel has done with them.
+    /// Before the buffers: its drop waits until the kernel has finished with them.
     lane: Lane,
     geometry: Geometry,
     structured: bool,
-    staged: Staged,
+    input_buffer: InputBuffer,
     stage: Stage,
     open: Open,
     pool: Pool,
     outbox: Outbox,
-    /// Whether more requests are taken.
+    /// Whether more requests are read.
     listening: bool,
 }
 
-/// What is being read.
+/// The state of the input.
 enum Stage {
-    /// The head of a command comes next.
+    /// The head of a command is next.
     Head,
     /// A request waits for a buffer.
-    Wants(Command, Request),
-    /// The data of a write come, into this buffer; so many are there.
+    AwaitBuffer(Command, Request),
+    /// The data of a write are read into this buffer; their number so far.
     Payload(Command, Request, Buffer, usize),
-    /// The data of a write that is refused come; so many are still to be passed over.
+    /// The data of a rejected write are skipped; the number that remains.
     Skip(Command, Request, Outcome, usize),
 }
 
@@ -211,24 +211,24 @@ impl Session<'_> {
         loop {
             if last.is_none() && stop.is_raised() {
                 self.listening = false;
-                last = Some(Instant::now() + LAST_REPLIES);
+                last = Some(Instant::now() + LAST_REPLIES_TIMEOUT);
             }
             self.lane.begin();
-            let heard = self.hear();
+            let received = self.receive();
             if !self.open.is_empty() {
-                // To submit may block for long; the connection is not idle meanwhile.
+                // Submitting may block for long; the connection is not idle meanwhile.
                 self.activity.note(0, self.open.len());
             }
             let submitted = self.lane.submit();
             if !self.listening {
-                // Nobody waits for the end of a drill.
-                self.lane.hurry();
+                // Injected delays are not waited for.
+                self.lane.end_delays();
             }
             self.lane.reap(&mut done);
-            // What was held back, or takes several steps, may go on now.
+            // Delayed requests, and those of several calls, may continue now.
             let submitted = submitted.and_then(|()| self.lane.submit());
             self.lane.end();
-            heard?;
+            received?;
             submitted.map_err(|error| Ending::Failed(error.into()))?;
             let answered = done.len();
             for Done { token, outcome } in done.drain(..) {
@@ -247,43 +247,44 @@ impl Session<'_> {
         }
     }
 
-    /// Takes what has come, as far as there is room.
-    fn hear(&mut self) -> Result<(), Ending> {
+    /// Reads input, as far as there is room.
+    fn receive(&mut self) -> Result<(), Ending> {
         for _ in 0..READS_A_ROUND {
-            self.digest()?;
-            if !self.is_hungry() {
+            self.parse_input()?;
+            if !self.needs_input() {
                 break;
             }
-            let came = match &mut self.stage {
-                // Past the stage: large writes are not copied.
+            let read_result = match &mut self.stage {
+                // Directly into the buffer: large writes are not copied.
                 Stage::Payload(_, request, buffer, filled) => {
                     let whole = request.bytes as usize;
-                    let came = receive(self.socket, &mut buffer.bytes_mut()[*filled..whole])?;
-                    if let Came::Bytes(count) = came {
+                    let read_result =
+                        receive(self.socket, &mut buffer.bytes_mut()[*filled..whole])?;
+                    if let ReadResult::Bytes(count) = read_result {
                         *filled += count;
                     }
-                    came
+                    read_result
                 }
-                _ => self.staged.fill(self.socket)?,
+                _ => self.input_buffer.fill(self.socket)?,
             };
-            match came {
-                Came::Bytes(_) => {}
-                Came::Nothing => break,
-                Came::End => {
+            match read_result {
+                ReadResult::Bytes(_) => {}
+                ReadResult::Nothing => break,
+                ReadResult::End => {
                     self.listening = false;
                     break;
                 }
             }
         }
-        self.digest()
+        self.parse_input()
     }
 
-    /// True if bytes of the client's are wanted: none are left to be looked at, and there is room.
-    fn is_hungry(&self) -> bool {
+    /// Whether more input is needed: all earlier input is processed, and there is room.
+    fn needs_input(&self) -> bool {
         self.listening
             && match &self.stage {
                 Stage::Head => self.has_room(),
-                Stage::Wants(..) => false,
+                Stage::AwaitBuffer(..) => false,
                 Stage::Payload(..) | Stage::Skip(..) => true,
             }
     }
@@ -292,24 +293,27 @@ impl Session<'_> {
         self.open.len() + self.outbox.len() < DEPTH
     }
 
-    /// Makes requests of the bytes that are there, as far as there is room.
-    fn digest(&mut self) -> Result<(), Ending> {
+    /// Parses the input into requests, as far as there is room.
+    fn parse_input(&mut self) -> Result<(), Ending> {
         while self.listening {
             match std::mem::replace(&mut self.stage, Stage::Head) {
                 Stage::Head => {
-                    let head = self.staged.bytes().first_chunk::<{ Command::BYTES }>();
+                    let head = self
+                        .input_buffer
+                        .bytes()
+                        .first_chunk::<{ Command::BYTES }>();
                     let Some(head) = head.filter(|_| self.has_room()) else {
                         return Ok(());
                     };
                     let command = Command::read(head);
-                    self.staged.take(Command::BYTES);
+                    self.input_buffer.take(Command::BYTES);
                     let command =
                         command.ok_or(Ending::Broken("what it sends is no NBD request"))?;
-                    self.judge(command);
+                    self.check(command);
                 }
-                Stage::Wants(command, request) => {
+                Stage::AwaitBuffer(command, request) => {
                     let Some(buffer) = self.pool.lend(command.data_bytes() as usize) else {
-                        self.stage = Stage::Wants(command, request);
+                        self.stage = Stage::AwaitBuffer(command, request);
                         return Ok(());
                     };
                     match command.payload_bytes() {
@@ -320,7 +324,7 @@ impl Session<'_> {
                 Stage::Payload(command, request, mut buffer, filled) => {
                     let whole = request.bytes as usize;
                     let more = self
-                        .staged
+                        .input_buffer
                         .take_into(&mut buffer.bytes_mut()[filled..whole]);
                     if filled + more < whole {
                         self.stage = Stage::Payload(command, request, buffer, filled + more);
@@ -329,48 +333,48 @@ impl Session<'_> {
                     self.take(command, request, Some(buffer));
                 }
                 Stage::Skip(command, request, outcome, left) => {
-                    let passed = left.min(self.staged.bytes().len());
-                    self.staged.take(passed);
+                    let passed = left.min(self.input_buffer.bytes().len());
+                    self.input_buffer.take(passed);
                     if passed < left {
                         self.stage = Stage::Skip(command, request, outcome, left - passed);
                         return Ok(());
                     }
-                    self.refuse(command, request, outcome);
+                    self.reject(command, request, outcome);
                 }
             }
         }
         Ok(())
     }
 
-    fn judge(&mut self, command: Command) {
-        match command.judge(&self.geometry, self.structured) {
-            Verdict::Do(request) if command.data_bytes() > 0 => {
-                self.stage = Stage::Wants(command, request);
+    fn check(&mut self, command: Command) {
+        match command.check(&self.geometry, self.structured) {
+            Disposition::Execute(request) if command.data_bytes() > 0 => {
+                self.stage = Stage::AwaitBuffer(command, request);
             }
-            Verdict::Do(request) => self.take(command, request, None),
-            Verdict::Refuse(request, outcome) => match command.payload_bytes() as usize {
-                0 => self.refuse(command, request, outcome),
+            Disposition::Execute(request) => self.take(command, request, None),
+            Disposition::Reject(request, outcome) => match command.payload_bytes() as usize {
+                0 => self.reject(command, request, outcome),
                 payload => self.stage = Stage::Skip(command, request, outcome, payload),
             },
-            Verdict::Senseless => {
-                let head = reply(&command, SENSELESS, self.structured);
+            Disposition::Invalid => {
+                let head = reply(&command, INVALID, self.structured);
                 self.outbox.push(head, None);
             }
-            Verdict::Goodbye => self.listening = false,
+            Disposition::Disconnect => self.listening = false,
         }
     }
 
     fn take(&mut self, command: Command, request: Request, buffer: Option<Buffer>) {
         let (token, buffer) = self.open.insert(command, buffer);
         let data = buffer.map(|buffer| buffer.iovec(request.bytes as usize));
-        // SAFETY: the buffer is kept in `open`, untouched, until the lane has given the token back or is
-        // gone, which goes first.
+        // SAFETY: the buffer is kept in `open`, unused, until the lane has returned the token or is
+        // dropped, which happens first.
         unsafe { self.lane.take(request, data.as_slice(), token) };
     }
 
-    fn refuse(&mut self, command: Command, request: Request, outcome: Outcome) {
+    fn reject(&mut self, command: Command, request: Request, outcome: Outcome) {
         let (token, _) = self.open.insert(command, None);
-        self.lane.refuse(request, outcome, token);
+        self.lane.reject(request, outcome, token);
     }
 
     fn answer(&mut self, token: u64, outcome: Outcome) {
@@ -389,21 +393,22 @@ impl Session<'_> {
         }
     }
 
-    /// Waits for whatever comes next. `last`: when a client that is to go has had its time.
+    /// Waits for the next event. `last`: the deadline of a client that is to be disconnected.
     fn wait(&mut self, stop: &Stop, last: Option<Instant>) -> Result<(), Ending> {
         if self.can_go_on() || !self.lane.arm() {
             return Ok(());
         }
         let due = self.lane.due();
         let mut interest = PollFlags::empty();
-        if self.is_hungry() {
+        if self.needs_input() {
             interest |= PollFlags::IN;
         }
         if !self.outbox.is_empty() {
             interest |= PollFlags::OUT;
         }
         let mut sources = Vec::with_capacity(3);
-        // A socket that nothing is wanted of would still wake us when the client has gone.
+        // A socket without requested events would still wake the thread when the client
+        // disconnects.
         if !interest.is_empty() {
             sources.push((self.socket.as_fd(), interest));
         }
@@ -411,25 +416,25 @@ impl Session<'_> {
             sources.push((stop.fd(), PollFlags::IN));
         }
         sources.extend(self.lane.completions().map(|fd| (fd, PollFlags::IN)));
-        // Requests that the disk has are waited for, however long it takes.
+        // Requests at the disk are waited for without a limit.
         let last = last.filter(|_| self.open.is_empty());
         let due = [due, last].into_iter().flatten().min();
-        let patience = due.map(|due| due.saturating_duration_since(Instant::now()));
-        Ok(wait(&sources, patience)?)
+        let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
+        Ok(wait(&sources, timeout)?)
     }
 
-    /// Whether bytes that are here already can be looked at, now that there is room again.
+    /// Whether input that was already read can be processed, now that there is room again.
     fn can_go_on(&self) -> bool {
         self.listening
             && match &self.stage {
-                Stage::Head => self.staged.bytes().len() >= Command::BYTES && self.has_room(),
-                Stage::Wants(command, _) => self.pool.lends(command.data_bytes() as usize),
-                Stage::Payload(..) | Stage::Skip(..) => !self.staged.bytes().is_empty(),
+                Stage::Head => self.input_buffer.bytes().len() >= Command::BYTES && self.has_room(),
+                Stage::AwaitBuffer(command, _) => self.pool.lends(command.data_bytes() as usize),
+                Stage::Payload(..) | Stage::Skip(..) => !self.input_buffer.bytes().is_empty(),
             }
     }
 }
 
-/// Requests that the disk has, by token.
+/// Requests at the disk, by token.
 struct Open {
     slots: Vec<Option<(Command, Option<Buffer>)>>,
     free: Vec<u64>,
@@ -451,7 +456,7 @@ impl Open {
         self.len() == 0
     }
 
-    /// Its token, and its buffer where it stays.
+    /// Adds a request; returns its token, and its buffer in its place.
     fn insert(&mut self, command: Command, buffer: Option<Buffer>) -> (u64, Option<&mut Buffer>) {
         let token = self.free.pop().expect("there was room");
         let (_, buffer) = self.slots[token as usize].insert((command, buffer));

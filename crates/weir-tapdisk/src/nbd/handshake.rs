@@ -1,8 +1,8 @@
-//! NBD's handshake, "fixed newstyle": client and server say what they can, and the client chooses an
-//! export.
+//! NBD's handshake, "fixed newstyle": client and server negotiate options, and the client chooses
+//! an export.
 //!
-//! A [`Negotiation`] takes bytes and gives bytes; it does no I/O. Source: doc/proto.md of the NBD
-//! project, "Newstyle negotiation" and "Option types".
+//! A [`Negotiation`] maps input bytes to output bytes; it does no I/O. Source: doc/proto.md of the
+//! NBD project, "Newstyle negotiation" and "Option types".
 
 use super::protocol::{Geometry, PAYLOAD_BYTES_MAX};
 
@@ -10,7 +10,7 @@ const INIT_MAGIC: &[u8; 8] = b"NBDMAGIC";
 const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
 const REPLY_MAGIC: u64 = 0x3_e889_0455_65a9;
 
-/// What both sides can.
+/// Handshake flags of both sides.
 const FIXED_NEWSTYLE: u16 = 1 << 0;
 const NO_ZEROES: u16 = 1 << 1;
 
@@ -30,12 +30,12 @@ const REP_ERR_UNSUP: u32 = (1 << 31) + 1;
 const REP_ERR_INVALID: u32 = (1 << 31) + 3;
 const REP_ERR_UNKNOWN: u32 = (1 << 31) + 6;
 
-/// What may be told of an export.
+/// Information about an export.
 const INFO_EXPORT: u16 = 0;
 const INFO_NAME: u16 = 1;
 const INFO_BLOCK_SIZE: u16 = 3;
 
-/// What an export can: transmission flags.
+/// Transmission flags of an export.
 const HAS_FLAGS: u16 = 1 << 0;
 const READ_ONLY: u16 = 1 << 1;
 const SEND_FLUSH: u16 = 1 << 2;
@@ -48,30 +48,30 @@ const CAN_MULTI_CONN: u16 = 1 << 8;
 /// The longest name of an export (proto.md, "Values").
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// The longest option that is read: a name, and a list of what to tell.
+/// Maximum length of an option: a name, and a list of information requests.
 const OPTION_BYTES_MAX: usize = 3 * NAME_BYTES_MAX;
 
-/// Options a client may try before it is taken for one that does not want to come to an end.
+/// Maximum number of options, so that a handshake ends.
 const OPTIONS_MAX: u32 = 256;
 
-/// What the largest message of a client takes, so that a buffer of this size holds it whole.
+/// The size of the largest message of a client, so that a buffer of this size holds it.
 pub const MESSAGE_BYTES_MAX: usize = OPTION_HEAD_BYTES + OPTION_BYTES_MAX;
 
 const OPTION_HEAD_BYTES: usize = 16;
 
-/// The zeroes behind the answer to `NBD_OPT_EXPORT_NAME`.
+/// The zeroes after the answer to `NBD_OPT_EXPORT_NAME`.
 const ZEROES: usize = 124;
 
-/// What a client may choose.
+/// An export that a client can choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its properties.
     pub geometry: Geometry,
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub struct Negotiation<'a> {
     offers: &'a [Offer],
@@ -82,31 +82,31 @@ pub struct Negotiation<'a> {
     options: u32,
 }
 
-/// What came of the bytes heard so far.
+/// The state after the input so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The client has to say more.
-    Listen,
-    /// Requests come next.
+    /// The client has to send more.
+    NeedInput,
+    /// The transmission phase follows.
     Begin(Chosen),
-    /// The client has taken its leave.
-    Left,
+    /// The client has ended the handshake.
+    Aborted,
 }
 
-/// What was agreed.
+/// The result of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The position of the export among the offers.
+    /// The index of the export among the offers.
     pub export: usize,
     /// Whether replies are structured.
     pub structured: bool,
 }
 
-/// What a client did that ends the connection, in words.
+/// The protocol violation that ends a connection.
 pub type Violation = &'static str;
 
 impl<'a> Negotiation<'a> {
-    /// A handshake about these exports; `out` gets what the server says first.
+    /// A handshake about these exports; the server's greeting is appended to `out`.
     pub fn new(offers: &'a [Offer], out: &mut Vec<u8>) -> Negotiation<'a> {
         out.extend(INIT_MAGIC);
         out.extend(OPTION_MAGIC);
@@ -121,22 +121,22 @@ impl<'a> Negotiation<'a> {
         }
     }
 
-    /// Takes one message off the front of `input`, if it is there whole: how many bytes it had, 0 if
-    /// more must come. `out` gets the answer.
+    /// Processes one message at the start of `input`, if it is complete: returns its length, 0 if
+    /// more input is needed. The answer is appended to `out`.
     ///
     /// # Errors
-    /// When the client breaks the protocol: the connection ends.
-    pub fn hear(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, Step), Violation> {
+    /// The client violates the protocol: the connection ends.
+    pub fn process(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, Step), Violation> {
         if !self.greeted {
             let Some(flags) = input.first_chunk::<4>() else {
-                return Ok((0, Step::Listen));
+                return Ok((0, Step::NeedInput));
             };
             return self
                 .greet(u32::from_be_bytes(*flags))
-                .map(|()| (4, Step::Listen));
+                .map(|()| (4, Step::NeedInput));
         }
         let Some((head, rest)) = input.split_first_chunk::<OPTION_HEAD_BYTES>() else {
-            return Ok((0, Step::Listen));
+            return Ok((0, Step::NeedInput));
         };
         if head[..8] != *OPTION_MAGIC {
             return Err("what it sends is no NBD option");
@@ -147,7 +147,7 @@ impl<'a> Negotiation<'a> {
             return Err("an option is longer than any has to be");
         }
         let Some(data) = rest.get(..length) else {
-            return Ok((0, Step::Listen));
+            return Ok((0, Step::NeedInput));
         };
         self.options += 1;
         if self.options > OPTIONS_MAX {
@@ -182,7 +182,7 @@ impl<'a> Negotiation<'a> {
         match option {
             ABORT => {
                 reply(out, option, REP_ACK, &[]);
-                return Ok(Step::Left);
+                return Ok(Step::Aborted);
             }
             LIST => {
                 if data.is_empty() {
@@ -211,14 +211,12 @@ impl<'a> Negotiation<'a> {
                 "this server does not know the option",
             ),
         }
-        Ok(Step::Listen)
+        Ok(Step::NeedInput)
     }
 
-    /// Answers `NBD_OPT_EXPORT_NAME`, which knows no errors.
+    /// Answers `NBD_OPT_EXPORT_NAME`, which has no error reply.
     fn export_name(&self, data: &[u8], out: &mut Vec<u8>) -> Result<Chosen, Violation> {
-        let export = self
-            .find(data)
-            .ok_or("it wants an export that is not there")?;
+        let export = self.find(data).ok_or("it requested an unknown export")?;
         let offer = &self.offers[export];
         out.extend(offer.geometry.size_bytes.to_be_bytes());
         out.extend(self.flags(offer).to_be_bytes());
@@ -228,11 +226,11 @@ impl<'a> Negotiation<'a> {
         Ok(self.chosen(export))
     }
 
-    /// Answers `NBD_OPT_INFO` and `NBD_OPT_GO`; the export, if it is there.
+    /// Answers `NBD_OPT_INFO` and `NBD_OPT_GO`; returns the export, if it exists.
     fn describe(&self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Option<usize> {
-        let Some((name, wanted)) = name_and_wanted(data) else {
-            let words = "a name and a list of what to tell were expected";
-            error(out, option, REP_ERR_INVALID, words);
+        let Some((name, requested)) = name_and_requests(data) else {
+            let error_message = "a name and a list of information requests were expected";
+            error(out, option, REP_ERR_INVALID, error_message);
             return None;
         };
         let Some(export) = self.find(name) else {
@@ -240,29 +238,29 @@ impl<'a> Negotiation<'a> {
             return None;
         };
         let offer = &self.offers[export];
-        let mut told = |what: u16, parts: &[&[u8]]| {
+        let mut add_info = |what: u16, parts: &[&[u8]]| {
             let what = what.to_be_bytes();
             let parts: Vec<&[u8]> = [&[&what[..]], parts].concat();
             reply(out, option, REP_INFO, &parts);
         };
         let size = offer.geometry.size_bytes.to_be_bytes();
-        told(INFO_EXPORT, &[&size, &self.flags(offer).to_be_bytes()]);
-        // Said unasked: whoever does not know the constraint may break it.
+        add_info(INFO_EXPORT, &[&size, &self.flags(offer).to_be_bytes()]);
+        // Sent without a request: a client that does not know the constraint may violate it.
         let block = offer.geometry.block_bytes;
         let preferred = block.max(4096);
         let sizes = [block, preferred, PAYLOAD_BYTES_MAX].map(u32::to_be_bytes);
-        told(INFO_BLOCK_SIZE, &[&sizes.concat()]);
-        if wanted
+        add_info(INFO_BLOCK_SIZE, &[&sizes.concat()]);
+        if requested
             .chunks_exact(2)
             .any(|what| what == INFO_NAME.to_be_bytes())
         {
-            told(INFO_NAME, &[offer.name.as_bytes()]);
+            add_info(INFO_NAME, &[offer.name.as_bytes()]);
         }
         reply(out, option, REP_ACK, &[]);
         Some(export)
     }
 
-    /// The export of that name; the empty name is the only export there is.
+    /// The export of that name; the empty name is the only export.
     fn find(&self, name: &[u8]) -> Option<usize> {
         let named = self
             .offers
@@ -272,15 +270,15 @@ impl<'a> Negotiation<'a> {
     }
 
     fn unknown(&self) -> String {
-        let mut words = "no such export; there are:".to_owned();
+        let mut error_message = "no such export; there are:".to_owned();
         for offer in self.offers {
-            if words.len() + offer.name.len() > NAME_BYTES_MAX - 8 {
-                words += " ...";
+            if error_message.len() + offer.name.len() > NAME_BYTES_MAX - 8 {
+                error_message += " ...";
                 break;
             }
-            words += &format!(" {:?}", offer.name);
+            error_message += &format!(" {:?}", offer.name);
         }
-        words
+        error_message
     }
 
     fn chosen(&self, export: usize) -> Chosen {
@@ -303,17 +301,18 @@ impl<'a> Negotiation<'a> {
     }
 }
 
-/// The parts of `NBD_OPT_INFO` and `NBD_OPT_GO`: a name, and what is wanted, two bytes each.
-fn name_and_wanted(data: &[u8]) -> Option<(&[u8], &[u8])> {
+/// The parts of `NBD_OPT_INFO` and `NBD_OPT_GO`: a name, and the requested information, two bytes
+/// each.
+fn name_and_requests(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let length = u32::from_be_bytes(*length) as usize;
     if length > NAME_BYTES_MAX {
         return None;
     }
     let (name, rest) = rest.split_at_checked(length)?;
-    let (count, wanted) = rest.split_first_chunk::<2>()?;
-    let whole = wanted.len() == 2 * usize::from(u16::from_be_bytes(*count));
-    whole.then_some((name, wanted))
+    let (count, requested) = rest.split_first_chunk::<2>()?;
+    let whole = requested.len() == 2 * usize::from(u16::from_be_bytes(*count));
+    whole.then_some((name, requested))
 }
 
 fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
@@ -327,8 +326,8 @@ fn reply(out: &mut Vec<u8>, option: u32, kind: u32, parts: &[&[u8]]) {
     }
 }
 
-fn error(out: &mut Vec<u8>, option: u32, kind: u32, words: &str) {
-    reply(out, option, kind, &[words.as_bytes()]);
+fn error(out: &mut Vec<u8>, option: u32, kind: u32, error_message: &str) {
+    reply(out, option, kind, &[error_message.as_bytes()]);
 }
 
 #[cfg(test)]
@@ -352,27 +351,30 @@ mod tests {
         [&OPTION_MAGIC[..], &option.to_be_bytes(), &length, data].concat()
     }
 
-    fn go(name: &str, wanted: &[u16]) -> Vec<u8> {
+    fn go(name: &str, requested: &[u16]) -> Vec<u8> {
         let mut data = (name.len() as u32).to_be_bytes().to_vec();
         data.extend(name.as_bytes());
-        data.extend((wanted.len() as u16).to_be_bytes());
-        data.extend(wanted.iter().flat_map(|what| what.to_be_bytes()));
+        data.extend((requested.len() as u16).to_be_bytes());
+        data.extend(requested.iter().flat_map(|what| what.to_be_bytes()));
         data
     }
 
     /// An answer: the option, the kind of reply, its data.
     type Answer = (u32, u32, Vec<u8>);
 
-    /// The answers to these messages, a byte at a time, and how it ended.
-    fn talk(offers: &[Offer], said: &[Vec<u8>]) -> (Vec<Answer>, Result<Step, Violation>) {
+    /// The answers to these messages, a byte at a time, and the result.
+    fn negotiate_all(
+        offers: &[Offer],
+        messages: &[Vec<u8>],
+    ) -> (Vec<Answer>, Result<Step, Violation>) {
         let mut out = Vec::new();
         let mut negotiation = Negotiation::new(offers, &mut out);
         assert_eq!(out, b"NBDMAGICIHAVEOPT\0\x03");
         out.clear();
-        let (mut input, mut end) = (Vec::new(), Ok(Step::Listen));
-        for byte in said.concat() {
+        let (mut input, mut end) = (Vec::new(), Ok(Step::NeedInput));
+        for byte in messages.concat() {
             input.push(byte);
-            match negotiation.hear(&input, &mut out) {
+            match negotiation.process(&input, &mut out) {
                 Ok((taken, step)) => {
                     input.drain(..taken);
                     end = Ok(step);
@@ -382,7 +384,7 @@ mod tests {
                     break;
                 }
             }
-            if end != Ok(Step::Listen) {
+            if end != Ok(Step::NeedInput) {
                 break;
             }
         }
@@ -401,16 +403,16 @@ mod tests {
     const FIXED: [u8; 4] = [0, 0, 0, 3];
 
     #[test]
-    fn a_client_lists_looks_and_goes() {
+    fn a_client_lists_exports_and_disconnects() {
         let offers = offers();
-        let said = [
+        let messages = [
             FIXED.to_vec(),
             option(LIST, &[]),
             option(STRUCTURED_REPLY, &[]),
             option(INFO, &go("vdb", &[INFO_NAME])),
             option(GO, &go("vda", &[])),
         ];
-        let (answers, end) = talk(&offers, &said);
+        let (answers, end) = negotiate_all(&offers, &messages);
         let kinds: Vec<(u32, u32)> = answers
             .iter()
             .map(|(option, kind, _)| (*option, *kind))
@@ -445,9 +447,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_or_malformed_is_answered_and_the_talk_goes_on() {
+    fn unknown_or_malformed_options_are_answered_and_the_handshake_continues() {
         let offers = offers();
-        let said = [
+        let messages = [
             FIXED.to_vec(),
             option(5, &[]),
             option(LIST, b"x"),
@@ -458,7 +460,7 @@ mod tests {
             option(GO, b"\xff\xff\xff\xff"),
             option(ABORT, &[]),
         ];
-        let (answers, end) = talk(&offers, &said);
+        let (answers, end) = negotiate_all(&offers, &messages);
         let kinds: Vec<u32> = answers.iter().map(|(_, kind, _)| *kind).collect();
         let expected = [
             REP_ERR_UNSUP,
@@ -471,20 +473,23 @@ mod tests {
             REP_ACK,
         ];
         assert_eq!(kinds, expected);
-        let words = String::from_utf8(answers[3].2.clone()).unwrap();
-        assert_eq!(words, "no such export; there are: \"vda\" \"vdb\"");
-        assert_eq!(end, Ok(Step::Left));
+        let error_message = String::from_utf8(answers[3].2.clone()).unwrap();
+        assert_eq!(error_message, "no such export; there are: \"vda\" \"vdb\"");
+        assert_eq!(end, Ok(Step::Aborted));
     }
 
     #[test]
-    fn an_old_client_names_its_export() {
+    fn an_old_client_selects_its_export_by_name() {
         let offers = &offers()[..1];
         let mut out = Vec::new();
         let mut negotiation = Negotiation::new(offers, &mut out);
         out.clear();
-        assert_eq!(negotiation.hear(&[0; 4], &mut out), Ok((4, Step::Listen)));
+        assert_eq!(
+            negotiation.process(&[0; 4], &mut out),
+            Ok((4, Step::NeedInput))
+        );
         let (taken, step) = negotiation
-            .hear(&option(EXPORT_NAME, b""), &mut out)
+            .process(&option(EXPORT_NAME, b""), &mut out)
             .unwrap();
         let chosen = Chosen {
             export: 0,
@@ -496,9 +501,9 @@ mod tests {
     }
 
     #[test]
-    fn who_breaks_the_protocol_is_sent_away() {
+    fn a_client_that_violates_the_protocol_is_disconnected() {
         let offers = offers();
-        let ends = |said: &[Vec<u8>]| talk(&offers, said).1.is_err();
+        let ends = |messages: &[Vec<u8>]| negotiate_all(&offers, messages).1.is_err();
         assert!(ends(&[vec![0, 0, 0, 4]]));
         assert!(ends(&[vec![0; 4], option(LIST, &[])]), "not fixed newstyle");
         assert!(ends(&[FIXED.to_vec(), b"GET / HTTP/1.1\r\n".to_vec()]));

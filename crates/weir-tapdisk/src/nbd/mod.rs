@@ -1,6 +1,5 @@
-//! The NBD front end: disks as exports of a Network Block Device server, for whatever speaks that
-//! protocol: QEMU, `nbdcopy`, the kernel's client. This is how a tap is put under the disk of a VM
-//! that runs already.
+//! The NBD front end: disks as exports of a Network Block Device server, for its clients such as
+//! QEMU, `nbdcopy` and the kernel. A tap is inserted below the disk of a running VM in this way.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,15 +10,15 @@
 //! let exports = [Export::new("vda", disk)];
 //! let listener = Listener::bind(&"unix:/run/web.nbd".parse()?, Access::default())?;
 //! let stop = Stop::new()?;
-//! nbd::serve(&exports, &[listener], &NbdOptions::default(), &stop)?; // until somebody raises `stop`
+//! nbd::serve(&exports, &[listener], &NbdOptions::default(), &stop)?; // until `stop` is raised
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! It speaks "fixed newstyle" with `NBD_OPT_GO`, simple and structured replies, and offers read,
-//! write, flush, trim and write zeroes with FUA; no TLS, so it listens on this machine only. A
-//! connection is a thread with a lane of its own; several may be open to one export, and a flush on
-//! one covers what was written through the others.
+//! It supports "fixed newstyle" with `NBD_OPT_GO`, simple and structured replies, and read, write,
+//! flush, trim and write zeroes with FUA; no TLS, so it listens on this machine only. A connection
+//! is a thread with a lane of its own; several may be open to one export, and a flush on one covers
+//! what was written through the others.
 //!
 //! Source: doc/proto.md of the NBD project.
 
@@ -42,7 +41,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 pub use address::{Address, Listener};
-use clients::{Activity, Client, Clients, Room};
+use clients::{Activity, Client, ClientSlot, Clients};
 use connection::Ending;
 use handshake::{NAME_BYTES_MAX, Offer};
 use protocol::Geometry;
@@ -51,13 +50,14 @@ use crate::disk::{Disk, DiskError};
 use crate::socket::SocketError;
 use crate::stop::Stop;
 
-/// How long to leave it when no client can be accepted: the process has no room for one.
-const NO_ROOM: Duration = Duration::from_millis(100);
+/// The pause when no client can be accepted, because the process has no memory or descriptors for
+/// one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// At most one complaint in this time.
-const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
+/// The minimum interval between reports.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A disk and the name that clients ask for.
+/// A disk and the export name.
 #[derive(Clone, Debug)]
 pub struct Export {
     name: String,
@@ -65,7 +65,7 @@ pub struct Export {
 }
 
 impl Export {
-    /// `disk` under that name. A client that names none gets the only export there is.
+    /// `disk` under that name. A client that sends no name gets the only export.
     pub fn new(name: impl Into<String>, disk: Arc<Disk>) -> Export {
         Export {
             name: name.into(),
@@ -77,22 +77,22 @@ impl Export {
 /// How exports are served.
 #[derive(Clone, Copy, Debug)]
 pub struct NbdOptions {
-    /// Clients at a time; each may have 32 MiB of data under way.
+    /// Maximum number of clients; each may have 32 MiB of data in flight.
     pub connections_max: u16,
-    /// A client that has been idle for so long is disconnected if another one needs its place. As
+    /// A client that has been idle for this time is disconnected if another one needs its slot. As
     /// long as there is room, it stays connected.
     pub idle: Duration,
-    /// The process for which disks are served, as the QEMU under whose disk a tap was put: it is
-    /// never disconnected for others, and needs no one to have been idle.
+    /// The process for which disks are served, such as the QEMU into whose disk a tap was inserted:
+    /// it is never disconnected for others, and replaces a connection of any idle time.
     pub owner: Option<u32>,
     /// Only the owner may connect by a unix socket.
     pub owner_only: bool,
-    /// What went wrong with a client, a line at a time and not often.
+    /// Receives errors of clients, a line at a time and at a bounded rate.
     pub report: fn(&str),
 }
 
 impl Default for NbdOptions {
-    /// 32 clients, which yield after 30 s, and no reports.
+    /// 32 clients, which can be replaced after 30 s, and no reports.
     fn default() -> NbdOptions {
         NbdOptions {
             connections_max: 32,
@@ -115,15 +115,15 @@ pub enum NbdError {
     Port {
         /// The address.
         at: SocketAddr,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Two exports of one name, or a name that does not fit the protocol.
+    /// Two exports with one name, or a name that the protocol does not allow.
     #[error("export {name:?}: {reason}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// A socket or thread failed.
@@ -134,11 +134,12 @@ pub enum NbdError {
     Disk(#[from] DiskError),
 }
 
-/// Serves `exports` at `listeners` until `stop` is raised; then what is in flight is done, its replies are
-/// sent, and connections are closed.
+/// Serves `exports` at `listeners` until `stop` is raised; then requests in flight are finished,
+/// their replies are sent, and connections are closed.
 ///
 /// # Errors
-/// When names do not do, or the system cannot wait for clients. A client that fails fails alone.
+/// When names are invalid, or the system cannot wait for clients. An error of one client affects no
+/// other.
 pub fn serve(
     exports: &[Export],
     listeners: &[Listener],
@@ -146,7 +147,7 @@ pub fn serve(
     stop: &Stop,
 ) -> Result<(), NbdError> {
     check_names(exports)?;
-    let complaints = Complaints::new(options.report);
+    let error_reports = ErrorReports::new(options.report);
     thread::scope(|scope| {
         let mut clients = Clients::new(options);
         let mut served = Ok(());
@@ -161,31 +162,31 @@ pub fn serve(
                     },
                     Ok(None) => continue,
                     Err(error) => {
-                        complaints.add(&format!("{}: {error}", listener.address()));
-                        served = wait(&[], stop, Some(NO_ROOM));
+                        error_reports.add(&format!("{}: {error}", listener.address()));
+                        served = wait(&[], stop, Some(ACCEPT_PAUSE));
                         continue;
                     }
                 };
                 if options.owner_only && client.process != options.owner {
-                    complaints.add(&format!(
+                    error_reports.add(&format!(
                         "{}: a client is refused: process {} is not the one that the disk is served for",
                         listener.address(),
                         client.process.map_or("?".to_owned(), |pid| pid.to_string())
                     ));
                     continue;
                 }
-                let number = match clients.room_for(client.process) {
-                    Room::Free(number) => number,
-                    Room::Made(number, idle) => {
-                        complaints.add(&format!(
+                let number = match clients.slot_for(client.process) {
+                    ClientSlot::Free(number) => number,
+                    ClientSlot::Made(number, idle) => {
+                        error_reports.add(&format!(
                             "{}: a client that was idle for {} s is disconnected to make room for another",
                             listener.address(),
                             idle.as_secs()
                         ));
                         number
                     }
-                    Room::None => {
-                        complaints.add(&format!(
+                    ClientSlot::None => {
+                        error_reports.add(&format!(
                             "{}: a client is refused: {} are connected, and none is idle; allow more clients",
                             listener.address(),
                             options.connections_max
@@ -193,30 +194,30 @@ pub fn serve(
                         continue;
                     }
                 };
-                let (served_client, complaints) = (client.clone(), &complaints);
+                let (served_client, error_reports) = (client.clone(), &error_reports);
                 let serve = move || {
                     let ending = connection::serve(&served_client, exports, number as u16, stop);
-                    complaints.ended(listener.address(), &ending);
+                    error_reports.ended(listener.address(), &ending);
                 };
                 let thread = thread::Builder::new().name(format!("nbd-{number}"));
                 match thread.spawn_scoped(scope, serve) {
                     Ok(thread) => clients.enter(number, client, thread),
-                    Err(error) => complaints.add(&format!("no thread for a client: {error}")),
+                    Err(error) => error_reports.add(&format!("no thread for a client: {error}")),
                 }
             }
         }
         if served.is_err() {
-            // Nobody else would tell those who are connected.
+            // Otherwise the connected clients would not be informed.
             stop.raise();
         }
         served
     })
 }
 
-/// Serves one client by itself, on a socket that is connected already, until it leaves or `stop` is raised.
+/// Serves one client on a connected socket, until it disconnects or `stop` is raised.
 ///
 /// # Errors
-/// When names do not do, or the client breaks the protocol.
+/// When names are invalid, or the client violates the protocol.
 pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &Stop) -> Result<(), NbdError> {
     check_names(exports)?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|e| NbdError::Socket(e.into()))?;
@@ -233,7 +234,7 @@ pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &Stop) -> Result<
     }
 }
 
-/// Checks that exports can be told apart by their names.
+/// Checks that export names are unique and valid.
 fn check_names(exports: &[Export]) -> Result<(), NbdError> {
     for (at, export) in exports.iter().enumerate() {
         let name = export.name.clone();
@@ -249,7 +250,7 @@ fn check_names(exports: &[Export]) -> Result<(), NbdError> {
     Ok(())
 }
 
-/// What a client may choose now: an image may have grown since the last one.
+/// The current exports: an image may have grown since the last client.
 fn offers(exports: &[Export]) -> Vec<Offer> {
     let offer = |export: &Export| {
         let disk = &export.disk;
@@ -266,38 +267,38 @@ fn offers(exports: &[Export]) -> Vec<Offer> {
     exports.iter().map(offer).collect()
 }
 
-/// Waits until a client comes, `stop` is raised, or for so long.
-fn wait(listeners: &[Listener], stop: &Stop, patience: Option<Duration>) -> Result<(), NbdError> {
+/// Waits until a client connects, `stop` is raised, or for the timeout.
+fn wait(listeners: &[Listener], stop: &Stop, timeout: Option<Duration>) -> Result<(), NbdError> {
     let clients = listeners.iter().map(Listener::fd);
     let sources = clients.chain([stop.fd()]);
     let mut fds: Vec<PollFd> = sources
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let patience = patience.map(|d| Timespec::try_from(d).expect("waits are short"));
-    match poll(&mut fds, patience.as_ref()) {
+    let timeout = timeout.map(|d| Timespec::try_from(d).expect("waits are short"));
+    match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(NbdError::Socket(error.into())),
     }
 }
 
-/// What clients did wrong, told at most once in [`COMPLAIN_EVERY`]: one that fails in a loop does not
-/// fill a disk with its log.
-struct Complaints {
+/// Reports errors of clients at most once in [`REPORT_INTERVAL`]: one that fails in a loop cannot
+/// fill the log.
+struct ErrorReports {
     report: fn(&str),
-    told: Mutex<Told>,
+    state: Mutex<ReportState>,
 }
 
 #[derive(Default)]
-struct Told {
+struct ReportState {
     last: Option<Instant>,
-    untold: u64,
+    suppressed: u64,
 }
 
-impl Complaints {
-    fn new(report: fn(&str)) -> Complaints {
-        Complaints {
+impl ErrorReports {
+    fn new(report: fn(&str)) -> ErrorReports {
+        ErrorReports {
             report,
-            told: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
@@ -311,20 +312,20 @@ impl Complaints {
     }
 
     fn add(&self, line: &str) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state
             .last
-            .is_some_and(|last| last.elapsed() < COMPLAIN_EVERY)
+            .is_some_and(|last| last.elapsed() < REPORT_INTERVAL)
         {
-            told.untold += 1;
+            state.suppressed += 1;
             return;
         }
-        let untold = std::mem::take(&mut told.untold);
-        told.last = Some(Instant::now());
-        drop(told);
-        match untold {
+        let suppressed = std::mem::take(&mut state.suppressed);
+        state.last = Some(Instant::now());
+        drop(state);
+        match suppressed {
             0 => (self.report)(line),
-            _ => (self.report)(&format!("{line} (and {untold} more before)")),
+            _ => (self.report)(&format!("{line} ({suppressed} earlier ones not shown)")),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The words of NBD's transmission phase: what a client asks, what it may ask, and how it is
-//! answered.
+//! NBD's transmission phase: commands, their checks, and replies.
 //!
 //! Source: the NBD protocol, doc/proto.md of the NBD project. All numbers are big-endian.
 
@@ -7,10 +6,10 @@ use weir_model::Op;
 
 use crate::{Outcome, Request};
 
-/// Bytes of a guest's sector, whatever the disk's blocks are.
+/// Size of a guest's sector in bytes, independent of the disk's blocks.
 const SECTOR_BYTES: u64 = 512;
 
-/// The longest read or write: what every server is asked to take (proto.md, "Block size
+/// The longest read or write: the minimum that every server should support (proto.md, "Block size
 /// constraints").
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
@@ -36,7 +35,7 @@ const REPLY_FLAG_DONE: u16 = 1 << 0;
 const CHUNK_OFFSET_DATA: u16 = 1;
 const CHUNK_ERROR: u16 = (1 << 15) | 1;
 
-/// Errors, as numbers that every system understands.
+/// Errors, as numbers that are the same on every system.
 const EPERM: u32 = 1;
 const EIO: u32 = 5;
 const ENOMEM: u32 = 12;
@@ -46,46 +45,46 @@ const EOVERFLOW: u32 = 75;
 const ENOTSUP: u32 = 95;
 const ESHUTDOWN: u32 = 108;
 
-/// What an export is, as far as the protocol speaks of it.
+/// The properties of an export in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Its size.
+    /// Its size in bytes.
     pub size_bytes: u64,
-    /// What offsets and lengths must be multiples of: a power of two.
+    /// The alignment of offsets and lengths: a power of two.
     pub block_bytes: u32,
-    /// Nobody may write.
+    /// Writes are forbidden.
     pub read_only: bool,
 }
 
-/// What a client wants: the fixed part of a request.
+/// A client's command: the fixed part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     flags: u16,
     kind: u16,
-    /// The client's own mark; the reply bears it. proto.md calls it handle, or cookie.
+    /// The client's identifier, which is copied to the reply. proto.md calls it handle, or cookie.
     pub cookie: u64,
     offset: u64,
     length: u32,
 }
 
-/// What is to be done about a command.
+/// How a command is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// A request of the disk.
-    Do(Request),
-    /// One that this protocol or this export does not allow, but that can be told of.
-    Refuse(Request, Outcome),
-    /// Nothing that a disk could do.
-    Senseless,
-    /// The client goes.
-    Goodbye,
+pub enum Disposition {
+    /// As a request to the disk.
+    Execute(Request),
+    /// It is rejected by this protocol or this export, and recorded as a request with this outcome.
+    Reject(Request, Outcome),
+    /// It is rejected, and is not a request to a disk.
+    Invalid,
+    /// The client disconnects.
+    Disconnect,
 }
 
 impl Command {
     /// Its length on the wire.
     pub const BYTES: usize = 28;
 
-    /// The command in these bytes; `None` if they are none.
+    /// Decodes a command; `None` if the bytes are not one.
     pub fn read(bytes: &[u8; Command::BYTES]) -> Option<Command> {
         let u16_at = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let u32_at = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
@@ -99,7 +98,7 @@ impl Command {
         })
     }
 
-    /// Bytes that follow it.
+    /// The number of bytes that follow it.
     pub fn payload_bytes(&self) -> u32 {
         match self.kind {
             WRITE => self.length,
@@ -107,12 +106,12 @@ impl Command {
         }
     }
 
-    /// Whether it is a read, whose reply carries data.
+    /// Whether it is a read, whose reply has data.
     pub fn is_read(&self) -> bool {
         self.kind == READ
     }
 
-    /// Bytes of the disk's data that it moves, and that take a buffer.
+    /// The number of bytes of the disk's data, for which it needs a buffer.
     pub fn data_bytes(&self) -> u32 {
         match self.kind {
             READ | WRITE => self.length,
@@ -120,8 +119,8 @@ impl Command {
         }
     }
 
-    /// What is to be done about it. `structured`: replies are structured.
-    pub fn judge(&self, export: &Geometry, structured: bool) -> Verdict {
+    /// Checks the command. `structured`: replies are structured.
+    pub fn check(&self, export: &Geometry, structured: bool) -> Disposition {
         let (op, flags) = match self.kind {
             READ if structured => (Op::Read, FUA | DF),
             READ => (Op::Read, FUA),
@@ -129,8 +128,8 @@ impl Command {
             FLUSH => (Op::Flush, FUA),
             TRIM => (Op::Discard, FUA),
             WRITE_ZEROES => (Op::WriteZeroes, FUA | NO_HOLE),
-            DISCONNECT => return Verdict::Goodbye,
-            _ => return Verdict::Senseless,
+            DISCONNECT => return Disposition::Disconnect,
+            _ => return Disposition::Invalid,
         };
         let writes = !matches!(op, Op::Read | Op::Flush);
         let request = match op {
@@ -145,19 +144,19 @@ impl Command {
                 unmap: op == Op::WriteZeroes && self.flags & NO_HOLE == 0,
             },
         };
-        let refuse = |errno: u32| Verdict::Refuse(request, Outcome::Failed(errno as i32));
+        let reject = |errno: u32| Disposition::Reject(request, Outcome::Failed(errno as i32));
         if self.flags & !flags != 0 {
-            return refuse(EINVAL);
+            return reject(EINVAL);
         }
         if op == Op::Flush {
-            return Verdict::Do(request);
+            return Disposition::Execute(request);
         }
         let end = self.offset.checked_add(u64::from(self.length));
         let block = u64::from(export.block_bytes);
         if writes && export.read_only {
-            refuse(EPERM)
+            reject(EPERM)
         } else if end.is_none_or(|end| end > export.size_bytes) {
-            refuse(if writes && op != Op::Discard {
+            reject(if writes && op != Op::Discard {
                 ENOSPC
             } else {
                 EINVAL
@@ -166,16 +165,16 @@ impl Command {
             || !self.offset.is_multiple_of(block)
             || !u64::from(self.length).is_multiple_of(block)
         {
-            refuse(EINVAL)
+            reject(EINVAL)
         } else if self.data_bytes() > PAYLOAD_BYTES_MAX {
-            refuse(EOVERFLOW)
+            reject(EOVERFLOW)
         } else {
-            Verdict::Do(request)
+            Disposition::Execute(request)
         }
     }
 }
 
-/// The error that a client is told; 0 for none.
+/// The error in a client's reply; 0 for none.
 pub fn error_of(outcome: Outcome) -> u32 {
     match outcome {
         Outcome::Done => 0,
@@ -193,13 +192,13 @@ pub fn error_of(outcome: Outcome) -> u32 {
     }
 }
 
-/// What a client is told of a command that no disk could do.
-pub const SENSELESS: Outcome = Outcome::Failed(EINVAL as i32);
+/// The outcome of a command that is not a request to a disk.
+pub const INVALID: Outcome = Outcome::Failed(EINVAL as i32);
 
-/// What goes before the data of a read, or is the whole reply.
+/// The head before the data of a read, or the whole reply.
 ///
-/// A read's data make one chunk, the last one: they are all there before the first byte is sent, so no
-/// error can come after it.
+/// A read's data are one chunk, the last one: they are complete before the first byte is sent, so
+/// no error can follow.
 pub fn reply(command: &Command, outcome: Outcome, structured: bool) -> Vec<u8> {
     let error = error_of(outcome);
     let mut out = Vec::with_capacity(64);
@@ -220,17 +219,17 @@ pub fn reply(command: &Command, outcome: Outcome, structured: bool) -> Vec<u8> {
         chunk(CHUNK_OFFSET_DATA, 8 + command.length);
         out.extend(command.offset.to_be_bytes());
     } else {
-        let words = words(error);
-        chunk(CHUNK_ERROR, 6 + words.len() as u32);
+        let error_message = error_message(error);
+        chunk(CHUNK_ERROR, 6 + error_message.len() as u32);
         out.extend(error.to_be_bytes());
-        out.extend((words.len() as u16).to_be_bytes());
-        out.extend(words.as_bytes());
+        out.extend((error_message.len() as u16).to_be_bytes());
+        out.extend(error_message.as_bytes());
     }
     out
 }
 
-/// An error in words, for whoever reads the client's log.
-fn words(error: u32) -> &'static str {
+/// An error message for the client's log.
+fn error_message(error: u32) -> &'static str {
     match error {
         EPERM => "the export is read-only",
         ENOMEM => "not enough memory",
@@ -264,10 +263,10 @@ mod tests {
     }
 
     #[test]
-    fn requests_become_what_the_guest_meant() {
-        let judged = |kind, flags| command(kind, flags, 4096, 8192).judge(&EXPORT, true);
+    fn requests_are_decoded_and_executed() {
+        let checked = |kind, flags| command(kind, flags, 4096, 8192).check(&EXPORT, true);
         let expected = |op, fua, unmap| {
-            Verdict::Do(Request {
+            Disposition::Execute(Request {
                 op,
                 sector: 8,
                 skip_bytes: 0,
@@ -276,36 +275,36 @@ mod tests {
                 unmap,
             })
         };
-        assert_eq!(judged(READ, DF), expected(Op::Read, false, false));
+        assert_eq!(checked(READ, DF), expected(Op::Read, false, false));
         // Clients are known to set it on any command.
-        assert_eq!(judged(READ, FUA), expected(Op::Read, false, false));
-        assert_eq!(judged(WRITE, 0), expected(Op::Write, false, false));
-        assert_eq!(judged(WRITE, FUA), expected(Op::Write, true, false));
-        assert_eq!(judged(TRIM, FUA), expected(Op::Discard, true, false));
+        assert_eq!(checked(READ, FUA), expected(Op::Read, false, false));
+        assert_eq!(checked(WRITE, 0), expected(Op::Write, false, false));
+        assert_eq!(checked(WRITE, FUA), expected(Op::Write, true, false));
+        assert_eq!(checked(TRIM, FUA), expected(Op::Discard, true, false));
         assert_eq!(
-            judged(WRITE_ZEROES, 0),
+            checked(WRITE_ZEROES, 0),
             expected(Op::WriteZeroes, false, true)
         );
         assert_eq!(
-            judged(WRITE_ZEROES, NO_HOLE | FUA),
+            checked(WRITE_ZEROES, NO_HOLE | FUA),
             expected(Op::WriteZeroes, true, false)
         );
-        assert_eq!(judged(DISCONNECT, 0), Verdict::Goodbye);
+        assert_eq!(checked(DISCONNECT, 0), Disposition::Disconnect);
         assert_eq!(
-            judged(5, 0),
-            Verdict::Senseless,
+            checked(5, 0),
+            Disposition::Invalid,
             "NBD_CMD_CACHE is not offered"
         );
-        let flush = command(FLUSH, FUA, 99, 1).judge(&EXPORT, true);
-        assert_eq!(flush, Verdict::Do(Request::FLUSH));
+        let flush = command(FLUSH, FUA, 99, 1).check(&EXPORT, true);
+        assert_eq!(flush, Disposition::Execute(Request::FLUSH));
     }
 
     #[test]
-    fn what_is_not_allowed_ends_with_the_error_that_the_protocol_names() {
+    fn forbidden_requests_end_with_the_error_of_the_protocol() {
         let refused = |command: Command, export: &Geometry, structured| match command
-            .judge(export, structured)
+            .check(export, structured)
         {
-            Verdict::Refuse(_, outcome) => error_of(outcome),
+            Disposition::Reject(_, outcome) => error_of(outcome),
             other => panic!("{other:?}"),
         };
         let here = |kind, flags, offset, length| {
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_have_the_form_that_was_agreed() {
+    fn replies_have_the_negotiated_form() {
         let read = command(READ, 0, 4096, 512);
         let write = command(WRITE, 0, 4096, 512);
         let cookie = 7u64.to_be_bytes();
@@ -363,8 +362,8 @@ mod tests {
             EIO.to_be_bytes(),
             "what is not listed is EIO"
         );
-        let words = u16::from_be_bytes([error[24], error[25]]);
-        assert_eq!(error.len(), 26 + usize::from(words));
-        assert_eq!(error[16..20], (6 + u32::from(words)).to_be_bytes());
+        let error_message = u16::from_be_bytes([error[24], error[25]]);
+        assert_eq!(error.len(), 26 + usize::from(error_message));
+        assert_eq!(error[16..20], (6 + u32::from(error_message)).to_be_bytes());
     }
 }

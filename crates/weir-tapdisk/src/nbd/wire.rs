@@ -1,6 +1,6 @@
-//! A client's socket: what has come and is not looked at yet, and what is still to be sent.
+//! A client's socket: input that is not processed yet, and output that is not sent yet.
 //!
-//! Nothing here waits: a socket that has nothing, or takes nothing, says so.
+//! Nothing here waits: reads and writes return what was possible.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,66 +11,67 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::buffer::{Buffer, Pool};
 
-/// What is read ahead: small requests come many at a time.
-pub const STAGED_BYTES: usize = 64 << 10;
+/// Size of the input buffer: small requests arrive many at a time.
+pub const INPUT_BYTES: usize = 64 << 10;
 
-/// Pieces that are sent with one call.
+/// Maximum number of buffers per send call.
 const PIECES_MAX: usize = 64;
 
-/// What came of reading.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Came {
-    /// So many bytes.
+pub enum ReadResult {
+    /// This number of bytes.
     Bytes(usize),
     /// Nothing yet.
     Nothing,
-    /// The client says no more.
+    /// The client has closed its side.
     End,
 }
 
-/// Reads what there is.
+/// Reads the available input.
 ///
 /// # Errors
 /// When the connection is broken.
-pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<Came> {
+pub fn receive(socket: &OwnedFd, into: &mut [u8]) -> io::Result<ReadResult> {
     match read(socket, into) {
-        Ok(0) => Ok(Came::End),
-        Ok(bytes) => Ok(Came::Bytes(bytes)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Came::Nothing),
+        Ok(0) => Ok(ReadResult::End),
+        Ok(bytes) => Ok(ReadResult::Bytes(bytes)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(ReadResult::Nothing),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Bytes that have come.
+/// Input that is not processed yet.
 #[derive(Debug)]
-pub struct Staged {
+pub struct InputBuffer {
     bytes: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
-impl Staged {
+impl InputBuffer {
     /// None yet.
-    pub fn new() -> Staged {
-        Staged {
-            bytes: vec![0; STAGED_BYTES].into(),
+    pub fn new() -> InputBuffer {
+        InputBuffer {
+            bytes: vec![0; INPUT_BYTES].into(),
             start: 0,
             end: 0,
         }
     }
 
-    /// What is there.
+    /// The input.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Forgets the first `count` bytes.
+    /// Removes the first `count` bytes.
     pub fn take(&mut self, count: usize) {
         assert!(count <= self.end - self.start, "they are there");
         self.start += count;
     }
 
-    /// Moves as many bytes as there are, and as fit, to the front of `into`: how many.
+    /// Moves input to the front of `into`, as much as there is and fits; returns the number of
+    /// bytes.
     pub fn take_into(&mut self, into: &mut [u8]) -> usize {
         let count = into.len().min(self.bytes().len());
         into[..count].copy_from_slice(&self.bytes()[..count]);
@@ -78,11 +79,11 @@ impl Staged {
         count
     }
 
-    /// Reads more behind what is there.
+    /// Reads more input after what is there.
     ///
     /// # Errors
     /// When the connection is broken.
-    pub fn fill(&mut self, socket: &OwnedFd) -> io::Result<Came> {
+    pub fn fill(&mut self, socket: &OwnedFd) -> io::Result<ReadResult> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.bytes.len() {
@@ -90,65 +91,65 @@ impl Staged {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if self.end == self.bytes.len() {
-            return Ok(Came::Nothing);
+            return Ok(ReadResult::Nothing);
         }
-        let came = receive(socket, &mut self.bytes[self.end..])?;
-        if let Came::Bytes(count) = came {
+        let read_result = receive(socket, &mut self.bytes[self.end..])?;
+        if let ReadResult::Bytes(count) = read_result {
             self.end += count;
         }
-        Ok(came)
+        Ok(read_result)
     }
 }
 
-/// What is to be sent, in order.
+/// The output, in order.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    letters: VecDeque<Letter>,
-    /// Bytes of the first letter that are sent already.
+    replies: VecDeque<QueuedReply>,
+    /// Number of bytes of the first reply that are already sent.
     sent: usize,
 }
 
 #[derive(Debug)]
-struct Letter {
+struct QueuedReply {
     head: Vec<u8>,
-    /// What follows the head: a buffer, and how much of it.
+    /// The data after the head: a buffer, and their length.
     data: Option<(Buffer, usize)>,
 }
 
-impl Letter {
+impl QueuedReply {
     fn len(&self) -> usize {
         self.head.len() + self.data.as_ref().map_or(0, |(_, bytes)| *bytes)
     }
 }
 
 impl Outbox {
-    /// Adds a reply, with the first bytes of a buffer behind it.
+    /// Adds a reply, followed by the first bytes of a buffer.
     pub fn push(&mut self, head: Vec<u8>, data: Option<(Buffer, usize)>) {
-        self.letters.push_back(Letter { head, data });
+        self.replies.push_back(QueuedReply { head, data });
     }
 
-    /// Replies that are not sent whole.
+    /// Number of replies that are not completely sent.
     pub fn len(&self) -> usize {
-        self.letters.len()
+        self.replies.len()
     }
 
     /// Whether all is sent.
     pub fn is_empty(&self) -> bool {
-        self.letters.is_empty()
+        self.replies.is_empty()
     }
 
-    /// Sends what the client takes now; buffers go back to `pool`.
+    /// Sends what the socket accepts; buffers are returned to `pool`.
     ///
     /// # Errors
     /// When the connection is broken.
     pub fn send(&mut self, socket: &OwnedFd, pool: &mut Pool) -> io::Result<()> {
-        while !self.letters.is_empty() {
+        while !self.replies.is_empty() {
             let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
             let mut used = 0;
             let mut skip = self.sent;
-            for letter in self.letters.iter().take(PIECES_MAX / 2) {
-                let data = letter.data.as_ref().map(|(b, bytes)| &b.bytes()[..*bytes]);
-                for part in [&letter.head[..], data.unwrap_or(&[])] {
+            for reply in self.replies.iter().take(PIECES_MAX / 2) {
+                let data = reply.data.as_ref().map(|(b, bytes)| &b.bytes()[..*bytes]);
+                for part in [&reply.head[..], data.unwrap_or(&[])] {
                     let left = &part[skip.min(part.len())..];
                     skip -= part.len() - left.len();
                     if !left.is_empty() {
@@ -171,14 +172,14 @@ impl Outbox {
 
     fn mark_sent(&mut self, count: usize, pool: &mut Pool) {
         self.sent += count;
-        while let Some(first) = self.letters.front() {
+        while let Some(first) = self.replies.front() {
             let length = first.len();
             if self.sent < length {
                 break;
             }
             self.sent -= length;
-            let letter = self.letters.pop_front().expect("it is the first");
-            if let Some((buffer, _)) = letter.data {
+            let reply = self.replies.pop_front().expect("it is the first");
+            if let Some((buffer, _)) = reply.data {
                 pool.give_back(buffer);
             }
         }
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_in_pieces_arrives_whole_and_in_order() {
+    fn replies_sent_in_parts_arrive_whole_and_in_order() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let ours = OwnedFd::from(ours);
@@ -221,30 +222,30 @@ mod tests {
         }
         assert!(outbox.is_empty());
         assert_eq!(arrived, expected);
-        // Everything has come back: all may be lent at once.
+        // All buffers are returned: all can be lent at once.
         assert!(pool.lend(64 << 20).is_some());
     }
 
     #[test]
-    fn bytes_are_staged_until_they_are_taken() {
+    fn input_is_buffered_until_it_is_taken() {
         use std::io::Write;
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         let ours = OwnedFd::from(ours);
-        let mut staged = Staged::new();
-        assert_eq!(staged.fill(&ours).unwrap(), Came::Nothing);
+        let mut input_buffer = InputBuffer::new();
+        assert_eq!(input_buffer.fill(&ours).unwrap(), ReadResult::Nothing);
         theirs.write_all(b"abcdef").unwrap();
-        assert_eq!(staged.fill(&ours).unwrap(), Came::Bytes(6));
-        staged.take(1);
+        assert_eq!(input_buffer.fill(&ours).unwrap(), ReadResult::Bytes(6));
+        input_buffer.take(1);
         let mut two = [0; 2];
-        assert_eq!(staged.take_into(&mut two), 2);
-        assert_eq!((&two, staged.bytes()), (b"bc", &b"def"[..]));
-        theirs.write_all(&vec![b'x'; STAGED_BYTES]).unwrap();
-        while staged.fill(&ours).unwrap() != Came::Nothing {}
-        assert_eq!(staged.bytes().len(), STAGED_BYTES, "no more than fits");
+        assert_eq!(input_buffer.take_into(&mut two), 2);
+        assert_eq!((&two, input_buffer.bytes()), (b"bc", &b"def"[..]));
+        theirs.write_all(&vec![b'x'; INPUT_BYTES]).unwrap();
+        while input_buffer.fill(&ours).unwrap() != ReadResult::Nothing {}
+        assert_eq!(input_buffer.bytes().len(), INPUT_BYTES, "no more than fits");
         drop(theirs);
-        staged.take(STAGED_BYTES);
-        while staged.fill(&ours).unwrap() != Came::End {}
-        assert_eq!(staged.bytes(), b"xxx");
+        input_buffer.take(INPUT_BYTES);
+        while input_buffer.fill(&ours).unwrap() != ReadResult::End {}
+        assert_eq!(input_buffer.bytes(), b"xxx");
     }
 }

@@ -1,67 +1,67 @@
-//! [`Chain`]: the buffers of one request, followed descriptor by descriptor through a guest's memory
-//! (virtio 1.2, section 2.7).
+//! [`Chain`]: the buffers of one request, followed descriptor by descriptor through a guest's
+//! memory (virtio 1.2, section 2.7).
 //!
-//! The guest may change a descriptor at any time, so each is read once, and only the copy is looked
-//! at. A chain has an end that cannot be argued about: it never has more descriptors than its table.
+//! The guest may change a descriptor at any time, so each is read once, and only the copy is used.
+//! The length of a chain is bounded: it never has more descriptors than its table.
 
 use virtio_queue::desc::split::Descriptor;
 use vm_memory::{Address, ByteValued, GuestAddress};
 
 use super::memory::{GuestMemory, copy_from};
 
-/// Descriptors of a chain, indirect ones included, at most. QEMU's bound is the same.
+/// Maximum number of descriptors of a chain, indirect ones included. QEMU has the same limit.
 pub const DESCRIPTORS_MAX: usize = 1024;
 
 const DESCRIPTOR_BYTES: u64 = 16;
 
-/// A piece of the guest's memory; nobody has looked yet whether there is any there.
+/// A range of the guest's addresses; it is not checked yet whether it is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Where it begins.
+pub struct GuestRange {
+    /// Its start.
     pub address: GuestAddress,
-    /// How long it is; not 0.
+    /// Its length; not 0.
     pub bytes: u32,
 }
 
-/// What a chain consists of. One is used again and again, for the sake of its room.
+/// The buffers of a chain. One is reused, to keep its allocations.
 #[derive(Debug, Default)]
 pub struct Chain {
-    /// What the device may read, in order.
-    pub readable: Vec<Span>,
-    /// What the device may write, in order.
-    pub writable: Vec<Span>,
-    /// The chain has an end, but no driver should make such a one: a buffer without bytes, or one to
-    /// read behind one to write.
-    pub odd: bool,
+    /// The device-readable buffers, in order.
+    pub readable: Vec<GuestRange>,
+    /// The device-writable buffers, in order.
+    pub writable: Vec<GuestRange>,
+    /// The chain is malformed but has an end: it has an empty buffer, or a readable buffer after a
+    /// writable one.
+    pub malformed: bool,
 }
 
-/// Why a chain cannot be followed to its end. The request's status byte would be there, so nobody
-/// can be told, and the queue is broken.
+/// Why a chain cannot be followed to its end, where the status byte of the request is. Without it
+/// the request cannot be answered, and the queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
-    /// A descriptor that the table does not have.
-    #[error("descriptor {index} of a table of {size}")]
+    /// A descriptor beyond the table.
+    #[error("descriptor {index} is beyond its table of {size}")]
     Index {
-        /// What was asked for.
+        /// Its index.
         index: u16,
-        /// What there is.
+        /// The size of the table.
         size: u16,
     },
-    /// A loop, or more than a driver may use.
-    #[error("a chain that is longer than its table")]
+    /// A loop, or more descriptors than a driver may use.
+    #[error("a chain is longer than its table")]
     Endless,
-    /// A table that is not in the guest's memory.
-    #[error("a table of descriptors at {0:#x}, where the guest has no memory")]
+    /// A table outside the guest's memory.
+    #[error("a descriptor table at {0:#x} is outside the guest's memory")]
     Table(u64),
-    /// An indirect table that the driver may not use so.
+    /// An invalid indirect table.
     #[error("an indirect table {0}")]
     Indirect(&'static str),
 }
 
-/// The table that a chain is in.
+/// A descriptor table.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Where it begins.
+    /// Its start.
     pub address: GuestAddress,
     /// Its descriptors.
     pub size: u16,
@@ -73,7 +73,7 @@ impl Chain {
     /// Follows the chain that begins with descriptor `head`.
     ///
     /// # Errors
-    /// It has no end that could be found.
+    /// It has no valid end.
     pub fn follow(
         &mut self,
         memory: &GuestMemory,
@@ -82,17 +82,17 @@ impl Chain {
     ) -> Result<(), ChainError> {
         self.readable.clear();
         self.writable.clear();
-        self.odd = false;
-        let mut place = Place {
+        self.malformed = false;
+        let mut cursor = Cursor {
             table,
             nested: false,
             left: table.size,
         };
         let mut index = head;
         loop {
-            let descriptor = place.read(memory, index)?;
+            let descriptor = cursor.read(memory, index)?;
             if descriptor.refers_to_indirect_table() {
-                place = place.enter(&descriptor)?;
+                cursor = cursor.enter(&descriptor)?;
                 index = 0;
                 continue;
             }
@@ -108,31 +108,31 @@ impl Chain {
         if self.readable.len() + self.writable.len() == DESCRIPTORS_MAX {
             return Err(ChainError::Endless);
         }
-        let span = Span {
+        let span = GuestRange {
             address: descriptor.addr(),
             bytes: descriptor.len(),
         };
         if span.bytes == 0 {
-            self.odd = true;
+            self.malformed = true;
         } else if descriptor.is_write_only() {
             self.writable.push(span);
         } else {
-            self.odd |= !self.writable.is_empty();
+            self.malformed |= !self.writable.is_empty();
             self.readable.push(span);
         }
         Ok(())
     }
 }
 
-/// Where in which table we are.
-struct Place {
+/// The position in a table.
+struct Cursor {
     table: Table,
     nested: bool,
     /// Descriptors that may still be read from this table: each once.
     left: u16,
 }
 
-impl Place {
+impl Cursor {
     fn read(&mut self, memory: &GuestMemory, index: u16) -> Result<Descriptor, ChainError> {
         let size = self.table.size;
         if index >= size {
@@ -153,8 +153,8 @@ impl Place {
         read.ok_or(ChainError::Table(start.0))
     }
 
-    /// Goes on in the indirect table that `descriptor` refers to.
-    fn enter(&self, descriptor: &Descriptor) -> Result<Place, ChainError> {
+    /// Continues in the indirect table of `descriptor`.
+    fn enter(&self, descriptor: &Descriptor) -> Result<Cursor, ChainError> {
         if !self.table.indirect {
             return Err(ChainError::Indirect("that was not negotiated"));
         }
@@ -174,7 +174,7 @@ impl Place {
             size: size as u16,
             indirect: true,
         };
-        Ok(Place {
+        Ok(Cursor {
             left: table.size,
             table,
             nested: true,

@@ -1,9 +1,9 @@
-//! [`Channel`]: the connection on which the back end sends messages of its own to the front end
-//! (`VHOST_USER_SET_BACKEND_REQ_FD`). One is sent: the configuration space has changed, as the
+//! [`Channel`]: the connection on which the back end sends its own messages to the front end
+//! (`VHOST_USER_SET_BACKEND_REQ_FD`). One is sent: the configuration space has changed, since the
 //! image has grown.
 //!
-//! The message that hands it over is handled here: the crate that handles the others keeps the
-//! descriptor to itself and has no such message.
+//! The message that passes the connection is handled here: the crate that handles the others does
+//! not expose the descriptor.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ pub const SET_BACKEND_REQ_FD: u32 = 21;
 /// `VHOST_USER_BACKEND_CONFIG_CHANGE_MSG`.
 const CONFIG_CHANGE: u32 = 2;
 
-/// Flags of a message: the version of the protocol, and what the message is.
+/// Flags of a message: the version of the protocol, and the kind of message.
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
@@ -37,10 +37,10 @@ pub struct Channel(OwnedFd);
 
 impl Channel {
     /// Receives the message [`SET_BACKEND_REQ_FD`], which is next on `connection`, and acknowledges
-    /// it if that is asked for.
+    /// it if requested.
     ///
     /// # Errors
-    /// It is not what the protocol says, or the connection fails: it is to be closed.
+    /// It violates the protocol, or the connection fails: the caller closes it.
     pub fn receive(connection: &UnixStream) -> Result<Channel, String> {
         let mut header = [0; HEADER_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
@@ -76,16 +76,16 @@ impl Channel {
     }
 
     /// Reports that the configuration space has changed: the front end reads it again, and informs
-    /// its guest. No answer is asked for, as the front end may need one of ours first.
+    /// its guest. No answer is requested, since the front end may be waiting for one itself.
     ///
     /// # Errors
-    /// The front end has closed the channel, or reads nothing from it.
+    /// The front end has closed the channel, or does not read from it.
     pub fn config_changed(&self) -> Result<(), String> {
         send(&self.0, CONFIG_CHANGE, VERSION, &[])
     }
 }
 
-/// Sends a message whole and without waiting.
+/// Sends a whole message without waiting.
 fn send(
     socket: impl std::os::fd::AsFd,
     message: u32,

@@ -1,89 +1,89 @@
-//! [`Command`]: what a chain of buffers asks of a virtio block device (virtio 1.2, section 5.2.6).
+//! [`Command`]: decodes a virtio block request from a chain of buffers (virtio 1.2, section 5.2.6).
 //!
-//! The driver's header comes first, data follow, the last byte that we may write is the status. How
-//! the buffers are cut is the driver's choice: legacy ones and odd ones are read alike.
+//! The driver's header comes first, data follow, the last device-writable byte is the status. The
+//! driver may split the buffers in any way: legacy and unusual layouts are decoded alike.
 
 use libc::iovec;
 use virtio_bindings::bindings::virtio_blk as abi;
 use vm_memory::{GuestAddress, GuestMemoryBackend, VolatileSlice};
 use weir_model::Op;
 
-use super::chain::{Chain, Span};
+use super::chain::{Chain, GuestRange};
 use super::memory::{GuestMemory, copy_from, in_one_region};
 use crate::{Outcome, Request};
 
-/// Ranges in one discard or one write of zeroes, at most.
+/// Maximum number of ranges in a discard or a write of zeroes.
 pub const RANGES_MAX: usize = 32;
-/// Sectors of 512 bytes in one such range, at most: 2 GiB.
+/// Maximum length of such a range in sectors of 512 bytes: 2 GiB.
 pub const RANGE_SECTORS_MAX: u32 = 1 << 22;
-/// Bytes of one read or write, at most: what Linux carries out in one call (`MAX_RW_COUNT`).
+/// Maximum length of a read or write in bytes: what Linux transfers in one call (`MAX_RW_COUNT`).
 pub const DATA_BYTES_MAX: u64 = (i32::MAX as u64) & !4095;
-/// Pieces of memory in one read or write, at most: what Linux takes (`UIO_MAXIOV`).
+/// Maximum number of memory pieces of a read or write: the limit of Linux (`UIO_MAXIOV`).
 pub const PIECES_MAX: usize = 1024;
-/// Bytes of a disk's serial number, as a guest asks for it.
+/// Length of a disk's serial number in bytes.
 pub const SERIAL_BYTES: usize = abi::VIRTIO_BLK_ID_BYTES as usize;
 
 const HEADER_BYTES: u64 = 16;
 const RANGE_BYTES: usize = 16;
 
-/// What is to be done.
+/// The action for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// This request. Data are in `buffers`.
-    Carry(Request),
-    /// The requests in `ranges`, one after the other.
-    CarryRanges,
-    /// The serial number goes to `buffers`.
+    /// Executes this request. Its data are in `buffers`.
+    Execute(Request),
+    /// Executes the requests in `ranges`, one after the other.
+    ExecuteRanges,
+    /// Copies the serial number to `buffers`.
     Identify,
-    /// Nothing: it ends like this. There is a request if it is one of those that taps know.
-    Refuse(Option<Request>, Outcome),
+    /// Ends it with this outcome. There is a request if its operation is recorded by taps.
+    Reject(Option<Request>, Outcome),
 }
 
 impl Action {
-    /// It is refused because something of it is where the guest has no memory.
+    /// Whether it was rejected because a part of it is outside the guest's memory.
     pub fn lacks_memory(&self) -> bool {
-        matches!(self, Action::Refuse(_, Outcome::Failed(libc::EFAULT)))
+        matches!(self, Action::Reject(_, Outcome::Failed(libc::EFAULT)))
     }
 }
 
-/// A command, and where its answer goes.
+/// A command, and where its answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What is to be done.
+    /// The action.
     pub action: Action,
-    /// Where the status byte goes. The guest has memory there.
+    /// The address of the status byte, which is in the guest's memory.
     pub status: GuestAddress,
-    /// Bytes that are written before the status, if all goes well.
+    /// Bytes that are written before the status on success.
     pub answer_bytes: u32,
 }
 
-/// The chain has no byte for a status, so nobody can be told of anything.
+/// The chain has no status byte, so the request cannot be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a request without a status byte in the guest's memory")]
+#[error("a request has no status byte in the guest's memory")]
 pub struct NoStatus;
 
-/// What a command carries, beside itself. One is used again and again, for the sake of its room.
+/// The data of a command. One is reused, to keep its allocations.
 #[derive(Debug, Default)]
-pub struct Cargo {
-    /// The guest's memory that data come from or go to, mapped.
+pub struct CommandData {
+    /// The guest's memory of the data, mapped.
     pub buffers: Vec<iovec>,
-    /// What is to be discarded or overwritten, in order.
+    /// The ranges to discard or overwrite, in order.
     pub ranges: Vec<Request>,
 }
 
-/// Reads the command that `chain` is. `write_through` says that the driver cannot flush, so that
-/// every write must be durable when it is done.
+/// Decodes the command of `chain`. `write_through`: the driver cannot flush, so that every write
+/// must be durable when it is done.
 ///
 /// # Errors
-/// There is no place for a status.
+/// There is no status byte.
 pub fn read(
     memory: &GuestMemory,
     chain: &Chain,
     write_through: bool,
-    cargo: &mut Cargo,
+    data_memory: &mut CommandData,
 ) -> Result<Command, NoStatus> {
-    cargo.buffers.clear();
-    cargo.ranges.clear();
+    data_memory.buffers.clear();
+    data_memory.ranges.clear();
     let status = status_address(memory, chain)?;
     let mut command = Command {
         action: Action::Identify,
@@ -92,7 +92,7 @@ pub fn read(
     };
     let mut header = [0; HEADER_BYTES as usize];
     if let Err(errno) = gather(memory, &chain.readable, 0, &mut header) {
-        command.action = Action::Refuse(None, Outcome::Failed(errno));
+        command.action = Action::Reject(None, Outcome::Failed(errno));
         return Ok(command);
     }
     let kind = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
@@ -106,29 +106,29 @@ pub fn read(
     command.action = match kind {
         abi::VIRTIO_BLK_T_IN => {
             command.answer_bytes = u32::try_from(parts.in_bytes).unwrap_or(u32::MAX - 1);
-            parts.data(Op::Read, sector, false, cargo)
+            parts.data(Op::Read, sector, false, data_memory)
         }
-        abi::VIRTIO_BLK_T_OUT => parts.data(Op::Write, sector, write_through, cargo),
+        abi::VIRTIO_BLK_T_OUT => parts.data(Op::Write, sector, write_through, data_memory),
         abi::VIRTIO_BLK_T_FLUSH => parts.flush(),
-        abi::VIRTIO_BLK_T_DISCARD => parts.ranges(Op::Discard, false, cargo),
-        abi::VIRTIO_BLK_T_WRITE_ZEROES => parts.ranges(Op::WriteZeroes, write_through, cargo),
+        abi::VIRTIO_BLK_T_DISCARD => parts.ranges(Op::Discard, false, data_memory),
+        abi::VIRTIO_BLK_T_WRITE_ZEROES => parts.ranges(Op::WriteZeroes, write_through, data_memory),
         abi::VIRTIO_BLK_T_GET_ID => {
             command.answer_bytes = parts.in_bytes.min(SERIAL_BYTES as u64) as u32;
-            parts.identify(cargo)
+            parts.identify(data_memory)
         }
         abi::VIRTIO_BLK_T_SECURE_ERASE => {
             let request = Request::new(Op::Discard, 0, 0);
-            Action::Refuse(Some(request), Outcome::Unsupported)
+            Action::Reject(Some(request), Outcome::Unsupported)
         }
-        // What is left asks nothing of the medium, or is for zoned disks.
-        _ => Action::Refuse(None, Outcome::Unsupported),
+        // Other types do not access the medium, or are for zoned disks.
+        _ => Action::Reject(None, Outcome::Unsupported),
     };
     Ok(command)
 }
 
 const INVALID: Outcome = Outcome::Failed(libc::EINVAL);
 
-/// What is left of a chain without its header and its status.
+/// A chain without its header and its status.
 struct Parts<'a> {
     memory: &'a GuestMemory,
     chain: &'a Chain,
@@ -137,7 +137,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn data(&self, op: Op, sector: u64, fua: bool, cargo: &mut Cargo) -> Action {
+    fn data(&self, op: Op, sector: u64, fua: bool, data_memory: &mut CommandData) -> Action {
         let (spans, skip, bytes, other) = match op {
             Op::Read => (&self.chain.writable, 0, self.in_bytes, self.out_bytes),
             _ => (
@@ -151,30 +151,30 @@ impl Parts<'_> {
             fua,
             ..Request::new(op, sector, bytes)
         };
-        if bytes == 0 || bytes > DATA_BYTES_MAX || other != 0 || self.chain.odd {
-            return Action::Refuse(Some(request), INVALID);
+        if bytes == 0 || bytes > DATA_BYTES_MAX || other != 0 || self.chain.malformed {
+            return Action::Reject(Some(request), INVALID);
         }
-        match map(self.memory, spans, skip, bytes, &mut cargo.buffers) {
-            Ok(()) => Action::Carry(request),
-            Err(errno) => Action::Refuse(Some(request), Outcome::Failed(errno)),
+        match map(self.memory, spans, skip, bytes, &mut data_memory.buffers) {
+            Ok(()) => Action::Execute(request),
+            Err(errno) => Action::Reject(Some(request), Outcome::Failed(errno)),
         }
     }
 
     fn flush(&self) -> Action {
         let request = Request::FLUSH;
-        if self.chain.odd {
-            return Action::Refuse(Some(request), INVALID);
+        if self.chain.malformed {
+            return Action::Reject(Some(request), INVALID);
         }
-        Action::Carry(request)
+        Action::Execute(request)
     }
 
-    /// A command on ranges is checked as a whole before any of it is done.
-    fn ranges(&self, op: Op, fua: bool, cargo: &mut Cargo) -> Action {
+    /// A command on ranges is checked as a whole before any of it is executed.
+    fn ranges(&self, op: Op, fua: bool, data_memory: &mut CommandData) -> Action {
         let mut bytes = [0; RANGES_MAX * RANGE_BYTES];
         let count = (self.out_bytes / RANGE_BYTES as u64) as usize;
         let fits = self.out_bytes.is_multiple_of(RANGE_BYTES as u64)
             && (1..=RANGES_MAX).contains(&count)
-            && !self.chain.odd;
+            && !self.chain.malformed;
         let bytes = &mut bytes[..if fits { count * RANGE_BYTES } else { 0 }];
         let readable = &self.chain.readable;
         let gathered = match fits {
@@ -182,7 +182,7 @@ impl Parts<'_> {
             false => Err(libc::EINVAL),
         };
         if let Err(errno) = gathered {
-            return Action::Refuse(Some(Request::new(op, 0, 0)), Outcome::Failed(errno));
+            return Action::Reject(Some(Request::new(op, 0, 0)), Outcome::Failed(errno));
         }
         for range in bytes.chunks_exact(RANGE_BYTES) {
             let number = |at: usize| u32::from_le_bytes(range[at..at + 4].try_into().expect("4"));
@@ -196,32 +196,32 @@ impl Parts<'_> {
             };
             let known = flags & !abi::VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP == 0;
             if !known || (unmap && op == Op::Discard) {
-                cargo.ranges.clear();
-                return Action::Refuse(Some(request), Outcome::Unsupported);
+                data_memory.ranges.clear();
+                return Action::Reject(Some(request), Outcome::Unsupported);
             }
             if sectors == 0 || sectors > RANGE_SECTORS_MAX {
-                cargo.ranges.clear();
-                return Action::Refuse(Some(request), INVALID);
+                data_memory.ranges.clear();
+                return Action::Reject(Some(request), INVALID);
             }
-            cargo.ranges.push(request);
+            data_memory.ranges.push(request);
         }
-        Action::CarryRanges
+        Action::ExecuteRanges
     }
 
-    fn identify(&self, cargo: &mut Cargo) -> Action {
+    fn identify(&self, data_memory: &mut CommandData) -> Action {
         let bytes = self.in_bytes.min(SERIAL_BYTES as u64);
         let writable = &self.chain.writable;
         if bytes == 0 {
-            return Action::Refuse(None, INVALID);
+            return Action::Reject(None, INVALID);
         }
-        match map(self.memory, writable, 0, bytes, &mut cargo.buffers) {
+        match map(self.memory, writable, 0, bytes, &mut data_memory.buffers) {
             Ok(()) => Action::Identify,
-            Err(errno) => Action::Refuse(None, Outcome::Failed(errno)),
+            Err(errno) => Action::Reject(None, Outcome::Failed(errno)),
         }
     }
 }
 
-fn total(spans: &[Span]) -> u64 {
+fn total(spans: &[GuestRange]) -> u64 {
     spans.iter().map(|s| u64::from(s.bytes)).sum()
 }
 
@@ -233,8 +233,13 @@ fn status_address(memory: &GuestMemory, chain: &Chain) -> Result<GuestAddress, N
 }
 
 /// Copies `into.len()` bytes out of `spans`, from byte `skip` on. Fails with an errno: there are
-/// fewer, or the guest has no memory there.
-fn gather(memory: &GuestMemory, spans: &[Span], mut skip: u64, into: &mut [u8]) -> Result<(), i32> {
+/// fewer, or they are outside the guest's memory.
+fn gather(
+    memory: &GuestMemory,
+    spans: &[GuestRange],
+    mut skip: u64,
+    into: &mut [u8],
+) -> Result<(), i32> {
     let mut filled = 0;
     for span in spans {
         let bytes = u64::from(span.bytes);
@@ -257,11 +262,11 @@ fn gather(memory: &GuestMemory, spans: &[Span], mut skip: u64, into: &mut [u8]) 
     }
 }
 
-/// Says where in this process `bytes` bytes of `spans` are, from byte `skip` on. There are so many.
-/// Fails with an errno: the guest has no memory there, or it is in too many pieces.
+/// Maps `bytes` bytes of `spans`, from byte `skip` on. There are that many. Fails with an errno:
+/// they are outside the guest's memory, or in too many pieces.
 fn map(
     memory: &GuestMemory,
-    spans: &[Span],
+    spans: &[GuestRange],
     mut skip: u64,
     bytes: u64,
     into: &mut Vec<iovec>,

@@ -1,16 +1,14 @@
-//! [`Guard`]: memory that a front end shares may be taken away while it is in use, and the process
-//! goes on.
+//! [`Guard`]: the process survives when a front end truncates shared memory that is in use.
 //!
-//! A thread that touches a mapping beyond the end of its file receives SIGBUS, which ends the
-//! process. A front end can shorten the file of its guest's memory at any time, and this process
+//! A thread that accesses a mapping beyond the end of its file receives SIGBUS, which ends the
+//! process. A front end can truncate the file of its guest's memory at any time, and this process
 //! serves the disks of others as well. So the signal is handled: where the address is in such a
-//! mapping, anonymous memory replaces the whole mapping, and the thread goes on. What it then reads
-//! is zeroes; the mapping is marked as [cut](Guard::is_cut), and the queues that use it end. Any
-//! other SIGBUS has the effect it had before.
+//! mapping, anonymous memory replaces the whole mapping, and the thread continues. It then reads
+//! zeroes; the mapping is marked as [cut](Guard::is_cut), and the queues that use it end. Any other
+//! SIGBUS has its previous effect.
 //!
 //! The whole mapping is replaced, not a page of it: a part of a mapping of huge pages cannot be,
-//! and each part that is replaced would be a further mapping of the process, whose number is
-//! limited.
+//! and each replaced part would be a further mapping of the process, whose number is limited.
 #![allow(unsafe_code)] // Signals have no safe interface, and a handler may call next to nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,22 +16,23 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
-/// Guarded mappings of a process, at most. [`super::memory_slots`] divides them among its disks.
+/// Maximum number of guarded mappings of a process. [`super::memory_slots`] divides them among its
+/// disks.
 pub const GUARDS_MAX: usize = (1 << 15) + 512;
 
-/// Where guarded mappings are; an empty range is free.
+/// The addresses of guarded mappings; an empty range is free.
 static RANGES: [Range; GUARDS_MAX] = [const { Range::nowhere() }; GUARDS_MAX];
 
 /// Ranges from here on have never been used.
 static UNUSED_FROM: AtomicUsize = AtomicUsize::new(0);
 
-/// Mappings that were cut since the process began.
+/// The number of mappings that were cut since the start of the process.
 static CUTS: AtomicU64 = AtomicU64::new(0);
 
 /// Serialises changes of `RANGES`. The handler only marks a range as cut.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// The action for SIGBUS before ours; `None` if the system does not allow another one.
+/// The action for SIGBUS before this one; `None` if the system does not allow another one.
 static BEFORE: OnceLock<Option<sigaction>> = OnceLock::new();
 
 struct Range {
@@ -52,7 +51,7 @@ impl Range {
     }
 
     fn set(&self, start: usize, end: usize) {
-        // In between it is empty, whichever was set before.
+        // In between it is empty, in either order.
         self.end.store(0, Ordering::SeqCst);
         self.start.store(start, Ordering::SeqCst);
         self.is_cut.store(false, Ordering::SeqCst);
@@ -64,7 +63,7 @@ impl Range {
     }
 }
 
-/// The mappings that one front end may have, so that it leaves the others theirs.
+/// The number of mappings that one front end may have, so that others are not affected.
 #[derive(Debug)]
 pub struct Share {
     used: AtomicUsize,
@@ -72,7 +71,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// A share of so many mappings.
+    /// A share of `mappings_max` mappings.
     pub fn new(mappings_max: usize) -> Arc<Share> {
         Arc::new(Share {
             used: AtomicUsize::new(0),
@@ -81,7 +80,7 @@ impl Share {
     }
 }
 
-/// As long as it lives, its mapping may be touched whatever becomes of the file.
+/// While it exists, its mapping can be accessed even if the file is truncated.
 #[derive(Debug)]
 pub struct Guard {
     place: usize,
@@ -89,8 +88,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Guards `bytes` bytes from `start` on, which are a mapping. It is dropped before they are
-    /// unmapped.
+    /// Guards `bytes` bytes from `start` on, which are a mapping. It must be dropped before they
+    /// are unmapped.
     ///
     /// # Errors
     /// The share, or the table of the process, is used up.
@@ -113,13 +112,13 @@ impl Guard {
         })
     }
 
-    /// Whether the file was shortened, and zeroes have replaced the mapping.
+    /// Whether the file was truncated, and zeroes have replaced the mapping.
     pub fn is_cut(&self) -> bool {
         RANGES[self.place].is_cut.load(Ordering::SeqCst)
     }
 }
 
-/// How many mappings were cut since the process began: while it is the same, none was.
+/// The number of mappings that were cut since the start of the process, for detecting changes.
 pub fn cuts() -> u64 {
     CUTS.load(Ordering::SeqCst)
 }
@@ -144,18 +143,18 @@ fn install() -> Option<sigaction> {
     (set == 0).then_some(before)
 }
 
-/// Runs in the thread that touched what is not there.
+/// Runs in the thread that accessed truncated memory.
 extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes a valid structure, and for this signal it has an address.
     let address = unsafe { (*info).si_addr() }.addr();
     // SAFETY: errno is the thread's own; it is restored below.
     let errno = unsafe { *libc::__errno_location() };
-    // Between the installation of the handler and this no guard exists.
+    // No guard exists between the installation of the handler and this.
     let Some(Some(before)) = BEFORE.get() else {
         return;
     };
-    // Memory that failed (`BUS_MCEERR_AR`) had another content than zeroes, which may not replace
-    // it. SAFETY: as above.
+    // Memory with a hardware error (`BUS_MCEERR_AR`) had content that zeroes must not replace.
+    // SAFETY: as above.
     let is_cut_off = unsafe { (*info).si_code } == libc::BUS_ADRERR;
     let used = &RANGES[..UNUSED_FROM.load(Ordering::SeqCst)];
     let replaced = used
@@ -171,7 +170,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, _context: *mut c_vo
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Replaces a mapping by empty memory, and marks it as cut. Two threads may do so at once.
+/// Replaces a mapping by zeroed memory, and marks it as cut. Two threads may do so at once.
 fn replace(range: &Range) -> bool {
     let mapped = range.get();
     let place = mapped.start as *mut c_void;
@@ -198,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_whose_file_is_cut_off_becomes_zeroes_and_is_marked() {
+    fn memory_of_a_truncated_file_becomes_zeroes_and_is_marked() {
         let file = File::from(memfd_create("shared", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, 1 << 20).unwrap();
         let offset = FileOffset::new(file.try_clone().unwrap(), 0);
@@ -213,13 +212,13 @@ mod tests {
         assert!(guard.is_cut());
         slice.read_slice(&mut there, 0).unwrap();
         assert!(there.iter().all(|b| *b == 0));
-        // It may be written, too.
+        // It can be written, too.
         slice.write_slice(&[9; 64], 0x80000).unwrap();
         drop(guard);
     }
 
     #[test]
-    fn a_share_is_used_up_without_those_of_others() {
+    fn a_used_up_share_leaves_those_of_others() {
         let memory = [0; 64];
         let [first, second] = [2, 2].map(Share::new);
         let guard = |at: usize, share| Guard::new(memory[at..].as_ptr(), 1, share);

@@ -1,13 +1,13 @@
-//! [`Inflight`]: which requests are being worked on, in memory that outlives this process
-//! (vhost-user, "Inflight I/O tracking").
+//! [`Inflight`]: tracks the requests in flight in memory that outlives this process (vhost-user,
+//! "Inflight I/O tracking").
 //!
-//! The front end keeps the memory. After a crash it gives it to the next back end, which so knows
-//! what the guest still waits for, and in which order it came. A request is noted before it is looked
-//! at and struck out after its end is in the used ring. Between these two steps only
-//! `last_batch_head` and `used_idx` tell whether the guest has been answered.
+//! The front end keeps the memory. After a crash it passes it to the next back end, which then
+//! knows the requests that the guest waits for, and their order. A request is entered before it is
+//! processed and removed after its end is in the used ring. Between these two steps only
+//! `last_batch_head` and `used_idx` show whether the guest was answered.
 //!
-//! A crash stops a thread between two instructions, so what was stored before stays stored; what
-//! matters is that stores are made in the order written here, which release ordering asks for.
+//! A crash stops a thread between two instructions, so earlier stores persist; the stores must be
+//! made in the order written here, which release ordering ensures.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::VhostError;
 use super::guard::{Guard, Share};
 use super::memory::check_file;
 
-/// Where the fields of a queue's region are (`struct QueueRegionSplit`).
+/// Offsets of the fields of a queue's region (`struct QueueRegionSplit`).
 mod region {
     pub const VERSION: usize = 8;
     pub const ENTRIES: usize = 10;
@@ -30,7 +30,7 @@ mod region {
     pub const HEADER_BYTES: usize = 16;
 }
 
-/// Where the fields of a descriptor's state are (`struct DescStateSplit`).
+/// Offsets of the fields of a descriptor's state (`struct DescStateSplit`).
 mod entry {
     pub const INFLIGHT: usize = 0;
     pub const NEXT: usize = 6;
@@ -38,15 +38,15 @@ mod entry {
     pub const BYTES: usize = 16;
 }
 
-/// The one version of the layout that there is.
+/// The only version of the layout.
 const VERSION: u16 = 1;
-/// Regions of queues begin at multiples of a cache line.
+/// Regions of queues start at multiples of a cache line.
 const ALIGNMENT: usize = 64;
 
 /// The memory of all queues.
 #[derive(Debug)]
 pub struct InflightMemory {
-    // It goes before what it guards.
+    // Dropped before the memory that it guards.
     _guard: Guard,
     mapping: MmapRegion<()>,
     queues: u16,
@@ -58,8 +58,8 @@ fn stride(queue_size: u16) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Makes memory for so many queues of that size (`VHOST_USER_GET_INFLIGHT_FD`), and says of it what
-/// the front end is told.
+/// Creates memory for `queues` queues of `queue_size` descriptors (`VHOST_USER_GET_INFLIGHT_FD`),
+/// and its description for the front end.
 ///
 /// # Errors
 /// The system has no more memory or file descriptors.
@@ -69,49 +69,49 @@ pub fn create(queues: u16, queue_size: u16) -> std::io::Result<(VhostUserInfligh
     let file = memfd_create("weir-inflight", flags)?;
     ftruncate(&file, bytes as u64)?;
     fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    let told = VhostUserInflight::new(bytes as u64, 0, queues, queue_size);
-    Ok((told, File::from(file)))
+    let description = VhostUserInflight::new(bytes as u64, 0, queues, queue_size);
+    Ok((description, File::from(file)))
 }
 
 impl InflightMemory {
-    /// Maps what the front end kept (`VHOST_USER_SET_INFLIGHT_FD`).
+    /// Maps the memory that the front end kept (`VHOST_USER_SET_INFLIGHT_FD`).
     ///
     /// # Errors
-    /// It is too small for what it is said to be, or cannot be mapped.
+    /// It is smaller than its description, or cannot be mapped.
     pub fn map(
-        told: &VhostUserInflight,
+        description: &VhostUserInflight,
         file: File,
         share: &Arc<Share>,
     ) -> Result<InflightMemory, VhostError> {
         let refuse = |reason: String| VhostError::Inflight { reason };
-        let bytes = stride(told.queue_size) * usize::from(told.num_queues);
-        if told.mmap_size < bytes as u64 {
+        let bytes = stride(description.queue_size) * usize::from(description.num_queues);
+        if description.mmap_size < bytes as u64 {
             return Err(refuse(format!(
                 "{} bytes, where {} queues of {} need {bytes}",
-                told.mmap_size, told.num_queues, told.queue_size
+                description.mmap_size, description.num_queues, description.queue_size
             )));
         }
-        check_file(&file, told.mmap_offset, bytes as u64).map_err(refuse)?;
-        let mapping = MmapRegion::from_file(FileOffset::new(file, told.mmap_offset), bytes)
+        check_file(&file, description.mmap_offset, bytes as u64).map_err(refuse)?;
+        let mapping = MmapRegion::from_file(FileOffset::new(file, description.mmap_offset), bytes)
             .map_err(|e| refuse(e.to_string()))?;
         let guard = Guard::new(mapping.as_ptr(), mapping.size(), share).map_err(refuse)?;
         Ok(InflightMemory {
             _guard: guard,
             mapping,
-            queues: told.num_queues,
-            queue_size: told.queue_size,
+            queues: description.num_queues,
+            queue_size: description.queue_size,
         })
     }
 }
 
-/// What is in flight of one queue. Only the queue's thread uses it.
+/// The requests in flight of one queue. Only the queue's thread uses it.
 #[derive(Debug)]
 pub struct Inflight {
     memory: Arc<InflightMemory>,
-    /// Where the queue's region begins.
+    /// The offset of the queue's region.
     start: usize,
     entries: u16,
-    /// What the next request that is taken is numbered.
+    /// The number of the next request.
     counter: u64,
 }
 
@@ -119,7 +119,7 @@ impl Inflight {
     /// The region of queue `queue` with `size` descriptors.
     ///
     /// # Errors
-    /// The memory has no room for it, or was written by something that we do not know.
+    /// The memory is too small, or has an unknown layout.
     pub fn open(
         memory: &Arc<InflightMemory>,
         queue: u16,
@@ -151,8 +151,9 @@ impl Inflight {
         Ok(inflight)
     }
 
-    /// What was taken and not answered when the region was last used, in the order in which it was
-    /// taken. `used_idx` is what the used ring says now. What is not below `size` is left out.
+    /// The requests that were taken and not answered when the region was last used, in the order in
+    /// which they were taken. `used_idx` is the current index of the used ring. Indexes beyond
+    /// `size` are ignored.
     pub fn recover(&mut self, used_idx: u16, size: u16) -> Vec<u16> {
         self.finish_batch(used_idx);
         let mut left: Vec<(u64, u16)> = Vec::new();
@@ -166,7 +167,7 @@ impl Inflight {
         left.into_iter().map(|(_, head)| head).collect()
     }
 
-    /// Strikes out what was put into the used ring before a crash, but not yet struck out.
+    /// Removes the requests that were put into the used ring before a crash, but not yet removed.
     fn finish_batch(&mut self, used_idx: u16) {
         let before: u16 = self.load(region::USED_IDX);
         let batch = used_idx.wrapping_sub(before).min(self.entries);
@@ -181,7 +182,7 @@ impl Inflight {
         self.store(region::USED_IDX, used_idx);
     }
 
-    /// A request was taken from the available ring.
+    /// Enters a request that was taken from the available ring.
     pub fn taken(&mut self, head: u16) {
         let entry = self.entry(head);
         self.store(entry + entry::COUNTER, self.counter);
@@ -189,14 +190,14 @@ impl Inflight {
         self.store(entry + entry::INFLIGHT, 1_u8);
     }
 
-    /// A request is about to be put into the used ring, alone.
+    /// Marks a request that is about to be put into the used ring, alone.
     pub fn ending(&mut self, head: u16) {
         let before: u16 = self.load(region::LAST_BATCH_HEAD);
         self.store(self.entry(head) + entry::NEXT, before);
         self.store(region::LAST_BATCH_HEAD, head);
     }
 
-    /// It is there; the ring's index is `used_idx` now.
+    /// Removes it; the ring's index is now `used_idx`.
     pub fn ended(&mut self, head: u16, used_idx: u16) {
         self.store(self.entry(head) + entry::INFLIGHT, 0_u8);
         self.store(region::USED_IDX, used_idx);

@@ -1,7 +1,7 @@
-//! [`MemoryTable`]: the guest's memory, as a front end shares it, mapped into this process.
+//! [`MemoryTable`]: the guest's memory, shared by a front end and mapped into this process.
 //!
-//! A table is changed by making a new one. Whoever uses the old one keeps its mappings until it lets
-//! go, so memory that a front end takes away stays mapped while a request reads or writes it.
+//! A table is changed by creating a new one. Users of the old one keep its mappings until they drop
+//! it, so memory that a front end removes stays mapped while a request uses it.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use vm_memory::{
 use super::VhostError;
 use super::guard::{Guard, Share};
 
-/// What the guest's physical addresses lead to.
+/// The mapping of the guest's physical addresses.
 pub type GuestMemory = GuestRegionCollection<GuestRegion>;
 
-/// The bytes at `address` if all of them lie in one region, as they nearly always do. What spans regions
-/// takes several times as long to find.
+/// The bytes at `address` if all of them are in one region, as they nearly always are. A span over
+/// several regions takes several times as long to find.
 #[inline]
 pub fn in_one_region(
     memory: &GuestMemory,
@@ -35,7 +35,7 @@ pub fn in_one_region(
 /// Copies bytes out of a guest's memory.
 ///
 /// # Errors
-/// The guest has no memory there.
+/// They are outside the guest's memory.
 #[inline]
 pub fn copy_from(
     memory: &GuestMemory,
@@ -54,7 +54,7 @@ pub fn copy_from(
 /// A region of a guest's memory, mapped.
 #[derive(Debug)]
 pub struct GuestRegion {
-    // It is dropped before what it guards.
+    // Dropped before the memory that it guards.
     guard: Guard,
     mapping: GuestRegionMmap<()>,
 }
@@ -77,7 +77,7 @@ impl GuestRegion {
         })
     }
 
-    /// Whether the front end has shortened its file, so that zeroes have replaced it.
+    /// Whether the front end has truncated its file, so that zeroes have replaced it.
     pub fn is_cut(&self) -> bool {
         self.guard.is_cut()
     }
@@ -109,11 +109,11 @@ impl GuestMemoryRegion for GuestRegion {
 
 impl GuestMemoryRegionBytes for GuestRegion {}
 
-/// Regions of memory that a front end may share at most: as many as KVM gives a VM.
+/// Maximum number of regions of memory that a front end may share: the limit of KVM for a VM.
 pub const REGIONS_MAX: u16 = 509;
 
-/// Bytes that a front end may share: an eighth of what a process can map on x86-64, as the others want
-/// some too.
+/// Maximum number of bytes that a front end may share: an eighth of what a process can map on
+/// x86-64, since others need some too.
 const BYTES_MAX: u64 = 16 << 40;
 
 /// The regions that a front end has shared.
@@ -127,13 +127,13 @@ pub struct MemoryTable {
 
 #[derive(Clone, Debug)]
 struct Region {
-    /// Where the region is in the front end's own address space.
+    /// The region's address in the front end's own address space.
     front_end: u64,
     mapping: Arc<GuestRegion>,
 }
 
 impl MemoryTable {
-    /// No region yet, and at most `regions_max`, each of which takes a mapping of `share`.
+    /// No region yet, and at most `regions_max`, each of which uses a mapping of `share`.
     pub fn new(regions_max: u16, share: &Arc<Share>) -> MemoryTable {
         MemoryTable {
             regions: Vec::new(),
@@ -143,15 +143,15 @@ impl MemoryTable {
         }
     }
 
-    /// What is mapped now.
+    /// The current mapping.
     pub fn mapped(&self) -> &Arc<GuestMemory> {
         &self.mapped
     }
 
-    /// Takes these regions instead of all there were (`VHOST_USER_SET_MEM_TABLE`).
+    /// Replaces all regions (`VHOST_USER_SET_MEM_TABLE`).
     ///
     /// # Errors
-    /// A region that cannot be mapped, two that overlap, or too much; the table stays as it was.
+    /// A region cannot be mapped, two overlap, or they are too large; the table is unchanged.
     pub fn replace(
         &mut self,
         regions: &[VhostUserMemoryRegion],
@@ -160,22 +160,22 @@ impl MemoryTable {
         check_sum(regions.iter().map(|region| region.memory_size))?;
         let pairs = regions.iter().zip(files);
         let regions = pairs.map(|(region, file)| Region::map(region, file, &self.share));
-        self.adopt(regions.collect::<Result<_, _>>()?)
+        self.apply_changes(regions.collect::<Result<_, _>>()?)
     }
 
     /// Adds a region (`VHOST_USER_ADD_MEM_REG`).
     ///
     /// # Errors
-    /// It cannot be mapped, overlaps another, or is too much.
+    /// It cannot be mapped, overlaps another, or is too large.
     pub fn add(&mut self, region: &VhostUserMemoryRegion, file: File) -> Result<(), VhostError> {
         let shared = self.regions.iter().map(|region| region.mapping.len());
         check_sum(shared.chain([region.memory_size]))?;
         let mut regions = self.regions.clone();
         regions.push(Region::map(region, file, &self.share)?);
-        self.adopt(regions)
+        self.apply_changes(regions)
     }
 
-    /// Takes a region away (`VHOST_USER_REM_MEM_REG`).
+    /// Removes a region (`VHOST_USER_REM_MEM_REG`).
     ///
     /// # Errors
     /// There is no such region.
@@ -194,10 +194,10 @@ impl MemoryTable {
                 reason: "the front end removes a region that it has not shared".into(),
             });
         }
-        self.adopt(regions)
+        self.apply_changes(regions)
     }
 
-    /// The guest's address of what the front end has at `address`. Rings are given so.
+    /// The guest's address for `address` of the front end. Ring addresses are given in this form.
     pub fn translate(&self, address: u64) -> Option<GuestAddress> {
         self.regions.iter().find_map(|region| {
             let offset = address.checked_sub(region.front_end)?;
@@ -206,7 +206,7 @@ impl MemoryTable {
         })
     }
 
-    fn adopt(&mut self, mut regions: Vec<Region>) -> Result<(), VhostError> {
+    fn apply_changes(&mut self, mut regions: Vec<Region>) -> Result<(), VhostError> {
         if regions.len() > self.regions_max {
             return Err(VhostError::Regions {
                 max: self.regions_max,
@@ -255,7 +255,7 @@ impl Region {
     }
 }
 
-/// What is shared must leave room for others.
+/// The sum of the shared memory must leave some for others.
 fn check_sum(bytes: impl Iterator<Item = u64>) -> Result<(), VhostError> {
     let sum = bytes.fold(0, u64::saturating_add);
     match sum > BYTES_MAX {
@@ -269,8 +269,8 @@ fn check_sum(bytes: impl Iterator<Item = u64>) -> Result<(), VhostError> {
 /// `linux/magic.h`.
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// A file must be as long as the front end says. A [`Guard`] covers what becomes of it later. Of
-/// huge pages only whole ones are mapped: the rest of one could be neither unmapped nor replaced.
+/// A file must be as long as the front end states. A [`Guard`] covers later changes. Of huge pages
+/// only whole ones are mapped: a part of one could be neither unmapped nor replaced.
 pub(super) fn check_file(file: &File, offset: u64, bytes: u64) -> Result<(), String> {
     let metadata = file.metadata().map_err(|e| e.to_string())?;
     if !metadata.is_file() {

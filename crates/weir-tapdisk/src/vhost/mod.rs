@@ -1,16 +1,16 @@
-//! The front end vhost-user-blk: a VM's virtio disk, whose queues this process serves in the VM's
+//! The vhost-user-blk front end: a VM's virtio disk, whose queues this process serves in the VM's
 //! own memory.
 //!
-//! The life of a request: the guest's driver writes descriptors and kicks. The queue's thread
-//! ([`worker`]) wakes, takes the head of a chain from the [`ring`], follows the [`chain`], reads the
-//! [`command`] in it, and hands the request to its lane with the guest's own memory as buffers
-//! ([`queue`]). When the lane says that it is done, the status byte and the used ring are written,
-//! and the driver is called. Who is connected, and where its memory and its rings are, is told over a
-//! unix socket ([`serve()`], [`session`], [`memory`]). What is on its way is noted in memory that outlives
-//! us ([`inflight`]): after a kill the next process does what was not done.
+//! The stages of a request: the guest's driver writes descriptors and kicks. The queue's thread
+//! ([`worker`]) wakes, takes the head of a chain from the [`ring`], follows the [`chain`], decodes
+//! its [`command`], and passes the request to its lane with the guest's own memory as buffers
+//! ([`queue`]). When the lane reports that it is done, the status byte and the used ring are
+//! written, and the driver is notified. Connections, memory and rings are set up over a unix socket
+//! ([`serve()`], [`session`], [`memory`]). Requests in flight are tracked in memory that outlives
+//! the process ([`inflight`]): after a kill the next process executes what was not done.
 //!
-//! Nothing that a guest or a front end sends is trusted. Descriptors, rings and what is in them are read
-//! once and then checked, in copies that nobody else can change.
+//! Nothing that a guest or a front end sends is trusted. Descriptors, rings and their contents are
+//! read once and then checked, in copies that no other process can change.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,38 +21,38 @@ mod command;
 mod config;
 mod guard;
 mod inflight;
+mod log;
 mod memory;
+mod offline;
 mod poll;
 mod queue;
-mod remarks;
 mod ring;
 mod serve;
 mod session;
-mod trial;
 mod worker;
 
 pub use chain::ChainError;
 pub use command::NoStatus;
+pub use log::LogLine;
+pub use offline::{OfflineQueue, TrialEnd, run_queue};
 pub use queue::Broken;
-pub use remarks::Tell;
 pub use ring::RingError;
 pub use serve::serve;
-pub use trial::{TrialEnd, TrialQueue, carry_out};
 
 use crate::disk::DiskError;
 
-/// Queues of a disk, at most.
+/// Maximum number of queues of a disk.
 pub const QUEUES_MAX: u16 = 256;
 
-/// Mappings of guests' memory in a process, at most: half of what Linux allows it unless it is set
-/// otherwise (`vm.max_map_count`, 65,530).
+/// Maximum number of mappings of guests' memory in a process: half of the default limit of Linux
+/// (`vm.max_map_count`, 65,530).
 const MAPPINGS_MAX: usize = 1 << 15;
 
 const _: () = assert!(MAPPINGS_MAX < guard::GUARDS_MAX, "each mapping has a guard");
 
-/// Regions of memory that the front end of each disk may share where a process serves `disks`
-/// disks, so that no front end uses up what others need: 509, as KVM gives a VM, up to 32 disks,
-/// and at least 64 up to 256.
+/// The number of memory regions that the front end of each disk may share where a process serves
+/// `disks` disks, so that no front end uses up the mappings of others: 509, the limit of KVM, up to
+/// 32 disks, and at least 64 up to 256.
 pub fn memory_slots(disks: usize) -> u16 {
     // Twice: when regions are replaced, old and new ones are mapped at the same time.
     let share = MAPPINGS_MAX / (2 * disks.max(1));
@@ -61,32 +61,33 @@ pub fn memory_slots(disks: usize) -> u16 {
     })
 }
 
-/// How a disk is served. [`Options::new`] fills in what most want.
+/// How a disk is served. [`Options::new`] sets the defaults.
 #[derive(Clone)]
 pub struct Options {
-    /// Queues that a guest may use: 1 to [`QUEUES_MAX`]. One that it does not use costs nothing; QEMU
-    /// wants as many as the VM has processors.
+    /// The number of queues that a guest may use: 1 to [`QUEUES_MAX`]. An unused one costs nothing;
+    /// QEMU requires as many as the VM has processors.
     pub queues: u16,
-    /// How long a queue looks for more before it sleeps, at most; zero: it sleeps at once. It goes on
-    /// only where looking finds work.
+    /// How long a queue polls before it sleeps, at most; zero: it sleeps at once. It polls only
+    /// where polling finds work.
     pub poll: Duration,
-    /// Regions of memory that a front end may share; [`memory_slots`] divides what a process has.
+    /// The number of memory regions that a front end may share; [`memory_slots`] divides the limit
+    /// of a process.
     pub memory_slots: u16,
-    /// How long the end is put off for requests on their way.
-    pub patience: Duration,
-    /// Who hears of front ends that come and go, and of what they do wrong: a line at a time.
-    pub tell: Tell,
+    /// How long to wait for requests in flight at the end.
+    pub drain_timeout: Duration,
+    /// Receives messages about front ends and their errors, a line at a time.
+    pub log_line: LogLine,
 }
 
 impl Options {
-    /// 64 queues, 50 µs, a patience of 20 s, and remarks for `tell`.
-    pub fn new(tell: Tell) -> Options {
+    /// 64 queues, polling for 50 µs, 20 s for requests in flight, and messages to `log`.
+    pub fn new(log_line: LogLine) -> Options {
         Options {
             queues: 64,
             poll: Duration::from_micros(50),
             memory_slots: memory_slots(1),
-            patience: Duration::from_secs(20),
-            tell,
+            drain_timeout: Duration::from_secs(20),
+            log_line,
         }
     }
 }
@@ -97,104 +98,104 @@ pub enum VhostError {
     /// The socket.
     #[error("{}: cannot {what}: {error}", path.display())]
     Socket {
-        /// Where it is.
+        /// Its path.
         path: PathBuf,
-        /// What was tried: `listen`.
+        /// The operation: `listen`.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// An option that cannot be.
-    #[error("{queues} queues; a disk has 1 to {QUEUES_MAX}")]
+    /// An invalid option.
+    #[error("{queues} queues; a disk can have 1 to {QUEUES_MAX}")]
     Queues {
-        /// What was asked for.
+        /// The number of queues.
         queues: u16,
     },
     /// The image, or the engine.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The system has no room for a queue's thread or file descriptors.
+    /// The system has no memory for a queue's thread or file descriptors.
     #[error("queue {index}: {error}")]
     Queue {
         /// The queue.
         index: u16,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
-    /// A ring that cannot be.
+    /// An invalid ring.
     #[error("queue {index}: {error}")]
     Ring {
         /// The queue.
         index: u16,
-        /// What is wrong.
+        /// The error.
         error: RingError,
     },
-    /// The front end speaks of a queue that there is not.
-    #[error("queue {index} of {known}")]
+    /// The front end refers to a queue that does not exist.
+    #[error("unknown queue {index}; there are {known}")]
     NoQueue {
-        /// What it says.
+        /// Its index.
         index: u32,
-        /// How many there are.
+        /// The number of queues.
         known: usize,
     },
-    /// A number of descriptors that cannot be.
+    /// An invalid number of descriptors.
     #[error(
-        "a queue of {size} descriptors; at most {} are known, and powers of two",
+        "a queue of {size} descriptors; the size must be a power of two of at most {}",
         ring::QUEUE_SIZE_MAX
     )]
     QueueSize {
-        /// What it says.
+        /// The number.
         size: u32,
     },
-    /// A ring is where the front end has shared nothing.
-    #[error("a ring at {address:#x}, where the front end shares no memory")]
+    /// A ring outside the shared memory.
+    #[error("a ring at {address:#x} is outside the shared memory")]
     Address {
-        /// In its address space.
+        /// Its address in the front end's address space.
         address: u64,
     },
-    /// A region of memory that cannot be used.
+    /// An invalid region of memory.
     #[error("memory of {bytes} bytes at {guest:#x}: {reason}")]
     Memory {
         /// The guest's address.
         guest: u64,
         /// Its length in bytes.
         bytes: u64,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// Regions that do not go together.
-    #[error("the table of memory: {reason}")]
+    /// Regions that conflict.
+    #[error("the memory table: {reason}")]
     Table {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// More regions than anyone needs.
+    /// Too many regions.
     #[error("more than {max} regions of memory")]
     Regions {
-        /// How many there may be.
+        /// The maximum.
         max: usize,
     },
-    /// Memory for what is in flight that cannot be used.
-    #[error("the memory that tracks requests in flight: {reason}")]
+    /// Invalid memory for requests in flight.
+    #[error("the memory for requests in flight: {reason}")]
     Inflight {
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// The front end acknowledges what was not offered.
+    /// The front end acknowledges features that were not offered.
     #[error("features {unknown:#x} were not offered")]
     Features {
         /// Their bits.
         unknown: u64,
     },
-    /// A kick or a call that is something else.
-    #[error("a file descriptor that is no eventfd, where one is due")]
+    /// A kick or call descriptor that is not an eventfd.
+    #[error("a file descriptor is not an eventfd")]
     NotAnEvent,
-    /// A queue does not end though all is to end.
+    /// A queue that does not end after the stop.
     #[error(
-        "requests of a queue are still on their way; the guest makes them again when it is served again"
+        "requests of a queue are still in flight; the guest repeats them when it is served again"
     )]
     Stuck,
-    /// We are wrong.
-    #[error("the thread of a queue died")]
+    /// A bug: the thread panicked.
+    #[error("the thread of a queue panicked")]
     Died,
 }

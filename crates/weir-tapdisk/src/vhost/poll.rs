@@ -1,71 +1,72 @@
-//! [`Polling`]: whether a queue that has nothing to do looks at its ring for a while before it sleeps.
+//! [`Polling`]: whether an idle queue polls its ring for a while before it sleeps.
 //!
-//! To wake a thread costs the guest more than most requests take. To look in vain costs the host a
-//! processor. So each period of looking is bounded, and its worth is measured: after a number of
-//! periods it goes on only if each find, with the looks in vain for it, took no more than the longest look. A
-//! driver that has its next request soon passes, and so does a quick disk. Else the queue sleeps at once
-//! for some time, longer after each trial that was in vain, and tries again. How long a thread slept
-//! says less: that includes the very wake-up that is to be saved.
+//! Waking a thread costs the guest more than most requests take. Polling without success costs the
+//! host a processor. So each polling period is bounded, and its benefit is measured: after a number
+//! of periods polling continues only if each success, including the unsuccessful periods before it,
+//! took no more than the longest period. A driver that soon has its next request meets this, and so
+//! does a fast disk. Otherwise the queue sleeps at once for some time, longer after each
+//! unsuccessful trial, and tries again. The time that a thread slept is a worse measure: it
+//! includes the wake-up that polling avoids.
 
 use std::time::Duration;
 
-/// Periods after which the worth is judged.
-const TRIAL: u32 = 64;
-/// Idle periods without looking after the first trial in vain, and after many.
-const REST_MIN: u32 = 64;
-const REST_MAX: u32 = 8192;
+/// Periods after which the benefit is evaluated.
+const TRIAL_PERIODS: u32 = 64;
+/// Idle periods without polling after the first unsuccessful trial, and after many.
+const PAUSE_MIN: u32 = 64;
+const PAUSE_MAX: u32 = 8192;
 
-/// How it went so far.
+/// The state of the measurement.
 #[derive(Debug)]
 pub struct Polling {
     longest: Duration,
-    /// Periods of this trial, how many found work, and how long all took.
+    /// Periods of this trial, how many found work, and their total time.
     periods: u32,
     found: u32,
     looked: Duration,
-    /// Idle periods that are still to pass without looking, and how many there are next time.
-    resting: u32,
+    /// Idle periods without polling that remain, and their number next time.
+    paused: u32,
     rest: u32,
 }
 
 impl Polling {
-    /// Looks for at most `longest` at a time; never if that is zero.
+    /// Polls for at most `longest` at a time; never if that is zero.
     pub fn new(longest: Duration) -> Polling {
         Polling {
             longest,
             periods: 0,
             found: 0,
             looked: Duration::ZERO,
-            resting: 0,
-            rest: REST_MIN,
+            paused: 0,
+            rest: PAUSE_MIN,
         }
     }
 
-    /// How long to look now, at the beginning of an idle period. `None`: sleep at once.
+    /// How long to poll now, at the start of an idle period. `None`: sleep at once.
     pub fn begin(&mut self) -> Option<Duration> {
         if self.longest.is_zero() {
             return None;
         }
-        if self.resting > 0 {
-            self.resting -= 1;
+        if self.paused > 0 {
+            self.paused -= 1;
             return None;
         }
         Some(self.longest)
     }
 
-    /// The period ended after so long; whether there was work.
+    /// Ends a period after `looked`; `found`: whether there was work.
     pub fn end(&mut self, found: bool, looked: Duration) {
         self.periods += 1;
         self.found += u32::from(found);
         self.looked += looked;
-        if self.periods < TRIAL {
+        if self.periods < TRIAL_PERIODS {
             return;
         }
         if self.looked <= self.longest * self.found {
-            self.rest = REST_MIN;
+            self.rest = PAUSE_MIN;
         } else {
-            self.resting = self.rest;
-            self.rest = (self.rest * 2).min(REST_MAX);
+            self.paused = self.rest;
+            self.rest = (self.rest * 2).min(PAUSE_MAX);
         }
         (self.periods, self.found, self.looked) = (0, 0, Duration::ZERO);
     }
@@ -77,7 +78,8 @@ mod tests {
 
     const LONGEST: Duration = Duration::from_micros(50);
 
-    /// Of `periods` idle periods, how many are spent looking. Work comes after so long, in each.
+    /// The number of periods with polling out of `periods` idle ones. `comes` is when work arrives
+    /// in each.
     fn looked(polling: &mut Polling, periods: u32, comes: impl Fn(u32) -> Duration) -> u32 {
         let mut looked = 0;
         for period in 0..periods {
@@ -95,31 +97,31 @@ mod tests {
     }
 
     #[test]
-    fn without_a_time_it_never_looks() {
+    fn without_a_polling_time_it_never_polls() {
         let mut polling = Polling::new(Duration::ZERO);
         assert_eq!(looked(&mut polling, 1000, |_| Duration::ZERO), 0);
     }
 
     #[test]
-    fn it_goes_on_while_finds_are_cheap() {
+    fn polling_continues_while_it_finds_work() {
         let late = looked(&mut Polling::new(LONGEST), 10_000, |_| micros(45));
         assert_eq!(late, 10_000);
-        // Two of three after 10 us, one never: 35 us for each find.
+        // Two of three after 10 us, one never: 35 us for each success.
         let mostly = |period| micros(if period % 3 == 0 { 1000 } else { 10 });
         assert_eq!(looked(&mut Polling::new(LONGEST), 10_000, mostly), 10_000);
     }
 
     #[test]
-    fn it_rests_where_finds_are_dear() {
-        // Never, and every second time after 25 us: 75 us for each find.
+    fn polling_pauses_when_it_is_expensive() {
+        // Never, and every second time after 25 us: 75 us for each success.
         let never = |_| micros(1000);
         let seldom = |period| micros(if period % 2 == 0 { 1000 } else { 25 });
         for comes in [never, seldom] {
             let mut polling = Polling::new(LONGEST);
             let in_vain = looked(&mut polling, 100_000, comes);
-            assert!((TRIAL * 10..3000).contains(&in_vain), "{in_vain}");
-            // When there is work again, one rest later it goes on for good.
-            looked(&mut polling, REST_MAX + TRIAL, |_| micros(5));
+            assert!((TRIAL_PERIODS * 10..3000).contains(&in_vain), "{in_vain}");
+            // When there is work again, polling resumes after one pause.
+            looked(&mut polling, PAUSE_MAX + TRIAL_PERIODS, |_| micros(5));
             assert_eq!(looked(&mut polling, 1000, |_| micros(5)), 1000);
         }
     }

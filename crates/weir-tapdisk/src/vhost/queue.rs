@@ -1,9 +1,9 @@
-//! [`BlockQueue`]: one queue of a virtio block device: takes requests from its ring into a lane, and
-//! puts what ended back.
+//! [`BlockQueue`]: one queue of a virtio block device: passes requests from its ring to a lane, and
+//! returns ended ones.
 //!
-//! What a guest does wrong ends its request with an error. What leaves no place for an error breaks
-//! the queue: nothing more is taken from it until the driver sets it up anew. Other queues and other
-//! disks do not notice.
+//! An invalid request ends with an error. A request that cannot be answered breaks the queue:
+//! nothing more is taken from it until the driver sets it up again. Other queues and other disks
+//! are not affected.
 #![allow(unsafe_code)] // Data go between the guest's memory and the engine without a copy of ours.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use virtio_bindings::bindings::virtio_blk as abi;
 use vm_memory::{GuestAddress, GuestMemoryBackend};
 
 use super::chain::{Chain, ChainError};
-use super::command::{Action, Cargo, Command, NoStatus, SERIAL_BYTES, read};
+use super::command::{Action, Command, CommandData, NoStatus, SERIAL_BYTES, read};
 use super::guard;
 use super::memory::{GuestMemory, GuestRegion, in_one_region};
 use super::ring::{Ring, RingError};
@@ -24,100 +24,102 @@ use crate::disk::{Disk, DiskError};
 use crate::lane::{Done, Lane};
 use crate::{Outcome, Request};
 
-/// Requests that are taken at once, at most, so that what ended is told in between.
+/// Maximum number of requests that are taken at once, so that ended ones are returned in between.
 const BATCH_MAX: usize = 64;
 
-/// How long a request waits for memory that was taken away. QEMU needs less than a millisecond to
-/// give it back in another shape.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a request waits for memory that was removed. QEMU needs less than a millisecond to add
+/// it again in another layout.
+const MEMORY_WAIT: Duration = Duration::from_secs(1);
 
-/// Why a queue takes nothing any more.
+/// Why a queue is broken.
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
-    /// Its rings.
+    /// An error of its rings.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A chain without an end.
+    /// A chain without a valid end.
     #[error(transparent)]
     Chain(#[from] ChainError),
     /// A request that cannot be answered.
     #[error(transparent)]
     NoStatus(#[from] NoStatus),
-    /// The driver makes a buffer available that it has not got back.
+    /// The driver makes a buffer available that is still in use.
     #[error("descriptor {0} is made available again before its request has ended")]
     Twice(u16),
-    /// Data that are not in memory. It breaks nothing: the request waits, or ends with an error.
-    #[error("a request with data where the guest has no memory")]
+    /// Data outside of memory. It does not break the queue: the request waits, or ends with an
+    /// error.
+    #[error("a request has data outside the guest's memory")]
     NoMemory,
-    /// Memory that the front end has shared is not there any more.
-    #[error("the front end has shortened the file of its guest's memory")]
+    /// Memory that the front end has shared was truncated.
+    #[error("the front end has truncated the file of its guest's memory")]
     Cut,
-    /// The engine gave up.
+    /// The engine failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
 impl Broken {
-    /// It may be otherwise when there is other memory.
+    /// Whether it may succeed after a change of memory.
     fn may_pass(&self) -> bool {
         let table = matches!(self, Broken::Chain(ChainError::Table(_)));
         table || matches!(self, Broken::NoStatus(_))
     }
 }
 
-/// A queue and the requests that are on their way. It belongs to one thread.
+/// A queue and its requests in flight. It belongs to one thread.
 pub struct BlockQueue {
     disk: Arc<Disk>,
     lane: Lane,
     ring: Ring,
     memory: Rc<GuestMemory>,
-    /// What [`guard::cuts`] said when all of it was there.
+    /// The value of [`guard::cuts`] when all memory was intact.
     cuts: u64,
     /// The driver cannot flush.
     write_through: bool,
-    /// By the descriptor that a request begins with.
+    /// By the first descriptor of a request.
     slots: Vec<Slot>,
     broken: bool,
-    /// Nothing is held back.
-    hurries: bool,
-    /// What was taken from the ring and not begun.
+    /// Injected delays are ended.
+    ends_delays: bool,
+    /// Taken from the ring and not started.
     taken: VecDeque<u16>,
-    /// What ended, and how much was written, but not put into the ring, which is not there.
-    unsaid: VecDeque<(u16, u32)>,
-    /// Requests that ended and that the driver has not been told of.
+    /// Ended requests, with the number of bytes written, that could not be put into the ring, which
+    /// is missing.
+    unreturned: VecDeque<(u16, u32)>,
+    /// Ended requests of which the driver was not notified.
     ended: usize,
-    /// Until when memory that is not there may come back.
-    patient_until: Option<Instant>,
+    /// Until when missing memory may be added again.
+    memory_wait_until: Option<Instant>,
     /// The first of `taken` waits for memory.
     waits: bool,
-    // Room that is used again.
+    // Reused allocations.
     chain: Chain,
-    cargo: Cargo,
+    data_memory: CommandData,
     done: Vec<Done>,
 }
 
-/// A request that is on its way.
+/// A request in flight.
 #[derive(Default)]
 struct Slot {
-    /// The memory it is in, which stays mapped for as long. `None`: nothing is on its way.
+    /// Its memory, which stays mapped until it ends. `None`: the slot is free.
     memory: Option<Rc<GuestMemory>>,
     status: GuestAddress,
     answer_bytes: u32,
-    /// What is to follow when this part is done, last one first.
+    /// The requests that follow this part, last one first.
     more: Vec<Request>,
 }
 
-/// What a round did.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Something was taken or has ended.
+    /// A request was taken or has ended.
     pub progress: bool,
-    /// The driver wants to be told.
+    /// The driver requires a notification.
     pub call: bool,
 }
 
 impl BlockQueue {
-    /// The queue with this ring in this memory. `size` is its number of descriptors.
+    /// The queue of this ring in this memory. `size` is its number of descriptors.
     pub fn new(
         disk: &Arc<Disk>,
         lane: Lane,
@@ -135,56 +137,56 @@ impl BlockQueue {
             write_through,
             slots: std::iter::repeat_with(Slot::default).take(size).collect(),
             broken: false,
-            hurries: false,
+            ends_delays: false,
             taken: VecDeque::new(),
-            unsaid: VecDeque::new(),
+            unreturned: VecDeque::new(),
             ended: 0,
-            patient_until: None,
+            memory_wait_until: None,
             waits: false,
             chain: Chain::default(),
-            cargo: Cargo::default(),
+            data_memory: CommandData::default(),
             done: Vec::new(),
         }
     }
 
-    /// Uses this memory from now on. What is on its way keeps what it has. `removed` is when some was
-    /// taken away.
+    /// Uses this memory from now on. Requests in flight keep theirs. `removed` is when a region was
+    /// removed.
     pub fn remap(&mut self, memory: &Arc<GuestMemory>, removed: Option<Instant>) {
         self.memory = Rc::new(GuestMemory::clone(memory));
         self.cuts = 0;
-        self.patient_until = removed.map(|removed| removed + PATIENCE);
+        self.memory_wait_until = removed.map(|removed| removed + MEMORY_WAIT);
         self.waits = false;
     }
 
-    /// Holds back nothing any longer that an injection delays: the queue is to end, and the front end
-    /// waits for that.
-    pub fn hurry(&mut self) {
-        self.hurries = true;
+    /// Ends injected delays: the queue ends, and the front end waits for it.
+    pub fn end_delays(&mut self) {
+        self.ends_delays = true;
     }
 
-    /// The lane, for whoever waits for it.
+    /// The lane, for waiting on it.
     pub fn lane(&self) -> &Lane {
         &self.lane
     }
 
-    /// When a round is to be made even if nothing happens until then.
+    /// When the next round is due even if nothing happens until then.
     pub fn due(&self) -> Option<Instant> {
-        let patience = self.patient_until.filter(|_| self.waits);
-        [self.lane.due(), patience].into_iter().flatten().min()
+        let drain_timeout = self.memory_wait_until.filter(|_| self.waits);
+        [self.lane.due(), drain_timeout].into_iter().flatten().min()
     }
 
-    /// Whether there is nothing that could end.
+    /// Whether no request is in flight.
     pub fn is_idle(&self) -> bool {
-        self.lane.in_flight() == 0 && self.unsaid.is_empty() && self.ended == 0
+        self.lane.in_flight() == 0 && self.unreturned.is_empty() && self.ended == 0
     }
 
-    /// The next of the available ring that is to be begun.
+    /// The next index of the available ring.
     pub fn next_available(&self) -> u16 {
         let next = self.ring.next_available();
         next.wrapping_sub(self.taken.len() as u16)
     }
 
-    /// How many requests may be begun now: none of a broken queue, or while its memory is not there.
+    /// The number of requests that can be started now: none of a broken queue, or while its memory
+    /// is missing.
     ///
     /// # Errors
     /// The queue breaks.
@@ -193,7 +195,7 @@ impl BlockQueue {
             return Ok(0);
         }
         self.check_memory().map_err(|error| self.broke(error))?;
-        if self.waits && !self.is_patient() {
+        if self.waits && !self.waits_for_memory() {
             self.waits = false;
         }
         if self.waits {
@@ -206,11 +208,11 @@ impl BlockQueue {
         }
     }
 
-    /// Takes `waiting` requests, or as many as are taken at once, submits them, and ends what is
+    /// Takes `waiting` requests, or the maximum of a batch, submits them, and ends those that are
     /// done.
     ///
     /// # Errors
-    /// The queue breaks; what is on its way still ends in later rounds.
+    /// The queue breaks; requests in flight still end in later rounds.
     pub fn round(&mut self, waiting: usize) -> Result<Round, Broken> {
         self.lane.begin();
         let result = self.take_and_end(waiting.min(BATCH_MAX));
@@ -218,8 +220,8 @@ impl BlockQueue {
         result.map_err(|error| self.broke(error))
     }
 
-    /// Asks the driver for a kick at the next request, and the engine for a sign at the next end.
-    /// True if there is something to do already.
+    /// Enables the driver's kick for the next request, and the engine's event for the next end.
+    /// Returns true if there is already something to do.
     ///
     /// # Errors
     /// The queue breaks.
@@ -235,12 +237,12 @@ impl BlockQueue {
         }
     }
 
-    /// Asks the engine alone. True if something has ended already.
+    /// Enables the engine's event only. Returns true if a request has already ended.
     pub fn arm_ends(&mut self) -> bool {
         !self.lane.arm()
     }
 
-    /// Asks the driver not to kick.
+    /// Disables the driver's kicks.
     ///
     /// # Errors
     /// The queue breaks.
@@ -254,8 +256,7 @@ impl BlockQueue {
         }
     }
 
-    /// All memory is that of the front end: of what was cut, the zeroes in its place are no
-    /// requests.
+    /// Checks that all memory is intact: the zeroes that replace truncated memory are not requests.
     fn check_memory(&mut self) -> Result<(), Broken> {
         let cuts = guard::cuts();
         if cuts != self.cuts {
@@ -273,31 +274,31 @@ impl BlockQueue {
     }
 
     fn take_and_end(&mut self, count: usize) -> Result<Round, Broken> {
-        if self.hurries {
-            self.lane.hurry();
+        if self.ends_delays {
+            self.lane.end_delays();
         }
-        let begun = self.take(count);
-        // What was taken before the queue broke is carried out.
+        let started = self.take(count);
+        // Requests that were taken before the queue broke are executed.
         self.lane.submit()?;
         self.end_done()?;
-        self.say()?;
-        let begun = begun?;
+        self.return_ended()?;
+        let started = started?;
         let ended = std::mem::take(&mut self.ended);
         Ok(Round {
-            progress: begun > 0 || ended > 0,
+            progress: started > 0 || ended > 0,
             call: ended > 0 && self.wants_call()?,
         })
     }
 
     fn wants_call(&mut self) -> Result<bool, RingError> {
         match self.ring.wants_call(&self.memory) {
-            // One too many does no harm.
+            // An unnecessary notification is harmless.
             Err(error) if error.is_missing() => Ok(true),
             asked => asked,
         }
     }
 
-    /// Takes and begins up to `count` requests; how many those were.
+    /// Takes and starts up to `count` requests; returns their number.
     fn take(&mut self, count: usize) -> Result<usize, Broken> {
         if count == 0 {
             return Ok(0);
@@ -307,37 +308,37 @@ impl BlockQueue {
             0 => Ok(()),
             _ => self.ring.take(&self.memory, new, &mut self.taken),
         };
-        let mut begun = 0;
+        let mut started = 0;
         while let Some(head) = self.taken.front().copied() {
             match self.start(head) {
-                // It was patient when it found this. If it no longer is, it looks once more.
+                // It may wait for memory when it finds this. Afterwards, it tries once more.
                 Err(Broken::NoMemory) => {
                     self.waits = true;
-                    return Ok(begun);
+                    return Ok(started);
                 }
-                Err(error) if error.may_pass() && self.is_patient() => {
+                Err(error) if error.may_pass() && self.waits_for_memory() => {
                     self.waits = true;
-                    return Ok(begun);
+                    return Ok(started);
                 }
-                started => {
+                result => {
                     self.taken.pop_front();
-                    begun += 1;
-                    started?;
+                    started += 1;
+                    result?;
                 }
             }
         }
         taken?;
-        Ok(begun)
+        Ok(started)
     }
 
-    /// Memory was taken away lately, so what is not there may be about to come back: a front end
-    /// changes a region by taking it away and adding it anew.
-    fn is_patient(&self) -> bool {
-        self.patient_until
+    /// Memory was removed recently, so missing memory may be added again: a front end changes a
+    /// region by removing and adding it.
+    fn waits_for_memory(&self) -> bool {
+        self.memory_wait_until
             .is_some_and(|until| Instant::now() < until)
     }
 
-    /// Reads the request that begins with `head`, and hands it to the lane.
+    /// Decodes the request that begins with `head`, and passes it to the lane.
     fn start(&mut self, head: u16) -> Result<(), Broken> {
         if self.slots[usize::from(head)].memory.is_some() {
             return Err(Broken::Twice(head));
@@ -347,11 +348,11 @@ impl BlockQueue {
             &self.memory,
             &self.chain,
             self.write_through,
-            &mut self.cargo,
+            &mut self.data_memory,
         )?;
-        // Reading it may have found that the memory is gone.
+        // Decoding it may have found that the memory is truncated.
         self.check_memory()?;
-        if command.action.lacks_memory() && self.is_patient() {
+        if command.action.lacks_memory() && self.waits_for_memory() {
             return Err(Broken::NoMemory);
         }
         let slot = &mut self.slots[usize::from(head)];
@@ -365,15 +366,15 @@ impl BlockQueue {
     fn act(&mut self, head: u16, command: &Command) -> Result<(), Broken> {
         let token = u64::from(head);
         match command.action {
-            Action::Carry(request) => {
+            Action::Execute(request) => {
                 // SAFETY: the buffers are in the guest's memory, which the slot keeps mapped until
                 // the token is reaped. The guest may change them meanwhile, as it may while a
-                // device reads them; nothing here looks at their content.
-                unsafe { self.lane.take(request, &self.cargo.buffers, token) };
+                // device reads them; their content is not used here.
+                unsafe { self.lane.take(request, &self.data_memory.buffers, token) };
             }
-            Action::CarryRanges => {
+            Action::ExecuteRanges => {
                 let slot = &mut self.slots[usize::from(head)];
-                slot.more.extend(self.cargo.ranges.drain(..).rev());
+                slot.more.extend(self.data_memory.ranges.drain(..).rev());
                 self.next_range(head);
             }
             Action::Identify => {
@@ -381,16 +382,16 @@ impl BlockQueue {
                 let name = self.disk.serial().as_bytes();
                 let length = name.len().min(SERIAL_BYTES);
                 serial[..length].copy_from_slice(&name[..length]);
-                copy_out(&serial, &self.cargo.buffers);
+                copy_out(&serial, &self.data_memory.buffers);
                 self.finish(head, Outcome::Done)?;
             }
-            Action::Refuse(Some(request), outcome) => self.lane.refuse(request, outcome, token),
-            Action::Refuse(None, outcome) => self.finish(head, outcome)?,
+            Action::Reject(Some(request), outcome) => self.lane.reject(request, outcome, token),
+            Action::Reject(None, outcome) => self.finish(head, outcome)?,
         }
         Ok(())
     }
 
-    /// Hands the next range of a discard or a write of zeroes to the lane; false if there is none.
+    /// Passes the next range of a discard or a write of zeroes to the lane; false if there is none.
     fn next_range(&mut self, head: u16) -> bool {
         let Some(request) = self.slots[usize::from(head)].more.pop() else {
             return false;
@@ -400,7 +401,7 @@ impl BlockQueue {
         true
     }
 
-    /// Ends what the lane has done.
+    /// Ends the requests that the lane has finished.
     fn end_done(&mut self) -> Result<(), Broken> {
         loop {
             let mut done = std::mem::take(&mut self.done);
@@ -414,12 +415,12 @@ impl BlockQueue {
                     went_on = true;
                     continue;
                 }
-                // A ring that went away does not keep the others from ending.
+                // A missing ring does not prevent the others from ending.
                 finished = finished.and(self.finish(head, one.outcome));
             }
             self.done = done;
             finished?;
-            // What goes on, and what an injection held back until now.
+            // Submits further parts, and requests whose injected delay has ended.
             self.lane.submit()?;
             if !went_on {
                 return Ok(());
@@ -441,17 +442,17 @@ impl BlockQueue {
         in_one_region(&memory, slot.status, 1)
             .expect("the status was in this memory when the request was read")
             .copy_from(&[status]);
-        self.unsaid.push_back((head, written));
-        self.say()
+        self.unreturned.push_back((head, written));
+        self.return_ended()
     }
 
-    /// Puts what ended into the ring, as far as that is there.
-    fn say(&mut self) -> Result<(), RingError> {
-        while let Some((head, written)) = self.unsaid.front().copied() {
+    /// Puts ended requests into the ring, if it is present.
+    fn return_ended(&mut self) -> Result<(), RingError> {
+        while let Some((head, written)) = self.unreturned.front().copied() {
             match self.ring.put(&self.memory, head, written) {
                 Err(error) if error.is_missing() => return Ok(()),
                 put => {
-                    self.unsaid.pop_front();
+                    self.unreturned.pop_front();
                     put?;
                     self.ended += 1;
                 }
@@ -464,15 +465,15 @@ impl BlockQueue {
 impl Drop for BlockQueue {
     fn drop(&mut self) {
         if self.lane.in_flight() > 0 {
-            // Only when the engine gave up. The kernel may still write to this memory, so it stays
-            // mapped for good.
+            // Only when the engine failed. The kernel may still write to this memory, so it is
+            // never unmapped.
             let memories = self.slots.iter_mut().filter_map(|slot| slot.memory.take());
             memories.for_each(std::mem::forget);
         }
     }
 }
 
-/// Copies as much of `bytes` as the buffers take.
+/// Copies as much of `bytes` as fits the buffers.
 fn copy_out(bytes: &[u8], buffers: &[iovec]) {
     let mut left = bytes;
     for buffer in buffers {

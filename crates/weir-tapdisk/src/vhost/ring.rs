@@ -1,5 +1,5 @@
-//! [`Ring`]: the available and the used ring of a queue (virtio 1.2, section 2.7), with what is in
-//! flight noted for the time after a crash.
+//! [`Ring`]: the available and the used ring of a queue (virtio 1.2, section 2.7), with the
+//! requests in flight tracked for recovery after a crash.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use super::chain::Table;
 use super::inflight::Inflight;
 use super::memory::GuestMemory;
 
-/// Descriptors that a queue may have, at most. QEMU's bound is the same.
+/// Maximum number of descriptors of a queue. QEMU has the same limit.
 pub const QUEUE_SIZE_MAX: u16 = 1024;
 
-/// Where a driver has put its queue, in the guest's addresses.
+/// The location of a queue, in the guest's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Number of descriptors, a power of two.
@@ -26,36 +26,36 @@ pub struct Layout {
     pub available: GuestAddress,
     /// The used ring.
     pub used: GuestAddress,
-    /// What was negotiated: `VIRTIO_F_EVENT_IDX`.
+    /// `VIRTIO_F_EVENT_IDX` was negotiated.
     pub event_idx: bool,
-    /// What was negotiated: `VIRTIO_F_INDIRECT_DESC`.
+    /// `VIRTIO_F_INDIRECT_DESC` was negotiated.
     pub indirect: bool,
 }
 
 /// Why a ring cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// It is not in the guest's memory, not aligned, or of a size that cannot be.
-    #[error("a ring of {size} descriptors that is not in the guest's memory, or not aligned")]
+    /// It is outside the guest's memory, not aligned, or of an invalid size.
+    #[error("a ring of {size} descriptors is outside the guest's memory, or not aligned")]
     Layout {
         /// Its number of descriptors.
         size: u16,
     },
-    /// What the rings say cannot be, or they are gone.
+    /// The content of the rings is invalid, or they are missing.
     #[error("{0}")]
     Queue(virtio_queue::Error),
-    /// A descriptor that the queue does not have.
-    #[error("descriptor {head} of a queue of {size}")]
+    /// A descriptor beyond the queue.
+    #[error("descriptor {head} is beyond its queue of {size}")]
     Head {
-        /// What was made available.
+        /// Its index.
         head: u16,
-        /// What there is.
+        /// The size of the queue.
         size: u16,
     },
 }
 
 impl RingError {
-    /// It is not in the guest's memory, as that is now.
+    /// Whether it is outside the guest's current memory.
     pub fn is_missing(&self) -> bool {
         matches!(self, RingError::Queue(virtio_queue::Error::GuestMemory(_)))
     }
@@ -67,22 +67,22 @@ impl From<virtio_queue::Error> for RingError {
     }
 }
 
-/// The rings of a queue that runs.
+/// The rings of a running queue.
 #[derive(Debug)]
 pub struct Ring {
     queue: Queue,
     table: Table,
     inflight: Option<Inflight>,
-    /// What a back end before us had taken and not answered, oldest first.
-    left_over: VecDeque<u16>,
+    /// Requests that an earlier back end had taken and not answered, oldest first.
+    unfinished: VecDeque<u16>,
 }
 
 impl Ring {
-    /// Goes on where the rings are. `base` is the next of the available ring, unless `inflight`
-    /// knows better.
+    /// Continues with the rings in memory. `base` is the next index of the available ring, unless
+    /// `inflight` has a better one.
     ///
     /// # Errors
-    /// The rings are not in the guest's memory.
+    /// The rings are outside the guest's memory.
     pub fn new(
         memory: &GuestMemory,
         layout: &Layout,
@@ -96,7 +96,7 @@ impl Ring {
         queue.try_set_used_ring_address(layout.used)?;
         queue.set_event_idx(layout.event_idx);
         queue.set_ready(true);
-        // The queue takes an available ring at 0 for one that was never set.
+        // The queue treats an available ring at 0 as unset.
         if !queue.is_valid(memory) || layout.available.0 == 0 {
             return Err(RingError::Layout { size: layout.size });
         }
@@ -110,53 +110,53 @@ impl Ring {
                 indirect: layout.indirect,
             },
             inflight,
-            left_over: VecDeque::new(),
+            unfinished: VecDeque::new(),
         };
         let mut base = base;
         if let Some(inflight) = &mut ring.inflight {
-            ring.left_over = inflight.recover(used_idx, layout.size).into();
-            base = used_idx.wrapping_add(ring.left_over.len() as u16);
+            ring.unfinished = inflight.recover(used_idx, layout.size).into();
+            base = used_idx.wrapping_add(ring.unfinished.len() as u16);
         }
         ring.queue.set_next_avail(base);
         Ok(ring)
     }
 
-    /// The table that heads are of.
+    /// The table of the heads.
     pub fn table(&self) -> Table {
         self.table
     }
 
-    /// The next of the available ring that will be taken.
+    /// The next index of the available ring.
     pub fn next_available(&self) -> u16 {
         self.queue.next_avail()
     }
 
-    /// How many requests wait to be taken.
+    /// The number of waiting requests.
     ///
     /// # Errors
-    /// The ring is gone, or says that there are more than it has room for.
+    /// The ring is missing, or has more entries than its size.
     pub fn waiting(&self, memory: &GuestMemory) -> Result<usize, RingError> {
         let available = self.queue.avail_idx(memory, Ordering::Acquire)?.0;
         let new = available.wrapping_sub(self.queue.next_avail());
         if new > self.queue.size() {
             return Err(virtio_queue::Error::InvalidAvailRingIndex.into());
         }
-        Ok(usize::from(new) + self.left_over.len())
+        Ok(usize::from(new) + self.unfinished.len())
     }
 
-    /// Takes `count` requests, of which so many [wait](Ring::waiting): the heads of their chains are appended to `heads`. What was
-    /// left over by a back end before us comes first, in its order.
+    /// Takes `count` requests, which [wait](Ring::waiting): the heads of their chains are appended
+    /// to `heads`. Requests of an earlier back end come first, in their order.
     ///
     /// # Errors
-    /// What the ring says cannot be. What is in `heads` was taken.
+    /// The content of the ring is invalid. The requests in `heads` were taken.
     pub fn take(
         &mut self,
         memory: &GuestMemory,
         count: usize,
         heads: &mut VecDeque<u16>,
     ) -> Result<(), RingError> {
-        let old = count.min(self.left_over.len());
-        heads.extend(self.left_over.drain(..old));
+        let old = count.min(self.unfinished.len());
+        heads.extend(self.unfinished.drain(..old));
         if old == count {
             return Ok(());
         }
@@ -172,20 +172,19 @@ impl Ring {
             }
             heads.push_back(head);
         }
-        // A driver that takes back what it made available, or memory that went away.
+        // The driver has taken back entries, or memory was removed.
         match heads.len() - before < count - old {
             true => Err(virtio_queue::Error::InvalidAvailRingIndex.into()),
             false => Ok(()),
         }
     }
 
-    /// Says that the request that began with `head` has ended; `written` bytes of its buffers were
-    /// written.
+    /// Returns the request that began with `head`; `written` bytes of its buffers were written.
     ///
     /// # Errors
-    /// The ring is gone.
+    /// The ring is missing.
     pub fn put(&mut self, memory: &GuestMemory, head: u16, written: u32) -> Result<(), RingError> {
-        // All of it or nothing: what is missing may come back, and then it is put once.
+        // All of it or nothing: a missing part may be added again, and then it is put once.
         self.queue.used_idx(memory, Ordering::Relaxed)?;
         if let Some(inflight) = &mut self.inflight {
             inflight.ending(head);
@@ -197,15 +196,16 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether the driver wants to be told of what was put since it was asked last.
+    /// Whether the driver requires a notification for the requests that were returned since the
+    /// last call.
     ///
     /// # Errors
-    /// The ring is gone.
+    /// The ring is missing.
     pub fn wants_call(&mut self, memory: &GuestMemory) -> Result<bool, RingError> {
-        // The fence in it orders what was put before the flags that are read below.
-        let wanted = self.queue.needs_notification(memory)?;
+        // Its fence orders the returned requests before the flags that are read below.
+        let needs_call = self.queue.needs_notification(memory)?;
         if self.queue.event_idx_enabled() {
-            return Ok(wanted);
+            return Ok(needs_call);
         }
         let flags: u16 = memory
             .load(GuestAddress(self.queue.avail_ring()), Ordering::Relaxed)
@@ -213,18 +213,18 @@ impl Ring {
         Ok(u16::from_le(flags) & VRING_AVAIL_F_NO_INTERRUPT as u16 == 0)
     }
 
-    /// Asks the driver for a kick at the next request. True if there is one already.
+    /// Enables the driver's kick for the next request. Returns true if there is one already.
     ///
     /// # Errors
-    /// The ring is gone.
+    /// The ring is missing.
     pub fn arm(&mut self, memory: &GuestMemory) -> Result<bool, RingError> {
-        Ok(self.queue.enable_notification(memory)? || !self.left_over.is_empty())
+        Ok(self.queue.enable_notification(memory)? || !self.unfinished.is_empty())
     }
 
-    /// Asks the driver not to kick.
+    /// Disables the driver's kicks.
     ///
     /// # Errors
-    /// The ring is gone.
+    /// The ring is missing.
     pub fn disarm(&mut self, memory: &GuestMemory) -> Result<(), RingError> {
         Ok(self.queue.disable_notification(memory)?)
     }

@@ -1,8 +1,8 @@
-//! [`serve`]: front ends come and go on a disk's socket, one at a time.
+//! [`serve`]: accepts front ends on a disk's socket, one at a time.
 //!
-//! A front end that connects while another is connected is refused at once; one that connects while
-//! the requests of the one before are under way waits until these have ended. So there is never
-//! more than one who gives requests.
+//! A front end that connects while another is connected is rejected at once; one that connects
+//! while requests of the previous one are in flight waits until these have ended. So at most one
+//! front end submits requests.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -16,31 +16,31 @@ use vhost::vhost_user::message::MAX_MSG_SIZE;
 use vhost::vhost_user::{BackendReqHandler as Protocol, Error};
 
 use super::channel::{Channel, SET_BACKEND_REQ_FD};
-use super::remarks::Remarks;
+use super::log::EventLog;
 use super::session::Session;
 use super::{Options, QUEUES_MAX, VhostError};
 use crate::disk::Disk;
 use crate::{ServerSocket, Stop};
 
-/// What a front end may take to send the rest of a message, or to read an answer.
-const MESSAGE_TIME: Duration = Duration::from_secs(5);
-/// How often we look for the rest of a message.
-const MESSAGE_PACE: Duration = Duration::from_millis(2);
-/// A front end that says nothing for so long has connected for nothing.
+/// How long a front end may take to send the rest of a message, or to read an answer.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The interval of checks for the rest of a message.
+const MESSAGE_POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// A front end without a message for this time is reported.
 const SILENCE: Duration = Duration::from_secs(5);
-/// After so long without a message the size of the image is examined.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
-/// What we wait when the process has no room for another connection.
+/// Without a message for this time, the size of the image is checked.
+const SIZE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause when the process cannot accept another connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bytes of a message's header; its last four say how long the rest is.
+/// Bytes of a message's header; its last four are the length of the rest.
 const HEADER_BYTES: usize = 12;
 
-/// Serves the disk to front ends until `stop` is raised. What is on its way then still ends, if it does so
-/// within [`Options::patience`].
+/// Serves the disk to front ends until `stop` is raised. Requests in flight then still end, if they
+/// do so within [`Options::drain_timeout`].
 ///
 /// # Errors
-/// The options cannot be, or the socket is gone. What a front end does wrong ends its connection.
+/// The options are invalid, or the socket fails. An error of a front end ends its connection.
 pub fn serve(
     disk: &Arc<Disk>,
     socket: &ServerSocket,
@@ -61,35 +61,35 @@ pub fn serve(
             error,
         })?;
     let about = socket.path().display().to_string();
-    let remarks = Arc::new(Remarks::new(about, Arc::clone(&options.tell)));
-    let door = Door {
+    let log = Arc::new(EventLog::new(about, Arc::clone(&options.log_line)));
+    let acceptor = Acceptor {
         socket,
         stop,
-        remarks: &remarks,
+        log: &log,
     };
     while !stop.is_raised() {
         let mut events = [watch(stop.fd()), watch(listener.as_fd())];
         wait(&mut events, None);
-        let Some(connection) = door.accept()? else {
+        let Some(connection) = acceptor.accept()? else {
             continue;
         };
-        let session = Session::new(disk, options, &remarks, stop);
-        let end = converse(&door, connection, session);
-        remarks.say(|| end);
+        let session = Session::new(disk, options, &log, stop);
+        let end = run_session(&acceptor, connection, session);
+        log.report(|| end);
     }
     Ok(())
 }
 
-/// Does what the front end says until it leaves; why it left.
-fn converse(door: &Door, connection: UnixStream, session: Session) -> String {
+/// Processes the messages of a front end until it disconnects; returns the reason.
+fn run_session(acceptor: &Acceptor, connection: UnixStream, session: Session) -> String {
     let session = Arc::new(Mutex::new(session));
     let mut protocol = match connection.try_clone() {
         Ok(socket) => Protocol::from_stream(socket, Arc::clone(&session)),
         Err(error) => return format!("the front end is disconnected: {error}"),
     };
-    let mut silence = Silence::new(door.remarks);
+    let mut silence = FirstMessage::new(acceptor.log);
     let mut listen = || loop {
-        match door.next_message(&connection) {
+        match acceptor.next_message(&connection) {
             Ok(Next::Message(SET_BACKEND_REQ_FD)) => {
                 let set = Channel::receive(&connection).and_then(|channel| {
                     let session = session.lock();
@@ -124,13 +124,13 @@ fn converse(door: &Door, connection: UnixStream, session: Session) -> String {
             Err(error) => break format!("the front end is disconnected: {error}"),
         }
     };
-    // A fault of ours that one front end meets is not to take its disk from the next one, nor the
-    // other disks of the process from theirs.
+    // A bug that one front end triggers must not take its disk from the next one, nor the other
+    // disks of the process from theirs.
     let why = catch_unwind(AssertUnwindSafe(&mut listen));
     let fault =
         |_| "the front end is disconnected: weir has panicked over it, which is a bug".into();
     let why = why.unwrap_or_else(fault);
-    // What a thread that panicked left undone, halting does not need.
+    // Halting does not depend on state that a panic left incomplete.
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
     match session.halt() {
         Ok(()) => why,
@@ -138,28 +138,28 @@ fn converse(door: &Door, connection: UnixStream, session: Session) -> String {
     }
 }
 
-/// What is reported of a front end's first message. A connection that carries none is what is left
-/// of a QEMU that lost its disk: from 7.2 to 9.0 that happens when a back end ends before it has
+/// Reports front ends without a first message. A connection that carries none is the remainder of a
+/// QEMU that lost its disk: from 7.2 to 9.0 that happens when a back end ends before it has
 /// answered the first message.
-struct Silence<'a> {
+struct FirstMessage<'a> {
     since: Instant,
     is_reported: bool,
-    remarks: &'a Remarks,
+    log: &'a EventLog,
 }
 
-impl Silence<'_> {
-    fn new(remarks: &Remarks) -> Silence<'_> {
-        Silence {
+impl FirstMessage<'_> {
+    fn new(log: &EventLog) -> FirstMessage<'_> {
+        FirstMessage {
             since: Instant::now(),
             is_reported: false,
-            remarks,
+            log,
         }
     }
 
     /// A message was answered.
     fn ends(&mut self) {
         if !std::mem::replace(&mut self.is_reported, true) {
-            self.remarks.say(|| "a front end has connected".into());
+            self.log.report(|| "a front end has connected".into());
         }
     }
 
@@ -167,7 +167,7 @@ impl Silence<'_> {
     fn lasts(&mut self) {
         if !self.is_reported && self.since.elapsed() >= SILENCE {
             self.is_reported = true;
-            self.remarks.say(|| {
+            self.log.report(|| {
                 format!(
                     "a front end has connected, and has sent nothing for {} s; a QEMU from 7.2 to 9.0 that does so \
                      has lost the disk, and its VM must be started again (docs/tapdisk.md)",
@@ -178,24 +178,24 @@ impl Silence<'_> {
     }
 }
 
-/// Where front ends come in.
-struct Door<'a> {
+/// The listening socket and its state.
+struct Acceptor<'a> {
     socket: &'a ServerSocket,
     stop: &'a Stop,
-    remarks: &'a Remarks,
+    log: &'a EventLog,
 }
 
 enum Next {
-    /// There is a whole message of this number, and room for an answer.
+    /// A whole message of this number has arrived, and an answer can be sent.
     Message(u32),
-    /// None has come for [`LOOK_AFTER`].
+    /// None has arrived for [`SIZE_CHECK_INTERVAL`].
     Nothing,
     Left,
     Stop,
 }
 
-impl Door<'_> {
-    /// Who is at the door. `None`: nobody any more, or no room.
+impl Acceptor<'_> {
+    /// The connecting front end. `None`: it has disconnected, or the process cannot accept it.
     fn accept(&self) -> Result<Option<UnixStream>, VhostError> {
         use std::io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
         match self.socket.listener().accept() {
@@ -203,8 +203,8 @@ impl Door<'_> {
             Err(error) => match error.kind() {
                 WouldBlock | Interrupted | ConnectionAborted => Ok(None),
                 _ if is_full(&error) => {
-                    self.remarks
-                        .say(|| format!("cannot let a front end in: {error}"));
+                    self.log
+                        .report(|| format!("cannot let a front end in: {error}"));
                     wait(&mut [watch(self.stop.fd())], Some(PAUSE));
                     Ok(None)
                 }
@@ -217,8 +217,8 @@ impl Door<'_> {
         }
     }
 
-    /// Waits for the front end's next message. A front end that sends half of one, or reads no
-    /// answers, is not waited for without end.
+    /// Waits for the front end's next message. The wait is bounded for a front end that sends a
+    /// part of one, or does not read answers.
     fn next_message(&self, connection: &UnixStream) -> Result<Next, String> {
         loop {
             let mut events = [
@@ -226,7 +226,7 @@ impl Door<'_> {
                 watch(connection.as_fd()),
                 watch(self.socket.listener().as_fd()),
             ];
-            wait(&mut events, Some(LOOK_AFTER));
+            wait(&mut events, Some(SIZE_CHECK_INTERVAL));
             let [stopped, spoken, knocked] = events.map(|event| !event.revents().is_empty());
             if stopped {
                 return Ok(Next::Stop);
@@ -235,8 +235,8 @@ impl Door<'_> {
                 return self.rest_of_message(connection);
             }
             if knocked && self.accept().map_err(|e| e.to_string())?.is_some() {
-                let remark = "another front end was refused, as one is connected";
-                self.remarks.say(|| remark.into());
+                let message = "another front end was refused, as one is connected";
+                self.log.report(|| message.into());
             }
             if !knocked {
                 return Ok(Next::Nothing);
@@ -245,7 +245,7 @@ impl Door<'_> {
     }
 
     fn rest_of_message(&self, connection: &UnixStream) -> Result<Next, String> {
-        let until = Instant::now() + MESSAGE_TIME;
+        let until = Instant::now() + MESSAGE_TIMEOUT;
         loop {
             let mut events = [PollFd::new(connection, PollFlags::IN | PollFlags::OUT)];
             wait(&mut events, Some(Duration::ZERO));
@@ -269,7 +269,7 @@ impl Door<'_> {
             if self.stop.is_raised() {
                 return Ok(Next::Stop);
             }
-            wait(&mut [watch(self.stop.fd())], Some(MESSAGE_PACE));
+            wait(&mut [watch(self.stop.fd())], Some(MESSAGE_POLL_INTERVAL));
         }
     }
 }
@@ -277,11 +277,11 @@ impl Door<'_> {
 enum Missing {
     Everything,
     Something,
-    /// The message of this number is there.
+    /// The message of this number is complete.
     Nothing(u32),
 }
 
-/// What of the next message has not come yet. What has come stays where it is.
+/// Which part of the next message is missing. The received part stays in the socket.
 fn missing(connection: &UnixStream) -> std::io::Result<Missing> {
     let queued = rustix::io::ioctl_fionread(connection)?;
     if queued == 0 {
@@ -297,7 +297,7 @@ fn missing(connection: &UnixStream) -> std::io::Result<Missing> {
     }
     let message = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
     let rest = u32::from_le_bytes(header[8..].try_into().expect("4 bytes"));
-    // A message that is too long is complained of when its header is read.
+    // A message that is too long is reported when its header is read.
     if rest as usize > MAX_MSG_SIZE || queued >= HEADER_BYTES as u64 + u64::from(rest) {
         return Ok(Missing::Nothing(message));
     }
@@ -308,7 +308,7 @@ fn watch(fd: BorrowedFd<'_>) -> PollFd<'_> {
     PollFd::from_borrowed_fd(fd, PollFlags::IN)
 }
 
-/// Sleeps until one of the events has happened, or so long. A signal ends it early.
+/// Sleeps until one of the events has happened, or for `longest`. A signal ends it early.
 fn wait(events: &mut [PollFd], longest: Option<Duration>) {
     let timeout = longest.map(|longest| Timespec {
         tv_sec: longest.as_secs() as i64,
@@ -317,7 +317,7 @@ fn wait(events: &mut [PollFd], longest: Option<Duration>) {
     let _woken = poll(events, timeout.as_ref());
 }
 
-/// The process, or the system, has no more file descriptors or memory.
+/// Whether the process, or the system, has no more file descriptors or memory.
 fn is_full(error: &std::io::Error) -> bool {
     let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
     error

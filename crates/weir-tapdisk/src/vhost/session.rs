@@ -1,9 +1,9 @@
-//! [`Session`]: what a front end has set up in the course of its connection, message by message
-//! (the vhost-user protocol of QEMU's documentation, `interop/vhost-user`).
+//! [`Session`]: the state that a front end sets up message by message during its connection (the
+//! vhost-user protocol of QEMU's documentation, `interop/vhost-user`).
 //!
-//! A ring runs while it is set up and enabled. What is changed while it runs either reaches its
-//! thread on the way (memory, call), or the ring is halted, changed and started again; halting waits
-//! for what is on its way.
+//! A ring runs while it is set up and enabled. Changes while it runs are either passed to its
+//! thread (memory, call), or the ring is halted, changed and started again; halting waits for
+//! requests in flight.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -22,16 +22,16 @@ use super::channel::Channel;
 use super::config::{self, EVENT_IDX, FLUSH, INDIRECT_DESC, PROTOCOL_FEATURES};
 use super::guard::Share;
 use super::inflight::{self, Inflight, InflightMemory};
+use super::log::EventLog;
 use super::memory::MemoryTable;
-use super::remarks::Remarks;
 use super::ring::{Layout, QUEUE_SIZE_MAX, Ring};
 use super::worker::{End, Setup, Signals, Worker};
 use super::{Options, VhostError};
 use crate::Stop;
 use crate::disk::Disk;
 
-/// What of the protocol we speak. Logging of dirty memory is not in it, so QEMU does not migrate a
-/// VM with such a disk.
+/// The supported protocol features. Logging of dirty memory is not supported, so QEMU does not
+/// migrate a VM with such a disk.
 const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::REPLY_ACK)
     .union(VhostUserProtocolFeatures::CONFIG)
@@ -40,22 +40,22 @@ const PROTOCOL: VhostUserProtocolFeatures = VhostUserProtocolFeatures::MQ
     .union(VhostUserProtocolFeatures::RESET_DEVICE)
     .union(VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS);
 
-/// Bytes of a device's configuration space, at most (virtio 1.2, section 4.1.4).
+/// Maximum size of a device's configuration space in bytes (virtio 1.2, section 4.1.4).
 const SPACE_BYTES: usize = 4096;
 
 /// A connection's state.
 pub struct Session {
     disk: Arc<Disk>,
     options: Options,
-    remarks: Arc<Remarks>,
+    log: Arc<EventLog>,
     end: End,
-    /// What was acknowledged.
+    /// The acknowledged features.
     features: Option<u64>,
     protocol: VhostUserProtocolFeatures,
-    /// Where messages of our own go.
+    /// The channel for messages of the back end.
     channel: Option<Channel>,
-    /// The sectors of the disk as the front end read them last, and as they were last reported to
-    /// it since a ring was started.
+    /// The size of the disk in sectors, as the front end last read it, and as it was last reported
+    /// since a ring was started.
     sectors_read: Option<u64>,
     sectors_reported: Option<u64>,
     memory: MemoryTable,
@@ -64,14 +64,14 @@ pub struct Session {
     rings: Vec<RingState>,
 }
 
-/// What was said of a ring.
+/// The settings of a ring.
 #[derive(Debug, Default)]
 struct RingState {
     size: Option<u16>,
     base: u16,
     /// In the front end's address space: descriptors, available, used.
     addresses: Option<(u64, u64, u64)>,
-    /// `Some(None)`: it is to be polled.
+    /// `Some(None)`: it is polled.
     kick: Option<Option<OwnedFd>>,
     signals: Signals,
     enabled: bool,
@@ -80,22 +80,17 @@ struct RingState {
 
 impl Session {
     /// Nothing is set up.
-    pub fn new(
-        disk: &Arc<Disk>,
-        options: &Options,
-        remarks: &Arc<Remarks>,
-        stop: &Stop,
-    ) -> Session {
+    pub fn new(disk: &Arc<Disk>, options: &Options, log: &Arc<EventLog>, stop: &Stop) -> Session {
         let rings = std::iter::repeat_with(RingState::default);
-        // While a table or what is in flight is replaced, there is the old one, too.
+        // While a table or the in-flight memory is replaced, the old one is mapped, too.
         let share = Share::new(2 * (usize::from(options.memory_slots) + 1));
         Session {
             disk: Arc::clone(disk),
             options: options.clone(),
-            remarks: Arc::clone(remarks),
+            log: Arc::clone(log),
             end: End {
                 stop: stop.clone(),
-                patience: options.patience,
+                drain_timeout: options.drain_timeout,
             },
             features: None,
             protocol: VhostUserProtocolFeatures::empty(),
@@ -109,7 +104,7 @@ impl Session {
         }
     }
 
-    /// Halts all rings, and waits until nothing is on its way.
+    /// Halts all rings, and waits until no request is in flight.
     pub fn halt(&mut self) -> std::result::Result<(), VhostError> {
         // All at once, so that the wait is that for the slowest.
         self.rings
@@ -123,10 +118,10 @@ impl Session {
         halted
     }
 
-    /// Takes over the channel for messages of our own.
+    /// Sets the channel for messages of the back end.
     ///
     /// # Errors
-    /// It was not agreed on.
+    /// It was not negotiated.
     pub fn set_channel(&mut self, channel: Channel) -> std::result::Result<(), String> {
         if !self
             .protocol
@@ -140,14 +135,13 @@ impl Session {
         Ok(())
     }
 
-    /// Looks whether the image has grown, and reports that to the front end if its guest runs: one
-    /// that has not read the present size. So does one that was connected to the process before
-    /// this one, and has read the size there. It is to be called while the front end waits for no
-    /// answer.
+    /// Checks whether the image has grown, and reports that to the front end if its guest runs and
+    /// has not read the current size. A front end may have read the size from an earlier process.
+    /// Must be called while the front end does not wait for an answer.
     pub fn report_growth(&mut self) {
         if let Some(bytes) = self.disk.grow() {
-            self.remarks
-                .say(|| format!("the image has grown, the disk has {bytes} bytes now"));
+            self.log
+                .report(|| format!("the image has grown, the disk has {bytes} bytes now"));
         }
         let sectors = Some(self.disk.sectors());
         let is_running = self.rings.iter().any(|ring| ring.worker.is_some());
@@ -156,17 +150,18 @@ impl Session {
         }
         self.sectors_reported = sectors;
         let Some(channel) = &self.channel else {
-            // Without one it reads the size when it is started, and this may be what it has read.
+            // A front end that has not read the size reads it when its device is started, and may
+            // have read this one.
             if self.sectors_read.is_some() {
-                let remark =
+                let message =
                     "the front end cannot be informed of the new size: it has no channel for that";
-                self.remarks.say(|| remark.into());
+                self.log.report(|| message.into());
             }
             return;
         };
         if let Err(why) = channel.config_changed() {
-            self.remarks
-                .say(|| format!("the front end cannot be informed of the size: {why}"));
+            self.log
+                .report(|| format!("the front end cannot be informed of the size: {why}"));
         }
     }
 
@@ -182,7 +177,7 @@ impl Session {
         ring.ok_or_else(|| refuse(VhostError::NoQueue { index, known }))
     }
 
-    /// Changes what was said of a ring; one that runs is halted for it.
+    /// Changes the settings of a ring; a running one is halted first.
     fn change(&mut self, index: u32, change: impl FnOnce(&mut RingState)) -> Result<()> {
         let end = self.end.clone();
         let ring = self.ring(index)?;
@@ -191,11 +186,11 @@ impl Session {
         self.start(index as u16).map_err(refuse)
     }
 
-    /// Starts a ring if all was said that it needs.
+    /// Starts a ring if it is completely set up.
     fn start(&mut self, index: u16) -> std::result::Result<(), VhostError> {
         let features = self.features;
         let ring = &mut self.rings[usize::from(index)];
-        // Without protocol features there is no message that enables a ring.
+        // Without protocol features there is no message to enable a ring.
         let enabled = ring.enabled || features.is_some_and(|f| f & PROTOCOL_FEATURES == 0);
         let (Some(size), Some((table, available, used)), Some(kick), Some(features)) =
             (ring.size, ring.addresses, &ring.kick, features)
@@ -241,7 +236,7 @@ impl Session {
             signals: ring.signals.clone(),
             write_through: features & FLUSH == 0,
             poll: self.options.poll,
-            remarks: Arc::clone(&self.remarks),
+            log: Arc::clone(&self.log),
         })?);
         Ok(())
     }
@@ -252,7 +247,7 @@ impl Session {
             .map_err(refuse)
     }
 
-    /// Tells all rings of the memory that there is now; `removed` says that there was more.
+    /// Passes the current memory to all rings; `removed`: a region was removed.
     fn remap(&self, removed: bool) {
         let memory = self.memory.mapped();
         let workers = self.rings.iter().filter_map(|r| r.worker.as_ref());
@@ -286,7 +281,7 @@ fn unknown<T>(what: &'static str) -> Result<T> {
     Err(Error::InvalidOperation(what))
 }
 
-/// Only an event counter can be read and written without ever waiting for the other side's data.
+/// Only an event counter can be read and written without ever waiting for the other side.
 fn event(file: Option<File>) -> Result<Option<OwnedFd>> {
     use std::os::fd::AsRawFd;
     let Some(file) = file else {
@@ -297,9 +292,9 @@ fn event(file: Option<File>) -> Result<Option<OwnedFd>> {
         Ok(target) if target.as_os_str() != "anon_inode:[eventfd]" => {
             Err(refuse(VhostError::NotAnEvent))
         }
-        // Without /proc there is nothing to hold it against.
+        // Without /proc it cannot be checked.
         _ => {
-            // To add to one that is full would wait until somebody reads it.
+            // Adding to a full counter would block until it is read.
             rustix::io::ioctl_fionbio(&file, true).map_err(|e| Error::ReqHandlerError(e.into()))?;
             Ok(Some(file.into()))
         }
@@ -311,7 +306,7 @@ impl VhostUserBackend for Session {
         Ok(())
     }
 
-    /// To be ignored: front ends once meant different things by it.
+    /// Ignored: front ends have used it with different meanings.
     fn reset_owner(&mut self) -> Result<()> {
         Ok(())
     }
@@ -375,8 +370,8 @@ impl VhostUserBackend for Session {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // The one field that a driver may write needs VIRTIO_BLK_F_CONFIG_WCE. It is not offered: it
-        // would be forgotten when this process is started anew, and writes be told as done too early.
+        // The only field that a driver can write needs VIRTIO_BLK_F_CONFIG_WCE. It is not offered:
+        // a new process would not have its value, and writes would be reported as done too early.
         unknown("the configuration of this disk cannot be written")
     }
 
@@ -469,15 +464,18 @@ impl VhostUserBackend for Session {
         self.change(index, |ring| ring.enabled = enable)
     }
 
-    fn get_inflight_fd(&mut self, told: &VhostUserInflight) -> Result<(VhostUserInflight, File)> {
-        self.check_inflight(told)?;
-        let made = inflight::create(told.num_queues, told.queue_size);
+    fn get_inflight_fd(
+        &mut self,
+        description: &VhostUserInflight,
+    ) -> Result<(VhostUserInflight, File)> {
+        self.check_inflight(description)?;
+        let made = inflight::create(description.num_queues, description.queue_size);
         made.map_err(Error::ReqHandlerError)
     }
 
-    fn set_inflight_fd(&mut self, told: &VhostUserInflight, file: File) -> Result<()> {
-        self.check_inflight(told)?;
-        let memory = InflightMemory::map(told, file, &self.share).map_err(refuse)?;
+    fn set_inflight_fd(&mut self, description: &VhostUserInflight, file: File) -> Result<()> {
+        self.check_inflight(description)?;
+        let memory = InflightMemory::map(description, file, &self.share).map_err(refuse)?;
         self.halt().map_err(refuse)?;
         self.inflight = Some(Arc::new(memory));
         self.start_all()
@@ -514,13 +512,17 @@ impl VhostUserBackend for Session {
 }
 
 impl Session {
-    fn check_inflight(&self, told: &VhostUserInflight) -> Result<()> {
-        let fits = told.num_queues <= self.options.queues && told.queue_size <= QUEUE_SIZE_MAX;
+    fn check_inflight(&self, description: &VhostUserInflight) -> Result<()> {
+        let fits = description.num_queues <= self.options.queues
+            && description.queue_size <= QUEUE_SIZE_MAX;
         if fits {
             return Ok(());
         }
         Err(refuse(VhostError::Inflight {
-            reason: format!("{} queues of {}", told.num_queues, told.queue_size),
+            reason: format!(
+                "{} queues of {}",
+                description.num_queues, description.queue_size
+            ),
         }))
     }
 }

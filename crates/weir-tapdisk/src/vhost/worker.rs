@@ -1,5 +1,5 @@
-//! [`Worker`]: the thread of a queue. It carries out what is in the ring, looks for more for a while, and
-//! sleeps.
+//! [`Worker`]: the thread of a queue. It executes the requests of the ring, polls for more for a
+//! while, and sleeps.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,23 +12,23 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::VhostError;
+use super::log::EventLog;
 use super::memory::GuestMemory;
 use super::poll::Polling;
 use super::queue::{BlockQueue, Broken};
-use super::remarks::Remarks;
 use super::ring::Ring;
 use crate::Stop;
 use crate::disk::Disk;
 use crate::lane::{Lane, LaneOptions};
 
-/// How often the ring is looked at when the front end gives no kick.
-const KICKLESS: Duration = Duration::from_micros(100);
-/// How often who waits for a thread looks whether all is to end.
-const LOOK_AT_END: Duration = Duration::from_millis(50);
-/// Looks at the ring between two looks at the clock.
-const LOOKS: u32 = 16;
+/// The interval of polls of the ring when the front end provides no kick.
+const KICKLESS_POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// The interval of checks for the end while joining a thread.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Polls of the ring between two reads of the clock.
+const POLLS_PER_CLOCK_READ: u32 = 16;
 
-/// What a queue begins with.
+/// The parameters of a queue.
 pub struct Setup {
     /// The disk.
     pub disk: Arc<Disk>,
@@ -38,73 +38,73 @@ pub struct Setup {
     pub ring: Ring,
     /// The guest's memory.
     pub memory: Arc<GuestMemory>,
-    /// What the driver kicks; `None` if it does not.
+    /// The driver's kick; `None` if it has none.
     pub kick: Option<OwnedFd>,
-    /// How the driver is told that something has ended, and how the front end that the queue broke.
+    /// The notification of the driver, and that of the front end about a broken queue.
     pub signals: Signals,
-    /// The driver cannot flush, so a write that is done must be durable.
+    /// The driver cannot flush, so a finished write must be durable.
     pub write_through: bool,
-    /// How long to look for work before sleeping, at most.
+    /// How long to poll before sleeping, at most.
     pub poll: Duration,
-    /// Who hears of a broken queue.
-    pub remarks: Arc<Remarks>,
+    /// The log of broken queues.
+    pub log: Arc<EventLog>,
 }
 
-/// What is raised for others: event file descriptors.
+/// Event file descriptors that are raised for others.
 #[derive(Clone, Debug, Default)]
 pub struct Signals {
-    /// Something has ended.
+    /// Requests have ended.
     pub call: Option<Arc<OwnedFd>>,
     /// The queue broke.
     pub error: Option<Arc<OwnedFd>>,
 }
 
-/// A queue that runs.
+/// A running queue.
 #[derive(Debug)]
 pub struct Worker {
     control: Arc<Control>,
-    /// What is next in the available ring, when the thread is done.
+    /// The next index of the available ring, at the end of the thread.
     ended: Receiver<u16>,
     thread: JoinHandle<()>,
 }
 
-/// When a thread is not waited for any longer.
+/// When joining a thread times out.
 #[derive(Clone, Debug)]
 pub struct End {
-    /// All is to end.
+    /// The stop of the whole server.
     pub stop: Stop,
-    /// How long after that.
-    pub patience: Duration,
+    /// The time after the stop.
+    pub drain_timeout: Duration,
 }
 
-/// What the session wants of the thread.
+/// The session's requests to the thread.
 #[derive(Debug)]
 struct Control {
-    /// Counts the changes of `wanted`.
+    /// Incremented with each change of `requested`.
     changes: AtomicU64,
-    wanted: Mutex<Wanted>,
+    requested: Mutex<Requested>,
     /// Wakes the thread.
     wake: OwnedFd,
 }
 
 #[derive(Debug)]
-struct Wanted {
+struct Requested {
     memory: Arc<GuestMemory>,
-    /// When some of it was taken away.
+    /// When a region was removed.
     removed: Option<Instant>,
     signals: Signals,
     stop: bool,
 }
 
 impl Worker {
-    /// Starts the thread. What is in the ring already is carried out at once.
+    /// Starts the thread. Requests in the ring are executed at once.
     ///
     /// # Errors
-    /// The system has no room for a thread, a lane, or a file descriptor.
+    /// The system has no memory for a thread, a lane, or a file descriptor.
     pub fn start(setup: Setup) -> Result<Worker, VhostError> {
         let index = setup.index;
         let system = |error| VhostError::Queue { index, error };
-        let wanted = Wanted {
+        let requested = Requested {
             memory: Arc::clone(&setup.memory),
             removed: None,
             signals: setup.signals.clone(),
@@ -113,7 +113,7 @@ impl Worker {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let control = Arc::new(Control {
             changes: AtomicU64::new(0),
-            wanted: Mutex::new(wanted),
+            requested: Mutex::new(requested),
             wake: wake.map_err(|e| system(e.into()))?,
         });
         let shared = Arc::clone(&control);
@@ -122,7 +122,7 @@ impl Worker {
         let thread = thread::Builder::new().name(format!("tapdisk-q{index}"));
         let thread = thread.spawn(move || {
             if let Some(next) = run(setup, shared, &started) {
-                // Nobody may wait any more.
+                // The session may not be waiting any more.
                 let _session = end.send(next);
             }
         });
@@ -138,37 +138,37 @@ impl Worker {
         }
     }
 
-    /// What the queue does from now on is done in this memory. What is on its way stays where it is.
-    /// `removed` says that some was taken away.
+    /// Uses this memory from now on. Requests in flight keep theirs. `removed`: a region was
+    /// removed.
     pub fn remap(&self, memory: &Arc<GuestMemory>, removed: bool) {
-        self.change(|wanted| {
-            wanted.memory = Arc::clone(memory);
+        self.change(|requested| {
+            requested.memory = Arc::clone(memory);
             if removed {
-                wanted.removed = Some(Instant::now());
+                requested.removed = Some(Instant::now());
             }
         });
     }
 
     /// Raises these from now on.
     pub fn signal(&self, signals: &Signals) {
-        self.change(|wanted| wanted.signals = signals.clone());
+        self.change(|requested| requested.signals = signals.clone());
     }
 
-    /// Asks the thread to end when what is on its way has ended. [`Worker::join`] waits for that.
+    /// Asks the thread to end after the requests in flight. [`Worker::join`] waits for that.
     pub fn stop(&self) {
-        self.change(|wanted| wanted.stop = true);
+        self.change(|requested| requested.stop = true);
     }
 
-    /// Waits for the end of the thread; what is next in the available ring.
+    /// Waits for the end of the thread; returns the next index of the available ring.
     ///
     /// # Errors
-    /// The thread panicked, or does not end though `end` says that all is to end: the image does not
-    /// answer, or the front end sees to it that it cannot be called.
+    /// The thread panicked, or does not end in time after the stop: the image does not answer, or
+    /// the front end keeps its call descriptor blocked.
     pub fn join(self, end: &End) -> Result<u16, VhostError> {
         self.stop();
         let mut since = None;
         loop {
-            match self.ended.recv_timeout(LOOK_AT_END) {
+            match self.ended.recv_timeout(STOP_CHECK_INTERVAL) {
                 Ok(next) => {
                     return self
                         .thread
@@ -179,7 +179,7 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return Err(VhostError::Died),
                 Err(RecvTimeoutError::Timeout) if end.stop.is_raised() => {
                     let since = *since.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= end.patience {
+                    if since.elapsed() >= end.drain_timeout {
                         return Err(VhostError::Stuck);
                     }
                 }
@@ -188,28 +188,30 @@ impl Worker {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Wanted)) {
-        let mut wanted = self.control.wanted();
-        change(&mut wanted);
+    fn change(&self, change: impl FnOnce(&mut Requested)) {
+        let mut requested = self.control.requested();
+        change(&mut requested);
         self.control.changes.fetch_add(1, Ordering::Release);
-        drop(wanted);
+        drop(requested);
         raise(&self.control.wake);
     }
 }
 
 impl Control {
-    fn wanted(&self) -> std::sync::MutexGuard<'_, Wanted> {
-        // A change is one assignment, so whoever panicked left nothing half done.
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requested(&self) -> std::sync::MutexGuard<'_, Requested> {
+        // A change is one assignment, so a panic leaves no partial update.
+        self.requested
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Adds to an event counter. A counter that is full is readable, which is all that matters.
+/// Adds to an event counter. A full counter is readable, which is sufficient.
 fn raise(event: &impl AsFd) {
     let _full = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// Empties an event counter; never waits, though another may have emptied it first.
+/// Empties an event counter; never blocks, though another reader may have emptied it first.
 fn lower(event: &impl AsFd) {
     let mut count = [0; 8];
     let mut buffers = [rustix::io::IoSliceMut::new(&mut count)];
@@ -221,7 +223,7 @@ fn lower(event: &impl AsFd) {
     }
 }
 
-/// What is next in the available ring in the end; nothing if it could not begin.
+/// Runs the queue; returns the next index of the available ring, or nothing if it could not start.
 fn run(
     setup: Setup,
     control: Arc<Control>,
@@ -234,7 +236,7 @@ fn run(
     let lane = match Lane::new(&setup.disk, options) {
         Ok(lane) => lane,
         Err(error) => {
-            // The session waits for this word.
+            // The session waits for this message.
             let _session = started.send(Err(VhostError::Disk(error)));
             return None;
         }
@@ -257,10 +259,10 @@ fn run(
         signals: setup.signals,
         polling: [Polling::new(setup.poll), Polling::new(setup.poll)],
         index: setup.index,
-        remarks: setup.remarks,
+        log: setup.log,
     };
-    // A process before us may have been killed between telling an end in the ring and calling the
-    // driver, who then waits for a call that nobody makes. One too many does no harm.
+    // An earlier process may have been killed between returning a request in the ring and notifying
+    // the driver, which would wait for ever. An unnecessary notification is harmless.
     thread.call();
     thread.run();
     Some(thread.queue.next_available())
@@ -269,18 +271,18 @@ fn run(
 struct Thread {
     queue: BlockQueue,
     control: Arc<Control>,
-    /// Changes that were adopted.
+    /// The number of changes that were applied.
     seen: u64,
     stopping: bool,
-    /// The engine gave up.
+    /// The engine failed.
     dead: bool,
     kick: Option<OwnedFd>,
     signals: Signals,
-    /// For when nothing is on its way, and for when something is: the driver and the disk each have
-    /// their own pace.
+    /// For when no request is in flight, and for when one is: the driver and the disk have
+    /// different latencies.
     polling: [Polling; 2],
     index: u16,
-    remarks: Arc<Remarks>,
+    log: Arc<EventLog>,
 }
 
 impl Thread {
@@ -296,7 +298,7 @@ impl Thread {
         }
     }
 
-    /// Does what there is to do; false if there was nothing.
+    /// Does pending work; false if there was none.
     fn step(&mut self) -> bool {
         let result = self.try_step();
         result.unwrap_or_else(|broken| {
@@ -307,15 +309,15 @@ impl Thread {
 
     fn try_step(&mut self) -> Result<bool, Broken> {
         if self.dead {
-            return Ok(self.adopt());
+            return Ok(self.apply_changes());
         }
         let waiting = match self.stopping {
             true => 0,
             false => self.queue.waiting()?,
         };
-        // In this order: a request that is in the ring may be in memory that was added before it was
-        // put there, and is adopted here.
-        if self.adopt() {
+        // In this order: a request in the ring may be in memory that was added before it was put
+        // there, and is mapped here.
+        if self.apply_changes() {
             return Ok(true);
         }
         if waiting == 0 && self.queue.is_idle() {
@@ -334,22 +336,22 @@ impl Thread {
         }
     }
 
-    /// Takes over what the session wants; false if that is nothing new.
-    fn adopt(&mut self) -> bool {
+    /// Applies the session's requests; false if there are no new ones.
+    fn apply_changes(&mut self) -> bool {
         if self.control.changes.load(Ordering::Acquire) == self.seen {
             return false;
         }
         lower(&self.control.wake);
-        let wanted = self.control.wanted();
+        let requested = self.control.requested();
         self.seen = self.control.changes.load(Ordering::Relaxed);
-        self.queue.remap(&wanted.memory, wanted.removed);
-        let before = std::mem::replace(&mut self.signals, wanted.signals.clone());
-        self.stopping = wanted.stop;
-        drop(wanted);
+        self.queue.remap(&requested.memory, requested.removed);
+        let before = std::mem::replace(&mut self.signals, requested.signals.clone());
+        self.stopping = requested.stop;
+        drop(requested);
         if self.stopping {
-            self.queue.hurry();
+            self.queue.end_delays();
         }
-        // What was told by the one before may have reached nobody any more.
+        // An earlier notification may not have reached the new descriptor.
         let called = |signals: &Signals| signals.call.as_ref().map(Arc::as_ptr);
         if called(&before) != called(&self.signals) {
             self.call();
@@ -360,16 +362,16 @@ impl Thread {
     fn broke(&mut self, broken: &Broken) {
         self.dead |= matches!(broken, Broken::Disk(_));
         let index = self.index;
-        self.remarks
-            .say(|| format!("queue {index} is broken: {broken}"));
-        // What ended in the round that broke is told as well.
+        self.log
+            .report(|| format!("queue {index} is broken: {broken}"));
+        // Requests that ended in the round that broke the queue are notified as well.
         self.call();
         if let Some(error) = &self.signals.error {
             raise(&**error);
         }
     }
 
-    /// Looks for work for a while, if that pays; true if there was some.
+    /// Polls for work for a while, if that pays; true if there was some.
     fn look(&mut self) -> bool {
         if self.stopping {
             return false;
@@ -378,21 +380,21 @@ impl Thread {
         let Some(longest) = self.polling[pace].begin() else {
             return false;
         };
-        let begun = Instant::now();
+        let started = Instant::now();
         let found = loop {
-            if (0..LOOKS).any(|_| self.step()) {
+            if (0..POLLS_PER_CLOCK_READ).any(|_| self.step()) {
                 break true;
             }
-            if begun.elapsed() >= longest {
+            if started.elapsed() >= longest {
                 break false;
             }
             std::hint::spin_loop();
         };
-        self.polling[pace].end(found, begun.elapsed());
+        self.polling[pace].end(found, started.elapsed());
         found
     }
 
-    /// Sleeps until there may be something to do.
+    /// Sleeps until there may be work.
     fn rest(&mut self) {
         let armed = match (self.dead, self.stopping) {
             (true, _) => Ok(false),
@@ -423,13 +425,15 @@ impl Thread {
         let due = self.queue.due().filter(|_| !self.dead);
         let mut longest = due.map(|due| due.saturating_duration_since(Instant::now()));
         if self.kick.is_none() && !self.dead {
-            longest = Some(longest.map_or(KICKLESS, |due| due.min(KICKLESS)));
+            longest = Some(longest.map_or(KICKLESS_POLL_INTERVAL, |due| {
+                due.min(KICKLESS_POLL_INTERVAL)
+            }));
         }
         let timeout = longest.map(|longest| Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: i64::from(longest.subsec_nanos()),
         });
-        // A signal ends it early, which costs one look at the ring.
+        // A signal ends it early, which costs one poll of the ring.
         let _woken = poll(&mut events, timeout.as_ref());
         let kicked = kick.is_some() && events.last().is_some_and(|e| !e.revents().is_empty());
         if let (true, Some(kick)) = (kicked, kick) {

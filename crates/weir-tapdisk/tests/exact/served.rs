@@ -1,4 +1,4 @@
-//! A disk that is served for one test, and somebody who takes what its tap tells.
+//! A disk that is served for one test, and a consumer of its tap's records.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::net::SocketType;
-use weir_guest::vhost::{Client, Contents, Shape};
+use weir_guest::vhost::{Client, ClientShape, Contents};
 use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, Predicate};
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tap::{Said, Tap};
 use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop, vhost};
 
-use crate::told::{Row, rows};
+use crate::records::{Row, rows};
 
 /// The disk's sectors.
 pub const SECTORS: u64 = 16 << 11;
@@ -29,7 +29,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// With a change of the usual options.
+    /// With changed options.
     pub fn new(test: &str, change: impl FnOnce(&mut DiskOptions)) -> Served {
         // Short: a socket's path has at most 107 bytes.
         let folder = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
@@ -40,13 +40,13 @@ impl Served {
             .set_len(SECTORS * 512)
             .unwrap();
         let mut options = DiskOptions::new(&image);
-        // So that all lengths are possible wherever the tests run.
+        // All lengths are possible wherever the tests run.
         options.block_size = Some(512);
         (options.vm, options.vdisk) = (Some("web".into()), Some("/dev/vda".into()));
         change(&mut options);
         let disk = Disk::open(options).unwrap();
         let (stop, hub) = (Stop::new().unwrap(), Arc::new(Hub::default()));
-        disk.tell(&hub, Arc::new(Default::default)).unwrap();
+        disk.attach(&hub, Arc::new(Default::default)).unwrap();
         let tap = folder.join("tap");
         let tap = Listening::start(&hub, &tap, Access::default(), &stop).unwrap();
         let socket = ServerSocket::bind(&folder.join("s"), SocketType::STREAM, Access::default());
@@ -62,7 +62,7 @@ impl Served {
         }
     }
 
-    pub fn client(&self, shape: Shape) -> Client {
+    pub fn client(&self, shape: ClientShape) -> Client {
         Client::connect(&self.folder.join("s"), shape).unwrap()
     }
 
@@ -75,20 +75,20 @@ impl Served {
         &self.disk
     }
 
-    /// What a disk of zeroes holds.
+    /// The contents of a disk of zeroes.
     pub fn contents() -> Contents {
         Contents::zeroes(SECTORS, 512)
     }
 
-    /// Somebody who takes rows of `IOstream`.
-    pub fn listener(&self, predicate: Predicate, options: TapdiskOptions) -> Listener {
+    /// A consumer of rows of `IOstream`.
+    pub fn consumer(&self, predicate: Predicate, options: TapdiskOptions) -> Consumer {
         let demand = Demand {
             stream: "IOstream".into(),
             columns: (0..io_schema().len()).collect(),
             predicate,
             fold: None,
         };
-        Listener {
+        Consumer {
             tap: open(&self.folder.join("tap"), &[demand], options).unwrap(),
             rows: Vec::new(),
         }
@@ -106,14 +106,14 @@ impl Drop for Served {
     }
 }
 
-/// Somebody who takes rows.
-pub struct Listener {
+/// A consumer of rows.
+pub struct Consumer {
     pub tap: TapdiskTap,
     rows: Vec<Row>,
 }
 
-impl Listener {
-    /// All rows up to now, since the last time.
+impl Consumer {
+    /// All rows since the last call.
     pub fn rows(&mut self) -> Vec<Row> {
         let until = now_ns();
         loop {
@@ -130,7 +130,7 @@ impl Listener {
         self.rows.extend(rows(batch));
     }
 
-    /// A count of the tap's, over all causes.
+    /// A counter of the tap, over all causes.
     pub fn count(&mut self, counter: &str) -> i64 {
         let counts = self.tap.counts();
         let of = counts.iter().filter(|count| count.counter == counter);

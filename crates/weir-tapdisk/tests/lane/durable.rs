@@ -1,5 +1,5 @@
-//! A flush ends when the data are on the image, seen where the kernel tells of it: the dirty pages of a
-//! file, the flushes that a device got.
+//! A flush ends when the data are on the image, as the kernel shows: the dirty pages of a file, the
+//! flushes that a device received.
 #![allow(unsafe_code)] // cachestat(2) is in no crate yet.
 
 use std::fs::{self, File};
@@ -12,8 +12,8 @@ use weir_model::Op;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Outcome, Request};
 
-use crate::place::{Folder, image, lane, open};
-use crate::support::{Memory, skipped};
+use crate::location::{Folder, image, lane, open};
+use crate::support::{Memory, report_skipped};
 
 /// linux/mman.h, `struct cachestat`.
 #[repr(C)]
@@ -46,29 +46,29 @@ const CACHED: [(EngineOption, CacheOption); 2] = [
 ];
 
 #[test]
-fn after_a_flush_no_page_is_left_to_write() {
-    let test = "after_a_flush_no_page_is_left_to_write";
+fn a_flush_leaves_no_dirty_page() {
+    let test = "a_flush_leaves_no_dirty_page";
     for way in CACHED {
         let folder = Folder::new();
         let path = folder.image(4 << 20);
         let disk = open(&path, way);
-        // What one queue wrote another one flushes.
+        // One queue flushes what another one wrote.
         let (mut writer, mut flusher) = (lane(&disk), lane(&disk));
         let data = vec![1; 1 << 20];
         assert_eq!(writer.write(0, &data), Outcome::Done);
         match pages_to_write(&path) {
-            Ok(0) => return skipped(test, "the file system writes at once"),
+            Ok(0) => return report_skipped(test, "the file system writes at once"),
             Ok(_) => {}
-            Err(why) => return skipped(test, why),
+            Err(why) => return report_skipped(test, why),
         }
-        assert_eq!(flusher.order(Request::FLUSH), Outcome::Done);
+        assert_eq!(flusher.run_without_memory(Request::FLUSH), Outcome::Done);
         assert_eq!(pages_to_write(&path).unwrap(), 0, "{}", disk.choice());
     }
 }
 
 #[test]
-fn a_durable_write_leaves_no_page_to_write() {
-    let test = "a_durable_write_leaves_no_page_to_write";
+fn a_durable_write_leaves_no_dirty_page() {
+    let test = "a_durable_write_leaves_no_dirty_page";
     for way in CACHED {
         let folder = Folder::new();
         let path = folder.image(4 << 20);
@@ -76,9 +76,9 @@ fn a_durable_write_leaves_no_page_to_write() {
         let mut rig = lane(&disk);
         assert_eq!(rig.write(2048, &vec![1; 65_536]), Outcome::Done);
         match pages_to_write(&path) {
-            Ok(0) => return skipped(test, "the file system writes at once"),
+            Ok(0) => return report_skipped(test, "the file system writes at once"),
             Ok(_) => {}
-            Err(why) => return skipped(test, why),
+            Err(why) => return report_skipped(test, why),
         }
         let durable = Request {
             fua: true,
@@ -92,7 +92,7 @@ fn a_durable_write_leaves_no_page_to_write() {
     }
 }
 
-/// Flushes that a device got: Documentation/block/stat.rst, the sixteenth number.
+/// The flushes that a device received: Documentation/block/stat.rst, the sixteenth number.
 fn flushes(device: &LoopDisk) -> u64 {
     let stat = fs::read_to_string(device.sysfs().join("stat")).unwrap();
     let number = stat
@@ -103,12 +103,12 @@ fn flushes(device: &LoopDisk) -> u64 {
 }
 
 #[test]
-fn a_device_gets_each_flush_before_it_is_told_as_done() {
-    let test = "a_device_gets_each_flush_before_it_is_told_as_done";
-    for way in crate::place::WAYS {
+fn a_device_receives_each_flush_before_it_is_reported_as_done() {
+    let test = "a_device_receives_each_flush_before_it_is_reported_as_done";
+    for way in crate::location::MODES {
         let device = match LoopDisk::new(4) {
             Ok(device) => device,
-            Err(why) => return skipped(test, why),
+            Err(why) => return report_skipped(test, why),
         };
         let cache = fs::read_to_string(device.sysfs().join("queue/write_cache")).unwrap();
         assert_eq!(cache.trim(), "write back");
@@ -117,7 +117,7 @@ fn a_device_gets_each_flush_before_it_is_told_as_done() {
         for _ in 0..5 {
             let before = flushes(&device);
             assert_eq!(rig.write(8, &[4; 4096]), Outcome::Done);
-            assert_eq!(rig.order(Request::FLUSH), Outcome::Done);
+            assert_eq!(rig.run_without_memory(Request::FLUSH), Outcome::Done);
             assert!(flushes(&device) > before, "{}", disk.choice());
         }
         let before = flushes(&device);
@@ -134,7 +134,8 @@ fn a_device_gets_each_flush_before_it_is_told_as_done() {
 fn after_data_were_lost_no_flush_succeeds() {
     let test = "after_data_were_lost_no_flush_succeeds";
     for way in CACHED {
-        // A device of 16 MiB with room for 4: what the page cache takes cannot all be written.
+        // A device of 16 MiB with space for 4: the page cache accepts more than can be written
+        // back.
         let folder = MemoryFolder::new(4);
         let device = folder.and_then(|folder| {
             let device = LoopDisk::on(&image(folder.path(), 16 << 20), &[])?;
@@ -142,18 +143,26 @@ fn after_data_were_lost_no_flush_succeeds() {
         });
         let (device, _folder) = match device {
             Ok(made) => made,
-            Err(why) => return skipped(test, why),
+            Err(why) => return report_skipped(test, why),
         };
         let disk = open(Path::new(device.path()), way);
         let (mut first, mut second) = (lane(&disk), lane(&disk));
-        assert_eq!(first.order(Request::FLUSH), Outcome::Done);
+        assert_eq!(first.run_without_memory(Request::FLUSH), Outcome::Done);
         assert_eq!(first.write(0, &vec![1; 8 << 20]), Outcome::Done);
         let is_failure = |outcome| matches!(outcome, Outcome::Failed(_));
-        assert!(is_failure(first.order(Request::FLUSH)), "{}", disk.choice());
-        // The kernel tells it once and forgets; the guest is told as often as it asks.
-        assert!(is_failure(first.order(Request::FLUSH)), "{}", disk.choice());
         assert!(
-            is_failure(second.order(Request::FLUSH)),
+            is_failure(first.run_without_memory(Request::FLUSH)),
+            "{}",
+            disk.choice()
+        );
+        // The kernel reports the error once; the guest receives it for every flush.
+        assert!(
+            is_failure(first.run_without_memory(Request::FLUSH)),
+            "{}",
+            disk.choice()
+        );
+        assert!(
+            is_failure(second.run_without_memory(Request::FLUSH)),
             "{}",
             disk.choice()
         );
@@ -163,7 +172,7 @@ fn after_data_were_lost_no_flush_succeeds() {
         };
         let outcome = second.run(durable, Memory::of(&[2; 4096])).0;
         assert!(is_failure(outcome), "{}", disk.choice());
-        // What is there can still be read.
+        // The data can still be read.
         assert_eq!(first.read(0, 4096).0, Outcome::Done);
     }
 }

@@ -1,4 +1,5 @@
-//! What goes wrong reaches whoever asked, with its errno, and nothing else suffers.
+//! Errors are reported with their errno to the request that caused them, and nothing else is
+//! affected.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::Path;
@@ -8,8 +9,8 @@ use weir_guest::{LoopDisk, MemoryFolder};
 use weir_model::Op;
 use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
 
-use crate::place::{Folder, WAYS, image, lane, open, options};
-use crate::support::{Memory, Rig, skipped};
+use crate::location::{Folder, MODES, image, lane, open, options};
+use crate::support::{Memory, Rig, report_skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,12 +19,12 @@ fn failed(errno: i32) -> Outcome {
 }
 
 #[test]
-fn a_full_file_system_is_an_error_and_what_fits_is_there() {
-    let test = "a_full_file_system_is_an_error_and_what_fits_is_there";
-    for way in WAYS {
+fn a_full_file_system_is_an_error_and_earlier_data_are_kept() {
+    let test = "a_full_file_system_is_an_error_and_earlier_data_are_kept";
+    for way in MODES {
         let folder = match MemoryFolder::new(2) {
             Ok(folder) => folder,
-            Err(why) => return skipped(test, why),
+            Err(why) => return report_skipped(test, why),
         };
         let disk = open(&image(folder.path(), 8 * MIB), way);
         let mut rig = lane(&disk);
@@ -41,23 +42,23 @@ fn a_full_file_system_is_an_error_and_what_fits_is_there() {
             let (outcome, read) = rig.read(number * 128, block.len());
             assert_eq!((outcome, read == block), (Outcome::Done, true));
         }
-        // Room that is given back is there again.
+        // Deallocated space is available again.
         let first = Request::new(Op::Discard, 0, 4 * block.len() as u64);
-        assert_eq!(rig.order(first), Outcome::Done);
+        assert_eq!(rig.run_without_memory(first), Outcome::Done);
         assert_eq!(rig.write(written * 128, &block), Outcome::Done);
         assert_eq!(disk.counters().of(Op::Write).errors, 1);
     }
 }
 
 #[test]
-fn a_file_that_somebody_cut_short_is_an_error() {
-    for way in WAYS {
+fn reading_a_truncated_file_is_an_error() {
+    for way in MODES {
         let folder = Folder::new();
         let path = folder.image(MIB);
         let disk = open(&path, way);
         let mut rig = lane(&disk);
         assert_eq!(rig.write(0, &vec![3; 65_536]), Outcome::Done);
-        // Inside a block, in the middle of a request.
+        // Inside a block, within a request.
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(10_000).unwrap();
         assert_eq!(rig.read(0, 65_536).0, failed(EIO), "{}", disk.choice());
@@ -65,7 +66,7 @@ fn a_file_that_somebody_cut_short_is_an_error() {
         let (outcome, read) = rig.read(0, 8192);
         assert_eq!((outcome, read), (Outcome::Done, vec![3; 8192]));
         assert_eq!(disk.counters().of(Op::Read).errors, 2);
-        // A bounced one fares no better.
+        // The same for a request through a bounce buffer.
         let read = Request::new(Op::Read, 0, 65_536);
         let (outcome, _) = rig.run(read, Memory::new(&[65_536], 1));
         assert_eq!(outcome, failed(EIO), "{}", disk.choice());
@@ -75,15 +76,15 @@ fn a_file_that_somebody_cut_short_is_an_error() {
 #[test]
 fn a_device_that_fails_is_an_error() {
     let test = "a_device_that_fails_is_an_error";
-    for way in WAYS {
+    for way in MODES {
         let device = match LoopDisk::new(4) {
             Ok(device) => device,
-            Err(why) => return skipped(test, why),
+            Err(why) => return report_skipped(test, why),
         };
         let disk = open(Path::new(device.path()), way);
         let mut rig = lane(&disk);
         assert_eq!(rig.write(0, &vec![5; 8192]), Outcome::Done);
-        // The device loses its second half: a loop device does not read behind its file's end.
+        // The device loses its second half: a loop device does not read beyond its file's end.
         let file = OpenOptions::new().write(true).open(device.image()).unwrap();
         file.set_len(2 * MIB).unwrap();
         let behind = 3 * MIB / 512;
@@ -93,10 +94,10 @@ fn a_device_that_fails_is_an_error() {
 }
 
 #[test]
-fn what_does_not_suit_the_disk_is_refused_and_touches_nothing() {
+fn invalid_requests_are_rejected_without_effect() {
     let folder = Folder::new();
     let path = folder.image(MIB);
-    for way in WAYS {
+    for way in MODES {
         let disk = Disk::open(DiskOptions {
             block_size: Some(4096),
             ..options(&path, way)
@@ -123,9 +124,18 @@ fn what_does_not_suit_the_disk_is_refused_and_touches_nothing() {
             assert_eq!(outcome, failed(EINVAL), "{op:?} {sector} {bytes} {memory}");
         }
         for op in [Op::Discard, Op::WriteZeroes] {
-            assert_eq!(rig.order(Request::new(op, end, 4096)), failed(EINVAL));
-            assert_eq!(rig.order(Request::new(op, 0, u64::MAX)), failed(EINVAL));
-            assert_eq!(rig.order(Request::new(op, 8, 0)), Outcome::Done);
+            assert_eq!(
+                rig.run_without_memory(Request::new(op, end, 4096)),
+                failed(EINVAL)
+            );
+            assert_eq!(
+                rig.run_without_memory(Request::new(op, 0, u64::MAX)),
+                failed(EINVAL)
+            );
+            assert_eq!(
+                rig.run_without_memory(Request::new(op, 8, 0)),
+                Outcome::Done
+            );
         }
         assert_eq!(rig.read(0, MIB as usize).1, vec![0; MIB as usize]);
         assert_eq!(fs::metadata(&path).unwrap().len(), MIB);
@@ -133,10 +143,10 @@ fn what_does_not_suit_the_disk_is_refused_and_touches_nothing() {
 }
 
 #[test]
-fn a_read_only_disk_refuses_to_change() {
+fn a_read_only_disk_rejects_writes() {
     let folder = Folder::new();
     let path = folder.image(MIB);
-    for way in WAYS {
+    for way in MODES {
         let disk = Disk::open(DiskOptions {
             read_only: true,
             ..options(&path, way)
@@ -145,21 +155,24 @@ fn a_read_only_disk_refuses_to_change() {
         assert!(disk.is_read_only() && !disk.discards());
         let mut rig = lane(&disk);
         assert_eq!(rig.write(0, &[1; 4096]), failed(EROFS));
-        assert_eq!(rig.order(Request::new(Op::Discard, 0, 4096)), failed(EROFS));
         assert_eq!(
-            rig.order(Request::new(Op::WriteZeroes, 0, 4096)),
+            rig.run_without_memory(Request::new(Op::Discard, 0, 4096)),
             failed(EROFS)
         );
-        assert_eq!(rig.order(Request::FLUSH), Outcome::Done);
+        assert_eq!(
+            rig.run_without_memory(Request::new(Op::WriteZeroes, 0, 4096)),
+            failed(EROFS)
+        );
+        assert_eq!(rig.run_without_memory(Request::FLUSH), Outcome::Done);
         assert_eq!(rig.read(0, 4096), (Outcome::Done, vec![0; 4096]));
     }
 }
 
 #[test]
-fn more_than_the_queue_holds_fails_and_the_rest_does_not() {
+fn requests_beyond_the_queue_depth_fail_and_others_do_not() {
     let folder = Folder::new();
     let path = folder.image(MIB);
-    for way in WAYS {
+    for way in MODES {
         let disk = open(&path, way);
         let options = LaneOptions { queue: 0, depth: 4 };
         let mut rig = Rig::new(Lane::new(&disk, options).unwrap());
@@ -182,13 +195,13 @@ fn more_than_the_queue_holds_fails_and_the_rest_does_not() {
 }
 
 #[test]
-fn what_a_front_end_refuses_ends_as_it_says() {
+fn a_request_rejected_by_the_front_end_ends_with_its_outcome() {
     let folder = Folder::new();
-    let disk = open(&folder.image(MIB), WAYS[3]);
+    let disk = open(&folder.image(MIB), MODES[3]);
     let mut rig = lane(&disk);
     let strange = Request::new(Op::Read, 0, 0);
-    rig.lane.refuse(strange, Outcome::Unsupported, 71);
-    rig.lane.refuse(strange, failed(EIO), 72);
+    rig.lane.reject(strange, Outcome::Unsupported, 71);
+    rig.lane.reject(strange, failed(EIO), 72);
     let mut done = Vec::new();
     rig.lane.reap(&mut done);
     let told: Vec<_> = done.iter().map(|done| (done.token, done.outcome)).collect();
@@ -202,7 +215,7 @@ fn refused(options: DiskOptions) -> String {
 }
 
 #[test]
-fn an_image_that_cannot_be_served_is_named_with_a_remedy() {
+fn an_image_that_cannot_be_served_is_reported_with_a_remedy() {
     let folder = Folder::new();
     let path = folder.image(MIB);
     let name = path.display().to_string();
@@ -233,10 +246,10 @@ fn an_image_that_cannot_be_served_is_named_with_a_remedy() {
 }
 
 #[test]
-fn a_durable_write_of_zeroes_is_one_too() {
+fn a_durable_write_of_zeroes_leaves_no_dirty_page() {
     let folder = Folder::new();
     let path = folder.image(MIB);
-    for way in WAYS {
+    for way in MODES {
         let disk = open(&path, way);
         let mut rig = lane(&disk);
         assert_eq!(rig.write(0, &[9; 16_384]), Outcome::Done);
@@ -244,7 +257,7 @@ fn a_durable_write_of_zeroes_is_one_too() {
             fua: true,
             ..Request::new(Op::WriteZeroes, 8, 4096)
         };
-        assert_eq!(rig.order(zeroes), Outcome::Done);
+        assert_eq!(rig.run_without_memory(zeroes), Outcome::Done);
         let (_, read) = rig.read(0, 16_384);
         assert_eq!(read[..4096], [9; 4096]);
         assert_eq!(read[4096..8192], [0; 4096]);

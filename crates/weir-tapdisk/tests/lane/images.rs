@@ -1,5 +1,5 @@
-//! Which images are served as raw: none that has another format, and nothing that is not an image;
-//! and how much of them: all, to the byte.
+//! Which images are served as raw: none in another format, and only files and devices; and their
+//! size, to the byte.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,10 +15,10 @@ use weir_tapdisk::disk::ImageFormat;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Disk, DiskError, DiskOptions, Outcome, Request};
 
-use crate::place::{Folder, lane, open};
-use crate::support::{Memory, PATIENCE, skipped};
+use crate::location::{Folder, lane, open};
+use crate::support::{Memory, TIMEOUT, report_skipped};
 
-/// What `qemu-img create` makes: format and options, and what the error calls it.
+/// Images of `qemu-img create`: format and options, and the name in the error.
 const MADE: [(&str, &str, &str); 11] = [
     ("qcow2", "", "qcow or qcow2"),
     ("qcow2", "compat=0.10", "qcow or qcow2"),
@@ -46,8 +46,8 @@ fn serves_as_raw(path: &Path) -> Result<u64, DiskError> {
 }
 
 #[test]
-fn images_of_other_formats_are_refused_unless_they_are_to_be_raw() {
-    let test = "images_of_other_formats_are_refused_unless_they_are_to_be_raw";
+fn images_of_other_formats_are_rejected_unless_raw_is_forced() {
+    let test = "images_of_other_formats_are_rejected_unless_raw_is_forced";
     let folder = Folder::new();
     for (number, (format, options, name)) in MADE.into_iter().enumerate() {
         let path = folder.path().join(format!("{number}.img"));
@@ -60,11 +60,11 @@ fn images_of_other_formats_are_refused_unless_they_are_to_be_raw() {
             .output();
         let made = match made {
             Ok(made) => made,
-            Err(why) => return skipped(test, format!("qemu-img: {why}")),
+            Err(why) => return report_skipped(test, format!("qemu-img: {why}")),
         };
         let words = String::from_utf8_lossy(&made.stderr).into_owned();
         if words.contains("Unknown file format") || words.contains("not supported") {
-            skipped(test, format!("{format}: {words}"));
+            report_skipped(test, format!("{format}: {words}"));
             continue;
         }
         assert!(made.status.success(), "{format} {options}: {words}");
@@ -82,7 +82,7 @@ fn images_of_other_formats_are_refused_unless_they_are_to_be_raw() {
     }
 }
 
-/// Signatures of formats that `qemu-img` only reads, and where they are: from the start, or before
+/// Signatures of formats that `qemu-img` only reads, and their positions: from the start, or before
 /// the end.
 const WRITTEN: [(&str, i64, &[u8]); 6] = [
     ("vmdk", 0, b"COWD"),
@@ -94,7 +94,7 @@ const WRITTEN: [(&str, i64, &[u8]); 6] = [
 ];
 
 #[test]
-fn formats_are_recognised_where_their_signature_belongs_and_nowhere_else() {
+fn formats_are_detected_by_signatures_in_their_position_only() {
     let folder = Folder::new();
     let path = folder.path().join("d.img");
     let bytes = 1 << 20;
@@ -103,23 +103,23 @@ fn formats_are_recognised_where_their_signature_belongs_and_nowhere_else() {
         image.set_len(bytes).unwrap();
         image.write_all_at(signature, at).unwrap();
     };
-    for (format, place, signature) in WRITTEN {
-        let at = if place < 0 {
-            bytes as i64 + place
+    for (format, location, signature) in WRITTEN {
+        let at = if location < 0 {
+            bytes as i64 + location
         } else {
-            place
+            location
         } as u64;
         put(at, signature);
         let refused = refusal(&path);
         assert!(refused.contains(&format!("format {format};")), "{refused}");
         assert_eq!(serves_as_raw(&path).unwrap(), bytes);
-        // In the middle of a disk it is somebody's data.
+        // Elsewhere on a disk it is data.
         put(4096, signature);
         assert!(Disk::open(DiskOptions::new(&path)).is_ok(), "{format}");
         put(0, &signature[..3]);
         assert!(Disk::open(DiskOptions::new(&path)).is_ok(), "{format}");
     }
-    // What a guest writes to the start of a raw disk: a partition table, LUKS, a file system.
+    // Data that a guest writes to the start of a raw disk: a partition table, LUKS, a file system.
     for begin in [
         &[0x55, 0xaa][..],
         b"LUKS\xba\xbe\0\x02",
@@ -133,7 +133,7 @@ fn formats_are_recognised_where_their_signature_belongs_and_nowhere_else() {
 }
 
 #[test]
-fn what_is_examined_is_what_is_opened() {
+fn the_examined_file_is_the_opened_one() {
     let folder = Folder::new();
     let (image, fifo) = (folder.path().join("a"), folder.path().join("fifo"));
     fs::write(&image, vec![0; 1 << 16]).unwrap();
@@ -142,7 +142,7 @@ fn what_is_examined_is_what_is_opened() {
     let over = AtomicBool::new(false);
     let (ended, wait) = channel();
     thread::scope(|scope| {
-        // The name leads to a file and to a FIFO in turn; to open the FIFO for reading would last
+        // The name refers to a file and to a FIFO in turn; opening the FIFO for reading would block
         // for ever.
         scope.spawn(|| {
             let beside = folder.path().join("new");
@@ -154,7 +154,7 @@ fn what_is_examined_is_what_is_opened() {
             }
         });
         let opening = path.clone();
-        // Not of the scope, which would wait for it.
+        // Not in the scope, which would wait for it.
         thread::spawn(move || {
             let mut options = DiskOptions::new(&opening);
             options.read_only = true;
@@ -162,14 +162,14 @@ fn what_is_examined_is_what_is_opened() {
             for _ in 0..3000 {
                 match Disk::open(options.clone()) {
                     Ok(disk) => assert_eq!(disk.size_bytes(), 1 << 16),
-                    // Before the name is there, too.
+                    // Also before the name exists.
                     Err(DiskError::Unfit { .. } | DiskError::Image { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
             ended.send(()).unwrap();
         });
-        let done = wait.recv_timeout(PATIENCE);
+        let done = wait.recv_timeout(TIMEOUT);
         over.store(true, Ordering::Relaxed);
         done.expect("opening never waits");
     });
@@ -177,7 +177,7 @@ fn what_is_examined_is_what_is_opened() {
 
 const MIB: u64 = 1 << 20;
 
-/// Sizes, and the greatest power of two up to a block of 512 that each is a multiple of.
+/// Sizes, and the greatest power of two up to a block of 512 of which each is a multiple.
 const SIZES: [(u64, u32); 8] = [
     (1, 1),
     (513, 1),
@@ -190,7 +190,7 @@ const SIZES: [(u64, u32); 8] = [
 ];
 
 #[test]
-fn a_disk_is_all_of_its_image_to_the_byte() {
+fn the_size_of_a_disk_is_that_of_its_image_to_the_byte() {
     let folder = Folder::new();
     for (size, step) in SIZES {
         let path = folder.image(size);
@@ -206,7 +206,7 @@ fn a_disk_is_all_of_its_image_to_the_byte() {
                 };
                 rig.run(request, memory)
             };
-            // The last step, and what would go beyond it.
+            // The last step, and one beyond it.
             let (last, bytes) = (size - u64::from(step), u64::from(step));
             let data = vec![7; step as usize];
             let written = step_at(Op::Write, last, bytes, Memory::of(&data));
@@ -222,12 +222,12 @@ fn a_disk_is_all_of_its_image_to_the_byte() {
 }
 
 #[test]
-fn an_image_that_ends_within_a_block_is_not_served_past_the_page_cache() {
+fn an_image_that_ends_within_a_block_is_not_served_with_direct_io() {
     let folder = Folder::new();
     let direct = (EngineOption::Sync, CacheOption::Direct);
     for size in [513, 4097, MIB + 1] {
         let path = folder.image(size);
-        let mut options = crate::place::options(&path, direct);
+        let mut options = crate::location::options(&path, direct);
         let refused = Disk::open(options.clone()).unwrap_err().to_string();
         assert!(refused.contains("is not a multiple of the"), "{refused}");
         options.cache = CacheOption::Auto;
@@ -252,7 +252,7 @@ fn a_disk_grows_with_its_image_and_does_not_shrink() {
     let mut rig = lane(&disk);
     assert_eq!(disk.grow(), None);
     assert_eq!(rig.write(2048, &[1; 512]), Outcome::Failed(libc::EINVAL));
-    // What is not a whole block is not offered.
+    // A partial block is not offered.
     image.set_len(MIB + 1023).unwrap();
     assert_eq!(disk.grow(), Some(MIB + 512));
     assert_eq!(disk.grow(), None);

@@ -1,4 +1,4 @@
-//! Delays and errors that were asked for.
+//! Injected delays and errors.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use weir_model::Op;
 use weir_tapdisk::inject::Injections;
 use weir_tapdisk::{Disk, DiskOptions, Outcome, Request};
 
-use crate::place::{Folder, WAYS, lane, options};
+use crate::location::{Folder, MODES, lane, options};
 use crate::support::{Memory, Rig};
 
 const MIB: u64 = 1 << 20;
@@ -18,14 +18,14 @@ fn rig(folder: &Folder, way: usize, delays: &[&str], errors: &[&str]) -> Rig {
             delays: delays.iter().map(|rule| rule.parse().unwrap()).collect(),
             errors: errors.iter().map(|rule| rule.parse().unwrap()).collect(),
         },
-        ..options(&folder.image(MIB), WAYS[way])
+        ..options(&folder.image(MIB), MODES[way])
     });
     lane(&disk.unwrap())
 }
 
 #[test]
-fn a_request_that_is_to_fail_does_nothing() {
-    for way in 0..WAYS.len() {
+fn a_request_with_an_injected_error_has_no_effect() {
+    for way in 0..MODES.len() {
         let folder = Folder::new();
         let mut rig = rig(
             &folder,
@@ -35,24 +35,24 @@ fn a_request_that_is_to_fail_does_nothing() {
         );
         assert_eq!(rig.write(8, &[1; 4096]), Outcome::Failed(ENOSPC));
         assert_eq!(rig.write(16, &[1; 4096]), Outcome::Done);
-        assert_eq!(rig.order(Request::FLUSH), Outcome::Failed(EIO));
+        assert_eq!(rig.run_without_memory(Request::FLUSH), Outcome::Failed(EIO));
         assert_eq!(rig.read(8, 4096), (Outcome::Done, vec![0; 4096]));
         assert_eq!(rig.read(16, 4096), (Outcome::Done, vec![1; 4096]));
     }
 }
 
 #[test]
-fn eopnotsupp_is_not_supported() {
+fn an_injected_eopnotsupp_ends_as_unsupported() {
     let folder = Folder::new();
     let mut rig = rig(&folder, 0, &[], &["EOPNOTSUPP,op=d"]);
     assert_eq!(
-        rig.order(Request::new(Op::Discard, 0, 4096)),
+        rig.run_without_memory(Request::new(Op::Discard, 0, 4096)),
         Outcome::Unsupported
     );
 }
 
 #[test]
-fn the_same_seed_strikes_the_same_requests() {
+fn the_same_seed_selects_the_same_requests() {
     let struck = || {
         let folder = Folder::new();
         let mut rig = rig(&folder, 0, &[], &["EIO,op=r,rate=25%,seed=3"]);
@@ -68,15 +68,15 @@ fn the_same_seed_strikes_the_same_requests() {
 }
 
 #[test]
-fn a_delayed_request_waits_and_others_pass_it() {
-    for way in 0..WAYS.len() {
+fn a_delayed_request_does_not_delay_others() {
+    for way in 0..MODES.len() {
         let folder = Folder::new();
         let mut rig = rig(&folder, way, &["3600s,op=w"], &[]);
         let late = rig.take(Request::new(Op::Write, 0, 4096), Memory::of(&[1; 4096]));
         rig.lane.submit().unwrap();
         let due = rig.lane.due().expect("it waits");
         assert!(due > Instant::now() + Duration::from_secs(3000));
-        // It is not done: nothing of it is to be seen, and it is still in flight.
+        // It is not executed: it has no effect yet, and is still in flight.
         let read = rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
         let mut ended = Vec::new();
         while ended.is_empty() {
@@ -85,7 +85,7 @@ fn a_delayed_request_waits_and_others_pass_it() {
         }
         assert_eq!((ended[0].0.token, ended[0].1.data()), (read, vec![0; 4096]));
         assert_eq!(rig.lane.in_flight(), 1);
-        // A drain waits for nothing that we hold back ourselves.
+        // A drain does not wait for injected delays.
         let mut done = Vec::new();
         rig.lane.drain(&mut done).unwrap();
         let ended = rig.with_memory(done);
@@ -101,8 +101,8 @@ fn a_delayed_request_waits_and_others_pass_it() {
 }
 
 #[test]
-fn a_delay_is_part_of_what_a_request_takes() {
-    for way in WAYS {
+fn a_delay_is_part_of_the_service_time() {
+    for way in MODES {
         let folder = Folder::new();
         let disk = Disk::open(DiskOptions {
             injections: Injections {

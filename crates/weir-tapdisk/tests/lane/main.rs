@@ -4,7 +4,7 @@ mod durable;
 mod failures;
 mod images;
 mod injected;
+mod location;
 mod model;
-mod place;
 mod shared;
 mod support;

@@ -1,4 +1,4 @@
-//! Random requests on real images, held against a disk that is a list of bytes.
+//! Random requests on real images, compared with a disk that is a list of bytes.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use proptest::test_runner::{Config, TestRunner};
 use weir_model::Op;
 use weir_tapdisk::{Disk, Outcome, Request};
 
-use crate::place::{WAYS, lane, open, places};
-use crate::support::{Memory, Rig, skipped};
+use crate::location::{MODES, lane, locations, open};
+use crate::support::{Memory, Rig, report_skipped};
 
 const MEBIBYTES: u64 = 2;
 const BLOCK: u64 = 4096;
@@ -21,13 +21,13 @@ struct Step {
     blocks: u64,
     fua: bool,
     unmap: bool,
-    /// Where pieces begin in a page.
+    /// The offset of pieces in a page.
     shift: usize,
-    /// How the memory is cut: parts of the whole.
+    /// How the memory is split: fractions of the whole.
     cuts: Vec<usize>,
-    /// What is written.
+    /// The written data.
     seed: u8,
-    /// Whether it waits for all before it.
+    /// Whether it waits for all earlier requests.
     alone: bool,
 }
 
@@ -97,7 +97,7 @@ impl Step {
         }
     }
 
-    /// The cuts, and what is left as a last piece; nothing for what has no memory.
+    /// The pieces of memory, the remainder as the last one; none for requests without memory.
     fn memory(&self) -> Memory {
         if !matches!(self.op, Op::Read | Op::Write) {
             return Memory::new(&[], 0);
@@ -123,14 +123,14 @@ impl Step {
     }
 }
 
-/// Whether two may be under way together: what of one shows in the other has no order.
+/// Whether two requests conflict: the order of their effects is undefined.
 fn clash(a: &Step, b: &Step) -> bool {
     let (x, y) = (a.range(), b.range());
     let both_read = a.op == Op::Read && b.op == Op::Read;
     !both_read && x.start < y.end && y.start < x.end
 }
 
-/// Does the steps on both and compares.
+/// Executes the steps on both and compares.
 fn agrees(disk: &Arc<Disk>, model: &mut [u8], steps: &[Step]) -> Result<(), TestCaseError> {
     let mut rig = lane(disk);
     let mut under_way: Vec<(u64, &Step, Vec<u8>)> = Vec::new();
@@ -151,7 +151,7 @@ fn agrees(disk: &Arc<Disk>, model: &mut [u8], steps: &[Step]) -> Result<(), Test
         }
     }
     settle(&mut rig, &mut under_way)?;
-    // What another sees of it afterwards.
+    // The result as another queue reads it.
     let (outcome, all) = rig.read(0, model.len());
     prop_assert_eq!(outcome, Outcome::Done);
     prop_assert!(all == model, "the image differs from the model");
@@ -163,8 +163,8 @@ fn settle(rig: &mut Rig, under_way: &mut Vec<(u64, &Step, Vec<u8>)>) -> Result<(
     let mut ended = rig.finish();
     prop_assert_eq!(ended.len(), under_way.len());
     for (token, step, expected) in under_way.drain(..) {
-        let place = ended.iter().position(|(done, _)| done.token == token);
-        let (done, memory) = ended.swap_remove(place.expect("each token comes back"));
+        let location = ended.iter().position(|(done, _)| done.token == token);
+        let (done, memory) = ended.swap_remove(location.expect("each token comes back"));
         prop_assert_eq!(done.outcome, Outcome::Done, "{:?}", step);
         if step.op == Op::Read {
             prop_assert!(memory.data() == expected, "read something else: {:?}", step);
@@ -175,44 +175,48 @@ fn settle(rig: &mut Rig, under_way: &mut Vec<(u64, &Step, Vec<u8>)>) -> Result<(
 }
 
 #[test]
-fn every_engine_on_every_kind_of_image_is_a_list_of_bytes() {
-    let test = "every_engine_on_every_kind_of_image_is_a_list_of_bytes";
-    let places = places(MEBIBYTES, |what| skipped(test, what));
-    for place in &places {
-        for way in WAYS {
-            let disk = open(&place.image, way);
+fn every_engine_on_every_kind_of_image_matches_a_list_of_bytes() {
+    let test = "every_engine_on_every_kind_of_image_matches_a_list_of_bytes";
+    let locations = locations(MEBIBYTES, |what| report_skipped(test, what));
+    for location in &locations {
+        for way in MODES {
+            let disk = open(&location.image, way);
             assert_eq!(disk.size_bytes(), MEBIBYTES << 20);
             let mut runner = TestRunner::new(Config::with_cases(8));
             let steps = prop::collection::vec(step(), 1..40);
             let result = runner.run(&steps, |steps| {
-                // A case begins where the one before ended; when it is shrunk, where the image is.
+                // A case begins with the image of the previous one; when it is shrunk, with the
+                // current image.
                 let mut before = lane(&disk).read(0, MEBIBYTES as usize * (1 << 20)).1;
                 agrees(&disk, &mut before, &steps)
             });
-            result.unwrap_or_else(|e| panic!("{} {}: {e}", place.name, disk.choice()));
+            result.unwrap_or_else(|e| panic!("{} {}: {e}", location.name, disk.choice()));
         }
     }
 }
 
 #[test]
-fn what_one_way_wrote_the_others_read() {
-    let test = "what_one_way_wrote_the_others_read";
-    for place in places(MEBIBYTES, |what| skipped(test, what)) {
-        for (number, way) in WAYS.into_iter().enumerate() {
+fn every_engine_reads_what_the_others_wrote() {
+    let test = "every_engine_reads_what_the_others_wrote";
+    for location in locations(MEBIBYTES, |what| report_skipped(test, what)) {
+        for (number, way) in MODES.into_iter().enumerate() {
             let byte = |at: usize| (at * 7 + number) as u8;
             let data: Vec<u8> = (0..17 * 4096).map(byte).collect();
-            let disk = open(&place.image, way);
+            let disk = open(&location.image, way);
             assert_eq!(lane(&disk).write(8, &data), Outcome::Done);
-            assert_eq!(lane(&disk).order(Request::FLUSH), Outcome::Done);
+            assert_eq!(
+                lane(&disk).run_without_memory(Request::FLUSH),
+                Outcome::Done
+            );
             drop(disk);
-            for other in WAYS {
-                let disk = open(&place.image, other);
+            for other in MODES {
+                let disk = open(&location.image, other);
                 let (outcome, read) = lane(&disk).read(8, data.len());
                 assert_eq!(outcome, Outcome::Done);
                 assert!(
                     read == data,
                     "{}: {way:?} wrote, {other:?} read",
-                    place.name
+                    location.name
                 );
             }
         }
@@ -220,14 +224,14 @@ fn what_one_way_wrote_the_others_read() {
 }
 
 #[test]
-fn more_pieces_than_one_call_takes() {
-    let test = "more_pieces_than_one_call_takes";
+fn requests_with_more_pieces_than_a_call_supports_are_split() {
+    let test = "requests_with_more_pieces_than_a_call_supports_are_split";
     let lengths = [512; 2500];
     let bytes = lengths.iter().sum::<usize>();
     let data: Vec<u8> = (0..bytes).map(|at| (at / 512 % 251) as u8).collect();
-    for place in places(MEBIBYTES, |what| skipped(test, what)) {
-        for (way, shift) in WAYS.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
-            let disk = open(&place.image, way);
+    for location in locations(MEBIBYTES, |what| report_skipped(test, what)) {
+        for (way, shift) in MODES.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
+            let disk = open(&location.image, way);
             let mut rig = lane(&disk);
             let mut memory = Memory::new(&lengths, shift);
             memory.fill(&data);

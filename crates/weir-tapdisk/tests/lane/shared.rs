@@ -1,4 +1,4 @@
-//! Several queues of one disk, and what they share.
+//! Several queues of one disk, and their shared state.
 
 use std::sync::Arc;
 use std::thread;
@@ -6,16 +6,16 @@ use std::thread;
 use weir_model::Op;
 use weir_tapdisk::{Lane, LaneOptions, Outcome, Request};
 
-use crate::place::{Folder, WAYS, lane, open};
+use crate::location::{Folder, MODES, lane, open};
 use crate::support::{Memory, Rig};
 
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn queues_of_one_disk_work_side_by_side() {
+fn queues_of_one_disk_run_concurrently() {
     const QUEUES: u64 = 4;
     const ROUNDS: u64 = 50;
-    for way in WAYS {
+    for way in MODES {
         let folder = Folder::new();
         let disk = open(&folder.image(QUEUES * MIB), way);
         let queue = |number: u64| {
@@ -23,15 +23,15 @@ fn queues_of_one_disk_work_side_by_side() {
             thread::spawn(move || {
                 let mut rig = lane(&disk);
                 for round in 0..ROUNDS {
-                    for place in 0..16 {
-                        let sector = (number * MIB + place * 65_536) / 512;
+                    for location in 0..16 {
+                        let sector = (number * MIB + location * 65_536) / 512;
                         let write = Request::new(Op::Write, sector, 65_536);
                         let byte = (number * 50 + round) as u8;
                         rig.take(write, Memory::of(&vec![byte; 65_536]));
                     }
                     let ended = rig.finish();
                     assert!(ended.iter().all(|(done, _)| done.outcome == Outcome::Done));
-                    assert_eq!(rig.order(Request::FLUSH), Outcome::Done);
+                    assert_eq!(rig.run_without_memory(Request::FLUSH), Outcome::Done);
                 }
             })
         };
@@ -46,7 +46,7 @@ fn queues_of_one_disk_work_side_by_side() {
             );
         }
         drop(rig);
-        // What queues that are gone have counted is still known.
+        // The counts of closed queues are kept.
         let counters = disk.counters();
         let writes = counters.of(Op::Write);
         assert_eq!(writes.requests, QUEUES * ROUNDS * 16);
@@ -58,8 +58,8 @@ fn queues_of_one_disk_work_side_by_side() {
 }
 
 #[test]
-fn a_lane_may_be_made_by_another_thread() {
-    for way in WAYS {
+fn a_lane_can_be_created_by_another_thread() {
+    for way in MODES {
         let folder = Folder::new();
         let disk = open(&folder.image(MIB), way);
         let lane = Lane::new(&disk, LaneOptions { queue: 1, depth: 8 }).unwrap();
@@ -73,8 +73,8 @@ fn a_lane_may_be_made_by_another_thread() {
 }
 
 #[test]
-fn the_sign_comes_and_goes() {
-    for way in &WAYS[..2] {
+fn the_completion_event_is_set_and_cleared() {
+    for way in &MODES[..2] {
         let folder = Folder::new();
         let disk = open(&folder.image(MIB), *way);
         let mut rig = lane(&disk);
@@ -86,14 +86,14 @@ fn the_sign_comes_and_goes() {
             assert!(!rig.is_signalled() || rig.reap().is_empty());
             assert!(!rig.is_signalled());
         }
-        // Who polls arms it before he waits.
+        // A polling front end arms the event before it waits.
         for _ in 0..50 {
             assert!(rig.lane.arm());
             rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
             rig.lane.submit().unwrap();
             rig.wait();
             while rig.reap().is_empty() {}
-            // Not armed, so what ends now gives no sign; it is found by looking.
+            // Not armed, so requests that end are not signalled; they are found by polling.
             rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
             rig.lane.submit().unwrap();
             while rig.lane.arm() {
@@ -106,7 +106,7 @@ fn the_sign_comes_and_goes() {
 
 #[test]
 fn a_lane_that_is_dropped_waits_for_the_kernel() {
-    for way in WAYS {
+    for way in MODES {
         let folder = Folder::new();
         let disk = open(&folder.image(4 * MIB), way);
         for _ in 0..20 {
@@ -116,7 +116,7 @@ fn a_lane_that_is_dropped_waits_for_the_kernel() {
                 rig.take(write, Memory::of(&vec![8; 131_072]));
             }
             rig.lane.submit().unwrap();
-            // Its memory goes with it, after the lane: fields are dropped in their order.
+            // Its memory is freed after the lane: fields are dropped in their order.
             drop(rig);
             assert_eq!(disk.counters().in_flight, 0);
         }

@@ -1,4 +1,4 @@
-//! Requests with memory, made and waited for.
+//! Executes requests with memory, and waits for them.
 #![allow(unsafe_code)] // A lane is told memory by its address.
 
 use std::collections::HashMap;
@@ -10,28 +10,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_model::Op;
 use weir_tapdisk::{Done, Lane, Outcome, Request};
 
-/// Longer than any machine needs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// More than any machine needs.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A loud line that a test is skipped.
-pub fn skipped(test: &str, why: impl std::fmt::Display) {
-    // Not by `eprintln!`, which the harness keeps to itself.
+/// Prints that a test is skipped.
+pub fn report_skipped(test: &str, why: impl std::fmt::Display) {
+    // Not `eprintln!`, which the test harness captures.
     let mut err = std::io::stderr();
-    writeln!(err, "skipped: {test}: {why:#}").unwrap();
+    writeln!(err, "report_skipped: {test}: {why:#}").unwrap();
 }
 
-/// Memory of a request, in pieces that begin where a test wants them.
+/// Memory of a request, in pieces at offsets that a test chooses.
 #[derive(Debug)]
 pub struct Memory {
     room: Vec<u8>,
-    /// Where each piece begins in `room`, and its length.
+    /// The start of each piece in `room`, and its length.
     pieces: Vec<(usize, usize)>,
 }
 
 const PAGE: usize = 4096;
 
 impl Memory {
-    /// Pieces of these lengths, each `shift` bytes behind the beginning of a page.
+    /// Pieces of these lengths, each `shift` bytes after the start of a page.
     pub fn new(lengths: &[usize], shift: usize) -> Memory {
         let mut at = shift;
         let mut pieces = Vec::new();
@@ -71,7 +71,7 @@ impl Memory {
             .collect()
     }
 
-    /// Nothing was written beside the pieces.
+    /// Whether nothing was written outside the pieces.
     pub fn is_whole(&self) -> bool {
         let ends = self.pieces.iter().map(|(start, length)| start + length);
         let gaps_start = std::iter::once(0).chain(ends);
@@ -110,17 +110,18 @@ impl Rig {
         }
     }
 
-    /// Has the lane take a request; its token.
+    /// Has the lane take a request; returns its token.
     pub fn take(&mut self, request: Request, mut memory: Memory) -> u64 {
         self.next += 1;
         let buffers = memory.buffers();
         self.memory.insert(self.next, memory);
-        // SAFETY: the memory is kept until the token is reaped, and does not move: it is on the heap.
+        // SAFETY: the memory is kept until the token is reaped, and does not move: it is on the
+        // heap.
         unsafe { self.lane.take(request, &buffers, self.next) };
         self.next
     }
 
-    /// What has ended.
+    /// The ended requests.
     pub fn reap(&mut self) -> Vec<(Done, Memory)> {
         let mut done = Vec::new();
         self.lane.reap(&mut done);
@@ -137,10 +138,10 @@ impl Rig {
         done.into_iter().map(with).collect()
     }
 
-    /// A round as a front end does it, until all requests have ended.
+    /// Rounds as in a front end, until all requests have ended.
     pub fn finish(&mut self) -> Vec<(Done, Memory)> {
         let mut all = Vec::new();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while self.lane.in_flight() > 0 {
             self.lane.begin();
             self.lane.submit().unwrap();
@@ -154,22 +155,20 @@ impl Rig {
         all
     }
 
-    /// Waits as a front end does, until something may be reaped.
+    /// Waits as a front end does, until there may be requests to reap.
     pub fn wait(&mut self) {
         let due = self.lane.due();
-        let left = due.map_or(PATIENCE, |due| {
-            due.saturating_duration_since(Instant::now())
-        });
+        let left = due.map_or(TIMEOUT, |due| due.saturating_duration_since(Instant::now()));
         let Some(fd) = self.lane.completions() else {
             std::thread::sleep(left);
             return;
         };
         let left = Timespec::try_from(left).unwrap();
         let ready = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)).unwrap();
-        assert!(ready > 0 || due.is_some(), "nothing ended in {PATIENCE:?}");
+        assert!(ready > 0 || due.is_some(), "nothing ended in {TIMEOUT:?}");
     }
 
-    /// Whether there is a sign that something may be reaped.
+    /// Whether the event is signalled.
     pub fn is_signalled(&self) -> bool {
         let fd = self.lane.completions().expect("an engine with completions");
         let now = Timespec::default();
@@ -198,7 +197,7 @@ impl Rig {
     }
 
     /// A request without memory.
-    pub fn order(&mut self, request: Request) -> Outcome {
+    pub fn run_without_memory(&mut self, request: Request) -> Outcome {
         self.run(request, Memory::new(&[], 0)).0
     }
 }

@@ -1,12 +1,11 @@
-//! A client that says exactly what a test wants, byte by byte. Numbers after doc/proto.md of the NBD
-//! project.
+//! A client that sends exactly the bytes of a test. Numbers from doc/proto.md of the NBD project.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Longer than anything here may take.
-const PATIENT: Duration = Duration::from_secs(60);
+/// More than any step may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client that is past the handshake.
 pub struct Client {
@@ -28,7 +27,7 @@ pub struct Ask {
 
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Reply {
     pub cookie: u64,
     pub error: u32,
     /// Of a structured reply.
@@ -88,8 +87,8 @@ pub fn number(bytes: &[u8]) -> u64 {
 impl Client {
     /// Chooses the export `name`, with structured replies or without.
     pub fn new(mut stream: UnixStream, name: &str, structured: bool) -> Client {
-        stream.set_read_timeout(Some(PATIENT)).unwrap();
-        stream.set_write_timeout(Some(PATIENT)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         assert_eq!(exactly(&mut stream, 18)[..16], *b"NBDMAGICIHAVEOPT");
         stream.write_all(&3_u32.to_be_bytes()).unwrap();
         if structured {
@@ -123,19 +122,19 @@ impl Client {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Asks, with data if it is a write, and waits for the reply.
-    pub fn ask(&mut self, ask: Ask, data: &[u8]) -> Told {
+    /// Sends a request, with data if it is a write, and waits for the reply.
+    pub fn ask(&mut self, ask: Ask, data: &[u8]) -> Reply {
         self.send(&[ask.bytes(), data.to_vec()].concat());
         let reads = if ask.kind == READ { ask.length } else { 0 };
-        let told = self.told(reads);
-        assert_eq!(told.cookie, ask.cookie);
-        told
+        let next_reply = self.next_reply(reads);
+        assert_eq!(next_reply.cookie, ask.cookie);
+        next_reply
     }
 
-    /// The next reply; `reads` is how much a simple one carries if all went well.
-    pub fn told(&mut self, reads: u32) -> Told {
+    /// The next reply; `reads` is the length of the data of a successful simple one.
+    pub fn next_reply(&mut self, reads: u32) -> Reply {
         let stream = &mut self.stream;
-        let mut told = Told {
+        let mut next_reply = Reply {
             cookie: 0,
             error: 0,
             message: String::new(),
@@ -143,35 +142,35 @@ impl Client {
         };
         match number(&exactly(stream, 4)) {
             0x6744_6698 => {
-                told.error = number(&exactly(stream, 4)) as u32;
-                told.cookie = number(&exactly(stream, 8));
-                if told.error == 0 {
+                next_reply.error = number(&exactly(stream, 4)) as u32;
+                next_reply.cookie = number(&exactly(stream, 8));
+                if next_reply.error == 0 {
                     assert!(
                         reads == 0 || !self.structured,
                         "a read's reply is structured"
                     );
-                    told.data = exactly(stream, reads as usize);
+                    next_reply.data = exactly(stream, reads as usize);
                 }
             }
             0x668e_33ef => {
                 assert!(self.structured, "nobody agreed on that");
                 let head = exactly(stream, 16);
                 assert_eq!(head[..2], [0, 1], "one chunk, the last");
-                told.cookie = number(&head[4..12]);
+                next_reply.cookie = number(&head[4..12]);
                 let payload = exactly(stream, number(&head[12..16]) as usize);
                 match number(&head[2..4]) {
-                    1 => told.data = payload[8..].to_vec(),
+                    1 => next_reply.data = payload[8..].to_vec(),
                     0x8001 => {
-                        told.error = number(&payload[..4]) as u32;
-                        told.message = String::from_utf8(payload[6..].to_vec()).unwrap();
-                        assert_eq!(number(&payload[4..6]) as usize, told.message.len());
+                        next_reply.error = number(&payload[..4]) as u32;
+                        next_reply.message = String::from_utf8(payload[6..].to_vec()).unwrap();
+                        assert_eq!(number(&payload[4..6]) as usize, next_reply.message.len());
                     }
                     other => panic!("chunk {other:#x}"),
                 }
             }
             other => panic!("{other:#x} is no reply"),
         }
-        told
+        next_reply
     }
 
     /// Waits until the server has closed the connection.

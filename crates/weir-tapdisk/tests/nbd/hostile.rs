@@ -1,4 +1,4 @@
-//! Clients that are broken, slow, or gone: they hurt nobody else.
+//! Clients that are broken, slow, or gone do not affect others.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,11 +10,11 @@ use weir_tapdisk::DiskOptions;
 use weir_tapdisk::nbd::NbdOptions;
 
 use crate::client::{Ask, Client, FLUSH, READ, WRITE, exactly, option};
-use crate::ground::{Ground, noise};
+use crate::server::{TestServer, noise};
 
-/// A good client is served, whatever others do.
-fn serves(ground: &Ground, seed: u64) {
-    let mut client = Client::new(ground.connect(), "disk", true);
+/// A correct client is served, whatever others do.
+fn serves(server: &TestServer, seed: u64) {
+    let mut client = Client::new(server.connect(), "disk", true);
     let data = noise(4096, seed);
     let ask = |kind| Ask {
         kind,
@@ -37,7 +37,7 @@ fn is_closed(mut stream: UnixStream) {
     }
 }
 
-/// Asks for more than a socket holds.
+/// Requests more than a socket holds.
 const MUCH: Ask = Ask {
     kind: READ,
     cookie: 1,
@@ -47,8 +47,8 @@ const MUCH: Ask = Ask {
 };
 
 #[test]
-fn what_is_no_nbd_ends_the_connection() {
-    let ground = Ground::new(1);
+fn input_that_is_not_nbd_ends_the_connection() {
+    let server = TestServer::new(1);
     let bad: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0xff; 100],
@@ -56,20 +56,20 @@ fn what_is_no_nbd_ends_the_connection() {
         &[&[0, 0, 0, 3][..], &option(7, &[0; 16])[..8], &[0xff; 8]].concat(),
     ];
     for bytes in bad {
-        let mut stream = ground.connect();
+        let mut stream = server.connect();
         stream.write_all(bytes).unwrap();
         is_closed(stream);
     }
     // Past the handshake as well.
-    let mut client = Client::new(ground.connect(), "disk", true);
+    let mut client = Client::new(server.connect(), "disk", true);
     client.send(&noise(1000, 3));
     is_closed(client.stream);
-    serves(&ground, 1);
+    serves(&server, 1);
 }
 
 #[test]
-fn who_leaves_in_the_middle_leaves_nothing_behind() {
-    let ground = Ground::new(1);
+fn a_client_that_disconnects_midway_leaves_nothing_behind() {
+    let server = TestServer::new(1);
     let write = Ask {
         kind: WRITE,
         cookie: 1,
@@ -79,30 +79,30 @@ fn who_leaves_in_the_middle_leaves_nothing_behind() {
     };
     let whole = [write.bytes(), vec![1; 8192]].concat();
     for cut in [1, 27, 28, 29, 5000, whole.len() - 1] {
-        let mut client = Client::new(ground.connect(), "disk", true);
+        let mut client = Client::new(server.connect(), "disk", true);
         client.send(&whole[..cut]);
         drop(client);
     }
     // After a whole request, without waiting for its reply.
-    let mut client = Client::new(ground.connect(), "disk", true);
+    let mut client = Client::new(server.connect(), "disk", true);
     client.send(&whole);
     drop(client);
-    serves(&ground, 2);
+    serves(&server, 2);
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    while ground.content("disk")[..8192] != [1; 8192] {
+    while server.content("disk")[..8192] != [1; 8192] {
         assert!(
             std::time::Instant::now() < until,
             "a whole request is carried out"
         );
         thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(ground.disks[0].counters().in_flight, 0);
+    assert_eq!(server.disks[0].counters().in_flight, 0);
 }
 
 #[test]
-fn a_client_that_says_no_more_still_gets_its_replies() {
-    let ground = Ground::new(1);
-    let mut client = Client::new(ground.connect(), "disk", true);
+fn a_client_that_closes_its_side_still_receives_replies() {
+    let server = TestServer::new(1);
+    let mut client = Client::new(server.connect(), "disk", true);
     let read = |cookie| Ask {
         kind: READ,
         cookie,
@@ -114,23 +114,23 @@ fn a_client_that_says_no_more_still_gets_its_replies() {
     client.send(&asks);
     client.stream.shutdown(std::net::Shutdown::Write).unwrap();
     for _ in 0..50 {
-        assert_eq!(client.told(65536).data.len(), 65536);
+        assert_eq!(client.next_reply(65536).data.len(), 65536);
     }
     is_closed(client.stream);
 }
 
 #[test]
-fn clients_that_fetch_nothing_or_finish_nothing_make_nobody_wait() {
-    let ground = Ground::new(1);
+fn clients_that_do_not_read_or_finish_delay_no_others() {
+    let server = TestServer::new(1);
     let mut idle = Vec::new();
     for number in 0..8 {
-        let mut client = Client::new(ground.connect(), "disk", true);
+        let mut client = Client::new(server.connect(), "disk", true);
         if number % 2 == 0 {
-            // Asks for much and fetches none of it.
+            // Requests much and reads none of it.
             client.stream.set_nonblocking(true).unwrap();
             while client.stream.write_all(&MUCH.bytes()).is_ok() {}
         } else {
-            // Promises much and sends little of it.
+            // Announces much and sends little of it.
             let write = Ask {
                 kind: WRITE,
                 cookie: 1,
@@ -143,37 +143,37 @@ fn clients_that_fetch_nothing_or_finish_nothing_make_nobody_wait() {
         idle.push(client);
     }
     for seed in 0..20 {
-        serves(&ground, seed);
+        serves(&server, seed);
     }
 }
 
 #[test]
-fn a_stop_does_not_wait_for_who_fetches_nothing() {
-    let mut ground = Ground::new(1);
-    let client = Client::new(ground.connect(), "disk", true);
+fn a_stop_does_not_wait_for_clients_that_do_not_read() {
+    let mut server = TestServer::new(1);
+    let client = Client::new(server.connect(), "disk", true);
     client.stream.set_nonblocking(true).unwrap();
     while (&client.stream).write_all(&MUCH.bytes()).is_ok() {}
-    ground.stop();
-    // The harness would wait for ever.
-    ground.join();
+    server.stop();
+    // The test harness would wait for ever.
+    server.join();
 }
 
 #[test]
-fn more_clients_than_there_is_room_for_are_turned_away_and_room_is_made_again() {
+fn surplus_clients_are_rejected_until_a_slot_is_free() {
     let options = NbdOptions {
         connections_max: 3,
         ..NbdOptions::default()
     };
-    let ground = Ground::of(&["disk"], 1, |o| o, options, None);
+    let server = TestServer::of(&["disk"], 1, |o| o, options, None);
     let mut clients: Vec<Client> = (0..3)
-        .map(|_| Client::new(ground.connect(), "disk", true))
+        .map(|_| Client::new(server.connect(), "disk", true))
         .collect();
-    is_closed(ground.connect());
+    is_closed(server.connect());
     clients.pop();
     // Its thread may need a moment to end.
     let until = std::time::Instant::now() + Duration::from_secs(60);
     loop {
-        let mut stream = ground.connect();
+        let mut stream = server.connect();
         let mut greeting = [0; 18];
         if stream.read_exact(&mut greeting).is_ok() {
             break;
@@ -184,9 +184,9 @@ fn more_clients_than_there_is_room_for_are_turned_away_and_room_is_made_again() 
 }
 
 #[test]
-fn a_handshake_that_dawdles_is_read_byte_by_byte() {
-    let ground = Ground::new(1);
-    let mut stream = ground.connect();
+fn a_slow_handshake_is_read_byte_by_byte() {
+    let server = TestServer::new(1);
+    let mut stream = server.connect();
     assert_eq!(exactly(&mut stream, 8), b"NBDMAGIC");
     let mut said = 3_u32.to_be_bytes().to_vec();
     said.extend(option(2, &[]));
@@ -198,7 +198,7 @@ fn a_handshake_that_dawdles_is_read_byte_by_byte() {
 }
 
 #[test]
-fn idle_clients_yield_to_new_ones_and_those_with_requests_do_not() {
+fn new_clients_replace_idle_ones_but_not_those_with_requests() {
     let options = NbdOptions {
         connections_max: 4,
         idle: Duration::from_millis(20),
@@ -209,7 +209,7 @@ fn idle_clients_yield_to_new_ones_and_those_with_requests_do_not() {
         disk.injections.delays.push("3600s,op=f".parse().unwrap());
         disk
     };
-    let ground = Ground::of(&["disk"], 1, slow, options, None);
+    let server = TestServer::of(&["disk"], 1, slow, options, None);
     let read = Ask {
         kind: READ,
         cookie: 1,
@@ -224,51 +224,51 @@ fn idle_clients_yield_to_new_ones_and_those_with_requests_do_not() {
         length: 0,
         flags: 0,
     };
-    // One that is quiet after a request, as a VM is; one whose request lasts; one that asks for
-    // nothing; one that does not even choose an export.
-    let mut quiet = Client::new(ground.connect(), "disk", true);
+    // One that is idle after a request, like a VM; one whose request lasts; one that sends no
+    // request; one that does not even choose an export.
+    let mut quiet = Client::new(server.connect(), "disk", true);
     assert_eq!(quiet.ask(read, &[]).error, 0);
-    let mut busy = Client::new(ground.connect(), "disk", true);
+    let mut busy = Client::new(server.connect(), "disk", true);
     busy.send(&flush.bytes());
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    while ground.disks[0].counters().in_flight == 0 {
+    while server.disks[0].counters().in_flight == 0 {
         assert!(std::time::Instant::now() < until, "the flush is under way");
         thread::sleep(Duration::from_millis(2));
     }
-    let silent = Client::new(ground.connect(), "disk", true);
-    let mute = ground.connect();
-    // Each newcomer asks for nothing either, and yields to the next.
-    let newcomers: Vec<Client> = (0..12).map(|_| eventually(&ground)).collect();
+    let silent = Client::new(server.connect(), "disk", true);
+    let mute = server.connect();
+    // Each new client sends no request either, and is replaced by the next.
+    let newcomers: Vec<Client> = (0..12).map(|_| eventually(&server)).collect();
     is_closed(silent.stream);
     is_closed(mute);
     assert_eq!(quiet.ask(read, &[]).error, 0, "it is still connected");
-    assert_eq!(ground.disks[0].counters().in_flight, 1);
+    assert_eq!(server.disks[0].counters().in_flight, 1);
     drop(newcomers);
-    // Where all others are busy or have asked, the one that is idle longest yields.
+    // Where all others are busy or have sent requests, the one that is idle longest is replaced.
     let mut asked: Vec<Client> = Vec::new();
     for _ in 0..6 {
-        let mut client = eventually(&ground);
+        let mut client = eventually(&server);
         assert_eq!(client.ask(read, &[]).error, 0);
         asked.push(client);
     }
     is_closed(quiet.stream);
     assert_eq!(
-        ground.disks[0].counters().in_flight,
+        server.disks[0].counters().in_flight,
         1,
         "the busy one is served on"
     );
 }
 
 /// A client that is served in the end: until another one has been idle for long enough, it is
-/// refused.
-fn eventually(ground: &Ground) -> Client {
+/// rejected.
+fn eventually(server: &TestServer) -> Client {
     let until = std::time::Instant::now() + Duration::from_secs(60);
     loop {
-        let stream = ground.connect();
+        let stream = server.connect();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
-        if is_greeted(&stream) {
+        if receives_greeting(&stream) {
             return Client::new(stream, "disk", true);
         }
         assert!(std::time::Instant::now() < until, "no room is made");
@@ -276,8 +276,8 @@ fn eventually(ground: &Ground) -> Client {
     }
 }
 
-/// Whether the server greets rather than closing the connection.
-fn is_greeted(stream: &UnixStream) -> bool {
+/// Whether the server sends its greeting rather than closing the connection.
+fn receives_greeting(stream: &UnixStream) -> bool {
     let mut byte = [0; 1];
     recv(stream, &mut byte[..], RecvFlags::PEEK).is_ok_and(|(read, _)| read > 0)
 }

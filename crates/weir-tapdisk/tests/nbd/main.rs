@@ -1,9 +1,9 @@
-//! The NBD front end, against clients that we did not write (QEMU's tools, libnbd's, fio) and against one
-//! that does what no client should. Tools that are not there are said aloud.
+//! The NBD front end, against the clients of others (QEMU's tools, libnbd's, fio) and against one
+//! that violates the protocol. Missing tools are reported.
 
 mod client;
-mod ground;
 mod hostile;
 mod odd;
 mod replies;
+mod server;
 mod tools;

@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use weir_tapdisk::DiskOptions;
 
 use crate::client::{Ask, Client, READ, TRIM, WRITE, WRITE_ZEROES};
-use crate::ground::{Ground, has, noise, run};
+use crate::server::{TestServer, has, noise, run};
 
 const SIZES: [u64; 7] = [1, 513, 1000, 4095, 4097, (1 << 20) + 1, (1 << 20) + 512];
 
-/// An image of `size` bytes, in place of what the ground has made.
-fn of_size(size: u64) -> Ground {
-    Ground::with(0, |options: DiskOptions| {
+/// An image of `size` bytes, replacing the default one.
+fn of_size(size: u64) -> TestServer {
+    TestServer::with(0, |options: DiskOptions| {
         fs::write(&options.image, noise(size as usize, size)).unwrap();
         options
     })
@@ -30,9 +30,9 @@ fn ask(kind: u16, offset: u64, length: u32) -> Ask {
 #[test]
 fn every_byte_of_an_image_is_read_and_written() {
     for size in SIZES {
-        let ground = of_size(size);
+        let server = of_size(size);
         let mut content = noise(size as usize, size);
-        let mut client = Client::new(ground.connect(), "disk", true);
+        let mut client = Client::new(server.connect(), "disk", true);
         assert_eq!(client.size_bytes, size);
         let whole = client.ask(ask(READ, 0, size as u32), &[]);
         assert_eq!(whole.data, content);
@@ -67,22 +67,22 @@ fn every_byte_of_an_image_is_read_and_written() {
         let beyond = ask(WRITE, size - step, 2 * step as u32);
         assert_eq!(client.ask(beyond, &vec![6; 2 * step as usize]).error, 28);
         assert_eq!(client.ask(ask(READ, 0, size as u32), &[]).data, content);
-        assert_eq!(ground.content("disk"), content, "{size}");
+        assert_eq!(server.content("disk"), content, "{size}");
     }
 }
 
 #[test]
-fn copies_by_other_programs_are_whole() {
-    let test = "copies_by_other_programs_are_whole";
+fn other_programs_copy_the_whole_disk() {
+    let test = "other_programs_copy_the_whole_disk";
     let tools = [("nbdcopy", "libnbd-bin"), ("qemu-img", "qemu-utils")];
     for (tool, package) in tools {
         if !has(test, tool, package) {
             continue;
         }
         for size in SIZES {
-            let ground = of_size(size);
-            let copy = ground.folder.join("copy");
-            let (uri, to) = (ground.uri("disk"), copy.display().to_string());
+            let server = of_size(size);
+            let copy = server.folder.join("copy");
+            let (uri, to) = (server.uri("disk"), copy.display().to_string());
             match tool {
                 "nbdcopy" => drop(run("nbdcopy", &[&uri, &to])),
                 _ => drop(run(
@@ -101,18 +101,18 @@ fn copies_by_other_programs_are_whole() {
 
 #[test]
 fn a_new_connection_sees_that_the_image_has_grown() {
-    let ground = Ground::new(1);
-    let mut before = Client::new(ground.connect(), "disk", true);
+    let server = TestServer::new(1);
+    let mut before = Client::new(server.connect(), "disk", true);
     let image = File::options()
         .write(true)
-        .open(ground.image("disk"))
+        .open(server.image("disk"))
         .unwrap();
     image.set_len(3 << 20).unwrap();
-    let mut after = Client::new(ground.connect(), "disk", true);
+    let mut after = Client::new(server.connect(), "disk", true);
     assert_eq!((before.size_bytes, after.size_bytes), (1 << 20, 3 << 20));
     let end = ask(WRITE, (3 << 20) - 4096, 4096);
     assert_eq!(after.ask(end, &[9; 4096]).error, 0);
-    // What was agreed with the other client holds.
+    // The size agreed with the other client is unchanged.
     assert_eq!(before.ask(end, &[9; 4096]).error, 28);
     assert_eq!(before.ask(ask(READ, 0, 4096), &[]).data, [0; 4096]);
 }

@@ -1,4 +1,4 @@
-//! What each request does, and how it is answered.
+//! The effect of each request, and its reply.
 
 use weir_model::Op;
 use weir_tapdisk::DiskOptions;
@@ -6,7 +6,7 @@ use weir_tapdisk::inject::Injections;
 use weir_tapdisk::nbd::NbdOptions;
 
 use crate::client::{Ask, Client, DISCONNECT, FLUSH, FUA, READ, TRIM, WRITE, WRITE_ZEROES};
-use crate::ground::{Ground, noise};
+use crate::server::{TestServer, noise};
 
 const BLOCK: u32 = 4096;
 
@@ -21,10 +21,10 @@ fn at(kind: u16, cookie: u64, offset: u64, length: u32) -> Ask {
 }
 
 #[test]
-fn what_is_written_is_in_the_image_and_is_read_again() {
+fn written_data_are_in_the_image_and_are_read_again() {
     for structured in [false, true] {
-        let ground = Ground::new(4);
-        let mut client = Client::new(ground.connect(), "disk", structured);
+        let server = TestServer::new(4);
+        let mut client = Client::new(server.connect(), "disk", structured);
         assert_eq!(client.size_bytes, 4 << 20);
         let data = noise(3 * BLOCK as usize, 1);
         let write = at(WRITE, 1, 8192, 3 * BLOCK);
@@ -47,7 +47,7 @@ fn what_is_written_is_in_the_image_and_is_read_again() {
             [0, 95].contains(&trimmed),
             "done, or not supported: {trimmed}"
         );
-        let content = ground.content("disk");
+        let content = server.content("disk");
         assert_eq!(content[8192..][..expected.len()], expected);
         assert_eq!(
             content[(1 << 20) + BLOCK as usize..][..8192],
@@ -55,7 +55,7 @@ fn what_is_written_is_in_the_image_and_is_read_again() {
         );
         client.send(&at(DISCONNECT, 9, 0, 0).bytes());
         client.ends();
-        let counted = ground.disks[0].counters();
+        let counted = server.disks[0].counters();
         assert_eq!(
             (
                 counted.of(Op::Read).requests,
@@ -68,15 +68,18 @@ fn what_is_written_is_in_the_image_and_is_read_again() {
 }
 
 #[test]
-fn requests_that_make_no_sense_fail_alone_and_are_counted() {
+fn invalid_requests_fail_alone_and_are_counted() {
     for structured in [false, true] {
-        let ground = Ground::new(1);
-        let mut client = Client::new(ground.connect(), "disk", structured);
+        let server = TestServer::new(1);
+        let mut client = Client::new(server.connect(), "disk", structured);
         let size = client.size_bytes;
         let mut error = |ask: Ask, data: &[u8]| {
-            let told = client.ask(ask, data);
-            assert_eq!(told.message.is_empty(), !structured || told.error == 0);
-            told.error
+            let next_reply = client.ask(ask, data);
+            assert_eq!(
+                next_reply.message.is_empty(),
+                !structured || next_reply.error == 0
+            );
+            next_reply.error
         };
         assert_eq!(error(at(READ, 1, size, BLOCK), &[]), 22);
         assert_eq!(error(at(READ, 2, 1, BLOCK), &[]), 22);
@@ -85,7 +88,7 @@ fn requests_that_make_no_sense_fail_alone_and_are_counted() {
             22,
             "beyond the end too"
         );
-        // The data of a write that is refused are passed over.
+        // The data of a rejected write are skipped.
         assert_eq!(error(at(WRITE, 4, size - 512, 1024), &noise(1024, 2)), 28);
         assert_eq!(error(at(WRITE, 5, u64::MAX - 511, 512), &noise(512, 2)), 28);
         assert_eq!(error(at(99, 6, 0, 0), &[]), 22, "no such command");
@@ -94,7 +97,7 @@ fn requests_that_make_no_sense_fail_alone_and_are_counted() {
             0,
             "and on it goes"
         );
-        let counted = ground.disks[0].counters();
+        let counted = server.disks[0].counters();
         assert_eq!(counted.of(Op::Read).errors, 3);
         assert_eq!(
             (counted.of(Op::Write).errors, counted.of(Op::Write).requests),
@@ -109,8 +112,8 @@ fn a_read_only_export_is_not_written() {
         read_only: true,
         ..options
     };
-    let ground = Ground::with(1, read_only);
-    let mut client = Client::new(ground.connect(), "", true);
+    let server = TestServer::with(1, read_only);
+    let mut client = Client::new(server.connect(), "", true);
     assert_eq!(
         client.flags & 0b0110_0010,
         0b10,
@@ -122,9 +125,9 @@ fn a_read_only_export_is_not_written() {
         } else {
             Vec::new()
         };
-        let told = client.ask(at(kind, 1, 0, 512), &data);
+        let next_reply = client.ask(at(kind, 1, 0, 512), &data);
         assert_eq!(
-            (told.error, told.message.as_str()),
+            (next_reply.error, next_reply.message.as_str()),
             (1, "the export is read-only")
         );
     }
@@ -132,7 +135,7 @@ fn a_read_only_export_is_not_written() {
 }
 
 #[test]
-fn an_error_of_the_image_is_the_client_s_error_and_nothing_more() {
+fn an_error_of_the_image_is_an_error_of_its_request_only() {
     for structured in [false, true] {
         let failing = |options: DiskOptions| DiskOptions {
             injections: Injections {
@@ -141,20 +144,20 @@ fn an_error_of_the_image_is_the_client_s_error_and_nothing_more() {
             },
             ..options
         };
-        let ground = Ground::with(1, failing);
-        let mut client = Client::new(ground.connect(), "disk", structured);
-        let told = client.ask(at(READ, 1, 4096, 4096), &[]);
-        assert_eq!((told.error, told.data.len()), (5, 0));
+        let server = TestServer::with(1, failing);
+        let mut client = Client::new(server.connect(), "disk", structured);
+        let next_reply = client.ask(at(READ, 1, 4096, 4096), &[]);
+        assert_eq!((next_reply.error, next_reply.data.len()), (5, 0));
         assert_eq!(client.ask(at(READ, 2, 8192, 4096), &[]).data, [0; 4096]);
     }
 }
 
 #[test]
-fn many_requests_are_under_way_at_a_time_and_each_gets_its_own_reply() {
-    // More than a connection may have open, so that it must wait for itself.
+fn many_requests_in_flight_receive_their_own_replies() {
+    // More than a connection may have open, so that it must wait.
     const REQUESTS: u64 = 1000;
-    let ground = Ground::new(8);
-    let mut client = Client::new(ground.connect(), "disk", true);
+    let server = TestServer::new(8);
+    let mut client = Client::new(server.connect(), "disk", true);
     let data = |n: u64| noise(BLOCK as usize, n);
     let mut writer = client.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
@@ -165,10 +168,10 @@ fn many_requests_are_under_way_at_a_time_and_each_gets_its_own_reply() {
         }
     });
     let mut seen: Vec<u64> = (0..REQUESTS)
-        .map(|_| client.told(0))
-        .map(|told| {
-            assert_eq!(told.error, 0);
-            told.cookie
+        .map(|_| client.next_reply(0))
+        .map(|next_reply| {
+            assert_eq!(next_reply.error, 0);
+            next_reply.cookie
         })
         .collect();
     sending.join().unwrap();
@@ -177,7 +180,7 @@ fn many_requests_are_under_way_at_a_time_and_each_gets_its_own_reply() {
     let asks: Vec<u8> = (0..REQUESTS)
         .flat_map(|n| at(READ, n, n * u64::from(BLOCK), BLOCK).bytes())
         .collect();
-    // All requests first, and only then the replies: the server holds what it may, and waits.
+    // All requests first, and only then the replies: the server buffers up to its limit, and waits.
     let mut writer = client.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
         use std::io::Write;
@@ -185,17 +188,22 @@ fn many_requests_are_under_way_at_a_time_and_each_gets_its_own_reply() {
     });
     std::thread::sleep(std::time::Duration::from_millis(50));
     for _ in 0..REQUESTS {
-        let told = client.told(BLOCK);
-        assert_eq!(told.data, data(told.cookie), "{}", told.cookie);
+        let next_reply = client.next_reply(BLOCK);
+        assert_eq!(
+            next_reply.data,
+            data(next_reply.cookie),
+            "{}",
+            next_reply.cookie
+        );
     }
     sending.join().unwrap();
 }
 
 #[test]
-fn the_largest_request_is_served_and_a_larger_one_is_refused() {
+fn the_largest_request_is_served_and_a_larger_one_is_rejected() {
     const LARGEST: u32 = 32 << 20;
-    let ground = Ground::new(40);
-    let mut client = Client::new(ground.connect(), "disk", true);
+    let server = TestServer::new(40);
+    let mut client = Client::new(server.connect(), "disk", true);
     let data = noise(LARGEST as usize, 7);
     assert_eq!(client.ask(at(WRITE, 1, 1 << 20, LARGEST), &data).error, 0);
     assert!(client.ask(at(READ, 2, 1 << 20, LARGEST), &[]).data == data);
@@ -206,21 +214,21 @@ fn the_largest_request_is_served_and_a_larger_one_is_refused() {
 }
 
 #[test]
-fn several_disks_are_several_exports_and_a_connection_sees_one() {
-    let ground = Ground::of(&["vda", "vdb"], 1, |o| o, NbdOptions::default(), None);
-    let mut a = Client::new(ground.connect(), "vda", true);
-    let mut b = Client::new(ground.connect(), "vdb", false);
+fn each_disk_is_an_export_and_a_connection_uses_one() {
+    let server = TestServer::of(&["vda", "vdb"], 1, |o| o, NbdOptions::default(), None);
+    let mut a = Client::new(server.connect(), "vda", true);
+    let mut b = Client::new(server.connect(), "vdb", false);
     let data = noise(512, 1);
     assert_eq!(a.ask(at(WRITE, 1, 0, 512), &data).error, 0);
     assert_eq!(b.ask(at(READ, 2, 0, 512), &[]).data, [0; 512]);
-    // Another connection to the first one sees what was written there.
-    let mut again = Client::new(ground.connect(), "vda", false);
+    // Another connection to the first one reads what was written there.
+    let mut again = Client::new(server.connect(), "vda", false);
     assert_eq!(again.ask(at(READ, 3, 0, 512), &[]).data, data);
-    assert_eq!(ground.disks[1].counters().of(Op::Write).requests, 0);
+    assert_eq!(server.disks[1].counters().of(Op::Write).requests, 0);
 }
 
 #[test]
-fn a_stop_lets_what_is_under_way_end() {
+fn a_stop_waits_for_requests_in_flight() {
     let slow = |options: DiskOptions| DiskOptions {
         injections: Injections {
             delays: vec!["300ms,op=w".parse().unwrap()],
@@ -228,17 +236,17 @@ fn a_stop_lets_what_is_under_way_end() {
         },
         ..options
     };
-    let mut ground = Ground::with(1, slow);
-    let mut client = Client::new(ground.connect(), "disk", true);
+    let mut server = TestServer::with(1, slow);
+    let mut client = Client::new(server.connect(), "disk", true);
     let data = noise(512, 9);
     client.send(&[at(WRITE, 1, 0, 512).bytes(), data.clone()].concat());
-    while ground.disks[0].counters().in_flight == 0 {
+    while server.disks[0].counters().in_flight == 0 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    ground.stop();
-    assert_eq!(client.told(0).error, 0, "it is done, and told");
+    server.stop();
+    assert_eq!(client.next_reply(0).error, 0, "it is done and answered");
     client.ends();
-    ground.join();
-    assert_eq!(ground.content("disk")[..512], data);
-    assert!(!ground.socket().exists(), "the socket is gone");
+    server.join();
+    assert_eq!(server.content("disk")[..512], data);
+    assert!(!server.socket().exists(), "the socket is gone");
 }

@@ -1,31 +1,31 @@
-//! Clients that others wrote.
+//! Third-party clients.
 
 use std::fs;
 
 use weir_tapdisk::nbd::NbdOptions;
 
-use crate::ground::{Ground, folder, has, noise, run};
+use crate::server::{TestServer, folder, has, noise, run};
 
 #[test]
 fn qemu_img_copies_there_and_back() {
     if !has("qemu_img_copies_there_and_back", "qemu-img", "qemu-utils") {
         return;
     }
-    let ground = Ground::new(32);
+    let server = TestServer::new(32);
     let data = noise(32 << 20, 1);
-    let source = ground.folder.join("source");
+    let source = server.folder.join("source");
     fs::write(&source, &data).unwrap();
-    let (source, uri) = (source.to_str().unwrap(), ground.uri("disk"));
+    let (source, uri) = (source.to_str().unwrap(), server.uri("disk"));
     run(
         "qemu-img",
         &["convert", "-n", "-f", "raw", "-O", "raw", source, &uri],
     );
-    assert!(ground.content("disk") == data, "the image is the source");
+    assert!(server.content("disk") == data, "the image is the source");
     run(
         "qemu-img",
         &["compare", "-f", "raw", "-F", "raw", source, &uri],
     );
-    let back = ground.folder.join("back");
+    let back = server.folder.join("back");
     run(
         "qemu-img",
         &[
@@ -46,7 +46,7 @@ fn qemu_img_copies_there_and_back() {
         "qemu-img",
         &["convert", "-n", "-f", "raw", "-O", "raw", source, &uri],
     );
-    assert!(ground.content("disk").iter().all(|byte| *byte == 0));
+    assert!(server.content("disk").iter().all(|byte| *byte == 0));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn qemu_io_writes_zeroes_discards_and_flushes() {
     ) {
         return;
     }
-    let ground = Ground::new(8);
+    let server = TestServer::new(8);
     let commands = [
         "write -P 0xab 0 1M",
         "write -f -P 0xcd 1M 64k",
@@ -81,7 +81,7 @@ fn qemu_io_writes_zeroes_discards_and_flushes() {
         "aio_flush",
         "read -P 0x11 5M 1M",
     ];
-    let uri = ground.uri("disk");
+    let uri = server.uri("disk");
     let mut args = vec!["-f", "raw", &uri];
     args.extend(commands.iter().flat_map(|command| ["-c", command]));
     let said = run("qemu-io", &args);
@@ -89,26 +89,26 @@ fn qemu_io_writes_zeroes_discards_and_flushes() {
         !said.contains("failed") && !said.contains("error"),
         "{said}"
     );
-    let content = ground.content("disk");
+    let content = server.content("disk");
     assert_eq!(content[..128 << 10], vec![0xab; 128 << 10]);
     assert_eq!(content[128 << 10..192 << 10], vec![0; 64 << 10]);
     assert_eq!(content[6 << 20..7 << 20], vec![0x22; 1 << 20]);
 }
 
 #[test]
-fn libnbd_sees_what_is_offered() {
-    if !has("libnbd_sees_what_is_offered", "nbdinfo", "libnbd-bin") {
+fn libnbd_sees_the_exports() {
+    if !has("libnbd_sees_the_exports", "nbdinfo", "libnbd-bin") {
         return;
     }
-    let ground = Ground::of(&["vda", "vdb"], 4, |o| o, NbdOptions::default(), None);
-    let said = run("nbdinfo", &["--json", &ground.uri("vdb")]);
-    let told: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let server = TestServer::of(&["vda", "vdb"], 4, |o| o, NbdOptions::default(), None);
+    let said = run("nbdinfo", &["--json", &server.uri("vdb")]);
+    let listing: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(
-        (&told["protocol"], &told["TLS"]),
+        (&listing["protocol"], &listing["TLS"]),
         (&"newstyle-fixed".into(), &false.into())
     );
-    assert_eq!(told["structured"], true);
-    let export = &told["exports"][0];
+    assert_eq!(listing["structured"], true);
+    let export = &listing["exports"][0];
     let expected = [
         ("export-name", "vdb".into()),
         ("export-size", serde_json::Value::from(4 << 20)),
@@ -125,7 +125,7 @@ fn libnbd_sees_what_is_offered() {
     for (key, value) in expected {
         assert_eq!(export[key], value, "{key}: {said}");
     }
-    let list = run("nbdinfo", &["--list", "--json", &ground.uri("")]);
+    let list = run("nbdinfo", &["--list", "--json", &server.uri("")]);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
     let names = list["exports"].as_array().unwrap().iter();
     let names: Vec<&str> = names.map(|e| e["export-name"].as_str().unwrap()).collect();
@@ -142,14 +142,14 @@ fn nbdcopy_copies_by_several_connections_and_over_loopback() {
         return;
     }
     for port in [None, Some(0)] {
-        let ground = Ground::of(&["disk"], 32, |o| o, NbdOptions::default(), port);
+        let server = TestServer::of(&["disk"], 32, |o| o, NbdOptions::default(), port);
         let data = noise(32 << 20, 5);
-        let source = ground.folder.join("source");
+        let source = server.folder.join("source");
         fs::write(&source, &data).unwrap();
-        let (source, uri) = (source.to_str().unwrap(), ground.uri("disk"));
+        let (source, uri) = (source.to_str().unwrap(), server.uri("disk"));
         run("nbdcopy", &["--connections=4", "--flush", source, &uri]);
-        assert!(ground.content("disk") == data, "the image is the source");
-        let back = ground.folder.join("back");
+        assert!(server.content("disk") == data, "the image is the source");
+        let back = server.folder.join("back");
         run(
             "nbdcopy",
             &["--connections=4", &uri, back.to_str().unwrap()],
@@ -170,9 +170,9 @@ fn fio_verifies_what_it_wrote() {
         writeln!(err, "skipped: fio_verifies_what_it_wrote: fio without nbd").unwrap();
         return;
     }
-    let ground = Ground::new(64);
+    let server = TestServer::new(64);
     let scratch = folder();
-    let uri = format!("--uri={}", ground.uri("disk"));
+    let uri = format!("--uri={}", server.uri("disk"));
     let args = [
         "--name=verify",
         "--ioengine=nbd",
@@ -199,7 +199,7 @@ fn fio_verifies_what_it_wrote() {
     let json: serde_json::Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
     let job = &json["jobs"][0];
     assert_eq!(job["error"], 0);
-    let counted = ground.disks[0].counters();
+    let counted = server.disks[0].counters();
     let writes = counted.of(weir_model::Op::Write);
     assert_eq!(
         writes.requests,

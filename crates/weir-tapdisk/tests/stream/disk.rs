@@ -1,4 +1,4 @@
-//! A lane of a real disk: what a consumer is told is what the lane was asked and how that ended.
+//! A lane of a real disk: its records equal the requests and their outcomes.
 #![allow(unsafe_code)] // A lane takes memory by its address.
 
 use std::fs::File;
@@ -10,11 +10,11 @@ use weir_model::{Batch, Op, Value};
 use weir_tap::tapdisk::words::DiskFigures;
 use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
 
-use super::lanes::{Heard, MadeUp, all};
+use super::lanes::{Received, TestTap, all};
 
 const BLOCK: usize = 4096;
 
-/// The columns that are looked at, and what a row of an end has in them, in CQL's words.
+/// The columns that are compared, and the values of a row of an end, by CQL's names.
 const COLUMNS: [&str; 8] = [
     "type",
     "op",
@@ -51,7 +51,7 @@ fn run(lane: &mut Lane, requests: &[Request]) -> Vec<Outcome> {
         }];
         let pieces = if moves { &pieces[..] } else { &[] };
         lane.begin();
-        // SAFETY: the memory outlives the request, which is driven to its end here.
+        // SAFETY: the memory outlives the request, which is completed here.
         unsafe {
             lane.take(*request, pieces, token as u64);
         }
@@ -62,9 +62,9 @@ fn run(lane: &mut Lane, requests: &[Request]) -> Vec<Outcome> {
 }
 
 #[test]
-fn what_a_lane_does_is_told_as_it_was() {
-    let mut made_up = MadeUp::new(0);
-    let image = made_up.scratch.socket().with_extension("raw");
+fn records_match_the_requests_of_a_lane() {
+    let mut test_tap = TestTap::new(0);
+    let image = test_tap.scratch.socket().with_extension("raw");
     File::create(&image)
         .unwrap()
         .set_len(256 * BLOCK as u64)
@@ -75,9 +75,9 @@ fn what_a_lane_does_is_told_as_it_was() {
         ..DiskOptions::new(&image)
     };
     let disk = Disk::open(options).unwrap();
-    disk.tell(&made_up.hub, Arc::new(DiskFigures::default))
+    disk.attach(&test_tap.hub, Arc::new(DiskFigures::default))
         .unwrap();
-    let mut tap = made_up.open(&all(), 16 << 20);
+    let mut tap = test_tap.open(&all(), 16 << 20);
     let mut lane = Lane::new(&disk, LaneOptions { queue: 3, depth: 8 }).unwrap();
     let request = |op, block: u64, blocks: u64, fua| Request {
         op,
@@ -100,11 +100,11 @@ fn what_a_lane_does_is_told_as_it_was() {
     assert_eq!(outcomes[..5], [Outcome::Done; 5]);
     assert_eq!(outcomes[5], Outcome::Failed(libc::EINVAL));
     drop(lane);
-    made_up.end();
-    let mut heard = Heard::default();
-    heard.hear(&mut tap, |_| false);
+    test_tap.end();
+    let mut received = Received::default();
+    received.receive_until(&mut tap, |_| false);
     let batches = || {
-        heard
+        received
             .batches
             .iter()
             .flat_map(|b| (0..b.len()).map(move |i| (b, i)))
@@ -119,13 +119,13 @@ fn what_a_lane_does_is_told_as_it_was() {
         "r 2048 8 22 1 NULL",
     ];
     let mut both = Vec::new();
-    for (number, told) in expected.iter().enumerate() {
+    for (number, recorded) in expected.iter().enumerate() {
         let flags = if number == 1 { "F" } else { "" };
-        let asked = told.replace("22", "NULL");
+        let asked = recorded.replace("22", "NULL");
         let end = if number == 5 { "E" } else { "R" };
         both.extend([
             format!("Q {asked} {flags}"),
-            format!("{end} {told} {flags}"),
+            format!("{end} {recorded} {flags}"),
         ]);
     }
     assert_eq!(rows, both);
@@ -139,7 +139,7 @@ fn what_a_lane_does_is_told_as_it_was() {
         let parts = of_end("wait")
             .zip(of_end("service"))
             .map(|(wait, service)| wait + service);
-        // What was refused was never submitted.
+        // A rejected request was never submitted.
         assert_eq!(parts, of_end("latency").filter(|_| row(end, *i)[0] == "R"));
     }
     let counters = disk.counters();

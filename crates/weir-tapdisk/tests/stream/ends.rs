@@ -1,4 +1,4 @@
-//! What happens when either side is killed.
+//! Either side is killed.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,9 +9,9 @@ use weir_tap::Tap;
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tapdisk::{Access, Listening, Stop};
 
-use super::lanes::{Heard, Lane, Scratch, all, count, hub, options};
+use super::lanes::{Lane, Received, Scratch, all, count, hub, options};
 
-/// Tells the process that is a tap where to listen.
+/// The socket of the process that is a tap.
 const SOCKET: &str = "WEIR_TEST_TAP_SOCKET";
 
 /// Not a test but a tap, in a process that a test starts.
@@ -26,7 +26,7 @@ fn is_a_tap() {
     let mut lane = Lane::new(&hub, 0, 0, 1);
     loop {
         lane.round();
-        lane.told.clear();
+        lane.recorded.clear();
         thread::sleep(Duration::from_micros(200));
     }
 }
@@ -62,7 +62,7 @@ fn opened(socket: &Path, options: TapdiskOptions) -> TapdiskTap {
 }
 
 #[test]
-fn a_tap_that_is_killed_ends_with_a_word_or_is_waited_for() {
+fn a_killed_tap_is_reported_or_waited_for() {
     let scratch = Scratch::new();
     let tap = Process::start(&scratch.socket());
     let mut hasty = opened(&scratch.socket(), options(1 << 20));
@@ -71,22 +71,22 @@ fn a_tap_that_is_killed_ends_with_a_word_or_is_waited_for() {
         ..options(1 << 20)
     };
     let mut patient = opened(&scratch.socket(), patient);
-    let (mut hasty_heard, mut heard) = (Heard::default(), Heard::default());
-    hasty_heard.hear(&mut hasty, |heard| heard.rows.len() > 100);
-    heard.hear(&mut patient, |heard| heard.rows.len() > 100);
+    let (mut hasty_heard, mut received) = (Received::default(), Received::default());
+    hasty_heard.receive_until(&mut hasty, |received| received.rows.len() > 100);
+    received.receive_until(&mut patient, |received| received.rows.len() > 100);
     drop(tap);
-    hasty_heard.hear(&mut hasty, |_| false);
+    hasty_heard.receive_until(&mut hasty, |_| false);
     assert!(hasty.messages()[0].contains("ended without a word"));
-    let before = heard.rows.len();
-    // The dead one's socket is still there.
+    let before = received.rows.len();
+    // The dead process's socket is still there.
     let _tap = Process::start(&scratch.socket());
-    heard.hear(&mut patient, |heard| {
-        let last = heard.rows.last();
-        heard.rows.len() > before + 100 && last.is_some_and(|row| row.2 == "R")
+    received.receive_until(&mut patient, |received| {
+        let last = received.rows.last();
+        received.rows.len() > before + 100 && last.is_some_and(|row| row.2 == "R")
     });
     assert_eq!(count(&mut patient, "source_returned"), 1);
     assert!(patient.messages().is_empty());
-    let mut ids: Vec<i64> = heard
+    let mut ids: Vec<i64> = received
         .rows
         .iter()
         .filter(|r| r.2 == "Q")

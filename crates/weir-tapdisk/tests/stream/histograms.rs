@@ -1,4 +1,4 @@
-//! Histograms that the tap keeps are those of a recording of the same requests.
+//! The tap's histograms equal those of a recording of the same requests.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use weir_tap::tapdisk::Client;
 use weir_tap::tapdisk::words::{Answer, Ask, HistogramsWord};
 use weir_workload::{Class, Counter, Event, Histograms, Metric, Request, Response, json};
 
-use super::lanes::{Heard, Lane, MadeUp, all};
+use super::lanes::{Lane, Received, TestTap, all};
 
 fn histograms(client: &mut Client, ask: Ask) -> HistogramsWord {
     match client.ask(ask).unwrap() {
@@ -62,58 +62,61 @@ fn counted(batches: &[Batch], pdisk: &str) -> Histograms {
 }
 
 #[test]
-fn the_taps_histograms_are_those_of_a_recording() {
-    let mut made_up = MadeUp::new(2);
-    let mut client = Client::connect(&made_up.scratch.socket()).unwrap();
+fn the_histograms_of_the_tap_equal_those_of_a_recording() {
+    let mut test_tap = TestTap::new(2);
+    let mut client = Client::connect(&test_tap.scratch.socket()).unwrap();
     assert_eq!(histograms(&mut client, Ask::Histograms).disks, []);
-    let mut tap = made_up.open(&all(), 64 << 20);
+    let mut tap = test_tap.open(&all(), 64 << 20);
     // Two queues of one disk at the same time, and one of another.
     let lanes = [(0, 0), (0, 1), (1, 0)].map(|(disk, queue)| {
-        let lane = Lane::new(&made_up.hub, disk, queue, 2);
+        let lane = Lane::new(&test_tap.hub, disk, queue, 2);
         thread::spawn(move || lane.run(5_000).len())
     });
-    let told: usize = lanes.into_iter().map(|lane| lane.join().unwrap()).sum();
+    let recorded: usize = lanes.into_iter().map(|lane| lane.join().unwrap()).sum();
     let kept = histograms(&mut client, Ask::Histograms);
     assert_eq!(kept.lost, 0);
-    made_up.end();
-    let mut heard = Heard::default();
-    heard.hear(&mut tap, |_| false);
-    assert_eq!(heard.rows.len(), told);
+    test_tap.end();
+    let mut received = Received::default();
+    received.receive_until(&mut tap, |_| false);
+    assert_eq!(received.rows.len(), recorded);
     assert_eq!(kept.disks.len(), 2);
-    for (disk, told) in &kept.disks {
-        let told = json::to_histograms(told).unwrap();
-        let expected = counted(&heard.batches, disk.pdisk.as_deref().unwrap());
-        assert!(told.of(Metric::Latency, Class::All).count > 1_000);
-        assert_eq!(told, expected, "{disk:?}");
+    for (disk, recorded) in &kept.disks {
+        let recorded = json::to_histograms(recorded).unwrap();
+        let expected = counted(&received.batches, disk.pdisk.as_deref().unwrap());
+        assert!(recorded.of(Metric::Latency, Class::All).count > 1_000);
+        assert_eq!(recorded, expected, "{disk:?}");
     }
 }
 
 #[test]
-fn counting_begins_anew_and_ends_with_who_asked() {
-    let made_up = MadeUp::new(1);
-    let mut client = Client::connect(&made_up.scratch.socket()).unwrap();
+fn counting_can_be_reset_and_ends_with_its_client() {
+    let test_tap = TestTap::new(1);
+    let mut client = Client::connect(&test_tap.scratch.socket()).unwrap();
     histograms(&mut client, Ask::Histograms);
     let requests = |word: &HistogramsWord| {
-        let (_, told) = word.disks.first()?;
+        let (_, recorded) = word.disks.first()?;
         Some(
-            json::to_histograms(told)?
+            json::to_histograms(recorded)?
                 .of(Metric::Outstanding, Class::All)
                 .count,
         )
     };
-    let mut lane = Lane::new(&made_up.hub, 0, 0, 1);
+    let mut lane = Lane::new(&test_tap.hub, 0, 0, 1);
     (0..100).for_each(|_| lane.round());
     let before = requests(&histograms(&mut client, Ask::Histograms)).unwrap();
     assert!(before > 0);
     assert_eq!(requests(&histograms(&mut client, Ask::Reset)), Some(0));
-    let told = lane.told.len();
+    let recorded = lane.recorded.len();
     (0..100).for_each(|_| lane.round());
-    let asked = lane.told[told..].iter().filter(|key| key.2 == "Q").count();
+    let asked = lane.recorded[recorded..]
+        .iter()
+        .filter(|key| key.2 == "Q")
+        .count();
     let after = requests(&histograms(&mut client, Ask::Histograms));
     assert_eq!(after, Some(asked as u64));
-    assert_eq!(made_up.hub.status().consumers.len(), 1);
+    assert_eq!(test_tap.hub.status().consumers.len(), 1);
     drop(client);
-    while !made_up.hub.status().consumers.is_empty() {
+    while !test_tap.hub.status().consumers.is_empty() {
         thread::yield_now();
     }
 }

@@ -1,4 +1,4 @@
-//! Whoever misbehaves at the tap's socket or in its memory hurts himself alone.
+//! A peer that misbehaves at the tap's socket or in its memory only affects itself.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,58 +13,58 @@ use weir_tap::TapError;
 use weir_tap::tapdisk::words::{Answer, Ask, Question, Wanted};
 use weir_tap::tapdisk::{Client, ClientError, open};
 
-use super::lanes::{Dice, Heard, Lane, MadeUp, all, assert_same, count, options};
+use super::lanes::{Lane, Random, Received, TestTap, all, assert_same, count, options};
 
 fn records() -> Ask {
     Ask::Records(Wanted::of(&all(), 1 << 20))
 }
 
 #[test]
-fn garbage_in_the_memory_reaches_nobody_else() {
-    let mut made_up = MadeUp::new(1);
-    let mut client = Client::connect(&made_up.scratch.socket()).unwrap();
+fn garbage_in_the_memory_affects_no_other_consumer() {
+    let mut test_tap = TestTap::new(1);
+    let mut client = Client::connect(&test_tap.scratch.socket()).unwrap();
     assert!(matches!(client.ask(records()), Ok(Answer::Records(_))));
     let memory = File::from(client.passed().unwrap());
     let length = memory.metadata().unwrap().size();
     assert!(memory.set_len(length / 2).is_err(), "nobody can shrink it");
     assert!(memory.set_len(length * 2).is_err());
-    let mut tap = made_up.open(&all(), 64 << 20);
+    let mut tap = test_tap.open(&all(), 64 << 20);
     let stop = Arc::new(AtomicBool::new(false));
     let scribbler = {
         let stop = stop.clone();
         thread::spawn(move || {
-            let mut dice = Dice(77);
-            // The header, the lanes' words and the first rings.
+            let mut random = Random(77);
+            // The header, the lanes' state and the first rings.
             let words = (length / 8).min(64 << 10);
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..64 {
-                    let word = match dice.below(3) {
-                        0 => dice.below(1 << 62).wrapping_mul(5),
+                    let word = match random.below(3) {
+                        0 => random.below(1 << 62).wrapping_mul(5),
                         1 => u64::MAX,
-                        _ => dice.below(10),
+                        _ => random.below(10),
                     };
-                    let at = dice.below(words) * 8;
+                    let at = random.below(words) * 8;
                     memory.write_all_at(&word.to_ne_bytes(), at).unwrap();
                 }
                 thread::yield_now();
             }
         })
     };
-    let told = Lane::new(&made_up.hub, 0, 0, 1).run(20_000);
+    let recorded = Lane::new(&test_tap.hub, 0, 0, 1).run(20_000);
     stop.store(true, Ordering::Relaxed);
     scribbler.join().unwrap();
-    made_up.end();
-    let mut heard = Heard::default();
-    heard.hear(&mut tap, |_| false);
+    test_tap.end();
+    let mut received = Received::default();
+    received.receive_until(&mut tap, |_| false);
     assert_eq!(count(&mut tap, "events_lost"), 0);
-    assert_same(told, heard.rows);
+    assert_same(recorded, received.rows);
 }
 
 #[test]
-fn words_without_end_or_sense_end_their_connection_only() {
-    let made_up = MadeUp::new(1);
-    let mut steady = Client::connect(&made_up.scratch.socket()).unwrap();
-    let connect = || UnixStream::connect(made_up.scratch.socket()).unwrap();
+fn endless_or_malformed_messages_end_only_their_connection() {
+    let test_tap = TestTap::new(1);
+    let mut steady = Client::connect(&test_tap.scratch.socket()).unwrap();
+    let connect = || UnixStream::connect(test_tap.scratch.socket()).unwrap();
     let mut endless = connect();
     let wrote = (0..1_000).try_for_each(|_| endless.write_all(&[b'x'; 4096]));
     assert!(wrote.is_err(), "it was let go");
@@ -88,58 +88,58 @@ fn words_without_end_or_sense_end_their_connection_only() {
 }
 
 #[test]
-fn one_that_asks_and_never_reads_is_let_go_and_others_are_served() {
-    let made_up = MadeUp::new(200);
-    let mut deaf = UnixStream::connect(made_up.scratch.socket()).unwrap();
+fn a_client_that_never_reads_is_disconnected_and_others_are_served() {
+    let test_tap = TestTap::new(200);
+    let mut deaf = UnixStream::connect(test_tap.scratch.socket()).unwrap();
     deaf.set_nonblocking(true).unwrap();
     let question = Question::to_line(Ask::Status);
-    // Until neither side takes any more.
+    // Until neither side accepts more.
     while deaf.write_all(question.as_bytes()).is_ok() {}
-    let mut steady = Client::connect(&made_up.scratch.socket()).unwrap();
+    let mut steady = Client::connect(&test_tap.scratch.socket()).unwrap();
     for _ in 0..10 {
         assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));
     }
 }
 
 #[test]
-fn a_thousand_connections_keep_nobody_out() {
-    let made_up = MadeUp::new(1);
+fn a_thousand_connections_do_not_exclude_other_clients() {
+    let test_tap = TestTap::new(1);
     let mut crowd = Vec::new();
     for _ in 0..1_000 {
-        // More than may wait at a time are refused by the kernel.
-        crowd.extend(UnixStream::connect(made_up.scratch.socket()));
+        // The kernel rejects more than may wait at a time.
+        crowd.extend(UnixStream::connect(test_tap.scratch.socket()));
         if crowd.len() > 300 {
             crowd.drain(..100);
         }
     }
-    let mut client = Client::connect(&made_up.scratch.socket());
+    let mut client = Client::connect(&test_tap.scratch.socket());
     while matches!(&client, Err(ClientError::System(e)) if e.kind() == std::io::ErrorKind::WouldBlock)
     {
         thread::sleep(Duration::from_millis(5));
-        client = Client::connect(&made_up.scratch.socket());
+        client = Client::connect(&test_tap.scratch.socket());
     }
     let status = client.unwrap().ask(Ask::Status);
     assert!(matches!(status, Ok(Answer::Status(_))), "{status:?}");
 }
 
 #[test]
-fn there_are_so_many_consumers_and_no_more() {
-    let made_up = MadeUp::new(1);
-    let mut taps: Vec<_> = (0..8).map(|_| made_up.open(&all(), 1 << 20)).collect();
-    let socket = made_up.scratch.socket();
+fn the_number_of_consumers_is_bounded() {
+    let test_tap = TestTap::new(1);
+    let mut taps: Vec<_> = (0..8).map(|_| test_tap.open(&all(), 1 << 20)).collect();
+    let socket = test_tap.scratch.socket();
     let refused = open(&socket, &all(), options(0)).err();
     let Some(TapError::Unavailable { what, .. }) = &refused else {
         panic!("{refused:?}");
     };
-    assert!(what.contains("8 consumers take records already"), "{what}");
+    assert!(what.contains("8 consumers are connected already"), "{what}");
     taps.pop();
-    while made_up.hub.status().consumers.len() > 7 {
+    while test_tap.hub.status().consumers.len() > 7 {
         thread::sleep(Duration::from_millis(1));
     }
-    taps.push(made_up.open(&all(), 1 << 20));
-    // A second question for records on one connection is refused as well.
+    taps.push(test_tap.open(&all(), 1 << 20));
+    // A second request for records on one connection is rejected as well.
     taps.clear();
-    while !made_up.hub.status().consumers.is_empty() {
+    while !test_tap.hub.status().consumers.is_empty() {
         thread::sleep(Duration::from_millis(1));
     }
     let mut client = Client::connect(&socket).unwrap();

@@ -1,4 +1,4 @@
-//! Lanes that are made up, the tap that they belong to, and a consumer that takes down what it hears.
+//! Simulated lanes, their tap, and a consumer that collects their events.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tap::{Said, Tap, monotonic_ns};
 use weir_tapdisk::{Access, Ended, Hub, Listening, Outcome, Recorder, Request, Stop, Taken};
 
-/// A folder that goes away.
+/// A folder that is removed at the end.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -38,19 +38,19 @@ impl Drop for Scratch {
 }
 
 /// A tap without disks behind its names.
-pub struct MadeUp {
+pub struct TestTap {
     pub hub: Arc<Hub>,
     pub scratch: Scratch,
     stop: Stop,
     listening: Option<Listening>,
 }
 
-impl MadeUp {
-    pub fn new(disks: usize) -> MadeUp {
+impl TestTap {
+    pub fn new(disks: usize) -> TestTap {
         let (scratch, stop) = (Scratch::new(), Stop::new().unwrap());
         let hub = hub(disks);
         let listening = Listening::start(&hub, &scratch.socket(), Access::default(), &stop);
-        MadeUp {
+        TestTap {
             listening: Some(listening.unwrap()),
             hub,
             scratch,
@@ -62,7 +62,7 @@ impl MadeUp {
         open(&self.scratch.socket(), demands, options(ring_bytes)).unwrap()
     }
 
-    /// Takes leave of all consumers.
+    /// Disconnects all consumers.
     pub fn end(&mut self) {
         self.stop.raise();
         self.listening = None;
@@ -72,13 +72,13 @@ impl MadeUp {
 pub fn hub(disks: usize) -> Arc<Hub> {
     let hub = Arc::new(Hub::default());
     for disk in 0..disks {
-        hub.enlist(names(disk), Arc::new(DiskFigures::default))
+        hub.register(names(disk), Arc::new(DiskFigures::default))
             .unwrap();
     }
     hub
 }
 
-/// What disk number `disk` is called.
+/// The name of disk number `disk`.
 pub fn names(disk: usize) -> DiskWord {
     DiskWord {
         number: 0,
@@ -98,10 +98,10 @@ pub fn options(ring_bytes: u64) -> TapdiskOptions {
     }
 }
 
-/// Numbers that look random: Marsaglia's xorshift64.
-pub struct Dice(pub u64);
+/// Pseudo-random numbers: Marsaglia's xorshift64.
+pub struct Random(pub u64);
 
-impl Dice {
+impl Random {
     pub fn below(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -110,51 +110,51 @@ impl Dice {
     }
 }
 
-/// What makes an event the one that it is: disk, id, kind, time.
+/// The identity of an event: disk, id, kind, time.
 pub type Key = (String, i64, String, i64);
 
-/// A lane that makes requests up.
+/// A lane that generates requests.
 pub struct Lane {
     recorder: Recorder,
     disk: usize,
-    dice: Dice,
+    random: Random,
     under_way: Vec<(Taken, Option<u64>)>,
     next_id: u64,
     step: u64,
-    /// Everything it told, in order.
-    pub told: Vec<Key>,
+    /// Its events, in order.
+    pub recorded: Vec<Key>,
 }
 
 impl Lane {
-    /// Lane `queue` of `queues` of a disk, with numbers of its own.
+    /// Lane `queue` of `queues` of a disk, with ids of its own.
     pub fn new(hub: &Arc<Hub>, disk: usize, queue: u16, queues: u16) -> Lane {
         let seed = 0x9e37_79b9_7f4a_7c15 ^ (disk as u64) << 17 ^ u64::from(queue) << 5;
         Lane {
             recorder: Recorder::new(hub, disk as u16, queue).unwrap(),
             disk,
-            dice: Dice(seed),
+            random: Random(seed),
             under_way: Vec::new(),
             next_id: u64::from(queue) + 1,
             step: u64::from(queues),
-            told: Vec::new(),
+            recorded: Vec::new(),
         }
     }
 
-    /// One round: takes and ends some requests, and may dawdle in between.
+    /// One round: takes and ends some requests, and may pause in between.
     pub fn round(&mut self) {
         self.recorder.begin();
-        for _ in 0..self.dice.below(6) {
-            match self.dice.below(2) {
+        for _ in 0..self.random.below(6) {
+            match self.random.below(2) {
                 0 => self.take(),
                 _ => self.finish_one(),
             }
-            self.dawdle();
+            self.pause();
         }
         self.recorder.end();
-        self.dawdle();
+        self.pause();
     }
 
-    /// Ends what is under way.
+    /// Ends the requests in flight.
     pub fn finish(&mut self) {
         self.recorder.begin();
         while !self.under_way.is_empty() {
@@ -163,17 +163,17 @@ impl Lane {
         self.recorder.end();
     }
 
-    /// Rounds until so many events were told, then the rest; what was told.
+    /// Rounds until this number of events was recorded, then the rest; returns the events.
     pub fn run(mut self, events: usize) -> Vec<Key> {
-        while self.told.len() < events {
+        while self.recorded.len() < events {
             self.round();
         }
         self.finish();
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.recorded)
     }
 
     fn take(&mut self) {
-        let op = Op::ALL[self.dice.below(5) as usize];
+        let op = Op::ALL[self.random.below(5) as usize];
         let is_flush = op == Op::Flush;
         let taken = Taken {
             request: Request {
@@ -181,28 +181,28 @@ impl Lane {
                 sector: if is_flush {
                     0
                 } else {
-                    self.dice.below(1 << 20) * 8
+                    self.random.below(1 << 20) * 8
                 },
                 skip_bytes: 0,
                 bytes: if is_flush {
                     0
                 } else {
-                    (1 + self.dice.below(64)) * 512
+                    (1 + self.random.below(64)) * 512
                 },
-                fua: self.dice.below(8) == 0,
+                fua: self.random.below(8) == 0,
                 unmap: false,
             },
             id: self.next_id,
             taken_ns: monotonic_ns(),
             in_flight: self.under_way.len() as u32 + 1,
-            seek_sectors: (self.dice.below(4) > 0).then_some(1),
+            seek_sectors: (self.random.below(4) > 0).then_some(1),
         };
         self.next_id += self.step;
         self.recorder.taken(&taken);
         self.tell(EventKind::Request, &taken, taken.taken_ns);
-        // Some are refused and never submitted.
-        let submitted = self.dice.below(16) > 0;
-        self.dawdle();
+        // Some are rejected and never submitted.
+        let submitted = self.random.below(16) > 0;
+        self.pause();
         let submitted_ns = submitted.then(monotonic_ns);
         self.under_way.push((taken, submitted_ns));
     }
@@ -211,9 +211,9 @@ impl Lane {
         if self.under_way.is_empty() {
             return;
         }
-        let at = self.dice.below(self.under_way.len() as u64) as usize;
+        let at = self.random.below(self.under_way.len() as u64) as usize;
         let (taken, submitted_ns) = self.under_way.swap_remove(at);
-        let (outcome, kind) = match self.dice.below(16) {
+        let (outcome, kind) = match self.random.below(16) {
             0 => (Outcome::Failed(5), EventKind::Error),
             1 => (Outcome::Unsupported, EventKind::Unsupported),
             _ => (Outcome::Done, EventKind::Response),
@@ -231,32 +231,33 @@ impl Lane {
     fn tell(&mut self, kind: EventKind, taken: &Taken, ts: u64) {
         let disk = names(self.disk).pdisk.unwrap();
         let id = taken.id as i64 | (self.disk as i64) << 48;
-        self.told.push((disk, id, kind.as_str().into(), ts as i64));
+        self.recorded
+            .push((disk, id, kind.as_str().into(), ts as i64));
     }
 
-    /// Loses the processor now and then.
-    fn dawdle(&mut self) {
-        match self.dice.below(64) {
-            0 => thread::sleep(Duration::from_micros(self.dice.below(300))),
+    /// Yields the processor now and then.
+    fn pause(&mut self) {
+        match self.random.below(64) {
+            0 => thread::sleep(Duration::from_micros(self.random.below(300))),
             1..4 => thread::yield_now(),
             _ => {}
         }
     }
 }
 
-/// What a consumer heard.
+/// The events that a consumer received.
 #[derive(Default)]
-pub struct Heard {
+pub struct Received {
     pub rows: Vec<Key>,
     pub batches: Vec<Batch>,
     pub heartbeat: i64,
     pub is_over: bool,
 }
 
-impl Heard {
-    /// Hears until `enough`, or the end. Rows come in order of time, and none that a heartbeat has
-    /// excluded.
-    pub fn hear(&mut self, tap: &mut dyn Tap, mut enough: impl FnMut(&Heard) -> bool) {
+impl Received {
+    /// Receives until `enough`, or the end. Rows arrive in time order, and none at or before a
+    /// heartbeat.
+    pub fn receive_until(&mut self, tap: &mut dyn Tap, mut enough: impl FnMut(&Received) -> bool) {
         while !self.is_over && !enough(self) {
             match tap.next(Duration::from_millis(2)).unwrap() {
                 Said::Rows { batch, .. } => self.take(batch),
@@ -299,12 +300,12 @@ impl Heard {
     }
 }
 
-/// The recording's demand.
+/// The demand of a recording.
 pub fn all() -> [Demand; 1] {
     [everything()]
 }
 
-/// A count of the tap, over all devices.
+/// A counter of the tap, over all devices.
 pub fn count(tap: &mut dyn Tap, counter: &str) -> i64 {
     let counts = tap.counts();
     let own = counts.iter().filter(|c| c.counter == counter);

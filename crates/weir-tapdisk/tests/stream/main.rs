@@ -1,5 +1,5 @@
-//! What lanes tell arrives: by recorders, a hub, the tap's socket and the consumer, with lanes that are
-//! made up, and no disk.
+//! Records of lanes are received: by recorders, a hub, the tap's socket and the consumer, with
+//! simulated lanes and without a disk.
 
 mod arriving;
 mod disk;

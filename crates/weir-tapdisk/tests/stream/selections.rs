@@ -1,5 +1,4 @@
-//! What a consumer does not want is not made: the lane's selection is that of the model, looked at row
-//! by row.
+//! Only selected records are written: the lane's selection equals the model's, row by row.
 
 use proptest::prelude::*;
 use weir_model::event::{sample, value};
@@ -12,9 +11,9 @@ use weir_tap::tapdisk::ring::Read;
 use weir_tap::tapdisk::words::{Wanted, everything};
 use weir_tapdisk::selection::Selection;
 
-use super::lanes::{Heard, Lane, MadeUp, all, assert_same, count, names};
+use super::lanes::{Lane, Received, TestTap, all, assert_same, count, names};
 
-/// Whether a row passes, as the model says it: by the columns and what is tested of them.
+/// Whether a row passes, by the model: from the columns and their tests.
 fn passes(predicate: &Predicate, batch: &Batch, row: usize) -> bool {
     let value = |operand: Operand| batch.columns[operand.column()].value(row);
     let holds = |test: &Test| match (test, value(test.operand())) {
@@ -62,7 +61,7 @@ fn any_record() -> impl Strategy<Value = Record> {
                 queue: 0,
                 id: 1,
                 ts_ns: times[0],
-                // All ones stand for none.
+                // All ones represent none.
                 sector: sector.filter(|s| *s != u64::MAX),
                 sectors,
                 in_flight: 1,
@@ -146,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn a_consumer_with_a_selection_gets_those_rows_and_the_others_are_not_made() {
+fn a_selection_delivers_its_rows_and_others_are_not_recorded() {
     let slow = Test::Between {
         operand: value("latency"),
         low: 20_000,
@@ -169,18 +168,18 @@ fn a_consumer_with_a_selection_gets_those_rows_and_the_others_are_not_made() {
             },
         ],
     };
-    let mut made_up = MadeUp::new(2);
-    let mut whole = made_up.open(&all(), 64 << 20);
-    let mut some = made_up.open(&[demand("recording", predicate.clone())], 64 << 20);
-    let mut told = 0;
+    let mut test_tap = TestTap::new(2);
+    let mut whole = test_tap.open(&all(), 64 << 20);
+    let mut some = test_tap.open(&[demand("recording", predicate.clone())], 64 << 20);
+    let mut recorded = 0;
     for disk in 0..2 {
-        told += Lane::new(&made_up.hub, disk, 0, 1).run(3_000).len();
+        recorded += Lane::new(&test_tap.hub, disk, 0, 1).run(3_000).len();
     }
-    let status = made_up.hub.status();
-    made_up.end();
-    let (mut all_heard, mut some_heard) = (Heard::default(), Heard::default());
-    all_heard.hear(&mut whole, |_| false);
-    some_heard.hear(&mut some, |_| false);
+    let status = test_tap.hub.status();
+    test_tap.end();
+    let (mut all_heard, mut some_heard) = (Received::default(), Received::default());
+    all_heard.receive_until(&mut whole, |_| false);
+    some_heard.receive_until(&mut some, |_| false);
     let mut expected = Vec::new();
     let mut rows = all_heard.rows.iter();
     for batch in &all_heard.batches {
@@ -192,7 +191,7 @@ fn a_consumer_with_a_selection_gets_those_rows_and_the_others_are_not_made() {
     }
     assert!(!expected.is_empty());
     assert_eq!(status.consumers[1].records, expected.len() as u64);
-    let avoided = told - expected.len();
+    let avoided = recorded - expected.len();
     assert_eq!(status.consumers[1].avoided, avoided as u64);
     assert_eq!(count(&mut some, "events_avoided"), avoided as i64);
     assert_same(expected, some_heard.rows);

@@ -1,12 +1,12 @@
-//! Queues made at random: whatever is in them, each request that was offered ends once, or the queue
-//! breaks, and the image stays what it was where nobody wrote.
+//! Random queues: for any content, each offered request ends once, or the queue breaks, and the
+//! image is unchanged where nothing was written.
 
 use std::fs::File;
 
 use proptest::prelude::*;
 use weir_tapdisk::disk::Disk;
 use weir_tapdisk::engine::EngineOption;
-use weir_tapdisk::vhost::{TrialQueue, carry_out};
+use weir_tapdisk::vhost::{OfflineQueue, run_queue};
 
 use super::*;
 use crate::server::{Folder, disk_options};
@@ -14,14 +14,14 @@ use crate::server::{Folder, disk_options};
 const MEMORY_BYTES: usize = 0x4000;
 const SIZE: u16 = 8;
 const RINGS: [u64; 3] = [0, 0x100, 0x200];
-/// Headers of requests of several kinds, 16 bytes each, and ranges behind them.
+/// Headers of requests of several kinds, 16 bytes each, followed by ranges.
 const HEADERS: u64 = 0x400;
 const RANGES: u64 = 0x500;
 const IMAGE_BYTES: u64 = 1 << 16;
 
 fn descriptor() -> impl Strategy<Value = Desc> {
     let header = (0..8_u64).prop_map(|i| HEADERS + 16 * i);
-    let odd = prop_oneof![
+    let malformed = prop_oneof![
         Just(u64::MAX - 7),
         Just(MEMORY_BYTES as u64 - 100),
         Just(1 << 40)
@@ -31,7 +31,7 @@ fn descriptor() -> impl Strategy<Value = Desc> {
         2 => Just(RANGES),
         4 => 0x600..0x3000_u64,
         1 => Just(0x1f00_u64),
-        1 => odd,
+        1 => malformed,
         1 => any::<u64>(),
     ];
     let length = prop_oneof![
@@ -46,7 +46,7 @@ fn descriptor() -> impl Strategy<Value = Desc> {
     (address, length, flags, next).prop_map(|(a, l, f, n)| Desc(a, l, f, n))
 }
 
-/// Three requests as they should be, of any kinds, with some descriptors replaced.
+/// Three valid requests of any kinds, with some descriptors replaced.
 fn descriptors() -> impl Strategy<Value = Vec<Desc>> {
     let kinds = prop::collection::vec(0..8_u64, 3);
     let replaced = prop::collection::vec((0..usize::from(SIZE), descriptor()), 0..4);
@@ -93,7 +93,7 @@ fn memory(descriptors: &[Desc], heads: &[u16], sectors: &[u64]) -> Vec<u8> {
     };
     for (i, descriptor) in descriptors.iter().enumerate() {
         put(16 * i as u64, &descriptor.bytes());
-        // The same once more, as an indirect table.
+        // The same again, as an indirect table.
         put(0x3000 + 16 * i as u64, &descriptor.bytes());
     }
     put(RINGS[1] + 2, &(heads.len() as u16).to_le_bytes());
@@ -130,14 +130,14 @@ proptest! {
         options.engine = EngineOption::Sync;
         options.read_only = read_only;
         let disk = Disk::open(options).unwrap();
-        let queue = TrialQueue { size: SIZE, rings: RINGS, base: 0, event_idx, indirect };
-        let end = carry_out(&disk, &memory(&descriptors, &heads, &sectors), queue).unwrap();
+        let queue = OfflineQueue { size: SIZE, rings: RINGS, base: 0, event_idx, indirect };
+        let end = run_queue(&disk, &memory(&descriptors, &heads, &sectors), queue).unwrap();
         let number = |at: usize| u16::from_le_bytes([end.memory[at], end.memory[at + 1]]);
         let used = RINGS[2] as usize;
         let mut ended: Vec<u16> = (0..number(used + 2) % (SIZE + 1))
             .map(|i| number(used + 4 + 8 * usize::from(i)))
             .collect();
-        // A read may have put data over the rings, which is the guest's own doing.
+        // A read may have put data over the rings, by the guest's own request.
         let rings_are_whole = descriptors.iter().all(|d| d.0 >= 0x400);
         // In any order, as from any disk.
         ended.sort_unstable();

@@ -1,18 +1,17 @@
-//! Guests that mean harm, or know no better: each gets an error for itself, and other queues do not
-//! notice.
+//! Malicious or faulty guests: each gets an error, and other queues are not affected.
 
 use super::*;
 use crate::server::Server;
 
-/// What a guest does, and what becomes of it.
-enum Fate {
+/// The expected effect of a guest's chain.
+enum Expected {
     /// The request ends with this status.
     Ends(u8),
     /// The queue breaks.
     Breaks,
 }
 
-use Fate::{Breaks, Ends};
+use Expected::{Breaks, Ends};
 
 const HEADER: Desc = Desc(0x40_0000, 16, NEXT, 1);
 const STATUS_AT: u64 = 0x40_0010;
@@ -24,7 +23,7 @@ const NOWHERE: u64 = 1 << 50;
 
 /// Chains that begin with descriptor 0, of requests of a kind at a sector, whose status is at
 /// `STATUS_AT` if they have one.
-fn chains() -> Vec<(&'static str, u32, u64, Vec<Desc>, Fate)> {
+fn chains() -> Vec<(&'static str, u32, u64, Vec<Desc>, Expected)> {
     let data = |bytes, flags| Desc(DATA, bytes, NEXT | flags, 2);
     let all = |second| vec![HEADER, second, STATUS];
     let end = SECTORS;
@@ -279,7 +278,7 @@ fn chains() -> Vec<(&'static str, u32, u64, Vec<Desc>, Fate)> {
 }
 
 #[test]
-fn a_bad_chain_is_an_error_for_who_made_it() {
+fn a_bad_chain_is_an_error_for_its_guest() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
@@ -302,7 +301,7 @@ fn a_bad_chain_is_an_error_for_who_made_it() {
             Breaks => {
                 driver.wait_broken();
                 assert_eq!(driver.next_used(), None, "{name}");
-                // It stays broken until it is set up anew.
+                // It stays broken until it is set up again.
                 driver.submit(3, READ, 0, 512);
             }
         }
@@ -316,7 +315,7 @@ fn a_bad_chain_is_an_error_for_who_made_it() {
 }
 
 #[test]
-fn tables_within_tables_and_long_chains_break_the_queue_alone() {
+fn nested_tables_and_long_chains_break_only_their_queue() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
@@ -336,7 +335,7 @@ fn tables_within_tables_and_long_chains_break_the_queue_alone() {
         driver.wait_broken();
         front_end.get_base(0);
     }
-    // Without the feature there are no such tables at all.
+    // Without the feature such tables are invalid.
     drop(front_end);
     let (_front_end, mut driver) = started(&server, &guest, F_VERSION_1);
     driver.describe(0, &[Desc(TABLE, 64, INDIRECT, 0)]);
@@ -345,7 +344,7 @@ fn tables_within_tables_and_long_chains_break_the_queue_alone() {
 }
 
 #[test]
-fn rings_that_lie_break_the_queue_alone() {
+fn inconsistent_rings_break_only_their_queue() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
@@ -362,7 +361,7 @@ fn rings_that_lie_break_the_queue_alone() {
             driver.offer_quietly(QUEUE_SIZE)
         }),
         ("the same twice", |driver| {
-            // It is still on its way when it comes again: both are taken at once.
+            // It is still in flight when it is offered again: both are taken at once.
             driver.submit(0, READ, 0, 512);
             driver.offer_quietly(0);
         }),
@@ -371,9 +370,9 @@ fn rings_that_lie_break_the_queue_alone() {
         let mut driver = Driver::new(&guest, 0);
         let queue = u32::from(driver.index);
         driver.set_up(&mut front_end, 0);
-        front_end.tell(SET_VRING_ENABLE, &words(&[queue, 0]), &[]);
+        front_end.send_ok(SET_VRING_ENABLE, &words(&[queue, 0]), &[]);
         lie(&mut driver);
-        front_end.tell(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
+        front_end.send_ok(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
         driver.kick();
         driver.wait_broken();
         front_end.get_base(0);
@@ -384,9 +383,9 @@ fn rings_that_lie_break_the_queue_alone() {
     }
 }
 
-/// Who touches memory behind the end of its file is killed, as a rule.
+/// Accessing memory beyond the end of its file usually kills the process.
 #[test]
-fn memory_that_is_cut_off_breaks_the_queue_alone() {
+fn truncated_memory_breaks_only_its_queue() {
     let server = Server::new();
     for bytes in [0, 0x1_4000] {
         let guest = Guest::new();

@@ -1,5 +1,4 @@
-//! Front ends that mean harm, or know no better: each is sent away, and the next one is served as if
-//! nothing had been.
+//! Malicious or faulty front ends: each is disconnected, and the next one is served as usual.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -10,10 +9,10 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use super::*;
 use crate::server::Server;
 
-/// Where nobody has memory.
+/// An address without memory.
 const NOWHERE: u64 = 1 << 50;
 
-/// The back end still serves who behaves.
+/// The back end still serves correct front ends.
 fn still_serves(server: &Server, after: &str) {
     let guest = Guest::new();
     let (_front_end, mut driver) = started(server, &guest, ALL);
@@ -21,7 +20,7 @@ fn still_serves(server: &Server, after: &str) {
 }
 
 #[test]
-fn messages_that_cannot_be_end_the_connection_alone() {
+fn invalid_messages_end_only_their_connection() {
     let server = Server::new();
     let guest = Guest::new();
     let file = guest.file.as_fd();
@@ -121,7 +120,7 @@ fn messages_that_cannot_be_end_the_connection_alone() {
             words(&[u32::MAX, 128]),
             none,
         ),
-        ("an odd size", SET_VRING_NUM, words(&[0, 100]), none),
+        ("an invalid size", SET_VRING_NUM, words(&[0, 100]), none),
         ("no size", SET_VRING_NUM, words(&[0, 0]), none),
         ("a giant size", SET_VRING_NUM, words(&[0, 1 << 31]), none),
         ("a giant base", SET_VRING_BASE, words(&[0, 1 << 16]), none),
@@ -182,7 +181,7 @@ fn messages_that_cannot_be_end_the_connection_alone() {
             &[file],
         ),
         (
-            "tracking at an odd place",
+            "tracking at an invalid offset",
             SET_INFLIGHT_FD,
             inflight(1 << 20, 7, 4, 1024),
             &[file],
@@ -206,12 +205,12 @@ fn messages_that_cannot_be_end_the_connection_alone() {
     ];
     for (name, code, payload, files) in cases {
         let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
-        let told = front_end.try_tell(code, &payload, files);
-        assert!(told.is_err(), "{name}");
-        assert!(front_end.is_sent_away(), "{name}");
+        let result = front_end.try_send(code, &payload, files);
+        assert!(result.is_err(), "{name}");
+        assert!(front_end.is_disconnected(), "{name}");
     }
     still_serves(&server, "all of them");
-    // Headers that cannot be: too long, another version, flags that there are not.
+    // Invalid headers: too long, another version, undefined flags.
     for header in [
         [1, 1, 4097],
         [1, 1, u32::MAX],
@@ -221,13 +220,13 @@ fn messages_that_cannot_be_end_the_connection_alone() {
     ] {
         let front_end = FrontEnd::connect(&server.path());
         front_end.send_bytes(&words(&header), &[]).unwrap();
-        assert!(front_end.is_sent_away(), "{header:?}");
+        assert!(front_end.is_disconnected(), "{header:?}");
     }
     still_serves(&server, "bad headers");
 }
 
 #[test]
-fn rings_that_are_set_up_wrong_end_the_connection_alone() {
+fn invalid_ring_settings_end_only_their_connection() {
     let server = Server::new();
     let guest = Guest::new();
     let outside = MEMORY_BYTES - 64;
@@ -244,17 +243,17 @@ fn rings_that_are_set_up_wrong_end_the_connection_alone() {
     for (name, rings) in addresses {
         let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
         guest.share(&mut front_end);
-        front_end.tell(SET_VRING_NUM, &words(&[0, 128]), &[]);
+        front_end.send_ok(SET_VRING_NUM, &words(&[0, 128]), &[]);
         let mut payload = words(&[0, 0]);
         payload.extend(longs(&rings.map(|at| at.wrapping_add(FRONT_END))));
         payload.extend(longs(&[0]));
-        front_end.tell(SET_VRING_ADDR, &payload, &[]);
-        front_end.tell(SET_VRING_KICK, &longs(&[0]), &[event().as_fd()]);
-        let enabled = front_end.try_tell(SET_VRING_ENABLE, &words(&[0, 1]), &[]);
+        front_end.send_ok(SET_VRING_ADDR, &payload, &[]);
+        front_end.send_ok(SET_VRING_KICK, &longs(&[0]), &[event().as_fd()]);
+        let enabled = front_end.try_send(SET_VRING_ENABLE, &words(&[0, 1]), &[]);
         assert!(enabled.is_err(), "{name}");
-        assert!(front_end.is_sent_away(), "{name}");
+        assert!(front_end.is_disconnected(), "{name}");
     }
-    // Memory that tracks something that we do not know.
+    // In-flight memory with an unknown layout.
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
     guest.share(&mut front_end);
     let tracking = front_end.track(1, QUEUE_SIZE);
@@ -262,20 +261,20 @@ fn rings_that_are_set_up_wrong_end_the_connection_alone() {
     std::os::unix::fs::FileExt::write_all_at(file, &7_u16.to_le_bytes(), 8).unwrap();
     let driver = Driver::new(&guest, 0);
     let queue = 0;
-    front_end.tell(SET_VRING_NUM, &words(&[queue, 128]), &[]);
+    front_end.send_ok(SET_VRING_NUM, &words(&[queue, 128]), &[]);
     let mut payload = words(&[queue, 0]);
     let rings = [driver.table(), driver.used_ring(), driver.avail_ring()];
     payload.extend(longs(&rings.map(|at| FRONT_END + at)));
     payload.extend(longs(&[0]));
-    front_end.tell(SET_VRING_ADDR, &payload, &[]);
-    front_end.tell(SET_VRING_KICK, &longs(&[0]), &[driver.kick.as_fd()]);
-    let enabled = front_end.try_tell(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
+    front_end.send_ok(SET_VRING_ADDR, &payload, &[]);
+    front_end.send_ok(SET_VRING_KICK, &longs(&[0]), &[driver.kick.as_fd()]);
+    let enabled = front_end.try_send(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
     assert!(enabled.is_err());
     still_serves(&server, "all of them");
 }
 
 #[test]
-fn noise_and_storms_of_connections_end_nothing() {
+fn random_input_and_many_connections_do_not_end_the_tap() {
     let server = Server::new();
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move || {
@@ -302,7 +301,7 @@ fn noise_and_storms_of_connections_end_nothing() {
             }
         }
     }
-    // Who leaves within a message.
+    // Disconnecting within a message.
     for length in 1..40 {
         let front_end = FrontEnd::connect(&server.path());
         let message = [words(&[SET_FEATURES, 1, 28]), vec![0; 28]].concat();
@@ -316,19 +315,19 @@ fn noise_and_storms_of_connections_end_nothing() {
     still_serves(&server, "noise");
 }
 
-/// A call that is full, and for which a write waits, holds the queue's thread for good.
+/// A full call descriptor, for which a write blocks, would hold the queue's thread for ever.
 #[test]
-fn who_cannot_be_called_does_not_keep_us_from_ending() {
+fn a_blocked_call_descriptor_does_not_prevent_the_end() {
     let mut server = Server::with(
         |_| {},
-        |options| options.patience = std::time::Duration::from_millis(100),
+        |options| options.drain_timeout = std::time::Duration::from_millis(100),
     );
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, F_VERSION_1);
     let full = event();
-    front_end.tell(SET_VRING_CALL, &longs(&[0]), &[full.as_fd()]);
+    front_end.send_ok(SET_VRING_CALL, &longs(&[0]), &[full.as_fd()]);
     assert!(wait_for(&full));
-    // The back end has seen to it that nobody waits for it; the front end undoes that.
+    // The back end has made it non-blocking; the front end undoes that.
     rustix::io::ioctl_fionbio(&full, false).unwrap();
     rustix::io::write(&full, &(u64::MAX - 1).to_ne_bytes()).unwrap();
     driver.submit(0, READ, 0, 512);
@@ -336,19 +335,19 @@ fn who_cannot_be_called_does_not_keep_us_from_ending() {
         std::thread::yield_now();
     }
     server.stop();
-    server.wait_for_remark("still on their way");
+    server.wait_for_message("still in flight");
     // Now it can.
     rustix::io::read(&full, &mut [0; 8]).unwrap();
 }
 
 #[test]
-fn a_reset_device_is_as_new() {
+fn a_reset_device_has_its_initial_state() {
     let server = Server::new();
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
     // RESET_DEVICE
-    front_end.tell(34, &[], &[]);
+    front_end.send_ok(34, &[], &[]);
     driver.submit(1, READ, 0, 512);
     assert_eq!(front_end.get_base(0), 0);
     assert_eq!(driver.next_used(), None);
@@ -358,7 +357,7 @@ fn a_reset_device_is_as_new() {
 }
 
 #[test]
-fn a_call_that_is_full_holds_up_nobody() {
+fn a_full_call_descriptor_delays_no_other_queue() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
@@ -373,18 +372,18 @@ fn a_call_that_is_full_holds_up_nobody() {
     front_end.get_base(0);
 }
 
-/// Where a region of huge pages is in the guest's and, further on, in the front end's memory.
+/// The address of a region of huge pages in the guest's and, further on, in the front end's memory.
 const HUGE_AT: u64 = 1 << 30;
 
 #[test]
-fn huge_pages_that_are_cut_or_not_whole_end_nothing_but_their_own_queue() {
-    let test = "huge_pages_that_are_cut_or_not_whole_end_nothing_but_their_own_queue";
+fn truncated_or_partial_huge_pages_end_only_their_own_queue() {
+    let test = "truncated_or_partial_huge_pages_end_only_their_own_queue";
     let server = Server::new();
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB;
     let huge = match memfd_create("huge", flags) {
         Ok(huge) => huge,
         Err(why) => {
-            // Not by `eprintln!`, which the harness keeps to itself.
+            // Not `eprintln!`, which the test harness captures.
             writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
             return;
         }
@@ -402,14 +401,14 @@ fn huge_pages_that_are_cut_or_not_whole_end_nothing_but_their_own_queue() {
         let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
         guest.share(&mut front_end);
         let region = longs(&[0, HUGE_AT, bytes, FRONT_END + HUGE_AT, offset]);
-        let shared = front_end.try_tell(ADD_MEM_REG, &region, &[huge.as_fd()]);
+        let shared = front_end.try_send(ADD_MEM_REG, &region, &[huge.as_fd()]);
         assert_eq!(shared.is_ok(), is_fine, "{bytes} at {offset}");
         if is_fine {
             ftruncate(&huge, 0).unwrap();
             let driver = Driver::new(&guest, 0);
             driver.set_up_at(&mut front_end, 0, FRONT_END + HUGE_AT);
             driver.wait_broken();
-            server.wait_for_remark("shortened the file");
+            server.wait_for_message("truncated the file");
         }
         drop(front_end);
         still_serves(&server, "huge pages");
@@ -417,28 +416,28 @@ fn huge_pages_that_are_cut_or_not_whole_end_nothing_but_their_own_queue() {
 }
 
 #[test]
-fn a_front_end_may_share_as_many_regions_as_it_was_told() {
+fn a_front_end_may_share_the_announced_number_of_regions() {
     let server = Server::with(|_| {}, |options| options.memory_slots = 2);
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
     assert_eq!(front_end.get(GET_MAX_MEM_SLOTS), 2);
-    // As often as it likes, one after the other.
+    // Any number of times, one after the other.
     for _ in 0..20 {
         for number in 0..2 {
             let at = number << 30;
             let region = longs(&[0, at, MEMORY_BYTES, FRONT_END + at, 0]);
-            front_end.tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
+            front_end.send_ok(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
         }
         for number in 0..2 {
             let at = number << 30;
             let region = longs(&[0, at, MEMORY_BYTES, FRONT_END + at, 0]);
-            front_end.tell(REM_MEM_REG, &region, &[]);
+            front_end.send_ok(REM_MEM_REG, &region, &[]);
         }
     }
     for number in 0..3 {
         let at = number << 30;
         let region = longs(&[0, at, MEMORY_BYTES, FRONT_END + at, 0]);
-        let shared = front_end.try_tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
+        let shared = front_end.try_send(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
         assert_eq!(shared.is_ok(), number < 2, "region {number}");
     }
     still_serves(&server, "too many regions");

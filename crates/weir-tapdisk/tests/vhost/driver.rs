@@ -1,4 +1,4 @@
-//! A guest of our own: memory, and a driver that makes queues and chains, right or wrong.
+//! A guest for tests: memory, and a driver that builds queues and chains, valid or not.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,12 +28,12 @@ pub const NEXT: u16 = 1;
 pub const WRITABLE: u16 = 2;
 pub const INDIRECT: u16 = 4;
 
-/// Where the guest's memory is in its own and in the front end's address space.
+/// The guest's memory in its own and in the front end's address space.
 pub const MEMORY_BYTES: u64 = 8 << 20;
 pub const FRONT_END: u64 = 0x7f00_0000_0000;
 
 pub const QUEUE_SIZE: u16 = 128;
-/// Slots of requests: header, data and status in three descriptors, of four that they have.
+/// Slots of requests: header, data and status in three descriptors, of their four.
 pub const SLOTS: u16 = QUEUE_SIZE / 4;
 const SLOT_BYTES: u64 = 0x10000;
 const SLOTS_AT: u64 = 0x40_0000;
@@ -58,7 +58,7 @@ impl Guest {
 
     pub fn share(&self, front_end: &mut FrontEnd) {
         let region = longs(&[0, 0, MEMORY_BYTES, FRONT_END, 0]);
-        front_end.tell(ADD_MEM_REG, &region, &[self.file.as_fd()]);
+        front_end.send_ok(ADD_MEM_REG, &region, &[self.file.as_fd()]);
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) {
@@ -108,7 +108,7 @@ pub struct Driver<'a> {
     pub kick: OwnedFd,
     pub call: OwnedFd,
     pub error: OwnedFd,
-    /// What was made available, and how much of the used ring was seen.
+    /// The number of available entries, and of used entries that were seen.
     pub available: u16,
     pub seen: u16,
 }
@@ -140,7 +140,7 @@ impl<'a> Driver<'a> {
         self.table() + 0x6000
     }
 
-    /// Where the driver says at which request it wants to be called.
+    /// Where the driver announces at which request it needs a notification.
     pub fn used_event(&self) -> u64 {
         self.avail_ring() + 4 + 2 * u64::from(QUEUE_SIZE)
     }
@@ -149,24 +149,25 @@ impl<'a> Driver<'a> {
         self.set_up_at(front_end, base, FRONT_END);
     }
 
-    /// The same with rings in the region that is at `start` in the front end's memory.
+    /// As [`Driver::set_up`], with rings in the region that is at `start` in the front end's
+    /// memory.
     pub fn set_up_at(&self, front_end: &mut FrontEnd, base: u16, start: u64) {
         let queue = u32::from(self.index);
-        front_end.tell(SET_VRING_NUM, &words(&[queue, u32::from(QUEUE_SIZE)]), &[]);
-        front_end.tell(SET_VRING_BASE, &words(&[queue, u32::from(base)]), &[]);
+        front_end.send_ok(SET_VRING_NUM, &words(&[queue, u32::from(QUEUE_SIZE)]), &[]);
+        front_end.send_ok(SET_VRING_BASE, &words(&[queue, u32::from(base)]), &[]);
         let mut addresses = words(&[queue, 0]);
         let rings = [self.table(), self.used_ring(), self.avail_ring()];
         addresses.extend(longs(&rings.map(|at| start + at)));
         addresses.extend(longs(&[0]));
-        front_end.tell(SET_VRING_ADDR, &addresses, &[]);
+        front_end.send_ok(SET_VRING_ADDR, &addresses, &[]);
         let number = u64::from(self.index).to_le_bytes();
-        front_end.tell(SET_VRING_CALL, &number, &[self.call.as_fd()]);
-        front_end.tell(SET_VRING_ERR, &number, &[self.error.as_fd()]);
-        front_end.tell(SET_VRING_KICK, &number, &[self.kick.as_fd()]);
-        front_end.tell(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
+        front_end.send_ok(SET_VRING_CALL, &number, &[self.call.as_fd()]);
+        front_end.send_ok(SET_VRING_ERR, &number, &[self.error.as_fd()]);
+        front_end.send_ok(SET_VRING_KICK, &number, &[self.kick.as_fd()]);
+        front_end.send_ok(SET_VRING_ENABLE, &words(&[queue, 1]), &[]);
     }
 
-    /// Where a slot's header, status and data are.
+    /// The addresses of a slot's header, status and data.
     pub fn header_at(slot: u16) -> u64 {
         SLOTS_AT + SLOT_BYTES * u64::from(slot)
     }
@@ -231,7 +232,7 @@ impl<'a> Driver<'a> {
         self.offer(head);
     }
 
-    /// Submits a request, and waits for its end: status and the length that the device said.
+    /// Submits a request, and waits for its end: status and the length that the device wrote.
     pub fn run(&mut self, slot: u16, kind: u32, sector: u64, bytes: u32) -> (u8, u32) {
         self.submit(slot, kind, sector, bytes);
         let (head, written) = self.wait_used();
@@ -243,7 +244,7 @@ impl<'a> Driver<'a> {
         self.guest.read(Self::status_at(slot), 1)[0]
     }
 
-    /// What the used ring has that was not seen: descriptor and length.
+    /// The next used entry that was not seen: descriptor and length.
     pub fn next_used(&mut self) -> Option<(u32, u32)> {
         if self.guest.load(self.used_ring() + 2) == self.seen {
             return None;
@@ -255,14 +256,14 @@ impl<'a> Driver<'a> {
         Some((word(0), word(4)))
     }
 
-    /// Sleeps until the device calls and there is something in the used ring.
+    /// Sleeps until the device notifies and there is an entry in the used ring.
     pub fn wait_used(&mut self) -> (u32, u32) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(used) = self.next_used() {
                 return used;
             }
-            // With event indices: tell at the very next one.
+            // With event indices: notify at the very next one.
             self.guest.store(self.used_event(), self.seen);
             if let Some(used) = self.next_used() {
                 return used;
@@ -272,21 +273,21 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Waits until the back end says that the queue is broken.
+    /// Waits until the back end signals that the queue is broken.
     pub fn wait_broken(&self) {
         assert!(wait_for(&self.error), "the queue does not break");
     }
 
-    /// The back end has called since it was asked last.
+    /// Whether the back end has notified since the last call.
     pub fn was_called(&self) -> bool {
         rustix::io::read(&self.call, &mut [0; 8]).is_ok()
     }
 }
 
-/// Waits for an event, and takes it; false if it does not come.
+/// Waits for an event, and clears it; false on timeout.
 pub fn wait_for(event: &OwnedFd) -> bool {
     let timeout = Timespec {
-        tv_sec: PATIENCE.as_secs() as i64,
+        tv_sec: TIMEOUT.as_secs() as i64,
         tv_nsec: 0,
     };
     let mut events = [PollFd::new(event, PollFlags::IN)];

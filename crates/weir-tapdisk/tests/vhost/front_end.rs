@@ -1,4 +1,4 @@
-//! A front end of our own: it says what a test wants, right or wrong, byte by byte.
+//! A front end for tests: it sends the bytes of a test, valid or not.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -48,8 +48,8 @@ const VERSION: u32 = 1;
 const REPLY: u32 = 4;
 const NEED_REPLY: u32 = 8;
 
-/// Nothing that is waited for takes longer, however busy the machine is.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of every wait, on a machine under any load.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection.
 pub struct FrontEnd {
@@ -58,7 +58,7 @@ pub struct FrontEnd {
     acknowledged: bool,
 }
 
-/// What the back end says: the message's number, its payload, and files.
+/// A message of the back end: its number, its payload, and files.
 #[derive(Debug)]
 pub struct Reply {
     pub code: u32,
@@ -67,13 +67,13 @@ pub struct Reply {
 }
 
 impl FrontEnd {
-    /// Connects, in the end: a back end that was just started may not listen yet, and one that sees
-    /// another off does not answer yet.
+    /// Connects, with retries: a back end that was just started may not listen yet, and one that
+    /// disconnects another does not answer yet.
     pub fn connect(path: &Path) -> FrontEnd {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             if let Ok(socket) = UnixStream::connect(path) {
-                socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                socket.set_read_timeout(Some(TIMEOUT)).unwrap();
                 let mut front_end = FrontEnd {
                     socket,
                     acknowledged: false,
@@ -87,13 +87,13 @@ impl FrontEnd {
         }
     }
 
-    /// Connects and agrees on `features`, which include those of the protocol.
+    /// Connects and negotiates `features`, which include those of the protocol.
     pub fn negotiate(path: &Path, features: u64) -> FrontEnd {
         let mut front_end = FrontEnd::connect(path);
-        front_end.tell(SET_OWNER, &[], &[]);
-        front_end.tell(SET_FEATURES, &(features | F_PROTOCOL).to_le_bytes(), &[]);
+        front_end.send_ok(SET_OWNER, &[], &[]);
+        front_end.send_ok(SET_FEATURES, &(features | F_PROTOCOL).to_le_bytes(), &[]);
         let protocol = front_end.get(GET_PROTOCOL_FEATURES);
-        front_end.tell(SET_PROTOCOL_FEATURES, &protocol.to_le_bytes(), &[]);
+        front_end.send_ok(SET_PROTOCOL_FEATURES, &protocol.to_le_bytes(), &[]);
         front_end.acknowledged = true;
         front_end
     }
@@ -150,14 +150,14 @@ impl FrontEnd {
         })
     }
 
-    /// Says something that must be fine.
-    pub fn tell(&mut self, code: u32, payload: &[u8], files: &[BorrowedFd]) {
-        let told = self.try_tell(code, payload, files);
-        told.unwrap_or_else(|e| panic!("message {code}: {e}"));
+    /// Sends a message that must succeed.
+    pub fn send_ok(&mut self, code: u32, payload: &[u8], files: &[BorrowedFd]) {
+        let result = self.try_send(code, payload, files);
+        result.unwrap_or_else(|e| panic!("message {code}: {e}"));
     }
 
-    /// Says something; an error if the back end does not like it.
-    pub fn try_tell(
+    /// Sends a message; an error if the back end rejects it.
+    pub fn try_send(
         &mut self,
         code: u32,
         payload: &[u8],
@@ -175,7 +175,7 @@ impl FrontEnd {
         }
     }
 
-    /// Asks for something.
+    /// Sends a request.
     pub fn ask(&mut self, code: u32, payload: &[u8]) -> std::io::Result<Reply> {
         self.send(code, 0, payload, &[])?;
         let reply = self.receive()?;
@@ -183,7 +183,7 @@ impl FrontEnd {
         Ok(reply)
     }
 
-    /// Asks for a number.
+    /// Requests a number.
     pub fn get(&mut self, code: u32) -> u64 {
         self.try_get(code).unwrap()
     }
@@ -206,14 +206,14 @@ impl FrontEnd {
         u16::from_le_bytes(reply.payload[4..6].try_into().unwrap())
     }
 
-    /// Has the back end make memory that tracks what is in flight, and gives it back.
+    /// Has the back end create memory for requests in flight, and passes it back.
     pub fn track(&mut self, queues: u16, size: u16) -> Tracking {
         let reply = self
             .ask(GET_INFLIGHT_FD, &inflight(0, 0, queues, size))
             .unwrap();
         let [file]: [OwnedFd; 1] = reply.files.try_into().unwrap();
         let tracking = Tracking {
-            told: reply.payload,
+            payload: reply.payload,
             file: file.into(),
         };
         self.keep_tracking(&tracking);
@@ -221,16 +221,16 @@ impl FrontEnd {
     }
 
     pub fn keep_tracking(&mut self, tracking: &Tracking) {
-        self.tell(SET_INFLIGHT_FD, &tracking.told, &[tracking.file.as_fd()]);
+        self.send_ok(SET_INFLIGHT_FD, &tracking.payload, &[tracking.file.as_fd()]);
     }
 
     /// The back end has closed the connection.
-    pub fn is_sent_away(&self) -> bool {
+    pub fn is_disconnected(&self) -> bool {
         let mut byte = [0; 1];
         loop {
             match std::io::Read::read(&mut (&self.socket), &mut byte) {
                 Ok(0) => return true,
-                // An answer to something before.
+                // An answer to an earlier message.
                 Ok(_) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
@@ -239,9 +239,9 @@ impl FrontEnd {
     }
 }
 
-/// Memory that tracks what is in flight, as a front end keeps it.
+/// Memory for requests in flight, as a front end keeps it.
 pub struct Tracking {
-    pub told: Vec<u8>,
+    pub payload: Vec<u8>,
     pub file: File,
 }
 

@@ -1,4 +1,4 @@
-//! An image that grows while its disk is served, and front ends that say nothing.
+//! An image that grows while its disk is served, and front ends that send nothing.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,8 +9,7 @@ use weir_tapdisk::{Disk, Stop, vhost};
 use super::*;
 use crate::server::disk_options;
 
-/// What the back end sends on its own channel: the number of the message and its flags, without a
-/// payload.
+/// A message of the back end on its own channel: its number and its flags, without a payload.
 fn message(channel: &mut UnixStream) -> (u32, u32) {
     let mut header = [0; 12];
     channel.read_exact(&mut header).unwrap();
@@ -21,11 +20,11 @@ fn message(channel: &mut UnixStream) -> (u32, u32) {
 
 const CONFIG_CHANGE: (u32, u32) = (2, 1);
 
-/// Hands over a channel; our end of it.
+/// Passes a channel; returns our end of it.
 fn channel(front_end: &mut FrontEnd) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    ours.set_read_timeout(Some(PATIENCE)).unwrap();
-    front_end.tell(SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()]);
+    ours.set_read_timeout(Some(TIMEOUT)).unwrap();
+    front_end.send_ok(SET_BACKEND_REQ_FD, &[], &[theirs.as_fd()]);
     ours
 }
 
@@ -39,7 +38,7 @@ fn extend(server: &Server, sectors: u64) {
 }
 
 #[test]
-fn a_guest_is_informed_that_its_disk_has_grown() {
+fn a_guest_is_informed_when_its_disk_has_grown() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
@@ -56,7 +55,7 @@ fn a_guest_is_informed_that_its_disk_has_grown() {
         assert_eq!(driver.run(0, WRITE, grown - 1, 512).0, OK);
         assert_eq!(driver.run(0, WRITE, grown, 512).0, IOERR);
     }
-    server.wait_for_remark("the image has grown");
+    server.wait_for_message("the image has grown");
     assert_eq!(
         driver.run(0, FLUSH, 0, 0).0,
         OK,
@@ -81,18 +80,18 @@ fn a_guest_whose_disk_has_grown_between_two_back_ends_is_informed_by_the_second(
 }
 
 #[test]
-fn a_front_end_without_a_channel_is_served_and_the_lack_is_reported() {
+fn a_front_end_without_a_channel_is_served_and_reported() {
     let server = Server::new();
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
     assert_eq!(capacity(&mut front_end), SECTORS);
     extend(&server, 2 * SECTORS);
-    server.wait_for_remark("has no channel for that");
+    server.wait_for_message("has no channel for that");
     assert_eq!(driver.run(0, READ, 2 * SECTORS - 1, 512).0, OK);
 }
 
 #[test]
-fn a_channel_that_is_none_ends_the_connection() {
+fn an_invalid_channel_ends_the_connection() {
     let server = Server::new();
     let guest = Guest::new();
     for files in [
@@ -101,8 +100,8 @@ fn a_channel_that_is_none_ends_the_connection() {
         &[guest.file.as_fd(), guest.file.as_fd()],
     ] {
         let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
-        assert!(front_end.try_tell(SET_BACKEND_REQ_FD, &[], files).is_err());
-        assert!(front_end.is_sent_away());
+        assert!(front_end.try_send(SET_BACKEND_REQ_FD, &[], files).is_err());
+        assert!(front_end.is_disconnected());
     }
     let (_front_end, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
@@ -112,7 +111,7 @@ fn a_channel_that_is_none_ends_the_connection() {
 fn a_front_end_that_sends_nothing_is_reported() {
     let server = Server::new();
     let silent = UnixStream::connect(server.path()).unwrap();
-    server.wait_for_remark("has sent nothing for 5 s");
+    server.wait_for_message("has sent nothing for 5 s");
     drop(silent);
     let guest = Guest::new();
     let (_front_end, mut driver) = started(&server, &guest, ALL);

@@ -1,4 +1,4 @@
-//! A back end that is killed with requests on their way: the next one carries out what was not done,
+//! A back end that is killed with requests in flight: the next one executes the unfinished ones,
 //! once, in order.
 
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use weir_tapdisk::vhost::{self, Options};
 use super::*;
 use crate::server::{Folder, disk_options, listen};
 
-/// Tells this program to be a back end, and where.
+/// The folder of this program as a back end.
 const FOLDER: &str = "WEIR_TEST_VHOST_FOLDER";
 
 /// Not a test: what [`Process`] runs until it is killed.
@@ -26,7 +26,7 @@ fn a_process_that_serves() {
     let folder = PathBuf::from(folder);
     let disk = Disk::open(disk_options(&folder.join("disk.raw"))).unwrap();
     let socket = listen(&folder.join("s"));
-    let options = Options::new(Arc::new(|remark: &str| eprintln!("{remark}")));
+    let options = Options::new(Arc::new(|message: &str| eprintln!("{message}")));
     vhost::serve(&disk, &socket, &options, &Stop::new().unwrap()).unwrap();
 }
 
@@ -49,8 +49,8 @@ impl Drop for Process {
     }
 }
 
-/// Each slot writes a number of its own, one higher each time, to sectors of its own, and reads it
-/// back. Now and then the back end is killed. Each request ends once, and what it did is there.
+/// Each slot writes a number of its own, incremented each time, to sectors of its own, and reads it
+/// back. Now and then the back end is killed. Each request ends once, with its effect.
 #[test]
 fn after_a_kill_each_request_ends_once() {
     let folder = Folder::new();
@@ -68,13 +68,13 @@ fn after_a_kill_each_request_ends_once() {
     }
     let mut interrupted = 0;
     for kill in 0..40 {
-        // So many requests later, in the midst of them.
+        // After this number of requests.
         for _ in 0..50 + 37 * (kill % 7) {
             end_one(&mut driver, &mut slots);
         }
         drop(process);
         drop(front_end);
-        // What a front end does when it finds the back end again (QEMU, vhost-user-blk.c).
+        // The actions of a front end that finds the back end again (QEMU, vhost-user-blk.c).
         interrupted += usize::from(SLOTS) - uncollected(&driver);
         process = Process::start(&folder);
         front_end = FrontEnd::negotiate(&folder.socket(), ALL);
@@ -86,7 +86,7 @@ fn after_a_kill_each_request_ends_once() {
     for _ in 0..1000 {
         end_one(&mut driver, &mut slots);
     }
-    // All that is still on its way ends, and then nothing more.
+    // All requests in flight end, and then nothing more.
     for _ in 0..SLOTS {
         let (head, _) = driver.wait_used();
         slots[head as usize / 4].ended(&driver, head as u16 / 4);
@@ -113,7 +113,7 @@ fn end_one(driver: &mut Driver, slots: &mut [Progress]) {
     progress.next(driver, slot);
 }
 
-/// What a slot does: a write of `count`, and a read of it, in turns.
+/// The actions of a slot: a write of `count`, and a read of it, in turns.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     count: u32,
@@ -159,9 +159,9 @@ impl Progress {
     }
 }
 
-/// What the memory that tracks says is carried out first, oldest first, and the rest of the ring then.
+/// The tracked requests are executed first, oldest first, and then the rest of the ring.
 #[test]
-fn what_was_left_over_is_done_in_its_order() {
+fn unfinished_requests_are_executed_in_their_order() {
     let server = Server::with(
         |disk| disk.engine = weir_tapdisk::engine::EngineOption::Sync,
         |options| options.poll = Duration::ZERO,
@@ -171,8 +171,8 @@ fn what_was_left_over_is_done_in_its_order() {
     guest.share(&mut front_end);
     let tracking = front_end.track(2, QUEUE_SIZE);
     let mut driver = Driver::new(&guest, 1);
-    // Seven were made available and five taken. The ends of slots 1 and 3 are in the used ring; that
-    // of slot 3 was not struck out any more.
+    // Seven were offered and five taken. The ends of slots 1 and 3 are in the used ring; that of
+    // slot 3 was not removed from tracking.
     for slot in [1, 3, 5, 4, 2, 0, 6] {
         driver.submit(slot, READ, 0, 512);
     }
@@ -195,9 +195,10 @@ fn what_was_left_over_is_done_in_its_order() {
     assert_eq!(front_end.get_base(1), 7);
 }
 
-/// Of what was put into the used ring just before a kill, nobody may have been told.
+/// The driver may not have been notified of requests that were put into the used ring just before a
+/// kill.
 #[test]
-fn a_driver_is_called_when_its_ring_starts_and_when_its_call_changes() {
+fn a_driver_is_notified_when_its_ring_starts_and_when_its_call_changes() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
@@ -209,6 +210,6 @@ fn a_driver_is_called_when_its_ring_starts_and_when_its_call_changes() {
     driver.set_up(&mut front_end, 1);
     assert!(wait_for(&driver.call), "nobody calls");
     let other = event();
-    front_end.tell(SET_VRING_CALL, &0_u64.to_le_bytes(), &[other.as_fd()]);
+    front_end.send_ok(SET_VRING_CALL, &0_u64.to_le_bytes(), &[other.as_fd()]);
     assert!(wait_for(&other), "nobody calls the other one");
 }

@@ -1,9 +1,9 @@
-//! Loads of many requests at a time on several queues: each block reads as it was written, and the
-//! disk has counted each request.
+//! Loads of many requests at a time on several queues: each block is read as it was written, and
+//! the disk has counted each request.
 
 use std::time::Duration;
 
-use weir_guest::vhost::{Client, Contents, Load, Shape};
+use weir_guest::vhost::{Client, ClientShape, Contents, Load};
 use weir_model::Op;
 use weir_tapdisk::engine::EngineOption;
 
@@ -14,16 +14,16 @@ const QUEUES: usize = 3;
 const REQUESTS: u64 = 1500;
 
 #[test]
-fn what_many_queues_do_at_once_is_there_and_is_counted() {
+fn concurrent_requests_of_many_queues_are_executed_and_counted() {
     let polls = [Duration::ZERO, Duration::from_micros(50)];
     let engines = [EngineOption::Auto, EngineOption::Sync];
     for (poll, engine) in polls.into_iter().flat_map(|p| engines.map(|e| (p, e))) {
         let server = Server::with(|disk| disk.engine = engine, |options| options.poll = poll);
-        let shape = Shape {
+        let shape = ClientShape {
             queues: QUEUES,
             segments: 3,
             skew_bytes: 1,
-            ..Shape::default()
+            ..ClientShape::default()
         };
         let load = Load {
             read: 50,
@@ -43,7 +43,7 @@ fn what_many_queues_do_at_once_is_there_and_is_counted() {
         assert_eq!((report.failed, report.unsupported), (0, 0));
         client.flush().unwrap();
         drop(client);
-        server.wait_for_remark("has left");
+        server.wait_for_message("has left");
         contents.check_image(&server.folder.image()).unwrap();
         let counters = server.disk.counters();
         let counted: u64 = Op::ALL.iter().map(|op| counters.of(*op).requests).sum();

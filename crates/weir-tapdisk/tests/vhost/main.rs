@@ -1,5 +1,4 @@
-//! The front end vhost-user-blk, seen from the other side: by front ends and drivers that are right, and
-//! by such that are not.
+//! The vhost-user-blk front end, with valid and invalid front ends and drivers.
 
 mod any_queue;
 mod bad_chains;
@@ -38,7 +37,7 @@ fn pattern(seed: u32, bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_in_the_image_and_is_read() {
+fn written_data_are_in_the_image_and_are_read_back() {
     for features in [ALL, F_VERSION_1 | F_FLUSH, 0] {
         let server = Server::new();
         let guest = Guest::new();
@@ -65,22 +64,22 @@ fn what_is_written_is_in_the_image_and_is_read() {
 }
 
 #[test]
-fn the_serial_number_is_told_as_far_as_there_is_room() {
+fn the_serial_number_is_truncated_to_the_buffer() {
     let server = Server::new();
     let guest = Guest::new();
     let (_front_end, mut driver) = started(&server, &guest, ALL);
     guest.write(Driver::data_at(0), &[0xff; 32]);
     assert_eq!(driver.run(0, GET_ID, 0, 20), (OK, 21));
-    let told = guest.read(Driver::data_at(0), 21);
-    assert_eq!(&told, b"serial-of-a-test\0\0\0\0\xff");
+    let result = guest.read(Driver::data_at(0), 21);
+    assert_eq!(&result, b"serial-of-a-test\0\0\0\0\xff");
     assert_eq!(driver.run(1, GET_ID, 0, 6), (OK, 7));
     assert_eq!(guest.read(Driver::data_at(1), 7), b"serial\0");
-    // It asks nothing of the medium.
+    // It does not access the medium.
     assert_eq!(server.disk.counters().of(Op::Read).requests, 0);
 }
 
 #[test]
-fn the_guest_is_told_what_its_disk_is() {
+fn the_configuration_space_describes_the_disk() {
     let server = Server::with(|disk| disk.block_size = Some(4096), |_| {});
     let mut front_end = FrontEnd::negotiate(&server.path(), ALL);
     let config = front_end.config();
@@ -102,7 +101,7 @@ fn the_guest_is_told_what_its_disk_is() {
 }
 
 #[test]
-fn of_a_read_only_disk_nothing_is_written() {
+fn nothing_is_written_to_a_read_only_disk() {
     let server = Server::with(|disk| disk.read_only = true, |_| {});
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
@@ -115,7 +114,7 @@ fn of_a_read_only_disk_nothing_is_written() {
 }
 
 #[test]
-fn buffers_may_be_cut_anywhere_and_be_in_a_table_of_their_own() {
+fn buffers_can_be_split_anywhere_and_be_in_an_indirect_table() {
     let server = Server::new();
     let guest = Guest::new();
     let (_front_end, mut driver) = started(&server, &guest, ALL);
@@ -192,10 +191,10 @@ fn ranges_are_discarded_and_overwritten_with_zeroes() {
     } else {
         assert_eq!(run(2, DISCARD, &[range(8, 8, 0)]), UNSUPP);
     }
-    // Flags that there are not, and a discard that is told to unmap (virtio 1.2, 5.2.6.2).
+    // Undefined flags, and a discard with the unmap flag (virtio 1.2, 5.2.6.2).
     assert_eq!(run(3, WRITE_ZEROES, &[range(0, 8, 2)]), UNSUPP);
     assert_eq!(run(4, DISCARD, &[range(0, 8, 1)]), UNSUPP);
-    // Of a request with one range that cannot be, none is carried out.
+    // Of a request with one invalid range, none is executed.
     let bad = [range(24, 8, 0), range(SECTORS, 0, 0)];
     assert_eq!(run(5, WRITE_ZEROES, &bad), IOERR);
     assert_eq!(server.folder.read_image(24, 512), [0x55; 512]);
@@ -208,7 +207,7 @@ fn ranges_are_discarded_and_overwritten_with_zeroes() {
 }
 
 #[test]
-fn queues_run_beside_each_other() {
+fn several_queues_run_concurrently() {
     let server = Server::new();
     let guest = Guest::new();
     let (mut front_end, mut first) = started(&server, &guest, ALL);
@@ -225,7 +224,7 @@ fn queues_run_beside_each_other() {
 }
 
 #[test]
-fn a_driver_that_wants_no_call_gets_none() {
+fn a_driver_that_disables_notifications_receives_none() {
     let server = Server::with(|_| {}, |options| options.poll = Duration::ZERO);
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, F_VERSION_1);
@@ -236,7 +235,7 @@ fn a_driver_that_wants_no_call_gets_none() {
     while driver.next_used().is_none() {
         std::thread::yield_now();
     }
-    // The queue is halted, so whatever it had to say was said.
+    // The queue is halted, so all notifications were sent.
     let base = front_end.get_base(0);
     assert!(!driver.was_called());
     guest.store(driver.avail_ring(), 0);
@@ -251,7 +250,7 @@ fn a_driver_that_wants_no_call_gets_none() {
 }
 
 #[test]
-fn a_queue_that_is_halted_waits_for_no_drill() {
+fn halting_a_queue_ends_injected_delays() {
     let server = Server::with(
         |disk| disk.injections.delays.push("3600s".parse().unwrap()),
         |_| {},
@@ -271,32 +270,32 @@ fn without_protocol_features_a_ring_runs_when_it_is_set_up() {
     let server = Server::new();
     let guest = Guest::new();
     let mut front_end = FrontEnd::connect(&server.path());
-    front_end.tell(SET_OWNER, &[], &[]);
-    front_end.tell(SET_FEATURES, &F_VERSION_1.to_le_bytes(), &[]);
+    front_end.send_ok(SET_OWNER, &[], &[]);
+    front_end.send_ok(SET_FEATURES, &F_VERSION_1.to_le_bytes(), &[]);
     let mut table = words(&[1, 0]);
     table.extend(longs(&[0, MEMORY_BYTES, FRONT_END, 0]));
-    front_end.tell(SET_MEM_TABLE, &table, &[guest.file.as_fd()]);
+    front_end.send_ok(SET_MEM_TABLE, &table, &[guest.file.as_fd()]);
     let mut driver = Driver::new(&guest, 0);
     let queue = u64::from(driver.index).to_le_bytes();
-    front_end.tell(SET_VRING_NUM, &words(&[0, u32::from(QUEUE_SIZE)]), &[]);
+    front_end.send_ok(SET_VRING_NUM, &words(&[0, u32::from(QUEUE_SIZE)]), &[]);
     let mut addresses = words(&[0, 0]);
     let rings = [driver.table(), driver.used_ring(), driver.avail_ring()];
     addresses.extend(longs(&rings.map(|at| FRONT_END + at)));
     addresses.extend(longs(&[0]));
-    front_end.tell(SET_VRING_ADDR, &addresses, &[]);
-    front_end.tell(SET_VRING_CALL, &queue, &[driver.call.as_fd()]);
-    front_end.tell(SET_VRING_KICK, &queue, &[driver.kick.as_fd()]);
+    front_end.send_ok(SET_VRING_ADDR, &addresses, &[]);
+    front_end.send_ok(SET_VRING_CALL, &queue, &[driver.call.as_fd()]);
+    front_end.send_ok(SET_VRING_KICK, &queue, &[driver.kick.as_fd()]);
     assert_eq!(driver.run(0, READ, 0, 512), (OK, 513));
 }
 
 #[test]
-fn a_ring_that_nobody_kicks_is_looked_at() {
+fn a_ring_without_kick_is_polled() {
     let server = Server::new();
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
     assert_eq!(front_end.get_base(0), 0);
     // Bit 8: there is no file descriptor.
-    front_end.tell(SET_VRING_KICK, &0x100_u64.to_le_bytes(), &[]);
+    front_end.send_ok(SET_VRING_KICK, &0x100_u64.to_le_bytes(), &[]);
     driver.header(0, READ, 0);
     driver.describe(
         0,
@@ -311,7 +310,7 @@ fn a_ring_that_nobody_kicks_is_looked_at() {
 }
 
 #[test]
-fn a_ring_goes_on_where_it_was_halted() {
+fn a_ring_continues_where_it_was_halted() {
     let server = Server::new();
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
@@ -323,16 +322,16 @@ fn a_ring_goes_on_where_it_was_halted() {
             driver.set_up(&mut front_end, base);
         }
     }
-    // What comes while it is not enabled waits.
-    front_end.tell(SET_VRING_ENABLE, &words(&[0, 0]), &[]);
+    // Requests wait while it is not enabled.
+    front_end.send_ok(SET_VRING_ENABLE, &words(&[0, 0]), &[]);
     driver.submit(0, READ, 0, 512);
     assert_eq!(server.disk.counters().of(Op::Read).requests, 300);
-    front_end.tell(SET_VRING_ENABLE, &words(&[0, 1]), &[]);
+    front_end.send_ok(SET_VRING_ENABLE, &words(&[0, 1]), &[]);
     assert_eq!(driver.wait_used(), (0, 513));
 }
 
 #[test]
-fn memory_may_come_and_go_while_a_queue_runs() {
+fn memory_can_be_added_and_removed_while_a_queue_runs() {
     let server = Server::new();
     let guest = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
@@ -340,7 +339,7 @@ fn memory_may_come_and_go_while_a_queue_runs() {
         let more = Guest::new();
         let far = 1 << 40;
         let region = longs(&[0, far, MEMORY_BYTES, FRONT_END + far, 0]);
-        front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+        front_end.send_ok(ADD_MEM_REG, &region, &[more.file.as_fd()]);
         let data = pattern(round as u32, 512);
         more.write(0x3000, &data);
         driver.header(0, WRITE, round);
@@ -356,19 +355,19 @@ fn memory_may_come_and_go_while_a_queue_runs() {
         driver.wait_used();
         assert_eq!(driver.status(0), OK, "round {round}");
         assert_eq!(server.folder.read_image(round, 512), data);
-        front_end.tell(REM_MEM_REG, &region, &[]);
+        front_end.send_ok(REM_MEM_REG, &region, &[]);
     }
-    // It is gone for the next.
+    // It was removed for the next one.
     driver.guest.write(Driver::status_at(0), &[PENDING]);
     driver.offer(0);
     driver.wait_used();
     assert_eq!(driver.status(0), IOERR);
 }
 
-/// A front end changes a region by taking it away and adding it anew. QEMU does so while a guest
+/// A front end changes a region by removing it and adding it again. QEMU does so while a guest
 /// boots, with rings and requests in it.
 #[test]
-fn a_region_that_is_gone_for_a_moment_is_waited_for() {
+fn a_region_that_is_removed_and_added_again_is_waited_for() {
     for tracked in [false, true] {
         let server = Server::new();
         let guest = Guest::new();
@@ -386,13 +385,13 @@ fn a_region_that_is_gone_for_a_moment_is_waited_for() {
                 let kind = if slot % 2 == 0 { READ } else { WRITE };
                 driver.submit(slot, kind, u64::from(slot) * 8, 4096);
                 if u32::from(slot) == round % 3 {
-                    front_end.tell(REM_MEM_REG, &region, &[]);
+                    front_end.send_ok(REM_MEM_REG, &region, &[]);
                 }
             }
             if u32::from(count) <= round % 3 {
-                front_end.tell(REM_MEM_REG, &region, &[]);
+                front_end.send_ok(REM_MEM_REG, &region, &[]);
             }
-            front_end.tell(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
+            front_end.send_ok(ADD_MEM_REG, &region, &[guest.file.as_fd()]);
             for _ in 0..count {
                 let (head, _) = driver.wait_used();
                 assert_eq!(driver.status(head as u16 / 4), OK, "round {round}");
@@ -403,16 +402,16 @@ fn a_region_that_is_gone_for_a_moment_is_waited_for() {
     }
 }
 
-/// The same with the rings elsewhere, so that requests are taken while their data are not there.
+/// As above with the rings elsewhere, so that requests are taken while their data are missing.
 #[test]
-fn data_that_are_gone_for_a_moment_are_waited_for() {
+fn data_in_a_region_that_is_added_again_are_waited_for() {
     let server = Server::new();
     let guest = Guest::new();
     let more = Guest::new();
     let (mut front_end, mut driver) = started(&server, &guest, ALL);
     let far = 1 << 40;
     let region = longs(&[0, far, MEMORY_BYTES, FRONT_END + far, 0]);
-    front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+    front_end.send_ok(ADD_MEM_REG, &region, &[more.file.as_fd()]);
     for slot in 0..100 {
         let (slot, sector) = (slot % SLOTS, u64::from(slot) * 8);
         let data = pattern(u32::from(slot), 4096);
@@ -426,25 +425,25 @@ fn data_that_are_gone_for_a_moment_are_waited_for() {
                 Desc(Driver::status_at(slot), 1, WRITABLE, 0),
             ],
         );
-        front_end.tell(REM_MEM_REG, &region, &[]);
+        front_end.send_ok(REM_MEM_REG, &region, &[]);
         driver.offer(slot * 4);
-        // What comes behind it is not lost.
+        // Later requests are not lost.
         let behind = (slot + 1) % SLOTS;
         driver.submit(behind, FLUSH, 0, 0);
-        front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+        front_end.send_ok(ADD_MEM_REG, &region, &[more.file.as_fd()]);
         for _ in 0..2 {
             let (head, _) = driver.wait_used();
             assert_eq!(driver.status(head as u16 / 4), OK);
         }
         assert_eq!(server.folder.read_image(sector, 4096), data);
     }
-    // Halted while a request waits, the ring goes on with that.
-    front_end.tell(REM_MEM_REG, &region, &[]);
+    // Halted while a request waits, the ring continues with that request.
+    front_end.send_ok(REM_MEM_REG, &region, &[]);
     let before = driver.available;
     driver.guest.write(Driver::status_at(3), &[PENDING]);
     driver.offer(3 * 4);
     let base = front_end.get_base(0);
-    front_end.tell(ADD_MEM_REG, &region, &[more.file.as_fd()]);
+    front_end.send_ok(ADD_MEM_REG, &region, &[more.file.as_fd()]);
     if base == before {
         driver.set_up(&mut front_end, base);
         driver.wait_used();
@@ -453,7 +452,7 @@ fn data_that_are_gone_for_a_moment_are_waited_for() {
 }
 
 #[test]
-fn who_comes_second_is_turned_away_and_may_come_back() {
+fn a_second_front_end_is_rejected_and_may_reconnect() {
     let server = Server::new();
     let guest = Guest::new();
     let (first, mut driver) = started(&server, &guest, ALL);
@@ -463,7 +462,7 @@ fn who_comes_second_is_turned_away_and_may_come_back() {
         let read = std::io::Read::read(&mut (&second), &mut byte).unwrap();
         assert_eq!(read, 0, "it is turned away");
     }
-    server.wait_for_remark("was refused, as one is connected");
+    server.wait_for_message("was refused, as one is connected");
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
     drop(first);
     let (_third, mut driver) = started(&server, &guest, ALL);
@@ -471,12 +470,12 @@ fn who_comes_second_is_turned_away_and_may_come_back() {
 }
 
 #[test]
-fn a_panic_ends_one_connection_and_no_more() {
+fn a_panic_ends_only_its_connection() {
     let panics = |options: &mut Options| {
-        let tell = Arc::clone(&options.tell);
-        options.tell = Arc::new(move |remark: &str| {
-            tell(remark);
-            assert!(!remark.contains("was refused"), "as is to be tested");
+        let log_line = Arc::clone(&options.log_line);
+        options.log_line = Arc::new(move |message: &str| {
+            log_line(message);
+            assert!(!message.contains("was refused"), "as is to be tested");
         });
     };
     let server = Server::with(|_| {}, panics);
@@ -484,14 +483,14 @@ fn a_panic_ends_one_connection_and_no_more() {
     let (first, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
     let _second = std::os::unix::net::UnixStream::connect(server.path()).unwrap();
-    server.wait_for_remark("weir has panicked");
+    server.wait_for_message("weir has panicked");
     drop(first);
     let (_third, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
 }
 
 #[test]
-fn what_is_on_its_way_ends_when_the_front_end_leaves_or_we_stop() {
+fn requests_in_flight_end_when_the_front_end_disconnects_or_the_tap_stops() {
     let mut server = Server::new();
     let guest = Guest::new();
     for stop in [false, true] {
@@ -503,7 +502,7 @@ fn what_is_on_its_way_ends_when_the_front_end_leaves_or_we_stop() {
             false => drop(front_end),
             true => server.stop(),
         }
-        server.wait_for_remark(if stop { "shutting down" } else { "has left" });
+        server.wait_for_message(if stop { "shutting down" } else { "has left" });
         let mut ended = 0;
         while driver.next_used().is_some() {
             ended += 1;
@@ -515,7 +514,7 @@ fn what_is_on_its_way_ends_when_the_front_end_leaves_or_we_stop() {
     assert!(!server.path().exists());
 }
 
-/// How many requests have a status.
+/// The number of requests with a status.
 fn front(driver: &Driver) -> usize {
     (0..SLOTS)
         .filter(|slot| driver.status(*slot) != PENDING)

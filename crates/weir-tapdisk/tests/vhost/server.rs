@@ -13,11 +13,11 @@ use weir_tapdisk::disk::{Disk, DiskOptions};
 use weir_tapdisk::vhost::{self, Options, VhostError};
 use weir_tapdisk::{Access, ServerSocket, Stop};
 
-use crate::front_end::PATIENCE;
+use crate::front_end::TIMEOUT;
 
 pub const SECTORS: u64 = 8192;
 
-/// A folder that goes with the test. Its name is short, as a socket's path must be.
+/// A folder that is removed with the test. Its name is short, since a socket's path must be.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ impl Drop for Folder {
 pub struct Server {
     pub folder: Folder,
     pub disk: Arc<Disk>,
-    remarks: Arc<Mutex<Vec<String>>>,
+    log: Arc<Mutex<Vec<String>>>,
     stop: Stop,
     thread: Option<JoinHandle<Result<(), VhostError>>>,
 }
@@ -78,10 +78,10 @@ impl Server {
         disk(&mut options);
         let disk = Disk::open(options).unwrap();
         let socket = listen(&folder.socket());
-        let remarks = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&remarks);
-        let tell = move |remark: &str| heard.lock().unwrap().push(remark.to_owned());
-        let mut options = Options::new(Arc::new(tell));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&log);
+        let send = move |message: &str| heard.lock().unwrap().push(message.to_owned());
+        let mut options = Options::new(Arc::new(send));
         options.queues = 4;
         serve(&mut options);
         let stop = Stop::new().unwrap();
@@ -90,7 +90,7 @@ impl Server {
         Server {
             folder,
             disk,
-            remarks,
+            log,
             stop,
             thread: Some(thread),
         }
@@ -100,17 +100,11 @@ impl Server {
         self.folder.socket()
     }
 
-    /// Waits for a remark that contains `words`.
-    pub fn wait_for_remark(&self, words: &str) {
-        let until = Instant::now() + PATIENCE;
-        while !self
-            .remarks
-            .lock()
-            .unwrap()
-            .iter()
-            .any(|r| r.contains(words))
-        {
-            let said = self.remarks.lock().unwrap().join("\n");
+    /// Waits for a message that contains `words`.
+    pub fn wait_for_message(&self, words: &str) {
+        let until = Instant::now() + TIMEOUT;
+        while !self.log.lock().unwrap().iter().any(|r| r.contains(words)) {
+            let said = self.log.lock().unwrap().join("\n");
             assert!(
                 Instant::now() < until,
                 "nobody says `{words}`, but:\n{said}"

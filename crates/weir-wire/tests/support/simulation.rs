@@ -119,14 +119,14 @@ impl Simulation {
 
     pub fn restart(&mut self, book: MonitorState) {
         let ledger = RecordingMonitor::open(book, self.behavior);
-        self.relay.aim(Some(ledger.address()));
+        self.relay.set_target(Some(ledger.address()));
         self.ledger = Some(ledger);
     }
 
     /// Performs one random action.
     pub fn step(&mut self) {
         match self.numbers.below(24) {
-            0 => self.relay.break_off(),
+            0 => self.relay.close_connections(),
             1 => self.relay.stall(true),
             2..=4 => self.relay.stall(false),
             5 => {

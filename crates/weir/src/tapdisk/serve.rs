@@ -212,9 +212,9 @@ impl Served {
         sockets.extend(setup.nbd.as_ref().map(|nbd| nbd.address.to_string()));
         let shown = disk.clone();
         let figures = Arc::new(move || figures(&shown, &sockets));
-        disk.tell(hub, figures).map_err(world)?;
-        let tell: vhost::Tell = Arc::new(|line| info!("{line}"));
-        let usual = vhost::Options::new(tell);
+        disk.attach(hub, figures).map_err(world)?;
+        let log: vhost::LogLine = Arc::new(|line| info!("{line}"));
+        let usual = vhost::Options::new(log);
         let options = vhost::Options {
             queues: entry.queues.unwrap_or(usual.queues),
             poll: entry.poll.unwrap_or(usual.poll),

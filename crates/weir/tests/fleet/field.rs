@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_guest::{Fleet, Host, Member, Monitor};
+use weir_guest::{Fleet, FleetProcess, Host, Monitor};
 
 /// What a test waits for before it gives up. Never a measure of speed.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -97,18 +97,24 @@ impl Field {
     }
 
     /// An agent that replays its own trace as it was, once, and dials the monitor.
-    pub fn replaying(&self, name: &str) -> Member {
+    pub fn replaying(&self, name: &str) -> FleetProcess {
         self.replaying_through(name, self.address)
     }
 
     /// The same by another way.
-    pub fn replaying_through(&self, name: &str, to: SocketAddr) -> Member {
+    pub fn replaying_through(&self, name: &str, to: SocketAddr) -> FleetProcess {
         self.replaying_with(name, to, "", 1)
     }
 
     /// The same with these settings of the agent's, and so many times as many requests in the same
     /// time.
-    pub fn replaying_with(&self, name: &str, to: SocketAddr, settings: &str, pace: u64) -> Member {
+    pub fn replaying_with(
+        &self,
+        name: &str,
+        to: SocketAddr,
+        settings: &str,
+        pace: u64,
+    ) -> FleetProcess {
         let trace = self.fleet.file(&format!("{name}.csv"));
         fs::write(&trace, requests(0, pace * REQUESTS)).unwrap();
         let pace = pace.to_string();
@@ -242,7 +248,7 @@ pub fn requests(from: u64, to: u64) -> String {
 }
 
 /// Sees that an agent that was to replay all has ended well.
-pub fn ended_well(mut agent: Member) {
+pub fn ended_well(mut agent: FleetProcess) {
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = agent.ended().unwrap() {
@@ -251,11 +257,11 @@ pub fn ended_well(mut agent: Member) {
         assert!(
             begun.elapsed() < PATIENCE,
             "it does not end: {}",
-            agent.said()
+            agent.output()
         );
         sleep(Duration::from_millis(50));
     };
-    assert!(status.success(), "{status}: {}", agent.said());
+    assert!(status.success(), "{status}: {}", agent.output());
 }
 
 /// A loud line saying that `test` is skipped.

@@ -64,7 +64,7 @@ fn a_long_way_that_breaks_off_and_stalls_costs_time_and_no_row() {
     let a = field.replaying_through("a", relay.address());
     let b = field.replaying("b");
     field.until_delivered("a", 500);
-    relay.break_off();
+    relay.close_connections();
     field.until_delivered("a", 1_500);
     relay.stall(true);
     sleep(Duration::from_secs(1));

@@ -23,7 +23,7 @@ fn whichever_step_fails_the_disk_is_as_it_was_and_the_guest_goes_on() {
             if is_lock && matches!(trouble, Trouble::Refuse { .. }) {
                 // Without the lock it goes on, and says so.
                 assert_eq!(said.code, Some(0), "{said:?}");
-                assert!(said.err.contains("nobody else writes it"), "{said:?}");
+                assert!(said.err.contains("no other program writes it"), "{said:?}");
                 machine.remove();
             } else {
                 assert_eq!(said.code, Some(1), "{trouble:?}: {said:?}");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 
 use serde_json::Value;
-use weir_guest::vhost::{Ask, Client, Kind, Load, Report, Shape};
+use weir_guest::vhost::{BlockRequest, Client, ClientShape, Kind, Load, Report};
 
 use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, wait_until};
 
@@ -24,9 +24,9 @@ fn load(seed: u64) -> Load {
 }
 
 fn run(socket: &str, seed: u64) -> Report {
-    let shape = Shape {
+    let shape = ClientShape {
         queues: 2,
-        ..Shape::default()
+        ..ClientShape::default()
     };
     let mut client = Client::connect(Path::new(socket), shape).unwrap();
     client.run(&load(seed), None).unwrap()
@@ -139,8 +139,8 @@ fn what_nobody_wants_is_not_made() {
     let query = served.ask("query", &["--format", "json", "--final", question], 1);
     let report = run(&served.sockets[0], 3);
     let asked = report.log.iter().flatten().map(|asked| asked.ask);
-    let wanted = |ask: &Ask| ask.kind == Kind::Write && ask.bytes >= 16 * 512;
-    let large: Vec<Ask> = asked.filter(wanted).collect();
+    let wanted = |ask: &BlockRequest| ask.kind == Kind::Write && ask.bytes >= 16 * 512;
+    let large: Vec<BlockRequest> = asked.filter(wanted).collect();
     wait_until("the last request is told", || {
         let consumer = &served.consumers()[0];
         let told = [&consumer["records"], &consumer["avoided"]].map(|n| n.as_u64().unwrap());

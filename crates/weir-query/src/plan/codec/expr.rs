@@ -16,7 +16,7 @@ impl Read<'_> {
         self.expr_over(Some(schema), EXPR_HEIGHT_MAX)
     }
 
-    /// As [`Read::expr`], or a column of partial aggregates by itself.
+    /// As [`Read::expr`], or a single column of partial aggregates.
     pub(super) fn expr_or_partial(&mut self, schema: &Schema) -> Result<Expr, CodecError> {
         let mut ahead = self.bytes;
         if get(&mut ahead, tags::EXPRS)? == ExprTag::Column {

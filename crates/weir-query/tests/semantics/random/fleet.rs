@@ -74,7 +74,7 @@ const BEGIN: i64 = 0;
 /// The maximum interval of a query.
 const SLIDE_MAX: i64 = 5;
 
-/// The lifetimes of the agents of `hosts` hosts, in order of time for each host: one from the
+/// The lifetimes of the agents of `hosts` hosts, in time order for each host: one from the
 /// beginning to the end, or several. A killed process has seen nothing since the last intervals
 /// began: its rows would be lost, and counted.
 fn lives(hosts: u64, random: &mut Random) -> Vec<Life> {

@@ -1,4 +1,4 @@
-//! [`Graph`]: QEMU's block nodes, and what stands on what.
+//! [`Graph`]: QEMU's block nodes and their relations.
 //!
 //! Source: `BlockDeviceInfo` and `XDbgBlockGraph` of qapi/block-core.json of QEMU.
 
@@ -8,29 +8,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_tap::qmp::{Monitor, QmpError};
 
-/// The graph at one time.
+/// A snapshot of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: HashMap<String, Node>,
     edges: Vec<Edge>,
 }
 
-/// A node and how it is open.
+/// A node and its options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// `raw`, `file`, `nbd`, ...
     pub driver: String,
-    /// Writing is forbidden.
+    /// Writes are forbidden.
     pub read_only: bool,
-    /// The host's page cache is passed by.
+    /// The host's page cache is bypassed.
     pub direct: bool,
     /// Flushes are ignored.
     pub no_flush: bool,
-    /// `on`, `off` or `unmap`: what becomes of zeroes that are written.
+    /// `on`, `off` or `unmap`: how written zeroes are treated.
     pub detect_zeroes: String,
-    /// The file or device, as QEMU names it; options that a name cannot hold make it `json:{..}`.
+    /// The file or device, as named by QEMU; options that a name cannot express make it
+    /// `json:{..}`.
     pub filename: String,
-    /// Its size, bytes.
+    /// Its size in bytes.
     pub size_bytes: u64,
 }
 
@@ -38,24 +39,24 @@ pub struct Node {
 struct Edge {
     parent: Parent,
     child: String,
-    /// What the parent calls it: `file`, `backing`, ...
+    /// The parent's name of the relation: `file`, `backing`, ...
     role: String,
-    claim: Claim,
+    claim: NodePermissions,
 }
 
-/// What a parent does with a node, and so which locks QEMU holds on a file.
+/// The permissions of a parent on a node, which determine the locks that QEMU holds on a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Claim {
-    /// What it does itself: `consistent-read`, `write`, ...
+pub struct NodePermissions {
+    /// The permissions that it has: `consistent-read`, `write`, ...
     pub takes: Vec<String>,
-    /// What nobody else may do meanwhile.
+    /// The permissions that it denies to others.
     pub denies: Vec<String>,
 }
 
-/// What can be done with a node (`BlockPermission`, as `take-child-perms` of blkdebug has it).
+/// The permissions on a node (`BlockPermission`, as in `take-child-perms` of blkdebug).
 const PERMISSIONS: [&str; 4] = ["consistent-read", "write", "write-unchanged", "resize"];
 
-/// What stands on a node.
+/// A user of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parent {
     /// Another node.
@@ -67,10 +68,10 @@ pub enum Parent {
 }
 
 impl Graph {
-    /// Asks QEMU.
+    /// Queries QEMU.
     ///
     /// # Errors
-    /// When it does not answer, or knows no graph: before QEMU 4.0.
+    /// When it does not answer, or does not support the query: before QEMU 4.0.
     pub fn ask(qemu: &mut dyn Monitor) -> Result<Graph, QmpError> {
         let named = qemu.execute("query-named-block-nodes", json!({"flat": true}))?;
         let graph = qemu.execute("x-debug-query-block-graph", Value::Null)?;
@@ -118,13 +119,13 @@ impl Graph {
         self.nodes.get(name)
     }
 
-    /// What a node calls `role`, as the `file` that it stands on.
+    /// The child of a node with this role, such as its `file`.
     pub fn child(&self, name: &str, role: &str) -> Option<&str> {
         self.edge(name, role).map(|edge| edge.child.as_str())
     }
 
-    /// What a node does with what it calls `role`.
-    pub fn claim(&self, name: &str, role: &str) -> Option<&Claim> {
+    /// The permissions of a node on its child with this role.
+    pub fn claim(&self, name: &str, role: &str) -> Option<&NodePermissions> {
         self.edge(name, role).map(|edge| &edge.claim)
     }
 
@@ -133,14 +134,14 @@ impl Graph {
         self.edges.iter().find(is_it)
     }
 
-    /// What stands on a node.
+    /// The users of a node.
     pub fn parents(&self, name: &str) -> impl Iterator<Item = &Parent> {
         let edges = self.edges.iter().filter(move |edge| edge.child == name);
         edges.map(|edge| &edge.parent)
     }
 }
 
-fn claim(edge: &Value) -> Claim {
+fn claim(edge: &Value) -> NodePermissions {
     let named = |key: &str, name: &str| {
         let names = edge[key].as_array();
         names.is_some_and(|names| names.iter().any(|n| n == name))
@@ -149,7 +150,7 @@ fn claim(edge: &Value) -> Claim {
         let names = PERMISSIONS.into_iter().filter(|name| is_it(name));
         names.map(String::from).collect()
     };
-    Claim {
+    NodePermissions {
         takes: those(&|name| named("perm", name)),
         denies: those(&|name| !named("shared-perm", name)),
     }

@@ -1,19 +1,18 @@
-//! A tap under the disk of a VM that runs: put there and taken away again while the guest reads and
-//! writes.
+//! Inserts a tap below the disk of a running VM, and removes it, while the guest reads and writes.
 //!
-//! 1. [`Graph`] is what QEMU says of its block nodes; [`Seat`] is the place where a tap fits: between
-//!    a raw node and the file or device that it stands on.
-//! 2. [`Plan`] says which node comes between, and all options that the raw node has and must keep.
-//! 3. [`insert`] adds the tap's node and exchanges what the raw node stands on (`blockdev-reopen`, which
-//!    lets requests under way finish and holds new ones back meanwhile). [`remove`] does the opposite;
-//!    it looks at what is there, so it also undoes what was done in part.
+//! 1. [`Graph`] is the graph of QEMU's block nodes; [`InsertionPoint`] is the insertion point:
+//!    between a raw node and its file or device.
+//! 2. [`Plan`] has the node to insert, and all options that the raw node must keep.
+//! 3. [`insert`] adds the tap's node and replaces the child of the raw node (`blockdev-reopen`,
+//!    which lets requests in flight finish and holds back new ones meanwhile). [`remove`] does the
+//!    opposite; it examines the graph, so it also undoes a partial insertion.
 //!
-//! QEMU 6.1 and later. The tap must listen before and until after: QEMU connects when its node is
-//! added.
+//! QEMU 6.1 and later. The tap must listen before the insertion and until after the removal: QEMU
+//! connects when its node is added.
 
 mod graph;
 mod plan;
-mod seat;
+mod point;
 #[cfg(test)]
 mod tests;
 
@@ -22,29 +21,29 @@ use std::fmt;
 use serde_json::json;
 use weir_tap::qmp::{Monitor, QmpError};
 
-pub use graph::{Claim, Graph, Node, Parent};
+pub use graph::{Graph, Node, NodePermissions, Parent};
 pub use plan::{Plan, RECONNECT_DELAY_S};
-pub use seat::{Below, Seat, TAP_PREFIX};
+pub use point::{Below, InsertionPoint, TAP_PREFIX};
 
-/// Why there is no tap under a disk, or still one.
+/// Why a tap cannot be inserted or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// QEMU cannot be asked.
+    /// QEMU cannot be queried.
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    /// The disk is not one that a tap fits under.
+    /// The disk is not suitable for a tap.
     #[error("block node `{node}` {reason}; {remedy}")]
     Unsuited {
         /// The node.
         node: String,
-        /// What is in the way.
+        /// The reason.
         reason: String,
-        /// What can be done.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// A node is not there any more.
+    /// A node does not exist any more.
     #[error(
-        "block node `{node}` is gone: somebody changes the VM's disks at the same time; try again"
+        "block node `{node}` does not exist any more: the VM's disks were changed concurrently; try again"
     )]
     Gone {
         /// The node.
@@ -53,39 +52,39 @@ pub enum ExchangeError {
     /// A step failed.
     #[error("cannot {step}: {why}")]
     Step {
-        /// Which.
+        /// The step.
         step: Step,
-        /// QEMU's word.
+        /// The error of QEMU.
         why: String,
     },
-    /// Whoever asked does not want it any more.
-    #[error("interrupted before the tap was in place")]
+    /// The caller cancelled the insertion.
+    #[error("interrupted before the tap was inserted")]
     Interrupted,
 }
 
-/// What putting a tap under a disk consists of, in order.
+/// The steps of an insertion, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The file's node is kept from going away, where it would.
+    /// Keeps the file's node alive, where it would be removed.
     Hold,
     /// QEMU connects to the tap.
     Connect,
-    /// The raw node is put on the tap.
+    /// Replaces the raw node's child by the tap.
     Exchange,
-    /// The image stays locked, as the raw node had it.
+    /// Keeps the image locked with the permissions of the raw node.
     Lock,
-    /// It is seen to be there.
-    Look,
+    /// Verifies the insertion.
+    Verify,
 }
 
 impl Step {
-    /// All of them.
+    /// All steps.
     pub const ALL: [Step; 5] = [
         Step::Hold,
         Step::Connect,
         Step::Exchange,
         Step::Lock,
-        Step::Look,
+        Step::Verify,
     ];
 }
 
@@ -96,31 +95,30 @@ impl fmt::Display for Step {
             Step::Connect => "connect QEMU to the tap (blockdev-add)",
             Step::Exchange => "put the disk on the tap (blockdev-reopen)",
             Step::Lock => "keep the image locked (blockdev-add)",
-            Step::Look => "see the disk on the tap",
+            Step::Verify => "see the disk on the tap",
         })
     }
 }
 
-/// Puts the tap under the disk. `wanted` is asked before each step whether to go on. What it gives are
-/// remarks for the user.
+/// Inserts the tap below the disk. `may_continue` is called before each step and returns whether to
+/// continue. Returns remarks for the user.
 ///
 /// # Errors
-/// When a step fails, or is not wanted any more. What was done by then is still there: [`remove`]
-/// undoes it.
+/// When a step fails, or the caller cancels. The finished steps stay: [`remove`] undoes them.
 pub fn insert(
     qemu: &mut dyn Monitor,
     plan: &Plan,
-    mut wanted: impl FnMut() -> bool,
+    mut may_continue: impl FnMut() -> bool,
 ) -> Result<Vec<String>, ExchangeError> {
     let mut remarks = Vec::new();
     for step in Step::ALL {
-        if !wanted() {
+        if !may_continue() {
             return Err(ExchangeError::Interrupted);
         }
         match take(qemu, plan, step) {
-            // There are QEMUs without the driver that it takes.
+            // Some builds of QEMU lack the required driver.
             Err(ExchangeError::Step { why, .. }) if step == Step::Lock => remarks.push(format!(
-                "QEMU cannot keep the image locked meanwhile ({why}): see to it that nobody else writes it"
+                "QEMU cannot keep the image locked meanwhile ({why}): ensure that no other program writes it"
             )),
             other => other?,
         }
@@ -160,7 +158,7 @@ fn take(qemu: &mut dyn Monitor, plan: &Plan, step: Step) -> Result<(), ExchangeE
             qemu.execute("blockdev-add", plan.lock_options())
                 .map_err(failed)?;
         }
-        Step::Look => {
+        Step::Verify => {
             let graph = Graph::ask(qemu).map_err(failed)?;
             let below = graph.child(&plan.format_node, "file");
             if below != Some(&plan.tap_node) {
@@ -172,11 +170,11 @@ fn take(qemu: &mut dyn Monitor, plan: &Plan, step: Step) -> Result<(), ExchangeE
     Ok(())
 }
 
-/// Makes the disk as it was before [`insert`], whichever of its steps were done; true if anything had to
-/// be. The tap must listen until this returns: what it has not done yet, it does first.
+/// Restores the disk as it was before [`insert`], whichever of its steps were done; returns whether
+/// anything had to be done. The tap must listen until this returns: it first finishes its requests.
 ///
 /// # Errors
-/// When QEMU does not do it. To try again does what is left.
+/// When QEMU fails. Calling it again does the remaining steps.
 pub fn remove(qemu: &mut dyn Monitor, plan: &Plan) -> Result<bool, ExchangeError> {
     let graph = Graph::ask(qemu)?;
     let mut changed = false;
@@ -197,8 +195,8 @@ pub fn remove(qemu: &mut dyn Monitor, plan: &Plan) -> Result<bool, ExchangeError
         }
         let reopened = qemu.execute("blockdev-reopen", plan.reopened_on(&plan.file_node));
         if let Err(error) = reopened {
-            // The disk stays on the tap, so the image is to stay locked. That it cannot be is no news: the
-            // error is the same, and who tries again finds no lock in the way.
+            // The disk stays on the tap, so the image is to stay locked. A failure to lock it adds
+            // nothing: the error is the same, and a retry finds no lock.
             if graph.node(&plan.lock_node).is_some() {
                 let _ = qemu.execute("blockdev-add", plan.lock_options());
             }

@@ -1,4 +1,4 @@
-//! [`Plan`]: how a tap is put under a disk, and how it is taken out again.
+//! [`Plan`]: the node names and options to insert a tap below a disk, and to remove it.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use weir_tap::inventory::NodeOptions;
 
-use super::graph::Claim;
-use super::seat::{Below, Seat, TAP_PREFIX};
+use super::graph::NodePermissions;
+use super::point::{Below, InsertionPoint, TAP_PREFIX};
 
-/// What the names of nodes begin with that only keep others alive.
+/// The prefix of nodes that only keep others alive.
 const HOLD_PREFIX: &str = "weir-hold-";
 
-/// What the names of nodes begin with that hold the lock of an image.
+/// The prefix of nodes that hold the lock of an image.
 const LOCK_PREFIX: &str = "weir-lock-";
 
-/// Bytes of a node's name at most (`sizeof(bs->node_name)` of QEMU, with a zero).
+/// Maximum length of a node's name in bytes (`sizeof(bs->node_name)` of QEMU, without its zero).
 const NODE_NAME_BYTES_MAX: usize = 31;
 
-/// How long a VM's requests wait for a tap that was killed, seconds: then they fail.
+/// How long a VM's requests wait for a killed tap, in seconds, before they fail.
 pub const RECONNECT_DELAY_S: u32 = 3600;
 
-/// What is exchanged, and for what.
+/// The nodes to exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// The raw node.
     pub format_node: String,
-    /// What it stands on without a tap.
+    /// Its child without a tap.
     pub file_node: String,
     /// All options of the raw node but `file`.
     pub options: Map<String, Value>,
@@ -34,30 +34,35 @@ pub struct Plan {
     pub tap_node: String,
     /// The node that keeps `file_node` alive, if nothing else would.
     pub hold_node: Option<String>,
-    /// The node that does with the file what the raw node did: without one QEMU would give up the lock of
-    /// the image.
+    /// The node that takes the permissions of the raw node on the file: without one QEMU would
+    /// release the lock of the image.
     pub lock_node: String,
-    /// What that was.
-    pub claim: Claim,
-    /// Where the tap listens.
+    /// Those permissions.
+    pub claim: NodePermissions,
+    /// The tap's socket.
     pub socket: PathBuf,
     /// The name of the disk there.
     pub export: String,
-    /// The size of the disk, bytes.
+    /// The size of the disk in bytes.
     pub size_bytes: u64,
 }
 
 impl Plan {
-    /// The plan for a seat without a tap; `None` if there is one already.
-    pub fn new(seat: &Seat, told: NodeOptions, socket: PathBuf, export: String) -> Option<Plan> {
-        let Below::File { name, node, claim } = &seat.below else {
+    /// The plan for an insertion point without a tap; `None` if there is one already.
+    pub fn new(
+        point: &InsertionPoint,
+        options_of_node: NodeOptions,
+        socket: PathBuf,
+        export: String,
+    ) -> Option<Plan> {
+        let Below::File { name, node, claim } = &point.below else {
             return None;
         };
-        let format = &seat.format;
+        let format = &point.format;
         let mut options = Map::new();
         let mut set = |key: &str, value: Value| options.insert(key.to_owned(), value);
         set("driver", json!("raw"));
-        set("node-name", json!(seat.format_node));
+        set("node-name", json!(point.format_node));
         set("read-only", json!(format.read_only));
         set(
             "cache",
@@ -65,11 +70,15 @@ impl Plan {
         );
         set(
             "discard",
-            json!(if told.discard { "unmap" } else { "ignore" }),
+            json!(if options_of_node.discard {
+                "unmap"
+            } else {
+                "ignore"
+            }),
         );
         for (key, is_on) in [
-            ("auto-read-only", told.auto_read_only),
-            ("force-share", told.force_share),
+            ("auto-read-only", options_of_node.auto_read_only),
+            ("force-share", options_of_node.force_share),
         ] {
             if is_on {
                 set(key, json!(true));
@@ -78,13 +87,14 @@ impl Plan {
         if !format.detect_zeroes.is_empty() {
             set("detect-zeroes", json!(format.detect_zeroes));
         }
-        // A node that was not added by itself belongs to its parent, and would go with the last one.
-        let is_owned = name.starts_with('#') || told.is_inline;
+        // A node that was added with its parent belongs to it and is removed with the last
+        // one.
+        let is_owned = name.starts_with('#') || options_of_node.is_inline;
         Some(Plan {
-            format_node: seat.format_node.clone(),
+            format_node: point.format_node.clone(),
             file_node: name.clone(),
             options,
-            tap_node: node_name(TAP_PREFIX, &seat.format_node),
+            tap_node: node_name(TAP_PREFIX, &point.format_node),
             hold_node: is_owned.then(|| node_name(HOLD_PREFIX, name)),
             lock_node: node_name(LOCK_PREFIX, name),
             claim: claim.clone(),
@@ -119,8 +129,8 @@ impl Plan {
         }))
     }
 
-    /// Arguments of `blockdev-add` for the node that holds the lock. `blkdebug` is the driver that can be told
-    /// what to do with what it stands on.
+    /// Arguments of `blockdev-add` for the node that holds the lock. `blkdebug` is the driver whose
+    /// permissions on its child can be set.
     pub(super) fn lock_options(&self) -> Value {
         json!({
             "node-name": self.lock_node,
@@ -131,7 +141,7 @@ impl Plan {
         })
     }
 
-    /// Arguments of `blockdev-reopen` that put the raw node on `below`.
+    /// Arguments of `blockdev-reopen` that make `below` the child of the raw node.
     pub(super) fn reopened_on(&self, below: &str) -> Value {
         let mut options = self.options.clone();
         options.insert("file".to_owned(), json!(below));
@@ -139,11 +149,11 @@ impl Plan {
     }
 }
 
-/// A name that QEMU takes and that tells whose it is.
+/// A valid node name that contains the name of its owner.
 fn node_name(prefix: &str, of: &str) -> String {
     let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
     let kept: Vec<char> = of.chars().filter(fits).collect();
-    // Names that are made up count at their end.
+    // Generated names differ at their end.
     let from = kept
         .len()
         .saturating_sub(NODE_NAME_BYTES_MAX - prefix.len());

@@ -1,20 +1,20 @@
-//! [`Remarks`]: what a front end's user may want to know, said at a bounded rate. A front end that
-//! connects without end, or a guest that breaks its queue without end, fills nobody's log.
+//! [`EventLog`]: log messages about a front end at a bounded rate. A front end that reconnects for
+//! ever, or a guest that breaks its queue again and again, cannot fill the log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Who is told: a line without its end.
-pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
+/// Receives a message: a line without its end.
+pub type LogLine = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Remarks at once, and the time in which one more is allowed.
+/// Maximum number of messages at once, and the time after which one more is allowed.
 const BURST: u32 = 20;
 const REFILL: Duration = Duration::from_secs(1);
 
-/// Says what happens on one disk's socket.
-pub struct Remarks {
+/// Logs the events of one disk's socket.
+pub struct EventLog {
     about: String,
-    tell: Tell,
+    log_line: LogLine,
     allowance: Mutex<Allowance>,
 }
 
@@ -24,34 +24,34 @@ struct Allowance {
     withheld: u64,
 }
 
-impl std::fmt::Debug for Remarks {
+impl std::fmt::Debug for EventLog {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.debug_struct("Remarks")
+        f.debug_struct("EventLog")
             .field("about", &self.about)
             .finish()
     }
 }
 
-impl Remarks {
-    /// Remarks begin with `about`.
-    pub fn new(about: String, tell: Tell) -> Remarks {
+impl EventLog {
+    /// Messages start with `about`.
+    pub fn new(about: String, log_line: LogLine) -> EventLog {
         let allowance = Allowance {
             left: BURST,
             since: Instant::now(),
             withheld: 0,
         };
-        Remarks {
+        EventLog {
             about,
-            tell,
+            log_line,
             allowance: Mutex::new(allowance),
         }
     }
 
-    /// Says it, unless too much was said lately; then it is counted.
-    pub fn say(&self, remark: impl FnOnce() -> String) {
+    /// Logs a message, unless the rate is exceeded; then it is counted.
+    pub fn report(&self, message: impl FnOnce() -> String) {
         let withheld = {
             let allowance = self.allowance.lock();
-            // Numbers only; nothing is half done.
+            // Numbers only; a panic leaves no partial update.
             let mut allowance = allowance.unwrap_or_else(PoisonError::into_inner);
             match allowance.spend(Instant::now()) {
                 Some(withheld) => withheld,
@@ -60,14 +60,14 @@ impl Remarks {
         };
         let about = &self.about;
         if withheld > 0 {
-            (self.tell)(&format!("{about}: {withheld} more remarks were not shown"));
+            (self.log_line)(&format!("{about}: {withheld} more messages were not shown"));
         }
-        (self.tell)(&format!("{about}: {}", remark()));
+        (self.log_line)(&format!("{about}: {}", message()));
     }
 }
 
 impl Allowance {
-    /// How many remarks were withheld before this one; `None` if it is withheld as well.
+    /// The number of suppressed messages before this one; `None` if it is suppressed as well.
     fn spend(&mut self, now: Instant) -> Option<u64> {
         let refills = now.saturating_duration_since(self.since).as_nanos() / REFILL.as_nanos();
         let refills = u32::try_from(refills).unwrap_or(u32::MAX);
@@ -87,20 +87,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_too_fast_is_counted_and_told_later() {
+    fn lost_records_are_counted_and_reported_later() {
         let start = Instant::now();
         let mut allowance = Allowance {
             left: BURST,
             since: start,
             withheld: 0,
         };
-        let said = (0..100).filter(|_| allowance.spend(start).is_some());
-        assert_eq!(said.count(), BURST as usize);
+        let allowed = (0..100).filter(|_| allowance.spend(start).is_some());
+        assert_eq!(allowed.count(), BURST as usize);
         let withheld = u64::from(100 - BURST);
         assert_eq!(allowance.spend(start + REFILL), Some(withheld));
         assert_eq!(allowance.spend(start + REFILL), None);
         let later = start + REFILL * 1000;
-        let said = (0..100).filter(|_| allowance.spend(later).is_some());
-        assert_eq!(said.count(), BURST as usize);
+        let allowed = (0..100).filter(|_| allowance.spend(later).is_some());
+        assert_eq!(allowed.count(), BURST as usize);
     }
 }

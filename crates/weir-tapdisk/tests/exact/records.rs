@@ -1,9 +1,8 @@
-//! What a tap told, and how it is held against what a client asked: request by request, nothing more,
-//! nothing less.
+//! Compares the tap's records with the client's requests, request by request.
 
 use std::collections::HashMap;
 
-use weir_guest::vhost::{Asked, Kind, Status};
+use weir_guest::vhost::{Kind, LoggedRequest, Status};
 use weir_model::event::io_schema;
 use weir_model::{Batch, Value};
 
@@ -50,9 +49,9 @@ pub fn rows(batch: &Batch) -> Vec<Row> {
 }
 
 /// A request as both sides see it: operation, first sector, length in sectors.
-type Seen = (char, Option<i64>, i64);
+type RequestKey = (char, Option<i64>, i64);
 
-fn seen(row: &Row) -> Seen {
+fn seen(row: &Row) -> RequestKey {
     (
         row.op.chars().next().expect("an operation"),
         row.sector,
@@ -60,14 +59,14 @@ fn seen(row: &Row) -> Seen {
     )
 }
 
-fn asked(asked: &Asked) -> Seen {
+fn asked(asked: &LoggedRequest) -> RequestKey {
     let op = asked.ask.kind.letter().expect("only I/O is logged");
     let sector = (asked.ask.kind != Kind::Flush).then_some(asked.ask.sector as i64);
     (op, sector, (asked.ask.bytes / 512) as i64)
 }
 
-/// The rows `Q` of each queue, in order. Each queue has a part of the disk of its own; flushes, which
-/// have no place, are only told apart when there is one queue.
+/// The rows `Q` of each queue, in order. Each queue has a part of the disk of its own; flushes,
+/// which have no location, can only be attributed when there is one queue.
 pub fn by_queue(rows: &[Row], queues: usize, sectors: u64) -> Vec<Vec<&Row>> {
     let part = (sectors as usize / queues) as i64;
     let mut parts = vec![Vec::new(); queues];
@@ -81,20 +80,20 @@ pub fn by_queue(rows: &[Row], queues: usize, sectors: u64) -> Vec<Vec<&Row>> {
     parts
 }
 
-/// Holds all rows of a load against the client's log of it.
-pub fn check(rows: &[Row], log: &[Vec<Asked>], sectors: u64) {
-    let with_place = |entry: &&Asked| log.len() == 1 || entry.ask.kind != Kind::Flush;
+/// Compares all rows of a load with the client's log of it.
+pub fn check(rows: &[Row], log: &[Vec<LoggedRequest>], sectors: u64) {
+    let with_place = |entry: &&LoggedRequest| log.len() == 1 || entry.ask.kind != Kind::Flush;
     let ends = ends(rows);
     let mut flushes = Vec::new();
-    for (queue, told) in by_queue(rows, log.len(), sectors).into_iter().enumerate() {
-        let made: Vec<&Asked> = log[queue].iter().filter(with_place).collect();
-        assert_eq!(told.len(), made.len(), "requests of queue {queue}");
-        for (i, (told, made)) in told.iter().zip(&made).enumerate() {
-            assert_eq!(seen(told), asked(made), "request {i} of queue {queue}");
+    for (queue, recorded) in by_queue(rows, log.len(), sectors).into_iter().enumerate() {
+        let made: Vec<&LoggedRequest> = log[queue].iter().filter(with_place).collect();
+        assert_eq!(recorded.len(), made.len(), "requests of queue {queue}");
+        for (i, (recorded, made)) in recorded.iter().zip(&made).enumerate() {
+            assert_eq!(seen(recorded), asked(made), "request {i} of queue {queue}");
             let end = ends
-                .get(&told.id)
-                .unwrap_or_else(|| panic!("{told:?} has no end"));
-            check_end(told, end, made);
+                .get(&recorded.id)
+                .unwrap_or_else(|| panic!("{recorded:?} has no end"));
+            check_end(recorded, end, made);
         }
         flushes.extend(log[queue].iter().filter(|entry| !with_place(entry)));
     }
@@ -133,7 +132,7 @@ fn kind_of(status: Status) -> &'static str {
 /// Of Linux, asm-generic/errno.h.
 const EOPNOTSUPP: i64 = 95;
 
-fn check_end(begin: &Row, end: &Row, made: &Asked) {
+fn check_end(begin: &Row, end: &Row, made: &LoggedRequest) {
     let status = made.status.expect("the client has seen its end");
     assert_eq!(end.kind, kind_of(status), "{end:?} of {made:?}");
     assert_eq!(seen(end), seen(begin));
@@ -143,7 +142,7 @@ fn check_end(begin: &Row, end: &Row, made: &Asked) {
         Status::Failed => assert!(end.error.is_some_and(|errno| errno > 0), "{end:?}"),
         Status::Unsupported => assert_eq!(end.error, Some(EOPNOTSUPP), "{end:?}"),
     }
-    // Both clocks run alike: the tap's time lies within the client's.
+    // Both clocks have the same rate: the tap's time lies within the client's.
     let (inside, outside) = (end.ts - begin.ts, made.done_ns - made.made_ns);
     assert!(
         (0..=outside).contains(&inside),
@@ -151,16 +150,16 @@ fn check_end(begin: &Row, end: &Row, made: &Asked) {
     );
 }
 
-fn check_flushes(rows: &[Row], made: &[&Asked], ends: &HashMap<i64, &Row>, queues: usize) {
+fn check_flushes(rows: &[Row], made: &[&LoggedRequest], ends: &HashMap<i64, &Row>, queues: usize) {
     if queues == 1 {
         return;
     }
-    let told: Vec<&Row> = rows
+    let recorded: Vec<&Row> = rows
         .iter()
         .filter(|row| row.kind == "Q" && row.op == "f")
         .collect();
-    assert_eq!(told.len(), made.len(), "flushes");
-    let kinds = told.iter().map(|row| ends[&row.id].kind.as_str());
+    assert_eq!(recorded.len(), made.len(), "flushes");
+    let kinds = recorded.iter().map(|row| ends[&row.id].kind.as_str());
     let asked = made
         .iter()
         .map(|entry| kind_of(entry.status.expect("the client has seen its end")));

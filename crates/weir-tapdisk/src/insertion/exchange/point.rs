@@ -1,18 +1,18 @@
-//! [`Seat`]: the place under a disk where a tap fits: between the raw format node and the file that it
-//! stands on.
+//! [`InsertionPoint`]: the insertion point for a tap below a disk: between the raw format node and
+//! its file.
 
 use serde_json::Value;
 
 use super::ExchangeError;
-use super::graph::{Claim, Graph, Node, Parent};
+use super::graph::{Graph, Node, NodePermissions, Parent};
 
-/// Nodes on nodes are followed this far.
+/// Maximum depth of nodes that are followed.
 const DEPTH_MAX: usize = 32;
 
-/// What the names of our nodes begin with.
+/// The prefix of our nodes.
 pub const TAP_PREFIX: &str = "weir-tap-";
 
-/// Drivers that pass requests on to `file`, as the guest made them.
+/// Drivers that pass requests to `file` unchanged.
 const FILTERS: [&str; 5] = [
     "throttle",
     "copy-on-read",
@@ -21,7 +21,7 @@ const FILTERS: [&str; 5] = [
     "compress",
 ];
 
-/// Drivers that QEMU puts under a disk while a job works on it.
+/// Drivers that QEMU inserts below a disk for a job.
 const JOBS: [&str; 4] = [
     "mirror_top",
     "commit_top",
@@ -32,30 +32,30 @@ const JOBS: [&str; 4] = [
 /// Drivers whose sectors are those of a file or device of this host.
 const FILES: [&str; 2] = ["file", "host_device"];
 
-/// Where a tap fits.
+/// An insertion point.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct InsertionPoint {
     /// The raw node.
     pub format_node: String,
-    /// How it is open.
+    /// Its options.
     pub format: Node,
-    /// What it stands on.
+    /// Its child.
     pub below: Below,
 }
 
-/// What a raw node stands on.
+/// The child of a raw node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
     /// A file or device.
     File {
         /// Its node.
         name: String,
-        /// How it is open.
+        /// Its options.
         node: Node,
-        /// What the raw node does with it.
-        claim: Claim,
+        /// The permissions of the raw node on it.
+        claim: NodePermissions,
     },
-    /// A tap that was put there.
+    /// A tap that was inserted.
     Tap {
         /// Its node.
         name: String,
@@ -64,12 +64,12 @@ pub enum Below {
     },
 }
 
-impl Seat {
-    /// The seat under the disk whose uppermost node is `root`.
+impl InsertionPoint {
+    /// The insertion point below the disk whose root node is `root`.
     ///
     /// # Errors
-    /// [`ExchangeError::Unsuited`] when there is none, with the reason and what can be done.
-    pub fn find(graph: &Graph, root: &str) -> Result<Seat, ExchangeError> {
+    /// [`ExchangeError::Unsuited`] when there is none, with the reason and the remedy.
+    pub fn find(graph: &Graph, root: &str) -> Result<InsertionPoint, ExchangeError> {
         let mut name = root;
         for _ in 0..DEPTH_MAX {
             let node = graph.node(name).ok_or_else(|| ExchangeError::Gone {
@@ -77,7 +77,7 @@ impl Seat {
             })?;
             no_job(graph, name)?;
             match node.driver.as_str() {
-                "raw" => return Seat::at(graph, name, node),
+                "raw" => return InsertionPoint::at(graph, name, node),
                 driver if FILTERS.contains(&driver) => {
                     name = match graph.child(name, "file").or(graph.child(name, "image")) {
                         Some(below) => below,
@@ -85,7 +85,7 @@ impl Seat {
                             return Err(unsuited(
                                 name,
                                 "stands on nothing",
-                                "look at it with QEMU's tools",
+                                "examine it with QEMU's tools",
                             ));
                         }
                     };
@@ -100,12 +100,12 @@ impl Seat {
         ))
     }
 
-    fn at(graph: &Graph, name: &str, format: &Node) -> Result<Seat, ExchangeError> {
+    fn at(graph: &Graph, name: &str, format: &Node) -> Result<InsertionPoint, ExchangeError> {
         let Some(below) = graph.child(name, "file") else {
             return Err(unsuited(
                 name,
                 "stands on nothing",
-                "look at it with QEMU's tools",
+                "examine it with QEMU's tools",
             ));
         };
         let node = graph.node(below).ok_or_else(|| ExchangeError::Gone {
@@ -113,7 +113,7 @@ impl Seat {
         })?;
         no_job(graph, below)?;
         if name.starts_with('#') {
-            let reason = "has a name that QEMU made up, under which it cannot be told to change";
+            let reason = "has a name that QEMU generated, by which it cannot be changed";
             let remedy =
                 "start the VM with -blockdev, or with -drive ..,node-name=NAME; libvirt does";
             return Err(unsuited(name, reason, remedy));
@@ -137,12 +137,11 @@ impl Seat {
             }
         };
         if matches!(below, Below::File { .. }) && has_offset(&format.filename) {
-            let reason =
-                "is a part of a larger file: the tap would tell sectors of that, not of the disk";
+            let reason = "is a part of a larger file: the tap would record the sectors of the file, not of the disk";
             let remedy = "QEMU's own view is `weir query --from qemu:VM`";
             return Err(unsuited(name, reason, remedy));
         }
-        Ok(Seat {
+        Ok(InsertionPoint {
             format_node: name.to_owned(),
             format: format.clone(),
             below,
@@ -150,7 +149,7 @@ impl Seat {
     }
 }
 
-/// A job copies what it finds where it finds it, and would not see the exchange.
+/// A job copies the nodes that it found at its start, and would not notice the exchange.
 fn no_job(graph: &Graph, name: &str) -> Result<(), ExchangeError> {
     let job = graph.parents(name).find_map(|parent| match parent {
         Parent::Job(job) => Some(job),
@@ -169,7 +168,7 @@ fn no_job(graph: &Graph, name: &str) -> Result<(), ExchangeError> {
     }
 }
 
-/// Why a disk whose uppermost node is of this driver has no seat.
+/// Why a disk whose root node has this driver has no insertion point.
 fn of_driver(name: &str, driver: &str) -> ExchangeError {
     if FILES.contains(&driver) {
         let reason =
@@ -182,7 +181,7 @@ fn of_driver(name: &str, driver: &str) -> ExchangeError {
         return unsuited(name, reason, "wait until the job has ended, or cancel it");
     }
     let reason = format!(
-        "has format `{driver}`: under it the tap would tell clusters and tables of the format, not the guest's sectors"
+        "has format `{driver}`: below it the tap would record clusters and tables of the format, not the guest's sectors"
     );
     let remedy =
         "the guest's own requests are in `weir query --from qemu:VM`, or convert the image to raw";
@@ -197,12 +196,12 @@ fn unsuited(node: &str, reason: impl Into<String>, remedy: &'static str) -> Exch
     }
 }
 
-/// Whether a raw node is only a part of what it stands on: QEMU says such options in a `json:` name.
+/// Whether a raw node covers only a part of its child: QEMU shows such options in a `json:` name.
 fn has_offset(filename: &str) -> bool {
     let Some(text) = filename.strip_prefix("json:") else {
         return false;
     };
-    // What cannot be read is not taken for harmless.
+    // A name that cannot be parsed is not assumed to be harmless.
     let Ok(Value::Object(options)) = serde_json::from_str(text) else {
         return true;
     };

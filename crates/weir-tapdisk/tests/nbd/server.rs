@@ -1,4 +1,4 @@
-//! A disk in a scratch folder, served until the test is over.
+//! A disk in a scratch folder, served until the end of the test.
 
 use std::fs;
 use std::io::Write;
@@ -12,8 +12,8 @@ use std::thread::{self, JoinHandle};
 use weir_tapdisk::nbd::{self, Address, Export, Listener, NbdError, NbdOptions};
 use weir_tapdisk::{Access, Disk, DiskOptions, Stop};
 
-/// Disks served at a socket, in a folder that goes with this.
-pub struct Ground {
+/// Disks served at a socket, in a folder that is removed with this.
+pub struct TestServer {
     pub folder: PathBuf,
     pub disks: Vec<Arc<Disk>>,
     address: Address,
@@ -21,7 +21,7 @@ pub struct Ground {
     server: Option<JoinHandle<Result<(), NbdError>>>,
 }
 
-/// A folder that nobody else has, with a short path.
+/// A folder of its own, with a short path.
 pub fn folder() -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -30,7 +30,7 @@ pub fn folder() -> PathBuf {
     folder
 }
 
-/// Bytes that look like nothing, the same for the same seed.
+/// Pseudo-random bytes, the same for the same seed.
 pub fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes + 8);
     while out.len() < bytes {
@@ -45,15 +45,15 @@ pub fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
     out
 }
 
-impl Ground {
-    /// One disk of so many MiB, with these changes to how it is opened.
-    pub fn with(mebibytes: usize, change: impl Fn(DiskOptions) -> DiskOptions) -> Ground {
-        Ground::of(&["disk"], mebibytes, change, NbdOptions::default(), None)
+impl TestServer {
+    /// One disk of `mebibytes` MiB, with changed options.
+    pub fn with(mebibytes: usize, change: impl Fn(DiskOptions) -> DiskOptions) -> TestServer {
+        TestServer::of(&["disk"], mebibytes, change, NbdOptions::default(), None)
     }
 
-    /// One disk of so many MiB.
-    pub fn new(mebibytes: usize) -> Ground {
-        Ground::with(mebibytes, |options| options)
+    /// One disk of `mebibytes` MiB.
+    pub fn new(mebibytes: usize) -> TestServer {
+        TestServer::with(mebibytes, |options| options)
     }
 
     /// Several disks, by name; at a loopback port instead of a socket if one is given.
@@ -63,7 +63,7 @@ impl Ground {
         change: impl Fn(DiskOptions) -> DiskOptions,
         options: NbdOptions,
         port: Option<u16>,
-    ) -> Ground {
+    ) -> TestServer {
         let folder = folder();
         let open = |name: &&str| {
             let image = folder.join(format!("{name}.raw"));
@@ -85,7 +85,7 @@ impl Ground {
         let stop = Stop::new().unwrap();
         let until = stop.clone();
         let server = thread::spawn(move || nbd::serve(&exports, &[listener], &options, &until));
-        Ground {
+        TestServer {
             folder,
             disks,
             address,
@@ -94,7 +94,7 @@ impl Ground {
         }
     }
 
-    /// Where an export is, as clients name it.
+    /// The URI of an export.
     pub fn uri(&self, export: &str) -> String {
         match &self.address {
             Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
@@ -118,7 +118,7 @@ impl Ground {
         self.folder.join(format!("{export}.raw"))
     }
 
-    /// What is in it.
+    /// Its content.
     pub fn content(&self, export: &str) -> Vec<u8> {
         fs::read(self.image(export)).unwrap()
     }
@@ -128,14 +128,14 @@ impl Ground {
         self.stop.raise();
     }
 
-    /// Waits until the server has ended, as it should.
+    /// Waits until the server has ended, without an error.
     pub fn join(&mut self) {
         let server = self.server.take().expect("it runs");
         server.join().unwrap().unwrap();
     }
 }
 
-impl Drop for Ground {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.raise();
         if let Some(server) = self.server.take() {
@@ -145,12 +145,12 @@ impl Drop for Ground {
     }
 }
 
-/// Whether a program is there; if not, that `test` is skipped, loudly.
+/// Whether a program is installed; if not, prints that `test` is skipped.
 pub fn has(test: &str, program: &str, package: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     if !found {
-        // Not by `eprintln!`, which the harness keeps to itself.
+        // Not `eprintln!`, which the test harness captures.
         let why = format!("skipped: {test}: no {program} here (package {package})");
         let mut err = std::io::stderr();
         writeln!(err, "{why}").unwrap();
@@ -158,7 +158,7 @@ pub fn has(test: &str, program: &str, package: &str) -> bool {
     found
 }
 
-/// Runs a program to its end, which must be a good one; what it printed.
+/// Runs a program, which must succeed; returns its output.
 pub fn run(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,4 +1,4 @@
-//! Where images are in these tests: a folder on a disk, a folder in memory, a loop device.
+//! The locations of images in these tests: a folder on a disk, a folder in memory, a loop device.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions};
 
 use crate::support::Rig;
 
-/// A folder on the disk that holds the build, taken away with the test.
+/// A folder on the disk of the build, removed with the test.
 pub struct Folder(PathBuf);
 
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -29,7 +29,7 @@ impl Folder {
         &self.0
     }
 
-    /// A file of `bytes`, all a hole.
+    /// A sparse file of `bytes`.
     pub fn image(&self, bytes: u64) -> PathBuf {
         image(&self.0, bytes)
     }
@@ -47,8 +47,8 @@ pub fn image(folder: &Path, bytes: u64) -> PathBuf {
     path
 }
 
-/// An image, and what is taken away after it.
-pub struct Place {
+/// An image, and what is removed after it.
+pub struct Location {
     pub name: &'static str,
     pub image: PathBuf,
     _kept: Kept,
@@ -61,17 +61,17 @@ enum Kept {
     Loop(LoopDisk),
 }
 
-/// Every kind of place that this machine has; `missing` is told of the others.
-pub fn places(mebibytes: u64, mut missing: impl FnMut(String)) -> Vec<Place> {
+/// Every kind of location on this machine; `missing` is called for the others.
+pub fn locations(mebibytes: u64, mut missing: impl FnMut(String)) -> Vec<Location> {
     let bytes = mebibytes << 20;
     let folder = Folder::new();
-    let mut places = vec![Place {
+    let mut locations = vec![Location {
         name: "file",
         image: folder.image(bytes),
         _kept: Kept::Folder(folder),
     }];
     match MemoryFolder::new(mebibytes + 2) {
-        Ok(folder) => places.push(Place {
+        Ok(folder) => locations.push(Location {
             name: "memory",
             image: image(folder.path(), bytes),
             _kept: Kept::Memory(folder),
@@ -79,18 +79,18 @@ pub fn places(mebibytes: u64, mut missing: impl FnMut(String)) -> Vec<Place> {
         Err(why) => missing(format!("a file in memory: {why:#}")),
     }
     match LoopDisk::new(mebibytes) {
-        Ok(device) => places.push(Place {
+        Ok(device) => locations.push(Location {
             name: "loop device",
             image: device.path().into(),
             _kept: Kept::Loop(device),
         }),
         Err(why) => missing(format!("a loop device: {why:#}")),
     }
-    places
+    locations
 }
 
 /// Every pair of engine and cache.
-pub const WAYS: [(EngineOption, CacheOption); 4] = [
+pub const MODES: [(EngineOption, CacheOption); 4] = [
     (EngineOption::Uring, CacheOption::Direct),
     (EngineOption::Uring, CacheOption::PageCache),
     (EngineOption::Sync, CacheOption::Direct),
@@ -101,7 +101,7 @@ pub fn options(image: &Path, way: (EngineOption, CacheOption)) -> DiskOptions {
     DiskOptions {
         engine: way.0,
         cache: way.1,
-        lock_wait: crate::support::PATIENCE,
+        lock_wait: crate::support::TIMEOUT,
         ..DiskOptions::new(image)
     }
 }

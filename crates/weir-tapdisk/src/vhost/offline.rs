@@ -1,5 +1,5 @@
-//! [`carry_out`]: a queue without a guest, a front end or a thread: what is in an image of memory is
-//! carried out, and what became of it is seen. For tests, and for fuzzing.
+//! [`run_queue`]: runs a queue without a guest, a front end or a thread: executes the requests in
+//! an image of memory, and returns the result. For tests and fuzzing.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use super::ring::{Layout, Ring};
 use crate::disk::Disk;
 use crate::lane::{Lane, LaneOptions};
 
-/// Rounds before a guest that never ends is left.
+/// Maximum number of rounds for a guest that never ends.
 const ROUNDS_MAX: usize = 64;
 
-/// Where a queue is, and where its driver is.
+/// The location of a queue, and its driver's position.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TrialQueue {
+pub struct OfflineQueue {
     /// Number of descriptors.
     pub size: u16,
     /// The guest's addresses of the descriptor table, the available and the used ring.
     pub rings: [u64; 3],
-    /// The next of the available ring.
+    /// The next index of the available ring.
     pub base: u16,
     /// Event indices were negotiated.
     pub event_idx: bool,
@@ -31,24 +31,24 @@ pub struct TrialQueue {
     pub indirect: bool,
 }
 
-/// What became of it.
+/// The result.
 #[derive(Debug)]
 pub struct TrialEnd {
-    /// The memory, as it is then.
+    /// The memory afterwards.
     pub memory: Vec<u8>,
     /// Why the queue broke, if it did.
     pub broken: Option<Broken>,
 }
 
-/// Carries out what the queue in this memory asks of the disk. The memory begins at the guest's
-/// address 0, in one piece up to its middle and in another from there on.
+/// Executes the requests of the queue in this memory. The memory begins at the guest's address 0,
+/// in one region up to its middle and in another from there on.
 ///
 /// # Errors
-/// The rings are not in the memory, or the disk has no lane.
-pub fn carry_out(
+/// The rings are outside the memory, or the disk has no lane.
+pub fn run_queue(
     disk: &Arc<Disk>,
     memory: &[u8],
-    queue: TrialQueue,
+    queue: OfflineQueue,
 ) -> Result<TrialEnd, VhostError> {
     let table = |reason: String| VhostError::Table { reason };
     let middle = memory.len() / 2;
@@ -88,7 +88,7 @@ pub fn carry_out(
     )?;
     let mut queue = BlockQueue::new(disk, lane, ring, &mapped, false);
     let broken = run(&mut queue).err();
-    // What was on its way when the queue broke.
+    // Requests that were in flight when the queue broke.
     while queue.lane().in_flight() > 0 {
         if let Err(Broken::Disk(error)) = queue.round(0) {
             return Err(error.into());
