@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_model::{Capabilities, Nanos, Symbol};
@@ -66,7 +66,7 @@ pub struct SourceOptions {
     /// The files and pipes that were opened.
     pub traces: Traces,
     /// The host's inventory, once something asks for it.
-    watch: Arc<OnceLock<Arc<Watch>>>,
+    watch: Arc<Mutex<Option<Arc<Watch>>>>,
 }
 
 /// The kernel's path of a block device: `/dev/sda`, or `sda`, or another name of it.
@@ -209,15 +209,17 @@ impl SourceOptions {
     /// # Errors
     /// When the host cannot be looked at.
     pub fn inventory(&self) -> Result<Arc<Watch>, TapError> {
-        if let Some(watch) = self.watch.get() {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(watch) = watch.as_ref().filter(|watch| watch.notice().is_none()) {
             return Ok(watch.clone());
         }
-        let watch = Watch::start(&WatchOptions {
+        // An agent keeps the rights to start another process in place of one that has ended.
+        let started = Watch::start(&WatchOptions {
             declared: self.declared(),
             inspector: Some(inspector()),
             ..WatchOptions::default()
         })?;
-        Ok(self.watch.get_or_init(|| watch).clone())
+        Ok(watch.insert(started).clone())
     }
 
     /// What the sources can do together.

@@ -40,6 +40,8 @@ pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::R
     let first = loop {
         match from.read(&mut length) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The other side closed its end with a message of ours unread.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break 0,
             other => break other?,
         }
     };

@@ -1,5 +1,6 @@
-//! What the two processes send each other. Every request is one of those here: there is none that
-//! carries a command for a QEMU, a path or a descriptor to act on.
+//! What the two processes send each other. Every request is one of those here: none carries a
+//! command for a QEMU or a descriptor, and only [`Begin`] carries a path. It is the first request of
+//! the one inventory that a process has, sent before the main process drops its privileges.
 
 use std::collections::HashMap;
 use std::io;

@@ -19,5 +19,5 @@ pub mod message;
 mod process;
 mod serve;
 
-pub use process::{Conversation, Inspection, lost};
+pub use process::{Closer, Conversation, Inspection, lost};
 pub use serve::run;

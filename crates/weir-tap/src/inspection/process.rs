@@ -37,7 +37,7 @@ const END_EVERY: Duration = Duration::from_millis(1);
 /// The process; it ends when this and its conversations are dropped.
 #[derive(Debug)]
 pub struct Inspection {
-    child: Mutex<Child>,
+    child: Mutex<Option<Child>>,
     /// Carries the sockets of conversations. The process ends when this is closed.
     control: Option<OwnedFd>,
 }
@@ -85,7 +85,7 @@ impl Inspection {
             .spawn()
             .map_err(failed)?;
         Ok(Arc::new(Inspection {
-            child: Mutex::new(child),
+            child: Mutex::new(Some(child)),
             control: Some(control),
         }))
     }
@@ -102,6 +102,7 @@ impl Inspection {
     ) -> io::Result<Conversation> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_read_timeout(patience)?;
+        socket.set_write_timeout(patience)?;
         let control = self.control.as_ref().expect("only dropping takes it");
         let descriptors = [theirs.as_fd()];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
@@ -124,15 +125,33 @@ impl Inspection {
     }
 }
 
+/// Ends a conversation from outside.
+#[derive(Debug)]
+pub struct Closer(UnixStream);
+
+impl Closer {
+    /// Ends it now: who waits for an answer gets an error.
+    pub fn close(&self) {
+        // Where the process is gone it is closed.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 impl Drop for Inspection {
     fn drop(&mut self) {
         drop(self.control.take());
         let child = self.child.get_mut().expect("no panic while held");
+        let Some(mut child) = child.take() else {
+            return;
+        };
         let until = Instant::now() + END;
-        // One that goes on ends by itself: it waits for a QEMU.
-        while let Ok(None) = child.try_wait()
-            && Instant::now() < until
-        {
+        while let Ok(None) = child.try_wait() {
+            if Instant::now() >= until {
+                // It waits for a QEMU and ends after that; it must not stay a zombie.
+                let reap = move || drop(child.wait());
+                let _ = thread::Builder::new().name("reap".into()).spawn(reap);
+                return;
+            }
             thread::sleep(END_EVERY);
         }
     }
@@ -154,6 +173,14 @@ impl Conversation {
     pub fn answer<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let answer = frame::read(&self.socket, ANSWER_BYTES_MAX).map_err(lost)?;
         answer.ok_or_else(|| lost(io::ErrorKind::UnexpectedEof.into()))
+    }
+
+    /// The same socket, to end the conversation while another thread waits for an answer.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn closer(&self) -> io::Result<Closer> {
+        Ok(Closer(self.socket.try_clone()?))
     }
 
     /// What an answer of several messages is read from.

@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
@@ -21,15 +23,18 @@ use super::frame::{self, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::message::{Begin, Kind, OfVm, PollAnswer, Polls, Sent};
 use crate::ebpf::privileges;
 use crate::inventory::{Look, Looker, Snapshot, WatchOptions};
-use crate::qmp::{Subject, poll};
+use crate::qmp::{Cause, Subject, poll};
 use crate::vdisk::drives;
 
 /// Most conversations at a time: an agent has a few for each query of QEMU's counters.
-const CONVERSATIONS_MAX: usize = 1024;
+const CONVERSATIONS_MAX: usize = 256;
 
 /// What conversations share.
 #[derive(Debug)]
 struct Shared {
+    /// Whether the inventory was begun. There is one, begun before the main process drops its
+    /// privileges: its first request names the root of the host's files, and no later one may.
+    has_inventory: AtomicBool,
     /// The last inventory that was seen.
     snapshot: Mutex<Arc<Snapshot>>,
     /// Why the process ends, if that is an error.
@@ -59,6 +64,7 @@ pub fn run() -> Result<(), String> {
     let _ = privileges::begin_inspection();
     let control = io::stdin().as_fd().try_clone_to_owned();
     let shared = Arc::new(Shared {
+        has_inventory: AtomicBool::new(false),
         snapshot: Mutex::default(),
         failure: Mutex::default(),
         control: control.map_err(|error| format!("standard input: {error}"))?,
@@ -142,11 +148,13 @@ impl Running {
         };
         let (shared, theirs) = (shared.clone(), socket.try_clone()?);
         let run = move || {
-            let ended: io::Result<()> = own(&theirs, &shared);
+            let ended = catch_unwind(AssertUnwindSafe(|| own(&theirs, &shared)));
             // The other side waits for the end, and this is not the only descriptor.
             let _ = theirs.shutdown(Shutdown::Both);
-            if let Err(error) = ended {
-                shared.fail(format!("{name}: {error}"));
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => shared.fail(format!("{name}: {error}")),
+                Err(_) => shared.fail(format!("{name}: panicked")),
             }
         };
         Ok(Running {
@@ -194,12 +202,29 @@ fn send(socket: &UnixStream, message: &impl Serialize) -> io::Result<bool> {
 
 fn is_sent(sent: io::Result<()>) -> io::Result<bool> {
     match sent {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+            ) =>
+        {
+            Ok(false)
+        }
         other => other.map(|()| true),
     }
 }
 
+/// True if a message was not sent since it is longer than an answer may be.
+fn is_too_long(sent: &io::Result<bool>) -> bool {
+    let error = sent.as_ref().err();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
+}
+
 fn inventory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
+    if shared.has_inventory.swap(true, Ordering::SeqCst) {
+        let what = "a second inventory";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
     let Some(Begin { root, declared }) = next(socket)? else {
         return Ok(());
     };
@@ -239,8 +264,17 @@ fn polls(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
 
 fn rounds(socket: &UnixStream, shared: &Shared, polls: &mut poll::Polls) -> io::Result<()> {
     while let Some(()) = next(socket)? {
-        for reading in polls.round(&shared.snapshot()) {
-            if !send(socket, &PollAnswer::Reading(Box::new(reading)))? {
+        for mut reading in polls.round(&shared.snapshot()) {
+            let mut sent = send(socket, &PollAnswer::Reading(Box::new(reading.clone())));
+            if is_too_long(&sent) {
+                // The answer of one VM must not end what is known of the others.
+                reading.drives = Err(poll::PollFailure {
+                    cause: Cause::Garbled,
+                    text: format!("VM {}: its answer is too long", reading.vm),
+                });
+                sent = send(socket, &PollAnswer::Reading(Box::new(reading)));
+            }
+            if !sent? {
                 return Ok(());
             }
         }
@@ -259,10 +293,12 @@ fn disks(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
     let mut going = send(socket, &shared.subject(pid).is_some())?;
     while going && let Some(()) = next(socket)? {
         let subject = shared.subject(pid);
-        going = send(
-            socket,
-            &subject.and_then(|s| drives::Present::asked_of(&s).ok()),
-        )?;
+        let present = subject.and_then(|s| drives::Present::asked_of(&s).ok());
+        let sent = send(socket, &present);
+        going = match is_too_long(&sent) {
+            true => send(socket, &None::<drives::Present>)?,
+            false => sent?,
+        };
     }
     Ok(())
 }

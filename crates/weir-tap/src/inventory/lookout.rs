@@ -192,6 +192,11 @@ impl Lookout {
         let monitors = monitors.collect();
         let mut remarks = self.remarks.clone();
         remarks.extend(self.host.remarks());
+        let too_long = entries.iter().filter(|e| e.name.len() > NAME_BYTES_MAX);
+        remarks.extend(too_long.map(|entry| {
+            let bytes = entry.name.len();
+            format!("a VM with a name of {bytes} bytes, more than {NAME_BYTES_MAX}, is not shown")
+        }));
         Snapshot {
             generation: 0,
             taken,
@@ -219,7 +224,8 @@ impl Lookout {
         let process = holder.and_then(|pid| self.processes.get(pid));
         let place = self.places.of(&self.host, process, found);
         let located = self.locate(found, &place.images);
-        let text = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
+        let short = |text: &&str| text.len() <= NAME_BYTES_MAX;
+        let text = |text: &Option<String>| Symbol::try_new(text.as_deref().filter(short)?).ok();
         let image = match &found.source {
             Source::File(path) | Source::Backend(path) | Source::Elsewhere(path) => {
                 Symbol::try_new(path).ok()
@@ -281,8 +287,15 @@ fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
     })
 }
 
+/// The longest name of a VM or a disk. What a process calls itself is its own choice, and all VMs
+/// have to fit into one message.
+const NAME_BYTES_MAX: usize = 1024;
+
 fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
     let found = &entry.found;
+    if entry.name.len() > NAME_BYTES_MAX {
+        return None;
+    }
     let process = found.pid.and_then(|pid| processes.get(pid));
     let text = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
     Some(Vm {

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::ebpf::{clock, privileges};
 use crate::inspection::message::{self, Kind, PollAnswer};
-use crate::inspection::{Conversation, Inspection, lost};
+use crate::inspection::{Closer, Conversation, Inspection, lost};
 use crate::inventory::Snapshot;
 
 /// VMs that are asked at the same time.
@@ -46,8 +46,8 @@ const READINGS_MAX: usize = 1 << 18;
 /// What says which VMs there are.
 pub type Look = Box<dyn Fn() -> Arc<Snapshot> + Send>;
 
-/// What one VM said.
-#[derive(Debug, Serialize, Deserialize)]
+/// What one VM answered.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// The VM.
     pub vm: Symbol,
@@ -60,7 +60,7 @@ pub struct Reading {
 }
 
 /// The counters of a drive.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PolledDrive {
     /// Its disk as the VM sees it, if the inventory knows it.
     pub vdisk: Option<Symbol>,
@@ -69,7 +69,7 @@ pub struct PolledDrive {
 }
 
 /// Why a VM could not be polled.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PollFailure {
     /// What kind of failure it is.
     pub cause: Cause,
@@ -90,7 +90,12 @@ pub struct Poller {
     /// The thread ends when this is closed.
     open: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// Ends the wait for an inspection process that does not answer.
+    closer: Option<Closer>,
 }
+
+/// How long the end waits for a round in progress and for the removal of histograms.
+const END: Duration = Duration::from_secs(10);
 
 impl Poller {
     /// Starts the thread, which asks the VMs itself.
@@ -98,7 +103,7 @@ impl Poller {
     /// # Errors
     /// When the system refuses a thread.
     pub fn start(look: Look, every: Duration, histograms: bool) -> io::Result<Poller> {
-        Poller::run(|pace, told| {
+        Poller::run(None, |pace, told| {
             let polling = move || {
                 // A kernel that does not take rights away leaves them; the polls are the same.
                 let _ = privileges::keep_what_asking_takes();
@@ -122,7 +127,8 @@ impl Poller {
     ) -> io::Result<Poller> {
         let begin = message::Polls { histograms };
         let mut conversation = process.converse(Kind::Polls, &begin, None).map_err(lost)?;
-        Poller::run(|pace, told| {
+        let closer = conversation.closer()?;
+        Poller::run(Some(closer), |pace, told| {
             let why = pace.lost.clone();
             privileges::spawn_reduced("qmp", move || {
                 match pace.keep(every, &told, || round(&mut conversation)) {
@@ -134,6 +140,7 @@ impl Poller {
     }
 
     fn run(
+        closer: Option<Closer>,
         start: impl FnOnce(Pace, SyncSender<Round>) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Poller> {
         let (told, rounds) = sync_channel(ROUNDS_MAX);
@@ -149,6 +156,7 @@ impl Poller {
             lost,
             open: Some(open),
             thread: Some(thread),
+            closer,
         })
     }
 }
@@ -202,10 +210,18 @@ fn round(process: &mut Conversation) -> io::Result<Round> {
 impl Drop for Poller {
     fn drop(&mut self) {
         drop(self.open.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been told on standard error already.
-            let _ = thread.join();
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        if let Some(closer) = &self.closer {
+            let until = Instant::now() + END;
+            while !thread.is_finished() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(1));
+            }
+            closer.close();
         }
+        // A panic there has been reported on standard error.
+        let _ = thread.join();
     }
 }
 
@@ -318,7 +334,8 @@ impl Polls {
         for (address, qdev) in ours.into_inner().expect("no panic while held") {
             by_vm.entry(address).or_default().push(qdev);
         }
-        for (address, qdevs) in by_vm {
+        let answers = |(address, _): &(Address, _)| !self.resting.contains_key(address);
+        for (address, qdevs) in by_vm.into_iter().filter(answers) {
             // A VM that has ended has none; one that does not answer keeps them, which costs it a
             // few nanoseconds a request, and the next one to ask finds and removes them.
             let _ = address.visit(PATIENCE, |qemu| {

@@ -25,7 +25,7 @@ use super::line::Unit;
 use super::pairing::{Named, Which};
 use crate::ebpf::privileges;
 use crate::inspection::message::{Kind, OfVm};
-use crate::inspection::{Conversation, Inspection};
+use crate::inspection::{Closer, Conversation, Inspection};
 use crate::qmp::{Monitor, QmpError, Subject, drives};
 
 /// How often QEMU is asked for its disks.
@@ -92,6 +92,8 @@ pub struct Drives {
     known: HashMap<u64, Option<Named>>,
     open: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// Ends the wait for an answer.
+    closer: Closer,
 }
 
 impl Drives {
@@ -105,8 +107,12 @@ impl Drives {
         let is_readable: bool = memory.answer()?;
         let mut disks = process.converse(Kind::Disks, &of_vm, Some(ANSWER_MAX))?;
         if !disks.answer::<bool>()? {
-            return Err(io::Error::other("does not know the VM"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "does not know the VM",
+            ));
         }
+        let closer = disks.closer()?;
         let used = Arc::new(first);
         let present = Arc::new(Mutex::new(used.clone()));
         let (open, closed) = mpsc::channel::<()>();
@@ -134,6 +140,7 @@ impl Drives {
             known: HashMap::new(),
             open: Some(open),
             thread: Some(privileges::spawn_reduced("disks", asking)?),
+            closer,
         })
     }
 
@@ -197,8 +204,10 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         drop(self.open.take());
+        // The guard switches tracing off after this, so nothing is waited for.
+        self.closer.close();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been told on standard error already.
+            // A panic there has been reported on standard error.
             let _ = thread.join();
         }
     }

@@ -173,7 +173,7 @@ impl Process {
             if Instant::now() >= until {
                 return false;
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(LOOK_EVERY);
         }
         true
     }

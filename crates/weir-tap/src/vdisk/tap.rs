@@ -18,7 +18,6 @@ use super::log::{DISK_BYTES_MAX, Found, LogFile};
 use super::pairing::{Owner, Pairing};
 use crate::ebpf::clock;
 use crate::format::served::Served;
-use crate::inspection::lost;
 use crate::inventory::{Snapshot, Watch};
 use crate::qmp::{Address, Monitor, QmpError, Subject, human};
 use crate::{Count, Said, Tap, TapError};
@@ -98,7 +97,7 @@ pub fn open(
     let untraced = present.untraced.clone();
     let has_blocks = !present.block.is_empty();
     let drives = Drives::start(process, pid, present).map_err(|error| {
-        let what = format!("VM {vm}: the inspection process {}", lost(error));
+        let what = format!("VM {vm}: the inspection process {error}");
         unavailable(what, "start weir again")
     })?;
     let (guard, file) = switch_on(&subject, pid, &events, guard)?;

@@ -106,6 +106,12 @@ fn whatever_top_asks_frugally_the_kernel_adds_up() {
     for text in of_requests {
         let (what, query) = text.split_once('\n').expect("a title, and the query");
         let explained = run(&["explain", query]).fine();
+        let parts = explained.split_once("\noperators of the engine:\n");
+        let (explained, operators) = parts.expect("the plan, and its operators");
+        assert!(
+            operators.contains(" of preaggregated groups"),
+            "{what}: {operators}"
+        );
         let mut aggregations = explained.lines().filter(|l| l.contains("aggregate "));
         assert!(
             aggregations.all(|l| l.ends_with("-> kernel")),

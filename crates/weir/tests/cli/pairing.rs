@@ -290,7 +290,10 @@ fn live_pairs_are_the_join_and_what_fio_did() {
     let both = [query("pairs", ""), query("join", "and q.error is null")].join(" union all ");
     let device = ["explain", "--device", disk.path()];
     assert!(is_paired(&run(&[&device[..], &[&query_4]].concat()).fine()));
-    let plan = run(&[&device[..], &[&both]].concat()).fine();
+    let explained = run(&[&device[..], &[&both]].concat()).fine();
+    let parts = explained.split_once("\noperators of the engine:\n");
+    let (plan, operators) = parts.expect("the plan, and its operators");
+    assert_eq!(operators.matches("hash inner join").count(), 1, "{plan}");
     for part in [
         "  answered from",
         "do not tell `error` of both rows",
