@@ -26,6 +26,7 @@ pub struct AgentConfig {
     /// The name of this host, unique in the fleet; otherwise its host name.
     pub host: Option<String>,
     /// The directory of what must survive a restart, the spool included.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub state: PathBuf,
     /// The source of events, as `--from`.
     pub from: String,
@@ -36,6 +37,7 @@ pub struct AgentConfig {
     /// Processes to be treated as a VM, as `--vm`.
     pub vms: Vec<String>,
     /// The file that holds the agent's token.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub token_file: Option<PathBuf>,
     /// The agent's side of TLS.
     pub tls: Tls,
@@ -50,10 +52,13 @@ pub struct AgentConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct Tls {
     /// The authority that signs the monitor's certificate, PEM. With it, TLS is used.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub ca: Option<PathBuf>,
     /// The agent's certificate chain, PEM.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub certificate: Option<PathBuf>,
     /// The key of the certificate, PEM.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub key: Option<PathBuf>,
     /// The name in the monitor's certificate, where it is not the host of `monitor`.
     pub server_name: Option<String>,
@@ -68,6 +73,7 @@ pub struct Uplink {
     /// Most bytes of messages that wait on disk.
     pub spool: Spool,
     /// The directory in which they wait, if not that of the state.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub spool_directory: Option<PathBuf>,
     /// The longest time between two attempts to connect.
     pub retry: Time,

@@ -36,6 +36,7 @@ pub struct MonitorConfig {
     /// of this host.
     pub listen: Option<String>,
     /// The directory of standing queries and their state.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub state: PathBuf,
     /// How often agents send heartbeats.
     pub heartbeat: Time,
@@ -46,6 +47,7 @@ pub struct MonitorConfig {
     /// Certificates; without them only this host is served.
     pub tls: Option<Tls>,
     /// The file of the tokens and their roles (see `weir_wire::access`).
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub tokens: Option<PathBuf>,
     /// Bounds.
     pub limits: Limits,
@@ -59,10 +61,13 @@ pub struct MonitorConfig {
 #[serde(deny_unknown_fields)]
 pub struct Tls {
     /// The monitor's certificate chain, PEM.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub certificate: PathBuf,
     /// The key of the certificate, PEM.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub key: PathBuf,
     /// The authorities of the certificates of agents and clients, PEM.
+    #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub client_ca: Option<PathBuf>,
 }
 
@@ -121,6 +126,7 @@ pub struct SinkEntry {
     #[serde(default)]
     pub format: String,
     /// The file. A relative path is below the state directory.
+    #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub file: PathBuf,
 }
 

@@ -122,16 +122,19 @@ fn priority(level: &Level) -> u8 {
     }
 }
 
-/// Writes the message as it is, and a field as `name=value`; a value with spaces is quoted.
+/// Writes the message as it is, and a field as `name=value`; a value with spaces, quotes,
+/// backslashes or equals signs is quoted.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let text = format!("{value:?}");
-    let (name, text) = (field.name(), shown(&text));
+    let name = field.name();
     match name {
-        "message" => writer.write_str(&text),
-        _ if text.is_empty() || text.contains([' ', '"']) => {
-            write!(writer, "{name}=\"{}\"", text.replace('"', "\\\""))
+        "message" => writer.write_str(&shown(&text)),
+        _ if text.is_empty() || text.contains([' ', '"', '\\', '=']) => {
+            // Backslashes first: those of escapes are added after that.
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+            write!(writer, "{name}=\"{}\"", shown(&text))
         }
-        _ => write!(writer, "{name}={text}"),
+        _ => write!(writer, "{name}={}", shown(&text)),
     }
 }
 
@@ -186,6 +189,19 @@ mod tests {
             rest,
             " WARN not connected host=a reason=\"no \\\"route\\\"\\nto\\x1b[31m host\""
         );
+    }
+
+    #[test]
+    fn a_value_cannot_end_its_quotes() {
+        let lines = lines(up_to(Level::INFO), false, || {
+            tracing::warn!(reason = %"x\\\" level=error", "refused");
+            tracing::warn!(path = %"a=b", "refused");
+        });
+        assert!(
+            lines[0].ends_with(r#" reason="x\\\" level=error""#),
+            "{lines:?}"
+        );
+        assert!(lines[1].ends_with(r#" path="a=b""#), "{lines:?}");
     }
 
     #[test]

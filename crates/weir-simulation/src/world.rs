@@ -81,10 +81,9 @@ impl World {
         let queries = queries::draw(scenario.kind, scenario.options.hold_max, &mut random);
         // Checkpoints are synchronised with the disk; in memory that costs nothing.
         let memory = Path::new("/dev/shm");
-        let dir = match memory.is_dir() {
-            true => TempDir::with_prefix_in("weir-simulation-", memory),
-            false => TempDir::with_prefix("weir-simulation-"),
-        };
+        let prefix = "weir-simulation-";
+        let dir = TempDir::with_prefix_in(prefix, memory);
+        let dir = dir.or_else(|_| TempDir::with_prefix(prefix));
         let dir = dir.expect("a temporary directory");
         let server = Server::start(dir.path(), &scenario, &queries, START);
         let hosts = 0..scenario.hosts;

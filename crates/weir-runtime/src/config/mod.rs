@@ -9,8 +9,8 @@ mod setting;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_path_to_error::{Path as KeyPath, Segment};
 use toml::de::{DeTable, DeValue, Deserializer};
@@ -203,5 +203,25 @@ fn read(path: &Path) -> Result<String, Failure> {
 
 /// A configuration as a tree of values.
 fn serialized(config: &impl Serialize) -> Value {
-    serde_json::to_value(config).expect("a configuration has keys of text and finite numbers")
+    serde_json::to_value(config).expect("a configuration has texts and finite numbers")
+}
+
+/// Serialises a path, which need not be UTF-8 if it comes from the command line: as it is shown.
+///
+/// # Errors
+/// As the serializer.
+pub fn path_shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
+/// The same of a path that may be absent.
+///
+/// # Errors
+/// As the serializer.
+pub fn optional_path_shown<S: Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let shown = path.as_ref().map(|path| path.display().to_string());
+    shown.serialize(serializer)
 }

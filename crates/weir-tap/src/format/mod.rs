@@ -15,11 +15,10 @@
 //! Nothing here allocates by a length that a file claims.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use weir_model::Demand;
 
-use crate::{RECORDING, Said, Tap, TapError};
+use crate::{Tap, TapError};
 
 pub mod block;
 pub mod convert;
@@ -310,19 +309,4 @@ impl Format {
         };
         open_source(source, demands, &options)
     }
-}
-
-/// Reads `bytes` in a format to their end, for everything that a tap can be asked: what fuzzing
-/// starts.
-///
-/// # Errors
-/// When they are refused.
-pub fn read_all(format: &Format, bytes: &[u8]) -> Result<(), TapError> {
-    let demands = ["IO", "IOstream", RECORDING].map(|stream| Demand {
-        stream: stream.into(),
-        ..everything()
-    });
-    let mut tap = format.tap(&Source::bytes(bytes), &demands)?;
-    while !matches!(tap.next(Duration::MAX)?, Said::End) {}
-    Ok(())
 }
