@@ -1,8 +1,8 @@
-//! The agent: fragments of queries over this host's I/O, on behalf of a monitor.
+//! The agent: runs fragments of queries over the I/O of one host, for a monitor.
 //!
-//! [`AgentCore`] is what an agent does with rows and time, without threads, clocks or network: the
-//! monitor's orders and the taps' rows go in, what is to be said to the monitor comes out. Whatever
-//! drives it ([`crate::command`]'s `weir agent`, a simulation, a test) owns time.
+//! [`AgentCore`] handles rows and time without threads, clocks or network: it receives the monitor's
+//! orders and the rows of sources, and emits messages for the monitor. Its caller (`weir agent`, a
+//! simulation, a test) owns time.
 
 mod clock;
 pub mod config;

@@ -1,7 +1,7 @@
-//! `weir`: ask a host's block I/O anything, in CQL.
+//! `weir`: queries in CQL over the block I/O of a host, a fleet or a recording.
 //!
-//! This crate holds the command line ([`command`], one subcommand a file) and the loop that moves
-//! rows from taps through the engine to sinks ([`run_loop`]).
+//! This crate is the command line: options that commands share ([`args`]) and one subcommand a file
+//! ([`command`]).
 
 mod args;
 mod certificates;

@@ -3,9 +3,9 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! use weir_guest::vhost::{Client, Contents, Load, Shape};
+//! use weir_guest::vhost::{Client, ClientShape, Contents, Load};
 //!
-//! let mut client = Client::connect("/tmp/disk.sock".as_ref(), Shape::default())?;
+//! let mut client = Client::connect("/tmp/disk.sock".as_ref(), ClientShape::default())?;
 //! client.write(0, &[7; 4096])?;
 //! assert_eq!(client.read(0, 4096)?, [7; 4096]);
 //!

@@ -49,17 +49,17 @@ pub struct SourceOptions {
     pub idle: Duration,
     /// How long to watch; of a file, how much of it from its first event on
     pub span: Option<Duration>,
-    /// See [`LiveOptions::optional_rows`].
+    /// See [`weir_tap::ebpf::LiveOptions::optional_rows`].
     pub optional_rows: bool,
     /// How long rows may be on their way, where no single row is shown.
     pub rhythm: Option<Duration>,
     /// Stacked devices that are watched although `--stacked` is not given, since they are named.
     pub also: Vec<String>,
-    /// See [`LiveOptions::epoch_offset_ns`].
+    /// See [`weir_tap::ebpf::LiveOptions::epoch_offset_ns`].
     pub epoch_offset_ns: Option<Nanos>,
-    /// See [`LiveOptions::interval_shift_ns`].
+    /// See [`weir_tap::ebpf::LiveOptions::interval_shift_ns`].
     pub interval_shift_ns: Arc<AtomicI64>,
-    /// See [`LiveOptions::host`]; otherwise the system's name.
+    /// See [`weir_tap::ebpf::LiveOptions::host`]; otherwise the system's name.
     pub host: Option<Symbol>,
     /// Whoever asks tells for himself what a source without responses means to him.
     pub without_responses: bool,
