@@ -1,32 +1,33 @@
-//! [`AgentClock`]: the agent's own time; set wrong on purpose where a test wants hosts whose clocks
-//! differ on one machine.
+//! [`AgentClock`]: the agent's clock. For tests it can have an error, so that hosts on one machine
+//! have different clocks.
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::{NANOS_PER_SECOND, Nanos};
 use weir_tap::ebpf;
 
-/// A clock that is the host's when it starts, and then goes on steadily: when the host's clock is
-/// set, it is not. How far it is off the monitor's is measured anyway.
+/// A clock that reads the host's clock once, at the start, and then advances with the monotonic
+/// clock. Later changes of the host's clock have no effect. The offset to the monitor's clock is
+/// measured.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentClock {
-    /// What to add to the monotonic clock.
+    /// The offset to add to the monotonic clock.
     epoch_offset_ns: Nanos,
     drill: Drill,
-    /// When the clock began to drift.
+    /// The time at which the drift began.
     begin: Nanos,
 }
 
-/// How wrong a clock is to be.
+/// The error of a clock in a test.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Drill {
-    /// How far it is ahead when it begins.
+    /// The initial offset; positive if the clock is ahead.
     pub offset_ns: Nanos,
-    /// How much faster it runs, in parts per million.
+    /// The drift, in parts per million; positive if the clock is fast.
     pub drift_ppm: i64,
 }
 
 impl AgentClock {
-    /// A clock that begins now.
+    /// A clock that starts now.
     pub fn start(drill: Drill) -> AgentClock {
         let epoch_offset_ns = ebpf::epoch_offset_ns();
         let mut clock = AgentClock {
@@ -38,23 +39,23 @@ impl AgentClock {
         clock
     }
 
-    /// What to add to the monotonic clock to get [`AgentClock::steady`].
+    /// The offset to add to the monotonic clock to get [`AgentClock::steady`].
     pub fn epoch_offset_ns(&self) -> Nanos {
         self.epoch_offset_ns
     }
 
-    /// The time now, without what a drill makes wrong of it: what taps give events.
+    /// The current time without the error of a drill; taps use it for the timestamps of events.
     pub fn steady(&self) -> Nanos {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec * NANOS_PER_SECOND + now.tv_nsec + self.epoch_offset_ns
     }
 
-    /// What the clock shows now.
+    /// The current time of the clock, with the error of a drill.
     pub fn now(&self) -> Nanos {
         self.shown(self.steady())
     }
 
-    /// What the clock shows when it steadily is `at`.
+    /// The time that the clock shows at the steady time `at`.
     pub fn shown(&self, at: Nanos) -> Nanos {
         let since = i128::from(at) - i128::from(self.begin);
         let drifted = since * i128::from(self.drill.drift_ppm) / 1_000_000;

@@ -11,39 +11,39 @@ use weir_wire::Address;
 
 use crate::Budget;
 
-/// Where the agent looks for its file.
+/// The default path of the configuration file.
 pub const FILE: &str = "/etc/weir/agent.toml";
 
 /// The keys that a reload applies; the others need a restart.
 pub const APPLIED: &[&str] = &["limits.cpu", "limits.memory"];
 
-/// How an agent is configured.
+/// The configuration of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
     /// The monitor, `HOST[:PORT]`.
     pub monitor: Option<String>,
-    /// The name of this host, unique in the fleet; otherwise its host name.
+    /// The name of this host, unique in the fleet; by default its host name.
     pub host: Option<String>,
-    /// The directory of what must survive a restart, the spool included.
+    /// The directory of the state that survives a restart, the spool included.
     #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub state: PathBuf,
     /// The source of events, as `--from`.
     pub from: String,
-    /// Devices to watch, as `--device`.
+    /// Devices to observe, as `--device`.
     pub devices: Vec<String>,
-    /// Watch stacked devices too, as `--stacked`.
+    /// Observe stacked devices too, as `--stacked`.
     pub stacked: bool,
-    /// Processes to be treated as a VM, as `--vm`.
+    /// Processes to be treated as VMs, as `--vm`.
     pub vms: Vec<String>,
-    /// The file that holds the agent's token.
+    /// The file that contains the agent's token.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub token_file: Option<PathBuf>,
     /// The agent's side of TLS.
     pub tls: Tls,
     /// The connection to the monitor.
     pub uplink: Uplink,
-    /// What the agent may use.
+    /// Resource limits of the agent.
     pub limits: Limits,
 }
 
@@ -60,7 +60,7 @@ pub struct Tls {
     /// The key of the certificate, PEM.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub key: Option<PathBuf>,
-    /// The name in the monitor's certificate, where it is not the host of `monitor`.
+    /// The name in the monitor's certificate, if it differs from the host of `monitor`.
     pub server_name: Option<String>,
 }
 
@@ -68,30 +68,30 @@ pub struct Tls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Uplink {
-    /// Most bytes of messages that wait in memory.
+    /// Maximum bytes of messages that wait in memory.
     pub memory: Size,
-    /// Most bytes of messages that wait on disk.
+    /// Maximum bytes of messages that wait on disk.
     pub spool: Spool,
-    /// The directory in which they wait, if not that of the state.
+    /// The directory of the spool; by default below the state directory.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub spool_directory: Option<PathBuf>,
-    /// The longest time between two attempts to connect.
+    /// The maximum time between two attempts to connect.
     pub retry: Time,
 }
 
-/// What the agent may use (`[limits]`).
+/// Resource limits of the agent (`[limits]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Processor time of the agent; beyond it events are sampled.
+    /// Processor time of the agent; above it events are sampled.
     pub cpu: Option<Share>,
-    /// Memory of the agent; beyond it events are sampled.
+    /// Memory of the agent; above it events are sampled.
     pub memory: Option<Size>,
-    /// Memory of one query's part.
+    /// Memory of one query's fragment.
     pub query_memory: Size,
 }
 
-/// The size of the spool, bytes: a size, or `"none"` for 0.
+/// The size of the spool in bytes: a size, or `"none"` for 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spool(pub usize);
 
@@ -163,7 +163,7 @@ impl Configuration for AgentConfig {
 }
 
 impl AgentConfig {
-    /// What the agent may use before it samples events.
+    /// The limits above which the agent samples events.
     pub fn budget(&self) -> Budget {
         Budget {
             cpu_share: self.limits.cpu.map(|share| share.0),
@@ -171,7 +171,7 @@ impl AgentConfig {
         }
     }
 
-    /// The directory of the spool of an agent whose own directory is `home`; `None` without spool.
+    /// The spool directory of an agent with the state directory `home`; `None` without spool.
     pub fn spool_directory(&self, home: &Path) -> Option<PathBuf> {
         let named = self.uplink.spool_directory.clone();
         (self.uplink.spool.0 > 0).then(|| named.unwrap_or_else(|| home.join("spool")))
@@ -181,7 +181,7 @@ impl AgentConfig {
 /// The name of a host, as column `host` contains it.
 ///
 /// # Errors
-/// A text for the user when it is none.
+/// A message for the user if `text` is not a host name.
 pub fn host(text: &str) -> Result<String, String> {
     let fits = (1..=253).contains(&text.len()) && !text.contains(|c: char| c.is_control());
     match fits {
@@ -231,7 +231,8 @@ impl<'de> Deserialize<'de> for Share {
 
 impl Serialize for Share {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A share comes from a percentage; nine decimals hide the error of the division.
+        // The share was parsed from a percentage; rounding to nine decimals hides the division's
+        // error.
         let percent = (self.0 * 1e11).round() / 1e9;
         serializer.collect_str(&format_args!("{percent} %"))
     }

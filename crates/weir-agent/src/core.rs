@@ -1,4 +1,4 @@
-//! [`AgentCore`]: runs fragments of queries, and says what they give.
+//! [`AgentCore`]: runs fragments of queries and emits their results.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -8,31 +8,32 @@ use weir_query::plan::Plan;
 use weir_wire::message::{CHANNELS_MAX, ENDED_MAX, IDLE_WATERMARK_NS};
 use weir_wire::{AgentMessage, ChannelCost, ChannelId, ChannelTally};
 
-/// An agent without its surroundings. All times are the monitor's.
+/// An agent without threads, clocks and network. All times are the monitor's.
 pub struct AgentCore {
     engine: Engine,
     running: BTreeMap<ChannelId, Fragment>,
     channels: HashMap<QueryId, ChannelId>,
-    /// How many fragments read each source.
+    /// The number of fragments that read each source.
     sources: BTreeMap<String, usize>,
-    /// Requests of which a source has yet to give groups.
+    /// Requests of each source whose groups have not arrived.
     folding: BTreeMap<String, u64>,
-    /// What became of the requests of channels that run no more, in the order in which they ended.
+    /// The tallies of channels that have ended, in the order in which they ended.
     ended: VecDeque<ChannelTally>,
-    /// To be said before anything that the next step gives.
+    /// Messages to emit before the results of the next step.
     pending: Vec<AgentMessage>,
-    /// Up to here all sources have told everything.
+    /// The watermark of all sources.
     reached: Nanos,
-    /// The same, as it was said last.
+    /// The watermark that was last emitted.
     said: Nanos,
-    /// When a fragment may show something next after that, if that was found.
+    /// The next instant after `said` at which a fragment may emit rows, if known.
     shows: Option<Nanos>,
 }
 
-/// So many rows of a channel are not gathered any further: they go into one word.
+/// A channel with this number of rows is flushed: its rows are emitted as one message.
 const WORD_ROWS: usize = 4096;
 
-/// Rows of a channel that leave together, since each word costs some hundred bytes beside them.
+/// Rows of a channel that are sent in one message; each message has an overhead of some hundred
+/// bytes.
 #[derive(Default)]
 struct Gathered {
     batches: Vec<Batch>,
@@ -56,17 +57,17 @@ struct Fragment {
     query: QueryId,
     plan: Plan,
     sources: Vec<String>,
-    /// What its sources had given when it began.
+    /// The number of rows that its sources had delivered when it started.
     rows_before: u64,
-    /// The column of its rows that says how many requests each stands for.
+    /// The column that contains the number of requests per row, if any.
     counts: Option<usize>,
-    /// Rows that it gave.
+    /// Rows that it emitted.
     rows_out: u64,
     tally: ChannelTally,
 }
 
 impl AgentCore {
-    /// An agent that runs nothing yet, before all time.
+    /// An agent without fragments, before all time.
     pub fn new(options: EngineOptions) -> AgentCore {
         AgentCore {
             engine: Engine::new(options),
@@ -82,8 +83,8 @@ impl AgentCore {
         }
     }
 
-    /// Starts a fragment. It sees what comes from here on, and says from when that is. A channel
-    /// that runs already goes on as it is.
+    /// Starts a fragment. It receives rows from now on, and emits the instant from which it does. A
+    /// channel that runs already is not changed.
     pub fn start(&mut self, channel: ChannelId, plan: &Plan) {
         if self.running.contains_key(&channel) {
             return;
@@ -95,7 +96,8 @@ impl AgentCore {
         let sources: Vec<String> = plan.sources().iter().map(|d| d.name.clone()).collect();
         for source in &sources {
             *self.sources.entry(source.clone()).or_default() += 1;
-            // What lies before was not for this fragment, whatever the tap still tells of it.
+            // Earlier rows are not part of this fragment, even if the tap delivers some of them
+            // later.
             self.engine.heartbeat(source, self.reached);
         }
         let query = self.engine.add(plan);
@@ -120,22 +122,24 @@ impl AgentCore {
         self.pending.push(AgentMessage::Started { channel, at });
     }
 
-    /// A source will be read: what a relation holds is kept from its first row on.
+    /// Announces that a source will be read: the content of a relation is retained from its first
+    /// row.
     pub fn declare(&mut self, declaration: &Declaration) {
         self.engine.declare(declaration);
     }
 
-    /// A source that no fragment reads any more tells no more; what it held is forgotten.
+    /// Removes a source that no fragment reads, with its retained content.
     pub fn forget_source(&mut self, source: &str) {
         self.engine.remove_source(source);
     }
 
-    /// Says that a channel cannot run.
+    /// Emits that a channel cannot run.
     pub fn refuse(&mut self, channel: ChannelId, why: String) {
         self.pending.push(AgentMessage::Failed { channel, why });
     }
 
-    /// Ends a fragment; what it gave in earlier steps has been said. An unknown channel is no error.
+    /// Stops a fragment; the rows of earlier steps have been emitted. An unknown channel is not an
+    /// error.
     pub fn stop(&mut self, channel: ChannelId) {
         if let Some(fragment) = self.running.get(&channel) {
             self.engine.remove(fragment.query);
@@ -148,28 +152,28 @@ impl AgentCore {
         self.sources.contains_key(source)
     }
 
-    /// Takes rows of a source in, in time order. What is at or before [`AgentCore::reached`] is too
-    /// late: it is dropped, and counted in [`AgentCore::counts`].
+    /// Accepts rows of a source, in timestamp order. Rows at or before [`AgentCore::reached`] are
+    /// late: they are dropped, and counted in [`AgentCore::counts`].
     pub fn push(&mut self, source: &str, batch: Batch) {
         self.engine.push(source, batch);
     }
 
-    /// Takes groups in that a source folded.
+    /// Accepts groups that a source has folded.
     pub fn push_folded(&mut self, source: &str, folded: Folded) {
         self.engine.push_folded(source, folded);
     }
 
-    /// One source has told everything up to `at`; fragments that start now see what it tells later.
+    /// Sets the watermark of one source to `at`; fragments that start now receive later rows.
     pub fn told(&mut self, source: &str, at: Nanos) {
         self.engine.heartbeat(source, at);
     }
 
-    /// Up to when all sources have told everything.
+    /// The watermark of all sources.
     pub fn time(&self) -> Nanos {
         self.reached
     }
 
-    /// No source will give more at or before `at`.
+    /// Advances the watermark of all sources to `at`.
     pub fn reached(&mut self, at: Nanos) {
         self.reached = self.reached.max(at);
         for source in self.sources.keys() {
@@ -177,7 +181,7 @@ impl AgentCore {
         }
     }
 
-    /// The source has taken in so many requests of which groups are still to come.
+    /// Sets the number of requests that the source has counted and whose groups have not arrived.
     pub fn set_folding(&mut self, source: &str, requests: u64) {
         match requests {
             0 => drop(self.folding.remove(source)),
@@ -185,8 +189,8 @@ impl AgentCore {
         }
     }
 
-    /// Requests of a source happened and were lost there: each fragment that reads it may lack so
-    /// many.
+    /// Records requests that were lost at a source: each fragment that reads it may miss this
+    /// number.
     pub fn missed(&mut self, source: &str, requests: u64, cause: &str) {
         for (channel, fragment) in &mut self.running {
             if fragment.sources.iter().any(|s| s == source) {
@@ -201,8 +205,7 @@ impl AgentCore {
         }
     }
 
-    /// Goes on to where the sources have come, and says what comes of it: rows, and at last how far
-    /// that is.
+    /// Advances to the watermark of the sources and emits the results: rows, then the watermark.
     pub fn step(&mut self, say: &mut impl FnMut(AgentMessage)) {
         self.pending.drain(..).for_each(&mut *say);
         let (running, channels) = (&mut self.running, &self.channels);
@@ -248,8 +251,8 @@ impl AgentCore {
         }
     }
 
-    /// Whether time up to `at` may have brought rows since it was last said: between the ends of
-    /// slides nobody needs to hear of it.
+    /// True if fragments may have emitted rows up to `at` since the last watermark was emitted.
+    /// Between the ends of slides no watermark is needed.
     fn may_have_shown(&mut self, at: Nanos) -> bool {
         let next = self.said.saturating_add(1);
         let first = || {
@@ -257,7 +260,7 @@ impl AgentCore {
             for fragment in self.running.values() {
                 first = first.min(fragment.plan.emitted_by(next));
                 if first == next {
-                    // None shows earlier.
+                    // No fragment emits rows earlier.
                     break;
                 }
             }
@@ -266,9 +269,9 @@ impl AgentCore {
         *self.shows.get_or_insert_with(first) <= at
     }
 
-    /// Ends: nothing more happens than what was taken in up to `at`. Each fragment shows what it
-    /// still holds of that, at the end of its open slide, which may lie ahead, and nothing later.
-    /// Only tallies may be asked then.
+    /// Ends the core: there are no events beyond those received up to `at`. Each fragment emits the
+    /// results of its open slide, at the end of the slide, which may be later than `at`. Afterwards
+    /// only tallies may be read.
     pub fn end(&mut self, at: Nanos, say: &mut impl FnMut(AgentMessage)) {
         self.reached(at);
         self.step(say);
@@ -279,8 +282,8 @@ impl AgentCore {
         for same in ends.chunk_by(|(a, _), (b, _)| a == b) {
             self.reached(same[0].0);
             self.step(&mut |word| match word {
-                // Those that end later take nothing more in, but who hears of their time would
-                // take it for that of all.
+                // Fragments that end later receive no more rows, but their watermark would be
+                // interpreted as that of all fragments.
                 AgentMessage::Watermark(_) => {}
                 word => say(word),
             });
@@ -290,7 +293,7 @@ impl AgentCore {
         }
     }
 
-    /// Books requests of a channel whose rows were given and will never come.
+    /// Counts requests of a channel as lost whose rows were emitted and will not arrive.
     pub fn lost(&mut self, channel: ChannelId, requests: u64) {
         let ended = self.ended.iter_mut().find(|t| t.channel == channel);
         let running = self.running.get_mut(&channel).map(|f| &mut f.tally);
@@ -299,8 +302,8 @@ impl AgentCore {
         }
     }
 
-    /// What became of each channel's requests, ended ones included. What runs has also taken in
-    /// those that no row was given of yet.
+    /// The tally of each channel, ended ones included. For running channels it includes requests
+    /// for which no row was emitted yet.
     pub fn tallies(&self) -> impl Iterator<Item = ChannelTally> + Clone {
         let running = self.running.values().map(|f| ChannelTally {
             produced: f.tally.produced + self.open(f),
@@ -309,8 +312,8 @@ impl AgentCore {
         self.ended.iter().copied().chain(running)
     }
 
-    /// Requests that a fragment has taken in, and that its rows will stand for: those of the interval
-    /// that is under way, and what waits to be looked at, as if all of it passed.
+    /// Requests that a fragment has received and for which it will emit rows: those of the current
+    /// interval, and the queued ones, as if all of them passed the fragment's filters.
     fn open(&self, fragment: &Fragment) -> u64 {
         let waiting = fragment.sources.iter().map(|source| {
             let folding = self.folding.get(source).copied().unwrap_or(0);
@@ -319,7 +322,7 @@ impl AgentCore {
         self.engine.open_requests(fragment.query) + waiting.sum::<u64>()
     }
 
-    /// What each running fragment has cost; `bytes_out` says what its rows took on the wire.
+    /// The cost of each running fragment; `bytes_out` returns the encoded bytes of its rows.
     pub fn costs(&self, bytes_out: impl Fn(ChannelId) -> u64) -> Vec<ChannelCost> {
         let counts = self.engine.counts();
         let cost = |(channel, fragment): (&ChannelId, &Fragment)| ChannelCost {
@@ -331,7 +334,7 @@ impl AgentCore {
         self.running.iter().map(cost).collect()
     }
 
-    /// What the engine has done so far.
+    /// The counters of the engine.
     pub fn counts(&self) -> Counts {
         self.engine.counts()
     }
@@ -351,14 +354,14 @@ impl AgentCore {
             }
         }
         self.ended.push_back(fragment.tally);
-        // Of an older one the monitor has long heard.
+        // The monitor has received the tallies of older ones long ago.
         if self.ended.len() > ENDED_MAX {
             self.ended.pop_front();
         }
     }
 }
 
-/// How many rows these sources have given so far.
+/// The number of rows that these sources have delivered so far.
 fn rows_of(counts: &Counts, sources: &[String]) -> u64 {
     let read = |source: &str| sources.iter().any(|s| s.eq_ignore_ascii_case(source));
     let given = counts.sources.iter().filter(|s| read(&s.source));

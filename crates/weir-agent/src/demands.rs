@@ -1,4 +1,4 @@
-//! What the running fragments need of the host's taps, and whether a tap gives it.
+//! What the running fragments demand of the host's taps, and whether a tap provides it.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,19 @@ use weir_tap::live::LiveTap;
 
 use super::folds::Folds;
 
-/// The tap of the block layer; it serves its streams together.
+/// The tap of the block layer; it provides all of its streams together.
 pub const BLOCK: &str = "block";
 
-/// Its streams that queries can name.
+/// The streams of the block layer that queries can name.
 const BLOCK_STREAMS: [&str; 2] = ["IO", "IOstream"];
 
-/// What is needed of each tap: by its name, one demand a stream.
+/// The demands on each tap, by its name; one demand per stream.
 pub type Wanted = BTreeMap<String, Vec<Demand>>;
 
-/// What plans need, tap by tap. Only the block layer of this host is dear, and can be looked at by
-/// two taps at once: what is asked of it is as narrow as its capabilities allow, and may change. Of a
-/// recording, which has no `live` capabilities, and of all else everything is asked for, so that it
-/// never does.
-/// Groups of the kernel's have taps of their own.
+/// The demands of plans, by tap. Only the block layer of this host is expensive and can be read by
+/// two taps at once: its demands are as narrow as its capabilities allow, and may change. Of a
+/// recording, which has no `live` capabilities, and of all other sources everything is demanded, so
+/// that the demands never change. Groups that the kernel computes have separate taps.
 pub fn wanted<'a>(
     plans: impl Iterator<Item = &'a Plan>,
     live: Option<&Capabilities>,
@@ -49,7 +48,7 @@ pub fn wanted<'a>(
     wanted
 }
 
-/// Everything of a stream.
+/// The demand for all columns and rows of a stream.
 fn whole(stream: &str) -> Demand {
     let catalog = Catalog::builtin();
     let declaration = catalog.find(stream);
@@ -62,7 +61,7 @@ fn whole(stream: &str) -> Demand {
     }
 }
 
-/// Why a plan cannot run on a host, if it cannot.
+/// The reason why a plan cannot run on a host, if any.
 pub fn refusal(plan: &Plan) -> Option<String> {
     let foreign = |name: &str| LiveTap::of(name).is_none();
     let sources = plan.sources();
@@ -74,8 +73,8 @@ pub fn refusal(plan: &Plan) -> Option<String> {
     Some(format!("an agent has no {kind} `{}`", source.name))
 }
 
-/// The tap that serves a demand: that of the block layer, or one of the stream's own. Only the first
-/// is dear enough to be shared by streams.
+/// The tap that serves a demand: that of the block layer, or one for the stream. Only the tap of
+/// the block layer is shared by streams, since it is expensive.
 fn tap_of(demand: &Demand) -> String {
     match LiveTap::of(&demand.stream) {
         Some(tap) if tap.name == BLOCK => BLOCK.to_owned(),
@@ -83,26 +82,26 @@ fn tap_of(demand: &Demand) -> String {
     }
 }
 
-/// True if a tap that was opened for `open` gives all that `wanted` asks for.
+/// True if a tap that was opened for `open` provides everything that `wanted` demands.
 pub fn covers(open: &[Demand], wanted: &[Demand]) -> bool {
     wanted.iter().all(|w| open.iter().any(|o| covers_one(o, w)))
 }
 
 fn covers_one(open: &Demand, wanted: &Demand) -> bool {
-    // Alternatives of several plans may have become one that is wider than each.
+    // Alternatives of several plans may have been combined to one that is wider than each.
     let passes = |w: &Clause| open.predicate.clauses.iter().any(|o| is_within(w, o));
     open.stream.eq_ignore_ascii_case(&wanted.stream)
         && wanted.columns.iter().all(|c| open.columns.contains(c))
         && (open.predicate.is_all() || wanted.predicate.clauses.iter().all(passes))
 }
 
-/// True if whatever passes `clause` passes `wider`, as far as each field by itself tells.
+/// True if every row that passes `clause` passes `wider`; each field is checked separately.
 fn is_within(clause: &Clause, wider: &Clause) -> bool {
     let implied = |w: &Test| clause.tests.iter().any(|t| implies(t, w));
     wider.tests.iter().all(implied)
 }
 
-/// True if whatever passes `test` passes `wider`.
+/// True if every value that passes `test` passes `wider`.
 fn implies(test: &Test, wider: &Test) -> bool {
     match (test, wider) {
         (

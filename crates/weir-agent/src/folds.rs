@@ -1,9 +1,9 @@
-//! [`Folds`]: fragments whose aggregations the kernel does. Each demand for groups has a tap of its
-//! own, which comes and goes with it.
+//! [`Folds`]: fragments whose aggregations run in the kernel. Each demand for groups has a tap that
+//! is opened and closed with it.
 //!
-//! The kernel's intervals end at the multiples of the monitor's time, as far as that was known when
-//! they began. What they are told by then is some microseconds beside the multiple; a group belongs
-//! to the multiple that is nearest.
+//! The kernel's intervals end at multiples of the monitor's time, as estimated when they began.
+//! When an interval ends, the estimate differs by some microseconds from the multiple; a group is
+//! assigned to the nearest multiple.
 
 use std::sync::Arc;
 
@@ -13,27 +13,26 @@ use weir_query::plan::Plan;
 
 use weir_runtime::source::SourceOptions;
 
-/// Taps for groups that are open at a time; of fragments beyond them the rows are asked for. Each one
-/// is run at every request, so that many cost more than the rows do.
+/// Maximum number of open taps for groups; fragments beyond them read rows. Each tap runs at every
+/// request, so more of them would cost more than the rows.
 const TAPS_MAX: usize = 4;
 
-/// By how much the monitor's time may be known better at the end of an interval than at its
-/// beginning.
+/// The maximum change of the estimate of the monitor's time during an interval.
 const BESIDE_NS: Nanos = 10_000_000;
 
-/// Shorter intervals are not the kernel's: which one is nearest has to be clear.
+/// The shortest interval that is computed in the kernel: the nearest multiple must be unambiguous.
 const INTERVAL_NS_MIN: Nanos = 10 * BESIDE_NS;
 
-/// The demands for groups, by what the engine calls their source.
+/// The demands for groups, by the name of their source in the engine.
 #[derive(Debug, Default)]
 pub struct Folds {
     known: Vec<(String, Demand)>,
-    /// Demands that there ever were.
+    /// The number of demands created so far.
     count: u64,
 }
 
 impl Folds {
-    /// A plan as the engine runs it here: over groups where the kernel can make them.
+    /// The plan as the engine runs it: over groups where the kernel can compute them.
     pub fn admit(&mut self, plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
         let mut placement = place::place(&[plan], &capabilities(args));
         let mut come = Vec::new();
@@ -46,7 +45,7 @@ impl Folds {
                 Some((source, _)) => source.clone(),
                 None => {
                     self.count += 1;
-                    // No name in a query has this sign.
+                    // Names in queries cannot contain this character.
                     let source = format!("{}#{}", demand.stream, self.count);
                     come.push((source.clone(), demand.clone()));
                     source
@@ -60,19 +59,20 @@ impl Folds {
         Arc::new(placement.admit(plan))
     }
 
-    /// The demand for the groups of this source, if it is one of groups.
+    /// The demand for the groups of this source, if it is a source of groups.
     pub fn demand(&self, source: &str) -> Option<&Demand> {
         let known = self.known.iter().find(|(name, _)| name == source);
         known.map(|(_, demand)| demand)
     }
 
-    /// Forgets the sources that no fragment reads.
+    /// Removes the sources that no fragment reads.
     pub fn retain(&mut self, reads: impl Fn(&str) -> bool) {
         self.known.retain(|(source, _)| reads(source));
     }
 }
 
-/// What the sources can do, with groups of intervals that are long enough for clocks that differ.
+/// The capabilities of the sources, with groups for intervals that are long enough for clocks with
+/// an offset.
 pub fn capabilities(args: &SourceOptions) -> Capabilities {
     let mut capabilities = args.capabilities();
     for stream in &mut capabilities.streams {
@@ -83,13 +83,13 @@ pub fn capabilities(args: &SourceOptions) -> Capabilities {
     capabilities
 }
 
-/// The end of the interval that was told to end at `at`, in the monitor's time.
+/// The end of the interval that was reported to end at `at`, in the monitor's time.
 pub fn end_of(interval: Nanos, at: Nanos) -> Nanos {
     (at + interval / 2).div_euclid(interval) * interval
 }
 
-/// Up to when all groups have come where time has come to `at`: of an interval that has just ended
-/// they may be about to.
+/// The watermark of the groups at the time `at`: groups of an interval that has just ended may
+/// still arrive.
 pub fn over(interval: Nanos, at: Nanos) -> Nanos {
     match at.rem_euclid(interval) {
         since if since <= BESIDE_NS => at - since - 1,

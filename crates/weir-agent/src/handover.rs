@@ -1,80 +1,81 @@
-//! [`Handover`]: from one tap to another that tells more, or less, of the same events, without a row
-//! lost or doubled.
+//! [`Handover`]: replaces a tap by another one that has wider or narrower demands on the same
+//! events, without losing or duplicating a row.
 //!
-//! 1. The new tap runs beside the old one. A request that was in flight when it was opened it does
-//!    not know from its beginning, so the old one goes on until those are over.
-//! 2. From then on what both say is held back for a moment. Of each event they read the clock one
-//!    after the other, so the cut is put where neither has seen an event: in the widest pause.
-//! 3. Up to the cut the old tap's rows count, after it the new one's.
+//! 1. The new tap runs in parallel with the old one. It has no start event of requests that were in
+//!    flight when it was opened, so the old one runs until those are complete.
+//! 2. From then on the rows of both are held for a short time. The taps read the clock one after
+//!    the other for each event, so the cut is made in the longest pause, in which neither tap has
+//!    an event.
+//! 3. Up to the cut the old tap's rows are used, after it the new one's.
 
 use weir_model::{Batch, Nanos};
 
-/// What both taps say is held back for so long, to find a pause in it.
+/// How long the rows of both taps are held to find a pause.
 const HELD_NS: Nanos = 100_000_000;
 
-/// Requests in flight at the opening are waited for so long; what is then still in flight the new
-/// tap tells without its beginning.
+/// The maximum wait for requests that were in flight at the opening; the new tap reports those
+/// still in flight without their start.
 const PATIENCE_NS: Nanos = 5_000_000_000;
 
-/// A pause shorter than this might lie between two readings of the clock of one event: it is
+/// A shorter pause might lie between the two clock readings of one event; such a handover is
 /// counted.
 const PAUSE_MIN_NS: Nanos = 10_000;
 
-/// Which tap.
+/// One of the two taps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The one that served until now.
+    /// The tap that has served until now.
     Old,
-    /// The one that takes over.
+    /// The tap that replaces it.
     New,
 }
 
-/// A change from one tap to another, in the agent's own time.
+/// A change from one tap to another, in the agent's time.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// When the new tap saw its first event at the latest.
+    /// An upper bound of the time of the new tap's first event.
     opened: Option<Nanos>,
-    /// From then on both know all that is in flight.
+    /// From this time on both taps have the start events of all requests in flight.
     settled: Option<Nanos>,
     old: Told,
     new: Told,
-    /// Accounts of what is in flight that came since the new tap was there.
+    /// Reports of requests in flight that were received since the new tap was opened.
     accounts: u32,
-    /// Whether it went on without waiting for all.
+    /// Whether the handover continued without waiting for all requests.
     impatient: bool,
 }
 
-/// What a tap has said that is held back.
+/// The held rows of a tap.
 #[derive(Debug, Default)]
 struct Told {
     reached: Option<Nanos>,
     rows: Vec<(usize, Batch)>,
 }
 
-/// The end of a handover.
+/// The result of a handover.
 #[derive(Debug)]
 pub struct Cut {
-    /// Up to here the old tap counts.
+    /// The old tap's rows are used up to this time.
     pub at: Nanos,
-    /// What the old tap told up to there, by demand, in the order in which it was told.
+    /// The old tap's rows up to `at`, by demand, in the order of arrival.
     pub old: Vec<(usize, Batch)>,
-    /// What the new one told after it.
+    /// The new tap's rows after `at`.
     pub new: Vec<(usize, Batch)>,
-    /// How far the new one has come.
+    /// The watermark of the new tap.
     pub reached: Nanos,
-    /// Whether the pause was so short that an event may be there twice.
+    /// Whether the pause was so short that an event may be duplicated.
     pub narrow: bool,
-    /// Whether requests were in flight from before the opening.
+    /// Whether requests from before the opening were still in flight.
     pub impatient: bool,
 }
 
 impl Handover {
-    /// Takes rows; gives those back that are not to be held: what the old tap told before both knew
-    /// all that is in flight.
+    /// Accepts rows; returns those that are not held: the rows of the old tap before both taps had
+    /// the start events of all requests in flight.
     pub fn rows(&mut self, side: Side, demand: usize, batch: Batch) -> Option<Batch> {
         let from = match (side, self.settled) {
             (Side::Old, None) => return Some(batch),
-            // It may be the last tap's business still.
+            // Such rows may still belong to the previous tap.
             (Side::New, None) => Nanos::MIN,
             (_, Some(settled)) => settled,
         };
@@ -91,7 +92,7 @@ impl Handover {
         (side == Side::Old && !now.is_empty()).then_some(now)
     }
 
-    /// A tap has told everything up to `at`.
+    /// Sets the watermark of a tap.
     pub fn reached(&mut self, side: Side, at: Nanos) {
         match side {
             Side::Old => self.old.reached = self.old.reached.max(Some(at)),
@@ -103,24 +104,24 @@ impl Handover {
         }
     }
 
-    /// The old tap has told since when the oldest request is in flight that it waits for.
+    /// Receives from the old tap the issue time of the oldest request in flight.
     pub fn in_flight(&mut self, since: Option<Nanos>, now: Nanos) {
         let Some(opened) = self.opened.filter(|_| self.settled.is_none()) else {
             return;
         };
-        // The first account may have been on its way when the new tap was opened.
+        // The first report may have been sent before the new tap was opened.
         self.accounts += 1;
         let over = since.is_none_or(|since| since > opened);
         self.impatient = !over && now > opened.saturating_add(PATIENCE_NS);
         if self.accounts > 1 && (over || self.impatient) {
-            // What was told of until now has gone its way already.
+            // Earlier rows have been passed on already.
             let told = self.old.reached.max(self.new.reached);
             self.settled = Some(told.unwrap_or(now).max(now));
             self.forget_early();
         }
     }
 
-    /// How far both have told everything that is not held back.
+    /// The common watermark of both taps for rows that are not held.
     pub fn over(&self) -> Option<Nanos> {
         match self.settled {
             Some(settled) => self.old.reached.map(|at| at.min(settled)),
@@ -128,7 +129,7 @@ impl Handover {
         }
     }
 
-    /// The cut, once enough is known to choose it.
+    /// The cut, when enough rows are available to choose it.
     pub fn cut(&mut self) -> Option<Cut> {
         let from = self.settled?;
         let upto = from + HELD_NS;
@@ -156,7 +157,7 @@ impl Handover {
         })
     }
 
-    /// The middle of the longest time in which neither tap saw an event, and its length.
+    /// The midpoint and the length of the longest interval without an event of either tap.
     fn widest_pause(&self, from: Nanos, upto: Nanos) -> (Nanos, Nanos) {
         let told = self.old.rows.iter().chain(&self.new.rows);
         let seen = told.flat_map(|(_, batch)| batch.ts.iter().copied());
@@ -168,7 +169,7 @@ impl Handover {
         (begin + pause_ns / 2, pause_ns)
     }
 
-    /// What the new tap told of the time before matters to nobody.
+    /// Discards early rows of the new tap; they are not used.
     fn forget_early(&mut self) {
         let from = match (self.settled, self.new.reached) {
             (Some(settled), _) => settled,
@@ -200,7 +201,7 @@ mod tests {
             .collect()
     }
 
-    /// Runs a handover over events; both taps tell of each, the new one a little later.
+    /// Runs a handover over events; both taps report each event, the new one with a small delay.
     fn run(events: &[Nanos], lag: impl Fn(usize) -> Nanos, step: Nanos) -> (Vec<Nanos>, Cut) {
         let mut handover = Handover::default();
         let mut given = Vec::new();
@@ -218,7 +219,7 @@ mod tests {
                 handover.rows(Side::New, 0, rows(&new));
                 handover.reached(Side::New, now);
             }
-            // A request from before the opening is in flight for a while.
+            // A request from before the opening is in flight for some time.
             handover.in_flight((now < 90 * MS).then_some(25 * MS), now);
             if let Some(cut) = handover.cut() {
                 break cut;

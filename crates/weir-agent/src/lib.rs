@@ -1,8 +1,8 @@
 //! The agent: runs fragments of queries over the I/O of one host, for a monitor.
 //!
-//! [`AgentCore`] handles rows and time without threads, clocks or network: it receives the monitor's
-//! orders and the rows of sources, and emits messages for the monitor. Its caller (`weir agent`, a
-//! simulation, a test) owns time.
+//! [`AgentCore`] handles rows and time without threads, clocks or network: it receives the
+//! monitor's orders and the rows of sources, and emits messages for the monitor. Its caller (`weir
+//! agent`, a simulation, a test) advances the time.
 
 mod clock;
 pub mod config;

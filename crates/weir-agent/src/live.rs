@@ -1,7 +1,7 @@
-//! [`Agent`]: the loop of a live agent: orders come down, taps open and close, rows go through the
-//! core, and what comes of them goes up.
+//! [`Agent`]: the loop of a live agent: receives orders, opens and closes taps, passes rows to the
+//! core and sends the results to the monitor.
 //!
-//! One thread owns everything here; each tap has one of its own ([`taps`]), and so has the uplink.
+//! One thread owns all state; each tap has a thread ([`taps`]), and so has the uplink.
 
 mod taps;
 
@@ -30,36 +30,36 @@ use weir_runtime::device_names;
 use weir_runtime::plans;
 use weir_runtime::run_loop::Stop;
 
-/// How long the loop sleeps when nobody has anything to say.
+/// The maximum sleep of the loop when there is no work.
 const NAP: Duration = Duration::from_millis(10);
 
-/// How often counters, the status and the budget are looked after.
+/// The interval at which counters, the status and the budget are processed.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the agent says how far it has come, until the monitor wishes it otherwise.
+/// The interval of heartbeats until the monitor sets another one.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
-/// So many rows are not left waiting for the next heartbeat.
+/// At this number of waiting rows the next heartbeat is not awaited.
 const WAITING_ROWS_MAX: usize = 1 << 16;
 
-/// How long an agent that ends waits for what the taps have yet to tell.
+/// How long an agent that ends waits for the remaining rows of the taps.
 const HEAR_OUT: Duration = Duration::from_secs(2);
 
-/// How an agent is set up.
+/// The options of an agent.
 pub struct Options {
-    /// Where events come from.
+    /// The source configuration.
     pub ground: Ground,
     /// Memory of one fragment, bytes.
     pub query_bytes: usize,
-    /// What the agent may take.
+    /// The resource limits.
     pub budget: Budget,
-    /// Where produced rows are written down.
+    /// The file of the tallies of emitted rows.
     pub tallies: TallyFile,
-    /// The processes whose tallies the monitor hears of in the first words.
+    /// The processes whose tallies are part of the hello.
     pub earlier: Vec<u64>,
-    /// Why this host cannot be watched, as far as that is known.
+    /// The reason why this host cannot be observed, if known.
     pub probe_failed: Option<String>,
-    /// Ends when a recording has ended.
+    /// Whether the agent ends at the end of a recording.
     pub once: bool,
 }
 
@@ -69,40 +69,40 @@ pub struct Agent {
     clock: AgentClock,
     uplink: Uplink,
     core: AgentCore,
-    /// What is to run, whether it runs already or not.
+    /// The plans to run, whether they run already or not.
     plans: BTreeMap<ChannelId, Arc<Plan>>,
-    /// Those of them that wait for their taps.
+    /// The channels that wait for their taps.
     pending: Vec<ChannelId>,
-    /// What all of them need of the host's taps.
+    /// The demands of all plans on the host's taps.
     wanted: Wanted,
-    /// The groups among that.
+    /// The demands for groups among them.
     folds: Folds,
-    /// When the last order came that changed that.
+    /// The time of the last order that changed the plans.
     ordered: Instant,
-    /// What they need has not been found out since.
+    /// The demands have not been computed since.
     is_stale: bool,
     services: BTreeMap<String, Service>,
     shedding: Shedding,
     own: Own,
     heartbeat: Duration,
     stepped: Instant,
-    /// Rows that came since.
+    /// Rows that have arrived since the last step.
     rows_waiting: usize,
-    /// What each tap had lost when that was reported last, by cause.
+    /// The losses of each tap when they were last reported, by cause.
     missed: HashMap<(String, &'static str), i64>,
     chores_done: Instant,
-    /// A recording has come to its end.
+    /// A recording has ended.
     replayed: bool,
-    /// The monitor that welcomed us last.
+    /// The monitor of the last welcome.
     monitor: Option<u64>,
-    /// What was said last of why there is no connection.
+    /// The reason for the missing connection that was last logged.
     gone: Option<String>,
-    /// The tallies cannot be written down any more.
+    /// The tallies can no longer be written.
     tallies_failed: bool,
 }
 
 impl Agent {
-    /// An agent that runs nothing yet.
+    /// An agent without fragments.
     pub fn new(options: Options, uplink: Uplink) -> Agent {
         Agent {
             core: core(options.query_bytes),
@@ -130,8 +130,8 @@ impl Agent {
         }
     }
 
-    /// Runs until `stop` says so, or what was to be replayed has ended. `reload` is asked now and
-    /// then for another budget. True if the monitor has taken all that was said.
+    /// Runs until `stop` is set or the recording has ended. `reload` is called periodically and may
+    /// return another budget. True if the monitor has acknowledged all messages.
     pub fn run(mut self, stop: &Stop, mut reload: impl FnMut() -> Option<Budget>) -> bool {
         while stop.signal().is_none() && !(self.options.once && self.replayed) {
             if let Some(budget) = reload() {
@@ -142,7 +142,7 @@ impl Agent {
         self.say_farewell()
     }
 
-    /// One turn: hears orders and taps, and says what is due.
+    /// One iteration: processes orders and taps, and sends what is due.
     fn turn(&mut self) {
         let mut heard = false;
         while let Some(order) = self.uplink.receive(Duration::ZERO) {
@@ -151,7 +151,7 @@ impl Agent {
         }
         if self.listen() {
             heard = true;
-            // A kill may come at any time.
+            // The process may be killed at any time.
             self.write_tallies();
         }
         self.serve();
@@ -191,7 +191,7 @@ impl Agent {
             UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
                 self.set_heartbeat(every)
             }
-            // The uplink sees to that.
+            // Handled by the uplink.
             UplinkEvent::Message(MonitorMessage::Ack { .. }) => {}
             UplinkEvent::Disconnected(why) => self.disconnected(why),
         }
@@ -201,7 +201,7 @@ impl Agent {
         let monitor = self.uplink.state().monitor;
         let before = std::mem::replace(&mut self.monitor, monitor);
         if before.is_some() && before != monitor {
-            // Another monitor has another time, and its channels are others.
+            // Another monitor has another clock and other channels.
             self.plans.clear();
             self.pending.clear();
             self.services.clear();
@@ -237,7 +237,7 @@ impl Agent {
     }
 
     fn set_heartbeat(&mut self, every: Nanos) {
-        // The protocol has bounds for it.
+        // The protocol limits its range.
         self.heartbeat = Duration::from_nanos(every as u64);
     }
 
@@ -253,7 +253,7 @@ impl Agent {
             return self.refuse(channel, why);
         }
         debug!(channel = channel.0, "the fragment is started");
-        // What the host's tap has paired need not be joined.
+        // Pairs that the host's tap provides need not be joined.
         let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
         let paired = plans::paired(&plan, &self.options.ground.args);
         let plan = self.folds.admit(&paired.plan, &self.options.ground.args);
@@ -268,7 +268,7 @@ impl Agent {
         self.core.stop(channel);
     }
 
-    /// Strikes a fragment out of what is to run; false if it was not there.
+    /// Removes a fragment from the plans to run; false if it was not present.
     fn strike(&mut self, channel: ChannelId) -> bool {
         if self.plans.remove(&channel).is_none() {
             return false;
@@ -282,7 +282,7 @@ impl Agent {
         true
     }
 
-    /// A fragment that cannot run, or not any more.
+    /// Fails a fragment that cannot run, or can no longer run.
     fn refuse(&mut self, channel: ChannelId, why: String) {
         warn!(channel = channel.0, reason = %why, "the fragment cannot run");
         self.note("agent", "fragment_failed", Some(&why));
@@ -290,13 +290,13 @@ impl Agent {
         self.core.refuse(channel, why);
     }
 
-    /// Other fragments are to run than before.
+    /// Marks the demands as stale after a change of the plans.
     fn changed(&mut self) {
         self.ordered = Instant::now();
         self.is_stale = true;
     }
 
-    /// Finds out what all fragments need, once for all orders that came together.
+    /// Computes the demands of all fragments, once for all orders that arrived together.
     fn find_wanted(&mut self) {
         if !std::mem::take(&mut self.is_stale) {
             return;
@@ -311,12 +311,12 @@ impl Agent {
 
     // ---- Time -----------------------------------------------------------------------------
 
-    /// A steady instant as the monitor's: by what our own clock shows then.
+    /// Converts a steady time to the monitor's time, by what the agent's clock shows then.
     fn to_monitor(&self, at: Nanos) -> Nanos {
         self.uplink.clock().to_monitor(self.clock.shown(at))
     }
 
-    /// What time it is at the monitor.
+    /// The current time of the monitor.
     fn now(&self) -> Nanos {
         self.to_monitor(self.clock.steady())
     }
@@ -325,7 +325,7 @@ impl Agent {
         self.uplink.clock().is_synchronised()
     }
 
-    /// Tells the core up to when the taps have told everything.
+    /// Passes the watermark of the taps to the core.
     fn reach(&mut self) {
         if !self.is_synchronised() {
             return;
@@ -350,7 +350,7 @@ impl Agent {
         self.core.reached(at);
     }
 
-    /// Goes on to where the taps have come, and says what comes of it.
+    /// Advances the core to the watermark of the taps and sends the results.
     fn step(&mut self) {
         self.stepped = Instant::now();
         self.rows_waiting = 0;
@@ -364,7 +364,7 @@ impl Agent {
         self.say(words);
     }
 
-    /// Books what the taps have lost since the last time: it is missing in whatever reads them.
+    /// Counts the losses of the taps since the last call for all fragments that read them.
     fn report_missed(&mut self) {
         for (name, service) in &self.services {
             for (cause, total) in service.missed() {
@@ -380,8 +380,8 @@ impl Agent {
         }
     }
 
-    /// Sets how many requests each tap has added up of which no group has arrived. A group that has
-    /// arrived is among what waits in the core; it must not be counted here as well.
+    /// Sets the number of requests that each tap has aggregated and whose groups have not arrived.
+    /// A group that has arrived waits in the core and must not be counted here as well.
     fn count_folding(&mut self) {
         for service in self.services.values() {
             if service.interval().is_some()
@@ -392,7 +392,7 @@ impl Agent {
         }
     }
 
-    /// Says what came of a step, once it is written down.
+    /// Sends the messages of a step after their tallies are written.
     fn say(&mut self, words: Vec<AgentMessage>) {
         self.write_tallies();
         for word in &words {
@@ -407,7 +407,7 @@ impl Agent {
         }
     }
 
-    /// What is about to be said is written down before, so that it is never said and unknown.
+    /// Writes the tallies of messages before these are sent, so that a sent row is never unknown.
     fn write_tallies(&mut self) {
         if self.tallies_failed {
             return;
@@ -422,9 +422,9 @@ impl Agent {
         }
     }
 
-    // ---- Itself ---------------------------------------------------------------------------
+    // ---- Own status -----------------------------------------------------------------------
 
-    /// Says that something happened.
+    /// Records an event in the agent's own counters.
     fn note(&mut self, place: &'static str, counter: &'static str, cause: Option<&str>) {
         let note = self.own.event(self.now(), place, counter, cause);
         self.uplink.send(AgentMessage::Note(note));
@@ -457,8 +457,8 @@ impl Agent {
             .send_all(notes.chain([AgentMessage::Status(status)]));
     }
 
-    /// The last words: what the taps told up to now, and of open slides what they hold. True if the
-    /// monitor has taken everything.
+    /// Ends the agent: sends what the taps have delivered up to now, and the state of open slides.
+    /// True if the monitor has acknowledged everything.
     fn say_farewell(mut self) -> bool {
         if self.is_synchronised() {
             self.hear_out();
@@ -469,13 +469,13 @@ impl Agent {
         }
         self.do_chores();
         self.services.clear();
-        // Nothing more comes, so that nobody need wait for it.
+        // There are no more rows, so the monitor need not wait for any.
         self.uplink.send(AgentMessage::Watermark(Nanos::MAX));
         self.uplink.close()
     }
 
-    /// Hears what the taps have yet to tell of the time up to now. What the kernel has added up it
-    /// tells at the end of the slide.
+    /// Receives the remaining rows of the taps up to now. Groups that the kernel computes are
+    /// delivered at the end of the slide.
     fn hear_out(&mut self) {
         let now = self.now();
         let (mut until, mut unheard) = (now, 0);

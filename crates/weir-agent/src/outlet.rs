@@ -1,31 +1,31 @@
-//! [`Outlet`]: where rows leave a tap of the agent: in the monitor's time, under the host's name,
-//! with numbers of requests that no other host has.
+//! [`Outlet`]: converts the rows of a tap for the monitor: to the monitor's time, with the host's
+//! name, and with request numbers that are unique in the fleet.
 
 use std::cell::Cell;
 
 use arrow_array::UInt32Array;
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Type};
 
-/// Bits of `req_id` in which a host counts its requests; it begins anew after 4 billion of them. The
-/// bits above are the host's own number.
+/// Bits of `req_id` in which a host counts its requests; the count wraps after 4 billion. The bits
+/// above are the host's number.
 const NUMBER_BITS: u32 = 32;
 
-/// Where a stream's rows leave.
+/// The conversion of a stream's rows.
 #[derive(Debug)]
 pub struct Outlet {
     host: Symbol,
     host_number: u32,
-    /// Added to a tap's numbers of requests, since each tap counts from 1.
+    /// Added to a tap's request numbers, since each tap counts from 1.
     pub first_number: i64,
-    /// The greatest number of a request that has left.
+    /// The highest request number that was sent.
     last_number: Cell<i64>,
-    /// What the tap has told to be over, in the monitor's time.
+    /// The watermark of the tap, in the monitor's time.
     over: Nanos,
     /// Columns of the stream, by position.
     columns: Columns,
 }
 
-/// The columns that an outlet sees to.
+/// The columns that an outlet converts.
 #[derive(Clone, Debug)]
 struct Columns {
     ts: Option<usize>,
@@ -36,8 +36,8 @@ struct Columns {
     req_id: Option<usize>,
 }
 
-/// The number that stands for a host in the high bits of `req_id`: 31 bits of FNV-1a (Fowler, Noll
-/// and Vo; RFC 9923) of its name. Two hosts of a thousand have the same one once in 4,000 fleets.
+/// The number of a host in the high bits of `req_id`: 31 bits of FNV-1a (Fowler, Noll and Vo; RFC
+/// 9923) of its name. In one of 4,000 fleets of 1,000 hosts, two hosts have the same number.
 pub fn host_number(host: &str) -> u32 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = host.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
@@ -45,7 +45,7 @@ pub fn host_number(host: &str) -> u32 {
 }
 
 impl Columns {
-    /// Of a stream with this schema, those that are in use.
+    /// The columns of a stream with this schema that are in use.
     fn of(schema: &Schema, used: &[usize]) -> Columns {
         let find = |name: &str| {
             let found = schema.fields.iter().position(|f| f.name == name);
@@ -65,7 +65,7 @@ impl Columns {
 }
 
 impl Outlet {
-    /// For the rows of a stream with this schema, of which the columns `used` matter.
+    /// For the rows of a stream with this schema, of which the columns `used` are in use.
     pub fn new(host: Symbol, schema: &Schema, used: &[usize]) -> Outlet {
         Outlet {
             host_number: host_number(host.as_str()),
@@ -77,9 +77,9 @@ impl Outlet {
         }
     }
 
-    /// Rows as the engine takes them at `now`. `to_monitor` turns an instant of the agent into one
-    /// of the monitor. As that adapts, an instant may fall behind one that was told to be over; it
-    /// is then put right behind.
+    /// The rows for the engine, at `now`. `to_monitor` converts an instant of the agent to one of
+    /// the monitor. As that conversion adapts, an instant may fall at or before an earlier
+    /// watermark; it is then moved directly after it.
     pub fn rows(
         &self,
         batch: &Batch,
@@ -117,7 +117,7 @@ impl Outlet {
         }
     }
 
-    /// What the tap said to be over, in the monitor's time; never less than before.
+    /// The watermark of the tap, in the monitor's time; it never decreases.
     pub fn reached(&mut self, at: Nanos, to_monitor: impl Fn(Nanos) -> Nanos) -> Nanos {
         let converted = match at {
             Nanos::MAX => Nanos::MAX,
@@ -127,22 +127,22 @@ impl Outlet {
         self.over
     }
 
-    /// The column that says which request a row is of, if it is in use.
+    /// The column that contains the request number, if it is in use.
     pub fn req_id_column(&self) -> Option<usize> {
         self.columns.req_id
     }
 
-    /// The greatest number of a request that has left; the next tap counts on behind it.
+    /// The highest request number that was sent; the next tap continues after it.
     pub fn last_number(&self) -> i64 {
         self.last_number.get().max(self.first_number)
     }
 
-    /// Comes after another outlet of the same rows: what was over there is over here.
+    /// Continues from another outlet of the same rows, with its watermark.
     pub fn follow(&mut self, before: &Outlet) {
         self.over = self.over.max(before.over);
     }
 
-    /// A tap's number of a request, made unique in the fleet.
+    /// A tap's request number, made unique in the fleet.
     fn req_id(&self, id: i64) -> i64 {
         let number = id.wrapping_add(self.first_number);
         self.last_number.set(self.last_number.get().max(number));
@@ -151,7 +151,7 @@ impl Outlet {
     }
 }
 
-/// A column of integers, each changed.
+/// A column of integers with `change` applied to each.
 fn mapped(column: &Column, change: impl Fn(i64) -> i64) -> Column {
     match column {
         Column::Int(values) => Column::Int(values.unary(change)),

@@ -1,4 +1,4 @@
-//! [`Own`]: what an agent knows of itself: counters that changed, events, its status.
+//! [`Own`]: an agent's own counters, events and status.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,24 +14,24 @@ use super::service::Service;
 use super::shedding::Load;
 use weir_runtime::run_loop::{Counters, Reading, engine_counts, process_usage, requests_finished};
 
-/// Longest cause of an event, in bytes; the rest is cut off.
+/// Maximum length of the cause of an event, in bytes; longer ones are truncated.
 const CAUSE_BYTES_MAX: usize = 512;
 
-/// What an agent knows of itself.
+/// The agent's own counters, events and status.
 pub struct Own {
     counters: Counters,
-    /// How often each event came.
+    /// The number of occurrences of each event.
     events: HashMap<(&'static str, &'static str), i64>,
-    /// Rows that were not kept.
+    /// Rows that were shed.
     shed: i64,
-    /// When the load was looked at last, and the processor time then.
+    /// The time of the last measurement of the load, and the processor time then.
     looked: Instant,
     cpu_ns: i64,
     requests: Option<(Instant, u64)>,
 }
 
 impl Own {
-    /// Knows nothing yet.
+    /// All counters at zero.
     pub fn new() -> Own {
         Own {
             counters: Counters::default(),
@@ -48,7 +48,7 @@ impl Own {
         self.shed += rows as i64;
     }
 
-    /// Something happened.
+    /// Records an event.
     pub fn event(
         &mut self,
         at: Nanos,
@@ -69,7 +69,8 @@ impl Own {
         }
     }
 
-    /// Something is so from now on: `total` is the new state, `value` how much that is more.
+    /// Records a change of state: `total` is the new state, `value` the difference to the previous
+    /// one.
     pub fn state(
         &mut self,
         at: Nanos,
@@ -90,7 +91,7 @@ impl Own {
         }
     }
 
-    /// The counters that changed since the last time.
+    /// The counters that changed since the last call.
     pub fn notes<'a>(
         &mut self,
         at: Nanos,
@@ -127,7 +128,7 @@ impl Own {
         note.collect()
     }
 
-    /// What was taken since the last time.
+    /// The resource usage since the last call.
     pub fn load(&mut self) -> Load {
         let (now, cpu_ns) = (Instant::now(), cpu_ns());
         let since = (now - self.looked).as_nanos().max(1) as f64;
@@ -139,7 +140,7 @@ impl Own {
         }
     }
 
-    /// How the process is.
+    /// The status of the process.
     pub fn status(&mut self, waiting: Backlog) -> Status {
         let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         Status {
@@ -152,7 +153,7 @@ impl Own {
         }
     }
 
-    /// Requests that the host's whole disks finished in a second of late, by the kernel's count.
+    /// The recent rate of requests that the host's whole disks completed, by the kernel's counters.
     fn requests_per_second(&mut self) -> f64 {
         let (now, requests) = (Instant::now(), requests_finished());
         let before = self.requests.replace((now, requests));
@@ -172,7 +173,7 @@ fn cpu_ns() -> i64 {
     time.tv_sec * NANOS_PER_SECOND + time.tv_nsec
 }
 
-/// Memory of the process.
+/// Resident memory of the process.
 fn memory_bytes() -> i64 {
     process_usage("self").0.unwrap_or(0)
 }

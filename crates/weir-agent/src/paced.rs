@@ -1,4 +1,4 @@
-//! [`Paced`]: a recording as if it happened now.
+//! [`Paced`]: a replay of a recording as if its events occurred now.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -9,39 +9,40 @@ use weir_tap::{Count, Said, Tap, TapError};
 
 use super::clock::AgentClock;
 
-/// Rows of so much time are told at once.
+/// Rows of this interval are delivered together.
 const STEP: Duration = Duration::from_millis(10);
 
-/// When recorded events happen again.
+/// The mapping of recorded times to the present.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Replay {
-    /// The first one when it is read, the others so many times as fast as they did.
+    /// The first event occurs when it is read, the others at this multiple of the recorded speed.
     Pace(f64),
-    /// All of them so much later. Agents that replay parts of one recording agree in time then.
+    /// All events are shifted by this interval. Agents that replay parts of one recording then
+    /// agree in time.
     Shift(Nanos),
 }
 
-/// A tap whose events are moved to the present, and told when their time has come.
+/// A tap whose events are moved to the present and delivered at their new times.
 pub struct Paced {
     tap: Box<dyn Tap>,
     replay: Replay,
     clock: AgentClock,
-    /// Of each demand, the columns that hold instants.
+    /// The columns of each demand that contain instants.
     instants: Vec<Vec<usize>>,
-    /// The first heartbeat has been said.
+    /// The first heartbeat has been sent.
     begun: bool,
-    /// When the last one was said.
+    /// The time of the last heartbeat.
     beat: Nanos,
-    /// The first instant of the recording, and when it happened anew.
+    /// The first instant of the recording, and the time at which it was replayed.
     origin: Option<(Nanos, Nanos)>,
-    /// What the recording tells up to its next heartbeat, of each demand in order of time.
+    /// The rows up to the next heartbeat of the recording, those of each demand in timestamp order.
     rows: VecDeque<(usize, Batch)>,
-    /// And what follows then.
+    /// The message after these rows.
     then: Option<Said>,
 }
 
 impl Paced {
-    /// The events of `tap`, which was opened for `demands`, again, by the steady time of `clock`.
+    /// Replays the events of `tap`, which was opened for `demands`, by the steady time of `clock`.
     pub fn new(tap: Box<dyn Tap>, demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
         Paced {
             tap,
@@ -56,7 +57,7 @@ impl Paced {
         }
     }
 
-    /// When a recorded instant happens anew.
+    /// The replay time of a recorded instant.
     fn moved(&self, at: Nanos) -> Nanos {
         let Some((first, began)) = self.origin else {
             return at;
@@ -69,8 +70,8 @@ impl Paced {
         began.saturating_add(since)
     }
 
-    /// Up to when all has been told once that is so of the recorded instant `at`. The next recorded
-    /// one may happen anew in the same instant.
+    /// The replayed watermark for the recorded watermark `at`. The next recorded instant may be
+    /// replayed at the same instant.
     fn told_up_to(&self, at: Nanos) -> Nanos {
         match at {
             Nanos::MAX => Nanos::MAX,
@@ -78,7 +79,7 @@ impl Paced {
         }
     }
 
-    /// Reads on to the next heartbeat.
+    /// Reads up to the next heartbeat.
     fn read(&mut self, patience: Duration) -> Result<(), TapError> {
         while self.then.is_none() {
             match self.tap.next(patience)? {
@@ -96,7 +97,7 @@ impl Paced {
         Ok(())
     }
 
-    /// What is to be told by `now`.
+    /// The message that is due at `now`, if any.
     fn due(&mut self, now: Nanos) -> Option<Said> {
         for at in 0..self.rows.len() {
             let (demand, batch) = &self.rows[at];
@@ -127,7 +128,7 @@ impl Paced {
         }
     }
 
-    /// Rows at their new times, and all instants in them: `ts`, and when a request was issued.
+    /// Rows at their new times, with all instants in them moved: `ts`, and the time of issue.
     fn shifted(&self, demand: usize, batch: &Batch) -> Batch {
         let mut columns = batch.columns.clone();
         for &at in &self.instants[demand] {
@@ -143,7 +144,7 @@ impl Paced {
     }
 }
 
-/// The columns of a demand's stream that hold instants.
+/// The columns of a demand's stream that contain instants.
 fn instants(demand: &Demand) -> Vec<usize> {
     let catalog = Catalog::builtin();
     let declaration = catalog.find(&demand.stream);
@@ -160,7 +161,7 @@ impl Tap for Paced {
         loop {
             self.read(patience)?;
             let now = self.clock.steady();
-            // Whoever waits for the recording begins now, before its first event.
+            // A consumer that waits for the recording starts now, before the first event.
             if !std::mem::replace(&mut self.begun, true)
                 && let Some((_, began)) = self.origin
             {
@@ -169,7 +170,7 @@ impl Tap for Paced {
             if let Some(said) = self.due(now) {
                 return Ok(said);
             }
-            // What is left is later than now.
+            // The remaining rows are later than now.
             let rested = now.saturating_sub(self.beat) >= STEP.as_nanos() as Nanos;
             if rested || Instant::now() >= until {
                 self.beat = now;
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
     use crate::clock::Drill;
 
-    /// Two streams of the same events, told one after the other.
+    /// Two streams of the same events, delivered one after the other.
     struct Told(VecDeque<Said>);
 
     impl Tap for Told {
@@ -231,7 +232,7 @@ mod tests {
         };
         let rows = |demand, ts: &[i64]| {
             let ts: Vec<i64> = ts.iter().map(|ms| 5_000_000 + ms * 1_000_000).collect();
-            // Issued 2 ms before; one is not known.
+            // Issued 2 ms before; one issue time is unknown.
             let issued = ts.iter().enumerate();
             let issued = issued.map(|(i, ts)| match i {
                 1 => Value::Null,

@@ -1,5 +1,5 @@
-//! [`Service`]: what serves the fragments of an agent that read the same streams: one tap, and
-//! beside it for a while the one that takes over.
+//! [`Service`]: serves the fragments of an agent that read the same streams: one tap and, during a
+//! handover, its replacement.
 
 use std::time::{Duration, Instant};
 
@@ -12,53 +12,54 @@ use super::outlet::Outlet;
 use super::tap::{Ground, OpenTap};
 use weir_runtime::run_loop::{MISSED, Message};
 
-/// Words heard from one tap before the others have their turn.
+/// Maximum messages received from one tap before the other taps are served.
 const TURN: usize = 16;
 
-/// A tap that tells more than is asked for is exchanged when nothing has changed for so long.
+/// A tap that delivers more than is demanded is replaced when the demands have not changed for this
+/// time.
 const REST: Duration = Duration::from_secs(2);
 
-/// A live tap that is silent for so long holds nobody up; what it then tells of this time is late.
+/// A live tap that is silent for this time does not delay others; rows of this interval are then
+/// late.
 const IDLE_NS: Nanos = 1_000_000_000;
 
-/// Numbers of requests that one tap may use after the next one is opened.
+/// Request numbers that one tap may use after the next one is opened.
 const NUMBERS_APART: i64 = 1 << 24;
 
-/// A tap, and what is to take its place.
+/// A tap, and its replacement.
 pub struct Service {
     tap: OpenTap,
-    /// Before it was known to be there it told events up to here, of which nobody heard.
+    /// Events up to here were delivered before the tap was known to be open, and were dropped.
     unheard: Nanos,
     next: Option<(OpenTap, Handover)>,
     changed: Instant,
-    /// What earlier taps counted.
+    /// The counters of earlier taps.
     counted: Vec<Count>,
-    /// Requests in the groups that came.
+    /// Requests in the groups that have arrived.
     folded: i64,
     /// Handovers made, and of them those with too short a pause, and those that did not wait for
     /// all requests in flight.
     pub handovers: [i64; 3],
 }
 
-/// What a service has to say.
+/// A message of a service.
 pub enum Told {
-    /// Rows of demand number `demand` of the tap that serves.
+    /// Rows of the demand number `demand` of the serving tap.
     Rows { demand: usize, batch: Batch },
-    /// Groups of it.
+    /// Groups of such a demand.
     Folded { demand: usize, folded: Folded },
-    /// The tap that serves is there now. What is after `at`, in the agent's own time, will be told.
+    /// The serving tap is open. Events after `at`, in the agent's time, will be delivered.
     Opened { at: Nanos },
-    /// The tap that serves is another now. Up to `at`, in the agent's own time, all has been told.
+    /// The serving tap was replaced. Up to `at`, in the agent's time, all rows have been delivered.
     Switched { at: Nanos },
-    /// The tap that was to take over could not be opened; the old one goes on.
+    /// The replacement could not be opened; the old tap continues to serve.
     NotOpened(String),
-    /// It could not be opened, or says no more; why, unless a recording has come to its end.
+    /// The tap could not be opened, or has ended; with the reason, unless a recording has ended.
     Over(Option<String>),
 }
 
 impl Service {
-    /// Begins with a tap for these demands. That of groups, which is alone, comes from the source
-    /// `name`.
+    /// Opens a tap for these demands. A demand for groups is a single one; its source is `name`.
     pub fn begin(ground: &Ground, name: &str, demands: Vec<Demand>) -> Service {
         let source = |demand: &Demand| match demand.fold {
             Some(_) => name.to_owned(),
@@ -68,7 +69,7 @@ impl Service {
         Service::of(OpenTap::open(ground, demands, sources))
     }
 
-    /// With a tap that has told nothing yet.
+    /// A service with a tap that has delivered nothing yet.
     fn of(tap: OpenTap) -> Service {
         Service {
             tap,
@@ -81,7 +82,7 @@ impl Service {
         }
     }
 
-    /// Sees to it that what is wanted will be served.
+    /// Changes the tap as needed to serve the demands `wanted`.
     pub fn serve(&mut self, ground: &Ground, wanted: &[Demand]) {
         if self.next.is_some() || self.tap.ended {
             return;
@@ -104,7 +105,7 @@ impl Service {
         self.tap.gives(demands)
     }
 
-    /// What the taps have counted, those that are open no more included.
+    /// The counters of the taps, including those of closed taps.
     pub fn counts(&self) -> Vec<Count> {
         let mut counts = self.counted.clone();
         add(&mut counts, &self.tap.account.counts);
@@ -125,8 +126,8 @@ impl Service {
         missed
     }
 
-    /// Requests that were added up and of which no group has come yet, as far as the tap has counted
-    /// them.
+    /// Requests that were aggregated and whose groups have not arrived, as far as the tap has
+    /// counted them.
     pub fn folding(&self) -> u64 {
         let counts = self.tap.account.counts.iter();
         let folded = counts
@@ -136,13 +137,13 @@ impl Service {
         u64::try_from(folded - self.folded).unwrap_or(0)
     }
 
-    /// What is wanted has just changed.
+    /// Notes that the demands have just changed.
     pub fn touch(&mut self) {
         self.changed = Instant::now();
     }
 
-    /// Up to when everything has been told, by the agent's steady time, where it is `now`. A live
-    /// tap that is not there yet, or silent for long, holds nobody up.
+    /// The watermark of the service, in the agent's steady time, at the time `now`. A live tap that
+    /// is not open yet or that is silent for long does not delay others.
     pub fn reached(&self, now: Nanos) -> Nanos {
         let told = match &self.next {
             Some((_, handover)) => handover.over().or(self.tap.reached),
@@ -152,22 +153,22 @@ impl Service {
             _ if self.tap.ended => now,
             (true, None) => now,
             (true, Some(told)) => told.max(now - IDLE_NS).min(now),
-            // What is recorded comes, and waits for nobody.
+            // The rows of a recording will arrive; they are not late.
             (false, told) => told.unwrap_or(self.tap.begun).min(now),
         }
     }
 
-    /// The demands that it serves, and where their rows leave.
+    /// The outlets of the demands that it serves.
     pub fn outlets(&mut self) -> &mut [Outlet] {
         &mut self.tap.outlets
     }
 
-    /// What the engine calls the sources that it serves.
+    /// The engine's names of the sources that it serves.
     pub fn sources(&self) -> impl Iterator<Item = &str> {
         self.tap.sources.iter().map(String::as_str)
     }
 
-    /// How long the intervals are of which it tells groups, if it does.
+    /// The interval of the groups that it delivers, if it delivers groups.
     pub fn interval(&self) -> Option<Nanos> {
         self.tap.interval()
     }
@@ -177,7 +178,7 @@ impl Service {
         !self.tap.live
     }
 
-    /// Hears what the taps say. False if that was nothing.
+    /// Receives messages of the taps. False if there was none.
     pub fn listen(&mut self, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) -> bool {
         let mut heard = false;
         for _ in 0..TURN {
@@ -208,7 +209,7 @@ impl Service {
     fn take(&mut self, word: Message, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) {
         let handover = self.next.as_mut().map(|(_, handover)| handover);
         match word {
-            // Of a stream; what a relation holds may be asked for later.
+            // Rows of a stream; the content of a relation may be needed later.
             Message::Rows { batch, .. }
                 if self.tap.reached.is_none() && batch.weights.is_none() =>
             {
@@ -251,8 +252,8 @@ impl Service {
         }
     }
 
-    /// Of what the tap told after it was known to be there, what happened later than anything of
-    /// which nobody heard: a tap of several disks tells of one after the other.
+    /// Of the rows that arrived after the tap was known to be open, those later than all dropped
+    /// events: a tap of several disks delivers them one disk after the other.
     fn heard(&self, batch: Batch) -> Option<Batch> {
         if batch.weights.is_some() {
             return Some(batch);
@@ -321,7 +322,7 @@ impl Service {
     }
 }
 
-/// Adds counts to counts of the same things.
+/// Adds counts to the counts of the same names.
 fn add(sums: &mut Vec<Count>, counts: &[Count]) {
     for count in counts {
         let same = |c: &&mut Count| {
@@ -352,7 +353,7 @@ mod tests {
         let (words, arrivals) = sync_channel(8);
         let mut service = Service::of(OpenTap::saying(arrivals));
         let said = [
-            // Of one disk up to 50, of another one only up to 40.
+            // Up to 50 of one disk, up to only 40 of another.
             rows(&[20, 50]),
             Message::Reached(30),
             rows(&[40]),

@@ -1,23 +1,24 @@
-//! [`Shedding`]: what an agent does when it takes more than it may: it keeps one request in so many,
-//! and says so.
+//! [`Shedding`]: load shedding. An agent that exceeds its resource limits keeps one request in `n`,
+//! and reports `n`.
 
 use weir_model::{Batch, Column};
 use weir_query::engine::take_batch;
 
-/// No more than this many requests are represented by one.
+/// The maximum number of requests that one kept request represents.
 pub const KEEP_ONE_IN_MAX: u32 = 1 << 12;
 
-/// The load has to be below this part of its bound before more is kept: keeping twice as much then
-/// stays below it.
+/// The load must be below this fraction of its limit before more requests are kept: twice as many
+/// kept requests then stay below the limit.
 const CALM: f64 = 0.45;
 
-/// Memory is given back late and in part; below this part of the bound it is no reason to shed.
+/// Freed memory is returned late and partially; below this fraction of the limit it does not cause
+/// shedding.
 const CALM_MEMORY: f64 = 0.9;
 
-/// For so many observations in a row.
+/// The number of consecutive observations for which this must hold.
 const CALM_TIMES: u32 = 5;
 
-/// What an agent may take.
+/// The resource limits of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     /// Processor time, as a share of one processor.
@@ -26,7 +27,7 @@ pub struct Budget {
     pub memory_bytes: Option<u64>,
 }
 
-/// What it took, of late.
+/// The recent resource usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Processor time, as a share of one processor.
@@ -35,7 +36,7 @@ pub struct Load {
     pub memory_bytes: u64,
 }
 
-/// How much is kept, and why.
+/// The share of requests that is kept, and the resource usage that determines it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shedding {
     budget: Budget,
@@ -44,7 +45,7 @@ pub struct Shedding {
 }
 
 impl Shedding {
-    /// Keeps everything, as long as `budget` is not exceeded.
+    /// Keeps all requests as long as `budget` is not exceeded.
     pub fn new(budget: Budget) -> Shedding {
         Shedding {
             budget,
@@ -53,13 +54,13 @@ impl Shedding {
         }
     }
 
-    /// From here on another budget holds.
+    /// Replaces the limits.
     pub fn set_budget(&mut self, budget: Budget) {
         self.budget = budget;
         self.calm = 0;
     }
 
-    /// Learns what was taken since the last time; why the share changes, if it does.
+    /// Processes the resource usage since the last call; returns the cause if the share changes.
     pub fn observe(&mut self, load: Load) -> Option<&'static str> {
         let part = |taken: f64, bound: Option<f64>| bound.map_or(0.0, |bound| taken / bound);
         let cpu = part(load.cpu_share, self.budget.cpu_share);
@@ -85,7 +86,7 @@ impl Shedding {
         Some("calm")
     }
 
-    /// One request in so many is kept.
+    /// One request in this number is kept.
     pub fn keep_one_in(&self) -> u32 {
         self.keep_one_in
     }
@@ -96,8 +97,8 @@ impl Shedding {
     }
 }
 
-/// The rows of a batch that are kept when one request in `keep_one_in` is. Rows of one request stay
-/// together where `req_id`, by position, is there to tell; else each row is for itself.
+/// The rows of a batch that are kept when one request in `keep_one_in` is kept. Rows of one request
+/// stay together if `req_id`, a position, is given; otherwise rows are selected individually.
 pub fn kept(batch: &Batch, req_id: Option<usize>, keep_one_in: u32) -> Batch {
     if keep_one_in <= 1 {
         return batch.clone();
@@ -111,7 +112,7 @@ pub fn kept(batch: &Batch, req_id: Option<usize>, keep_one_in: u32) -> Batch {
         None => (batch.ts[row] as u64).wrapping_add(row as u64),
     };
     // The multiplication of Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4), then
-    // its high bits: successive numbers are spread evenly.
+    // its high bits: successive numbers are distributed evenly.
     let spread = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let bound = (1u64 << 32) / u64::from(keep_one_in);
     let kept = |row: &u32| spread(number(*row as usize)) < bound;
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_share_falls_until_the_load_fits_and_stays_there() {
-        // Half of the cost is of requests that are kept, a hundredth is there always.
+        // Half of the cost is proportional to the kept requests, one hundredth is constant.
         let demanded = 0.6;
         let mut shedding = Shedding::new(BUDGET);
         let mut changes = Vec::new();

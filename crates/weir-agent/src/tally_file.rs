@@ -1,15 +1,15 @@
-//! [`TallyFile`]: how many rows each channel has given, on disk before they are said, so that an
-//! agent that is killed loses none of them unseen.
+//! [`TallyFile`]: the number of rows that each channel has produced, written to disk before the
+//! rows are sent, so that the losses of a killed agent are counted.
 //!
-//! A file a process, `tally-INSTANCE`. A line a channel, of fixed length, so that a change is one
-//! write in place:
+//! One file per process, `tally-INSTANCE`. One line of fixed length per channel, so that a change
+//! is one write in place:
 //!
 //! ```text
 //! CHANNEL PRODUCED LOST CHECK\n      each 16 digits in base 16
 //! ```
 //!
-//! A write of one line that is cut short by a crash of the whole machine does not pass its check; a
-//! killed process's writes are whole (write(2) of less than a page).
+//! A line that is partially written because the machine crashed fails its check; the writes of a
+//! killed process are complete (write(2) of less than a page).
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use weir_wire::{ChannelId, ChannelTally};
 
 use weir_runtime::private;
 
-/// What files of this kind are called, before the process's number.
+/// The prefix of the names of these files, before the number of the process.
 const NAME: &str = "tally-";
 
 /// Bytes of a line.
@@ -32,28 +32,28 @@ const LINE_BYTES: usize = 4 * 17;
 #[derive(Debug)]
 pub struct TallyFile {
     file: File,
-    /// Where each channel's line is, and what it says.
+    /// The position of each channel's line, and its content.
     lines: HashMap<ChannelId, (usize, ChannelTally)>,
     folder: PathBuf,
     instance: u64,
 }
 
-/// What earlier processes wrote down.
+/// The tallies of earlier processes.
 #[derive(Debug, Default, PartialEq)]
 pub struct Earlier {
-    /// Tallies by process, as a hello says them; those of channels that gave nothing are not in it.
+    /// Tallies by process, as in a hello; without channels that produced nothing.
     pub told: Vec<(u64, Vec<ChannelTally>)>,
-    /// The processes whose files are done with once that is told.
+    /// The processes whose files can be removed after the tallies are reported.
     pub processes: Vec<u64>,
-    /// How many tallies there was no room for.
+    /// The number of tallies that exceeded the limit.
     pub left_out: usize,
 }
 
 impl TallyFile {
-    /// Begins a file for this process in `folder`, which is made if need be.
+    /// Creates a file for this process in `folder`, which is created if it does not exist.
     ///
     /// # Errors
-    /// When the folder or the file cannot be made.
+    /// If the folder or the file cannot be created.
     pub fn begin(folder: &Path, instance: u64) -> io::Result<TallyFile> {
         private::directory(folder)?;
         let mut options = File::options();
@@ -67,11 +67,11 @@ impl TallyFile {
         })
     }
 
-    /// What earlier processes wrote down, as much of it as a hello may say: the newest processes
-    /// first, and the channels that began last.
+    /// The tallies of earlier processes, as many as a hello may contain: the newest processes
+    /// first, and of each the newest channels.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// If the folder cannot be read.
     pub fn earlier(&self) -> io::Result<Earlier> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -89,19 +89,19 @@ impl TallyFile {
         Ok(earlier)
     }
 
-    /// Removes what these processes wrote down, once the monitor has it.
+    /// Removes the files of these processes after the monitor has received them.
     pub fn forget(&self, instances: &[u64]) {
         for instance in instances {
-            // What cannot be removed is told again, and the monitor knows it.
+            // A file that cannot be removed is reported again; the monitor ignores the duplicate.
             let _ = fs::remove_file(self.folder.join(format!("{NAME}{instance:016x}")));
         }
     }
 
-    /// Writes down what has changed. A channel that is not among `tallies` any more gives up its
-    /// line when there are many.
+    /// Writes the changed tallies. When there are many lines, the line of a channel that is no
+    /// longer among `tallies` is reused.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// If the disk rejects the write.
     pub fn write(&mut self, tallies: impl Iterator<Item = ChannelTally> + Clone) -> io::Result<()> {
         for tally in tallies.clone() {
             let known = self.lines.get(&tally.channel);
@@ -133,7 +133,7 @@ impl TallyFile {
 }
 
 impl Earlier {
-    /// Adds a process, which is older than those before it, as far as there is room.
+    /// Adds a process, which is older than those already added, if there is room.
     fn add(&mut self, instance: u64, mut tallies: Vec<ChannelTally>) {
         tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
         let told: usize = self.told.iter().map(|(_, told)| told.len()).sum();
@@ -143,7 +143,7 @@ impl Earlier {
         };
         self.left_out += tallies.len().saturating_sub(room);
         if room == 0 && !tallies.is_empty() {
-            // It stays on disk, and is told by the process after this one.
+            // It stays on disk; the next process reports it.
             return;
         }
         self.processes.push(instance);
@@ -183,7 +183,7 @@ fn check(channel: u64, produced: u64, lost: u64) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// The tallies of whole lines that are sound.
+/// The tallies of complete lines with a correct check.
 fn read(bytes: &[u8]) -> Vec<ChannelTally> {
     let tally = |line: &[u8]| {
         let text = std::str::from_utf8(line).ok()?;
@@ -230,7 +230,7 @@ mod tests {
         first
             .write([tally(5, 30, 2), tally(6, 1, 0)].into_iter())
             .unwrap();
-        // The process is killed: nothing is closed in order.
+        // Simulates a killed process: no destructor runs.
         std::mem::forget(first);
         let second = TallyFile::begin(&folder, 2).unwrap();
         let earlier = second.earlier().unwrap();
@@ -245,13 +245,15 @@ mod tests {
         let folder = folder("many");
         let many = TALLIES_MAX as u64 + 100;
         let mut first = TallyFile::begin(&folder, 1).unwrap();
-        // The first hundred have ended and are told no more when the last hundred come.
+        // The first hundred have ended and are no longer in the tallies when the last hundred
+        // start.
         first
             .write((1..=many - 100).map(|c| tally(c, c, 0)))
             .unwrap();
         first.write((101..=many).map(|c| tally(c, c, 0))).unwrap();
         let mut second = TallyFile::begin(&folder, 2).unwrap();
-        // One that gave nothing, and ten more than there is room for beside those of the first.
+        // One that produced nothing, and ten more than the limit allows in addition to those of the
+        // first.
         second
             .write((0..=10).map(|rows| tally(rows + 1, rows, 0)))
             .unwrap();
@@ -261,7 +263,7 @@ mod tests {
         let of = |process| earlier.told.iter().find(|(p, _)| *p == process);
         let channels = |process| of(process).map(|(_, t)| (t[0].channel.0, t.len()));
         let (first, second) = (channels(1), channels(2));
-        // Which file is the newer is the file system's clock to say.
+        // The order of the files depends on the file system's clock.
         match second {
             Some(second) => {
                 assert_eq!(second, (11, 10));

@@ -1,4 +1,4 @@
-//! [`OpenTap`]: a tap of the agent on a thread of its own.
+//! [`OpenTap`]: a tap of the agent on a separate thread.
 
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -17,45 +17,44 @@ use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::{Account, Feed, Message, Stop};
 use weir_runtime::source::{self, Source, SourceOptions};
 
-/// What a tap says waits in a queue of so many words; then the tap waits.
+/// The capacity of a tap's queue, in messages; the tap blocks when it is full.
 const QUEUE_MAX: usize = 16;
 
-/// How often a tap's counts are read.
+/// The interval at which a tap's counters are read.
 const COUNTS_EVERY: Duration = Duration::from_millis(200);
 
-/// Where events come from.
+/// The source configuration.
 #[derive(Clone, Debug)]
 pub struct Ground {
-    /// The source, which is one, and what of it.
+    /// The source and its options.
     pub args: SourceOptions,
-    /// Of a recording: when its events happen again.
+    /// For a recording: the times of the replayed events.
     pub replay: Replay,
-    /// The agent's name: what column `host` says, whatever the system is called.
+    /// The agent's name: the content of column `host`, whatever the system's host name is.
     pub host: Symbol,
-    /// Numbers of requests are counted from here, so that they are not those of another process of
-    /// the agent.
+    /// The first request number, so that numbers differ from those of another process of the agent.
     pub first_number: i64,
     /// The agent's clock.
     pub clock: AgentClock,
 }
 
-/// A tap that was opened, or is being opened.
+/// A tap that is open or is being opened.
 pub struct OpenTap {
-    /// What it was opened for.
+    /// The demands for which it was opened.
     pub demands: Vec<Demand>,
-    /// What the engine calls the source of each demand.
+    /// The engine's name of the source of each demand.
     pub sources: Vec<String>,
-    /// Where the rows of each demand leave.
+    /// The outlet of the rows of each demand.
     pub outlets: Vec<Outlet>,
-    /// What it counted.
+    /// Its counters.
     pub account: Account,
-    /// Up to when it has told everything, in the agent's own time; `None` before its first word.
+    /// Its watermark, in the agent's time; `None` before its first message.
     pub reached: Option<Nanos>,
-    /// It says no more.
+    /// It has ended.
     pub ended: bool,
-    /// What it tells happens now.
+    /// Its events occur now.
     pub live: bool,
-    /// When it was asked for, by the agent's steady time.
+    /// The time at which it was requested, in the agent's steady time.
     pub begun: Nanos,
     arrivals: Receiver<Message>,
     stop: Stop,
@@ -63,28 +62,29 @@ pub struct OpenTap {
 }
 
 impl Ground {
-    /// True if the events happen now.
+    /// True if the events occur now.
     pub fn is_live(&self) -> bool {
         self.args.is_live()
     }
 
-    /// What its sources can do, if the events happen now.
+    /// The capabilities of its sources, if the events occur now.
     pub fn live_capabilities(&self) -> Option<Capabilities> {
         self.is_live().then(|| folds::capabilities(&self.args))
     }
 
-    /// True if those demands are served by this host as it is now, and not by a recording.
+    /// True if those demands are served by this host's live state, and not by a recording.
     fn serves_live(&self, demands: &[Demand]) -> bool {
         self.is_live() || !demands.iter().any(source::is_io)
     }
 
-    /// Opens the tap for demands that one serves.
+    /// Opens one tap for all of the demands.
     ///
     /// # Errors
-    /// When a file cannot be read or its format is unknown, or the host does not let us watch it.
+    /// If a file cannot be read, its format is unknown, or the host does not permit observation.
     pub fn open(&self, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
         let live = self.serves_live(demands);
-        // What is no I/O tells the host, whoever tells of I/O.
+        // Streams and relations other than I/O are read from the host, whatever the source of I/O
+        // is.
         let source = match demands.iter().any(source::is_io) {
             true => Source::new(&self.args.from[0]),
             false => Source::Live,
@@ -102,7 +102,7 @@ impl Ground {
 }
 
 impl OpenTap {
-    /// Opens a tap for `demands`, on a thread that wakes this one when it has something to say.
+    /// Opens a tap for `demands`, on a thread that wakes the calling one when it has a message.
     pub fn open(ground: &Ground, demands: Vec<Demand>, sources: Vec<String>) -> OpenTap {
         let (messages, arrivals) = sync_channel(QUEUE_MAX);
         let stop = Stop::new();
@@ -112,7 +112,8 @@ impl OpenTap {
         let run = move || match own.open(&asked) {
             Ok(tap) => {
                 if own.is_live() {
-                    // What it reads is open. Without the right to give up rights, there are none.
+                    // All files are open. A process without the right to drop capabilities has none
+                    // to drop.
                     let _ = ebpf::reduce_thread(ebpf::Files::Open);
                 }
                 let feed = Feed {
@@ -149,7 +150,7 @@ impl OpenTap {
         }
     }
 
-    /// A live tap without rows of its own, that says those words.
+    /// A live tap without a source, which sends these messages.
     #[cfg(test)]
     pub fn saying(arrivals: Receiver<Message>) -> OpenTap {
         OpenTap {
@@ -172,13 +173,13 @@ impl OpenTap {
         self.reached.is_some() && covers(&self.demands, demands)
     }
 
-    /// How long the intervals are of which it tells groups, if it does.
+    /// The interval of the groups that it delivers, if it delivers groups.
     pub fn interval(&self) -> Option<Nanos> {
         let folds = self.demands.iter().filter_map(|d| d.fold.as_ref());
         folds.map(|fold| fold.interval).next()
     }
 
-    /// What the tap says next, if it has said something.
+    /// The next message of the tap, if one has arrived.
     pub fn next(&mut self) -> Option<Message> {
         if self.ended {
             return None;
@@ -190,7 +191,7 @@ impl OpenTap {
         }
     }
 
-    /// Why it could not be opened.
+    /// The reason why it could not be opened.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
@@ -198,7 +199,7 @@ impl OpenTap {
 
 impl Drop for OpenTap {
     fn drop(&mut self) {
-        // Its thread ends at the next occasion, and takes the probes away.
+        // Its thread ends at the next opportunity and detaches the probes.
         self.stop.abandon();
     }
 }

@@ -1,44 +1,44 @@
-//! [`Account`]: what became of the requests that agents have seen. A row stands for one, a group for
-//! those that it was made of.
+//! [`Account`]: counts the outcome of the requests that agents have observed. A row counts as one
+//! request, a group as the number of requests that it contains.
 
 use arrow_buffer::ScalarBuffer;
 use serde::{Deserialize, Serialize};
 use weir_model::{Batch, Column, Nanos};
 
-/// What became of requests. In the end `in_time + late + lost` is what was produced.
+/// The outcome of requests. At the end `in_time + late + lost` equals the requests produced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// Requests whose rows came in time, and went to the engine.
+    /// Requests whose rows arrived in time and were passed to the engine.
     pub in_time: u64,
-    /// Requests whose rows came after their instant was over, and were dropped.
+    /// Requests whose rows arrived after the watermark had passed them, and were dropped.
     pub late: u64,
-    /// Requests that the tap lost, or whose rows never came or could not be taken.
+    /// Requests that the tap lost, or whose rows never arrived or were rejected.
     pub lost: u64,
 }
 
 impl Account {
-    /// So many requests of any fate.
+    /// The sum of all requests.
     pub fn produced(&self) -> u64 {
         self.in_time
             .saturating_add(self.late)
             .saturating_add(self.lost)
     }
 
-    /// Adds what became of other requests.
+    /// Adds the counts of other requests.
     pub fn add(&mut self, other: Account) {
         self.in_time = self.in_time.saturating_add(other.in_time);
         self.late = self.late.saturating_add(other.late);
         self.lost = self.lost.saturating_add(other.lost);
     }
 
-    /// So many requests that came in time are lost after all.
+    /// Moves requests from in time to lost.
     pub fn lose(&mut self, requests: u64) {
         let requests = requests.min(self.in_time);
         self.in_time -= requests;
         self.lost = self.lost.saturating_add(requests);
     }
 
-    /// What has been added since it was `before`.
+    /// The difference to the earlier account `before`.
     pub fn since(&self, before: Account) -> Account {
         Account {
             in_time: self.in_time.saturating_sub(before.in_time),
@@ -48,7 +48,7 @@ impl Account {
     }
 }
 
-/// The instants of rows, and how many requests each row stands for, if not one.
+/// The instants of rows, and the number of requests per row, if it is not one.
 #[derive(Clone, Debug, Default)]
 pub struct Instants {
     ts: ScalarBuffer<i64>,
@@ -56,7 +56,7 @@ pub struct Instants {
 }
 
 impl Instants {
-    /// Of these rows, of which the column `counts` says how many requests each stands for.
+    /// The instants of these rows; the column `counts` contains the number of requests per row.
     pub fn of(batch: &Batch, counts: Option<usize>) -> Instants {
         let counts = counts.and_then(|at| match &batch.columns[at] {
             Column::Int(counts) => Some(counts.values().clone()),

@@ -1,4 +1,4 @@
-//! Time moves on: what is over goes to the engine, and what comes of it to whoever asked.
+//! Advances time: rows up to the watermark go to the engine, and the results to the clients.
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use super::recovery::Phase;
 use super::time::Pace;
 use super::{Failed, HOSTS, Monitor, OWN_STREAM, Running};
 
-/// How often relation `hosts` tells what changed.
+/// The interval at which changes of relation `hosts` are emitted.
 const HOSTS_EVERY: Nanos = NANOS_PER_SECOND;
 
 impl Monitor {
-    /// Goes on as far as agents and clock allow, and sends agents what they are to do.
+    /// Advances as far as agents and clock allow, and sends orders to agents.
     pub fn tick(&mut self, now: Nanos) {
         self.end_restore();
         let frontier = match self.recovery(now) {
@@ -47,7 +47,7 @@ impl Monitor {
                 _ => next = slowest.replace(reached),
             }
         }
-        // Too much waits for the slowest: the others go on without it.
+        // Too many bytes wait for the slowest agent: time advances without it.
         if self.waiting_bytes > self.options.waiting_bytes_max && next.is_some() {
             slowest = next;
         }
@@ -62,13 +62,13 @@ impl Monitor {
         }
     }
 
-    /// Where time is at `now` if nobody leads: one who begins then is not late, though clocks are
-    /// known to some error only.
+    /// The watermark at `now` if no agent delivers one: an agent that starts then is not late,
+    /// although clocks are known only within an error bound.
     pub(super) fn unled(&self, now: Nanos) -> Nanos {
         now.saturating_sub(2 * self.options.heartbeat)
     }
 
-    /// Notes which agents time leaves behind, and how agents are.
+    /// Marks the agents that are overtaken, and updates the state of agents.
     fn overtake(&mut self, frontier: Nanos, now: Nanos) {
         let (mut forgotten, mut changed) = (Vec::new(), Vec::new());
         self.work.agents_looked_at += self.agents.len() as u64;
@@ -97,7 +97,8 @@ impl Monitor {
                 agent.state = (state, now);
             }
             let away = matches!(state, HostState::Down | HostState::Ended);
-            // One that said it ends may still be connected, and what it says next is heard.
+            // An agent that announced its end may still be connected; its further messages are
+            // accepted.
             let away = away && agent.session.is_none();
             if away && now.saturating_sub(agent.state.1) > self.options.forget_after {
                 forgotten.push(id);
@@ -111,7 +112,7 @@ impl Monitor {
         }
     }
 
-    /// Moves the engine to `frontier`.
+    /// Advances the engine to `frontier`.
     fn advance(&mut self, frontier: Nanos, now: Nanos) {
         self.tell_hosts(frontier, now);
         let notes = self.own.release(self.frontier, frontier);
@@ -135,7 +136,7 @@ impl Monitor {
         self.step(now);
     }
 
-    /// Steps the engine and hands on what comes of it.
+    /// Steps the engine and distributes the results.
     fn step(&mut self, now: Nanos) {
         let mut failed = Vec::new();
         let queries = &mut self.queries;
@@ -174,7 +175,8 @@ impl Monitor {
         }
     }
 
-    /// Requests that agents have reported which are away, and that have not arrived, by channel.
+    /// Requests that were reported by agents which are away now and that have not arrived, by
+    /// channel.
     pub(super) fn requests_away(&self) -> HashMap<ChannelId, u64> {
         let mut away: HashMap<ChannelId, u64> = HashMap::new();
         for agent in self.agents.values().filter(|agent| agent.is_away()) {
@@ -186,8 +188,8 @@ impl Monitor {
         away
     }
 
-    /// How complete a query's results are; of the hosts that have not ended so many are known, and
-    /// so many connected.
+    /// The completeness of a query's results; of the hosts that have not ended, `known` are known
+    /// and `up` are connected.
     pub(super) fn completeness(
         &self,
         running: &Running,
@@ -218,13 +220,13 @@ impl Monitor {
             all.rows_away = all.rows_away.saturating_add(requests_away);
             all.complete_from = all.complete_from.max(channel.complete_from);
         }
-        // All of what they had to say is in.
+        // All their messages have arrived.
         all.hosts += ended;
         all.hosts_heard += ended;
         all
     }
 
-    /// What changed in relation `hosts`, at `frontier`.
+    /// Emits the changes of relation `hosts`, at `frontier`.
     fn tell_hosts(&mut self, frontier: Nanos, now: Nanos) {
         let (before, told) = &self.hosts_told;
         if now.saturating_sub(*told) < HOSTS_EVERY {

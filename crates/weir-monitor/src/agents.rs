@@ -1,4 +1,4 @@
-//! [`Agent`]: what the monitor knows of one host's agent.
+//! [`Agent`]: the monitor's state of one host's agent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -16,91 +16,91 @@ use super::forgotten::Forgotten;
 use super::rates::Readings;
 use super::recovery::Before;
 
-/// Names an agent while the monitor knows it.
+/// Identifies an agent in this monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AgentId(pub u32);
 
-/// So many words that became safe are told at once.
+/// When this number of messages has become safe, they are acknowledged immediately.
 const TAKEN_WORDS: u64 = 16;
 
-/// Processes of an agent that ended and whose rows are still remembered, at most: the one that just
-/// ended and as many as an agent tells of.
+/// Maximum number of ended processes of an agent whose rows are remembered: the last one, and as
+/// many as an agent reports.
 const PAST_MAX: usize = EARLIER_MAX + 1;
 
 /// An agent, connected or not.
 pub struct Agent {
     /// The name of its host.
     pub host: Symbol,
-    /// From where it dials.
+    /// The address from which it connects.
     pub peer: Peer,
     /// Its version.
     pub version: Symbol,
     /// The random number of its process.
     pub instance: u64,
-    /// Its connection, if there is one.
+    /// Its connection, if any.
     pub session: Option<Session>,
-    /// When it last said anything.
+    /// When its last message was received.
     pub heard_at: Nanos,
-    /// No more rows at or before this instant will come of it.
+    /// Its watermark: there will be no more rows at or before this instant.
     pub reached: Nanos,
-    /// Time went on without it.
+    /// The fleet's watermark has advanced without it.
     pub overtaken: bool,
     /// It is behind, and others wait for it.
     pub lagging: bool,
-    /// It said that it ends.
+    /// It has announced its end.
     pub ended: bool,
-    /// As what it is counted in its channels.
+    /// How it is counted in its channels.
     pub counted: Option<Counted>,
-    /// What it was told to run while it ran nothing, and has not answered yet.
+    /// Channels that it was ordered to start while it ran none, and has not confirmed yet.
     expected: BTreeSet<ChannelId>,
-    /// Since when; what it will say is of the time after that.
+    /// The time of these orders; its rows will be later.
     expected_since: Nanos,
-    /// The number of the last word that was taken in.
+    /// The number of the last message that was processed.
     pub seen: u64,
-    /// The number up to which words are safe, and were or will be acknowledged.
+    /// The number up to which messages are safe, and were or will be acknowledged.
     pub safe: u64,
-    /// The number up to which words would be safe, were the results of now on the disk.
+    /// The number up to which messages will be safe once the current results are on disk.
     pub settled: u64,
-    /// The same of the results that are being saved.
+    /// The same for the results that are being saved.
     pub saving: u64,
-    /// Words that are not safe yet, in order.
+    /// Messages that are not safe yet, in order.
     pub unsafe_words: VecDeque<Unsafe>,
-    /// Bytes of them, about.
+    /// Their approximate size in bytes.
     pub unsafe_bytes: usize,
-    /// How many bytes of words it has room for that are not safe; beyond, it sends nothing.
+    /// Its limit of bytes in messages that are not safe; above it, it stops sending.
     pub held_bytes_max: usize,
-    /// Rows in words that were given up before results had them, by channel.
+    /// Rows in messages that were released before the results contained them, by channel.
     pub given_up: Vec<(ChannelId, Instants)>,
-    /// What it had said before the monitor was restarted.
+    /// Its messages before the restart of the monitor.
     pub before: Option<Before>,
-    /// What it runs.
+    /// The channels that it runs.
     pub runs: BTreeMap<ChannelId, Run>,
-    /// What became of all its requests since the monitor knows it.
+    /// The outcome of all its requests since the monitor first received from it.
     pub account: Account,
-    /// Requests of channels that do not run any more.
+    /// Requests of channels that no longer run.
     pub requests_stray: u64,
-    /// What it said last of itself.
+    /// The last status that it reported.
     pub status: Option<Status>,
-    /// What it said of its costs.
+    /// The costs that it reported.
     pub readings: Readings,
-    /// Bytes of its rows that wait for others.
+    /// Bytes of its rows that wait for other agents.
     pub waiting_bytes: usize,
-    /// Texts that its notes brought into the process.
+    /// The number of texts that its notes added to the process.
     pub texts: usize,
-    /// Until then it is not let in, and why.
+    /// The end of the ban, and its reason.
     pub barred: Option<(Nanos, String)>,
-    /// What the state is, and since when.
+    /// The state, and when it last changed.
     pub state: (HostState, Nanos),
-    /// What became of the requests of earlier processes, as far as they were taken in.
+    /// The processed requests of earlier processes, by outcome.
     past: VecDeque<(u64, HashMap<ChannelId, Account>)>,
 }
 
-/// As what an agent is counted in the channels that it runs.
+/// How an agent is counted in the channels that it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// It is waited for.
+    /// Others wait for it.
     Heard,
-    /// It ended, and all that it had to say is in.
+    /// It has ended, and all its messages have arrived.
     Ended,
 }
 
@@ -110,32 +110,32 @@ pub struct Session {
     pub id: SessionId,
     orders: mpsc::Sender<MonitorMessage>,
     unsent: VecDeque<MonitorMessage>,
-    /// The number up to which it was told that words are safe, and when.
+    /// The last acknowledged number, and when it was sent.
     told: (u64, Nanos),
-    /// Since when it takes nothing.
+    /// The time since which its queue of orders is full.
     stuck_since: Option<Nanos>,
 }
 
 /// A channel at an agent.
 #[derive(Default)]
 pub struct Run {
-    /// From when on rows come; `None` until the agent says so.
+    /// The instant from which rows arrive; `None` until the agent has reported it.
     pub started: Option<Nanos>,
-    /// It failed there.
+    /// It failed at the agent.
     pub failed: bool,
-    /// What became of the requests of the agent's present process.
+    /// The outcome of the requests of the agent's current process.
     pub account: Account,
-    /// How many requests the process had taken in when it last reported that, those of intervals
-    /// under way included.
+    /// The requests that the process had received when it last reported, including those of current
+    /// intervals.
     pub reported: u64,
-    /// Of a relation, what of it the agent has brought.
+    /// For a relation: the rows that the agent has inserted.
     pub content: Content,
-    /// The same in words that are safe, if a standing query reads it.
+    /// The same for safe messages, if a standing query reads it.
     pub safe_content: Content,
 }
 
 impl Agent {
-    /// An agent that is seen for the first time.
+    /// An agent that connects for the first time.
     pub fn new(host: Symbol, peer: Peer, instance: u64, now: Nanos) -> Agent {
         Agent {
             host,
@@ -173,13 +173,13 @@ impl Agent {
         }
     }
 
-    /// How many bytes of its words are left unsafe where others' are up to `most`: half of what it has
-    /// room for, as is `most` by default.
+    /// The limit of bytes of its unsafe messages where the limit of others is `most`: half of what
+    /// it can store, which by default equals `most`.
     pub fn hold_bytes_max(&self, most: usize) -> usize {
         most.min(self.held_bytes_max / 2)
     }
 
-    /// True if others wait for it: it runs something, has not ended, and is not too far behind.
+    /// True if others wait for it: it runs a channel, has not ended, and is not too far behind.
     pub fn is_waited_for(&self) -> bool {
         !self.overtaken && !self.ended && self.runs_any()
     }
@@ -188,7 +188,7 @@ impl Agent {
         self.runs.values().any(Run::is_running)
     }
 
-    /// As what it is to be counted.
+    /// How it is to be counted.
     pub fn counts_as(&self) -> Option<Counted> {
         match self.ended {
             true => self.runs_any().then_some(Counted::Ended),
@@ -196,8 +196,8 @@ impl Agent {
         }
     }
 
-    /// Tells it to run a channel. If it runs nothing yet, others wait at `since` for it to begin: its
-    /// first rows would come when their time is over.
+    /// Orders it to start a channel. If it runs none yet, others wait at `since` for its start:
+    /// otherwise its first rows would be late.
     pub fn start(&mut self, channel: &Channel, since: Nanos) {
         if self.session.is_some() && !self.ended && !self.runs_any() {
             if self.expected.is_empty() {
@@ -208,7 +208,7 @@ impl Agent {
         self.order(channel.start());
     }
 
-    /// Nobody waits any more for it to begin: what it says is in order, or it took too long.
+    /// Ends the wait for its start: its messages are in order, or the wait was too long.
     pub fn has_begun(&mut self) {
         self.expected.clear();
     }
@@ -218,7 +218,8 @@ impl Agent {
         self.expected.remove(&channel);
     }
 
-    /// Up to when time may go on as far as it is concerned; `None` if it is not waited for.
+    /// The instant up to which this agent allows time to advance; `None` if others do not wait for
+    /// it.
     pub fn awaited_at(&self) -> Option<Nanos> {
         if self.is_waited_for() {
             return Some(self.reached);
@@ -227,12 +228,12 @@ impl Agent {
         begins.then_some(self.expected_since)
     }
 
-    /// True if it was connected and is not, without having said that it ends.
+    /// True if it is disconnected and has not announced its end.
     pub fn is_away(&self) -> bool {
         self.session.is_none() && !self.ended
     }
 
-    /// How it is.
+    /// Its state.
     pub fn host_state(&self) -> HostState {
         match (&self.session, self.ended) {
             (_, true) => HostState::Ended,
@@ -242,7 +243,7 @@ impl Agent {
         }
     }
 
-    /// Begins anew with another process of the agent. What the earlier one brought stays.
+    /// Restarts with another process of the agent. The rows of the earlier process are retained.
     pub fn begin(&mut self, instance: u64) {
         self.remember_present();
         for run in self.runs.values_mut() {
@@ -261,7 +262,7 @@ impl Agent {
         self.readings = Readings::default();
     }
 
-    /// What is kept of it when it is forgotten: as if its process had ended.
+    /// The state to retain when it is forgotten; its process is treated as ended.
     pub fn forgotten(&mut self) -> Forgotten {
         self.remember_present();
         let running = self.runs.iter().filter(|(_, run)| run.is_running());
@@ -278,10 +279,11 @@ impl Agent {
         }
     }
 
-    /// Returns after it was forgotten. The same process goes on: it does not send again what was
-    /// acknowledged, and reports what it has taken in since it began. What of it was counted as lost
-    /// when it was forgotten stays so, also if it still comes. Rows of relations are gone until the
-    /// agent begins such a channel anew, so that it does not count as running it.
+    /// Restores the state of a forgotten agent. The same process continues: it does not send
+    /// acknowledged messages again, and reports what it has received since its start. Requests that
+    /// were counted as lost when it was forgotten stay so, even if they arrive later. Rows of
+    /// relations are missing until the agent restarts the channel, so it is not counted as running
+    /// it.
     pub fn recall(&mut self, before: Forgotten, channels: &Channels) {
         self.account = before.account;
         self.requests_stray = before.requests_stray;
@@ -309,12 +311,12 @@ impl Agent {
             };
             self.runs.insert(id, run);
         }
-        // Time went on without it.
+        // The watermark has advanced without it.
         self.overtaken = self.runs_any();
     }
 
-    /// What an earlier process produced of each channel and nobody accounted for: it is lost. Of
-    /// each process this is told once.
+    /// The requests that an earlier process produced in each channel and that are not accounted
+    /// for: they are lost. Each process is reported once.
     pub fn lost_by(&mut self, instance: u64, tallies: &[ChannelTally]) -> Vec<(ChannelId, u64)> {
         let Some((_, taken)) = self.past.iter_mut().find(|(past, _)| *past == instance) else {
             return Vec::new();
@@ -331,7 +333,7 @@ impl Agent {
         lost
     }
 
-    /// Remembers that there was a process of which nothing was taken in.
+    /// Records a process of which no message was processed.
     pub fn remember(&mut self, instance: u64) {
         let known = self.past.iter().any(|(past, _)| *past == instance);
         if !known && instance != self.instance {
@@ -339,15 +341,15 @@ impl Agent {
         }
     }
 
-    /// Remembers the present process among those that ended.
+    /// Adds the current process to the ended ones.
     fn remember_present(&mut self) {
         let accounts = self.runs.iter().map(|(id, run)| (*id, run.account));
         let ended = (self.instance, accounts.collect());
         self.remember_past(ended);
     }
 
-    /// Remembers one more process that ended; if they are too many, one of which nothing was taken
-    /// in goes, or else the one that was remembered first.
+    /// Adds an ended process; above the limit, one without processed messages is removed, or else
+    /// the oldest.
     fn remember_past(&mut self, process: (u64, HashMap<ChannelId, Account>)) {
         if self.past.len() >= PAST_MAX {
             let empty = self.past.iter().position(|(_, taken)| taken.is_empty());
@@ -356,7 +358,7 @@ impl Agent {
         self.past.push_back(process);
     }
 
-    /// What became of the rows of earlier processes.
+    /// The outcome of the rows of earlier processes.
     pub fn past(&self) -> Vec<(u64, Vec<(u64, Account)>)> {
         let past = self.past.iter().map(|(instance, accounts)| {
             let accounts = accounts.iter().map(|(id, account)| (id.0, *account));
@@ -365,7 +367,7 @@ impl Agent {
         past.collect()
     }
 
-    /// The same, as it was before the monitor was restarted.
+    /// Restores the same from before the restart of the monitor.
     pub fn set_past(&mut self, past: Vec<(u64, Vec<(u64, Account)>)>) {
         let past = past.into_iter().map(|(instance, accounts)| {
             let accounts = accounts
@@ -376,7 +378,7 @@ impl Agent {
         self.past = past.collect();
     }
 
-    /// Tells it what to do; while it is not connected, it will be told when it comes.
+    /// Queues an order for it; while it is disconnected, orders are sent when it connects.
     pub fn order(&mut self, word: MonitorMessage) {
         if let Some(session) = &mut self.session {
             session.unsent.push_back(word);
@@ -387,7 +389,7 @@ impl Agent {
     pub fn row(&self, now: Nanos) -> Host {
         let status = self.status.clone().unwrap_or_default();
         let known = self.status.is_some();
-        // One that has ended is not behind: nothing more is expected of it.
+        // An agent that has ended is not behind: no more rows are expected.
         let awaited = self.reached > Nanos::MIN && !self.ended;
         let reached = awaited.then_some(self.reached);
         Host {
@@ -412,7 +414,7 @@ impl Agent {
     }
 }
 
-/// A count as columns hold it.
+/// A count as a column value.
 pub fn count(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -423,14 +425,14 @@ impl Run {
         self.reported.saturating_sub(self.account.produced())
     }
 
-    /// Rows come.
+    /// True if its rows arrive.
     pub fn is_running(&self) -> bool {
         self.started.is_some() && !self.failed
     }
 }
 
 impl Session {
-    /// A connection on which the agent can be told what to do.
+    /// A connection with a queue of orders to the agent.
     pub fn new(id: SessionId, orders: mpsc::Sender<MonitorMessage>, told: (u64, Nanos)) -> Session {
         Session {
             id,
@@ -441,8 +443,9 @@ impl Session {
         }
     }
 
-    /// Sends what waits, and how far words are safe, that once in `pause` or when they are many;
-    /// false when the agent has not taken anything for longer than `patience`, or is gone.
+    /// Sends queued orders, and the ack of `safe`, at most once per `pause` unless many messages
+    /// became safe; false if the agent has accepted nothing for longer than `patience`, or is
+    /// disconnected.
     pub fn send(&mut self, safe: u64, now: Nanos, pause: Nanos, patience: Nanos) -> bool {
         let (told, told_at) = self.told;
         let many = safe.saturating_sub(told) >= TAKEN_WORDS;

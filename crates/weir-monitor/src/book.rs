@@ -1,4 +1,4 @@
-//! [`Book`]: the standing queries on disk, as they were placed.
+//! [`Book`]: the standing queries on disk, as submitted.
 
 use std::path::{Path, PathBuf};
 
@@ -8,34 +8,36 @@ use weir_wire::{OfScript, Submit};
 
 use super::state::{Position, StateError, read, write};
 
-/// The file in the state directory.
+/// The name of the file in the state directory.
 const FILE: &str = "standing.json";
 
-/// A standing query as it was placed.
+/// A standing query as submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Its name.
     pub name: String,
     /// The query in CQL, or a script.
     pub query: String,
-    /// Which of the script's queries.
+    /// The selected query of the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<OfScript>,
-    /// The way that was asked for.
+    /// The requested placement strategy.
     pub place: Option<String>,
-    /// The way that was taken: it is taken again, so that agents go on with what they run.
+    /// The selected placement strategy: it is used again after a restart, so that agents continue
+    /// with their fragments.
     pub way: String,
-    /// Who placed it; `None` for the configuration, which says after a restart what is to run.
+    /// The client that submitted it; `None` for the configuration, which is read again after a
+    /// restart.
     pub owner: Option<String>,
-    /// Since when it runs.
+    /// The time at which it started.
     pub since: Nanos,
-    /// How much was in its files when it began: until something was saved of it, what follows is
-    /// told again after a restart.
+    /// The size of its files when it started: until a checkpoint contains it, later content is
+    /// written again after a restart.
     pub files: Vec<Position>,
 }
 
 impl Kept {
-    /// True if it is what `submit` asks for under that name.
+    /// True if it is the query that `submit` requests under that name.
     pub fn is_of(&self, name: &str, submit: &Submit) -> bool {
         let same_words = self.query == submit.query && self.script == submit.script;
         self.name == name && same_words && self.place == submit.place
@@ -49,10 +51,10 @@ pub struct Book {
 }
 
 impl Book {
-    /// The book in the state directory, and what is in it.
+    /// Opens the file in the state directory and reads its queries.
     ///
     /// # Errors
-    /// When it cannot be read, or holds something else.
+    /// If it cannot be read or is not valid.
     pub fn open(directory: &Path) -> Result<Book, StateError> {
         Ok(Book {
             directory: directory.to_owned(),
@@ -60,15 +62,15 @@ impl Book {
         })
     }
 
-    /// What is in it.
+    /// The standing queries.
     pub fn kept(&self) -> &[Kept] {
         &self.kept
     }
 
-    /// Writes down that a query stands. When this comes back it is on the disk.
+    /// Adds a standing query. On return it is on disk.
     ///
     /// # Errors
-    /// When it cannot be written; the book is as before then.
+    /// If it cannot be written; the file is unchanged then.
     pub fn keep(&mut self, kept: Kept) -> Result<(), StateError> {
         let mut all = self.kept.clone();
         all.retain(|other| other.name != kept.name);
@@ -76,7 +78,7 @@ impl Book {
         self.replace(all)
     }
 
-    /// Strikes out a query, if it is there.
+    /// Removes a query, if it exists.
     ///
     /// # Errors
     /// As [`Book::keep`].

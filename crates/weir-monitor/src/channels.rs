@@ -1,5 +1,5 @@
-//! [`Channels`]: what the agents run for the monitor's queries. Queries whose fragments are equal
-//! share one channel.
+//! [`Channels`]: the fragments that the agents run for the monitor's queries. Queries with equal
+//! fragments share one channel.
 
 use std::collections::BTreeMap;
 
@@ -14,51 +14,51 @@ use super::checkpoint::{Unsafe, hexadecimal};
 use super::gather::Waiting;
 use super::state::SavedChannel;
 
-/// A fragment that all agents run, and what comes of it.
+/// A fragment that all agents run, and its rows.
 pub struct Channel {
-    /// What agent and monitor call it.
+    /// Its identifier in the protocol.
     pub id: ChannelId,
-    /// What the agents run.
+    /// The fragment that the agents run.
     pub fragment: Fragment,
-    /// The fragment as it goes over the wire.
+    /// The fragment as encoded in the protocol.
     pub encoded: Vec<u8>,
-    /// What the monitor's engine calls it.
+    /// The name of its source in the monitor's engine.
     pub source: String,
-    /// How many queries read it.
+    /// The number of queries that read it.
     users: usize,
-    /// Rows that wait for their instant to be over.
+    /// Rows that wait for the watermark.
     pub waiting: Waiting,
-    /// The column of its rows that says how many requests each stands for, if not one.
+    /// The column that contains the number of requests per row, if it is not one.
     pub counts: Option<usize>,
-    /// What became of the requests of all agents.
+    /// The outcome of the requests of all agents.
     pub account: Account,
-    /// How many agents run it and are waited for.
+    /// The number of agents that run it and for which others wait.
     pub heard: usize,
-    /// How many agents ran it when they ended.
+    /// The number of agents that ran it when they ended.
     pub ended: usize,
-    /// At how many agents it failed.
+    /// The number of agents at which it failed.
     pub failed: usize,
-    /// For how long after their instant rows are needed again should the monitor be restarted;
-    /// `None` if they never are.
+    /// How long after their instant rows are needed again if the monitor restarts; `None` if they
+    /// are not.
     pub hold: Option<Nanos>,
-    /// From when on all agents that run it have seen everything.
+    /// The instant from which all agents that run it deliver all rows.
     pub complete_from: Nanos,
-    /// Agents hold no longer all that results up to this instant need.
+    /// Agents have discarded rows that results up to this instant need.
     pub given_up: Nanos,
-    /// It ran already before the monitor was restarted.
+    /// It ran before the restart of the monitor.
     pub restored: bool,
 }
 
-/// All channels that run.
+/// All running channels.
 pub struct Channels {
     by_id: BTreeMap<ChannelId, Channel>,
     next: u64,
-    /// Of before the monitor was restarted, until queries want them again.
+    /// Channels from before the restart of the monitor that no query has requested yet.
     restored: Vec<SavedChannel>,
 }
 
 impl Channels {
-    /// No channels; numbers from `next` on were never given.
+    /// No channels; numbers from `next` on are unused.
     pub fn new(next: u64) -> Channels {
         Channels {
             by_id: BTreeMap::new(),
@@ -67,7 +67,7 @@ impl Channels {
         }
     }
 
-    /// The channel that gives what `fragment` gives, for one more query; true if it is new.
+    /// The channel of `fragment`, for one more query; true if it is new.
     pub fn want(&mut self, fragment: &Fragment) -> (ChannelId, bool) {
         let known = self.by_id.values_mut().find(|c| c.fragment == *fragment);
         if let Some(channel) = known {
@@ -101,17 +101,17 @@ impl Channels {
         (id, true)
     }
 
-    /// Remembers a channel of before the monitor was restarted.
+    /// Adds a channel from before the restart of the monitor.
     pub fn restore(&mut self, channel: SavedChannel) {
         self.restored.push(channel);
     }
 
-    /// Forgets those that no query wants again.
+    /// Removes those that no query has requested.
     pub fn forget_restored(&mut self) {
         self.restored.clear();
     }
 
-    /// One query less reads the channel, which is taken out if that was the last.
+    /// Removes one query from the channel, which is returned and removed if that was the last.
     pub fn release(&mut self, id: ChannelId) -> Option<Channel> {
         let channel = self.by_id.get_mut(&id)?;
         channel.users -= 1;
@@ -126,22 +126,22 @@ impl Channels {
         self.by_id.get(&id)
     }
 
-    /// The same to be changed.
+    /// The same, mutable.
     pub fn get_mut(&mut self, id: ChannelId) -> Option<&mut Channel> {
         self.by_id.get_mut(&id)
     }
 
-    /// All, by number.
+    /// All channels, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Channel> {
         self.by_id.values()
     }
 
-    /// All, to be changed.
+    /// All channels, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Channel> {
         self.by_id.values_mut()
     }
 
-    /// A word is not held any more, though results may need it again.
+    /// Handles an unsafe message that is discarded although results may need it again.
     pub fn give_up(&mut self, word: &Unsafe) {
         if let Some((id, _)) = word.effect
             && let Some(channel) = self.by_id.get_mut(&id)
@@ -150,14 +150,14 @@ impl Channels {
         }
     }
 
-    /// The number that the next new channel gets.
+    /// The number of the next new channel.
     pub fn next(&self) -> u64 {
         self.next
     }
 }
 
 impl Channel {
-    /// What an agent is told to run.
+    /// The order that starts it at an agent.
     pub fn start(&self) -> MonitorMessage {
         MonitorMessage::Start {
             channel: self.id,
@@ -165,7 +165,7 @@ impl Channel {
         }
     }
 
-    /// One agent more or less is counted so.
+    /// Adds or removes one agent of this kind.
     pub fn count(&mut self, counted: Option<Counted>, more: bool) {
         let number = match counted {
             Some(Counted::Heard) => &mut self.heard,
@@ -178,13 +178,13 @@ impl Channel {
         };
     }
 
-    /// True if what comes are the changes of a relation.
+    /// True if its rows are the changes of a relation.
     pub fn is_relation(&self) -> bool {
         self.fragment.plan.shape == Shape::Relation
     }
 
-    /// Why a batch cannot be of this channel, in words. That it is sound in itself the wire has seen
-    /// to, row by row.
+    /// The reason why a batch does not belong to this channel. The protocol decoder has checked
+    /// each row.
     pub fn fault(&self, batch: &Batch) -> Option<String> {
         if batch.weights.is_some() && !self.is_relation() {
             return Some("changes came of a stream".into());
@@ -193,7 +193,7 @@ impl Channel {
         checked.err().map(|malformed| malformed.0)
     }
 
-    /// The batch as the monitor takes it in at `now`.
+    /// The batch as the monitor accepts it at `now`.
     pub fn taken_in(&self, mut batch: Batch, now: Nanos) -> Batch {
         for &at in &self.fragment.intake {
             batch.columns[at] = Column::ints(vec![now; batch.len()]);

@@ -1,9 +1,10 @@
-//! What standing queries need to go on after the monitor was killed (decision 0017).
+//! Checkpoints: the state from which standing queries continue after the monitor was killed
+//! (decision 0017).
 //!
-//! A checkpoint says up to which instant results are in the files, and which words of agents are
-//! *safe*: nothing in them has a bearing on later results. Only those are acknowledged. After a
-//! restart agents send the others again, from which the windows fill anew; results up to the
-//! instant are not given a second time.
+//! A checkpoint contains the instant up to which results are in the files, and the messages of
+//! agents that are *safe*: later results do not depend on them. Only those are acknowledged. After
+//! a restart agents send the others again, which refills the windows; results up to the instant are
+//! not emitted a second time.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,36 +17,36 @@ use super::account::{Account, Instants};
 use super::agents::{Agent, AgentId, Run};
 use super::state::{Cell, Position, Saved, SavedAgent, SavedChannel, SavedQuery, SavedRun};
 
-/// What a word takes besides its rows, about, where it waits at the agent.
+/// The approximate size of a message at the agent without its rows.
 const WORD_BYTES: usize = 200;
 
-/// Most rows of relations in a checkpoint; of larger ones nothing is kept.
+/// Maximum rows of relations in a checkpoint; larger relations are not saved.
 const CONTENT_ROWS_MAX: usize = 200_000;
 
-/// Checkpoints are not farther apart, however long they take.
+/// The maximum interval between checkpoints, regardless of their duration.
 const PAUSE_MAX: Nanos = 10 * NANOS_PER_SECOND;
 
-/// A word that is not safe yet.
+/// A message that is not safe yet.
 #[derive(Clone, Debug)]
 pub struct Unsafe {
     /// Its number, or that of a later one without effect.
     pub number: u64,
-    /// Bytes of its rows, about.
+    /// Approximate bytes of its rows.
     pub bytes: usize,
     /// It is safe when results up to this instant are.
     pub until: Nanos,
-    /// What became of its rows.
+    /// The outcome of its rows.
     pub effect: Option<(ChannelId, Account)>,
-    /// Those that came in time.
+    /// The instants of its rows that arrived in time.
     pub instants: Instants,
-    /// What it changes in a relation.
+    /// The changes of a relation that it contains.
     pub changes: Option<(ChannelId, Batch)>,
-    /// Of a word of this number, rows up to this instant were late.
+    /// In the message of this number, rows up to this instant were late.
     pub late: Option<(u64, Nanos)>,
 }
 
 impl Agent {
-    /// Remembers that a word was taken in that may be needed again.
+    /// Records a processed message that may be needed again.
     pub fn note(&mut self, word: Unsafe) {
         let idle = word.effect.is_none() && word.until == Nanos::MIN;
         self.unsafe_bytes += word.bytes + WORD_BYTES;
@@ -61,8 +62,8 @@ impl Agent {
         }
     }
 
-    /// The words that are safe when results up to `instant` are; of what then is left, the oldest
-    /// are given up for which there is no room in `bytes_max`, and told.
+    /// Marks messages as safe when results up to `instant` are; the oldest of the remaining ones
+    /// that exceed `bytes_max` are passed to `give_up` and discarded.
     pub fn settle(&mut self, instant: Nanos, bytes_max: usize, mut give_up: impl FnMut(&Unsafe)) {
         while let Some(word) = self.unsafe_words.front() {
             if word.until > instant {
@@ -86,8 +87,8 @@ impl Agent {
         self.settled = self.seen;
     }
 
-    /// How many requests, by channel, are in no result up to `instant` and will not be said again: a
-    /// monitor that goes on from there has lost them.
+    /// The number of requests, by channel, that are in no result up to `instant` and will not be
+    /// sent again: a monitor that continues from there has lost them.
     fn requests_given_up(&mut self, instant: Nanos) -> HashMap<ChannelId, u64> {
         self.given_up
             .retain(|(_, instants)| instants.any_after(instant));
@@ -98,7 +99,7 @@ impl Agent {
         lost
     }
 
-    /// What became of its rows in words that are not safe, by channel.
+    /// The outcome of its rows in messages that are not safe, by channel.
     fn unsettled(&self) -> HashMap<ChannelId, Account> {
         let mut accounts: HashMap<ChannelId, Account> = HashMap::new();
         for (channel, account) in self.unsafe_words.iter().filter_map(|w| w.effect) {
@@ -109,7 +110,7 @@ impl Agent {
 }
 
 impl Monitor {
-    /// Saves what is due to be saved, and acknowledges what is safe.
+    /// Starts a checkpoint if one is due, and acknowledges safe messages.
     pub(super) fn checkpoint(&mut self, now: Nanos) {
         if self.state.is_none() {
             return self.acknowledge_all();
@@ -119,7 +120,7 @@ impl Monitor {
             return self.acknowledge_all();
         }
         let state = self.state.as_ref().expect("it was looked at");
-        // Saving takes a small share of the time, however much there is to save.
+        // Checkpoints use a small share of the time, whatever their size.
         let pause = self.save_took.saturating_mul(20).min(PAUSE_MAX);
         let pause = self.options.checkpoint_every.max(pause);
         let due = now.saturating_sub(self.saved_at) >= pause;
@@ -128,7 +129,7 @@ impl Monitor {
         }
     }
 
-    /// Nothing of what was said will be needed again.
+    /// Acknowledges all messages; none will be needed again.
     fn acknowledge_all(&mut self) {
         for agent in self.agents.values_mut() {
             agent.settle(Nanos::MAX, 0, |_| {});
@@ -136,7 +137,7 @@ impl Monitor {
         }
     }
 
-    /// Looks whether what was being saved is on the disk.
+    /// Checks whether the checkpoint being saved is on disk.
     fn note_saved(&mut self, patient: bool, now: Nanos) {
         let state = self.state.as_mut().expect("there is a state directory");
         match state.saved(patient) {
@@ -154,14 +155,14 @@ impl Monitor {
         }
     }
 
-    /// Waits until what is being saved is on the disk.
+    /// Waits until the checkpoint being saved is on disk.
     pub(super) fn await_checkpoint(&mut self, now: Nanos) {
         if self.state.is_some() {
             self.note_saved(true, now);
         }
     }
 
-    /// Saves how far everything is, and waits until it is on the disk: for a clean end.
+    /// Saves a checkpoint and waits until it is on disk, for a clean shutdown.
     pub fn save_and_wait(&mut self, now: Nanos) {
         if self.state.is_some() && self.queries.values().any(|q| q.standing) {
             self.await_checkpoint(now);
@@ -173,7 +174,7 @@ impl Monitor {
     }
 
     fn save(&mut self, now: Nanos) {
-        // What was read again after a restart is not as far yet as what is in the files.
+        // The rows that were read again after a restart have not reached the results in the files.
         if self.queries.values().any(|q| q.shown_to > self.frontier) {
             return;
         }
@@ -201,7 +202,7 @@ impl Monitor {
         let mut lost: HashMap<ChannelId, u64> = HashMap::new();
         let mut agents = Vec::with_capacity(self.agents.len());
         for agent in self.agents.values_mut() {
-            // One for which all wait may be waiting for room itself.
+            // An agent for which all wait may itself be waiting for room.
             let may_be_stuck = agent.lagging && agent.reached <= instant;
             let bytes_max = match may_be_stuck {
                 true => 0,
@@ -286,7 +287,7 @@ fn saved_agent(
     unsettled
         .values()
         .for_each(|account| all_open.add(*account));
-    // While time has not gone on since the restart, what it has not said again yet is as it was.
+    // Until time advances after the restart, messages not sent again yet are saved as before.
     let unheard = agent.before.as_ref();
     let unheard = unheard.filter(|b| stands_still && agent.seen < b.seen);
     let late = agent.unsafe_words.iter().filter_map(|word| word.late);

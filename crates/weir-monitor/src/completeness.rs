@@ -1,39 +1,39 @@
-//! [`Completeness`]: how much of the fleet stands behind a result.
+//! [`Completeness`]: the share of the fleet that a result includes.
 
 use weir_model::Nanos;
 
-/// How complete the results of a query are up to an instant.
+/// The completeness of a query's results up to an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completeness {
-    /// The instant up to which results are out.
+    /// The watermark of the results.
     pub at: Nanos,
     /// Hosts that the monitor knows.
     pub hosts: u64,
-    /// Those of them whose rows up to the instant are in.
+    /// The hosts whose rows up to the watermark have arrived.
     pub hosts_heard: u64,
-    /// Those at which a part of the query failed.
+    /// The hosts at which a fragment of the query failed.
     pub hosts_failed: u64,
-    /// Requests that were lost at the tap or on the way, since the query's start.
+    /// Requests that were lost at the tap or in transit since the query's start.
     pub rows_lost: u64,
-    /// Requests that came too late, since the query's start.
+    /// Requests that were late, since the query's start.
     pub rows_late: u64,
-    /// Requests that hosts which are away now have reported and not delivered. They are lost, or come
-    /// when the hosts do.
+    /// Requests that were reported, but not delivered, by hosts that are away now. They are lost,
+    /// or arrive when the hosts reconnect.
     pub rows_away: u64,
-    /// From when on every host that is heard has seen everything.
+    /// The instant from which all hosts that are included deliver all rows.
     pub complete_from: Nanos,
-    /// The query lost what it held when the monitor was restarted at this instant, because it looks
-    /// back farther than agents hold their rows.
+    /// The query lost its state when the monitor restarted at this instant, because its windows are
+    /// longer than agents store their rows.
     pub anew_from: Option<Nanos>,
 }
 
 impl Completeness {
-    /// Hosts that others did not wait for, or that do not run the query yet.
+    /// Hosts that were overtaken, or that do not run the query yet.
     pub fn hosts_missing(&self) -> u64 {
         self.hosts - self.hosts_heard
     }
 
-    /// True if `other` tells the same but for the instant.
+    /// True if `other` differs in the watermark only.
     pub fn is_like(&self, other: &Completeness) -> bool {
         let then = Completeness {
             at: self.at,
@@ -42,7 +42,7 @@ impl Completeness {
         *self == then
     }
 
-    /// As a note for whoever watches.
+    /// The note for the clients.
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "at": self.at,

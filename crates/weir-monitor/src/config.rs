@@ -12,7 +12,7 @@ use weir_sink::SINKS;
 use weir_wire::message::{HEARTBEAT_INTERVAL_NS, IDLE_WATERMARK_NS};
 use weir_wire::{Listen, ServerTls};
 
-/// Where the monitor looks for its file.
+/// The default path of the configuration file.
 pub const FILE: &str = "/etc/weir/monitor.toml";
 
 /// Prefixes of the keys that a reload applies; the others need a restart.
@@ -28,28 +28,28 @@ pub const APPLIED: &[&str] = &[
     "query ",
 ];
 
-/// How a monitor is configured.
+/// The configuration of a monitor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MonitorConfig {
-    /// Where agents and clients connect, `ADDRESS:PORT` or `unix:PATH`; otherwise the default socket
-    /// of this host.
+    /// Where agents and clients connect, `ADDRESS:PORT` or `unix:PATH`; by default the default
+    /// socket of this host.
     pub listen: Option<String>,
-    /// The directory of standing queries and their state.
+    /// The directory of standing queries and checkpoints.
     #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub state: PathBuf,
     /// How often agents send heartbeats.
     pub heartbeat: Time,
-    /// An agent that is silent for so long does not delay results any longer.
+    /// An agent that is silent for this time no longer delays results.
     pub idle: Time,
-    /// A query without clients ends after so long, unless it is standing.
+    /// A query without clients ends after this time, unless it is standing.
     pub unwatched: Time,
-    /// Certificates; without them only this host is served.
+    /// Certificates; without them only local connections are accepted.
     pub tls: Option<Tls>,
     /// The file of the tokens and their roles (see `weir_wire::access`).
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub tokens: Option<PathBuf>,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
     /// Standing queries.
     #[serde(rename = "query")]
@@ -71,39 +71,39 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Bounds of what the fleet and its users may use (`[limits]`).
+/// Limits of the resources of the fleet and its users (`[limits]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Agents.
+    /// Maximum number of agents.
     #[serde(deserialize_with = "count::<_, 100_000>")]
     pub agents: usize,
-    /// Connections, agents' and clients'.
+    /// Maximum number of connections of agents and clients.
     #[serde(deserialize_with = "count::<_, 200_000>")]
     pub connections: usize,
-    /// Queries.
+    /// Maximum number of queries.
     #[serde(deserialize_with = "count::<_, 100_000>")]
     pub queries: usize,
-    /// Queries of one client, standing ones included.
+    /// Maximum number of queries per client, including standing ones.
     #[serde(deserialize_with = "count::<_, 100_000>")]
     pub queries_per_client: usize,
     /// Memory of one query at the monitor.
     pub query_memory: Size,
-    /// Clients that watch one query.
+    /// Maximum number of clients per query.
     #[serde(deserialize_with = "count::<_, 10_000>")]
     pub watchers: usize,
-    /// Memory of the results that wait for one of them.
+    /// Memory of the results that wait for one client.
     pub watcher_queue: Size,
     /// Memory of the current relation of one query, which new clients receive.
     pub snapshot: Size,
-    /// Rows of one query's result in a second.
+    /// Maximum rows per second of one query's result.
     #[serde(deserialize_with = "count::<_, 1_000_000_000>")]
     pub rows_per_second: usize,
     /// Memory of the messages of all agents at the monitor.
     pub intake: Size,
 }
 
-/// A query that runs as long as it is in the file (`[[query]]`).
+/// A query that runs while it is in the file (`[[query]]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StandingEntry {
@@ -173,7 +173,7 @@ impl Configuration for MonitorConfig {
 }
 
 impl SinkEntry {
-    /// The format of the file, which must be one that a restarted monitor can append to.
+    /// The format of the file; a restarted monitor must be able to append to it.
     fn format(&self) -> Result<String, String> {
         let extension = self.file.extension().and_then(|e| e.to_str());
         let name = match &*self.format {
@@ -243,7 +243,7 @@ mod tests {
         parse("m.toml", text)
     }
 
-    /// The first fault of a file, without what precedes its line.
+    /// The first error of a file, without the text before its line number.
     fn fault(text: &str) -> String {
         let fault = monitor(text).unwrap_err().remove(0);
         fault.strip_prefix("weir: m.toml:").unwrap().to_owned()
@@ -312,7 +312,7 @@ mod tests {
         ] {
             assert!(fault(text).starts_with(why), "{why}\n{}", fault(text));
         }
-        // What is no TOML names its line too.
+        // A TOML syntax error contains its line too.
         assert!(fault("idle = \"2 s\"\nlisten = = 3\n").starts_with("2: "));
     }
 
@@ -340,7 +340,7 @@ mod tests {
             let why = "1: `idle`: is less than two of `heartbeat`";
             assert!(fault(text).starts_with(why), "{}", fault(text));
         }
-        // Nor is a pace accepted that agents reject.
+        // Intervals that agents reject are rejected.
         for text in [
             "heartbeat = \"1 ms\"\n",
             "heartbeat = \"20 s\"\nidle = \"1 h\"\n",

@@ -1,24 +1,24 @@
-//! [`Content`]: what one agent has brought of a relation, so that it can be taken away when the
-//! agent begins anew or is forgotten.
+//! [`Content`]: the rows of a relation that one agent has inserted, so that they can be retracted
+//! when the agent restarts or is forgotten.
 
 use std::collections::HashMap;
 
 use weir_model::{Batch, Nanos, Schema, Type, Value};
 use weir_sink::relation;
 
-/// Most different rows that an agent may have in one relation.
+/// Maximum number of distinct rows of an agent in one relation.
 pub const ROWS_MAX: usize = 1 << 18;
 
-/// Rows and how often each is there.
+/// Rows and their multiplicity.
 #[derive(Clone, Default)]
 pub struct Content {
     rows: HashMap<Vec<Value>, i64>,
-    /// When it changed last, which may lie ahead.
+    /// The instant of the last change, which may be in the future.
     changed: Option<Nanos>,
 }
 
 impl Content {
-    /// Takes changes in; false, and nothing is taken in, when there were more rows than may be.
+    /// Applies changes; false, without a change, if they exceed the maximum number of rows.
     pub fn apply(&mut self, batch: &Batch) -> bool {
         self.add(batch, 1);
         let fits = self.rows.len() <= ROWS_MAX;
@@ -40,7 +40,7 @@ impl Content {
         }
     }
 
-    /// Rows of which each is there so often.
+    /// A content of these rows, each with its multiplicity.
     pub fn new(rows: impl IntoIterator<Item = (Vec<Value>, i64)>) -> Content {
         Content {
             rows: rows.into_iter().collect(),
@@ -48,19 +48,19 @@ impl Content {
         }
     }
 
-    /// The rows and how often each is there.
+    /// The rows and their multiplicity.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (&Vec<Value>, i64)> {
         self.rows.iter().map(|(row, count)| (row, *count))
     }
 
-    /// Forgets everything; gives the changes that take it away at `at`, rows of `schema`, or later
-    /// where it has changed later.
+    /// Removes everything; returns the retractions of rows of `schema` at `at`, or at the last
+    /// change if that is later.
     pub fn retract(&mut self, at: Nanos, schema: &Schema) -> Option<Batch> {
         let at = self.changed.map_or(at, |changed| changed.max(at));
         std::mem::take(self).changes(-1, at, schema)
     }
 
-    /// The changes that bring all of it at `at`, rows of `schema`.
+    /// The insertions of all rows, of `schema`, at `at`.
     pub fn bring(&self, at: Nanos, schema: &Schema) -> Option<Batch> {
         self.changes(1, at, schema)
     }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(gone.ts[..], [9, 9]);
         assert!(content.retract(10, &schema).is_none());
 
-        // What an agent said last may be of an instant that lies ahead.
+        // The last message of an agent may be of a future instant.
         let columns = vec![Column::texts(["a"]), Column::ints(vec![1])];
         content.apply(&Batch::deltas(vec![20], vec![1], columns));
         let gone = content.retract(10, &schema).unwrap();

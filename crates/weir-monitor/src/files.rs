@@ -1,4 +1,4 @@
-//! [`FileSink`]: a file that the answer of a query is added to, also over restarts.
+//! [`FileSink`]: a file to which the results of a query are appended, across restarts.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,23 +10,23 @@ use weir_sink::{Answer, Sink, SinkError, Target};
 use super::state::Position;
 use crate::config::SinkEntry;
 
-/// A file that an answer is added to.
+/// A file to which results are appended.
 pub struct FileSink {
     path: PathBuf,
     sink: Option<Box<dyn Sink>>,
-    /// Why it takes no more.
+    /// The error after which nothing is written.
     failed: Option<String>,
-    /// Something was written since it was flushed.
+    /// There is unflushed output.
     news: bool,
 }
 
-/// Where `entry` writes, if relative paths are below `directory`.
+/// The path of `entry`; relative paths are below `directory`.
 pub fn path_of(entry: &SinkEntry, directory: &Path) -> PathBuf {
     directory.join(&entry.file)
 }
 
 impl FileSink {
-    /// A sink that is known as `path`.
+    /// A sink with the name `path`.
     pub fn new(path: PathBuf, sink: Box<dyn Sink>) -> FileSink {
         FileSink {
             path,
@@ -36,11 +36,11 @@ impl FileSink {
         }
     }
 
-    /// Opens the file of `entry`. What stands in it stays; of what was written after `position`, the
-    /// agents tell again.
+    /// Opens the file of `entry`. Its content is retained, except after `position`: the agents send
+    /// the later rows again.
     ///
     /// # Errors
-    /// When it cannot be written, in words.
+    /// A message if it cannot be written.
     pub fn open(
         entry: &SinkEntry,
         directory: &Path,
@@ -53,7 +53,8 @@ impl FileSink {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
-        // Before the file is touched: one that is cut and cannot be added to is destroyed.
+        // Checked before the file is opened: truncating a file that cannot be appended to would
+        // destroy it.
         let format = weir_sink::format(&entry.format).expect("the configuration was checked");
         let resume = format
             .resume
@@ -74,18 +75,18 @@ impl FileSink {
         &self.path
     }
 
-    /// Why it takes no more.
+    /// The error after which nothing is written.
     pub fn failed(&self) -> Option<&str> {
         self.failed.as_deref()
     }
 
-    /// Writes rows or deltas, in time order.
+    /// Writes rows or deltas, in timestamp order.
     pub fn write(&mut self, batch: &Batch) {
         self.news = true;
         self.with(|sink| sink.write(batch));
     }
 
-    /// Hands what was written to the system.
+    /// Flushes to the operating system.
     pub fn flush(&mut self) {
         if std::mem::take(&mut self.news) {
             self.with(|sink| sink.flush());
@@ -97,8 +98,8 @@ impl FileSink {
         self.with(|sink| sink.finish());
     }
 
-    /// How much of the file holds what was written, all of it handed to the system; `None` if it
-    /// takes no more.
+    /// The size of the file after all output is flushed to the operating system; `None` after an
+    /// error.
     pub fn position(&mut self) -> Option<Position> {
         self.flush();
         self.sink.as_ref()?;
@@ -128,8 +129,7 @@ impl FileSink {
     }
 }
 
-/// The file to go on with, at its first `bytes` if it is longer than that, and whether there is
-/// nothing in it.
+/// Opens the file for appending, truncated to its first `bytes`, and returns whether it is empty.
 fn continued(path: &Path, bytes: Option<u64>) -> std::io::Result<(File, bool)> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -144,7 +144,7 @@ fn continued(path: &Path, bytes: Option<u64>) -> std::io::Result<(File, bool)> {
         }
         _ => {
             if length > 0 && !ends_with_line(&mut file)? {
-                // A line that was torn is told from those that follow.
+                // Terminates a partial line, to separate it from the next one.
                 file.write_all(b"\n")?;
             }
             Ok((file, length == 0))

@@ -1,5 +1,5 @@
-//! [`Forgotten`]: what the monitor keeps of an agent that it has forgotten, so that nothing is
-//! counted twice if the agent returns.
+//! [`Forgotten`]: the retained state of an agent that the monitor has forgotten, so that no request
+//! is counted twice if the agent returns.
 
 use std::collections::VecDeque;
 
@@ -8,8 +8,8 @@ use weir_model::Nanos;
 
 use super::account::Account;
 
-/// Forgotten agents that are kept, at most. Of one that returns after it was dropped here, the
-/// requests of earlier processes are counted as lost again.
+/// Maximum number of forgotten agents that are retained. If an agent returns after it was dropped
+/// here, the requests of its earlier processes are counted as lost again.
 const FORGOTTEN_MAX: usize = 1_000;
 
 /// An agent that was forgotten.
@@ -19,17 +19,17 @@ pub struct Forgotten {
     pub host: String,
     /// Its last process.
     pub instance: u64,
-    /// The number of the last message of that process that was taken in.
+    /// The number of the last message of that process that was processed.
     pub seen: u64,
     /// The number up to which its messages were acknowledged.
     pub safe: u64,
-    /// What became of all its requests.
+    /// The outcome of all its requests.
     pub account: Account,
     /// Requests of channels that had ended.
     pub requests_stray: u64,
-    /// The channels that ran in that process, and since when.
+    /// The channels that ran in that process, and when they started.
     pub started: Vec<(u64, Nanos)>,
-    /// Its processes, the last one included, and what became of their requests by channel.
+    /// Its processes, the last one included, and the outcome of their requests by channel.
     pub past: Vec<(u64, Vec<(u64, Account)>)>,
 }
 
@@ -40,7 +40,7 @@ pub struct ForgottenAgents {
 }
 
 impl ForgottenAgents {
-    /// Adds an agent; if they are too many, the oldest is dropped.
+    /// Adds an agent; above the limit, the oldest is dropped.
     pub fn push(&mut self, agent: Forgotten) {
         self.agents.retain(|other| other.host != agent.host);
         if self.agents.len() >= FORGOTTEN_MAX {

@@ -1,5 +1,4 @@
-//! [`Waiting`]: the rows of one channel, of all agents, that wait for their instant to be over in
-//! the whole fleet.
+//! [`Waiting`]: the rows of one channel, of all agents, that wait for the watermark of the fleet.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -9,7 +8,7 @@ use weir_query::engine::{batch_bytes, in_time_order};
 
 use super::agents::AgentId;
 
-/// Rows that wait, by the instant of the first one of each piece.
+/// Waiting rows, by the first instant of each piece.
 #[derive(Default)]
 pub struct Waiting {
     pieces: BinaryHeap<Reverse<Piece>>,
@@ -50,16 +49,16 @@ impl Ord for Piece {
     }
 }
 
-/// Rows whose instants are over.
+/// Rows that the watermark has passed.
 pub struct Released {
-    /// In time order; those of one instant in the order in which they came.
+    /// In timestamp order; those of one instant in the order of arrival.
     pub rows: Batch,
-    /// How many bytes each agent has less waiting.
+    /// The bytes by which the waiting rows of each agent decrease.
     pub freed: Vec<(AgentId, usize)>,
 }
 
 impl Waiting {
-    /// Takes rows of an agent in, which are in time order; gives about how many bytes they take.
+    /// Adds rows of an agent, in timestamp order; returns their approximate bytes.
     pub fn push(&mut self, agent: AgentId, batch: Batch) -> usize {
         if batch.is_empty() {
             return 0;
@@ -75,8 +74,8 @@ impl Waiting {
         bytes
     }
 
-    /// Takes out the rows at or before `upto`; `None` if there are none. What is not due is not
-    /// touched, so that the work is that of the rows.
+    /// Removes the rows at or before `upto`; `None` if there are none. Later rows are not touched,
+    /// so the work is proportional to the rows.
     pub fn release(&mut self, upto: i64) -> Option<Released> {
         let mut due: Vec<Piece> = Vec::new();
         let mut freed = Vec::new();
@@ -112,7 +111,7 @@ impl Waiting {
         })
     }
 
-    /// Forgets everything; gives how many bytes each agent has less waiting.
+    /// Removes all rows; returns the bytes by which the waiting rows of each agent decrease.
     pub fn clear(&mut self) -> Vec<(AgentId, usize)> {
         self.pieces
             .drain()

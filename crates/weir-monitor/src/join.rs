@@ -1,4 +1,4 @@
-//! Agents come and go.
+//! Connection and disconnection of agents.
 
 use weir_model::{Nanos, Symbol};
 use weir_wire::{ChannelId, Joined, MonitorMessage, Refusal, SessionId, Welcome};
@@ -9,12 +9,12 @@ use super::agents::{Agent, AgentId, Session, count};
 use super::own_stream::agents_text;
 
 impl Monitor {
-    /// Lets an agent in, or says why not.
+    /// Accepts an agent, or rejects it with a reason.
     pub(super) fn join(&mut self, joined: Joined, now: Nanos) {
         let id = match self.admit(&joined, now) {
             Ok(id) => id,
             Err(refusal) => {
-                // Whoever is gone already needs no answer.
+                // A disconnected agent needs no answer.
                 let _ = joined.welcome.send(Err(refusal));
                 return;
             }
@@ -50,7 +50,7 @@ impl Monitor {
         self.count_agent(id);
     }
 
-    /// The agent that comes, known or new.
+    /// The agent that connects, known or new.
     fn admit(&mut self, joined: &Joined, now: Nanos) -> Result<AgentId, Refusal> {
         let hello = &joined.hello;
         let known = Symbol::get(&hello.host).and_then(|host| self.hosts.get(&host).copied());
@@ -89,7 +89,7 @@ impl Monitor {
             let agent = self.agents.get_mut(&id).expect("it is known");
             agent.remember(*instance);
             for (channel, requests) in agent.lost_by(*instance, tallies) {
-                // Of a channel that has ended it is not known any more what came of it.
+                // The outcome of requests of an ended channel is no longer known.
                 if self.channels.get(channel).is_some() {
                     self.lose(id, channel, requests, "agent_ended", now);
                     continue;
@@ -101,8 +101,7 @@ impl Monitor {
         Ok(id)
     }
 
-    /// An agent of a host that is known: the same process after its connection broke, or another
-    /// one.
+    /// An agent of a known host: the same process on a new connection, or another process.
     fn admit_again(
         &mut self,
         id: AgentId,
@@ -118,8 +117,8 @@ impl Monitor {
         if agent.instance == joined.hello.instance {
             return Ok(id);
         }
-        // A process that was killed leaves a connection that nobody has missed yet; one that still
-        // speaks is another host of the same name.
+        // The connection of a killed process may still seem open; if messages arrived on it
+        // recently, the new agent is another host of the same name.
         let silent = now.saturating_sub(agent.heard_at) > self.options.overtake_after;
         if agent.session.is_some() && !silent {
             let host = agent.host;
@@ -131,18 +130,18 @@ impl Monitor {
         let instance = self.agents[&id].instance;
         let mut counted = joined.hello.earlier.iter();
         if !counted.any(|(earlier, _)| *earlier == instance) {
-            // Its own count is gone with its state directory.
+            // Its tallies were lost with its state directory.
             self.lose_outstanding(id, now);
         }
         let agent = self.agents.get_mut(&id).expect("the host's agent is known");
-        // What it sent cannot be sent again.
+        // Its messages cannot be sent again.
         let bytes_max = 0;
         agent.settle(Nanos::MIN, bytes_max, |word| self.channels.give_up(word));
         agent.begin(joined.hello.instance);
         Ok(id)
     }
 
-    /// A connection is gone.
+    /// Handles a closed connection.
     pub(super) fn leave(&mut self, session: SessionId, why: &str, now: Nanos) {
         let Some(id) = self.sessions.remove(&session) else {
             return;
@@ -153,7 +152,7 @@ impl Monitor {
         self.count_agent(id);
     }
 
-    /// Lets an agent go that broke the rules.
+    /// Disconnects and bans an agent that violated the protocol.
     pub(super) fn bar(&mut self, id: AgentId, why: String, now: Nanos) {
         self.tell_of(id, "agent_refused", &why, 1, now);
         let agent = self.agents.get_mut(&id).expect("it just spoke");
@@ -164,7 +163,7 @@ impl Monitor {
         self.count_agent(id);
     }
 
-    /// Sends an agent what it is to do, and lets it go if it does not take that.
+    /// Sends an agent its orders, and disconnects it if it does not accept them.
     pub(super) fn send_orders(&mut self, id: AgentId, now: Nanos) {
         let (pause, patience) = (
             self.options.heartbeat.saturating_mul(4),
@@ -183,7 +182,7 @@ impl Monitor {
         }
     }
 
-    /// Counts what an agent's process has reported and will not send any more.
+    /// Counts the requests as lost that an agent's process has reported and will not send.
     pub(super) fn lose_outstanding(&mut self, id: AgentId, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("the agent is known");
         let mut lost = Vec::new();
@@ -197,7 +196,7 @@ impl Monitor {
         }
     }
 
-    /// Counts requests whose rows will never come.
+    /// Counts requests as lost whose rows will not arrive.
     pub(super) fn lose(
         &mut self,
         id: AgentId,
@@ -221,7 +220,7 @@ impl Monitor {
         self.tell_of(id, "rows_lost", cause, count(requests), now);
     }
 
-    /// Notes something of an agent; the cause may be in the agent's own words.
+    /// Records a note about an agent; the cause may be a text of the agent.
     pub(super) fn tell_of(
         &mut self,
         id: AgentId,
@@ -235,7 +234,7 @@ impl Monitor {
         self.own.tell(now, Some(agent.host), counter, cause, value);
     }
 
-    /// Counts an agent in its channels as what it is now.
+    /// Counts an agent in its channels by its current state.
     pub(super) fn count_agent(&mut self, id: AgentId) {
         let agent = self.agents.get_mut(&id).expect("the agent is known");
         let now = agent.counts_as();
@@ -252,7 +251,7 @@ impl Monitor {
         }
     }
 
-    /// Takes an agent out of all counts, before what it runs changes.
+    /// Removes an agent from all counts, before its channels change.
     pub(super) fn uncount(&mut self, id: AgentId) {
         let agent = self.agents.get_mut(&id).expect("the agent is known");
         let counted = std::mem::take(&mut agent.counted);
@@ -266,8 +265,8 @@ impl Monitor {
         }
     }
 
-    /// Forgets an agent that has been away for long, and retracts what it has brought of relations.
-    /// What was counted of it is kept in case it returns.
+    /// Forgets an agent that has been away for long, and retracts its rows of relations. Its counts
+    /// are retained in case it returns.
     pub(super) fn forget(&mut self, id: AgentId, now: Nanos) {
         self.lose_outstanding(id, now);
         self.uncount(id);
@@ -285,7 +284,7 @@ impl Monitor {
         }
     }
 
-    /// Tells all agents to do something.
+    /// Queues an order for all agents.
     pub(super) fn order_all(&mut self, word: &MonitorMessage) {
         for agent in self.agents.values_mut() {
             agent.order(word.clone());

@@ -1,19 +1,20 @@
-//! The monitor: one engine over a fleet of agents.
+//! The monitor: one engine for the rows of a fleet of agents.
 //!
-//! One thread owns everything; it takes [`ServerEvent`]s of the network one after the other and moves
-//! time on. No locks, and no order of events but the one in which they came.
+//! One thread owns all state; it processes the [`ServerEvent`]s of the network one after the other
+//! and advances time. There are no locks, and events are processed in the order of arrival.
 //!
-//! 1. Agents come and go ([`join`]). Each runs the fragments of the monitor's queries; queries whose
-//!    fragments are equal share a [`channels::Channel`].
-//! 2. What agents say is checked, counted ([`account`]) and waits ([`words`], [`gather`]).
-//! 3. When an instant is over in the whole fleet ([`time`]), its rows go to the engine, and what
-//!    comes of them to whoever asked ([`advance`], [`publish`]), together with how complete it is
+//! 1. Agents connect and disconnect ([`join`]). Each runs the fragments of the monitor's queries;
+//!    queries with equal fragments share a [`channels::Channel`].
+//! 2. Messages of agents are checked and counted ([`account`]), and their rows wait ([`words`],
+//!    [`gather`]).
+//! 3. When the watermark of the fleet passes an instant ([`time`]), its rows go to the engine, and
+//!    the results to the clients ([`advance`], [`publish`]), with their completeness
 //!    ([`completeness`]).
-//! 4. How far standing queries are is written down ([`checkpoint`]); after a kill they go on from
-//!    there with what agents say again ([`recovery`]).
+//! 4. The state of standing queries is saved ([`checkpoint`]); after a kill they continue from
+//!    there with messages that the agents send again ([`recovery`]).
 //!
-//! Work is linear in rows, in words of agents, and in channels: what an agent says is looked at
-//! once, however many queries read it.
+//! Work is linear in rows, in messages of agents, and in channels: a message is processed once,
+//! however many queries read its rows.
 
 mod account;
 mod advance;
@@ -72,42 +73,42 @@ use recovery::Recovery;
 use state::{Saved, State};
 use weir_runtime::run_loop::Counters;
 
-/// The stream of what agents and monitor note.
+/// The stream of the notes of agents and monitor.
 const OWN_STREAM: &str = "weir";
 
 /// The relation of the fleet's hosts.
 const HOSTS: &str = "hosts";
 
-/// How the monitor runs.
+/// The options of the monitor.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often agents say how far they have come.
+    /// The interval of the agents' heartbeats.
     pub heartbeat: Nanos,
-    /// Nobody waits longer for an agent that is behind.
+    /// The maximum wait for an agent that is behind.
     pub overtake_after: Nanos,
-    /// How far ahead of the monitor's clock an agent's words may be.
+    /// The maximum by which timestamps of an agent may be ahead of the monitor's clock.
     pub ahead_max: Nanos,
-    /// Most agents.
+    /// Maximum number of agents.
     pub agents_max: usize,
-    /// An agent that has been away for so long is forgotten.
+    /// An agent that has been away for this time is forgotten.
     pub forget_after: Nanos,
-    /// An agent that does not take what it is told for so long is let go; also how long an agent
-    /// that broke the rules is not let in again.
+    /// An agent that accepts no orders for this time is disconnected; also the duration of the ban
+    /// of an agent that violated the protocol.
     pub patience: Nanos,
-    /// Most bytes of rows that wait for slow agents; then those are overtaken earlier. One agent may
-    /// have a quarter of that.
+    /// Maximum bytes of rows that wait for slow agents; above it those are overtaken earlier. One
+    /// agent may use a quarter of it.
     pub waiting_bytes_max: usize,
-    /// What the engine may use.
+    /// The limits of the engine.
     pub engine: EngineOptions,
-    /// How often it is written down how far standing queries are.
+    /// The interval of checkpoints.
     pub checkpoint_every: Nanos,
-    /// How far back a standing query may look and still go on after a restart as if nothing had
-    /// happened; agents hold their rows for so long.
+    /// Standing queries whose windows reach back at most this far continue after a restart without
+    /// loss; agents store their rows for this time.
     pub hold_max: Nanos,
-    /// Most bytes of words that one agent holds for that, or half of what it has room for if that is
-    /// less. It is half of what agents have room for by their defaults.
+    /// Maximum bytes of messages that one agent stores for that, or half of what it can store if
+    /// that is less. The default is half of the agents' default.
     pub hold_bytes_max: usize,
-    /// How long after a restart agents are waited for that send again what they said.
+    /// How long the monitor waits after a restart for agents that send messages again.
     pub recovery: Nanos,
 }
 
@@ -130,26 +131,26 @@ impl Default for Options {
     }
 }
 
-/// A query that runs.
+/// A running query.
 pub struct Running {
     /// What users call it.
     pub name: String,
-    /// Where its results go.
+    /// The publisher of its results.
     pub publisher: Publisher,
-    /// Since when.
+    /// The time at which it started.
     pub since: Nanos,
-    /// It goes on after a restart.
+    /// It continues after a restart.
     pub standing: bool,
-    /// The monitor was restarted then, and what the query held is lost, because it looks back
-    /// farther than agents hold their rows, or they held less of them than it needs.
+    /// The monitor restarted then, and the query lost its state, because its windows are longer
+    /// than agents store their rows, or they stored fewer of them than it needs.
     pub anew_from: Option<Nanos>,
-    /// Results up to this instant were given before a restart.
+    /// Results up to this instant were emitted before a restart.
     shown_to: Nanos,
-    /// How far it looks back.
+    /// How far back its windows reach.
     memory: Option<Nanos>,
     /// It reads stream `weir`.
     reads_own: bool,
-    /// What it reads of agents, and what had become of those rows when it began.
+    /// The channels that it reads, and the outcome of their requests when it started.
     channels: Vec<(ChannelId, Account)>,
 }
 
@@ -160,38 +161,38 @@ impl Running {
     }
 }
 
-/// A query that came to an end by its own fault.
+/// A query that failed.
 #[derive(Clone, Debug)]
 pub struct Failed {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The error.
     pub error: EvalError,
 }
 
-/// How much the monitor has done; a measure of cost that does not depend on the machine.
+/// Counts of the monitor's work; a measure of cost that does not depend on the machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Words of agents taken in.
+    /// Messages of agents processed.
     pub words: u64,
-    /// Rows taken in.
+    /// Rows processed.
     pub rows: u64,
     /// Pieces of channels that were merged.
     pub pieces: u64,
-    /// Batches given to the engine.
+    /// Batches passed to the engine.
     pub batches: u64,
-    /// Instants to which the engine was moved.
+    /// Instants to which the engine was advanced.
     pub steps: u64,
-    /// Agents looked at when time moved.
+    /// Agents visited when time advanced.
     pub agents_looked_at: u64,
-    /// Channels looked at when time moved, once for each query that reads them.
+    /// Channels visited when time advanced, once for each query that reads them.
     pub channels_looked_at: u64,
 }
 
 /// The monitor. See the module's documentation.
 pub struct Monitor {
     options: Options,
-    /// A random number that agents know this monitor by.
+    /// A random number by which agents identify this monitor.
     identity: u64,
     engine: Engine,
     agents: BTreeMap<AgentId, Agent>,
@@ -203,37 +204,37 @@ pub struct Monitor {
     channels: Channels,
     queries: BTreeMap<QueryId, Running>,
     own: OwnStream,
-    /// For how long agents' notes are needed again should the monitor be restarted.
+    /// How long agents' notes are needed again if the monitor restarts.
     own_hold: Option<Nanos>,
-    /// Something of what agents say may be needed again.
+    /// Some messages of agents may be needed again.
     holds: bool,
-    /// The rows of relation `hosts` as they were told last, and when.
+    /// The rows of relation `hosts` as last emitted, and when.
     hosts_told: (HashMap<Symbol, Host>, Nanos),
-    /// All instants up to this one are over.
+    /// The watermark of the fleet.
     frontier: Nanos,
     waiting_bytes: usize,
     failed: Vec<Failed>,
     work: Work,
-    /// What was counted, as it was read last, and when.
+    /// The counters as last read, and when.
     counters: Counters,
     counters_read_at: Nanos,
     state: Option<State>,
-    /// What the word did that is being taken in.
+    /// The effect of the message that is being processed.
     effect: words::Effect,
-    /// When it was last begun to save how far standing queries are.
+    /// The start of the last checkpoint.
     saved_at: Nanos,
-    /// How long it took until that was on the disk.
+    /// The duration of the last checkpoint.
     save_took: Nanos,
-    /// The checkpoint on the disk has standing queries.
+    /// The checkpoint on disk contains standing queries.
     saved_any: bool,
-    /// The next checkpoint is not to wait: queries began or ended, or an agent holds all it may.
+    /// The next checkpoint is due at once: queries started or ended, or an agent has no room left.
     save_soon: bool,
-    /// What is left of the time before a restart.
+    /// The state of the recovery after a restart.
     recovery: Recovery,
 }
 
 impl Monitor {
-    /// A monitor without agents and queries, whose time begins at `now`.
+    /// A monitor without agents and queries, whose time starts at `now`.
     pub fn new(identity: u64, options: Options, now: Nanos) -> Monitor {
         let mut engine = Engine::new(options.engine.clone());
         let catalog = Catalog::builtin();
@@ -273,20 +274,20 @@ impl Monitor {
         }
     }
 
-    /// The monitor whose state is in `dir`, as it was left there, or a new one. Standing queries are
-    /// to be started again before anything happens.
+    /// The monitor with the saved state in `dir`, or a new one. Standing queries are to be
+    /// restarted before any event is processed.
     ///
     /// # Errors
-    /// When the directory cannot be used.
+    /// If the directory cannot be used.
     pub fn open(dir: &Path, options: Options, now: Nanos) -> Result<Monitor, StateError> {
         Monitor::with_state(State::open(dir)?, options, now)
     }
 
-    /// As [`Monitor::open`], without a thread: checkpoints reach the disk by
-    /// [`Monitor::write_checkpoint`], so that a simulation decides when.
+    /// As [`Monitor::open`], without a thread: checkpoints are written to disk by
+    /// [`Monitor::write_checkpoint`], at times that a simulation chooses.
     ///
     /// # Errors
-    /// When the directory cannot be used.
+    /// If the directory cannot be used.
     pub fn open_without_thread(
         dir: &Path,
         options: Options,
@@ -300,7 +301,7 @@ impl Monitor {
         options: Options,
         now: Nanos,
     ) -> Result<Monitor, StateError> {
-        // Which of the numbers ahead were given is not known.
+        // It is unknown which of the reserved numbers are in use.
         let next = state.channels();
         state.reserve(next + 1)?;
         let begin = saved.as_ref().map_or(now, |s| s.resume_from);
@@ -314,7 +315,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Writes the checkpoint that waits, of a monitor without a thread.
+    /// Writes the pending checkpoint of a monitor without a thread.
     pub fn write_checkpoint(&mut self) {
         if let Some(state) = &mut self.state {
             state.write_waiting();
@@ -326,18 +327,18 @@ impl Monitor {
         self.agents.values()
     }
 
-    /// The queries that run.
+    /// The running queries.
     pub fn queries(&self) -> impl Iterator<Item = (QueryId, &Running)> {
         self.queries.iter().map(|(id, running)| (*id, running))
     }
 
-    /// The instant up to which all is over.
+    /// The watermark of the fleet.
     pub fn frontier(&self) -> Nanos {
         self.frontier
     }
 
-    /// Takes in what happened on the network, at `now` by the monitor's clock. What a client asks is
-    /// given back: it is answered elsewhere.
+    /// Processes an event of the network, at `now` by the monitor's clock. A client's request is
+    /// returned: another component answers it.
     pub fn take(&mut self, event: ServerEvent, now: Nanos) -> Option<ServerEvent> {
         self.end_restore();
         match event {
@@ -355,13 +356,13 @@ impl Monitor {
         None
     }
 
-    /// Runs a query that was cut. Its results go to `publisher`.
+    /// Runs a query that was split into fragments. Its results go to `publisher`.
     ///
-    /// A standing query goes on after a restart if it is cut as it was before, so whoever starts it
-    /// again gives the way with it.
+    /// A standing query continues after a restart if it is split as before, so the caller passes
+    /// the earlier placement strategy when it starts the query again.
     ///
     /// # Errors
-    /// When it cannot be written down which channels were given.
+    /// If the used channel numbers cannot be saved.
     pub fn start(
         &mut self,
         name: &str,
@@ -435,8 +436,8 @@ impl Monitor {
         Ok(query)
     }
 
-    /// Finds anew for how long each channel's rows are needed, and saves as soon as possible which
-    /// queries stand.
+    /// Computes again how long each channel's rows are needed, and saves as soon as possible which
+    /// queries are standing.
     fn hold(&mut self, now: Nanos) {
         self.save_soon = true;
         let restoring = self.recovery.is_open();
@@ -457,7 +458,7 @@ impl Monitor {
                 }
             }
         }
-        // Which of its changes were safe was not kept until now.
+        // Until now it was not recorded which of its changes were safe.
         for channel in self.channels.iter_mut().filter(|c| c.is_relation()) {
             let held = channel.hold.is_some();
             if held == before[&channel.id] {
@@ -477,7 +478,7 @@ impl Monitor {
         }
     }
 
-    /// Ends a query, because of `why`. What only it needed ends at the agents too.
+    /// Ends a query with the reason `why`. Fragments that only it needed end at the agents too.
     pub fn stop(&mut self, query: QueryId, why: &str) {
         let Some(mut running) = self.queries.remove(&query) else {
             return;
@@ -504,18 +505,17 @@ impl Monitor {
         self.count_heard();
     }
 
-    /// A query that runs.
+    /// A running query.
     pub fn query_mut(&mut self, query: QueryId) -> Option<&mut Running> {
         self.queries.get_mut(&query)
     }
 
-    /// Notes in stream `weir` what the monitor saw at `at`.
+    /// Adds a note of the monitor to stream `weir`, with the time `at`.
     pub fn note(&mut self, at: Nanos, counter: &str, cause: &str) {
         self.own.tell(at, None, counter, cause, 1);
     }
 
-    /// Another pace from now on: how often agents say how far they have come, and how long others
-    /// wait for one that does not.
+    /// Changes the interval of heartbeats, and the maximum wait for an agent that sends none.
     pub fn set_pace(&mut self, heartbeat: Nanos, overtake_after: Nanos) {
         if heartbeat != self.options.heartbeat {
             self.order_all(&MonitorMessage::HeartbeatInterval(heartbeat));
@@ -524,17 +524,17 @@ impl Monitor {
         self.options.overtake_after = overtake_after;
     }
 
-    /// The queries that failed since this was asked last; they run no more.
+    /// The queries that failed since the last call; they have been removed.
     pub fn take_failed(&mut self) -> Vec<Failed> {
         std::mem::take(&mut self.failed)
     }
 
-    /// The hosts as they are at `now`.
+    /// The hosts with their state at `now`.
     pub fn hosts(&self, now: Nanos) -> Vec<Host> {
         self.agents.values().map(|agent| agent.row(now)).collect()
     }
 
-    /// Some of an agent's rows do not wait any more.
+    /// Subtracts waiting bytes of an agent.
     fn free(&mut self, agent: AgentId, bytes: usize) {
         self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes);
         if let Some(agent) = self.agents.get_mut(&agent) {
@@ -542,7 +542,7 @@ impl Monitor {
         }
     }
 
-    /// Counts anew which agents are heard in which channel, where that has changed.
+    /// Counts again which agents are included in which channel, where that has changed.
     fn count_heard(&mut self) {
         let ids: Vec<AgentId> = self.agents.keys().copied().collect();
         for id in ids {

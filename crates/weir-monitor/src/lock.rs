@@ -1,4 +1,4 @@
-//! A state directory belongs to one monitor at a time.
+//! The lock of a state directory: one monitor at a time uses it.
 
 use std::path::Path;
 use std::thread;
@@ -8,16 +8,16 @@ use weir_runtime::failure::Failure;
 use weir_runtime::lock::Lock;
 use weir_runtime::private;
 
-/// How long to wait for a monitor that is just ending.
+/// How long to wait for a monitor that is ending.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to look whether it has ended.
+/// The interval at which the lock is tried.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Takes a state directory, which is made if need be.
+/// Locks a state directory, which is created if it does not exist.
 ///
 /// # Errors
-/// When it cannot be made, or another monitor has it.
+/// If it cannot be created, or another monitor has locked it.
 pub fn hold(directory: &Path) -> Result<Lock, Failure> {
     let failed = |why: std::io::Error| {
         Failure::world(format_args!(

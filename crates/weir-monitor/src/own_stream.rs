@@ -1,4 +1,5 @@
-//! [`OwnStream`]: stream `weir` of the fleet: what agents note, and what the monitor notes of them.
+//! [`OwnStream`]: stream `weir` of the fleet: the notes of agents, and the monitor's notes about
+//! them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,19 +10,19 @@ use weir_wire::Note;
 
 use weir_runtime::run_loop::Changed;
 
-/// Notes that wait for their instant, at most; more are counted only.
+/// Maximum number of notes that wait for the watermark; more are only counted.
 const WAITING_MAX: usize = 100_000;
 
-/// Counters whose totals are kept, at most; of others a total is what came last.
+/// Maximum number of counters with a stored total; of others the total is the last value.
 const TOTALS_MAX: usize = 100_000;
 
-/// Longest text that is taken of an agent's note.
+/// Maximum length of a text of an agent's note.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Most different texts that one agent may bring into the process.
+/// Maximum number of distinct texts that one agent may add to the process.
 const TEXTS_MAX: usize = 10_000;
 
-/// What is told in place of the words of an agent that has brought too many.
+/// The replacement for the texts of an agent that has added too many.
 const OTHER: &str = "other";
 
 /// A row of the stream.
@@ -36,10 +37,10 @@ struct Row {
     host: Option<Symbol>,
 }
 
-/// Whose total it is: host, counter, cause.
+/// The key of a total: host, counter, cause.
 type Counter = (Option<Symbol>, Symbol, Option<Symbol>);
 
-/// What was noted and whose instant is not over yet.
+/// Notes that the watermark has not passed.
 #[derive(Default)]
 pub struct OwnStream {
     waiting: BTreeMap<Nanos, Vec<Row>>,
@@ -49,7 +50,7 @@ pub struct OwnStream {
 }
 
 impl OwnStream {
-    /// Notes something that the monitor saw at `at`.
+    /// Adds a note of the monitor, with the time `at`.
     pub fn tell(
         &mut self,
         at: Nanos,
@@ -93,7 +94,7 @@ impl OwnStream {
         );
     }
 
-    /// Notes a counter that the monitor read at `at`.
+    /// Adds a note of a counter that the monitor read at `at`.
     pub fn count(&mut self, at: Nanos, changed: &Changed) {
         let symbol = |text: &str| Symbol::try_new(text).ok();
         let counter = &changed.counter;
@@ -116,8 +117,8 @@ impl OwnStream {
         );
     }
 
-    /// Takes a note of an agent in, to be shown at `instant`. `texts` is how many texts its notes
-    /// have brought so far; false when that is too many, or one is too long.
+    /// Adds a note of an agent, to be emitted at `instant`. `texts` is the number of texts that its
+    /// notes have added; false if that is too many, or a text is too long.
     pub fn take(&mut self, host: Symbol, note: &Note, instant: Nanos, texts: &mut usize) -> bool {
         let before = Symbol::usage().0;
         let symbol = |text: &str| match text.len() <= TEXT_BYTES_MAX {
@@ -158,8 +159,9 @@ impl OwnStream {
         self.waiting.entry(at).or_default().push(row);
     }
 
-    /// The notes up to `upto`. What was noted of an instant that was over with `before` comes after
-    /// it: nothing that is noted is lost by being late; column `ts` says when it was.
+    /// Removes and returns the notes up to `upto`. Notes at or before the earlier watermark
+    /// `before` are moved after it: no note is lost because it is late; column `ts` contains its
+    /// time.
     pub fn release(&mut self, before: Nanos, upto: Nanos) -> Batch {
         if self.dropped > 0 {
             let dropped = std::mem::take(&mut self.dropped);
@@ -180,14 +182,14 @@ impl OwnStream {
         Batch::stream(instants, columns(due.values().flatten()))
     }
 
-    /// Forgets a host's totals.
+    /// Removes a host's totals.
     pub fn forget(&mut self, host: Symbol) {
         self.totals.retain(|(of, _, _), _| *of != Some(host));
     }
 }
 
-/// What an agent says in its own words, as a text of the process; `other` when it has brought too
-/// many. `texts` is how many it has brought so far.
+/// A text of an agent as a symbol of the process; `other` when the agent has added too many.
+/// `texts` is the number that it has added.
 pub fn agents_text(text: &str, texts: &mut usize) -> Symbol {
     let text = short(text).unwrap_or_default();
     if Symbol::get(text).is_none() {
@@ -199,7 +201,7 @@ pub fn agents_text(text: &str, texts: &mut usize) -> Symbol {
     Symbol::try_new(text).unwrap_or_default()
 }
 
-/// The text's beginning, as long as a text may be; `None` if it is empty.
+/// The text truncated to the maximum length; `None` if it is empty.
 fn short(text: &str) -> Option<&str> {
     let beginning = text::beginning(text, TEXT_BYTES_MAX);
     (!beginning.is_empty()).then_some(beginning)

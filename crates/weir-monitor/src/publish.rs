@@ -1,7 +1,7 @@
-//! [`Publisher`]: what one query gives, for those who watch it and for its files.
+//! [`Publisher`]: sends the results of one query to its clients and files.
 //!
-//! Of a relation it keeps what it holds, so that whoever comes later, or did not keep up, is shown
-//! where things stand.
+//! For a relation it stores the current rows: a new client, or one that was too slow, receives the
+//! current state.
 
 use std::sync::Arc;
 
@@ -19,36 +19,36 @@ use super::files::FileSink;
 use super::state::Position;
 use super::watcher::Watcher;
 
-/// How often those who watch are told how far things are, when nothing comes.
+/// The interval at which clients receive the watermark when there are no results.
 const TELL_EVERY: Nanos = NANOS_PER_SECOND;
 
-/// How often files get what was written, at most.
+/// The minimum interval between flushes of files.
 const FLUSH_EVERY: Nanos = NANOS_PER_SECOND / 10;
 
-/// What one query may show.
+/// The limits of one query's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Those who watch.
+    /// Maximum number of clients.
     pub watchers_max: usize,
-    /// What waits for one of them, bytes.
+    /// Maximum bytes that wait for one client.
     pub waiting_bytes_max: usize,
-    /// What is kept of a relation, bytes.
+    /// Maximum bytes of the stored relation.
     pub held_bytes_max: usize,
-    /// Rows in a second.
+    /// Maximum rows per second.
     pub rows_per_second_max: usize,
 }
 
-/// What one query gives.
+/// The publisher of one query.
 pub struct Publisher {
     answer: Answer,
     schema: SchemaRef,
     bounds: Bounds,
-    /// What a relation holds.
+    /// The current rows of a relation.
     held: Option<Relation>,
     files: Vec<FileSink>,
     flushed_at: Nanos,
     watchers: Vec<Watcher>,
-    /// What came since the last whole instant.
+    /// Results since the last complete instant.
     fresh: Vec<Batch>,
     said: Option<Completeness>,
     told_at: Nanos,
@@ -56,7 +56,7 @@ pub struct Publisher {
     pace: Pace,
 }
 
-/// How fast rows come.
+/// The rate of rows.
 #[derive(Default)]
 struct Pace {
     since: Nanos,
@@ -65,7 +65,7 @@ struct Pace {
 }
 
 impl Publisher {
-    /// Publishes `answer` to `files` and to whoever watches.
+    /// Publishes `answer` to `files` and to the clients.
     pub fn new(answer: Answer, bounds: Bounds, files: Vec<FileSink>) -> Publisher {
         Publisher {
             schema: Arc::new(arrow::schema(&answer)),
@@ -83,17 +83,17 @@ impl Publisher {
         }
     }
 
-    /// The answer's columns as Arrow's.
+    /// The columns of the results, as an Arrow schema.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Other bounds hold from now on.
+    /// Replaces the limits.
     pub fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = bounds;
     }
 
-    /// How much of its files holds what was shown until now, all of it handed to the system.
+    /// The sizes of its files with the results emitted so far, flushed to the operating system.
     pub fn positions(&mut self) -> Vec<Position> {
         self.files
             .iter_mut()
@@ -106,27 +106,27 @@ impl Publisher {
         &self.files
     }
 
-    /// How many watch.
+    /// The number of clients.
     pub fn watchers(&self) -> usize {
         self.watchers.iter().filter(|w| !w.is_gone()).count()
     }
 
-    /// Rows that were given.
+    /// Rows that were emitted.
     pub fn rows_given(&self) -> u64 {
         self.rows
     }
 
-    /// How complete what was given last is.
+    /// The completeness of the last results.
     pub fn completeness(&self) -> Option<&Completeness> {
         self.said.as_ref()
     }
 
-    /// More rows come than one query may show.
+    /// True if the rate of rows exceeds its limit.
     pub fn is_too_fast(&self) -> bool {
         self.pace.too_fast
     }
 
-    /// Somebody watches from now on, unless too many do.
+    /// Adds a client, unless there are too many.
     pub fn watch(&mut self) -> Option<mpsc::Receiver<ResultUpdate>> {
         self.watchers.retain(|watcher| !watcher.is_gone());
         if self.watchers.len() >= self.bounds.watchers_max {
@@ -139,8 +139,8 @@ impl Publisher {
         Some(results)
     }
 
-    /// Takes rows of a stream or changes of a relation, in time order. The first `shown` of them
-    /// were shown before a restart.
+    /// Publishes rows of a stream or changes of a relation, in timestamp order. The first `shown`
+    /// of them were emitted before a restart.
     pub fn rows(&mut self, batch: &Batch, shown: usize) {
         if let Some(held) = &mut self.held {
             held.apply(batch);
@@ -149,7 +149,7 @@ impl Publisher {
         if !rest.is_empty() {
             self.files.iter_mut().for_each(|file| file.write(&rest));
         }
-        // Who watches a relation has been shown what it held before.
+        // Clients of a relation have received its earlier rows.
         let fresh = match self.held {
             Some(_) => batch.clone(),
             None => rest,
@@ -159,7 +159,7 @@ impl Publisher {
         }
     }
 
-    /// All results up to an instant were given; no instant is torn.
+    /// Marks all results up to an instant as emitted; no instant is partial.
     pub fn whole(&mut self, completeness: &Completeness) {
         let at = completeness.at;
         if at.saturating_sub(self.flushed_at) >= FLUSH_EVERY {
@@ -194,7 +194,7 @@ impl Publisher {
         self.watchers = watchers;
     }
 
-    /// Nothing more comes, because of `why`.
+    /// Ends the results with the reason `why`.
     pub fn end(&mut self, why: &str) {
         self.files.iter_mut().for_each(FileSink::finish);
         let said = self.said.as_ref();
@@ -211,7 +211,7 @@ impl Publisher {
 
     fn show(&self, watcher: &mut Watcher, shown: &ResultUpdate, bytes: usize, rows: u64) {
         if rows == 0 && !watcher.is_behind() {
-            // How complete it is comes with the next rows as well.
+            // The next rows carry the completeness as well.
             watcher.try_show(shown.clone(), bytes);
         } else if !watcher.is_behind() {
             watcher.show(shown.clone(), bytes, rows);
@@ -227,7 +227,7 @@ impl Publisher {
         }
     }
 
-    /// Where things stand, for somebody who comes or comes back.
+    /// The current state, for a client that is new or was too slow.
     fn standing(&self, watcher: &Watcher) -> (ResultUpdate, usize) {
         let mut note = match &self.said {
             Some(said) => self.noted(said, self.rows),
@@ -253,8 +253,9 @@ impl Publisher {
         (ResultUpdate { batch, note }, bytes)
     }
 
-    /// What goes with rows after which no instant is torn. How many rows the query had given before
-    /// them lets a client count what it missed, also while it was not connected.
+    /// The note for rows after which no instant is partial. From the number of rows that the query
+    /// emitted before them a client computes the number that it missed, also while it was
+    /// disconnected.
     fn noted(&self, completeness: &Completeness, rows_before: u64) -> Json {
         let mut note = completeness.json();
         note["whole"] = json!(true);
@@ -262,7 +263,7 @@ impl Publisher {
         note
     }
 
-    /// Rows as those who watch get them.
+    /// Rows as the clients receive them.
     fn record(&self, fresh: &[Batch]) -> RecordBatch {
         let pieces: Vec<Batch> = match self.answer.shape {
             Shape::Relation => fresh.to_vec(),
@@ -279,7 +280,7 @@ impl Publisher {
 }
 
 impl Pace {
-    /// So many more rows came up to `at`.
+    /// Adds rows up to `at` to the rate.
     fn count(&mut self, rows: u64, at: Nanos, rows_per_second_max: usize) {
         self.rows += rows;
         let passed = at.saturating_sub(self.since);

@@ -1,4 +1,4 @@
-//! [`Prepared`]: a query as it was asked, checked and cut for the fleet.
+//! [`Prepared`]: a submitted query, checked and split for the fleet.
 
 use std::str::FromStr;
 
@@ -17,19 +17,19 @@ use weir_runtime::question::Question;
 
 /// A query, ready to run.
 pub struct Prepared {
-    /// The query, cut.
+    /// The query, split into fragments.
     pub cut: Cut,
-    /// What those who watch it are told.
+    /// The description of its results for clients.
     pub answer: Answer,
     options: CutOptions,
 }
 
 impl Prepared {
-    /// Checks a query and cuts it in the way that it asks for, else in `way`, else where it costs
-    /// least in the fleet as it is.
+    /// Checks a query and splits it by the requested placement strategy, else by `way`, else by the
+    /// one with the lowest cost in the current fleet.
     ///
     /// # Errors
-    /// The diagnostics, or why it cannot be cut as it is asked for.
+    /// The diagnostics, or the reason why the requested strategy is not possible.
     pub fn of(submit: &Submit, way: Option<&str>, monitor: &Monitor) -> Result<Prepared, Refusal> {
         let words = |failure: Failure| Refusal::Invalid(failure.text());
         let question = Question {
@@ -53,7 +53,7 @@ impl Prepared {
         };
         let first = cut(plan, &options);
         let cut = match first {
-            // The way that was taken before a restart may be no other than another one by now.
+            // The strategy that was used before a restart may not be available any more.
             Err(_) if submit.place.is_none() && options.hint.is_some() => {
                 options.hint = None;
                 cut(plan, &options)
@@ -67,7 +67,7 @@ impl Prepared {
         })
     }
 
-    /// Where each part of it runs, and what it costs: `{"text": "..", "plan": {..}}`.
+    /// The placement of each part and its cost: `{"text": "..", "plan": {..}}`.
     pub fn explained(&self) -> serde_json::Value {
         let explanation = explain_cut(&self.cut, &self.options);
         let plan: serde_json::Value =
@@ -79,7 +79,7 @@ impl Prepared {
 /// Checks the configuration's queries.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All errors of the queries.
 pub fn check_queries(queries: &[StandingEntry]) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for query in queries {

@@ -1,9 +1,9 @@
-//! What the agents say that their fragments cost, as rates by which queries are cut.
+//! The costs of fragments that agents report, as rates for the choice of placement strategies.
 //!
-//! Counters of the last seconds are kept by agent, and what they grew by is a rate. A rate of the
-//! fleet is the mean over the agents that are connected. Processor time is known of an agent's whole
-//! process: how it compares with what is estimated for all that runs there is how much faster or
-//! slower than the machine of docs/costs.md the hosts are.
+//! Counters of the last seconds are stored per agent; their increase is a rate. A rate of the fleet
+//! is the mean over the connected agents. Processor time is known for an agent's whole process: its
+//! ratio to the estimate for all fragments that run there is the speed of the hosts relative to the
+//! machine of docs/costs.md.
 
 use std::collections::VecDeque;
 
@@ -16,20 +16,20 @@ use super::Monitor;
 use super::agents::Agent;
 use super::channels::Channel;
 
-/// Readings that are kept of an agent.
+/// Maximum number of stored readings per agent.
 const READINGS_MAX: usize = 16;
 
-/// Readings that are closer together tell no rate; the newest of them is kept.
+/// The minimum interval of readings for a rate; of closer ones the newest is stored.
 const APART: Nanos = NANOS_PER_SECOND / 2;
 
-/// An agent that is estimated to need less of a processor says nothing of how fast it is: what it
-/// takes to be there outweighs what it does.
+/// An agent with a lower estimated processor time is ignored in the speed of hosts: its constant
+/// overhead dominates.
 const BUSY_NS: f64 = 1e7;
 
-/// Hosts that are idle now are taken to have more to do soon: a query stays.
+/// The minimum assumed request rate: idle hosts are expected to become busy while a query runs.
 const REQUESTS_MIN: f64 = 1_000.0;
 
-/// How much faster or slower a host can be.
+/// The range of the speed factor of a host.
 const CPU_FACTOR: [f64; 2] = [0.1, 10.0];
 
 /// The counters of an agent's process over the last seconds.
@@ -41,11 +41,11 @@ struct Reading {
     at: Nanos,
     cpu_ns: i64,
     requests_per_second: f64,
-    /// By number of the channel.
+    /// By channel number.
     channels: Vec<ChannelCost>,
 }
 
-/// What a fragment costs at an agent, per second.
+/// The cost of a fragment at an agent, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Pace {
     rows_in: f64,
@@ -54,7 +54,7 @@ struct Pace {
 }
 
 impl Readings {
-    /// Takes in what an agent says of itself. Channels that `runs` does not know are left out.
+    /// Adds an agent's status. Channels for which `runs` is false are ignored.
     pub fn take(&mut self, status: &Status, runs: impl Fn(ChannelId) -> bool, now: Nanos) {
         let channels = status.channels.iter().filter(|cost| runs(cost.channel));
         let mut channels: Vec<ChannelCost> = channels.copied().collect();
@@ -75,7 +75,7 @@ impl Readings {
         self.0.push_back(reading);
     }
 
-    /// Requests that the host finishes in a second.
+    /// Requests that the host completes per second.
     fn requests_per_second(&self) -> Option<f64> {
         let rates = self.0.iter().map(|reading| reading.requests_per_second);
         let rates: Vec<f64> = rates.filter(|r| r.is_finite() && *r >= 0.0).collect();
@@ -89,7 +89,7 @@ impl Readings {
         Some(last.cpu_ns.saturating_sub(first.cpu_ns).max(0) as f64 / seconds)
     }
 
-    /// What a fragment costs since it runs.
+    /// The cost of a fragment since it started.
     fn pace(&self, channel: ChannelId) -> Option<Pace> {
         let of = |reading: &Reading| {
             let costs = &reading.channels;
@@ -112,7 +112,7 @@ impl Readings {
     }
 }
 
-/// From one reading to another, if that is long enough for a rate.
+/// The interval between two readings, if it is long enough for a rate.
 fn seconds(first: &Reading, last: &Reading) -> Option<f64> {
     let span = last.at.saturating_sub(first.at);
     (span >= APART).then(|| span as f64 / NANOS_PER_SECOND as f64)
@@ -123,7 +123,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 }
 
 impl Monitor {
-    /// How much happens at the agents that are connected, and what fragments cost that run there.
+    /// The request rate of the connected agents, and the cost of the fragments that run there.
     pub fn rates(&self) -> Rates {
         let agents: Vec<&Agent> = self
             .agents
@@ -150,7 +150,7 @@ impl Monitor {
         options.rates
     }
 
-    /// What each fragment costs, the mean over the agents that told of it.
+    /// The cost of each fragment, the mean over the agents that reported it.
     fn measured(&self, agents: &[&Agent]) -> Vec<Measured> {
         let of = |channel: &Channel| {
             let paces = agents.iter().filter_map(|a| a.readings.pace(channel.id));
@@ -167,9 +167,9 @@ impl Monitor {
         self.channels.iter().filter_map(of).collect()
     }
 
-    /// How long the agents take for what is estimated to take 1.
+    /// The ratio of the agents' processor time to the estimate.
     fn cpu_factor(&self, agents: &[&Agent], options: &CutOptions) -> f64 {
-        // The same for all agents.
+        // The estimate is the same for all agents.
         let estimate = |c: &Channel| cost::estimated_process_ns(&c.fragment.plan, options);
         let estimates = self.channels.iter().map(|c| (c.id, estimate(c)));
         let estimates: Vec<(ChannelId, f64)> = estimates.collect();

@@ -1,5 +1,5 @@
-//! What the monitor costs, as rows of stream `weir`: what it took in, what it holds by agent and by
-//! query, and what the network counts.
+//! The monitor's own costs, as rows of stream `weir`: counts of received messages and rows, memory
+//! by agent and by query, and the counters of the network.
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
@@ -8,12 +8,12 @@ use super::agents::{Agent, Run, count};
 use super::checkpoint::Unsafe;
 use weir_runtime::run_loop::{Reading, process_readings};
 
-/// How often.
+/// The interval of the readings.
 const READ_EVERY: Nanos = NANOS_PER_SECOND;
 
 impl Monitor {
-    /// Notes what has changed of all that is counted, if it is time to; `network` is what the server
-    /// counts.
+    /// Notes the changes of all counters, if a reading is due; `network` returns the server's
+    /// counters.
     pub fn read_counters(&mut self, network: impl FnOnce() -> Vec<weir_wire::Counter>, now: Nanos) {
         if now.saturating_sub(self.counters_read_at) < READ_EVERY {
             return;
@@ -33,7 +33,7 @@ impl Monitor {
         }
     }
 
-    /// What the monitor itself counts.
+    /// The counters of the monitor.
     fn readings(&self) -> Vec<Reading> {
         let of_monitor = |name, total: u64| Reading::new("monitor", name, count(total));
         let agents: usize = self.agents.values().map(Agent::bytes).sum();
@@ -50,7 +50,8 @@ impl Monitor {
             let Some(running) = self.queries.get(&counts.query) else {
                 continue;
             };
-            // Of names of queries that come and go there is no end, and each would be kept.
+            // Names of queries that are not standing are unbounded in number, and each would be
+            // stored.
             if !running.standing {
                 others += counts.bytes;
                 continue;
@@ -65,7 +66,7 @@ impl Monitor {
 }
 
 impl Agent {
-    /// About how many bytes the monitor has for it, its rows that wait included.
+    /// The approximate memory of the agent in the monitor, including its waiting rows.
     fn bytes(&self) -> usize {
         let runs = self.runs.len() * size_of::<Run>();
         let held = self.unsafe_words.len() * size_of::<Unsafe>();

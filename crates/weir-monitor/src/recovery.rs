@@ -1,5 +1,5 @@
-//! After a restart: the monitor goes on from its checkpoint, and agents send again what later
-//! results need.
+//! Recovery after a restart: the monitor continues from its checkpoint, and agents send the
+//! messages again that later results need.
 
 use std::collections::BTreeMap;
 
@@ -11,35 +11,36 @@ use super::agents::{Agent, AgentId, Run};
 use super::content::Content;
 use super::state::{Cell, Saved, SavedAgent, SavedQuery, SavedRun};
 
-/// What is left of the time before a restart.
+/// The state of a recovery.
 pub struct Recovery {
-    /// Results up to this instant were out.
+    /// Results up to this instant were emitted.
     pub instant: Nanos,
-    /// Time began anew after this instant.
+    /// Time restarted after this instant.
     pub from: Nanos,
-    /// Standing queries that were not started again yet.
+    /// Standing queries that have not been restarted yet.
     queries: Vec<SavedQuery>,
-    /// Standing queries can be started again.
+    /// Standing queries can be restarted.
     open: bool,
-    /// How far it is.
+    /// The current phase.
     phase: Phase,
-    /// When it began.
+    /// The start of the recovery.
     began: Nanos,
 }
 
-/// How far the recovery is.
+/// The phases of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Agents say again what they had said. Time stands still, so that nothing of it is late.
+    /// Agents send earlier messages again. Time does not advance, so that none of their rows is
+    /// late.
     Hearing,
-    /// They say what they could not say while there was no monitor. Nobody is overtaken.
+    /// Agents send the messages that were queued while there was no monitor. No agent is overtaken.
     CatchingUp,
-    /// It is over, or there never was one.
+    /// The recovery is complete, or there was none.
     Over,
 }
 
 impl Recovery {
-    /// Nothing was before.
+    /// No recovery.
     pub fn none() -> Recovery {
         Recovery {
             instant: Nanos::MIN,
@@ -51,42 +52,42 @@ impl Recovery {
         }
     }
 
-    /// Takes out what was saved of a standing query.
+    /// Removes and returns the saved state of a standing query.
     pub fn take_query(&mut self, name: &str) -> Option<SavedQuery> {
         let at = self.queries.iter().position(|q| q.name == name)?;
         Some(self.queries.swap_remove(at))
     }
 
-    /// Standing queries can be started again.
+    /// True if standing queries can be restarted.
     pub fn is_open(&self) -> bool {
         self.open
     }
 
-    /// Up to which instant a query that starts now has nothing to show.
+    /// The instant up to which a query that starts now emits no results.
     pub fn shown_to(&self) -> Nanos {
         if self.open { self.instant } else { Nanos::MIN }
     }
 }
 
-/// What an agent had said before the monitor was restarted.
+/// The messages of an agent before the restart of the monitor.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
-    /// Up to this number.
+    /// The number of the last message.
     pub seen: u64,
     /// It was connected.
     pub connected: bool,
-    /// Words with rows that were late: those up to an instant.
+    /// Messages with late rows, by number: rows up to this instant were late.
     late: BTreeMap<u64, Nanos>,
 }
 
 impl Before {
-    /// Of a word that was taken in then: the instant up to which its rows were late.
+    /// For a message that was processed then: the instant up to which its rows were late.
     pub fn late(&self, number: u64) -> Option<Nanos> {
         let late = self.late.get(&number).copied().unwrap_or(Nanos::MIN);
         (number <= self.seen).then_some(late)
     }
 
-    /// The words after `number` with rows that were late: those up to an instant.
+    /// The messages after `number` with late rows, and the instant up to which they were late.
     pub fn late_after(&self, number: u64) -> impl Iterator<Item = (u64, Nanos)> {
         let after = self.late.range(number.saturating_add(1)..);
         after.map(|(number, instant)| (*number, *instant))
@@ -94,7 +95,8 @@ impl Before {
 }
 
 impl Monitor {
-    /// Goes on from what was saved. The standing queries are to be started before anything happens.
+    /// Continues from a checkpoint. Standing queries are to be restarted before any event is
+    /// processed.
     pub(super) fn restore(&mut self, saved: Saved, now: Nanos) {
         for channel in saved.channels {
             self.channels.restore(channel);
@@ -123,18 +125,18 @@ impl Monitor {
         };
     }
 
-    /// What was saved of the standing query `name`, until it is started again. Of a query of which
-    /// nothing was saved nothing goes on: what its file holds is void.
+    /// The saved state of the standing query `name`, until it is restarted. A query without saved
+    /// state does not continue; the content of its file is obsolete.
     pub fn saved(&self, name: &str) -> Option<&SavedQuery> {
         self.recovery.queries.iter().find(|q| q.name == name)
     }
 
-    /// Forgets what was saved of the standing query `name`: it is another one now.
+    /// Removes the saved state of the standing query `name`, which was replaced by another query.
     pub fn forget_saved(&mut self, name: &str) {
         self.recovery.queries.retain(|query| query.name != name);
     }
 
-    /// Forgets what was saved and nobody started again.
+    /// Removes the saved state of queries that were not restarted.
     pub(super) fn end_restore(&mut self) {
         if !std::mem::take(&mut self.recovery.open) {
             return;
@@ -157,13 +159,13 @@ impl Monitor {
         self.count_heard();
     }
 
-    /// How far the recovery is at `now`.
+    /// The phase of the recovery at `now`.
     pub(super) fn recovery(&mut self, now: Nanos) -> Phase {
         if self.recovery.phase == Phase::Over {
             return Phase::Over;
         }
         let since = now.saturating_sub(self.recovery.began);
-        // One that was not connected then may be gone for good.
+        // An agent that was disconnected then may never return.
         let patience = |before: &Before| match before.connected {
             true => self.options.recovery,
             false => self.options.overtake_after.min(self.options.recovery),

@@ -1,8 +1,8 @@
-//! [`Registry`]: the queries of the fleet by their names: who placed them, how they are, and what
-//! ends them.
+//! [`Registry`]: the queries of the fleet by name, with owner and state, and the reasons that end
+//! them.
 //!
-//! A query *stands* if it runs until it is cancelled, also over restarts: the configuration's
-//! queries do, and those that were placed so. Others end when nobody watches them any more.
+//! A query is *standing* if it runs until it is cancelled, across restarts: the configuration's
+//! queries are, and those that were submitted as such. Others end when they have no clients.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use super::{Monitor, Publisher, StateError};
 use crate::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
 use weir_runtime::quantity::nanos;
 
-/// How often it is looked whether queries are watched, and how their files are.
+/// The interval at which the clients and files of queries are checked.
 const LOOK_EVERY: Nanos = weir_model::NANOS_PER_SECOND / 4;
 
 /// The queries of the fleet.
@@ -32,38 +32,38 @@ pub struct Registry {
     directory: PathBuf,
     book: Book,
     entries: BTreeMap<String, Entry>,
-    /// How many names were given.
+    /// The number of generated names.
     named: u64,
     looked_at: Nanos,
 }
 
 /// A query.
 pub struct Entry {
-    /// As it was placed.
+    /// The query as submitted.
     pub submit: Submit,
-    /// Who placed it; `None` for the configuration.
+    /// The client that submitted it; `None` for the configuration.
     pub owner: Option<String>,
-    /// Since when.
+    /// The time at which it started.
     pub since: Nanos,
-    /// How it is.
+    /// Its state.
     pub state: State,
     sinks: Vec<SinkEntry>,
-    /// When somebody last watched it, or it began.
+    /// The last time at which it had a client, or its start.
     watched_at: Nanos,
-    /// Files of which it was said that they failed.
+    /// Files whose failure was logged.
     failed_files: usize,
 }
 
-/// How a query is.
+/// The state of a query.
 pub enum State {
     /// It runs.
     Runs {
-        /// As the monitor knows it.
+        /// Its identifier in the monitor.
         query: QueryId,
-        /// How it is cut.
+        /// Its placement strategy.
         way: Way,
     },
-    /// It stands, but does not run.
+    /// It is standing, but does not run.
     Failed(String),
 }
 
@@ -73,16 +73,16 @@ struct Wanted {
     submit: Submit,
     owner: Option<String>,
     sinks: Vec<SinkEntry>,
-    /// The way that was taken before a restart.
+    /// The placement strategy before a restart.
     way: Option<String>,
 }
 
 impl Registry {
-    /// The queries that stand: those that were placed and those of the configuration. To be called
-    /// before time moves on.
+    /// Opens the standing queries: the submitted ones and those of the configuration. To be called
+    /// before time advances.
     ///
     /// # Errors
-    /// When the state directory cannot be used.
+    /// If the state directory cannot be used.
     pub fn open(
         config: &MonitorConfig,
         monitor: &mut Monitor,
@@ -106,11 +106,11 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Takes over what the configuration says now. What cannot run is told, and what ran before
-    /// runs on.
+    /// Applies a changed configuration. Queries that cannot run are reported, and the earlier ones
+    /// continue.
     ///
     /// # Errors
-    /// When the state directory cannot be used.
+    /// If the state directory cannot be used.
     pub fn reload(
         &mut self,
         config: &MonitorConfig,
@@ -128,10 +128,10 @@ impl Registry {
         self.configure(&config.queries, monitor, now)
     }
 
-    /// Places a query for `owner`; gives its name.
+    /// Starts a query for `owner`; returns its name.
     ///
     /// # Errors
-    /// When its words are off, its name is taken, a bound is reached, or it cannot be written down.
+    /// If it is not valid, its name is in use, a limit is reached, or it cannot be saved.
     pub fn place(
         &mut self,
         submit: Submit,
@@ -175,10 +175,10 @@ impl Registry {
         Ok(name)
     }
 
-    /// Ends a query that a client placed.
+    /// Ends a query that a client submitted.
     ///
     /// # Errors
-    /// When there is none, it is the configuration's, or that cannot be written down.
+    /// If there is none, it is from the configuration, or the change cannot be saved.
     pub fn cancel(&mut self, name: &str, monitor: &mut Monitor) -> Result<(), Refusal> {
         let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
         if entry.owner.is_none() {
@@ -192,7 +192,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Looks after the queries: those that failed, that nobody watches, that show too much.
+    /// Checks the queries: ends those that failed, that have no clients, or whose rate of rows is
+    /// too high.
     pub fn look(&mut self, monitor: &mut Monitor, now: Nanos) {
         for failed in monitor.take_failed() {
             self.has_failed(&failed.name, &failed.error.to_string());
@@ -241,10 +242,10 @@ impl Registry {
             .map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The query that runs under a name.
+    /// The running query of a name.
     ///
     /// # Errors
-    /// When there is none, or it does not run.
+    /// If there is none, or it does not run.
     pub fn find(&self, name: &str) -> Result<QueryId, Refusal> {
         let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
         match &entry.state {
@@ -253,12 +254,12 @@ impl Registry {
         }
     }
 
-    /// Most of those who may watch one query.
+    /// Maximum number of clients per query.
     pub fn watchers_max(&self) -> usize {
         self.limits.watchers
     }
 
-    /// Ends what was shown, because the monitor ends.
+    /// Ends all results, because the monitor ends.
     pub fn close(&mut self, monitor: &mut Monitor) {
         for (query, _) in self.running() {
             if let Some(running) = monitor.query_mut(query) {
@@ -275,7 +276,7 @@ impl Registry {
         self.entries.values().filter_map(runs).collect()
     }
 
-    /// Makes the configuration's queries run as it says them.
+    /// Starts, replaces and ends queries as the configuration specifies.
     fn configure(
         &mut self,
         queries: &[StandingEntry],
@@ -350,7 +351,7 @@ impl Registry {
         self.begin_or_say(wanted, monitor, now);
     }
 
-    /// Runs a query again that a client had placed before a restart.
+    /// Runs a query again that a client had submitted before a restart.
     fn resume(&mut self, kept: Kept, monitor: &mut Monitor, now: Nanos) {
         let wanted = Wanted {
             submit: Submit {
@@ -368,7 +369,7 @@ impl Registry {
         self.begin_or_say(wanted, monitor, now);
     }
 
-    /// Runs a standing query; if it cannot, that is said, and the query stands there as failed.
+    /// Runs a standing query; if it cannot run, the error is logged and its state is failed.
     fn begin_or_say(&mut self, wanted: Wanted, monitor: &mut Monitor, now: Nanos) {
         let (name, submit) = (wanted.name.clone(), wanted.submit.clone());
         let (owner, sinks) = (wanted.owner.clone(), wanted.sinks.clone());
@@ -420,7 +421,7 @@ impl Registry {
         let publisher = Publisher::new(prepared.answer, self.bounds(), files);
         let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
         if started.is_err() && is_new {
-            // What is refused must not run after a restart.
+            // A rejected query must not run after a restart.
             self.book.strike(&wanted.name).map_err(world)?;
         }
         let query = started.map_err(world)?;
@@ -463,7 +464,7 @@ impl Registry {
         Ok(files)
     }
 
-    /// Ends a query for a reason that is not its owner's; if it stands, it is there as failed.
+    /// Ends a query for a reason other than its owner's request; a standing query becomes failed.
     fn end(&mut self, name: &str, why: &str, monitor: &mut Monitor) {
         let stands = self.entries.get(name).is_some_and(|e| e.submit.standing);
         match stands {
@@ -517,7 +518,7 @@ impl Registry {
 }
 
 impl Entry {
-    /// Who placed it.
+    /// The client that submitted it.
     pub fn owner(&self) -> &str {
         self.owner.as_deref().unwrap_or("the configuration")
     }

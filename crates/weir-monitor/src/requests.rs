@@ -1,4 +1,4 @@
-//! What clients ask, and what they are answered.
+//! Requests of clients and their answers.
 
 use serde_json::{Value as Json, json};
 use tracing::warn;
@@ -11,7 +11,7 @@ use super::question::Prepared;
 use super::registry::{Entry, Registry, State};
 
 impl Registry {
-    /// Answers a client's request, and logs peers that were refused.
+    /// Answers a client's request, and logs rejected peers.
     pub fn answer(&mut self, event: ServerEvent, monitor: &mut Monitor, now: Nanos) {
         let (who, request, reply) = match event {
             ServerEvent::Request {
@@ -24,7 +24,7 @@ impl Registry {
                 why,
                 suppressed,
             } => {
-                // Refusals before this one were not logged, to bound the log.
+                // Earlier rejections were not logged, to limit the size of the log.
                 let not_logged = (suppressed > 0).then_some(suppressed);
                 return warn!(%peer, reason = %why, not_logged, "refused");
             }
@@ -40,7 +40,7 @@ impl Registry {
                 .cancel(&query, monitor)
                 .map(|()| Reply::Json(json!({ "cancelled": query }))),
         };
-        // Whoever asked may have gone.
+        // The client may have disconnected.
         let _ = reply.0.send(answer);
     }
 
@@ -65,7 +65,7 @@ impl Registry {
         let query = self.find(name)?;
         let running = monitor.query_mut(query);
         let running = running.ok_or_else(|| {
-            // It failed, and the next turn of the loop will see to it.
+            // It failed; the next iteration of the loop removes it.
             Refusal::Failed(format!("`{name}` has just ended"))
         })?;
         let Some(results) = running.publisher.watch() else {
@@ -93,7 +93,7 @@ fn explain(submit: &Submit, monitor: &Monitor) -> Result<Reply, Refusal> {
     Ok(Reply::Json(prepared.explained()))
 }
 
-/// A query as lists show it.
+/// A query as an entry of a list.
 fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
     let mut shown = json!({
         "name": name,
@@ -132,7 +132,7 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
     shown
 }
 
-/// Hosts as lists show them: rows of relation `hosts`.
+/// Hosts as entries of a list: rows of relation `hosts`.
 fn host_rows(hosts: &[Host]) -> Json {
     let columns = Host::columns();
     let cell = |value: Value| match value {

@@ -1,5 +1,5 @@
-//! The loop of the monitor's thread: takes what happens on the network and moves time on, until it
-//! is told to stop.
+//! The loop of the monitor's thread: processes events of the network and advances time until a
+//! signal arrives.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use weir_wire::{EventQueue, NextEvent, ServerEvent};
 use super::Monitor;
 use weir_runtime::run_loop::{Stop, wall_clock};
 
-/// How long the loop sleeps at most when nothing happens: clocks and bounds are looked at as often.
+/// The maximum sleep of the loop without events; clocks and limits are checked as often.
 const NAP: Duration = Duration::from_millis(10);
 
-/// Time moves on at most so often, so that a thousand agents whose heartbeats come one by one do
-/// not make a thousand steps.
+/// The minimum interval between steps of time, so that the heartbeats of a thousand agents do not
+/// cause a thousand steps.
 const TICK_NS: Nanos = 5_000_000;
 
-/// EventQueue taken before time has its turn.
+/// Maximum number of events processed before time advances.
 const TURN: usize = 10_000;
 
-/// Runs until a signal comes or the network has ended; then results are out, written down and
-/// acknowledged. What clients ask goes to `answer`, and so does every turn of the loop, with no
-/// event: there queries that failed can be seen to.
+/// Runs until a signal arrives or the network has ended; then results have been emitted, saved and
+/// acknowledged. Requests of clients are passed to `answer`, which is also called in every
+/// iteration, without an event, to handle queries that failed.
 ///
-/// Gives the signal, if that was it.
+/// Returns the signal, if there was one.
 pub fn run(
     monitor: &mut Monitor,
     events: &mut EventQueue,
@@ -45,13 +45,13 @@ pub fn run(
                 NextEvent::Ended => return end(monitor, stop),
             }
             patience = Duration::ZERO;
-            // Agents whose words never end do not keep time from moving.
+            // A continuous flow of messages does not prevent time from advancing.
             if wall_clock().saturating_sub(ticked) > 4 * TICK_NS {
                 break;
             }
         }
         let now = wall_clock();
-        // A clock that was set back is no reason to wait for it.
+        // A clock that was set back does not delay the next step.
         if now < ticked || now.saturating_sub(ticked) >= TICK_NS {
             ticked = now;
             monitor.tick(now);

@@ -1,9 +1,9 @@
-//! The state directory: what survives the monitor's process.
+//! The state directory: the state that survives the monitor's process.
 //!
-//! `identity.json` says by which number agents know the monitor, and which numbers of channels were
-//! given. `checkpoint.json` says how far the standing queries are ([`Saved`]). Each is written whole
-//! under another name, brought to the disk and renamed, so that it is always the old one or the new
-//! one.
+//! `identity.json` contains the number by which agents identify the monitor, and the used range of
+//! channel numbers. `checkpoint.json` contains the state of the standing queries ([`Saved`]). Each
+//! is written completely under another name, synchronised to disk and renamed, so that it is always
+//! the old or the new version.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -23,7 +23,7 @@ use weir_runtime::random;
 const IDENTITY: &str = "identity.json";
 const CHECKPOINT: &str = "checkpoint.json";
 
-/// Numbers of channels that are taken at once, so that the file is seldom written.
+/// The number of channel numbers that are reserved at once, so that the file is rarely written.
 const CHANNELS_AHEAD: u64 = 1_000;
 
 /// The state directory cannot be used.
@@ -32,44 +32,45 @@ const CHANNELS_AHEAD: u64 = 1_000;
 pub struct StateError {
     /// The file.
     pub path: String,
-    /// What the system says, or what is wrong with the file.
+    /// The error of the system, or the defect of the file.
     pub error: String,
 }
 
-/// Who the monitor is.
+/// The identity of the monitor.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Identity {
     monitor: u64,
-    /// Numbers of channels below this may have been given.
+    /// Channel numbers below this may be in use.
     channels: u64,
 }
 
-/// How far the standing queries are, and what agents need not send again.
+/// A checkpoint: the state of the standing queries, and the messages that agents need not send
+/// again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     /// All results up to this instant are in the sinks.
     pub instant: Nanos,
-    /// What is at or before this instant has no bearing on results after `instant`.
+    /// Rows at or before this instant do not affect results after `instant`.
     pub resume_from: Nanos,
-    /// What the agents run for standing queries.
+    /// The fragments that the agents run for standing queries.
     pub channels: Vec<SavedChannel>,
     /// The agents.
     pub agents: Vec<SavedAgent>,
-    /// Agents that were forgotten, oldest first; none in files of earlier releases.
+    /// Agents that were forgotten, oldest first; empty in files of earlier releases.
     #[serde(default)]
     pub forgotten: Vec<Forgotten>,
     /// The standing queries.
     pub queries: Vec<SavedQuery>,
 }
 
-/// What all agents run.
+/// A fragment that all agents run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SavedChannel {
     /// Its number.
     pub id: u64,
-    /// The fragment as it goes over the wire, in hexadecimal digits.
+    /// The fragment as encoded in the protocol, in hexadecimal digits.
     pub fragment: String,
-    /// What became of its rows in words that are safe.
+    /// The outcome of its rows in messages that are safe.
     pub account: Account,
     /// As [`super::channels::Channel::complete_from`].
     pub complete_from: Nanos,
@@ -82,29 +83,30 @@ pub struct SavedChannel {
 pub struct SavedAgent {
     /// Its host.
     pub host: String,
-    /// From where it dialled.
+    /// The address from which it connected.
     pub address: weir_wire::Peer,
     /// Its version.
     pub version: String,
-    /// Its process.
+    /// The number of its process.
     pub instance: u64,
     /// It was connected.
     pub connected: bool,
-    /// The number up to which its words are safe.
+    /// The number up to which its messages are safe.
     pub safe: u64,
-    /// The number up to which words were taken in, and so are in the results up to the instant.
+    /// The number up to which messages were processed, and so are in the results up to the instant.
     pub seen: u64,
-    /// Others did not wait for it.
+    /// It was overtaken.
     pub overtaken: bool,
-    /// It said that it ends.
+    /// It had announced its end.
     pub ended: bool,
-    /// What became of its rows in words that are safe.
+    /// The outcome of its rows in messages that are safe.
     pub account: Account,
-    /// What it runs.
+    /// The channels that it runs.
     pub runs: Vec<SavedRun>,
-    /// Words between `safe` and `seen` with rows that were late: those up to an instant.
+    /// Messages between `safe` and `seen` with late rows, and the instant up to which they were
+    /// late.
     pub late: Vec<(u64, Nanos)>,
-    /// Earlier processes, and what became of their rows.
+    /// Earlier processes, and the outcome of their rows.
     pub past: Vec<(u64, Vec<(u64, Account)>)>,
 }
 
@@ -113,16 +115,16 @@ pub struct SavedAgent {
 pub struct SavedRun {
     /// Its number.
     pub channel: u64,
-    /// Since when; `None` if it was not started yet.
+    /// Its start; `None` if it had not started.
     pub started: Option<Nanos>,
-    /// It failed there.
+    /// It failed at the agent.
     pub failed: bool,
-    /// What became of its rows in words that are safe.
+    /// The outcome of its rows in messages that are safe.
     pub account: Account,
-    /// Requests that the agent had reported; none in files of earlier releases.
+    /// Requests that the agent had reported; 0 in files of earlier releases.
     #[serde(default)]
     pub reported: u64,
-    /// Of a relation, the rows that those words leave there, and how often.
+    /// For a relation: its rows after those messages, and their multiplicity.
     pub content: Vec<(Vec<Cell>, i64)>,
 }
 
@@ -132,18 +134,18 @@ pub struct SavedRun {
 pub enum Cell {
     /// NULL.
     Null,
-    /// A truth value.
+    /// A Boolean.
     Bool(bool),
     /// An integer or time.
     Int(i64),
-    /// A float by its bits, since JSON has not all of them.
+    /// A float as its bits, since JSON cannot represent all floats.
     Float(u64),
     /// A text.
     Text(String),
 }
 
 impl Cell {
-    /// Of a value; `None` of those that only streams have or that are too large.
+    /// Converts a value; `None` for types that only streams have and for values that are too large.
     pub fn of(value: &Value) -> Option<Cell> {
         match value {
             Value::Null => Some(Cell::Null),
@@ -155,7 +157,7 @@ impl Cell {
         }
     }
 
-    /// True if all values of a type can be kept.
+    /// True if all values of a type can be saved.
     pub fn keeps(ty: Type) -> bool {
         !matches!(ty, Type::Tally | Type::Partial)
     }
@@ -177,24 +179,24 @@ impl Cell {
 pub struct SavedQuery {
     /// Its name.
     pub name: String,
-    /// Since when.
+    /// The time at which it started.
     pub since: Nanos,
-    /// What had become of its channels' rows when it began.
+    /// The outcome of its channels' rows when it started.
     pub before: Vec<(u64, Account)>,
-    /// How much of its files holds results up to the instant.
+    /// The sizes of its files with the results up to the instant.
     pub positions: Vec<Position>,
 }
 
-/// How much of a file is written.
+/// The written size of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     /// The file.
     pub path: PathBuf,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// The state directory, and what writes there.
+/// The state directory, with its writer.
 pub struct State {
     dir: PathBuf,
     identity: Identity,
@@ -202,7 +204,7 @@ pub struct State {
     busy: bool,
 }
 
-/// What writes checkpoints.
+/// The writer of checkpoints.
 enum Writer {
     /// A thread, since a disk may be slow.
     Thread {
@@ -210,7 +212,7 @@ enum Writer {
         done: Receiver<Result<(), StateError>>,
         thread: Option<JoinHandle<()>>,
     },
-    /// The caller, by [`State::write_waiting`]: a checkpoint that waits and its result.
+    /// The caller, by [`State::write_waiting`]: the pending checkpoint and its result.
     Caller {
         waiting: Option<Job>,
         done: Option<Result<(), StateError>>,
@@ -237,22 +239,22 @@ impl Writer {
     }
 }
 
-/// What is to be written, once those files are on the disk.
+/// A checkpoint to write after these files are on disk.
 struct Job {
     checkpoint: Vec<u8>,
     first: Vec<PathBuf>,
 }
 
 impl State {
-    /// Opens the directory, which is made if need be, and what was saved there.
+    /// Opens the directory, which is created if it does not exist, and reads the saved state.
     ///
     /// # Errors
-    /// When it cannot be read or written, or holds something else.
+    /// If it cannot be read or written, or is not valid.
     pub fn open(dir: &Path) -> Result<(State, Option<Saved>), StateError> {
         State::open_with(dir, Writer::thread)
     }
 
-    /// The same; no thread writes, but [`State::write_waiting`].
+    /// As [`State::open`], without a thread: checkpoints are written by [`State::write_waiting`].
     ///
     /// # Errors
     /// As [`State::open`].
@@ -285,20 +287,20 @@ impl State {
         Ok((state, saved))
     }
 
-    /// The number by which agents know the monitor.
+    /// The number by which agents identify the monitor.
     pub fn monitor(&self) -> u64 {
         self.identity.monitor
     }
 
-    /// The first number of a channel that was never given.
+    /// The first channel number that was never in use.
     pub fn channels(&self) -> u64 {
         self.identity.channels
     }
 
-    /// Makes sure that numbers of channels below `next` are never given again.
+    /// Reserves the channel numbers below `next`, so that they are never used again.
     ///
     /// # Errors
-    /// When that cannot be written down.
+    /// If the file cannot be written.
     pub fn reserve(&mut self, next: u64) -> Result<(), StateError> {
         if next <= self.identity.channels && self.dir.join(IDENTITY).exists() {
             return Ok(());
@@ -308,8 +310,8 @@ impl State {
         write(&self.dir, IDENTITY, &bytes)
     }
 
-    /// Begins to save, once `first` are on the disk; only after [`State::saved`] said how the last
-    /// time went.
+    /// Starts to save a checkpoint, once `first` are on disk; only after [`State::saved`] returned
+    /// the result of the previous one.
     pub fn save(&mut self, saved: &Saved, first: Vec<PathBuf>) {
         assert!(!self.busy, "one checkpoint after the other");
         let checkpoint = serde_json::to_vec(saved).expect("numbers and texts are JSON");
@@ -337,7 +339,7 @@ impl State {
         self.busy
     }
 
-    /// What came of saving, once, when it is done; waits for that if `patient`.
+    /// The result of saving, once, when it is available; waits for it if `patient`.
     pub fn saved(&mut self, patient: bool) -> Option<Result<(), StateError>> {
         if !self.busy {
             return None;
@@ -373,7 +375,7 @@ impl Drop for Writer {
         };
         *jobs = None;
         if let Some(thread) = thread.take() {
-            // A panic there was printed there.
+            // The panic message was printed by the thread.
             let _ = thread.join();
         }
     }
@@ -387,7 +389,7 @@ fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
     write(dir, CHECKPOINT, &job.checkpoint)
 }
 
-/// Writes a file so that it is there whole or not at all.
+/// Writes a file atomically: it exists completely or not at all.
 pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
     let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
     let attempt = || {
@@ -402,7 +404,7 @@ pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateErr
     attempt().map_err(|e: std::io::Error| failed(&path, e))
 }
 
-/// What a file holds; `None` without the file.
+/// The content of a file; `None` if it does not exist.
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
     match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {

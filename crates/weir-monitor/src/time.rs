@@ -1,26 +1,26 @@
-//! How far time has come in the whole fleet.
+//! The watermark of the fleet.
 //!
-//! An instant is over when every agent that is waited for has said so. Nobody is waited for longer
-//! than a bound on the monitor's clock, and nobody, whatever he says, moves time past that clock.
+//! It is the lowest watermark of the agents for which the monitor waits. No agent is waited for
+//! longer than a limit on the monitor's clock, and no message moves the watermark past that clock.
 
 use weir_model::Nanos;
 
-/// What the next instant of the fleet depends on.
+/// The inputs of the next watermark of the fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// The monitor's clock.
     pub now: Nanos,
-    /// The slowest agent that is waited for.
+    /// The lowest watermark of the agents that are waited for.
     pub slowest: Option<Nanos>,
-    /// Where time goes on without agents: far enough behind the clock that one who comes is not
-    /// late at once.
+    /// The watermark without agents: far enough behind the clock that an agent that connects is not
+    /// late immediately.
     pub unled: Nanos,
-    /// What is older than this is not waited for.
+    /// Earlier instants are not waited for.
     pub overtaken: Nanos,
 }
 
 impl Pace {
-    /// The instant up to which all is over, which was `before` until now.
+    /// The new watermark of the fleet; `before` is the previous one.
     pub fn frontier(&self, before: Nanos) -> Nanos {
         let led = self.slowest.unwrap_or(self.unled).min(self.now);
         before.max(led).max(self.overtaken.min(self.now))

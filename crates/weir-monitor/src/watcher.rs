@@ -1,29 +1,30 @@
-//! [`Watcher`]: one of those who watch a query. Who does not keep up hurts only itself: it is shown
-//! nothing until it has taken what waits for it, and then where things stand.
+//! [`Watcher`]: a client of a query. A slow client does not delay others: it receives nothing until
+//! it has read its queue, and then the current state.
 
 use std::collections::VecDeque;
 
 use tokio::sync::mpsc;
 use weir_wire::ResultUpdate;
 
-/// Messages that wait for a watcher, at most. There is one more place, for the last one.
+/// Maximum number of messages that wait for a client, without the last one, for which there is a
+/// separate slot.
 const WAITING_MAX: usize = 1024;
 
-/// Somebody who watches.
+/// A client that watches a query.
 pub struct Watcher {
     out: mpsc::Sender<ResultUpdate>,
-    /// The bytes of each message that waits, and of all of them.
+    /// The bytes of each waiting message, and their sum.
     waiting: VecDeque<usize>,
     bytes: usize,
     bytes_max: usize,
-    /// It did not keep up, and something was not shown to it.
+    /// It was too slow, and rows were not sent to it.
     behind: bool,
-    /// Rows that were not shown to it.
+    /// Rows that were not sent to it.
     skipped: u64,
 }
 
 impl Watcher {
-    /// A watcher for whom at most so many bytes wait, and where it finds them.
+    /// A client with a queue of `bytes_max` bytes, and the receiver of the queue.
     pub fn new(bytes_max: usize) -> (Watcher, mpsc::Receiver<ResultUpdate>) {
         let (out, results) = mpsc::channel(WAITING_MAX + 1);
         let watcher = Watcher {
@@ -37,28 +38,28 @@ impl Watcher {
         (watcher, results)
     }
 
-    /// It watches no more.
+    /// True if it has disconnected.
     pub fn is_gone(&self) -> bool {
         self.out.is_closed()
     }
 
-    /// It missed something.
+    /// True if it missed rows.
     pub fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// Rows that were not shown to it.
+    /// Rows that were not sent to it.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// It has taken all that waited, so that it can be shown where things stand.
+    /// True if it has read its queue, so that it can receive the current state.
     pub fn is_idle(&mut self) -> bool {
         self.look();
         self.waiting.is_empty()
     }
 
-    /// Shows it something, if there is room; otherwise it is behind.
+    /// Sends a message if there is room; otherwise the client is behind.
     pub fn show(&mut self, shown: ResultUpdate, bytes: usize, rows: u64) {
         match self.try_show(shown, bytes) {
             true => self.behind = false,
@@ -66,17 +67,17 @@ impl Watcher {
         }
     }
 
-    /// Rows are not shown to it.
+    /// Counts rows that are not sent to it.
     pub fn skip(&mut self, rows: u64) {
         self.behind = true;
         self.skipped += rows;
     }
 
-    /// Shows it something that it need not see, if there is room.
+    /// Sends an optional message if there is room.
     pub fn try_show(&mut self, shown: ResultUpdate, bytes: usize) -> bool {
         self.look();
         let room = self.waiting.len() < WAITING_MAX && self.bytes + bytes <= self.bytes_max;
-        // Whatever is larger than the bound goes alone.
+        // A message larger than the limit is sent alone.
         let room = room || self.waiting.is_empty();
         if !room || self.out.try_send(shown).is_err() {
             return false;
@@ -86,13 +87,13 @@ impl Watcher {
         true
     }
 
-    /// Shows it the last message.
+    /// Sends the last message.
     pub fn end(self, last: ResultUpdate) {
-        // There is a place for it; who is gone does not need it.
+        // A slot is reserved for it; a disconnected client does not need it.
         let _ = self.out.try_send(last);
     }
 
-    /// Looks what it has taken.
+    /// Removes the messages that it has read from the count.
     fn look(&mut self) {
         let waits = self.out.max_capacity() - self.out.capacity();
         while self.waiting.len() > waits {

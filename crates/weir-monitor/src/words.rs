@@ -1,4 +1,5 @@
-//! What agents say is checked, counted and kept until its instant is over.
+//! The processing of agents' messages: they are checked, counted and stored until the watermark
+//! passes their rows.
 
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Nanos};
@@ -10,7 +11,7 @@ use super::agents::{AgentId, count};
 use super::checkpoint::Unsafe;
 
 impl Monitor {
-    /// Takes a word in, once.
+    /// Processes a message, once.
     pub(super) fn hear(
         &mut self,
         session: SessionId,
@@ -18,7 +19,7 @@ impl Monitor {
         word: AgentMessage,
         now: Nanos,
     ) {
-        // Words of a connection that was let go are still on their way.
+        // Messages of a disconnected agent may still be in the queue.
         let Some(&id) = self.sessions.get(&session) else {
             return;
         };
@@ -90,14 +91,14 @@ impl Monitor {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let rows = batch.len() as u64;
         let Some(channel) = self.channels.get_mut(channel_id) else {
-            // What its groups stand for is not known any more.
+            // The number of requests in its groups is no longer known.
             agent.requests_stray = agent.requests_stray.saturating_add(rows);
             return;
         };
         let counts = channel.counts;
         let requests = batch.requests(counts);
         let last = batch.ts.last().copied().unwrap_or(Nanos::MIN);
-        // What an agent that ends holds of a slide it says at the slide's end.
+        // An agent that ends sends the state of a slide with the timestamp of the slide's end.
         let now_there = now.saturating_add(self.options.ahead_max);
         let ahead = last > now_there && last > channel.fragment.plan.emitted_by(now_there);
         let fault = channel.fault(&batch);
@@ -111,12 +112,12 @@ impl Monitor {
         let over = upto(self.frontier);
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let (late, late_to) = match late_before {
-            // Without a change what follows it would make no sense; it comes when it can, after a
-            // restart at the same instant.
+            // Later changes depend on this one, so it is not dropped; it is applied at the first
+            // possible instant, after a restart at the same one.
             _ if channel.is_relation() => (0, Some(late_before.unwrap_or(told_to))),
             None => (upto(told_to), Some(told_to)),
-            // It was taken in before a restart. What was in time then is in the results up to the
-            // checkpoint; later ones lack it if it did not come again in time.
+            // It was processed before a restart. Rows that were in time then are in the results up
+            // to the checkpoint; later results lack them if they did not arrive again in time.
             Some(late_to) => {
                 let (late, resumed) = (upto(late_to), upto(late_to.max(self.recovery.from)));
                 let missed = over.saturating_sub(resumed);
@@ -137,7 +138,8 @@ impl Monitor {
         let late_to = late_to.filter(|_| moved > 0);
         let run = agent.runs.entry(channel_id).or_default();
         let most = self.options.waiting_bytes_max;
-        // Without a change a relation would be wrong from then on: its agent goes rather.
+        // Without this change the relation would be wrong from then on, so the agent is
+        // disconnected.
         if channel.is_relation() && !(agent.waiting_bytes <= most && run.content.apply(&batch)) {
             self.lose_of(id, channel_id, requests, "refused", now);
             let why = format!("channel {}: too many rows in a relation", channel_id.0);
@@ -176,7 +178,7 @@ impl Monitor {
         }
     }
 
-    /// Up to this instant results are out, also where they are made again after a restart.
+    /// Results up to this instant were emitted, also while they are computed again after a restart.
     fn told_to(&self) -> Nanos {
         self.frontier.max(self.recovery.instant)
     }
@@ -187,14 +189,14 @@ impl Monitor {
             agent.ended = true;
             let host = agent.host;
             self.own.tell(now, Some(host), "agent_ended", "", 1);
-            // That was its last word, and all before it are here.
+            // That was its last message, and all earlier ones have arrived.
             self.lose_outstanding(id, now);
         } else if at > now.saturating_add(self.options.ahead_max) {
             return self.bar(id, AHEAD.into(), now);
         } else {
             agent.reached = agent.reached.max(at);
-            // One that is steadily behind, but not far, would never be at the frontier again where
-            // nobody else leads: the frontier then waits for it.
+            // An agent that is constantly behind by a small amount would never reach the watermark
+            // again if no other agent determines it; the watermark then waits for it.
             let lag = now.saturating_sub(agent.reached);
             let is_near = lag < self.options.overtake_after / 2;
             let is_room = self.waiting_bytes <= self.options.waiting_bytes_max / 2;
@@ -219,7 +221,7 @@ impl Monitor {
         let at = at.min(now);
         agent.has_begun();
         if !agent.runs.values().any(|run| run.is_running()) {
-            // Nothing of it came before.
+            // It delivered no rows before.
             agent.reached = agent.reached.max(at);
             agent.overtaken = agent.reached < self.frontier;
         }
@@ -280,7 +282,7 @@ impl Monitor {
         }
     }
 
-    /// Counts requests of the agent's present process whose rows will never come.
+    /// Counts requests of the agent's current process as lost whose rows will not arrive.
     fn lose_of(&mut self, id: AgentId, channel: ChannelId, requests: u64, cause: &str, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let lost = Account {
@@ -296,7 +298,7 @@ impl Monitor {
         let told_to = self.told_to();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         note.at = note.at.min(now);
-        // What comes late is shown after all that is over, after a restart at the same instant.
+        // Late changes are emitted after the watermark, after a restart at the same instant.
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let late_to = late_before.unwrap_or(told_to);
         let instant = note.at.max(late_to.saturating_add(1));
@@ -309,27 +311,27 @@ impl Monitor {
     }
 }
 
-/// What a word did.
+/// The effect of a message.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Effect {
-    /// Bytes of its rows, about.
+    /// Approximate bytes of its rows.
     bytes: usize,
-    /// What became of its rows.
+    /// The outcome of its rows.
     account: Option<(ChannelId, Account)>,
-    /// Those that came in time.
+    /// The instants of its rows that arrived in time.
     instants: Instants,
-    /// What it changes in a relation that a standing query reads.
+    /// Its changes of a relation that a standing query reads.
     changes: Option<(ChannelId, Batch)>,
-    /// The results up to this instant may need them.
+    /// The results up to this instant may need its rows.
     until: Option<Nanos>,
     /// Rows up to this instant were late.
     late: Option<Nanos>,
 }
 
-/// Why words from the future are refused.
+/// The reason for the rejection of timestamps in the future.
 const AHEAD: &str = "its words are ahead of the monitor's clock; it must measure its own anew";
 
-/// The batch with rows before `first` moved there.
+/// The batch with rows before `first` moved to `first`.
 fn not_before(batch: Batch, first: Nanos) -> Batch {
     if batch.ts.first().is_none_or(|&ts| ts >= first) {
         return batch;

@@ -1,10 +1,11 @@
-//! Keeps histograms of a device, or attaches empty programs, until its standard input ends; then says how
-//! often each program ran and how long. `cargo xtask bench hist` measures with it.
+//! Maintains histograms of a device, or attaches empty programs, until the end of standard input;
+//! then prints the number of runs and the run time of each program.
+//! Used by `cargo xtask bench hist`.
 //!
 //! `cargo run --release -p weir-tap --example hist_hold -- DEVICE empty|histograms|rw|waits [--stats]`
 //!
-//! `rw` leaves flushes out, which takes one program less; `waits` sees insertions as well. With `--stats`
-//! the kernel takes the time of every program, which costs each run some 50 ns.
+//! `rw` omits flushes, which requires one program less; `waits` includes insertions. With `--stats`
+//! the kernel measures the time of every program, which adds about 50 ns to each run.
 
 use std::io::{self, Read};
 

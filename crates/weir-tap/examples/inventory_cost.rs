@@ -1,8 +1,8 @@
-//! What it costs to watch the inventory: processor time of a look on this host, with 500 more
-//! processes and 50 VMs of one disk each, and the time until the inspection process has answered.
+//! The cost of the inventory: CPU time of a scan on this host, with 500 more processes and 50 VMs
+//! of one disk each, and the time until the response of the inspection process.
 //!
-//! `cargo run --release -p weir-tap --example inventory_cost`. The processes do nothing; a VM is one
-//! whose program is called `qemu-kvm`.
+//! `cargo run --release -p weir-tap --example inventory_cost`. The processes are idle; a VM is a
+//! process whose program is called `qemu-kvm`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -87,7 +87,7 @@ fn measure() {
     measure_inspection();
 }
 
-/// The same looks, from the request to the answer of an inspection process.
+/// The same scans, from the request to the response of an inspection process.
 fn measure_inspection() {
     let program = ["/proc/self/exe", "inspection"].map(OsString::from);
     let started = Instant::now();
@@ -121,8 +121,7 @@ fn measure_inspection() {
     }
 }
 
-/// Processor time of the thread called `inventory`, from its schedstat: the first number, in
-/// nanoseconds.
+/// CPU time of the thread called `inventory`, from its schedstat: the first number, in nanoseconds.
 fn thread_time() -> Duration {
     let tasks = fs::read_dir("/proc/self/task").expect("a process has threads");
     for task in tasks.flatten() {

@@ -1,16 +1,16 @@
-//! What the live tap costs per I/O, in each of its modes, beside no probe and beside empty
+//! The cost of the live tap per I/O, in each of its modes, compared with no probe and with empty
 //! programs.
 //!
-//! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S] [--modes a,b] [--stats]
-//! [--owners]`
+//! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S]
+//! [--modes a,b] [--stats] [--owners]`
 //!
-//! A loop device on memory is kept busy by fio (4 KiB random reads, one in a hundred 8 KiB, 32 at a
-//! time). The modes take turns, so that a noisy neighbour hits all alike; rates are medians, costs
-//! the least of the rounds. `--stats` takes the kernel's run time of the programs instead, which
-//! slows them down by itself: the rates of such a run mean nothing, and those of a run without it
-//! are the ones to compare. `--owners` adds to each mode its cost with the columns vm, vdisk and
-//! vsector, on a host of 50 VMs with two disks each that lie in 1,000 pieces; the load is that of one
-//! of them.
+//! fio generates load on a loop device in memory (4 KiB random reads, one in a hundred 8 KiB, 32 at
+//! a time). The modes alternate, so that interference affects all of them equally; rates are
+//! medians, costs the minimum of the rounds. `--stats` measures the run time of the programs in the
+//! kernel instead, which slows them down: the rates of such a run are not meaningful; only those of
+//! runs without it are comparable. `--owners` adds to each mode its cost with the columns vm, vdisk
+//! and vsector, on a host of 50 VMs with two disks each that consist of 1,000 pieces; the load is
+//! that of one of them.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -34,7 +34,7 @@ type Mode = (
     fn() -> Vec<Test>,
 );
 
-/// The columns that the thesis's queries see.
+/// The columns used by the thesis's queries.
 const THESIS: &[&str] = &["ts", "type", "op", "req_id", "sector", "sectors", "pdisk"];
 
 const MODES: &[Mode] = &[
@@ -67,11 +67,11 @@ const MODES: &[Mode] = &[
     ),
 ];
 
-/// What the modes called groups are told apart by; of their other columns, moments are kept, and of
-/// latencies bins as well.
+/// The keys of the group modes; for their other columns moments are computed, and for latencies
+/// bins as well.
 const KEYS: &[&str] = &["op", "pdisk", "vm", "vdisk"];
 
-/// The groups of a mode, made in the kernel each second.
+/// The groups of a mode, computed in the kernel each second.
 fn fold(mode: &Mode, schema: &Schema, columns: &[usize]) -> Option<Fold> {
     let is_key = |at: &&usize| KEYS.contains(&schema[**at].name.as_str());
     let mut calls = vec![FoldCall {
@@ -107,15 +107,15 @@ fn number(operand: Operand, low: i64, high: i64) -> Test {
     Test::Between { operand, low, high }
 }
 
-/// What `--owners` adds to a mode.
+/// The columns that `--owners` adds to a mode.
 const OWNERS: &[&str] = &["vm", "vdisk", "vsector"];
 
-/// VMs of the host that `--owners` pretends, their disks, and the pieces of each.
+/// VMs of the host that `--owners` simulates, their disks, and the pieces of each.
 const VMS: u32 = 50;
 const DISKS: u32 = 2;
 const PIECES: u64 = 1_000;
 
-/// A mode, and whether it tells whose requests are.
+/// A mode, and whether it includes the columns of the owner.
 type Case = (&'static Mode, bool);
 
 /// One round of one mode.
@@ -194,7 +194,7 @@ fn print(modes: &[Case], results: &[Vec<Round>], with_statistics: bool) {
     }
 }
 
-/// Time in the programs for one I/O, less what as many empty ones take.
+/// Time in the programs per I/O, minus that of the same number of empty programs.
 fn above_empty(round: &Round, empty: &[Round]) -> f64 {
     let per_run = |tracepoint: &str| {
         let runs = |r: &Round| {
@@ -213,7 +213,7 @@ fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
     values[values.len() / 2]
 }
 
-/// Neighbours only ever add to a cost.
+/// Interference can only increase a cost.
 fn least(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
     rounds.iter().map(of).fold(f64::INFINITY, f64::min)
 }
@@ -283,8 +283,8 @@ fn open(mode: &Mode, with_owners: bool, disk: &LoopDisk) -> BlockTap {
     ebpf::open(&[demand], &options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// An inventory in which every process that is asked for is the first VM. Its disks have all of the
-/// device, in turns; those of the others lie behind its end.
+/// An inventory in which every requested process is the first VM. Its disks share the whole device,
+/// in alternating pieces; those of the other VMs are beyond its end.
 fn pretended(disk: &LoopDisk) -> Arc<Watch> {
     let dev = fs::read_to_string(disk.sysfs().join("dev")).expect("a device has a number");
     let (major, minor) = dev.trim().split_once(':').expect("major and minor");
@@ -335,7 +335,7 @@ fn pretended(disk: &LoopDisk) -> Arc<Watch> {
     watch.unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Takes rows until fio has ended: how many there were, and the processor time it took.
+/// Reads rows until fio has ended; returns their number and the CPU time used.
 fn consume(tap: &mut BlockTap, fio: &mut Child) -> (usize, i64) {
     let start = thread_time_ns();
     let mut rows = 0;
@@ -371,8 +371,7 @@ fn with_fio(disk: &LoopDisk, seconds: u64, mut meanwhile: impl FnMut(&mut Child)
     meanwhile(&mut fio);
     let output = fio.wait_with_output().expect("fio is ours");
     let text = String::from_utf8_lossy(&output.stdout);
-    // Fields 8 and 9 of fio's terse version 3: reads per second, and how many milliseconds that
-    // lasted.
+    // Fields 8 and 9 of fio's terse version 3: reads per second, and the duration in milliseconds.
     let field = |i: usize| text.split(';').nth(i).and_then(|f| f.parse::<f64>().ok());
     let (Some(iops), Some(millis)) = (field(7), field(8)) else {
         panic!("fio says no rate: {text}");

@@ -1,10 +1,10 @@
-//! Takes what a tap in the disk path tells until its standard input ends, then says how much it was and
-//! how much was lost. `cargo xtask bench tapdisk` measures with it.
+//! Reads the events of a tapdisk until the end of its standard input, then prints the number of
+//! events and of losses. Used by `cargo xtask bench tapdisk`.
 //!
 //! `cargo run --release -p weir-tap --example tapdisk_take -- SOCKET all|below=SECTOR|histograms`
 //!
-//! `all` takes every request and every end, `below` those on the first sectors, `histograms` has the tap
-//! count and asks for the histograms every second.
+//! `all` reads every request and completion, `below` those on the first sectors, `histograms` lets
+//! the tapdisk count and requests the histograms every second.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,7 +20,7 @@ use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{TapdiskOptions, open};
 use weir_tap::{Said, Tap};
 
-/// How long to wait for rows.
+/// Timeout of a read of rows.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 fn main() {
@@ -48,7 +48,7 @@ fn main() {
     println!("told {told} lost {lost}");
 }
 
-/// Requests and ends that begin before a sector.
+/// Requests and completions whose first sector is below a sector.
 fn below(end: i64) -> Predicate {
     let test = Test::Between {
         operand: value("sector"),
@@ -60,7 +60,7 @@ fn below(end: i64) -> Predicate {
     }
 }
 
-/// Rows told, and events lost.
+/// Number of rows, and of lost events.
 fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64, i64) {
     let demand = Demand {
         stream: "IOstream".into(),
@@ -83,7 +83,7 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
     (told, lost.map(|count| count.total).sum())
 }
 
-/// How often they were asked for, and events that could not be counted.
+/// Number of requests for histograms, and of events that could not be counted.
 fn histograms(socket: &Path, is_over: impl Fn() -> bool) -> (i64, i64) {
     let mut client = Client::connect(socket).unwrap_or_else(|e| panic!("{e}"));
     let (mut asked, mut lost) = (0, 0);

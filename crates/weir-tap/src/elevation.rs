@@ -1,9 +1,9 @@
 //! Capabilities of the binary's file (setcap(8)): rights that the user who runs weir does not have.
 //!
-//! A capability of a file is that of every user who may execute the file. What weir does for such a
-//! user it does with that user's own rights: [`begin`] clears the effective set before anything
-//! else happens, and only two places raise what they need of it, the loading of programs and the
-//! inventory's thread. Images, traces, output files and QMP sockets are opened without.
+//! Every user who may execute a file gets its capabilities. weir acts for such a user with that
+//! user's own rights: [`begin`] clears the effective set first, and only two places raise what they
+//! need: the loading of programs and the inventory's thread. Images, traces, output files and QMP
+//! sockets are opened without capabilities.
 
 #![allow(unsafe_code)]
 
@@ -20,29 +20,29 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 
 use crate::TapError;
 
-/// To load and attach programs.
+/// Capabilities to load and attach programs.
 pub const LOADING: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYS_ADMIN)
     .union(CapabilitySet::SYS_RESOURCE);
 
-/// To read what other users' processes are.
+/// Capabilities to read the processes of other users.
 pub const READING: CapabilitySet = CapabilitySet::SYS_PTRACE.union(CapabilitySet::DAC_READ_SEARCH);
 
-/// Whether the capabilities are those of the file.
+/// True if the capabilities are those of the file.
 static ELEVATED: AtomicBool = AtomicBool::new(false);
 
-/// The capability attribute of a file (capabilities(7)).
+/// Name of the extended attribute with a file's capabilities (capabilities(7)).
 const ATTRIBUTE: &str = "security.capability";
 
 /// Mode bit: every user may execute the file.
 const OTHERS_EXECUTE: u32 = 0o001;
 
-/// Clears the effective set if the capabilities are those of the binary's file. Called first, before
-/// any other thread exists.
+/// Clears the effective set if the capabilities are those of the binary's file. Must be called
+/// first, before any other thread exists.
 ///
 /// # Errors
-/// When the binary is set-user-ID or set-group-ID, or the kernel refuses.
+/// If the binary is set-user-ID or set-group-ID, or the kernel refuses.
 pub fn begin() -> Result<(), TapError> {
     // SAFETY: the call has no preconditions; it reads the auxiliary vector.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
@@ -63,11 +63,11 @@ pub fn begin() -> Result<(), TapError> {
     })
 }
 
-/// Gives up the capabilities of the binary's file for good, in the calling thread and in threads
+/// Permanently drops the capabilities of the binary's file, in the calling thread and in threads
 /// that it starts later.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn give_up() -> Result<(), TapError> {
     match is_elevated() {
         true => change(|sets| {
@@ -86,13 +86,13 @@ pub fn is_elevated() -> bool {
     ELEVATED.load(Ordering::Relaxed)
 }
 
-/// Capabilities that the calling thread has raised, until this is dropped.
+/// Capabilities raised in the calling thread until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Raised {
-    /// What was raised before.
+    /// The effective set before the raise.
     before: CapabilitySet,
-    /// Capabilities belong to a thread, and so does this.
+    /// Capabilities are per thread, so this type is not `Send`.
     thread: PhantomData<*const ()>,
 }
 
@@ -100,7 +100,7 @@ pub struct Raised {
 pub fn raise(set: CapabilitySet) -> Raised {
     let mut before = CapabilitySet::empty();
     if is_elevated() {
-        // What is refused is missing later, where the error names what for.
+        // A refusal is reported later, by the operation that lacks the capability.
         let _ = change(|sets| {
             before = sets.effective;
             sets.effective |= sets.permitted & set;
@@ -115,7 +115,7 @@ pub fn raise(set: CapabilitySet) -> Raised {
 impl Drop for Raised {
     fn drop(&mut self) {
         if is_elevated() {
-            // To lower is always allowed (capset(2)).
+            // Lowering is always allowed (capset(2)).
             let _ = change(|sets| sets.effective = sets.permitted & self.before);
         }
     }
@@ -131,8 +131,8 @@ fn change(of: impl FnOnce(&mut CapabilitySets)) -> Result<(), TapError> {
     set_capabilities(None, sets).map_err(refused)
 }
 
-/// How users may be given `capabilities`, as `cap_bpf,cap_perfmon`, without giving them to every
-/// local user.
+/// Instructions for granting `capabilities`, as `cap_bpf,cap_perfmon`, to selected users, not to
+/// every local user.
 pub fn advice(capabilities: &str) -> String {
     let exe = env::current_exe().unwrap_or_else(|_| "weir".into());
     let exe = exe.display();

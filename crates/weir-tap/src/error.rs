@@ -1,8 +1,8 @@
-//! [`TapError`]: how a tap fails, naming the file, device or kernel feature.
+//! [`TapError`]: errors of taps, with the file, device or kernel feature concerned.
 
 use std::path::PathBuf;
 
-/// Why a tap cannot go on.
+/// The error with which a tap fails.
 #[derive(Debug, thiserror::Error)]
 pub enum TapError {
     /// A file cannot be opened, read or written.
@@ -10,7 +10,7 @@ pub enum TapError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: std::io::Error,
     },
     /// Waiting for a pipe was cancelled.
@@ -19,7 +19,7 @@ pub enum TapError {
         /// The pipe.
         path: PathBuf,
     },
-    /// No reader knows the file's format.
+    /// The file's format is not supported.
     #[error("{}: not a trace format that weir knows; known are {known}", path.display())]
     UnknownFormat {
         /// The file.
@@ -27,38 +27,38 @@ pub enum TapError {
         /// The names of the formats.
         known: String,
     },
-    /// The user named a format that does not exist, or that cannot be written.
+    /// The requested format does not exist or cannot be written.
     #[error("{name}: {reason}; known are {known}")]
     NoSuchFormat {
-        /// What the user said.
+        /// The requested name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
-        /// The names of the formats that would do.
+        /// The names of the valid formats.
         known: String,
     },
-    /// A record is bad, and the user asked for strictness.
+    /// A record is malformed, in strict mode.
     #[error("{}: offset {offset}: {reason}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// Byte offset of the record.
         offset: u64,
-        /// What is wrong with it.
+        /// The defect of the record.
         reason: String,
     },
     /// This user may not load programs into the kernel.
     #[error("permission denied: run as root, or grant CAP_BPF and CAP_PERFMON")]
     NotPermitted {
-        /// What was refused, with the text of libbpf, for those who look into it.
+        /// The operation that was refused, with the message of libbpf.
         detail: String,
     },
     /// The live tap needs something that this host or this user does not have.
     #[error("{what}; {remedy}")]
     Unavailable {
-        /// What is missing.
+        /// The missing feature or right.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
 }

@@ -1,5 +1,5 @@
-//! Landlock (Linux 5.13 and newer): the calling thread and those that it starts change no file any
-//! more, run none, and neither connect by TCP nor listen at further ports. What is open stays open.
+//! Landlock (Linux 5.13 and newer): the calling thread and those that it starts can no longer
+//! change or execute files, connect by TCP or listen at further ports. Open files remain usable.
 //!
 //! Structures and numbers are those of include/uapi/linux/landlock.h.
 
@@ -18,19 +18,19 @@ const PATH_BENEATH: libc::c_ulong = 1;
 
 const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
-/// All that makes, removes and renames: `REMOVE_DIR` to `MAKE_SYM`.
+/// All rights to create, remove and rename: `REMOVE_DIR` to `MAKE_SYM`.
 const CHANGE_DIR: u64 = 0x1ff0;
-/// `REFER`, since version 2: to link or move between folders.
+/// `REFER`, since version 2: link or move between directories.
 const REFER: u64 = 1 << 13;
 /// Since version 3.
 const TRUNCATE: u64 = 1 << 14;
 /// `BIND_TCP` and `CONNECT_TCP`, since version 4.
 const TCP: u64 = 3;
 
-/// Devices that are written to by name: a screen opens its terminal.
+/// Devices that are opened for writing by name: a screen opens its terminal.
 const WRITABLE: &[&str] = &["/dev/tty", "/dev/null"];
 
-/// `struct landlock_ruleset_attr`, as far as version 4 has it.
+/// `struct landlock_ruleset_attr`, as of version 4.
 #[repr(C)]
 struct Ruleset {
     files: u64,
@@ -44,10 +44,10 @@ struct Beneath {
     parent: i32,
 }
 
-/// Forbids it. The thread has to have no_new_privs.
+/// Applies the restrictions. The thread must have no_new_privs.
 ///
 /// # Errors
-/// When the kernel refuses. One without Landlock is no error.
+/// If the kernel refuses. A kernel without Landlock is not an error.
 pub fn restrict() -> io::Result<()> {
     // SAFETY: without a structure the call only returns a number.
     let version = unsafe {
@@ -74,7 +74,7 @@ pub fn restrict() -> io::Result<()> {
         )
     };
     let made = i32::try_from(checked(made)?).expect("descriptors are small");
-    // SAFETY: the kernel has just made the descriptor, and nothing else knows of it.
+    // SAFETY: the kernel has just created the descriptor, and this is its only owner.
     let rules = unsafe { OwnedFd::from_raw_fd(made) };
     for path in WRITABLE {
         allow(&rules, path, writing)?;
@@ -84,7 +84,7 @@ pub fn restrict() -> io::Result<()> {
     checked(done).map(drop)
 }
 
-/// Allows `rights` for a file, if there is one.
+/// Allows `rights` for a file, if it exists.
 fn allow(rules: &OwnedFd, path: &str, rights: u64) -> io::Result<()> {
     let mut options = File::options();
     let options = options

@@ -1,8 +1,8 @@
 //! Taps: sources of I/O events, live by eBPF and from trace files.
 //!
-//! A tap receives what the queries need (a [`weir_model::Demand`] per stream) and then delivers what
-//! it saw, in timestamp order. Taps do not depend on queries or sinks. The only `unsafe` code and the only C
-//! of the project live here.
+//! A tap receives what the queries need (a [`weir_model::Demand`] per stream) and then delivers the
+//! observed events in timestamp order. Taps do not depend on queries or sinks. This crate contains
+//! the only `unsafe` code and the only C of the project.
 
 use std::time::Duration;
 
@@ -28,70 +28,70 @@ pub use ebpf::hist;
 pub use ebpf::monotonic_ns;
 pub use error::TapError;
 
-/// The streams a tap can be asked for, beside those of the catalog: every row of `IOstream`
-/// (requests and responses), in the schema of `IO`, so that responses carry their times. It is what
-/// a recording holds.
+/// A stream that taps serve in addition to those of the catalog: every row of `IOstream` (requests
+/// and responses), in the schema of `IO`, so that responses have their times. It is the content of
+/// a recording.
 pub const RECORDING: &str = "recording";
 
-/// The counter of requests that a tap has added up into groups and given no row of.
+/// Counter of requests that a tap aggregated into groups and did not deliver as rows.
 pub const FOLDED: &str = "requests_folded";
 
-/// Counter of recordings without end: their writer was killed, or they were cut off. How much is
-/// missing is not known.
+/// Counter of recordings without a footer: the writer was killed, or the file was truncated. The
+/// number of missing events is unknown.
 pub const UNFINISHED: &str = "recordings_unfinished";
 
-/// What a tap says next.
+/// The next message of a tap.
 #[derive(Debug)]
 pub enum Said {
-    /// Rows of the stream of demand number `demand`, in time order, none older than what was said
-    /// before.
+    /// Rows of the stream of demand number `demand`, in timestamp order. No row is earlier than a
+    /// row or heartbeat delivered before.
     Rows {
-        /// Position in the demands the tap was opened with.
+        /// Position in the demands with which the tap was opened.
         demand: usize,
         /// The rows.
         batch: Batch,
     },
-    /// Groups that the source folded, of demand number `demand`, which has a fold. They come before
-    /// any heartbeat at or past the end of their interval and before any row of the same demand that
-    /// is later: the rows that were not folded come as [`Said::Rows`], and whoever hears one knows
-    /// that what is earlier is complete.
+    /// Groups that the source folded, of demand number `demand`, which has a fold. They precede any
+    /// heartbeat at or after the end of their interval and any later row of the same demand: rows
+    /// that were not folded are delivered as [`Said::Rows`], and a row implies that all earlier
+    /// intervals are complete.
     Folded {
-        /// Position in the demands the tap was opened with.
+        /// Position in the demands with which the tap was opened.
         demand: usize,
         /// The groups.
         folded: Folded,
     },
-    /// No more rows at or before this instant will come, in any stream.
+    /// The watermark: no further rows at or before this instant follow, in any stream.
     Heartbeat(Nanos),
-    /// Nothing came within the patience given.
+    /// Nothing was received within the timeout.
     Quiet,
-    /// The source has ended; nothing more will come.
+    /// End of the source; no messages follow.
     End,
 }
 
-/// A count of something the tap did or lost, for stream `weir` and the closing summary.
+/// A count of events processed or lost, for stream `weir` and the closing summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// What: `events_in`, `events_lost`, `unseen`, `bad_records`, ...
+    /// Name of the counter: `events_in`, `events_lost`, `unseen`, `bad_records`, ...
     pub counter: &'static str,
-    /// Why, for losses: `ring_full`, `not_run`, `table_full`, `malformed`, ...
+    /// Cause of a loss: `ring_full`, `not_run`, `table_full`, `malformed`, ...
     pub cause: Option<&'static str>,
     /// The device or file concerned.
     pub device: Option<Symbol>,
-    /// How many since the tap was opened.
+    /// The total since the tap was opened.
     pub total: i64,
 }
 
 /// A source of I/O events.
 pub trait Tap: Send {
-    /// What comes next; waits up to `patience` for it.
+    /// Returns the next message; waits up to `patience` for it.
     ///
     /// # Errors
-    /// When the source fails for good. What was said before stands.
+    /// If the source fails permanently. Earlier messages remain valid.
     fn next(&mut self, patience: Duration) -> Result<Said, TapError>;
 
-    /// The groups of the intervals under way, as far as these have come, each with its demand. The
-    /// last call of all: they are not delivered a second time.
+    /// The groups of incomplete intervals, as far as they were received, each with its demand. This
+    /// must be the last call; the groups are not delivered again.
     fn close(&mut self) -> Vec<(usize, Folded)> {
         Vec::new()
     }
@@ -99,37 +99,37 @@ pub trait Tap: Send {
     /// All counts so far.
     fn counts(&mut self) -> Vec<Count>;
 
-    /// How many events have been lost so far, as far as that is known without looking: what changes when
-    /// [`Tap::counts`] has a new loss. 0 where a source does not know.
+    /// The number of events lost, as far as it is known without a scan; it changes when
+    /// [`Tap::counts`] has a new loss. 0 if the source does not know.
     fn lost(&self) -> i64 {
         0
     }
 
-    /// When the oldest request began that is in flight and whose end the source is waiting for;
-    /// `None` without one, and where a source does not wait. Another source of the same events that
-    /// was opened before then knows all requests from their beginning on.
+    /// The start of the oldest request in flight whose completion the source waits for; `None`
+    /// without one, and if the source does not wait. Another source of the same events that was
+    /// opened before this instant has seen all requests from their start.
     fn in_flight_since(&mut self) -> Option<Nanos> {
         None
     }
 
-    /// How far through a file, from 0 to 1; `None` for a live source.
+    /// The fraction of a file that was read, from 0 to 1; `None` for a live source.
     fn progress(&self) -> Option<f64> {
         None
     }
 
-    /// What the source does in place of the engine, and what it could not do: one line each, for
-    /// `weir explain`.
+    /// The operations that the source performs instead of the engine, and those it could not: one
+    /// line each, for `weir explain`.
     fn describe(&self) -> Vec<String>;
 
-    /// The first bad records of a file, in words, for the closing summary; [`Tap::counts`] has how
-    /// many there were.
+    /// The first bad records of a file, as text, for the closing summary; [`Tap::counts`] has their
+    /// number.
     fn messages(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// True when the source does not know when requests finished: the responses in `IO` and in a
-    /// recording are then assumed at the requests' own times, without latency, and `IOstream` has
-    /// requests only.
+    /// True if the source does not know when requests finished: responses in `IO` and in a
+    /// recording then have the requests' own times, without latency, and `IOstream` has requests
+    /// only.
     fn responses_assumed(&self) -> bool {
         false
     }

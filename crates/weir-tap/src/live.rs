@@ -1,11 +1,11 @@
-//! The taps of this host, now: which of them serves which stream.
+//! The live taps of this host, and the streams that each serves.
 
 use weir_model::{Capabilities, Demand};
 
 use crate::ebpf::{self, LiveOptions};
 use crate::{Tap, TapError, inventory, qmp};
 
-/// A tap of this host and what it can be asked for.
+/// A tap of this host and its capabilities.
 #[derive(Debug)]
 pub struct LiveTap {
     /// Its name.
@@ -14,13 +14,13 @@ pub struct LiveTap {
     pub streams: &'static [&'static str],
     /// Opens it for demands of those streams.
     pub open: Open,
-    /// What it can do with each of them.
+    /// The capabilities for each of them.
     pub capabilities: fn() -> Capabilities,
     /// Whether it needs the inventory for a demand.
     pub needs_inventory: fn(&Demand) -> bool,
 }
 
-/// How a tap is opened.
+/// The function that opens a tap.
 pub type Open = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>;
 
 /// Every live tap. A stream is served by the first one that names it.
@@ -34,7 +34,7 @@ impl LiveTap {
     }
 }
 
-/// What the taps of this host can do together.
+/// The union of the capabilities of this host's taps.
 pub fn capabilities() -> Capabilities {
     let all = TAPS.iter().flat_map(|tap| (tap.capabilities)().streams);
     Capabilities {

@@ -1,9 +1,10 @@
-//! System calls that no thread of weir needs once it watches ([`deny_all_threads`]), and none of
-//! those that handle what others write ([`deny_programs`]): seccomp(2), filters of classic BPF.
+//! System calls that no thread of weir needs after the start ([`deny_all_threads`]), and those that
+//! threads which process external input do not need ([`deny_programs`]): seccomp(2), filters of
+//! classic BPF.
 //!
-//! A denied call fails with EPERM. What is denied here would reach into other processes, the kernel,
-//! mounts, clocks or identities: a hijacked thread cannot use capabilities for it that other threads
-//! of the process have.
+//! A denied call fails with EPERM. The denied calls access other processes, the kernel, mounts,
+//! clocks or identities: a compromised thread cannot use the capabilities of other threads of the
+//! process for them.
 
 #![allow(unsafe_code)]
 
@@ -63,7 +64,7 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_setgroups,
 ];
 
-/// Programs to run, and probes to attach.
+/// Executing programs and attaching probes.
 const DENIED_PROGRAMS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -76,18 +77,19 @@ const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
 
-/// Numbers from here on are those of the x32 ABI (`__X32_SYSCALL_BIT`); no other ABI has any.
+/// Numbers from this one on belong to the x32 ABI (`__X32_SYSCALL_BIT`); other ABIs do not use
+/// them.
 const X32: u32 = 0x4000_0000;
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER_AT: u32 = 0;
 const ARCHITECTURE_AT: u32 = 4;
 
-/// Denies [`DENIED`] to all threads of the process. They all have no_new_privs from here on, as the
-/// calling thread has to have it.
+/// Denies [`DENIED`] to all threads of the process and sets no_new_privs in them; the calling
+/// thread must have it already.
 ///
 /// # Errors
-/// When the kernel refuses. One without seccomp is no error.
+/// If the kernel refuses. A kernel without seccomp is not an error.
 pub fn deny_all_threads() -> io::Result<()> {
     install(DENIED, libc::SECCOMP_FILTER_FLAG_TSYNC)
 }
@@ -117,7 +119,7 @@ fn install(denied: &[libc::c_long], flags: libc::c_ulong) -> io::Result<()> {
     };
     match done {
         0 => Ok(()),
-        // A thread with a filter of its own, which none of ours has.
+        // The number of a thread whose filters differ; weir creates none.
         thread if thread > 0 => Err(io::Error::other(format!(
             "thread {thread} has another filter"
         ))),
@@ -132,7 +134,7 @@ fn filter(denied: &[libc::c_long]) -> Vec<sock_filter> {
     let load = |at| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let deny = || statement(libc::BPF_RET, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
     let allow = statement(libc::BPF_RET, libc::SECCOMP_RET_ALLOW);
-    // Another architecture's system calls have other numbers, so all of them are denied.
+    // System call numbers differ between architectures, so calls of another one are all denied.
     let mut filter = vec![load(ARCHITECTURE_AT)];
     filter.extend([jump(libc::BPF_JEQ, ARCHITECTURE, 1, 0), deny()]);
     filter.push(load(NUMBER_AT));
@@ -154,7 +156,8 @@ fn statement(code: u32, k: u32) -> sock_filter {
     }
 }
 
-/// Jumps over `jt` instructions where the accumulator compares so with `k`, else over `jf`.
+/// Jumps over `jt` instructions if the comparison of the accumulator with `k` holds, else over
+/// `jf`.
 fn jump(comparison: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter {
         code: (libc::BPF_JMP | comparison) as u16,
@@ -168,7 +171,7 @@ fn jump(comparison: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// What the kernel does with a system call: the filter is run as it runs there.
+    /// The result of the filter for a system call, as evaluated by the kernel.
     fn verdict(filter: &[sock_filter], architecture: u32, number: u32) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {

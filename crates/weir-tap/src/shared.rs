@@ -1,5 +1,4 @@
-//! [`Shared`]: memory that kernel programs or another process write and we read, or the other way
-//! round, mapped into this process.
+//! [`Shared`]: memory shared with kernel programs or another process, mapped into this process.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,11 +6,11 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// The values of a BPF array map, or what a memfd holds, as words of 8 bytes. Both sides change them,
-/// so each word is atomic.
+/// The values of a BPF array map, or the content of a memfd, as words of 8 bytes. Both sides change
+/// them, so each word is atomic.
 ///
-/// It is unmapped when dropped; the kernel frees the memory when its last descriptor and mapping are
-/// gone, however the process ends.
+/// The mapping is removed on drop; the kernel frees the memory when its last descriptor and mapping
+/// are closed, also if the process is killed.
 #[derive(Debug)]
 pub struct Shared {
     start: NonNull<AtomicU64>,
@@ -19,23 +18,23 @@ pub struct Shared {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, stays where it is until drop and is reached
-// through atomics only.
+// SAFETY: this value alone owns the mapping, which does not move until drop and is accessed through
+// atomics only.
 unsafe impl Send for Shared {}
 
-// SAFETY: as above; through a shared reference there are only atomics to be had.
+// SAFETY: as above; a shared reference gives access to atomics only.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps an array map of `values` values of `value_bytes` bytes each, or so much of a memfd, for
-    /// reading and writing.
+    /// Maps an array map of `values` values of `value_bytes` bytes each, or that size of a memfd,
+    /// for reading and writing.
     ///
     /// # Errors
-    /// What `mmap(2)` says: memory or limits.
+    /// The error of `mmap(2)`: memory or limits.
     pub fn map(fd: BorrowedFd<'_>, value_bytes: usize, values: usize) -> io::Result<Shared> {
         let bytes = value_bytes * values;
         assert!(bytes.is_multiple_of(8), "values are whole words");
-        // SAFETY: a new mapping of a descriptor that we hold; no memory of ours is involved.
+        // SAFETY: a new mapping of an open descriptor; no existing memory is affected.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -59,15 +58,15 @@ impl Shared {
 
     /// All words.
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has `words` words, page-aligned, zeroed by the kernel, and lives as
-        // long as `self`.
+        // SAFETY: the mapping has `words` words, is page-aligned and zeroed by the kernel, and
+        // lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that `map` got; nobody borrows it any more.
+        // SAFETY: exactly the range that `map` returned; no borrow of it exists any more.
         unsafe {
             libc::munmap(self.start.as_ptr().cast(), self.bytes);
         }

@@ -1,4 +1,5 @@
-//! [`User`]: the user and the groups of a process, and acting as that user, once or for good.
+//! [`User`]: the user and the groups of a process, and acting as that user, temporarily or
+//! permanently.
 
 #![allow(unsafe_code)]
 
@@ -21,10 +22,10 @@ pub struct User {
 }
 
 impl User {
-    /// That of the process `pid`.
+    /// The user and groups of process `pid`.
     ///
     /// # Errors
-    /// When there is no such process.
+    /// If there is no such process.
     pub fn of(pid: u32) -> io::Result<User> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         User::parse(&status).ok_or_else(|| io::Error::other("no owner in the process's status"))
@@ -43,11 +44,11 @@ impl User {
         })
     }
 
-    /// Runs `action` with this user's rights instead of our own, in a thread of its own: these
-    /// system calls change the calling thread only.
+    /// Runs `action` with this user's rights, in a separate thread: the system calls used change
+    /// the calling thread only.
     ///
     /// # Errors
-    /// When the kernel refuses, or `action` fails.
+    /// If the kernel refuses, or `action` fails.
     pub fn act<T: Send>(&self, action: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let become_user = || -> io::Result<()> {
             let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
@@ -65,17 +66,18 @@ impl User {
         })
     }
 
-    /// Makes this the user of the whole process, for good. All threads lose root's capabilities.
+    /// Permanently makes this the user of the whole process. All threads lose root's capabilities.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn become_for_good(&self) -> io::Result<()> {
         let done = |result: libc::c_int| match result {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
-        // The library's calls change all threads of the process (nptl(7)), the kernel's only one.
-        // SAFETY: the list of groups is as long as is passed, and is copied.
+        // The C library's functions change all threads of the process (nptl(7)), the system calls
+        // only one.
+        // SAFETY: the length of the list of groups is passed with it, and the list is copied.
         done(unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) })?;
         // SAFETY: plain numbers.
         done(unsafe { libc::setresgid(self.gid, self.gid, self.gid) })?;

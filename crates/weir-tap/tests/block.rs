@@ -1,12 +1,12 @@
-//! Requests through the block layer, told in blkparse's lines: merges, splits, requeues, partial
-//! completions, flushes, errors.
+//! Requests through the block layer, written as lines of blkparse: merges, splits, requeues,
+//! partial completions, flushes, errors.
 
 mod traces;
 
 use traces::{Heard, read_bytes};
 use weir_model::Value;
 
-/// What lines of `time-in-us action operation extent [bracket]`, all of device 8,0, lead to.
+/// The result of lines of `time-in-us action operation extent [bracket]`, all of device 8,0.
 fn follow(lines: &str) -> Heard {
     let mut text = String::new();
     for (number, line) in lines
@@ -28,7 +28,7 @@ fn follow(lines: &str) -> Heard {
     heard
 }
 
-/// Sector, sectors, wait, service, latency (in us) and merges of each finished request; -1 for
+/// Sector, sectors, wait, service, latency (in us) and merges of each completed request; -1 for
 /// NULL.
 fn finished(heard: &Heard) -> Vec<[i64; 6]> {
     let number = |row: usize, name: &str| match heard.io.column(name)[row] {

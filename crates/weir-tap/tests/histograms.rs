@@ -1,5 +1,6 @@
-//! Histograms, reuse distances and working sets of traces from real systems, read in place: bucket by bucket
-//! what their authors published, what others computed of them, or what a second way of counting gives.
+//! Histograms, reuse distances and working sets of traces from real systems, read in place: each
+//! bucket is compared with what the authors published, with the results of others, or with a second
+//! implementation.
 
 mod traces;
 
@@ -82,7 +83,8 @@ fn buckets(object: &Json) -> Vec<(i64, u64)> {
         .collect()
 }
 
-/// A distribution in the same form, times in µs; the last limit comes twice, as in vscsiStats' own output.
+/// A distribution in the same form, times in µs; the last limit is repeated, as in vscsiStats' own
+/// output.
 fn told(distribution: &Distribution) -> Vec<(i64, u64)> {
     let unit = match distribution.metric.measure() {
         weir_workload::Measure::Nanoseconds => 1_000,
@@ -159,7 +161,8 @@ fn disksim_agrees_with_its_published_distributions() {
     let (steps, histograms) = steps(&read(&trace));
     let published = json(&published);
 
-    // In blocks: 1, 2, 3, 4, to 6, to 8, to 12, to 16, to 20, above. Each of these lengths has a bin of its own.
+    // In blocks: 1, 2, 3, 4, up to 6, 8, 12, 16, 20, above. Each of these lengths has a bin of its
+    // own.
     let limits = weir_sketch::Limits::Explicit(vec![1, 2, 3, 4, 6, 8, 12, 16, 20]);
     for (name, class) in [
         ("all", Class::All),
@@ -187,7 +190,7 @@ fn disksim_agrees_with_its_published_distributions() {
     );
     assert_eq!(lengths.max, 64 * 512);
 
-    // DiskSim counts the first arrival as a gap from 0, and its limits lie above what they hold.
+    // DiskSim counts the first arrival as a gap from 0, and its limits are exclusive upper bounds.
     let gap = |step: &Step| match step {
         Step::Issued(issue) => Some(issue.gap_ns.unwrap_or(issue.request.ts)),
         Step::Finished(_) | Step::Lost { .. } => None,
@@ -214,7 +217,8 @@ fn disksim_agrees_with_its_published_distributions() {
     );
 }
 
-/// A record of the trace as its bytes say: time in µs, first sector, length in bytes, whether it reads.
+/// A record of the trace, decoded separately: time in µs, first sector, length in bytes, whether it
+/// is a read.
 fn vscsi_records(path: &Path) -> Vec<(i64, i64, i64, bool)> {
     let bytes = std::fs::read(path).unwrap();
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | i64::from(*b));
@@ -229,7 +233,7 @@ fn vscsi_records(path: &Path) -> Vec<(i64, i64, i64, bool)> {
     bytes.chunks_exact(32).map(record).collect()
 }
 
-/// How many of `values` are under each limit, and above the last, by looking at each limit in turn.
+/// The number of `values` below each limit, and above the last, by a linear search of the limits.
 fn under(values: impl Iterator<Item = i64>, limits: &[i64]) -> Vec<u64> {
     let mut counts = vec![0; limits.len() + 1];
     for value in values {
@@ -281,7 +285,7 @@ fn two_hours_of_a_vm_have_the_histograms_of_vscsistats() {
             bins(Metric::Interarrival),
             &under(gaps, limits(Metric::Interarrival))
         );
-        // The trace does not say when requests ended.
+        // The trace does not contain completion times.
         let unknown = [
             Metric::Outstanding,
             Metric::Latency,
@@ -360,7 +364,7 @@ fn blocks_of_a_vm_are_reused_as_in_a_list() {
     );
 }
 
-/// The block numbers of a trace, a line each; `*` marks a breakpoint.
+/// The block numbers of a trace, one per line; `*` marks a breakpoint.
 fn lirs_trace(path: &Path) -> Vec<u64> {
     let mut text = String::new();
     let file = std::fs::File::open(path).unwrap();

@@ -12,15 +12,15 @@ use weir_model::inventory::BlockDevice;
 use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
 use weir_tap::qmp::{Address, Monitor};
 
-/// How long a change may take to be seen.
+/// Timeout for the detection of a change.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn skip(test: &str, why: &str) {
-    // The harness captures what `eprintln!` writes; a skip must be heard.
+    // The harness captures the output of `eprintln!`; a skip must be visible.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
 }
 
-/// A process that is ended with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -188,7 +188,7 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A folder of a test's own, gone with it.
+/// A temporary folder of a test, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -215,7 +215,7 @@ impl Drop for Folder {
     }
 }
 
-/// Starts a program; a loud line if there is none.
+/// Starts a program; prints a line if it is not installed.
 fn start(test: &str, program: &str, arguments: &[&str]) -> Option<Running> {
     match Command::new(program).args(arguments).spawn() {
         Ok(child) => Some(Running(child)),
@@ -226,7 +226,7 @@ fn start(test: &str, program: &str, arguments: &[&str]) -> Option<Running> {
     }
 }
 
-/// Looks until `seen` holds.
+/// Waits until `seen` holds.
 fn until(watch: &Watch, what: &str, seen: impl Fn(&Snapshot) -> bool) -> std::sync::Arc<Snapshot> {
     let end = Instant::now() + PATIENCE;
     loop {

@@ -1,5 +1,5 @@
-//! Whatever bytes a reader gets, it ends with an error or counts what it left out; it neither
-//! panics nor takes memory that the bytes claim.
+//! For arbitrary bytes a reader ends with an error or counts what it skipped; it neither panics nor
+//! allocates memory by lengths in the bytes.
 
 mod traces;
 
@@ -13,7 +13,8 @@ use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
 use weir_tap::TapError;
 use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, for_writing};
 
-/// A small file in each format, made by ourselves. The formats that we write come from our writers.
+/// A small file in each format, created by the test. For writable formats it is created by weir's
+/// writers.
 fn specimen(format: &str) -> Vec<u8> {
     static MADE: OnceLock<HashMap<&str, Vec<u8>>> = OnceLock::new();
     let made = MADE.get_or_init(|| FORMATS.iter().map(|f| (f.name, make(f.name))).collect());
@@ -68,7 +69,7 @@ fn written(name: &str) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-/// Reads bytes in a format; errors are as good as rows.
+/// Reads bytes in a format; both errors and rows are accepted.
 fn survive(format: &str, bytes: &[u8]) -> Option<Heard> {
     match read_bytes(format, bytes) {
         Ok(heard) => Some(heard),
@@ -265,7 +266,7 @@ fn records_out_of_order_are_put_in_order() {
         heard.io.ts,
         (0..40_000).map(|i| i * 1000).collect::<Vec<_>>()
     );
-    // One that lies further behind than any buffer reaches is late.
+    // A record displaced further than the size of the buffer is late.
     let text: String = (1..100_000).chain([0]).map(line).collect();
     let heard = survive("cydonia-csv", text.as_bytes()).unwrap();
     assert_eq!(
@@ -298,7 +299,7 @@ proptest! {
     ) {
         for format in FORMATS {
             survive(format.name, &bytes);
-            // And behind a start that is right.
+            // The same after a valid beginning.
             let mut file = specimen(FORMATS[start].name);
             let half = file.len() / 2;
             file.truncate(half);

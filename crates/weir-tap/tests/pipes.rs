@@ -1,4 +1,4 @@
-//! A pipe is read as the file with the same bytes is, in every format.
+//! Reading a pipe yields the same result as a file with the same bytes, in every format.
 
 mod traces;
 
@@ -11,13 +11,13 @@ use weir_guest::trace::trace;
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
 use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, Trace, for_writing};
 
-/// What a pipe holds (pipe(7)): a writer of more waits for its reader.
+/// Capacity of a pipe (pipe(7)): a writer of more waits for its reader.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Requests of a trace: in every format more bytes than a pipe holds.
+/// Requests of a trace: in every format larger than the capacity of a pipe.
 const REQUESTS: u64 = 4_500;
 
-/// A trace in a format, under a name that this format's files have.
+/// A trace in a format, with an extension of this format.
 fn specimen(format: &str, scratch: &Scratch) -> (String, Vec<u8>) {
     let name = match format {
         "recording" => "disk.parquet",
@@ -33,7 +33,7 @@ fn specimen(format: &str, scratch: &Scratch) -> (String, Vec<u8>) {
     (name.into(), bytes)
 }
 
-/// Requests at places and with latencies that do not compress; other ones for each seed.
+/// Requests with sectors and latencies that do not compress; different for each seed.
 fn write(path: &Path, seed: u64) {
     let format = for_writing(path, None).unwrap();
     let mut writer = format.writer(path, &Header::default()).unwrap();
@@ -100,7 +100,7 @@ fn a_fifo_gives_every_row_that_the_file_gives() {
             ),
         ] {
             let writer = fifo(path, bytes.clone());
-            // What a trace can do is asked first, of the same input that is then read.
+            // Capabilities are determined first, from the same input that is then read.
             let input = Input::open(&Source::file(path)).unwrap();
             let trace = Trace::open(input, &options).unwrap();
             let responses_assumed = trace.responses_assumed();
@@ -128,7 +128,7 @@ fn a_recording_of_more_bytes_than_may_be_copied_is_refused() {
     };
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let path = pipe.clone();
-    // Its reader leaves before the end.
+    // Its reader is dropped before the end.
     let writer = thread::spawn(move || drop(std::fs::write(path, bytes)));
     let input = Input::open(&Source::file(&pipe)).unwrap();
     let refused = Trace::open(input, &options).err().unwrap().to_string();

@@ -1,5 +1,5 @@
-//! Recordings: what is written is read, in DuckDB, Polars and pandas too, and a crash loses at most
-//! the last row group.
+//! Recordings: written files are readable, in DuckDB, Polars and pandas too, and a crash loses at
+//! most the last row group.
 
 mod traces;
 
@@ -36,7 +36,7 @@ fn io(ts: i64, kind: EventKind, req_id: i64) -> IoEvent {
     }
 }
 
-/// `groups` row groups of `rows` rows each, and where the file ended after each.
+/// Writes `groups` row groups of `rows` rows each; returns the size of the file after each.
 fn write_groups(path: &Path, groups: i64, rows: i64, close: bool) -> Vec<u64> {
     let header = Header {
         source: "a test".into(),
@@ -174,7 +174,7 @@ fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
     let (path, again) = (scratch.path("x.parquet"), scratch.path("again.parquet"));
     write_groups(&path, 3, 10, true);
     assert_eq!(read(&path).total("events_lost ring_full"), 3);
-    // A recording of a recording keeps what was missed, and that the first one had no end.
+    // A recording of a recording keeps its losses, and the fact that the first one was not closed.
     let copy = |from: &Path| {
         let input = Input::open(&Source::file(from)).unwrap();
         convert(input, &Options::default(), &again, None, &mut |_| true).unwrap();
@@ -230,7 +230,7 @@ fn assumed_responses_are_no_events() {
     );
 }
 
-/// What can be read of the first `length` bytes of a recording.
+/// The readable rows of the first `length` bytes of a recording.
 fn read_cut(bytes: &[u8], length: u64) -> Heard {
     let mut tap = format::open_source(
         &Source::bytes(&bytes[..length as usize]),
@@ -305,7 +305,7 @@ fn a_damaged_row_group_is_reported_and_the_others_are_read() {
     );
 }
 
-/// A Parquet file of one row whose texts have these lengths, as any writer may make it.
+/// A Parquet file of one row whose texts have these lengths, as any writer may create it.
 fn write_texts(path: &Path, texts: &[(&str, usize)]) {
     use parquet::arrow::ArrowWriter;
     use parquet::basic::{Compression, ZstdLevel};
@@ -352,7 +352,7 @@ fn a_parquet_file_that_is_no_recording_is_refused() {
     assert!(message(b"").contains("no footer"));
 }
 
-/// Runs Python with these lines, in an environment of its own if `WEIR_PYTHON` names one.
+/// Runs Python with these lines, in the environment `WEIR_PYTHON` if set.
 fn python(lines: &str) -> Option<String> {
     let python = std::env::var_os("WEIR_PYTHON").unwrap_or("python3".into());
     let output = Command::new(python).args(["-c", lines]).output().ok()?;
@@ -369,8 +369,8 @@ fn python(lines: &str) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
-/// What each of the three tools says of a recording of 25 row groups with 25 requests each, a
-/// response every second row.
+/// The output of the three tools for a recording of 25 row groups with 25 requests each, with a
+/// response in every second row.
 #[test]
 fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
     let scratch = Scratch::new("elsewhere");
@@ -447,7 +447,7 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
     ] {
         let lines = lines.replace("FROM", path.to_str().unwrap());
         if python(&lines.replace("TO", again.to_str().unwrap())).is_none() {
-            // Not by `eprintln!`, which the harness keeps to itself.
+            // Not with `eprintln!`, whose output the harness captures.
             writeln!(
                 std::io::stderr(),
                 "skipped: a_recording_rewritten: python has no {tool}"
@@ -468,7 +468,7 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
     }
 }
 
-/// Set for the copy of this test that is killed.
+/// Set for the instance of this test that is killed.
 const VICTIM: &str = "WEIR_TEST_RECORDING";
 
 #[test]

@@ -1,12 +1,12 @@
-//! Traces from real systems, read in place: counts, bytes and times are those that their authors or
-//! other tools give.
+//! Traces from real systems, read in place: counts, bytes and times match those of their authors or
+//! of other tools.
 
 mod traces;
 
 use traces::{Heard, read, sample};
 use weir_model::Value;
 
-/// Requests, reads, writes and bytes; and that nothing was bad.
+/// Checks the numbers of requests, reads, writes and bytes; and that there are no bad records.
 fn check(heard: &Heard, requests: usize, reads: usize, writes: usize, bytes: i64) {
     assert_eq!(heard.messages, Vec::<String>::new());
     assert_eq!(heard.total("bad_records") + heard.total("events_lost"), 0);
@@ -147,7 +147,7 @@ fn mqsim_excerpts_have_all_their_requests() {
     }
 }
 
-/// Least, mean and greatest of some nanoseconds, in whole nanoseconds.
+/// Minimum, mean and maximum of some nanoseconds, in whole nanoseconds.
 fn summary(values: &[i64]) -> [i64; 3] {
     let mean = values.iter().sum::<i64>() as f64 / values.len() as f64;
     [
@@ -192,8 +192,7 @@ fn blkparse_text_says_what_the_binary_says() {
     };
     let (text, binary) = (read(&text), read(&binary));
     check(&text, 963, 963, 0, 3852 * 1024);
-    // blkparse counts from the first event, and has "(null)" for the names that the trace does not
-    // have.
+    // blkparse's times are relative to the first event, and missing names are printed as "(null)".
     let start = binary.recording.ts[0] - text.recording.ts[0];
     let times: Vec<i64> = binary.recording.ts.iter().map(|ts| ts - start).collect();
     assert_eq!(text.recording.ts, times);

@@ -1,4 +1,4 @@
-//! Traces we write: other tools read them, and so do we.
+//! Traces written by weir are readable by other tools and by weir.
 
 mod traces;
 
@@ -10,7 +10,7 @@ use traces::{Heard, Scratch, installed, read, sample};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol, Value};
 use weir_tap::format::{Header, Input, Options, Source, convert, for_writing};
 
-/// Converts, and expects nothing to be lost in reading.
+/// Converts, and checks that reading loses nothing.
 fn converted(from: &Path, to: &Path) -> Vec<String> {
     let mut last = 0.0;
     let input = Input::open(&Source::file(from)).unwrap();
@@ -26,7 +26,7 @@ fn converted(from: &Path, to: &Path) -> Vec<String> {
     told.remarks
 }
 
-/// What a program prints on stdout.
+/// The standard output of a program.
 fn output(program: &str, arguments: &[&str], directory: &Path) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -38,7 +38,7 @@ fn output(program: &str, arguments: &[&str], directory: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A request with its end, in ns: inserted, issued, done.
+/// A request with its completion, in ns: inserted, issued, completed.
 #[derive(Clone, Copy, Debug)]
 struct Made {
     op: Op,
@@ -51,7 +51,7 @@ struct Made {
     disk: &'static str,
 }
 
-/// The rows that a tap would give for requests.
+/// The rows of a tap for requests.
 fn rows(requests: &[Made]) -> Vec<IoEvent> {
     let mut rows = Vec::new();
     for (i, made) in requests.iter().enumerate() {
@@ -108,7 +108,7 @@ fn write(path: &Path, rows: &[IoEvent]) -> Vec<String> {
     writer.finish().unwrap()
 }
 
-/// A request each at its own sectors, of the operations that blktrace can tell.
+/// Requests at distinct sectors, of the operations that blktrace can represent.
 fn requests() -> impl Strategy<Value = Vec<Made>> {
     let ops = [Op::Read, Op::Write, Op::Discard, Op::Flush];
     let request = (
@@ -126,7 +126,7 @@ fn requests() -> impl Strategy<Value = Vec<Made>> {
         let made = made.into_iter().enumerate();
         let made = made.map(
             |(i, (op, gap, (wait, service), sectors, error, pid, flags, disk))| {
-                // Flushes have no sector to tell them apart by: they do not overlap.
+                // Flushes have no sector that distinguishes them: they do not overlap.
                 at += if ops[op] == Op::Flush { 20_000 } else { gap };
                 let issued = at + wait;
                 let done = issued + service;
@@ -149,7 +149,7 @@ fn requests() -> impl Strategy<Value = Vec<Made>> {
     })
 }
 
-/// The rows of a trace without what depends on the others.
+/// The rows of a trace without the columns that depend on other requests.
 fn essence(heard: &Heard) -> Vec<(i64, Vec<Value>)> {
     let columns = [
         "type", "op", "sector", "sectors", "pdisk", "pid", "comm", "flags", "error", "wait",
@@ -178,7 +178,7 @@ proptest! {
         let trace = scratch.path("x.blktrace.0");
         prop_assert_eq!(write(&trace, &rows), Vec::<String>::new());
         let mut written = essence(&read(&recording));
-        // A pid of nobody is 0 in blktrace.
+        // An unknown pid is 0 in blktrace.
         for (_, row) in &mut written {
             if row[5].is_null() {
                 row[5] = Value::Int(0);
@@ -295,7 +295,7 @@ fn a_recording_keeps_everything_of_the_trace_it_was_made_from() {
     }
 }
 
-/// The numbers that a line of btt's output holds: `D2C 0.000052471 0.000055949 0.000102460 963`.
+/// The numbers of a line of btt's output: `D2C 0.000052471 0.000055949 0.000102460 963`.
 fn btt_line(text: &str, what: &str) -> Vec<String> {
     let line = text
         .lines()
@@ -314,7 +314,7 @@ fn btt_and_blkparse_say_of_our_file_what_they_say_of_the_original() {
         return;
     }
     let scratch = Scratch::new(test);
-    // Through a recording, as a user would.
+    // Through a recording, as users do.
     converted(&file, &scratch.path("x.parquet"));
     converted(&scratch.path("x.parquet"), &scratch.path("ours.blktrace.0"));
     let ours = output("btt", &["-i", "ours.blktrace.0"], &scratch.0);
@@ -336,7 +336,7 @@ fn btt_and_blkparse_say_of_our_file_what_they_say_of_the_original() {
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
-    // And what blkparse prints of it, we read as what we wrote.
+    // blkparse's output for it is read back as the original.
     std::fs::write(scratch.path("ours.txt"), &text).unwrap();
     let (printed, written) = (
         read(&scratch.path("ours.txt")),

@@ -1,4 +1,4 @@
-//! What an agent's core promises, whatever it runs.
+//! The properties of an agent's core, for every kind of fragment.
 
 use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type};
 use weir_query::engine::{Engine, EngineOptions, Output};
@@ -27,7 +27,8 @@ fn core() -> AgentCore {
     AgentCore::new(EngineOptions::default())
 }
 
-/// What a step says: rows as (channel, instant, weight, first value), and the other words in short.
+/// The output of a step: rows as (channel, instant, weight, first value), and the other messages in
+/// short form.
 #[derive(Default, Debug, PartialEq)]
 struct Heard {
     rows: Vec<(u64, i64, i64, String)>,
@@ -69,7 +70,7 @@ impl Heard {
     }
 }
 
-/// What one engine gives of the same rows.
+/// The results of a single engine for the same rows.
 fn alone(plan: &Plan, batches: &[Batch], end: i64) -> Vec<(i64, i64, String)> {
     let mut engine = Engine::new(EngineOptions::default());
     engine.add(plan);
@@ -138,7 +139,7 @@ fn a_fragment_sees_what_comes_after_it_says_it_started() {
     core.start(ChannelId(1), &plan(NARROW));
     core.push("s", rows(&[4, 5]));
     core.reached(5);
-    // Told, but not over: not for one that starts here with the time at 5.
+    // Delivered, but after the watermark: not part of a fragment that starts here at time 5.
     core.push("s", rows(&[6]));
     heard.step(&mut core);
     core.start(ChannelId(2), &plan(NARROW));
@@ -168,7 +169,7 @@ fn between_the_ends_of_slides_time_is_said_seldom() {
         core.reached(at);
         heard.step(&mut core);
     }
-    // A quarter of a slide, rounded up to the next step; and each end, at once.
+    // A quarter of a slide, rounded up to the next step; and each end, immediately.
     let expected = [0, 3, 6, 9, 10, 13, 16, 19, 20].map(|n| n * slide / 10);
     assert_eq!(heard.reached, expected);
 }
@@ -185,7 +186,7 @@ fn time_goes_on_without_rows_and_without_fragments() {
     core.stop(ChannelId(1));
     core.reached(9);
     heard.step(&mut core);
-    // Nothing runs, so it can wait.
+    // Nothing runs, so the watermark may be delayed.
     core.reached(8 + IDLE_WATERMARK_NS);
     heard.step(&mut core);
     heard.step(&mut core);
@@ -231,7 +232,7 @@ fn a_fragment_fails_alone_and_a_stopped_one_is_silent() {
     assert_eq!(heard.of(3).len(), passing(50));
     let running: Vec<ChannelId> = core.costs(|_| 0).iter().map(|c| c.channel).collect();
     assert_eq!(running, [ChannelId(2)]);
-    // What a stopped one gave stays counted.
+    // The rows of a stopped fragment stay in its tally.
     let stopped = core.tallies().find(|t| t.channel == ChannelId(3)).unwrap();
     assert_eq!(stopped.produced, passing(50) as u64);
     core.lost(ChannelId(3), 2);
@@ -301,7 +302,7 @@ fn rows_of_a_step_leave_in_one_word_up_to_a_bound() {
     };
     (0..10).for_each(|i| core.push("s", rows(&[7 * i + 4, 7 * i + 7])));
     step(&mut core, 100);
-    // Three fifths and more of a word, three times.
+    // More than three fifths of a message, three times.
     for i in 0..3 {
         let ts: Vec<i64> = (0..2_500).map(|j| 1_000 + 2_500 * i + j).collect();
         core.push("s", rows(&ts));
@@ -332,7 +333,7 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     let mut core = core();
     core.start(ChannelId(1), &partial);
     let tally = |core: &AgentCore| core.tallies().map(|t| (t.produced, t.lost)).next();
-    // Five are of one group, which is over at 10; the sixth is of the next one.
+    // Five are of one group, which ends at 10; the sixth is of the next one.
     core.push("s", rows(&[1, 1, 1, 8, 8]));
     assert_eq!(tally(&core), Some((5, 0)), "they wait for their instant");
     core.reached(8);
@@ -350,7 +351,7 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     });
     assert_eq!(groups.sum::<u64>(), 5);
     assert_eq!(tally(&core), Some((6, 0)));
-    // Others are with the kernel, and some it has lost.
+    // Others are in the kernel, and some were lost there.
     core.set_folding("s", 30);
     core.missed("s", 4, "unseen");
     core.missed("elsewhere", 100, "unseen");

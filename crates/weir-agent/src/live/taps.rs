@@ -1,5 +1,5 @@
-//! The taps of a live agent: opened when a fragment needs them, closed when none does, and what they
-//! tell.
+//! The taps of a live agent: opened when a fragment needs them, closed when none does, and the
+//! processing of their rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,22 @@ use super::super::shedding;
 use super::super::tap::OpenTap;
 use super::Agent;
 
-/// A recording begins when no order has come for so long: what is started together sees all of it.
+/// A recording starts when no order has arrived for this time, so that queries that are started
+/// together receive all of it.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// A recording waits while so much waits to be taken by the monitor; what happens now cannot.
+/// A recording pauses while this number of bytes waits to be acknowledged; a live source cannot.
 const RECORDED_BYTES_MAX: u64 = 4 << 20;
 
 impl Agent {
-    /// Opens and closes taps as is needed, and starts fragments whose taps are there.
+    /// Opens and closes taps as needed, and starts the fragments whose taps are open.
     pub(super) fn serve(&mut self) {
-        // Before it is known how far the clock is off, rows would have the wrong time.
+        // Before the clock offset is known, rows would have a wrong timestamp.
         if !self.is_synchronised() {
             return;
         }
         if !self.pending.is_empty() {
-            // They begin now, not where time was when the last one left.
+            // They start now, not at the watermark at which the last fragment ended.
             self.reach();
         }
         self.find_wanted();
@@ -52,7 +53,7 @@ impl Agent {
         self.start_served(|_, _| false);
     }
 
-    /// Closes the taps that no fragment needs. What comes from the next one begins anew.
+    /// Closes the taps that no fragment needs. The next tap of that name starts without state.
     fn close_unwanted(&mut self) {
         let (wanted, core) = (&self.wanted, &mut self.core);
         self.services.retain(|name, service| {
@@ -70,8 +71,8 @@ impl Agent {
             .retain(|(name, _), _| services.contains_key(name));
     }
 
-    /// Starts the fragments that have waited for what is served now: by `extra`, by name of a tap
-    /// and what is needed of it, or by the services.
+    /// Starts the pending fragments that are served now: by `extra`, given the name of a tap and
+    /// the demands on it, or by the services.
     fn start_served(&mut self, extra: impl Fn(&str, &[Demand]) -> bool) {
         let live = self.options.ground.live_capabilities();
         for channel in std::mem::take(&mut self.pending) {
@@ -89,14 +90,14 @@ impl Agent {
         }
     }
 
-    /// Hears what the taps say. False if that was nothing.
+    /// Receives from the taps. False if there was nothing.
     pub(super) fn listen(&mut self) -> bool {
         let now = self.clock.steady();
         let full = self.uplink.state().waiting.bytes > RECORDED_BYTES_MAX;
         let mut heard = false;
         let names: Vec<String> = self.services.keys().cloned().collect();
         for name in names {
-            // It is taken out meanwhile, since what it says changes the rest.
+            // Removed during processing, since its messages change the rest of `self`.
             let Some(mut service) = self.services.remove(&name) else {
                 continue;
             };
@@ -117,7 +118,7 @@ impl Agent {
                         let at = outlet.reached(at, |at| at);
                         self.core.told(source, at);
                     }
-                    // They see what comes after that.
+                    // They receive the rows after that.
                     self.start_with(&name, &tap.demands);
                 }
                 Told::NotOpened(why) => self.fail(&name, &why, true),
@@ -143,12 +144,12 @@ impl Agent {
         heard
     }
 
-    /// Starts what has waited for the tap `name`, which serves `demands` from here on.
+    /// Starts the fragments that wait for the tap `name`, which serves `demands` from now on.
     fn start_with(&mut self, name: &str, demands: &[Demand]) {
         self.start_served(|needed_of, needed| needed_of == name && covers(demands, needed));
     }
 
-    /// A tap does not serve, or no more: those that need it fail.
+    /// Handles a tap that cannot serve: the fragments that need it fail.
     fn fail(&mut self, name: &str, why: &str, pending_only: bool) {
         warn!(tap = %name, reason = %why, "the tap failed");
         self.note("tap", "probe_failed", Some(why));
@@ -165,10 +166,10 @@ impl Agent {
         }
     }
 
-    /// Hands rows of a tap to the core: in the monitor's time, those that are kept.
+    /// Passes the kept rows of a tap to the core, in the monitor's time.
     fn push(&mut self, tap: &OpenTap, demand: usize, batch: &Batch) {
         let source = &tap.sources[demand];
-        // Of a stream; what a relation holds may be asked for later.
+        // Rows of a stream; the content of a relation may be needed later.
         if batch.weights.is_none() && !self.core.reads(source) {
             return;
         }
@@ -176,7 +177,7 @@ impl Agent {
         let to_monitor = |at| uplink.to_monitor(clock.shown(at));
         let outlet = &tap.outlets[demand];
         let rows = outlet.rows(batch, self.now(), to_monitor);
-        // Relations are small; and what the kernel adds up is dear only where it is told as rows.
+        // Relations are small, and rows that the kernel aggregates are expensive only as rows.
         let kept = match rows.weights.is_some() || tap.interval().is_some() {
             true => rows,
             false => {
@@ -190,7 +191,7 @@ impl Agent {
         self.core.push(source, kept);
     }
 
-    /// Hands groups to the core, at the end of their interval.
+    /// Passes groups to the core, at the end of their interval.
     fn push_folded(&mut self, tap: &OpenTap, demand: usize, folded: Folded) {
         let Some(interval) = tap.interval() else {
             return;

@@ -1,5 +1,5 @@
-//! `weir explain --fleet`: how a query is cut between agents and the monitor where hosts are like
-//! this one, and with `--analyze` what each way takes here.
+//! `weir explain --fleet`: how a query is split between agents and the monitor in a fleet of hosts
+//! like this one, and with `--analyze` the measured costs of each placement strategy on this host.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ use weir_runtime::run_loop::Stop;
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
 
-/// How long a query runs to be measured, unless told otherwise.
+/// The default duration for which a query runs to be measured.
 pub const SPAN: Duration = Duration::from_secs(5);
 
-/// The least span of rows that makes a rate, in seconds.
+/// The shortest interval of rows for a rate, in seconds.
 const SECONDS_MIN: f64 = 1e-3;
 
-/// Less processor time tells nothing but how a process begins.
+/// Less processor time is dominated by the start of the process.
 const CPU_NS_MIN: i64 = 100_000_000;
 
-/// A query's cut with what it costs.
+/// The split of a query and its costs.
 pub struct Explained {
     explanation: FleetExplanation,
-    /// Whether the costs were measured here.
+    /// Whether the costs were measured on this host.
     analyzed: bool,
-    /// How it ended, if something ran.
+    /// How the run ended, if there was one.
     pub ending: Ending,
 }
 
-/// Cuts a query for a fleet of `hosts` hosts; with `analyze` each way is run here first, one after
-/// the other, and what that takes decides.
+/// Splits a query for a fleet of `hosts` hosts; with `analyze` each placement strategy is run here
+/// first, one after the other, and the measured costs decide.
 ///
 /// # Errors
-/// When the way that is asked for makes no difference, or a source fails.
+/// If the requested strategy makes no difference, or a source fails.
 pub fn explain(
     plan: &Plan,
     hosts: u32,
@@ -70,7 +70,7 @@ pub fn explain(
     })
 }
 
-/// What the fragments of every way take here.
+/// The measured costs of the fragments of every placement strategy.
 fn measured_rates(
     plan: &Plan,
     source: &SourceOptions,
@@ -89,7 +89,7 @@ fn measured_rates(
     for (number, cut) in cuts.iter().enumerate() {
         let mut args = source.clone();
         args.span = args.span.or(args.is_live().then_some(SPAN));
-        // Whoever gave them up could not attach probes again.
+        // A process that has dropped its privileges cannot attach probes again.
         args.keep_privileges |= number + 1 < cuts.len();
         let fragments: Vec<&Plan> = cut.fragments.iter().map(|f| &f.plan).collect();
         let placement = plans::placed(&fragments, &args);
@@ -111,8 +111,8 @@ fn measured_rates(
     Ok((rates_of(&runs, options), Ending::Done))
 }
 
-/// The rates of fragments that ran, all at the mean number of requests: live, more happens at one
-/// time than at another.
+/// The rates of fragments that ran, all scaled to the mean number of requests, since live load
+/// varies.
 fn rates_of(runs: &[(Vec<&Plan>, measured::Measured)], options: &CutOptions) -> Rates {
     let per_second = |run: &measured::Measured| run.requests as f64 / run.seconds.max(SECONDS_MIN);
     let requests: f64 = runs.iter().map(|(_, run)| per_second(run)).sum();
@@ -128,7 +128,8 @@ fn rates_of(runs: &[(Vec<&Plan>, measured::Measured)], options: &CutOptions) -> 
     options.rates
 }
 
-/// Remembers what the fragments of one cut took together, for so many times the requests.
+/// Adds the measured total cost of the fragments of one split, scaled to `factor` times the
+/// requests.
 fn add(options: &mut CutOptions, fragments: &[&Plan], taken: &measured::Measured, factor: f64) {
     let Some(rows_out) = taken.rows_out_each() else {
         return;
@@ -139,11 +140,11 @@ fn add(options: &mut CutOptions, fragments: &[&Plan], taken: &measured::Measured
     let all: f64 = estimates.iter().sum();
     let mut known = Vec::new();
     for (at, plan) in fragments.iter().enumerate() {
-        // What they took together is divided as estimated.
+        // The total is divided in the ratio of the estimates.
         let share = if all > 0.0 { estimates[at] / all } else { 1.0 };
         let process_ns = share * taken.cpu_ns as f64 * factor / seconds;
         let kernel_ns = cost::estimated_kernel_ns(plan, options);
-        // There are as many groups, however many rows they are of.
+        // The number of groups does not depend on the number of their rows.
         let grows = if is_grouped(plan) { 1.0 } else { factor };
         known.push(Measured {
             plan: (*plan).clone(),
@@ -164,7 +165,7 @@ fn is_grouped(plan: &Plan) -> bool {
 }
 
 impl Explained {
-    /// As `weir explain --fleet` shows it.
+    /// The output of `weir explain --fleet`.
     pub fn text(&self) -> String {
         let analyzed = match self.analyzed {
             true => {
@@ -180,10 +181,10 @@ impl Explained {
         format!("{}{analyzed}", self.explanation)
     }
 
-    /// As `--json` shows it: `{"plan": ..}` as of [`FleetExplanation::to_json`].
+    /// The output of `--json`: `{"plan": ..}` as of [`FleetExplanation::to_json`].
     ///
     /// # Errors
-    /// Never: what is written can be read.
+    /// Never: the generated text is valid JSON.
     pub fn to_json(&self) -> Result<Value, Failure> {
         let plan: Value =
             serde_json::from_str(&self.explanation.to_json()).map_err(Failure::world)?;

@@ -1,29 +1,29 @@
-//! [`Held`]: what a watched relation holds, through snapshots and changes.
+//! [`Held`]: the current rows of a watched relation, from snapshots and changes.
 //!
-//! A monitor begins with a snapshot, and sends another one when the watcher was too slow for the
-//! changes, or has come back. A sink knows changes only; so of a later snapshot it gets what differs
-//! from what it was shown.
+//! A monitor first sends a snapshot, and sends another one when the client was too slow for the
+//! changes, or has reconnected. Sinks accept only changes, so a later snapshot is converted to its
+//! difference from the rows that were emitted.
 
 use std::collections::HashMap;
 
 use weir_model::{Batch, Nanos, Type, Value};
 use weir_sink::{Answer, relation};
 
-/// How often each row is in a relation.
+/// The multiplicity of each row in a relation.
 type Content = HashMap<Box<[Value]>, i64>;
 
-/// What was shown of a relation, and a snapshot on its way.
+/// The emitted rows of a relation, and a snapshot that is being received.
 pub struct Held {
     types: Vec<Type>,
     rows: Content,
-    /// The snapshot that is coming: how many of its rows are still to come, and the relation.
+    /// The snapshot that is being received: the number of missing rows, and the relation.
     coming: Option<(u64, Content)>,
-    /// The last instant that was shown.
+    /// The last instant that was emitted.
     shown: Nanos,
 }
 
 impl Held {
-    /// Nothing yet, of the relation that `answer` describes.
+    /// An empty state of the relation that `answer` describes.
     pub fn new(answer: &Answer) -> Held {
         Held {
             types: answer.schema.fields.iter().map(|f| f.ty).collect(),
@@ -33,12 +33,12 @@ impl Held {
         }
     }
 
-    /// A snapshot of so many rows begins.
+    /// Starts a snapshot of this number of rows.
     pub fn reset(&mut self, rows: u64) {
         self.coming = Some((rows, HashMap::new()));
     }
 
-    /// Takes what came at or before `at`; gives the changes to be shown, if any.
+    /// Accepts rows received at or before `at`; returns the changes to emit, if any.
     pub fn take(&mut self, batch: Batch, at: Nanos) -> Option<Batch> {
         if let Some((left, rows)) = &mut self.coming {
             *left = left.saturating_sub(batch.len() as u64);
@@ -60,7 +60,7 @@ impl Held {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// What makes the present content of `before`.
+    /// The changes from `before` to the current content.
     fn difference(&mut self, before: &Content, at: Nanos) -> Option<Batch> {
         let went = before.iter().map(|(row, times)| {
             let now = self.rows.get(row).copied().unwrap_or(0);

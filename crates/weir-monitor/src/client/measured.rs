@@ -1,5 +1,5 @@
-//! What plans took while they ran on this host: rows from each source, rows of the answers, bytes that
-//! these are on the wire, processor time. For `weir explain --analyze`.
+//! The measured costs of plans that ran on this host: rows from each source, rows of the results,
+//! their bytes in the protocol, processor time. For `weir explain --analyze`.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,31 +22,32 @@ use weir_runtime::plans;
 use weir_runtime::run_loop::{self, Input, Options, Show, Stop, Telling, requests_finished};
 use weir_runtime::source::{self, SourceOptions};
 
-/// What plans took that ran together.
+/// The measured costs of plans that ran together.
 #[derive(Clone, Debug)]
 pub struct Measured {
     elapsed: Duration,
-    /// Of the whole process, which does nothing else; programs in the kernel are not part of it.
+    /// Processor time of the whole process, which does nothing else; without programs in the
+    /// kernel.
     pub cpu_ns: i64,
     counts: Counts,
-    /// How many seconds of their time the sources told.
+    /// The interval that the rows of the sources cover, in seconds.
     pub seconds: f64,
-    /// Requests that the sources finished, whoever asked for them.
+    /// Requests that the sources completed, whatever plan reads them.
     pub requests: u64,
-    /// What the answer of each plan is on the wire.
+    /// The bytes of each plan's results in the protocol.
     pub bytes: Vec<u64>,
 }
 
-/// What becomes of the answer.
+/// The use of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// It is of no interest.
+    /// They are discarded.
     Dropped,
-    /// It is made ready to be sent, as by an agent.
+    /// They are encoded for sending, as by an agent.
     Packed,
 }
 
-/// Where a plan's answer ends.
+/// The end of a plan's results.
 struct End {
     answers: Answers,
     /// The texts that were sent, of all plans.
@@ -62,7 +63,7 @@ impl Sink for End {
         let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         for from in (0..batch.len()).step_by(frame::ROWS_MAX) {
             let rows = batch.slice(from, frame::ROWS_MAX.min(batch.len() - from));
-            // What cannot be sent takes no bytes.
+            // Rows that cannot be sent need no bytes.
             let packed = frame::encode(ChannelId(1), &rows, &mut texts, Compression::None);
             let bytes = packed.map_or(0, |frame| frame.bytes());
             self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -79,10 +80,10 @@ impl Sink for End {
     }
 }
 
-/// Runs plans, of which `placement` is, over `inputs` until these end or a signal comes.
+/// Runs plans with this `placement` over `inputs` until these end or a signal arrives.
 ///
 /// # Errors
-/// When a source fails.
+/// If a source fails.
 pub fn measure(
     plans: &[&Plan],
     placement: &Placement,
@@ -135,7 +136,7 @@ pub fn measure(
     Ok((measured, run_loop::conclude(report, false)?))
 }
 
-/// From the first row to the last, in seconds.
+/// The interval from the first row to the last, in seconds.
 fn told(counts: &Counts) -> f64 {
     let spans = counts.sources.iter().filter_map(|source| source.span);
     let both = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
@@ -143,7 +144,7 @@ fn told(counts: &Counts) -> f64 {
     span as f64 / NANOS_PER_SECOND as f64
 }
 
-/// A request is told once in `IO` and twice in `IOstream`.
+/// A request is one row of `IO` and two rows of `IOstream`.
 fn requests_told(counts: &Counts) -> u64 {
     let requests = |source: &SourceCounts| match source.source.eq_ignore_ascii_case("IOstream") {
         true => source.rows_in / 2,
@@ -152,7 +153,7 @@ fn requests_told(counts: &Counts) -> u64 {
     counts.sources.iter().map(requests).max().unwrap_or(0)
 }
 
-/// Processor time of the process until now.
+/// Processor time of the process so far.
 fn cpu_ns() -> i64 {
     run_loop::process_usage("self").1.unwrap_or(0)
 }
@@ -163,7 +164,7 @@ impl Measured {
         self.counts.sources.iter().map(|s| s.rows_in).sum()
     }
 
-    /// Rows of each answer; none if one of the plans failed.
+    /// Rows of each result; `None` if one of the plans failed.
     pub fn rows_out_each(&self) -> Option<Vec<u64>> {
         let rows: Vec<u64> = self.counts.queries.iter().map(|q| q.rows_out).collect();
         (rows.len() == self.bytes.len()).then_some(rows)
@@ -198,7 +199,7 @@ impl Display for Measured {
                 0 => String::new(),
                 late => format!(", {late} of them too late"),
             };
-            // Groups count as the rows that they stand for.
+            // Groups count as the rows that they represent.
             let rows = each(source.rows_in);
             writeln!(f, "  rows from {}: {rows}{late}", source.source)?;
         }

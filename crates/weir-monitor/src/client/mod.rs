@@ -1,13 +1,13 @@
-//! A client of the monitor: runs queries and scripts on its fleet and shows their answers.
+//! A client of the monitor: runs queries and scripts on its fleet and prints their results.
 //!
-//! | module | is |
+//! | module | content |
 //! | --- | --- |
-//! | [`mod@explain`] | how a query would be cut where hosts are like this one |
-//! | [`held`] | what a watched relation holds, through snapshots and changes |
-//! | [`measured`] | what plans cost while they ran on this host |
-//! | [`note`] | how complete an answer is, in words |
-//! | [`script`] | the queries of a script as those of a fleet |
-//! | [`show`] | watches a query and shows what comes, until it ends |
+//! | [`mod@explain`] | how a query would be split in a fleet of hosts like this one |
+//! | [`held`] | the current rows of a watched relation, from snapshots and changes |
+//! | [`measured`] | the measured costs of plans on this host |
+//! | [`note`] | the completeness of results, as text |
+//! | [`script`] | the queries of a script as queries over a fleet |
+//! | [`show`] | watches a query and prints its results until it ends |
 
 mod explain;
 mod held;

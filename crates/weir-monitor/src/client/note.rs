@@ -1,52 +1,52 @@
-//! [`Note`]: how complete an answer is, as the monitor says it beside the rows.
+//! [`Note`]: the completeness of results, as the monitor sends it with the rows.
 
 use serde::Deserialize;
 use weir_model::Nanos;
 use weir_sink::time;
 
-/// What goes with rows of a watched query. What is not said is `None`.
+/// The note with the rows of a watched query. Fields that are not sent are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Note {
-    /// The instant up to which results are out, ns since the epoch.
+    /// The watermark of the results, ns since the epoch.
     pub at: Option<Nanos>,
-    /// What was shown before is void: so many rows follow that the relation holds.
+    /// Rows that were emitted earlier are void: this number of rows of the relation follows.
     pub reset: Option<u64>,
-    /// No instant is torn by what came so far.
+    /// No instant is partial in the rows received so far.
     pub whole: bool,
     /// Hosts that the monitor knows.
     pub hosts: Option<u64>,
-    /// Those of them whose rows are in.
+    /// The hosts whose rows have arrived.
     pub hosts_heard: Option<u64>,
-    /// Those at which a part of the query failed.
+    /// The hosts at which a fragment of the query failed.
     pub hosts_failed: Option<u64>,
     /// Requests that were lost.
     pub rows_lost: Option<u64>,
-    /// Requests that came too late.
+    /// Requests that were late.
     pub rows_late: Option<u64>,
-    /// Requests of hosts that are away, which may still come.
+    /// Requests of hosts that are away, which may still arrive.
     pub rows_away: Option<u64>,
-    /// Rows that the query had given before those that come with this.
+    /// Rows that the query had emitted before those with this note.
     pub rows_before: Option<u64>,
-    /// Rows that were not shown, because they were read too slowly or the connection was lost.
+    /// Rows that were not sent, because the client was too slow or disconnected.
     pub skipped: Option<u64>,
-    /// From when on every host that is heard has seen everything.
+    /// The instant from which all hosts that are included deliver all rows.
     pub complete_from: Option<Nanos>,
-    /// What the query held was lost then, when the monitor was restarted.
+    /// The query lost its state then, when the monitor restarted.
     pub anew_from: Option<Nanos>,
-    /// Rows that the monitor had no room for in the snapshot.
+    /// Rows that exceeded the monitor's limit of a snapshot.
     pub left_out: Option<u64>,
-    /// The query has ended, and why.
+    /// The query has ended, with this reason.
     pub ended: Option<String>,
 }
 
 impl Note {
-    /// The note in a monitor's JSON; what is not understood is not there.
+    /// The note in a monitor's JSON; fields that are not valid are omitted.
     pub fn of(json: &serde_json::Value) -> Note {
         Note::deserialize(json).unwrap_or_default()
     }
 
-    /// What is known after a further note.
+    /// The note updated by the next one.
     pub fn then(self, next: Note) -> Note {
         Note {
             at: next.at.or(self.at),
@@ -67,7 +67,7 @@ impl Note {
         }
     }
 
-    /// True if every host was heard and every row is in.
+    /// True if all hosts are included and all rows have arrived.
     pub fn is_complete(&self) -> bool {
         let none = |count: Option<u64>| count.unwrap_or(0) == 0;
         self.hosts_heard == self.hosts
@@ -80,7 +80,7 @@ impl Note {
             && self.anew_from.is_none()
     }
 
-    /// How complete the answer is, in a line; `None` before the monitor has said anything.
+    /// The completeness as a line of text; `None` before the monitor has sent a note.
     pub fn sentence(&self) -> Option<String> {
         let (heard, hosts) = (self.hosts_heard?, self.hosts?);
         let mut parts = vec![format!("{heard} of {hosts} hosts heard")];
@@ -116,18 +116,18 @@ impl Note {
     }
 }
 
-/// Counts the rows of a query that did not come, over all connections of its watcher.
+/// Counts the missed rows of a query, over all connections of its client.
 #[derive(Debug, Default)]
 pub struct Missed {
-    /// How many rows the query has given up to those that came last.
+    /// The number of rows that the query has emitted up to the last received ones.
     position: Option<u64>,
-    /// A snapshot is coming, whose rows are none that the query gives.
+    /// A snapshot is being received; its rows are not counted as emitted by the query.
     snapshot: bool,
     rows: u64,
 }
 
 impl Missed {
-    /// Takes in what came: a note with so many rows.
+    /// Processes a note that was received with this number of rows.
     pub fn take(&mut self, note: &Note, rows: u64) {
         if let Some(before) = note.rows_before {
             // A monitor that was restarted counts from 0.
@@ -141,7 +141,7 @@ impl Missed {
         }
     }
 
-    /// How many rows were missed so far.
+    /// The number of rows that were missed so far.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -175,12 +175,12 @@ mod tests {
             missed.take(&Note::of(&note), rows);
             missed.rows()
         };
-        // What came before the first connection was not missed.
+        // Rows before the first connection were not missed.
         assert_eq!(take(json!({"rows_before": 100}), 0), 0);
         assert_eq!(take(json!({"rows_before": 100}), 20), 0);
-        // The same message goes on.
+        // The same message continues.
         assert_eq!(take(json!({"part": 2}), 5), 0);
-        // Too slow for 7 rows, on the same connection.
+        // 7 rows were skipped on the same connection.
         assert_eq!(take(json!({"rows_before": 132}), 10), 7);
         // Another connection, 1,000 rows later.
         assert_eq!(take(json!({"rows_before": 1142}), 0), 1007);
@@ -188,7 +188,7 @@ mod tests {
         // The monitor was restarted.
         assert_eq!(take(json!({"rows_before": 0}), 3), 1007);
         assert_eq!(take(json!({"rows_before": 5}), 1), 1009);
-        // A snapshot of a relation stands for what was given before it.
+        // A snapshot of a relation replaces the rows that were emitted before it.
         assert_eq!(take(json!({"rows_before": 16, "reset": 40}), 30), 1019);
         assert_eq!(take(json!({"part": 2}), 10), 1019);
         assert_eq!(take(json!({"rows_before": 16}), 1), 1019);

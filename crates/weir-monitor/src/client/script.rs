@@ -1,7 +1,7 @@
-//! The queries of a script as those of a fleet: over what its agents watch, in nanoseconds.
+//! The queries of a script as queries over a fleet: over the streams of its agents, in nanoseconds.
 //!
-//! Each query is placed with the whole text, so that the monitor, which is given it by anybody,
-//! checks the same words, and named queries that it reads become part of it.
+//! Each query is submitted with the whole text, so that the monitor, which does not trust clients,
+//! checks the same text, and the named queries that it reads become part of it.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use weir_runtime::question::Question;
 use weir_runtime::run_loop::Adopted;
 use weir_runtime::script_sources::{LIVE_TAP, events_columns};
 
-/// A table of a script, and the plan that its rows come from.
+/// A table of a script, and the plan that produces its rows.
 type Table = (String, Arc<Plan>);
 
-/// A script whose plans are over the streams of a fleet; a tick of its time has `tick_ns`.
+/// A script whose plans read the streams of a fleet; one tick of its time is `tick_ns`.
 ///
 /// # Errors
-/// All that is wrong with it, or the source that no fleet has.
+/// All errors of the script, or the source that is not available in a fleet.
 pub fn compile(question: &Question, tick_ns: u32) -> Result<Script, Failure> {
     let options = CheckOptions {
         second: tick_ns.into(),
@@ -59,10 +59,10 @@ pub fn compile(question: &Question, tick_ns: u32) -> Result<Script, Failure> {
     Ok(script)
 }
 
-/// The query of a script that was asked for.
+/// The requested query of a script.
 ///
 /// # Errors
-/// As [`compile`], and when there is none, or a tick has no length.
+/// As [`compile`], and if there is no such query, or a tick has no length.
 pub fn plan(question: &Question, part: &OfScript) -> Result<Arc<Plan>, Failure> {
     if part.tick_ns == 0 || i64::from(part.tick_ns) > NANOS_PER_SECOND {
         return Err(Failure::words(format_args!(
@@ -82,7 +82,7 @@ pub fn plan(question: &Question, part: &OfScript) -> Result<Arc<Plan>, Failure> 
     }
 }
 
-/// A stream that a script declares, made of the columns of `IOstream`.
+/// A stream that a script declares, as a projection of the columns of `IOstream`.
 fn adopted(table: &ScriptTable) -> Result<Arc<Plan>, Diagnostic> {
     let columns = events_columns(table)?;
     let given = iostream_schema();
@@ -123,7 +123,7 @@ fn over_agents(plan: &Arc<Plan>, tables: &[Table]) -> Arc<Plan> {
         if let Some((_, adopted)) = tables.iter().find(is_it) {
             return adopted.clone();
         }
-        // The thesis's differ in what `*` stands for, which is no matter any more.
+        // The thesis's streams differ in the meaning of `*`, which is resolved already.
         let builtin = Catalog::builtin();
         let known = builtin.find(&declaration.name).unwrap_or(declaration);
         return Plan::source(known.clone());

@@ -1,4 +1,4 @@
-//! Watches a query of a monitor and shows what comes, until it ends or nobody wants more.
+//! Watches a query of a monitor and prints its results, until it ends or the output is closed.
 
 use std::time::{Duration, Instant};
 
@@ -12,31 +12,31 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 
-/// How long to wait for results before signals and clocks are looked at.
+/// How long to wait for results before signals and clocks are checked.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How often what was written is brought to the eye, at most.
+/// The minimum interval between flushes of the output.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
-/// How long after a lost connection the next attempt comes: first and at the latest.
+/// The delay before the next attempt to connect after a lost connection: initial and maximum.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// What is watched, and how long.
+/// The query to watch, and for how long.
 pub struct Wanted<'a> {
     /// The query.
     pub placed: &'a SubmittedQuery,
-    /// It runs on when nobody watches.
+    /// It continues without clients.
     pub standing: bool,
-    /// For how long it is watched.
+    /// The duration of watching.
     pub span: Option<Duration>,
-    /// How many of the monitor's nanoseconds make one instant of what is shown.
+    /// The number of the monitor's nanoseconds per instant of the output.
     pub instant_ns: i64,
 }
 
-/// The answer that a monitor describes.
+/// The description of the results that a monitor sent.
 ///
 /// # Errors
-/// When it describes none.
+/// If there is none.
 pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
     let answer = arrow::answer_of(&placed.schema).map_err(|why| {
         Failure::world(format_args!(
@@ -47,7 +47,7 @@ pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
     Ok(Answer { raw, ..answer })
 }
 
-/// Says that a query stands, and how it ends.
+/// Prints that a query is standing, and how to end it.
 pub fn say_that_stands(placed: &SubmittedQuery) {
     let name = &placed.name;
     output::say(format_args!(
@@ -55,11 +55,11 @@ pub fn say_that_stands(placed: &SubmittedQuery) {
     ));
 }
 
-/// Shows a query's results in `sink` until it ends, a signal comes, the time is over, or nobody
-/// reads them. A query that is not standing ends soon after its last watcher has gone.
+/// Writes a query's results to `sink` until it ends, a signal arrives, the duration has passed, or
+/// the output is closed. A query that is not standing ends soon after its last client has left.
 ///
 /// # Errors
-/// When the sink fails, or the connection is lost and the query with it; what came before is shown.
+/// If the sink fails, or the connection and with it the query is lost; earlier results are written.
 pub fn show(
     client: &mut Client,
     wanted: &Wanted,
@@ -100,36 +100,36 @@ pub fn show(
     })
 }
 
-/// The reason of an end that somebody wanted.
+/// The reason of an end that a user requested.
 pub const ENDED_BY_CANCEL: &str = "cancelled";
 
-/// Why nothing more is shown.
+/// Why the output ended.
 enum End {
     /// The query has ended.
     Ended,
-    /// A signal came.
+    /// A signal arrived.
     Signal(i32),
-    /// The time is over, or nobody reads.
+    /// The duration has passed, or the output was closed.
     Enough,
 }
 
 struct Showing<'a> {
     answer: &'a Answer,
-    /// What a relation holds.
+    /// The current rows of a relation.
     held: Option<Held>,
     sink: Box<dyn Sink>,
-    /// All that is known of the answer's completeness.
+    /// The completeness of the results, as known so far.
     note: Note,
-    /// The rows that did not come, on any connection.
+    /// The missed rows, over all connections.
     missed: Missed,
-    /// An instant may be half there.
+    /// The last instant may be partial.
     torn: bool,
     instant_ns: i64,
     flushed: Instant,
 }
 
 impl Showing<'_> {
-    /// Watches until the end, through lost connections if the query stands.
+    /// Watches until the end; reconnects if the query is standing.
     fn watch(&mut self, client: &mut Client, wanted: &Wanted, stop: &Stop) -> Result<End, Failure> {
         let until = wanted.span.map(|span| Instant::now() + span);
         let mut wait = RETRY.0;
@@ -162,7 +162,7 @@ impl Showing<'_> {
         }
     }
 
-    /// What a lost connection means to whoever reads the answer.
+    /// The error of a lost connection, with its effect on the results.
     fn lost(&self, error: WireError, wanted: &Wanted) -> Failure {
         if wanted.standing {
             return error.into();
@@ -176,7 +176,7 @@ impl Showing<'_> {
         }
     }
 
-    /// Shows what comes on one connection.
+    /// Writes the results of one connection.
     fn follow(
         &mut self,
         watch: &mut Watch,
@@ -203,7 +203,7 @@ impl Showing<'_> {
         }
     }
 
-    /// Shows rows and keeps what goes with them.
+    /// Writes rows and stores their note.
     fn take(&mut self, shown: &ResultUpdate) -> Result<(), Broken> {
         let note = Note::of(&shown.note);
         let at = note.at.or(self.note.at).unwrap_or(0);
@@ -236,15 +236,15 @@ impl Showing<'_> {
     }
 }
 
-/// Why showing stopped.
+/// Why the output of a connection stopped.
 enum Broken {
     Wire(WireError),
     Sink(SinkError),
-    /// What came is not what was described.
+    /// The results differ from their description.
     Odd(String),
 }
 
-/// Waits, unless it is over.
+/// Waits, unless the duration has passed or a signal arrived.
 fn pause(wait: Duration, until: Option<Instant>, stop: &Stop) -> Option<End> {
     let left = until.map_or(wait, |until| {
         until.saturating_duration_since(Instant::now())

@@ -1,4 +1,4 @@
-//! How complete results are: hosts that are heard, rows that were lost or late.
+//! The completeness of results: hosts that are included, rows that were lost or late.
 
 use weir_query::place::fleet::Way;
 use weir_wire::{AgentMessage, ChannelId};
@@ -46,14 +46,14 @@ fn hosts_and_rows_that_are_missing_are_counted() {
         (0, 0, 1)
     );
 
-    // One is silent beyond the bound, and overtaken.
+    // One is silent for longer than the limit, and overtaken.
     fleet.say(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_150);
     fleet.say(&mut a, AgentMessage::Watermark(1_200));
     fleet.tick(1_200);
     assert_eq!(completeness(&fleet).hosts_heard, 1);
 
-    // It comes back, and what it could not say in time is counted by host.
+    // It reconnects, and its late rows are counted by host.
     let batch = rows("b", &[(1_050, 1), (1_060, 2), (1_205, 3)]);
     fleet.say(&mut b, AgentMessage::Rows { channel, batch });
     fleet.lose(&mut b, channel, 7);
@@ -70,7 +70,7 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     let of_b = of_b.expect("b is a host");
     assert_eq!((of_b.rows_in, of_b.rows_late, of_b.rows_lost), (1, 2, 7));
 
-    // A part that failed is no part that is heard.
+    // A host with a failed fragment is not included.
     let why = "no tap".to_owned();
     fleet.say(&mut b, AgentMessage::Failed { channel, why });
     fleet.say(&mut a, AgentMessage::Watermark(1_220));
@@ -78,7 +78,7 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     let now = completeness(&fleet);
     assert_eq!((now.hosts_heard, now.hosts_failed), (1, 1));
 
-    // One that is not there is known until it is forgotten.
+    // A disconnected agent is known until it is forgotten.
     fleet.leave(&a);
     fleet.leave(&b);
     fleet.tick(1_400);
@@ -107,7 +107,7 @@ fn hosts_that_ended_are_counted_where_they_were_heard() {
     fleet.say(&mut b, AgentMessage::Watermark(i64::MAX));
     assert_eq!(seen(&fleet), (2, 2));
 
-    // One that comes again counts once.
+    // An agent that reconnects counts once.
     fleet.leave(&b);
     let again = started(&mut fleet, "b", 4);
     assert_eq!(seen(&fleet), (2, 2));

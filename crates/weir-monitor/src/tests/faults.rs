@@ -1,4 +1,4 @@
-//! What agents do that they should not: the monitor goes on, and counts no row that it had as lost.
+//! Faulty agents: the monitor continues, and never counts a received row as lost.
 
 use weir_model::Nanos;
 use weir_query::place::fleet::Way;
@@ -17,7 +17,7 @@ fn an_agent_that_ended_and_stays_is_heard() {
     let at = fleet.now;
     fleet.say(&mut link, AgentMessage::Started { channel, at });
     fleet.say(&mut link, AgentMessage::Watermark(Nanos::MAX));
-    // Longer than agents that are away are remembered.
+    // Longer than disconnected agents are remembered.
     fleet.tick(1_100);
     fleet.tick(20_000);
     fleet.say(&mut link, AgentMessage::Watermark(20_001));

@@ -1,4 +1,4 @@
-//! A monitor, and agents that say what a test tells them to.
+//! A monitor, and agents that send the messages that a test specifies.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ use super::super::publish::Bounds;
 use super::super::{FileSink, Monitor, Options, Publisher, Work};
 use weir_runtime::plans;
 
-/// When the tests' time begins.
+/// The start of the tests' time.
 pub const START: Nanos = 1_000;
 
 /// More than any test needs.
@@ -49,15 +49,15 @@ pub fn options() -> Options {
     }
 }
 
-/// A row or delta: when, what, how often.
+/// A row or delta: instant, values, weight.
 pub type Delta = (i64, Vec<Value>, i64);
 
-/// The results of a query, as they came.
+/// The results of a query, in the order of arrival.
 #[derive(Clone, Default)]
 pub struct Results(Arc<Mutex<Vec<Delta>>>);
 
 impl Results {
-    /// What came, as the net of each instant, sorted.
+    /// The results as net changes per instant, sorted.
     pub fn net(&self) -> Vec<Delta> {
         let mut net: BTreeMap<(i64, Vec<Value>), i64> = BTreeMap::new();
         for (ts, row, weight) in self.0.lock().unwrap().iter() {
@@ -67,7 +67,7 @@ impl Results {
         rows.map(|((ts, row), weight)| (ts, row, weight)).collect()
     }
 
-    /// Publishes the results of a query here.
+    /// A publisher of a query's results to this collector.
     pub fn publisher(&self, cut: &Cut) -> Publisher {
         publisher(cut, Box::new(self.clone()), PathBuf::new())
     }
@@ -89,21 +89,21 @@ impl Sink for Results {
     }
 }
 
-/// Publishes the results of a query in a sink that is known as `path`.
+/// A publisher of a query's results to a sink with the name `path`.
 pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
     let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
     Publisher::new(answer, BOUNDS, vec![FileSink::new(path, sink)])
 }
 
-/// What only tests look at.
+/// Access for tests only.
 impl Monitor {
-    /// How much was done.
+    /// The work done so far.
     pub fn work(&self) -> Work {
         self.work
     }
 }
 
-/// A directory of its own, which goes when this is dropped.
+/// A temporary directory that is removed when this is dropped.
 pub struct Directory(pub PathBuf);
 
 impl Directory {
@@ -145,7 +145,7 @@ impl Fleet {
         }
     }
 
-    /// A monitor that goes on from what is in a directory.
+    /// A monitor that continues from the state in a directory.
     pub fn open(dir: &Path, options: Options, now: Nanos) -> Fleet {
         Fleet {
             monitor: Monitor::open(dir, options, now).expect("a state directory"),
@@ -154,7 +154,7 @@ impl Fleet {
         }
     }
 
-    /// Runs a query over stream `S (host text, a int)`, cut the given way.
+    /// Runs a query over stream `S (host text, a int)`, split by the given strategy.
     pub fn query(&mut self, text: &str, way: Way) -> (QueryId, Results) {
         let results = Results::default();
         let cut = cut_of(text, way);
@@ -166,7 +166,7 @@ impl Fleet {
         (query, results)
     }
 
-    /// An agent's process dials.
+    /// Connects an agent's process.
     pub fn join(&mut self, host: &str, instance: u64) -> Link {
         self.join_after(host, instance, Vec::new())
     }
@@ -187,7 +187,7 @@ impl Fleet {
         })
     }
 
-    /// An agent's process dials and says this of itself.
+    /// Connects an agent's process with this hello.
     pub fn greet(&mut self, hello: Hello) -> Link {
         self.sessions += 1;
         let session = SessionId(self.sessions);
@@ -208,13 +208,13 @@ impl Fleet {
         }
     }
 
-    /// An agent says something.
+    /// Sends a message of an agent.
     pub fn say(&mut self, link: &mut Link, word: AgentMessage) {
         link.number += 1;
         self.say_as(link.session, link.number, word);
     }
 
-    /// An agent reports that so many requests are lost.
+    /// Sends an agent's report that this number of requests is lost.
     pub fn lose(&mut self, link: &mut Link, channel: ChannelId, requests: u64) {
         let lost = AgentMessage::Lost {
             channel,
@@ -224,7 +224,7 @@ impl Fleet {
         self.say(link, lost);
     }
 
-    /// An agent says something with a number of its choice.
+    /// Sends a message of an agent with an explicit number.
     pub fn say_as(&mut self, session: SessionId, number: u64, message: AgentMessage) {
         self.take(ServerEvent::Message {
             session,
@@ -233,7 +233,7 @@ impl Fleet {
         });
     }
 
-    /// A connection breaks.
+    /// Closes a connection.
     pub fn leave(&mut self, link: &Link) {
         self.take(ServerEvent::Left {
             session: link.session,
@@ -245,7 +245,7 @@ impl Fleet {
         assert!(self.monitor.take(event, self.now).is_none());
     }
 
-    /// The clock goes to `now`, and time with it.
+    /// Sets the clock to `now` and advances time.
     pub fn tick(&mut self, now: Nanos) {
         self.now = now;
         self.monitor.tick(now);
@@ -253,12 +253,12 @@ impl Fleet {
 }
 
 impl Link {
-    /// What it was told since this was asked last.
+    /// The orders since the last call.
     pub fn told(&mut self) -> Vec<MonitorMessage> {
         std::iter::from_fn(|| self.orders.try_recv().ok()).collect()
     }
 
-    /// The channels that it was told to start.
+    /// The channels that it was ordered to start.
     pub fn starts(&mut self) -> Vec<ChannelId> {
         let started = |word: MonitorMessage| match word {
             MonitorMessage::Start { channel, .. } => Some(channel),
@@ -269,7 +269,7 @@ impl Link {
 }
 
 /// The catalog of the tests: stream `S (host text, a int)`, relation `R (host text, a int)`, and
-/// what is always there.
+/// the built-in sources.
 pub fn catalog() -> Catalog {
     let mut catalog = Catalog::builtin();
     for (name, shape) in [("S", Shape::Stream), ("R", Shape::Relation)] {
@@ -282,7 +282,7 @@ pub fn catalog() -> Catalog {
     catalog
 }
 
-/// A query over [`catalog`], cut.
+/// A query over [`catalog`], split into fragments.
 pub fn cut_of(text: &str, way: Way) -> Cut {
     let checked = compile(text, &catalog(), &CheckOptions::live()).expect("a sound query");
     let options = CutOptions {

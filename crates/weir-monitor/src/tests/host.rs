@@ -1,4 +1,4 @@
-//! An agent for tests: the agent's own core, and what an uplink does, without a network.
+//! An agent for tests: the agent's core, and a replacement for the uplink without a network.
 
 use weir_model::{Batch, Nanos};
 use weir_query::engine::EngineOptions;
@@ -13,10 +13,10 @@ pub struct Host {
     pub name: String,
     pub instance: u64,
     pub link: Option<Link>,
-    /// What earlier processes produced.
+    /// The tallies of earlier processes.
     pub earlier: Vec<(u64, Vec<ChannelTally>)>,
     core: AgentCore,
-    /// What it has said; the first word is number 1.
+    /// The messages that it has sent; the first one is number 1.
     said: Vec<AgentMessage>,
     delivered: usize,
     safe: u64,
@@ -36,7 +36,7 @@ impl Host {
         }
     }
 
-    /// Dials.
+    /// Connects.
     pub fn join(&mut self, fleet: &mut Fleet) {
         let link = fleet.join_after(&self.name, self.instance, self.earlier.clone());
         let Ok(welcome) = &link.welcome else {
@@ -57,19 +57,19 @@ impl Host {
         self.link = Some(link);
     }
 
-    /// The connection breaks.
+    /// Closes the connection.
     pub fn leave(&mut self, fleet: &mut Fleet) {
         if let Some(link) = self.link.take() {
             fleet.leave(&link);
         }
     }
 
-    /// Rows of another source come, after whatever it was told before.
+    /// Adds rows of another source, to be processed after the pending orders.
     pub fn push(&mut self, source: &str, batch: Batch) {
         self.core.push(source, batch);
     }
 
-    /// Does as it is told, and says what its fragments make of `batch`, up to `at`.
+    /// Applies its orders, and sends the results of its fragments for `batch`, up to `at`.
     pub fn live(&mut self, batch: Option<Batch>, at: Nanos) {
         for word in self.link.as_mut().map(Link::told).unwrap_or_default() {
             match word {
@@ -90,14 +90,14 @@ impl Host {
         self.core.step(&mut |word| said.push(word));
     }
 
-    /// Ends at `at`: says what it still holds.
+    /// Ends at `at`: sends its remaining state.
     pub fn end(&mut self, at: Nanos) {
         let said = &mut self.said;
         self.core.end(at, &mut |word| said.push(word));
         said.push(AgentMessage::Watermark(Nanos::MAX));
     }
 
-    /// So many of the words that wait arrive.
+    /// Delivers this number of waiting messages.
     pub fn deliver(&mut self, words: usize, fleet: &mut Fleet) {
         let Some(link) = &self.link else {
             return;
@@ -109,7 +109,7 @@ impl Host {
         self.delivered = upto;
     }
 
-    /// What became of its rows, as a file tells the next process.
+    /// The outcome of its rows, as the next process reads it from the file.
     pub fn tallies(&self) -> Vec<ChannelTally> {
         self.core.tallies().collect()
     }

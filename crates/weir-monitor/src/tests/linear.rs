@@ -1,4 +1,4 @@
-//! What the monitor does grows with what agents say, not with agents times queries.
+//! The monitor's work is linear in the messages of agents, not in agents times queries.
 
 use weir_model::{Batch, Column};
 use weir_query::place::fleet::Way;
@@ -8,7 +8,7 @@ use super::super::Work;
 use super::fleet::{Fleet, Link, START, options};
 
 impl Work {
-    /// What was done since it was `before`.
+    /// The difference to the earlier work `before`.
     pub fn since(&self, before: Work) -> Work {
         Work {
             words: self.words - before.words,
@@ -21,18 +21,18 @@ impl Work {
         }
     }
 
-    /// All of it.
+    /// The sum of all counts.
     pub fn total(&self) -> u64 {
         let moved = self.steps + self.agents_looked_at + self.channels_looked_at;
         self.words + self.rows + self.pieces + self.batches + moved
     }
 }
 
-/// Heartbeats of every agent.
+/// The number of heartbeats of every agent.
 const BEATS: usize = 10;
 
-/// What is done for so many agents that beat and bring `rows_each` rows by beat, and queries. Of the
-/// queries all read the same, or each something else.
+/// The work for these numbers of agents, each with `rows_each` rows per heartbeat, and queries.
+/// With `same` all queries read the same fragment, otherwise each reads another one.
 fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
     let mut fleet = Fleet::new(options());
     for query in 0..queries {
@@ -77,13 +77,14 @@ fn work_grows_with_words_and_not_with_agents_times_queries() {
         let twenty = work(many, 20, same, 5);
         assert_eq!(one.words, (many * BEATS * 2) as u64);
         assert_eq!(one.rows, (many * BEATS * 5) as u64);
-        // What twenty queries cost more than one is the same for ten agents as for a thousand.
+        // The additional work for twenty queries instead of one does not depend on the number of
+        // agents.
         let more = twenty.total() - one.total();
         let more_of_few = work(few, 20, same, 5).total() - work(few, 1, same, 5).total();
         assert_eq!(more, more_of_few);
         assert!(more <= (BEATS * 20 * 3) as u64, "{more}");
     }
-    // A row more costs a row more.
+    // Each additional row adds the work of one row.
     let (five, ten) = (work(many, 20, true, 5), work(many, 20, true, 10));
     assert_eq!(ten.total() - five.total(), (many * BEATS * 5) as u64);
 }

@@ -1,4 +1,4 @@
-//! What an agent had taken in when it was killed is counted, in requests.
+//! Requests that an agent had received when it was killed are counted.
 
 use weir_query::place::fleet::Way;
 use weir_wire::{AgentMessage, ServerEvent, Status};
@@ -9,8 +9,8 @@ use crate::Account;
 
 const GROUPS: &str = "SELECT host, count(*) FROM S [Range 100 ns Slide 100 ns] GROUP BY host";
 
-/// A fleet with an agent that has delivered a group of three requests, and holds four of the interval
-/// that is under way.
+/// A fleet with an agent that has delivered a group of three requests, and has four in the current
+/// interval.
 fn interrupted() -> (Fleet, Host) {
     let mut fleet = Fleet::new(options());
     fleet.query(GROUPS, Way::Partials);
@@ -44,7 +44,7 @@ fn account(fleet: &Fleet) -> (u64, u64, u64) {
     (in_time, late, lost)
 }
 
-/// The agent reports what it has taken in, as it does once a second, without a number.
+/// Sends the agent's report of received requests, as it does once a second, without a number.
 fn report(fleet: &mut Fleet, host: &Host) {
     let status = Status {
         tallies: host.tallies(),
@@ -58,7 +58,7 @@ fn report(fleet: &mut Fleet, host: &Host) {
     assert!(fleet.monitor.take(said, fleet.now).is_none());
 }
 
-/// [`interrupted`], after the agent was away for so long that it is forgotten.
+/// [`interrupted`], after the agent was away for so long that it was forgotten.
 fn forgotten() -> (Fleet, Host) {
     let (mut fleet, mut host) = interrupted();
     report(&mut fleet, &host);
@@ -70,7 +70,7 @@ fn forgotten() -> (Fleet, Host) {
     (fleet, host)
 }
 
-/// Requests that are lost, and that are at hosts which are away, as an answer says it.
+/// Requests that are lost, and requests at hosts that are away, as in the note of a result.
 fn said(fleet: &Fleet) -> (u64, u64) {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
     let away = fleet.monitor.requests_away();
@@ -89,7 +89,7 @@ fn the_open_interval_of_an_agent_that_was_killed_is_lost_when_the_next_one_comes
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
     assert_eq!(said(&fleet), (4, 0));
-    // The same count again changes nothing.
+    // Repeating the same count changes nothing.
     next.leave(&mut fleet);
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
@@ -120,7 +120,7 @@ fn the_next_process_of_an_agent_that_was_forgotten_loses_nothing_twice() {
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
     assert_eq!(said(&fleet), (4, 0));
-    // Nor when it is forgotten again.
+    // Nor does forgetting it again.
     next.leave(&mut fleet);
     fleet.tick(31_000);
     fleet.tick(60_000);
@@ -162,7 +162,7 @@ fn an_agent_that_ends_in_order_loses_nothing() {
 #[test]
 fn a_group_that_is_late_counts_its_requests() {
     let (mut fleet, mut host) = interrupted();
-    // Time goes on without it.
+    // Time advances without it.
     fleet.tick(1_500);
     host.live(None, 1_500);
     host.deliver(100, &mut fleet);

@@ -1,5 +1,4 @@
-//! The monitor with agents that are played: what it is told is written down, and so is what comes
-//! out.
+//! The monitor with simulated agents: tests specify its input and compare its output.
 
 mod completeness;
 mod faults;

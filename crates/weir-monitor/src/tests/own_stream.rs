@@ -1,4 +1,4 @@
-//! Stream `weir` of the fleet: what happens to agents are rows, which queries read and join.
+//! Stream `weir` of the fleet: events of agents are rows, which queries read and join.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ fn note(at: i64, counter: &str, cause: &str) -> AgentMessage {
     })
 }
 
-/// Host and counter of the rows that came.
+/// Host and counter of the received rows.
 fn told(results: &Results) -> BTreeSet<(String, String)> {
     let text = |value: &Value| match value {
         Value::Text(text) => text.as_str().to_owned(),

@@ -1,4 +1,4 @@
-//! What agents say of their costs decides how the next query is cut.
+//! The costs that agents report determine how the next query is split.
 
 use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
@@ -10,7 +10,7 @@ use crate::Options;
 
 const QUERY: &str = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
 
-/// A query over the built-in streams, cut by what the monitor knows.
+/// A query over the built-in streams, split by the monitor's rates.
 fn cut_by(fleet: &Fleet, text: &str, hint: Option<Way>) -> Cut {
     let checked = compile(text, &Catalog::builtin(), &CheckOptions::live()).expect("it is sound");
     let options = CutOptions {
@@ -21,7 +21,7 @@ fn cut_by(fleet: &Fleet, text: &str, hint: Option<Way>) -> Cut {
     cut(&checked.plan, &options).expect("it can be cut")
 }
 
-/// A fleet whose agents run the fragment of a query, and say what it costs in a second: rows and
+/// A fleet whose agents run the fragment of a query, and report its costs per second: rows and
 /// bytes by agent.
 fn running(text: &str, way: Way, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
     let status = Status {
@@ -31,7 +31,7 @@ fn running(text: &str, way: Way, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
     running_as(text, way, costs, &status)
 }
 
-/// The same, and what else agents say of themselves; the processor time is that of a second.
+/// The same with the other fields of the agents' status; the processor time is that of a second.
 fn running_as(text: &str, way: Way, costs: &[(u64, u64)], status: &Status) -> (Fleet, Vec<Link>) {
     let mut fleet = Fleet::new(Options {
         forget_after: Nanos::MAX,
@@ -83,7 +83,7 @@ fn rates_are_means_of_what_agents_say() {
     assert_eq!(measured.rows_in, 20_000.0);
     assert_eq!(measured.rows_out, 200.0);
     assert_eq!(measured.bytes_out, 6_000.0);
-    // Those that are gone say nothing of how it is now.
+    // Disconnected agents do not affect the current rates.
     fleet.leave(&links[1]);
     let rates = fleet.monitor.rates();
     assert_eq!((rates.hosts, rates.measured[0].rows_out), (1.0, 100.0));
@@ -97,7 +97,7 @@ fn a_query_is_cut_by_what_its_fragments_were_seen_to_cost() {
     assert_eq!(cut_by(&few, QUERY, None).way, Way::Partials);
     let (many, _links) = running(QUERY, Way::Partials, &[(19_000, 1_500_000)]);
     assert_eq!(cut_by(&many, QUERY, None).way, Way::Rows);
-    // A hint overrides it, and another query with as many groups is cut likewise.
+    // A hint overrides it, and another query with the same number of groups is split likewise.
     let asked = cut_by(&many, QUERY, Some(Way::Partials));
     assert_eq!(asked.way, Way::Partials);
     let other = "select pid, max(sector) from IOstream [range 3 s slide 1 s] group by pid";
@@ -127,9 +127,9 @@ fn processor_time_of_agents_tells_how_fast_their_hosts_are() {
     let busy = |cpu_ns| factor(cpu_ns, 100_000.0);
     let (slow, slower) = (busy(10_000_000), busy(40_000_000));
     assert!((slower / slow - 4.0).abs() < 0.01, "{slow} {slower}");
-    // Whatever an agent claims.
+    // The limit holds for any reported value.
     assert_eq!(busy(i64::MAX), 10.0);
     assert_eq!(busy(-1), 0.1);
-    // What an agent takes that has nothing to do says nothing.
+    // The processor time of an idle agent is ignored.
     assert_eq!(factor(10_000_000, 100.0), 1.0);
 }

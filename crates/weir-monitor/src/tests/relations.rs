@@ -1,4 +1,4 @@
-//! Relations are met where they live: `disks` at the agents, `hosts` at the monitor.
+//! Joins with relations run where the relations are: `disks` at the agents, `hosts` at the monitor.
 
 use weir_model::inventory::{Disk, FoundBy, changes};
 use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
@@ -13,7 +13,7 @@ const QUERY: &str = "Istream(select i.host, i.sector, d.image, h.state \
                      where i.host = d.host and i.vm = d.vm and i.vdisk = d.vdisk \
                      and h.host = i.host)";
 
-/// A finished request of VM `web` at a host: its sector.
+/// A completed request of VM `web` at a host: its sector.
 fn request(host: &str, ts: Nanos, sector: i64) -> Batch {
     let catalog = Catalog::builtin();
     let schema = &catalog.find("IO").expect("it is built in").schema;
@@ -49,7 +49,7 @@ fn joined(plan: &Plan) -> Vec<Vec<String>> {
     found
 }
 
-/// What came out: host, sector, image and state.
+/// The results: host, sector, image and state.
 fn told(results: &Results) -> Vec<String> {
     let rows = results.net().into_iter();
     let text = |row: &[Value]| {
@@ -91,7 +91,7 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
         host.deliver(100, &mut fleet);
     }
     fleet.tick(1_020);
-    // Both have a disk of that name, and each its own.
+    // Both have a disk of that name, with different images.
     for host in &mut hosts {
         let image = disk(&format!("/images/{}", host.name));
         let name = Some(Symbol::new(&host.name));
@@ -102,7 +102,7 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
     }
     fleet.tick(1_050);
     assert_eq!(told(&results), ["a 8 /images/a up", "b 8 /images/b up"]);
-    // The disk of one moves to another image.
+    // The disk of one host moves to another image.
     let [a, b] = &mut hosts;
     let moved = changes(
         1_060,

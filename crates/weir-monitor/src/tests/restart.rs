@@ -1,5 +1,5 @@
-//! The monitor is killed and started again, at random: standing queries go on as if nothing had
-//! happened.
+//! The monitor is killed and restarted at random times: standing queries continue without
+//! differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -38,7 +38,7 @@ impl Sink for Lines {
     }
 }
 
-/// Numbers that look random (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+/// A pseudorandom generator (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
 /// 2014: SplitMix64).
 struct Random(u64);
 
@@ -52,13 +52,13 @@ impl Random {
     }
 }
 
-/// Net changes: instant and row, and how often.
+/// Net changes: instant and row, and their weight.
 type Net = BTreeMap<(i64, String), i64>;
 
-/// Standing queries by text and way.
+/// Standing queries by text and placement strategy.
 type Queries = &'static [(&'static str, Way)];
 
-/// One that looks back not at all: after a restart time goes on where results ended.
+/// A query without a window: after a restart time continues where results ended.
 const ROWS: Queries = &[("SELECT host, a FROM S", Way::Rows)];
 
 const QUERIES: Queries = &[
@@ -88,7 +88,7 @@ const QUERIES: Queries = &[
     ),
 ];
 
-/// Starts the standing queries, as whoever owns their files does after a restart.
+/// Starts the standing queries, as the owner of their files does after a restart.
 fn start(queries: Queries, fleet: &mut Fleet, dir: &Path, restarted: bool) {
     for (number, (text, way)) in queries.iter().enumerate() {
         let name = format!("q{number}");
@@ -134,12 +134,12 @@ fn shown(dir: &Path, number: usize) -> Net {
     net
 }
 
-/// What one engine gives that sees everything and is never killed.
+/// The results of one engine that receives everything and is never killed.
 fn expected(text: &str, produced: &mut [(i64, String, i64)], upto: Nanos) -> Net {
     produced.sort();
     let checked = compile(text, &catalog(), &CheckOptions::live()).unwrap();
     let mut engine = Engine::new(EngineOptions::default());
-    // The queries are started at the monitor's first instant.
+    // The queries start at the monitor's first instant.
     engine.begin(START + 1);
     engine.add(&checked.plan);
     for (ts, host, a) in produced {
@@ -160,7 +160,7 @@ fn expected(text: &str, produced: &mut [(i64, String, i64)], upto: Nanos) -> Net
     net
 }
 
-/// Steps after a kill in which another is likelier: agents are still coming back.
+/// Steps after a kill in which another one is more likely: agents are still reconnecting.
 const RECOVERING: u64 = 4;
 
 /// A fleet of three whose monitor is killed.
@@ -169,14 +169,14 @@ struct Drill {
     options: Options,
     queries: Queries,
     fleet: Fleet,
-    /// Taken away after the monitor, which writes there.
+    /// Removed after the monitor, which writes there.
     dir: Directory,
     hosts: Vec<Host>,
     produced: Vec<(i64, String, i64)>,
     /// Values are unique, instead of few.
     unique: bool,
     kills: usize,
-    /// In how many steps on average it is killed, and again within the first steps after that.
+    /// The mean number of steps between kills, and the one within the first steps after a kill.
     kill_every: (u64, u64),
     killed_ago: u64,
 }
@@ -209,7 +209,7 @@ impl Drill {
         }
     }
 
-    /// Time goes on at a host, which has rows or not.
+    /// Advances time at a host, with or without rows.
     fn live(&mut self, at_host: usize, now: Nanos) {
         let (random, host) = (&mut self.random, &mut self.hosts[at_host]);
         let count = random.below(4).saturating_sub(1);
@@ -229,20 +229,20 @@ impl Drill {
         host.live((!batch.is_empty()).then(|| rows(&host.name, &batch)), now);
     }
 
-    /// What is on its way to the disk arrives there, or not.
+    /// Kills the monitor. Pending writes reach the disk, or not.
     fn kill(&mut self, now: Nanos) {
         self.kills += 1;
         for host in &mut self.hosts {
             host.link = None;
         }
-        // Nothing is said to the monitor that ends; what it had in memory is gone.
+        // The old monitor is not shut down; its memory is lost.
         self.fleet.monitor = Monitor::new(0, self.options.clone(), now);
         self.fleet = Fleet::open(&self.dir.0, self.options.clone(), now);
         start(self.queries, &mut self.fleet, &self.dir.0, true);
         self.killed_ago = 0;
     }
 
-    /// Everybody is connected, and all that was said arrives.
+    /// Connects all hosts and delivers all messages.
     fn settle(&mut self, mut now: Nanos) {
         for _ in 0..20 {
             now += 20;
@@ -257,7 +257,7 @@ impl Drill {
         }
     }
 
-    /// Everybody lives for some steps from `now` on; gives when that ends.
+    /// Runs all hosts for a number of steps from `now` on; returns the end time.
     fn run(&mut self, steps: usize, mut now: Nanos) -> Nanos {
         for _ in 0..steps {
             now += 3 + self.random.below(8) as i64;
@@ -304,7 +304,8 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
     assert!(kills > 60, "{kills}");
 }
 
-/// Results are exact, and no row is counted as lost or late; gives how often the monitor was killed.
+/// Checks that results are exact, and that no row is counted as lost or late; returns the number of
+/// kills.
 fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> usize {
     let mut drill = Drill::new(name, queries, seed, options.clone());
     let now = drill.run(150, START + 10);
@@ -334,7 +335,7 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> u
     drill.kills
 }
 
-/// Agents that are killed too, each with what its processes produced.
+/// Agents that are killed too, each with the count of rows that its processes produced.
 struct Fates {
     hosts: u64,
     produced: Vec<u64>,
@@ -342,7 +343,7 @@ struct Fates {
 }
 
 impl Fates {
-    /// An agent is killed, and what it had not sent is gone. Another begins.
+    /// Kills an agent and drops its unsent messages; another process starts.
     fn kill(&mut self, at: usize, drill: &mut Drill, now: Nanos) {
         drill.hosts[at].leave(&mut drill.fleet);
         let tallies = drill.hosts[at].tallies();
@@ -404,7 +405,8 @@ fn delivered_and_lost_is_what_was_produced_whoever_is_killed() {
     assert!(late > 0 && lost > 0, "{late} late, {lost} lost");
 }
 
-/// The same channel for one that looks back not at all and, in the second case, for one that does.
+/// The same channel for a query without a window and, in the second case, also for one with a
+/// window.
 const COUNTED: [Queries; 2] = [
     ROWS,
     &[
@@ -433,7 +435,7 @@ fn rows_that_are_in_no_result_are_counted() {
     assert!(lost > 0, "nothing was given up");
 }
 
-/// No row is missing without a count; gives how many are counted as lost.
+/// Checks that every missing row is counted; returns the number counted as lost.
 fn counts_what_is_missing(name: &str, queries: Queries, seed: u64, options: &Options) -> u64 {
     let mut drill = Drill::new(name, queries, seed, options.clone());
     drill.unique = true;
@@ -452,7 +454,8 @@ fn counts_what_is_missing(name: &str, queries: Queries, seed: u64, options: &Opt
         let agent = agents.find(|a| a.host.as_str() == host.name).unwrap();
         let account = agent.account;
         assert_eq!(account.produced(), tally.produced);
-        // Rows that came in time once and not again may be counted though they are there.
+        // Rows that arrived in time once, but not after the restart, may be counted although they
+        // are in results.
         assert!(
             delivered + account.late + account.lost >= tally.produced,
             "{name}, seed {seed}, {}: {delivered} rows are there, {account:?}",

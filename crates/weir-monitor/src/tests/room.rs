@@ -1,14 +1,14 @@
-//! What agents hold for a monitor that may be restarted is no more than they have room for.
+//! Agents store messages for a restart of the monitor only within their limits.
 
 use weir_query::place::fleet::Way;
 use weir_wire::{AgentMessage, Hello, MonitorMessage};
 
 use super::fleet::{Directory, Fleet, Link, Results, START, cut_of, options, rows};
 
-/// Words with rows that each agent says.
+/// Messages with rows that each agent sends.
 const WORDS: i64 = 60;
 
-/// The number up to which words are safe, as an agent was told.
+/// The last acknowledged number.
 fn taken(link: &mut Link) -> u64 {
     let number = |word: MonitorMessage| match word {
         MonitorMessage::Ack { number } => Some(number),

@@ -1,4 +1,4 @@
-//! Time in the fleet: who is waited for, and what comes late.
+//! The watermark of the fleet: which agents are waited for, and which rows are late.
 
 use weir_model::Value;
 use weir_query::place::fleet::Way;
@@ -30,7 +30,7 @@ fn results_wait_for_the_slowest_agent() {
     let row = |ts, host: &str, a: i64| (ts, vec![Value::text(host), Value::Int(a)], 1);
     assert_eq!(results.net(), [row(1_010, "a", 1), row(1_020, "b", 3)]);
 
-    // b says nothing more; after the bound the others go on without it.
+    // b sends nothing more; after the limit time advances without it.
     fleet.say(&mut a, AgentMessage::Watermark(1_120));
     fleet.tick(1_129);
     assert_eq!(results.net().len(), 2);
@@ -46,7 +46,7 @@ fn results_wait_for_the_slowest_agent() {
     };
     assert_eq!(state(&fleet).collect::<Vec<_>>(), ["up", "overtaken"]);
 
-    // What it says then of the time before is late, and counted.
+    // Its rows before the watermark are then late, and counted.
     let batch = rows("b", &[(1_030, 4), (1_040, 5), (1_130, 6)]);
     fleet.say(&mut b, AgentMessage::Rows { channel, batch });
     fleet.say(&mut b, AgentMessage::Watermark(1_150));
@@ -65,12 +65,12 @@ fn an_agent_that_is_steadily_behind_is_waited_for_again() {
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     fleet.say(&mut a, AgentMessage::Started { channel, at: START });
-    // It is gone for longer than the bound, and alone, so that time goes on by the clock.
+    // The only agent is silent for longer than the limit, so time advances by the clock.
     fleet.tick(START + 199);
     fleet.tick(START + 200);
     assert_eq!(fleet.monitor.frontier(), START + 180);
 
-    // Then it is always 40 behind: more than two heartbeats, and less than half of the bound.
+    // Then it is constantly 40 behind: more than two heartbeats, and less than half of the limit.
     let mut lates = Vec::new();
     for now in (START + 210..START + 400).step_by(10) {
         fleet.now = now;
@@ -130,7 +130,7 @@ fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     fleet.tick(1_050);
     assert_eq!(fleet.monitor.frontier(), 1_050);
 
-    // b is welcomed at 1,060 and begins at 1,065, which is heard when a is far ahead.
+    // b is welcomed at 1,060 and starts at 1,065, which is received when a is far ahead.
     fleet.tick(1_060);
     let mut b = fleet.join("b", 2);
     fleet.say(&mut a, AgentMessage::Watermark(1_100));
@@ -145,7 +145,7 @@ fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     assert_eq!(results.net().len(), 2);
     assert_eq!(fleet.monitor.hosts(fleet.now)[1].rows_late, 0);
 
-    // One that never begins is waited for no longer than one that is silent.
+    // An agent that never starts is waited for no longer than one that is silent.
     fleet.tick(1_120);
     let c = fleet.join("c", 3);
     for (now, frontier) in [(1_200, 1_110), (1_211, 1_111), (1_230, 1_210)] {
@@ -170,7 +170,7 @@ fn a_query_begins_when_the_agents_that_were_idle_have_begun() {
     fleet.say(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_150);
     assert_eq!(fleet.monitor.frontier(), 1_080);
-    // One that cannot is not waited for.
+    // An agent that cannot start is not waited for.
     let why = "no tap".to_owned();
     fleet.say(&mut b, AgentMessage::Failed { channel, why });
     let batch = rows("a", &[(1_160, 1)]);
@@ -183,7 +183,7 @@ fn a_query_begins_when_the_agents_that_were_idle_have_begun() {
 
 #[test]
 fn what_agents_hold_of_a_slide_when_they_end_is_in_the_answer() {
-    // The slide is longer than words may be ahead otherwise.
+    // The slide is longer than the usual limit for timestamps in the future.
     let query = "SELECT host, count(*) FROM S [Range 5000 ns Slide 5000 ns] GROUP BY host";
     let mut fleet = Fleet::new(options());
     let (_, results) = fleet.query(query, Way::Partials);

@@ -1,5 +1,5 @@
-//! Who watches and does not read: it loses what it was too slow for, is told how much, and is then
-//! shown where things stand; others lose nothing.
+//! A slow client: it misses rows, receives their number and then the current state; other clients
+//! miss nothing.
 
 use tokio::sync::mpsc::Receiver;
 use weir_model::{Batch, Column, Nanos};
@@ -14,7 +14,7 @@ use super::fleet::cut_of;
 use crate::client::{Missed, Note};
 use weir_runtime::plans;
 
-/// A query of whose results one message waits for who does not read.
+/// A query whose queue for a slow client has room for one message.
 fn publisher(text: &str) -> Publisher {
     let cut = cut_of(text, Way::Rows);
     let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
@@ -27,7 +27,7 @@ fn publisher(text: &str) -> Publisher {
     Publisher::new(answer, bounds, Vec::new())
 }
 
-/// A row comes at `at`, and all results up to then are out.
+/// Publishes a row at `at`, and all results up to then.
 fn give(publisher: &mut Publisher, at: Nanos, row: &Batch) {
     publisher.rows(row, 0);
     publisher.whole(&Completeness {
@@ -36,8 +36,7 @@ fn give(publisher: &mut Publisher, at: Nanos, row: &Batch) {
     });
 }
 
-/// What has come: of each message how many rows, how many of a snapshot, and how many were skipped
-/// so far.
+/// The received messages: the number of rows, of rows of a snapshot, and of rows skipped so far.
 fn seen(results: &mut Receiver<ResultUpdate>) -> Vec<(usize, Option<u64>, Option<u64>)> {
     let message = |shown: ResultUpdate| {
         let note = |key: &str| shown.note[key].as_u64();
@@ -118,7 +117,7 @@ fn who_comes_back_finds_out_how_many_rows_were_given_meanwhile() {
         assert_eq!(take(&mut first), 0, "what was before is not missed");
         give(&mut publisher, 2, &row(2));
         assert_eq!(take(&mut first), 0);
-        // Too slow for two rows, and then its connection is lost.
+        // Two rows are skipped because it is slow; then its connection is lost.
         for at in 3..=5 {
             give(&mut publisher, at, &row(at));
         }

@@ -1,7 +1,7 @@
-//! [`Cgroups`]: from the id that the kernel keeps of a cgroup to its path.
+//! [`Cgroups`]: maps the kernel's id of a cgroup to its path.
 //!
 //! A cgroup's id is the inode number of its directory (kernfs, 64-bit kernels since 5.5). The block
-//! layer's hierarchy is walked when an unknown id comes up, at most once in a while.
+//! layer's hierarchy is scanned when an unknown id occurs, at a limited rate.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use weir_model::Symbol;
 
-/// The hierarchy is not walked again before this much time has passed.
+/// Minimum interval between scans of the hierarchy.
 const WALK_PAUSE: Duration = Duration::from_millis(200);
 
-/// Most cgroups that are remembered.
+/// Maximum number of cached cgroups.
 const CGROUPS_MAX: usize = 1 << 16;
 
 /// The cgroups seen so far.
@@ -25,7 +25,7 @@ pub struct Cgroups {
     walked: Option<Instant>,
 }
 
-/// Where the hierarchy that block I/O is charged to is mounted.
+/// The mount point of the hierarchy that block I/O is charged to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
     /// The mount point.
@@ -40,7 +40,7 @@ impl Root {
         Root::in_mounts(&fs::read_to_string("/proc/self/mounts").ok()?)
     }
 
-    /// The same in the text of `/proc/self/mounts`: device, mount point, type, options.
+    /// Parses the text of `/proc/self/mounts`: device, mount point, type, options.
     fn in_mounts(mounts: &str) -> Option<Root> {
         let mut unified = None;
         for line in mounts.lines() {
@@ -64,7 +64,7 @@ impl Root {
 }
 
 impl Cgroups {
-    /// No cgroups yet.
+    /// An empty cache.
     pub fn new(root: Option<Root>) -> Cgroups {
         Cgroups {
             root,
@@ -74,7 +74,7 @@ impl Cgroups {
     }
 
     /// The path of cgroup `id` below the mount point, as `/system.slice/cron.service`; `None` if it
-    /// is gone or nobody knows.
+    /// was removed or is unknown.
     pub fn path(&mut self, id: u64) -> Option<Symbol> {
         if id == 0 {
             return None;
@@ -85,12 +85,12 @@ impl Cgroups {
         self.paths.get(&id).copied()
     }
 
-    /// All that are known.
+    /// All known cgroups.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Symbol)> {
         self.paths.iter().map(|(id, path)| (*id, *path))
     }
 
-    /// Reads the hierarchy again, unless that was just done.
+    /// Scans the hierarchy again, unless the last scan was too recent.
     pub fn walk(&mut self) {
         let recently = self.walked.is_some_and(|at| at.elapsed() < WALK_PAUSE);
         let Some(root) = self.root.clone().filter(|_| !recently) else {
@@ -114,7 +114,7 @@ impl Cgroups {
             return;
         };
         let below = folder.strip_prefix(root).unwrap_or(folder);
-        // A name may hold anything; a table full of texts leaves it unknown.
+        // A name may contain any bytes; if the table of texts is full, it is unknown.
         if let Ok(path) = Symbol::try_new(&format!("/{}", below.display())) {
             self.paths.insert(meta.ino(), path);
         }

@@ -1,4 +1,4 @@
-//! The kernel's monotonic clock, which kernel programs stamp records with, and its distance from
+//! The kernel's monotonic clock, which timestamps records in kernel programs, and its offset from
 //! the Unix epoch.
 #![allow(unsafe_code)]
 
@@ -9,7 +9,7 @@ fn read(clock: libc::clockid_t) -> Nanos {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is a timespec of ours that outlives the call.
+    // SAFETY: `now` is a local timespec that outlives the call.
     let done = unsafe { libc::clock_gettime(clock, &mut now) };
     assert_eq!(done, 0, "the clocks exist on every Linux");
     now.tv_sec * NANOS_PER_SECOND + now.tv_nsec
@@ -25,9 +25,9 @@ pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC) as u64
 }
 
-/// What to add to the monotonic clock to get nanoseconds since the Unix epoch.
+/// The offset from the monotonic clock to nanoseconds since the Unix epoch.
 ///
-/// Both clocks are read in turn until nothing disturbs: the narrowest of some attempts counts.
+/// Both clocks are read in turn several times; the attempt with the shortest duration is used.
 pub fn epoch_offset_ns() -> Nanos {
     let attempt = |_| {
         let before = read(libc::CLOCK_MONOTONIC);
@@ -39,12 +39,12 @@ pub fn epoch_offset_ns() -> Nanos {
     offset
 }
 
-/// Whether somebody keeps the host's clock right (NTP, PTP), as the kernel was told: adjtimex(2).
-/// `None` where the kernel does not say.
+/// True if the host's clock is synchronised (NTP, PTP), as the kernel reports it: adjtimex(2).
+/// `None` if the kernel does not report it.
 pub fn is_kept_right() -> Option<bool> {
-    // SAFETY: all zeros is a value of the structure; without modes the call only fills it in.
+    // SAFETY: all zeros is a valid value of the structure; without modes the call only fills it in.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: `state` is a timex of ours that outlives the call.
+    // SAFETY: `state` is a local timex that outlives the call.
     let found = unsafe { libc::adjtimex(&mut state) };
     (found >= 0).then_some(found != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0)
 }

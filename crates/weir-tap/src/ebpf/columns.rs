@@ -1,5 +1,5 @@
-//! [`COLUMNS`]: what the live tap does with each column of block I/O, in one table. Its planner's
-//! view of it is [`capabilities`].
+//! [`COLUMNS`]: how the live tap provides each column of block I/O, in one table. The planner uses
+//! it as [`capabilities`].
 
 use std::sync::LazyLock;
 
@@ -16,31 +16,31 @@ use super::layout::{self, CLAUSES, test};
 use super::needs::Columns;
 use super::rows::Source;
 
-/// What the tap does with one column.
+/// How the tap provides one column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Its name in `IO`.
     pub name: &'static str,
-    /// Where its values in rows come from; `None` if another part of the system fills it in.
+    /// Source of its values in rows; `None` if another component sets it.
     pub read: Option<Source>,
-    /// What it costs, of a column that costs something.
+    /// The cost of reading it, if it has one.
     pub need: Option<fn(&mut Columns) -> &mut bool>,
-    /// How it is tested.
+    /// How the kernel tests it.
     pub test: Tested,
-    /// Rows are sampled by it.
+    /// True if rows are sampled by it.
     pub sample: bool,
-    /// How groups are told apart by it.
+    /// How it is used as a key of groups.
     pub key: Option<Key>,
-    /// What is kept of its values in groups.
+    /// The measure that groups keep of its values.
     pub measure: Option<Measure>,
-    /// It is NULL in every row that is grouped.
+    /// True if it is NULL in every row that is grouped.
     pub null_in_groups: bool,
 }
 
-/// How a column is tested.
+/// How the kernel tests a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Tested {
-    /// Not at all.
+    /// No test.
     No,
     /// By the kinds of record.
     Kind,
@@ -52,9 +52,9 @@ pub enum Tested {
     Cgroup,
     /// By command names.
     Comm,
-    /// By these bounds, and this bit of `test`.
+    /// By these bounds, and this bit of `test`; 64-bit values.
     Wide(u32, fn(&mut layout::Clause) -> &mut [u64; 2]),
-    /// Likewise.
+    /// By these bounds, and this bit of `test`; 32-bit values.
     Narrow(u32, fn(&mut layout::Clause) -> &mut [u32; 2]),
 }
 
@@ -83,7 +83,7 @@ pub static COLUMNS: [Column; 28] = [
         .test(Tested::Device)
         .key(Key::Pdisk),
     Column::new("agent_ts", Source::Taken),
-    // The monitor fills it in.
+    // Set by the monitor.
     Column {
         read: None,
         ..Column::new("monitor_ts", Source::Taken)
@@ -104,7 +104,7 @@ pub static COLUMNS: [Column; 28] = [
         .key(Key::Cgroup),
     Column::new("cpu", Source::Cpu).need(|c| &mut c.cpu),
     Column::new("flags", Source::Flags).need(|c| &mut c.flags),
-    // What failed comes as a row.
+    // Requests with errors are delivered as rows.
     Column {
         null_in_groups: true,
         ..Column::new("error", Source::Error)
@@ -128,12 +128,12 @@ pub static COLUMNS: [Column; 28] = [
     Column::new("issue_ts", Source::IssueTs).need(|c| &mut c.issue_ts),
 ];
 
-/// Tests in one alternative, and texts in one test, at most.
+/// Maximum number of tests in one alternative, and of texts in one test.
 const TESTS_MAX: usize = 8;
 const TEXTS_MAX: usize = 16;
 
-/// What groups the kernel programs make. A shorter interval is over before its groups are taken
-/// out; in a longer one 64 bits might not hold the sum of all times (`FOLD_VALUE_MAX` in `fold.h`).
+/// Limits of groups in kernel programs. A shorter interval would end before its groups are read; in
+/// a longer one the sum of all times might exceed 64 bits (`FOLD_VALUE_MAX` in `fold.h`).
 const GROUPS: GroupLimits = GroupLimits {
     interval_min_ns: 1_000_000,
     interval_max_ns: 600 * NANOS_PER_SECOND,
@@ -192,7 +192,7 @@ impl Column {
         ColumnCapabilities {
             select: match self.test {
                 Tested::No => Select::No,
-                // A cgroup that is new is not known in the kernel.
+                // A new cgroup is not known in the kernel.
                 Tested::Cgroup => Select::AtLeast,
                 _ => Select::Exact,
             },
@@ -208,7 +208,7 @@ impl Column {
     }
 }
 
-/// What the live tap can do with `IO` and `IOstream`.
+/// The capabilities of the live tap for `IO` and `IOstream`.
 pub fn capabilities() -> &'static Capabilities {
     static CAPABILITIES: LazyLock<Capabilities> = LazyLock::new(|| {
         let limits = Limits {
@@ -231,7 +231,7 @@ pub fn capabilities() -> &'static Capabilities {
     &CAPABILITIES
 }
 
-/// What the columns that demands name cost: those of rows, and those of groups.
+/// The costs of the columns that demands name, in rows and in groups.
 pub fn needed<'a>(demands: impl IntoIterator<Item = &'a Demand>) -> Columns {
     let mut needed = Columns::default();
     for demand in demands {

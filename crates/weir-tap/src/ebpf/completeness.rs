@@ -1,8 +1,8 @@
-//! [`Census`]: the self-check against the kernel's own counters (`/proc/diskstats`), which counts the
+//! [`Census`]: the check against the kernel's own counters (`/proc/diskstats`), which counts the
 //! requests whose completion no program received, by cause.
 //!
-//! The kernel adds to its counters after the tracepoint of the completion, so that what the programs have
-//! counted is ahead of them, never behind, unless a completion was not received.
+//! The kernel increments its counters after the tracepoint of the completion, so the programs'
+//! count is ahead of them, never behind, unless a completion was not received.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,36 +12,36 @@ use weir_model::Symbol;
 
 use super::devices::{Device, read_text};
 
-/// What both sides counted since the tap was opened, per disk.
+/// The counts of both sides since the tap was opened, per disk.
 #[derive(Debug, Default)]
 pub struct Census {
     disks: HashMap<u32, Disk>,
-    /// Runs of the completion's program that did not take place, so far.
+    /// Runs of the completion's program that the kernel skipped, so far.
     misses: u64,
-    /// Those to which no request has been found yet: the kernel's counters may be behind.
+    /// Skipped runs to which no request has been assigned yet: the kernel's counters may be behind.
     misses_open: i64,
 }
 
-/// One disk's completeness.
+/// Completeness of one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completeness {
     /// The disk.
     pub path: Symbol,
     /// Finished requests whose completion the programs received.
     pub seen: i64,
-    /// Finished requests that only the kernel's own counters have.
+    /// Finished requests that only the kernel's own counters include.
     pub unseen: Unseen,
 }
 
 /// Finished requests whose completion was not received, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unseen {
-    /// The program was running on that processor already, and the kernel does not nest it.
+    /// The program was already running on that processor, and the kernel does not nest it.
     pub recursion: i64,
-    /// The kernel did not run the program, and did not count that it did not. Some kernels do so
-    /// while certain threads are current.
+    /// The kernel did not run the program, and did not count the omission. Some kernels do so while
+    /// certain threads are current.
     pub not_run: i64,
-    /// One of these: several disks were concerned at a time, and the kernel counts no disks.
+    /// One of these: several disks were affected at a time, and the kernel does not count per disk.
     pub unknown: i64,
 }
 
@@ -65,32 +65,33 @@ impl Unseen {
         ]
     }
 
-    /// All of them.
+    /// The total.
     pub fn total(&self) -> i64 {
         self.recursion + self.not_run + self.unknown
     }
 }
 
 impl Completeness {
-    /// Finished requests whose completion was not received, whatever the cause.
+    /// Finished requests whose completion was not received, of all causes.
     pub fn unseen(&self) -> i64 {
         self.unseen.total()
     }
 }
 
 impl Census {
-    /// Compares again. `seen` gives the programs' count of finished requests on a disk; `misses` is how
-    /// often the kernel counted that the completion's program did not run because it was running.
+    /// Updates the comparison. `seen` returns the programs' count of finished requests on a disk;
+    /// `misses` is how often the kernel counted that the completion's program did not run because
+    /// it was already running.
     ///
-    /// A disk whose statistics are switched off (`queue/iostats`) cannot be checked and is left out
-    /// until they are on again.
+    /// A disk whose statistics are disabled (`queue/iostats`) cannot be checked and is skipped
+    /// until they are enabled again.
     pub fn take(&mut self, disks: &[&Device], seen: &dyn Fn(&Device) -> i64, misses: u64) {
         let disks: Vec<&&Device> = disks
             .iter()
             .filter(|d| !d.bio_based && d.index != 0)
             .collect();
-        // Ours first: then a request that ends in between is missing on our side of the first
-        // comparison only.
+        // The programs' count is read first: a request that ends in between is missing from it in
+        // the first comparison only.
         let before: Vec<i64> = disks.iter().map(|d| seen(d)).collect();
         let Ok(text) = fs::read_to_string("/proc/diskstats") else {
             self.disks.clear();
@@ -112,7 +113,7 @@ impl Census {
         self.attribute(&found, misses);
     }
 
-    /// Enters the requests that were found on each disk under their causes.
+    /// Assigns the requests that were found on each disk to their causes.
     fn attribute(&mut self, found: &[(u32, i64)], misses: u64) {
         self.misses_open += misses.saturating_sub(self.misses) as i64;
         self.misses = misses;
@@ -134,15 +135,15 @@ impl Census {
         }
     }
 
-    /// How many more requests of a disk are found to be unseen.
+    /// The number of additional unseen requests of a disk.
     fn compare(&mut self, disk: &Device, kernel: i64, before: i64, after: i64) -> i64 {
         if let Some(known) = self.disks.get_mut(&disk.number) {
             let idle = kernel == known.kernel && after != known.seen;
             if !idle || counts_io(disk) {
                 known.kernel = kernel;
                 known.seen = after;
-                // Read after the kernel's count, ours can only be too high and what is missing too
-                // low.
+                // Read after the kernel's count, the programs' can only be too high, and the
+                // difference too low.
                 let missing = (kernel - known.kernel_first) - (after - known.seen_first);
                 return (missing - known.unseen.total()).max(0);
             }
@@ -162,12 +163,12 @@ impl Census {
         0
     }
 
-    /// Runs of the completion's program that did not take place and to which no request has been found.
+    /// Skipped runs of the completion's program to which no request has been assigned.
     pub fn misses_open(&self) -> i64 {
         self.misses_open
     }
 
-    /// The disks on which anything happened, by path.
+    /// The disks with any activity, by path.
     pub fn disks(&self) -> Vec<Completeness> {
         let of = |d: &Disk| Completeness {
             path: d.path,
@@ -181,7 +182,7 @@ impl Census {
     }
 }
 
-/// Whether the disk's queue counts at all.
+/// True if the disk's queue maintains statistics.
 pub fn counts_io(disk: &Device) -> bool {
     let setting = Path::new(&disk.sysfs).join("queue/iostats");
     read_text(&setting).is_none_or(|text| text != "0")
@@ -228,8 +229,8 @@ mod tests {
         }
     }
 
-    /// A census of two disks, of which the kernel finished so many more than were seen at each look, while
-    /// it counted so many misses.
+    /// A census of two disks. Each item has, per disk, the increase of the kernel's count beyond
+    /// the programs', and the number of misses that the kernel counted.
     fn census(looks: &[([i64; 2], u64)]) -> Vec<Unseen> {
         let disks = [disk(7), disk(8)];
         let mut census = Census::default();
@@ -261,7 +262,7 @@ mod tests {
         census.compare(&disk, 100, 0, 0);
         let found = census.compare(&disk, 110, 8, 8);
         census.attribute(&[(7, found)], 0);
-        // Some that were under way are seen by now.
+        // Some that were in flight have been received.
         assert_eq!(census.compare(&disk, 120, 19, 19), 0);
         let found = census.disks()[0];
         assert_eq!((found.seen, found.unseen()), (19, 2));
@@ -274,12 +275,12 @@ mod tests {
             not_run,
             unknown,
         };
-        // Looks, and what is unseen after them.
+        // Comparisons, and the unseen requests after them.
         type Case<'a> = (&'a [([i64; 2], u64)], [Unseen; 2]);
         let cases: &[Case<'_>] = &[
             (&[([3, 0], 0), ([0, 2], 0)], [of(0, 3, 0), of(0, 2, 0)]),
             (&[([3, 1], 4)], [of(3, 0, 0), of(1, 0, 0)]),
-            // The program that did not run is counted before the request is.
+            // The skipped run is counted before the request is.
             (&[([0, 0], 2), ([2, 0], 0)], [of(2, 0, 0), of(0, 0, 0)]),
             (&[([5, 0], 2)], [of(2, 3, 0), of(0, 0, 0)]),
             (&[([5, 1], 2)], [of(0, 0, 5), of(0, 0, 1)]),

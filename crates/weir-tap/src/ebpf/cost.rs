@@ -1,5 +1,5 @@
-//! What the live tap costs, by the kernel's own account: run time of each program, and empty
-//! programs to compare with.
+//! The cost of the live tap, as measured by the kernel: run time of each program, and of empty
+//! programs for comparison.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -16,37 +16,38 @@ use super::programs::{Probe, Programs, Sizes};
 use super::tap::LiveOptions;
 use crate::TapError;
 
-/// How often a program ran and how long, since statistics were switched on.
+/// Number and duration of a program's runs since statistics were enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
-    /// The tracepoint that it hangs on.
+    /// The tracepoint to which it is attached.
     pub tracepoint: &'static str,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Time in them, all together.
+    /// Total time of the runs.
     pub time_ns: u64,
-    /// Runs that did not take place because the program was already running on that processor.
+    /// Runs that the kernel skipped because the program was already running on that processor.
     pub missed: u64,
 }
 
-/// While this is held, the kernel takes the time of every program; it costs each run some 50 ns.
+/// While this is held, the kernel measures the time of every program; that adds about 50 ns to each
+/// run.
 #[derive(Debug)]
 pub struct Statistics {
     _fd: OwnedFd,
 }
 
 impl Statistics {
-    /// Switches them on (`BPF_ENABLE_STATS`, kernel 5.8).
+    /// Enables the statistics (`BPF_ENABLE_STATS`, kernel 5.8).
     ///
     /// # Errors
     /// Without CAP_SYS_ADMIN.
     pub fn enable() -> io::Result<Statistics> {
-        // SAFETY: a system call on numbers; the descriptor it gives is nobody else's.
+        // SAFETY: a system call on numbers; the returned descriptor has no other owner.
         let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
         if fd < 0 {
             return Err(io::Error::from_raw_os_error(-fd));
         }
-        // SAFETY: the call succeeded, so this is an open descriptor, owned here only.
+        // SAFETY: the call succeeded, so this is an open descriptor, owned only here.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Statistics { _fd: fd })
     }
@@ -56,7 +57,7 @@ impl Statistics {
 pub(super) fn run_time(tracepoint: &'static str, program: BorrowedFd<'_>) -> RunTime {
     let mut told = bpf_prog_info::default();
     let mut bytes = size_of::<bpf_prog_info>() as u32;
-    // SAFETY: room for the answer and its true size, both alive during the call.
+    // SAFETY: a buffer for the answer and its true size, both alive during the call.
     let failed =
         unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut told, &mut bytes) };
     if failed != 0 {
@@ -78,7 +79,7 @@ pub fn thread_time_ns() -> Nanos {
     super::clock::thread_ns()
 }
 
-/// Programs that do nothing, on the tracepoints of a request's life.
+/// Empty programs, on the tracepoints of a request.
 #[derive(Debug)]
 pub struct EmptyPrograms(Programs);
 
@@ -106,7 +107,7 @@ impl EmptyPrograms {
         Ok(EmptyPrograms(programs))
     }
 
-    /// What each took so far.
+    /// Run time of each so far.
     pub fn run_times(&self) -> Vec<RunTime> {
         self.0.run_times()
     }

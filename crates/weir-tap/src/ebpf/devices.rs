@@ -1,9 +1,9 @@
-//! [`Devices`]: the block devices of the host as sysfs shows them, and which of them the demands
-//! want.
+//! [`Devices`]: the block devices of the host as listed in sysfs, and the demands that include
+//! each.
 //!
 //! By default a demand gets the leaf devices, where an I/O ends, so that nothing is counted twice:
-//! a dm or md device is left out because its I/O comes again on the devices below it, and so is a
-//! loop device whose file lies on one. A device that a query names is always in.
+//! a dm or md device is excluded because its I/O is repeated on the devices below it, and so is a
+//! loop device whose file lies on one. A device that a query names is always included.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -19,13 +19,13 @@ use super::rows::Place;
 use super::selection::Clause;
 use crate::RECORDING;
 
-/// Which devices a demand gets that names none.
+/// The devices of a demand that names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// Those where an I/O ends.
     #[default]
     Leaves,
-    /// All; an I/O through a stack of devices is then told once per level.
+    /// All; an I/O through a stack of devices is then reported once per level.
     All,
     /// Those where an I/O ends, and these, as `/dev/dm-0`.
     LeavesAnd(Vec<String>),
@@ -44,32 +44,32 @@ pub struct Device {
     pub disk: u32,
     /// The directory of the disk in sysfs, as `/sys/block/sda`.
     pub sysfs: String,
-    /// Whether I/O ends here.
+    /// True if I/O ends here.
     pub leaf: bool,
-    /// Whether it has no requests, only bios.
+    /// True if it has no requests, only bios.
     pub bio_based: bool,
-    /// Whether there is a medium: an idle loop device has none.
+    /// True if there is a medium: an idle loop device has none.
     pub present: bool,
     /// Row of the disk in the counters; 0 if there are more disks than rows.
     pub index: u32,
-    /// The demands that want it, a bit each.
+    /// The demands that include it, a bit each.
     pub demands: u64,
 }
 
-/// All devices seen so far.
+/// All known devices.
 #[derive(Debug)]
 pub struct Devices {
     choice: DeviceChoice,
     clauses: Vec<Clause>,
     demand_count: usize,
     by_number: HashMap<u32, Device>,
-    /// What was listed when sysfs was read.
+    /// The listing when sysfs was last read.
     listed: Listed,
     rows: u32,
     rows_max: u32,
 }
 
-/// What changes when a device comes, goes or changes its size.
+/// Listing that changes when a device is added, removed or resized.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Listed {
     /// The text of `/proc/partitions`.
@@ -89,7 +89,7 @@ impl Listed {
 }
 
 impl Devices {
-    /// The devices there are now. `rows_max` is how many disks can be counted apart.
+    /// The current devices. `rows_max` is the number of disks that can be counted separately.
     pub fn new(
         choice: DeviceChoice,
         clauses: Vec<Clause>,
@@ -109,8 +109,8 @@ impl Devices {
         devices
     }
 
-    /// Reads sysfs again if a disk, a partition or a size has changed; the devices that are new or
-    /// have changed.
+    /// Reads sysfs again if a disk, a partition or a size has changed; returns the devices that are
+    /// new or have changed.
     pub fn refresh(&mut self) -> Vec<Device> {
         let mut changed = Vec::new();
         let listed = Listed::now();
@@ -142,19 +142,19 @@ impl Devices {
         self.by_number.get(&number)
     }
 
-    /// All of them.
+    /// All known devices.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
         self.by_number.values()
     }
 
-    /// The sectors of a whole disk; `None` if it is gone.
+    /// The number of sectors of a whole disk; `None` if it was removed.
     pub fn sectors(&self, disk: u32) -> Option<u64> {
         let size = Path::new(&self.get(disk)?.sysfs).join("size");
         read_text(&size)?.parse().ok()
     }
 
-    /// The whole disks of which every request is wanted, partitions and all: those that the
-    /// kernel's counts can be held against.
+    /// The whole disks of which every request is demanded, including partitions: those that can be
+    /// compared with the kernel's counters.
     pub fn whole_disks(&self) -> Vec<&Device> {
         let mut disks = self.wanted_disks();
         disks.retain(|disk| {
@@ -164,7 +164,7 @@ impl Devices {
         disks
     }
 
-    /// The disks with a medium that are wanted, or a partition of which is, by their paths.
+    /// The disks with a medium that are demanded, or a partition of which is, by their paths.
     pub fn wanted_disks(&self) -> Vec<&Device> {
         let wanted = |d: &&Device| {
             let mut parts = self.iter().filter(|p| p.disk == d.number);
@@ -175,7 +175,8 @@ impl Devices {
         disks
     }
 
-    /// What the kernel side is told of a device: bit 0, wanted at all; bit 1 + i, passes clause i.
+    /// The marks of a device for the kernel programs: bit 0, demanded at all; bit 1 + i, passes
+    /// clause i.
     pub fn marks(&self, device: &Device) -> u32 {
         let passes = |clause: &Clause| {
             let named = clause.devices.as_ref();
@@ -203,7 +204,7 @@ impl Devices {
         }
     }
 
-    /// The demands that get the I/O of a device that sysfs does not tell of.
+    /// The demands that get the I/O of a device that is not in sysfs.
     fn demands_for_unknown(&self) -> u64 {
         match self.choice {
             DeviceChoice::Named(_) => 0,
@@ -231,8 +232,7 @@ impl Devices {
     }
 }
 
-/// The columns that name block devices as [`kernel_name`] does: of which stream or relation, and
-/// which.
+/// The columns that name block devices as [`kernel_name`] does: stream or relation, and column.
 pub const DEVICE_COLUMNS: [(&str, &str); 7] = [
     ("IO", "pdisk"),
     ("IOstream", "pdisk"),
@@ -243,12 +243,12 @@ pub const DEVICE_COLUMNS: [(&str, &str); 7] = [
     ("devices", "disk"),
 ];
 
-/// The path by which the kernel names a block device, as rows do, for any path of it: `/dev/dm-0`
-/// for `/dev/mapper/root`, `/dev/sda` for a link in `/dev/disk`. The device's number decides, since
-/// a path in `/dev` may be a node of its own instead of a link.
+/// The path by which the kernel and rows name a block device, for any path of it: `/dev/dm-0` for
+/// `/dev/mapper/root`, `/dev/sda` for a link in `/dev/disk`. The device's number is decisive, since
+/// a path in `/dev` may be a separate node instead of a link.
 ///
 /// # Errors
-/// When there is nothing at `path`, or no block device.
+/// If `path` does not exist, or is not a block device.
 pub fn kernel_name(path: &Path) -> io::Result<String> {
     let meta = fs::metadata(path)?;
     if !meta.file_type().is_block_device() {
@@ -260,15 +260,15 @@ pub fn kernel_name(path: &Path) -> io::Result<String> {
     Ok(whole_path(&sysfs.to_string_lossy()))
 }
 
-/// Whether a device, or the whole disk of a partition, is one of these.
+/// True if a device, or the whole disk of a partition, is one of these.
 fn is_among(device: &Device, paths: &[String]) -> bool {
     let whole = whole_path(&device.sysfs);
     let path = device.path.as_str();
     paths.iter().any(|p| p == path || *p == whole)
 }
 
-/// The disks that [`DeviceChoice::Leaves`] leaves out, by path, each with how many requests it has
-/// finished since it was made (Documentation/block/stat.rst).
+/// The disks that [`DeviceChoice::Leaves`] excludes, by path, each with the number of requests that
+/// it has finished since its creation (Documentation/block/stat.rst).
 pub fn stacked_devices() -> Vec<(String, u64)> {
     let devices = read_sysfs().into_iter();
     let mut stacked: Vec<(String, u64)> = devices
@@ -285,7 +285,7 @@ pub fn stacked_devices() -> Vec<(String, u64)> {
     stacked
 }
 
-/// `/dev/sda` for `/sys/block/sda`; sysfs writes `!` where a name has a slash.
+/// `/dev/sda` for `/sys/block/sda`; sysfs has `!` for a slash in a name.
 fn whole_path(sysfs: &str) -> String {
     let name = sysfs.rsplit('/').next().unwrap_or_default();
     format!("/dev/{}", name.replace('!', "/"))
@@ -299,7 +299,7 @@ fn read_sysfs() -> Vec<Device> {
     for disk in disks.flatten() {
         let sysfs = disk.path();
         let sysfs_text = sysfs.to_string_lossy().into_owned();
-        // A path of a multipath disk: the I/O of the disk itself comes again here.
+        // A path of a multipath disk: the I/O of the disk itself is repeated here.
         let hidden = read_text(&sysfs.join("hidden")).is_some_and(|text| text == "1");
         let number = match hidden {
             true => hidden_number(&whole_path(&sysfs_text)),
@@ -335,7 +335,7 @@ fn read_sysfs() -> Vec<Device> {
     devices
 }
 
-/// False for a device whose I/O comes again on another block device below it.
+/// False for a device whose I/O is repeated on another block device below it.
 fn is_leaf(sysfs: &Path) -> bool {
     let stacked =
         fs::read_dir(sysfs.join("slaves")).is_ok_and(|mut slaves| slaves.next().is_some());
@@ -349,13 +349,13 @@ fn is_leaf(sysfs: &Path) -> bool {
             let on_device = |meta: fs::Metadata| {
                 meta.file_type().is_block_device() || filesystem::on_block_device(path, meta.dev())
             };
-            // A file that is gone still lies somewhere; a device most likely.
+            // A deleted file still has a location; most likely on a device.
             !fs::metadata(path).map_or(true, on_device)
         }
     }
 }
 
-/// The number in `DIR/dev`, which reads `major:minor`.
+/// The number in `DIR/dev`, which has the form `major:minor`.
 fn read_number(dir: &Path) -> Option<u32> {
     let text = read_text(&dir.join("dev"))?;
     let (major, minor) = text.split_once(':')?;
@@ -367,7 +367,7 @@ fn hidden_number(path: &str) -> Option<u32> {
     number_in(&fs::read_to_string("/proc/diskstats").ok()?, path)
 }
 
-/// The number of a disk by its line in the text of `/proc/diskstats`, which has hidden disks too.
+/// The number of a disk by its line in the text of `/proc/diskstats`, which includes hidden disks.
 fn number_in(diskstats: &str, path: &str) -> Option<u32> {
     diskstats.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -1,5 +1,5 @@
-//! [`doctor`]: what of the live tap works on this host, what it costs where something is missing,
-//! and what to do about it.
+//! [`doctor`]: reports which parts of the live tap work on this host, the effect of each missing
+//! part, and the remedy.
 
 use std::fs;
 use std::path::Path;
@@ -21,34 +21,35 @@ use super::tap::{LiveOptions, open};
 use super::trial::{self, Outcome, Read};
 use crate::{RECORDING, elevation};
 
-/// How well something works.
+/// The degree to which a part works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
     /// It works.
     Ok,
-    /// It works, but something is lost or dear.
+    /// It works, but something is lost or expensive.
     Degraded,
     /// It does not work.
     Missing,
 }
 
-/// One thing that the live tap needs or would like.
+/// A part that the live tap requires or can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// What was looked at.
+    /// Name of the check.
     pub name: String,
     /// How well it works.
     pub status: Status,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What is lost; empty if nothing.
+    /// The effect; empty if there is none.
     pub costs: String,
-    /// What to do about it; empty if nothing.
+    /// The remedy; empty if there is none.
     pub remedy: String,
 }
 
-/// The state of everything that the live tap needs, what all else depends on first. It attaches the
-/// programs for a moment, reads from the disks meanwhile, and takes the programs away again.
+/// The state of every part of the live tap, with the parts on which others depend first. It
+/// attaches the programs for a short time, reads from the disks meanwhile, and detaches the
+/// programs.
 pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     let _raised = elevation::raise(elevation::LOADING);
     let mut facts = vec![
@@ -130,7 +131,7 @@ fn type_information() -> Fact {
     }
 }
 
-/// Whether the kernel's numbers that the programs test are known.
+/// Checks whether the kernel's numbers that the programs test are known.
 fn enumerators() -> Fact {
     const NAME: &str = "kernel enumerators";
     let numbers = match Kernel::running() {
@@ -233,7 +234,7 @@ fn tracepoints(options: &LiveOptions) -> Vec<Fact> {
     programs::PROBES.iter().map(fact).collect()
 }
 
-/// The demand for everything.
+/// A demand for all columns.
 fn everything() -> Demand {
     Demand {
         stream: RECORDING.into(),
@@ -266,7 +267,7 @@ fn loads(options: &LiveOptions) -> Fact {
     }
 }
 
-/// Opens histograms of no device, and takes them away again.
+/// Opens histograms of no device, and closes them.
 fn histograms(options: &LiveOptions) -> Fact {
     const NAME: &str = "histograms";
     let wanted = HistOptions {
@@ -288,7 +289,7 @@ fn histograms(options: &LiveOptions) -> Fact {
     }
 }
 
-/// Attaches everything, reads from the disks and compares what is reported with what was read.
+/// Attaches all programs, reads from the disks and compares the reported requests with the reads.
 fn completeness(options: &LiveOptions) -> Fact {
     const NAME: &str = "completeness";
     let outcome = open(&[everything()], options)
@@ -301,8 +302,8 @@ fn completeness(options: &LiveOptions) -> Fact {
     }
 }
 
-/// The disks of the trial. Loop devices and those in memory have to be named: what they hold is read
-/// below them, and a file on a network that is down does not answer.
+/// The disks of the trial. Loop devices and those in memory must be named: the data that they
+/// contain is read below them, and a file on an unreachable network does not respond.
 fn disks_to_read(options: &LiveOptions) -> Vec<Device> {
     let by_default = |d: &Device| {
         let path = d.path.as_str();
@@ -320,7 +321,7 @@ fn devices(options: &LiveOptions) -> Devices {
     Devices::new(options.devices.clone(), needs.clauses, 1, u32::MAX)
 }
 
-/// `fact` with what came of the trial.
+/// `fact` with the outcome of the trial.
 fn judged(fact: Fact, outcome: &Outcome) -> Fact {
     let paths = |of: &dyn Fn(&&Read) -> bool| {
         let paths: Vec<&str> = outcome.disks.iter().filter(of).map(|d| &*d.path).collect();
@@ -396,7 +397,7 @@ fn memory(options: &LiveOptions) -> Fact {
     fact
 }
 
-/// The least memory limit of our cgroup and those above it, in bytes.
+/// The lowest memory limit of this process's cgroup and its ancestors, in bytes.
 fn memory_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -422,7 +423,7 @@ fn memory_limit() -> Option<u64> {
         .ancestors()
         .map(|p| Path::new(&root).join(p));
     let limits = folders.filter_map(|f| read_text(&f.join(file))?.parse::<u64>().ok());
-    // v1 writes "no limit" as the largest number of pages.
+    // v1 represents "no limit" as the largest number of pages.
     limits.filter(|l| *l < 1 << 60).min()
 }
 

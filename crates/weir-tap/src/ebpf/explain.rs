@@ -1,4 +1,4 @@
-//! What the live tap does in place of the engine, in words, for `weir explain`.
+//! The operations that the live tap performs instead of the engine, as text, for `weir explain`.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::needs::Needs;
 use super::programs::Probe;
 use super::selection::Clause;
 
-/// One line for each thing that is done in the kernel, or could not be.
+/// One line for each operation that is done in the kernel, or could not be.
 pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> {
     if !needs.is_any() {
         return vec!["live tap: no row is wanted, nothing is attached".into()];

@@ -1,15 +1,15 @@
-//! Whether a file lies on a block device, from what its file system says.
+//! Determines from its file system whether a file lies on a block device.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// File systems on block devices whose files claim an anonymous device, by `f_type` of statfs(2):
+/// File systems on block devices whose files report an anonymous device, by `f_type` of statfs(2):
 /// btrfs, overlay, ZFS, bcachefs.
 const ANONYMOUS: [i64; 4] = [0x9123_683e, 0x794c_7630, 0x2fc1_2fc1, 0xca45_1a4e];
 
-/// True if I/O to the file at `path`, which is on device `dev` by stat(2), comes again on a block
+/// True if I/O to the file at `path`, which is on device `dev` by stat(2), is repeated on a block
 /// device. Memory and network file systems have anonymous devices, of major number 0.
 pub fn on_block_device(path: &Path, dev: u64) -> bool {
     libc::major(dev) != 0 || kind(path).is_none_or(|kind| ANONYMOUS.contains(&kind))
@@ -18,12 +18,12 @@ pub fn on_block_device(path: &Path, dev: u64) -> bool {
 fn kind(path: &Path) -> Option<i64> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a string that ends in zero and room for the answer, both alive during the call.
+    // SAFETY: a string that ends in zero and a buffer for the answer, both alive during the call.
     let failed = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0;
     if failed {
         return None;
     }
-    // SAFETY: the call succeeded, so the kernel filled it in.
+    // SAFETY: the call succeeded, so the kernel has initialized it.
     let found = unsafe { found.assume_init() };
     Some(found.f_type)
 }

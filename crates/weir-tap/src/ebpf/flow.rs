@@ -1,22 +1,22 @@
-//! [`Flows`]: how a disk's requests lie among each other: which number each has, how many are in
-//! flight, how far one is from the one before.
+//! [`Flows`]: the relation of a request to the others of its disk: its number, the number of
+//! requests in flight, the distance from the previous request.
 
 use std::collections::HashMap;
 
 use super::layout::{Record, UNKNOWN, kind};
 
-/// Most requests in flight that are remembered; beyond, in_flight and seek stay unknown and a
-/// response does not find its number.
+/// Maximum number of requests in flight that are stored; beyond, in_flight and seek are unknown and
+/// a response does not get its request's number.
 const FLYING_MAX: usize = 1 << 17;
 
-/// How one request lies among the others.
+/// The relation of one request to the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// The request's number, counted from 1 over all disks in order of issue; in order of
-    /// completion if its issue was not told. The thesis's queries pair by it alone, take the
-    /// greatest for the latest, and one more for the next.
+    /// completion if its issue was not reported. The thesis's queries pair by it alone, assume that
+    /// the greatest is the latest, and that the next is greater by one.
     pub number: i64,
-    /// Requests of its disk outstanding when it was issued, itself included.
+    /// Requests of its disk in flight when it was issued, including it.
     pub in_flight: Option<i64>,
     /// First sector minus last sector of the disk's previous request; sequential is 1.
     pub seek_sectors: Option<i64>,
@@ -35,7 +35,7 @@ struct Flying {
     flow: Flow,
 }
 
-/// The disks and what is in flight on them.
+/// The disks and their requests in flight.
 #[derive(Debug, Default)]
 pub struct Flows {
     numbers: i64,
@@ -44,9 +44,10 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// What is to say of `record`'s request, of whole disk `disk`; records come in order of time.
+    /// The flow of `record`'s request, of whole disk `disk`; records are passed in timestamp order.
     pub fn see(&mut self, record: &Record, disk: u32) -> Flow {
-        // A request that is found here when it is issued is in use again: the response was lost.
+        // If a request is found here when it is issued, its structure was reused: the response was
+        // lost.
         let landed = self.land(record.request);
         let requested = record.kind == kind::REQUEST;
         if let (Some(landed), false) = (landed, requested) {
@@ -80,7 +81,7 @@ impl Flows {
         flow
     }
 
-    /// Forgets what was issued before `before_ns`; how many that were.
+    /// Removes requests issued before `before_ns`; returns their number.
     pub fn sweep(&mut self, before_ns: u64) -> usize {
         let old = self.flying.iter().filter(|(_, f)| f.since_ns < before_ns);
         let old: Vec<u64> = old.map(|(request, _)| *request).collect();
@@ -90,7 +91,7 @@ impl Flows {
         old.len()
     }
 
-    /// Records were left out: what is in flight and where the last request ended is unknown.
+    /// Records were skipped: the requests in flight and the end of the last request are unknown.
     pub fn restart(&mut self) {
         self.disks.clear();
         self.flying.clear();
@@ -141,11 +142,11 @@ mod tests {
         assert_eq!(number(kind::REQUEST, 7, 8), 1);
         assert_eq!(number(kind::REQUEST, 9, 16), 2);
         assert_eq!(number(kind::RESPONSE, 9, 16), 2);
-        // The kernel uses the request again, we not its number.
+        // The kernel reuses the request; its number is not reused.
         assert_eq!(number(kind::REQUEST, 9, 16), 3);
         assert_eq!(number(kind::RESPONSE, 7, 8), 1);
         assert_eq!(number(kind::RESPONSE, 9, 16), 3);
-        // Its issue was not told.
+        // Its issue was not reported.
         assert_eq!(number(kind::RESPONSE, 4, 8), 4);
     }
 

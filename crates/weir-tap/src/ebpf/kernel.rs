@@ -1,5 +1,5 @@
-//! [`Kernel`]: what the running kernel's type information (BTF) contains: which tracepoints it has, and
-//! the numbers of the enumerators that the programs test.
+//! [`Kernel`]: the type information (BTF) of the running kernel: its tracepoints, and the numbers
+//! of the enumerators that the programs test.
 //!
 //! CO-RE relocates an enumerator by the name of its enumeration, and an enumeration may have none:
 //! that of `__RQF_FLUSH_SEQ` is anonymous in 6.12. So enumerators are looked up here by their own
@@ -15,7 +15,7 @@ use weir_model::Op;
 use super::devices::read_text;
 use crate::TapError;
 
-/// Where the kernel publishes its type information.
+/// Location of the kernel's type information.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The type information of the running kernel.
@@ -26,11 +26,11 @@ pub struct Kernel {
 /// Numbers of the kernel that the programs test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Of each of the kernel's operations below 16 its `enum op`, four bits each.
+    /// For each of the kernel's operations below 16 its `enum op`, four bits each.
     pub ops: u64,
     /// Positions in `cmd_flags`: forced unit access, read ahead, sync, metadata.
     pub flag_bits: [u8; 4],
-    /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is not known.
+    /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is unknown.
     pub flush_step: u32,
     /// Enumerators that the type information lacks.
     pub missing: Vec<Missing>,
@@ -41,15 +41,15 @@ pub struct Numbers {
 pub struct Missing {
     /// Its name.
     pub name: &'static str,
-    /// What that costs.
+    /// The effect.
     pub costs: String,
 }
 
 /// `OP_OTHER` of `enum op` for each of the 16 operations.
 const ALL_OTHER: u64 = 0x7777_7777_7777_7777;
 
-/// The operations of `include/linux/blk_types.h` with what they are reported as, and the numbers
-/// that they have had in every release since 4.15. That of zone append moved in 6.1.
+/// The operations of `include/linux/blk_types.h` with the operations that they are reported as, and
+/// their numbers in every release since 4.15. That of zone append moved in 6.1.
 const OPS: [(&str, Op, Option<u32>); 7] = [
     ("REQ_OP_READ", Op::Read, Some(0)),
     ("REQ_OP_WRITE", Op::Write, Some(1)),
@@ -60,7 +60,7 @@ const OPS: [(&str, Op, Option<u32>); 7] = [
     ("REQ_OP_ZONE_APPEND", Op::Write, None),
 ];
 
-/// The flags of the same header, with the positions that they have had since 4.15.
+/// The flags of the same header, with their positions since 4.15.
 const FLAGS: [(&str, u32); 4] = [
     ("__REQ_FUA", 17),
     ("__REQ_RAHEAD", 19),
@@ -71,18 +71,18 @@ const FLAGS: [(&str, u32); 4] = [
 /// The flag of a request that is a step of a flush sequence (`include/linux/blk-mq.h`).
 const FLUSH_STEP: &str = "__RQF_FLUSH_SEQ";
 
-/// The first release that has [`FLUSH_STEP`] for certain. Before, it was the macro
+/// The first release that is certain to have [`FLUSH_STEP`]. Before, it was the macro
 /// `RQF_FLUSH_SEQ`, which is not in the type information.
 const FLUSH_STEP_SINCE: (u32, u32) = (6, 12);
 
-/// Its position as a macro, from 4.10 on.
+/// Its position as a macro, since 4.10.
 const FLUSH_STEP_AS_MACRO: u32 = 4;
 
 impl Kernel {
     /// Reads the type information of the running kernel.
     ///
     /// # Errors
-    /// When the kernel has none.
+    /// If the kernel has none.
     pub fn running() -> Result<Kernel, TapError> {
         Btf::from_vmlinux()
             .map(|btf| Kernel { btf })
@@ -92,7 +92,7 @@ impl Kernel {
             })
     }
 
-    /// Whether it has a tracepoint.
+    /// True if the kernel has this tracepoint.
     pub fn has_tracepoint(&self, name: &str) -> bool {
         let prototype = format!("btf_trace_{name}");
         self.btf.type_by_name::<Typedef<'_>>(&prototype).is_some()
@@ -108,7 +108,7 @@ impl Kernel {
         Numbers::of(&find, release())
     }
 
-    /// Those of `names` that an enumeration has, named or anonymous, of 32 or of 64 bits.
+    /// Those of `names` that are in an enumeration, named or anonymous, of 32 or 64 bits.
     fn enumerators<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, u32)> {
         let mut found = Vec::new();
         let mut look = |name: Option<&std::ffi::OsStr>, value: i128| {
@@ -138,7 +138,8 @@ impl fmt::Debug for Kernel {
 }
 
 impl Numbers {
-    /// The numbers of a kernel of this release, in whose type information `find` finds enumerators.
+    /// The numbers of a kernel of this release; `find` looks up enumerators in its type
+    /// information.
     fn of(find: &dyn Fn(&str) -> Option<u32>, release: Option<(u32, u32)>) -> Numbers {
         let mut missing = Vec::new();
         let mut lacks = |name: &'static str, costs: String| missing.push(Missing { name, costs });
@@ -200,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    /// An enumeration of a test: its name, or none; its bytes; its enumerators.
+    /// An enumeration of a test: its name, or none; its size in bytes; its enumerators.
     type Enumeration<'a> = (&'a str, u32, &'a [(&'a str, u64)]);
 
     /// Type information with these enumerations and a structure between them, in the format of the

@@ -1,4 +1,4 @@
-//! What the kernel programs and this side share, as `tap.h` lays it out: configuration, records,
+//! Data structures shared with the kernel programs, as defined in `tap.h`: configuration, records,
 //! tables and counters.
 
 use super::kernel::Numbers;
@@ -14,16 +14,17 @@ pub const WIDE_RECORD_BYTES: usize = 80;
 /// Bytes of a record with its submitter's name as well.
 pub const NAMED_RECORD_BYTES: usize = 96;
 
-/// Bytes of `struct lane`: the head in one cache line, the tail in the next.
+/// Bytes of `struct lane`, the control data of a ring: the head in one cache line, the tail in the
+/// next.
 pub const LANE_BYTES: usize = 128;
 
-/// Position of a lane's tail, in words of 8 bytes.
+/// Position of a ring's tail, in 8-byte words.
 pub const LANE_TAIL_WORD: usize = 8;
 
 /// Bytes of `struct bucket`.
 pub const BUCKET_BYTES: usize = 64;
 
-/// Requests whose entries a bucket finds.
+/// Entries per bucket.
 pub const WAYS: usize = 8;
 
 /// Bytes of `struct entry`.
@@ -38,25 +39,25 @@ pub const SIBLINGS: usize = 4;
 /// Bytes of `struct state`.
 pub const STATE_BYTES: usize = 128;
 
-/// Position of `live` in `struct state`, in words of 8 bytes.
+/// Position of `live` in `struct state`, in 8-byte words.
 pub const STATE_LIVE_WORD: usize = 0;
 
-/// Position of `hist_until_ns` in `struct state`, in words of 8 bytes.
+/// Position of `hist_until_ns` in `struct state`, in 8-byte words.
 pub const STATE_HIST_UNTIL_WORD: usize = 2;
 
-/// Position of `shed` in `struct state`, in words of 8 bytes.
+/// Position of `shed` in `struct state`, in 8-byte words.
 pub const STATE_SHED_WORD: usize = 3;
 
 /// Bytes of `struct counts`.
 pub const COUNTS_BYTES: usize = 64;
 
-/// Clauses that a kernel program can hold.
+/// Maximum number of clauses of a kernel program.
 pub const CLAUSES: usize = 4;
 
-/// Command names that a clause can hold.
+/// Maximum number of command names of a clause.
 pub const COMMS: usize = 4;
 
-/// A time, sector or the like that is not known.
+/// An unknown time, sector or similar value.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// `enum kind`.
@@ -75,7 +76,7 @@ pub mod flag {
     pub const FUA: u8 = 1;
     /// Read ahead.
     pub const READ_AHEAD: u8 = 2;
-    /// Somebody waits for it.
+    /// A process waits for it.
     pub const SYNC: u8 = 4;
     /// Metadata.
     pub const META: u8 = 8;
@@ -83,7 +84,7 @@ pub mod flag {
     pub const FOLDED: u8 = 16;
     /// A kernel thread submitted it.
     pub const KERNEL: u8 = 32;
-    /// Its beginning was not seen.
+    /// Its start was not observed.
     pub const ORPHAN: u8 = 64;
     /// It was folded for the demand of the second fold.
     pub const FOLDED_TOO: u8 = 128;
@@ -115,39 +116,39 @@ pub mod test {
     pub const SECTOR_SPREAD: u32 = 1024;
 }
 
-/// Position of each counter in `struct counts`, in words of 8 bytes.
+/// Position of each counter in `struct counts`, in 8-byte words.
 pub mod count {
     /// Finished requests.
     pub const SEEN: usize = 0;
-    /// Finished requests whose beginning was not seen.
+    /// Finished requests whose start was not observed.
     pub const ORPHANS: usize = 1;
     /// Records lost because the ring was full.
     pub const RING_FULL: usize = 2;
     /// Requests without an entry, because their bucket was full.
     pub const TABLE_FULL: usize = 3;
-    /// Entries whose completion was never seen.
+    /// Entries whose completion was not observed.
     pub const OVERTAKEN: usize = 4;
-    /// Flush commands that the kernel issued on its own behalf.
+    /// Flush commands that the kernel issued internally.
     pub const FLUSH_COMMANDS: usize = 5;
     /// Passthrough and zone commands.
     pub const OTHER: usize = 6;
-    /// Requests that went back to the queue.
+    /// Requests that were requeued.
     pub const REQUEUES: usize = 7;
 }
 
-/// Position of the times of a `struct entry`, in words of 8 bytes.
+/// Position of the times of a `struct entry`, in 8-byte words.
 pub mod entry {
     /// When it was inserted.
     pub const INSERT: usize = 0;
     /// When it was issued.
     pub const ISSUE: usize = 1;
-    /// When it was opened by an unusual event.
+    /// When it was created by an unusual event.
     pub const ODD: usize = 6;
-    /// Bits 16 to 31 are the number + 1 of the subject whose histograms it is in.
+    /// Bits 16 to 31 are the number + 1 of the subject in whose histograms it is counted.
     pub const SUBJECT: usize = 4;
 }
 
-/// `struct clause`: all of the tests hold; bounds are inclusive.
+/// `struct clause`: all tests must hold; bounds are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Clause {
@@ -159,7 +160,7 @@ pub struct Clause {
     pub service_ns: [u64; 2],
     /// Insert to complete.
     pub latency_ns: [u64; 2],
-    /// Command names, as the kernel keeps them.
+    /// Command names, in the kernel's representation.
     pub comm: [[u64; 2]; COMMS],
     /// Length.
     pub sectors: [u32; 2],
@@ -171,49 +172,49 @@ pub struct Clause {
     pub tests: u32,
     /// A bit per operation.
     pub ops: u8,
-    /// How many of `comm` are in use.
+    /// The number of `comm` entries in use.
     pub comms: u8,
-    /// Nothing.
+    /// Padding.
     pub spare: [u8; 2],
 }
 
-/// `struct config`: what is fixed before the programs are loaded.
+/// `struct config`: constants set before the programs are loaded.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    /// The selection: any of these holds.
+    /// The selection: at least one of these must hold.
     pub clauses: [Clause; CLAUSES],
-    /// Of each of the kernel's operations below 16 its `enum op`, four bits each.
+    /// For each of the kernel's operations below 16 its `enum op`, four bits each.
     pub ops: u64,
-    /// How many of them are in use.
+    /// The number of clauses in use.
     pub clause_count: u32,
     /// Records per processor, a power of two.
     pub lane_slots: u32,
-    /// Buckets less one, a power of two less one.
+    /// Number of buckets less one, a power of two less one.
     pub bucket_mask: u32,
-    /// Likewise for the table of devices.
+    /// Entries of the table of devices less one, a power of two less one.
     pub device_mask: u32,
-    /// Likewise for the table of cgroups.
+    /// Entries of the table of cgroups less one, a power of two less one.
     pub cgroup_mask: u32,
     /// Rows of counters per processor.
     pub device_rows: u32,
-    /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is not known.
+    /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is unknown.
     pub flush_step: u32,
-    /// The clauses, a bit each, that want a kind of record.
+    /// The clauses, a bit each, that select a kind of record.
     pub kinds: [u8; 3],
     /// Keep an entry for each request from issue to completion.
     pub track: u8,
-    /// Keep it from insertion on.
+    /// Keep the entry from insertion on.
     pub start: u8,
-    /// Issues are seen.
+    /// Issues are observed.
     pub issue: u8,
-    /// `block_rq_insert` stands in for `block_io_start`.
+    /// `block_rq_insert` is used instead of `block_io_start`.
     pub insert_only: u8,
-    /// Records say who submitted.
+    /// Records include the submitter.
     pub wide: u8,
     /// Read the cgroup.
     pub cgroup: u8,
-    /// The submitter's cgroup is as good as the bio's.
+    /// The submitter's cgroup is used instead of the bio's.
     pub task_cgroup: u8,
     /// Read the command name.
     pub comm: u8,
@@ -225,11 +226,11 @@ pub struct Config {
     pub flags: u8,
     /// Plain stores become visible in order.
     pub ordered: u8,
-    /// Tell kernel threads from processes.
+    /// Distinguish kernel threads from processes.
     pub kernel: u8,
     /// Requests are numbered as they are issued.
     pub numbered: u8,
-    /// Clauses whose records are left out before a ring fills, a bit each.
+    /// Clauses whose records are omitted before a ring is full, a bit each.
     pub optional: u8,
     /// Positions in `cmd_flags`: forced unit access, read ahead, sync, metadata.
     pub flag_bits: [u8; 4],
@@ -242,7 +243,7 @@ const _: () = assert!(size_of::<Config>() == 704, "struct config of tap.h");
 compile_error!("the committed BPF object is for little-endian machines");
 
 impl Clause {
-    /// A clause that every request passes.
+    /// A clause that every request satisfies.
     pub const ALL: Clause = Clause {
         sector: [0, u64::MAX],
         wait_ns: [0, u64::MAX],
@@ -273,8 +274,8 @@ impl Clause {
 }
 
 impl Config {
-    /// What `needs` ask for, on a kernel with these numbers. `has_start`: it has `block_io_start`;
-    /// `unified`: it has one hierarchy of cgroups.
+    /// The configuration for `needs`, on a kernel with these numbers. `has_start`: the kernel has
+    /// `block_io_start`; `unified`: it has one hierarchy of cgroups.
     pub fn new(
         needs: &Needs,
         sizes: &Sizes,
@@ -287,7 +288,7 @@ impl Config {
         for (slot, clause) in clauses.iter_mut().zip(&needs.clauses) {
             *slot = clause.raw;
             if several {
-                // Demands may want different devices.
+                // Demands may include different devices.
                 slot.tests |= test::DEVICE;
             }
         }
@@ -372,23 +373,23 @@ impl Config {
     }
 }
 
-/// One event as a kernel program told it: `struct record` without its mark.
+/// One event as written by a kernel program: `struct record` without its mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `CLOCK_MONOTONIC`.
     pub ts_ns: u64,
-    /// Names the request while it is in flight.
+    /// Identifies the request while it is in flight.
     pub request: u64,
     /// First sector; [`UNKNOWN`] for a flush.
     pub sector: u64,
-    /// Insert to issue; of a response whose issue was not seen, insert to complete. [`UNKNOWN`]
-    /// without.
+    /// Insert to issue; of a response whose issue was not observed, insert to complete. [`UNKNOWN`]
+    /// if it was not measured.
     pub wait_ns: u64,
-    /// Issue to complete; [`UNKNOWN`] without.
+    /// Issue to complete; [`UNKNOWN`] if it was not measured.
     pub service_ns: u64,
     /// Length.
     pub bytes: u32,
-    /// Device, as the kernel keeps it: `major << 20 | minor`.
+    /// Device, in the kernel's representation: `major << 20 | minor`.
     pub device: u32,
     /// Of [`kind`].
     pub kind: u8,
@@ -404,7 +405,7 @@ pub struct Record {
     pub cpu: u16,
 }
 
-/// Who submitted a request: what `struct wide_record` has beyond a record. 0 is unknown.
+/// The submitter of a request: the additional fields of `struct wide_record`. 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Submitter {
     /// Id of the cgroup that owns the first bio.
@@ -416,7 +417,7 @@ pub struct Submitter {
 }
 
 impl Record {
-    /// The record in these words.
+    /// Decodes a record from these words.
     pub fn decode(word: impl Fn(usize) -> u64) -> Record {
         let (sizes, rest) = (word(6), word(7));
         Record {
@@ -438,7 +439,7 @@ impl Record {
 }
 
 impl Submitter {
-    /// The submitter in the words of a record that has one.
+    /// Decodes the submitter from the words of a record that has one.
     pub fn decode(words: usize, word: impl Fn(usize) -> u64) -> Submitter {
         let named = words * 8 == NAMED_RECORD_BYTES;
         Submitter {

@@ -1,16 +1,17 @@
-//! The live tap: what the host's block layer does, seen by kernel programs on its tracepoints.
+//! The live tap: the requests of the host's block layer, observed by kernel programs on its
+//! tracepoints.
 //!
-//! The life of one request:
-//! 1. It is inserted into its disk's queue. `on_start` notes when and who (only if a query asks for
-//!    wait, latency or the submitter).
-//! 2. It is issued to the device. `on_issue` notes when and what, and tells it if a query asks for
-//!    requests.
+//! The life cycle of one request:
+//! 1. It is inserted into its disk's queue. `on_start` stores the time and the submitter (only if a
+//!    query needs wait, latency or the submitter).
+//! 2. It is issued to the device. `on_issue` stores the time and the request, and writes a record
+//!    if a query needs requests.
 //! 3. It completes. `on_complete` finds the entry, tests the selections on times, and writes one
 //!    record into its processor's ring.
-//! 4. [`order::Lanes`] reads the rings at a pace of its own and puts the records in order of time.
-//! 5. [`rows::Rows`] makes of them the columns that each demand asked for.
+//! 4. [`order::Lanes`] reads the rings at its own rate and sorts the records in timestamp order.
+//! 5. [`rows::Rows`] converts them to the columns that each demand needs.
 //!
-//! [`needs::Needs`] decides what of this happens at all; what no query needs is neither attached
+//! [`needs::Needs`] determines which of these steps run; what no query needs is neither attached
 //! nor read. Kernel 5.15 and newer.
 
 mod attribution;

@@ -1,5 +1,5 @@
-//! [`Needs`]: what the demands make the kernel side do, so that nothing is attached or read that no
-//! query asked for.
+//! [`Needs`]: derives from the demands what the kernel side must do, so that nothing is attached or
+//! read that no query needs.
 
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Demand, Predicate, Schema, Symbol};
@@ -21,39 +21,39 @@ pub enum Stream {
     Recording,
 }
 
-/// What the programs have to do.
+/// The tasks of the programs.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// The stream of each demand.
     pub streams: Vec<Stream>,
-    /// The selection, as far as the kernel can hold it.
+    /// The selection, as far as the kernel can evaluate it.
     pub clauses: Vec<Clause>,
-    /// What it cannot hold, in words.
+    /// The parts that it cannot evaluate, as text.
     pub loosened: Vec<String>,
-    /// Kinds of record wanted, a bit each.
+    /// Kinds of record needed, a bit each.
     pub kinds: u8,
     /// An entry for each request from issue to completion.
     pub track: bool,
-    /// The entry begins at insertion: for wait, latency and the submitter.
+    /// The entry is created at insertion: for wait, latency and the submitter.
     pub start: bool,
-    /// Issues are seen: for requests, wait, service and the processor.
+    /// Issues are observed: for requests, wait, service and the processor.
     pub issue: bool,
-    /// Flushes without data are told when they are submitted.
+    /// Flushes without data are reported when they are submitted.
     pub flush_start: bool,
-    /// Columns that cost something to fill.
+    /// Columns with a cost.
     pub columns: Columns,
-    /// What is read of a request: for the columns, and for the histograms.
+    /// The values read of a request: for the columns, and for the histograms.
     pub read: Columns,
-    /// Requests are numbered as they are issued: where they are not told then, but when they
-    /// were.
+    /// Requests are numbered as they are issued: used if issues are not reported, but their times
+    /// are.
     pub numbered: bool,
     /// Whether histograms are kept.
     pub histograms: bool,
-    /// Demands whose rows are left out before a ring fills, a bit each.
+    /// Demands whose rows are omitted before a ring is full, a bit each.
     pub optional: u64,
 }
 
-/// Columns that cost something to fill.
+/// Columns with a cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// Insert to issue.
@@ -70,19 +70,19 @@ pub struct Columns {
     pub cgroup: bool,
     /// Processor of issue.
     pub cpu: bool,
-    /// Letters.
+    /// Flag letters.
     pub flags: bool,
     /// Bios beyond the first.
     pub merges: bool,
     /// The request's number.
     pub req_id: bool,
-    /// Requests outstanding.
+    /// Requests in flight.
     pub in_flight: bool,
-    /// Distance from the request before.
+    /// Distance from the previous request.
     pub seek: bool,
     /// VM, virtual disk and the sector there.
     pub owner: bool,
-    /// When it was told as issued.
+    /// The time at which it was reported as issued.
     pub issue_ts: bool,
 }
 
@@ -99,7 +99,7 @@ impl Stream {
         found.map(|(_, stream)| stream)
     }
 
-    /// The schema of its rows.
+    /// The schema of the stream's rows.
     pub fn schema(self) -> Schema {
         match self {
             Stream::Io | Stream::Recording => io_schema(),
@@ -116,10 +116,10 @@ impl Stream {
 }
 
 impl Needs {
-    /// What these demands need. `with_owners` says whether somebody knows whose requests are.
+    /// The needs of these demands. `with_owners` is true if there is an inventory.
     ///
     /// # Errors
-    /// When a demand names a stream that a live tap does not have.
+    /// If a demand names a stream that a live tap does not have.
     pub fn of(demands: &[Demand], with_owners: bool) -> Result<Needs, TapError> {
         let mut asked = Vec::new();
         let mut clauses = Vec::new();
@@ -189,7 +189,7 @@ impl Needs {
         }
     }
 
-    /// The same with histograms, which stand behind the last demand.
+    /// The needs with histograms, whose clauses follow those of the last demand.
     pub fn with_histograms(mut self, options: &HistOptions) -> Needs {
         let mut every = selection::clauses(
             self.streams.len(),
@@ -197,7 +197,7 @@ impl Needs {
             KINDS_ALL,
             &mut self.loosened,
         );
-        // They see each kind, but want no record of it.
+        // They observe each kind, but need no record of it.
         every.iter_mut().for_each(|clause| clause.kinds = 0);
         self.clauses.extend(every);
         self.clauses = selection::fit(self.clauses, &mut self.loosened);
@@ -215,50 +215,50 @@ impl Needs {
         self
     }
 
-    /// Whether anything has to be attached at all.
+    /// True if any program must be attached.
     pub fn is_any(&self) -> bool {
         self.kinds != 0 || self.histograms
     }
 
-    /// The clauses that stand for the histograms, a bit each.
+    /// The clauses of the histograms, a bit each.
     pub fn histogram_clauses(&self) -> u8 {
         let own = |c: &Clause| self.histograms && c.demands >> self.streams.len() & 1 == 1;
         let clauses = self.clauses.iter().enumerate();
         clauses.fold(0, |all, (i, c)| all | u8::from(own(c)) << i)
     }
 
-    /// The same where the rows of demands without groups may be left out, so that a ring does not fill.
+    /// The needs, with the rows of demands without groups omitted before a ring is full.
     pub fn with_optional_rows(mut self, demands: &[Demand]) -> Needs {
         let rows = demands.iter().enumerate().filter(|(_, d)| d.fold.is_none());
         self.optional = rows.fold(0, |all, (i, _)| all | 1 << i);
         self
     }
 
-    /// The clauses that no demand needs whose rows must come, a bit each.
+    /// The clauses that are used only by demands whose rows may be omitted, a bit each.
     pub fn optional_clauses(&self) -> u8 {
         let optional = |c: &Clause| c.demands & !self.optional == 0;
         let clauses = self.clauses.iter().enumerate();
         clauses.fold(0, |all, (i, c)| all | u8::from(optional(c)) << i)
     }
 
-    /// Demands, and the histograms.
+    /// Number of demands, and of the histograms as one more.
     pub fn demand_count(&self) -> usize {
         self.streams.len() + usize::from(self.histograms)
     }
 
-    /// Whether requests must be seen among each other.
+    /// True if the relation of requests to each other is needed.
     pub fn flows(&self) -> bool {
         let c = &self.columns;
         (c.req_id && !self.numbered) || c.in_flight || c.seek
     }
 
-    /// Whether issues are seen. Without the tracepoint that tells when a request starts, some are
-    /// inserted unseen.
+    /// True if issues are observed. Without the tracepoint at the start of a request, some
+    /// insertions are not observed.
     pub fn sees_issue(&self, has_start: bool) -> bool {
         self.issue || (self.start && !has_start)
     }
 
-    /// Bytes of a record, which says no more of who submitted than anybody asked for.
+    /// Bytes of a record, with no more data on the submitter than is needed.
     pub fn record_bytes(&self) -> usize {
         match self.wide() {
             _ if self.columns.comm || self.tests(test::COMM) => layout::NAMED_RECORD_BYTES,
@@ -267,7 +267,7 @@ impl Needs {
         }
     }
 
-    /// Whether records must say who submitted.
+    /// True if records must include the submitter.
     pub fn wide(&self) -> bool {
         let tests = self.clauses.iter().fold(0, |all, c| all | c.raw.tests);
         let c = &self.columns;
@@ -278,25 +278,25 @@ impl Needs {
             || tests & (test::PID | test::COMM | test::CGROUP) != 0
     }
 
-    /// Whether a clause selects by cgroup.
+    /// True if a clause selects by cgroup.
     pub fn cgroups(&self) -> bool {
         self.tests(test::CGROUP)
     }
 
-    /// What the kernel side is told of a cgroup: bit 1 + i, passes clause i.
+    /// The marks of a cgroup for the kernel programs: bit 1 + i, passes clause i.
     pub fn cgroup_marks(&self, path: Symbol) -> u32 {
         let passes = |c: &Clause| c.cgroups.as_ref().is_none_or(|set| set.contains(&path));
         let clauses = self.clauses.iter().enumerate();
         clauses.fold(0, |all, (i, c)| all | u32::from(passes(c)) << (1 + i))
     }
 
-    /// Whether a clause makes this test.
+    /// True if a clause has this test.
     pub fn tests(&self, test: u32) -> bool {
         self.clauses.iter().any(|c| c.raw.tests & test != 0)
     }
 }
 
-/// The clause that lets pass every request of the same devices.
+/// The clause that selects every request of the same devices.
 fn every_request(clause: &Clause) -> Clause {
     let mut raw = super::layout::Clause::ALL;
     raw.tests = clause.raw.tests & test::DEVICE;

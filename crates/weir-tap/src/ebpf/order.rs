@@ -1,9 +1,9 @@
-//! [`Lanes`]: reads the rings, one per processor, and puts what they hold into one order of time.
+//! [`Lanes`]: reads the rings, one per processor, and merges their records in timestamp order.
 //!
-//! A kernel program stamps a record before it takes a slot, so a record may appear a moment after a
-//! later one from another processor. What is younger than the watermark is held back until the next
-//! drain: the clock before the drain less [`SETTLE_NS`]. A slot that is taken but not yet whole
-//! stops its lane, and the watermark with it.
+//! A kernel program reads the clock before it reserves a slot, so a record may appear shortly after
+//! a later one from another processor. Records after the watermark are kept for the next drain; the
+//! watermark is the clock before the drain less [`SETTLE_NS`]. A slot that is reserved but
+//! incomplete stops the reading of its ring, and the watermark with it.
 
 use std::sync::atomic::Ordering;
 
@@ -11,21 +11,21 @@ use super::clock;
 use super::layout::{self, Record, Submitter};
 use super::programs::{Programs, Sizes};
 
-/// A program takes less time than this from its stamp to its record, unless the processor is taken
-/// away from it just then.
+/// A program needs less time than this between its timestamp and its record, unless it is
+/// interrupted between them.
 const SETTLE_NS: u64 = 100_000;
 
-/// The rings of all processors, as far as they were read.
+/// The rings of all processors, with their read positions.
 #[derive(Debug)]
 pub struct Lanes {
     tails: Vec<u64>,
     slots: u64,
     words: usize,
     wide: bool,
-    /// What was read and not yet forgotten, in the order of reading.
+    /// Records that were read and are still needed, in the order of reading.
     records: Vec<Record>,
     submitters: Vec<Submitter>,
-    /// Stamp and position of each record, in order of time.
+    /// Timestamp and position of each record, in timestamp order.
     order: Vec<(u64, u32)>,
     settled: usize,
     watermark_ns: u64,
@@ -33,13 +33,13 @@ pub struct Lanes {
     fill_max: u64,
 }
 
-/// Until when, on the kernel's clock, whatever happened is in the rings by now.
+/// The time on the kernel's clock up to which all events are in the rings by now.
 pub fn settled_ns() -> u64 {
     clock::monotonic_ns().saturating_sub(SETTLE_NS)
 }
 
 impl Lanes {
-    /// Rings of which nothing was read.
+    /// Rings from which nothing was read yet.
     pub fn new(sizes: &Sizes) -> Lanes {
         Lanes {
             tails: vec![0; sizes.processors as usize],
@@ -56,16 +56,16 @@ impl Lanes {
         }
     }
 
-    /// Reads what is there and forgets what was settled before. Afterwards [`Lanes::settled`] has,
-    /// in order of time, every record up to [`Lanes::watermark_ns`] that it did not have before.
-    /// That is `settled_ns` at most, which [`settled_ns`] gave.
+    /// Reads the new records and discards those that were settled before. Afterwards
+    /// [`Lanes::settled`] has, in timestamp order, every new record up to [`Lanes::watermark_ns`].
+    /// That is at most `settled_ns`, a result of [`settled_ns`].
     pub fn drain(&mut self, programs: &Programs, settled_ns: u64) {
         let mut watermark = settled_ns;
         self.forget();
         self.fill_max = 0;
         for lane in 0..self.tails.len() {
             if !self.drain_lane(programs, lane) {
-                // What the open slot will say may be as old as the last drain.
+                // The timestamp of the incomplete slot may be as old as the last drain.
                 watermark = self.watermark_ns;
             }
         }
@@ -74,7 +74,7 @@ impl Lanes {
         self.watermark_ns = watermark;
     }
 
-    /// The positions of the records to be told, in order of time.
+    /// The positions of the records to be reported, in timestamp order.
     pub fn settled(&self) -> impl ExactSizeIterator<Item = u32> {
         self.order[..self.settled].iter().map(|(_, at)| *at)
     }
@@ -84,33 +84,32 @@ impl Lanes {
         &self.records
     }
 
-    /// The submitter at a position; empty if nobody asked for submitters.
+    /// The submitter at a position; empty if submitters are not needed.
     pub fn submitters(&self) -> &[Submitter] {
         &self.submitters
     }
 
-    /// No record at or before this time of the monotonic clock will come.
+    /// No further record at or before this time of the monotonic clock follows.
     pub fn watermark_ns(&self) -> u64 {
         self.watermark_ns
     }
 
-    /// Records that came after their time had passed; they were told at the first instant still
-    /// open.
+    /// Late records; they were reported at the first instant after the watermark.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// How full the fullest ring was at the last drain, from 0 to 1.
+    /// The fill level of the fullest ring at the last drain, from 0 to 1.
     pub fn fill(&self) -> f64 {
         self.fill_max as f64 / self.slots as f64
     }
 
-    /// Whether records are held back for the next drain.
+    /// True if records are kept for the next drain.
     pub fn holds_back(&self) -> bool {
         self.settled < self.order.len()
     }
 
-    /// Reads one ring up to its head; false if a slot on the way is not whole yet.
+    /// Reads one ring up to its head; false if it found an incomplete slot.
     fn drain_lane(&mut self, programs: &Programs, lane: usize) -> bool {
         let head_at = lane * layout::LANE_BYTES / 8;
         let lanes = programs.lanes.words();
@@ -140,7 +139,7 @@ impl Lanes {
         tail == head
     }
 
-    /// Orders what was read, and finds how much of it is settled.
+    /// Sorts the records, and determines how many of them are settled.
     fn sort(&mut self, watermark: u64) {
         let mut sorted = true;
         let mut before = 0;
@@ -154,15 +153,16 @@ impl Lanes {
             self.order.push((before, at as u32));
         }
         if !sorted {
-            // Each lane is nearly in order already; a stable sort finds such runs and merges them.
+            // Each ring is nearly in order already; a stable sort detects such runs and merges
+            // them.
             self.order.sort_by_key(|key| key.0);
         }
         self.settled = self.order.partition_point(|key| key.0 <= watermark);
     }
 
-    /// Keeps only what is not settled.
+    /// Keeps only the records that are not settled.
     fn forget(&mut self) {
-        // Few are kept; the room of the others is used again, which is cheaper than new memory.
+        // Few are kept; the memory of the others is reused, which is cheaper than a new allocation.
         let kept = &self.order[self.settled..];
         let records = kept.iter().map(|(_, at)| self.records[*at as usize]);
         let records: Vec<Record> = records.collect();

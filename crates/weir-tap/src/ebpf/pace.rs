@@ -1,24 +1,24 @@
-//! [`Pace`]: when to read the rings next: seldom on an idle host, often enough on a busy one, and
-//! never because of a single event.
+//! [`Pace`]: schedules the reading of the rings: rarely on an idle host, often enough on a busy
+//! one, and never because of a single event.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A busy host is looked at so often at most.
+/// Minimum interval on a busy host.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// The watermark: how full the fullest ring should be when it is read.
+/// Intended fill level of the fullest ring when it is read.
 const FILL_WANTED: f64 = 1.0 / 8.0;
 
-/// A ring this full may have lost records.
+/// A ring with this fill level may have lost records.
 const FILL_FULL: f64 = 0.95;
 
-/// The rhythm of reading.
+/// The schedule of reading.
 #[derive(Debug)]
 pub struct Pace {
-    /// A busy host is looked at so often at least.
+    /// Maximum interval on a busy host.
     busy: Duration,
-    /// And an idle one.
+    /// Maximum interval on an idle host.
     idle: Duration,
     pause: Duration,
     started: Instant,
@@ -26,7 +26,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins as on an idle host, which is looked at half as often as a busy one, every `rhythm`.
+    /// Starts as on an idle host, whose interval is twice that of a busy one, which is `rhythm`.
     pub fn new(now: Instant, rhythm: Duration) -> Pace {
         let busy = rhythm.max(SHORTEST);
         Pace {
@@ -38,19 +38,20 @@ impl Pace {
         }
     }
 
-    /// When the rings are to be read next.
+    /// The time of the next reading.
     pub fn due(&self) -> Instant {
         self.started + self.pause
     }
 
-    /// Reading starts.
+    /// Registers the start of a reading.
     pub fn started(&mut self, now: Instant) {
         let gap = now - self.started;
         self.late = gap > self.pause * 2 + self.idle;
         self.started = now;
     }
 
-    /// Sleeps until the next reading is due, or until `until` if that comes first. True: reading starts.
+    /// Sleeps until the next reading is due, or until `until` if that is earlier. True if a reading
+    /// starts.
     pub fn starts_by(&mut self, until: Instant) -> bool {
         let (now, due) = (Instant::now(), self.due());
         if due > now {
@@ -64,7 +65,7 @@ impl Pace {
         starts
     }
 
-    /// Puts the next reading off until `pause` has passed since the last one, unless a ring fills
+    /// Postpones the next reading until `pause` has passed since the last one, unless a ring fills
     /// that fast.
     pub fn wait_for(&mut self, pause: Duration) {
         if self.pause >= self.busy {
@@ -72,14 +73,14 @@ impl Pace {
         }
     }
 
-    /// Whether the last reading began long after it was due, because whoever takes the rows was
+    /// True if the last reading started long after it was due, because the consumer of the rows was
     /// busy.
     pub fn was_late(&self) -> bool {
         self.late
     }
 
-    /// Reading has found so many records, with the fullest ring `fill` full (0 to 1). True if
-    /// records may have been lost.
+    /// Registers the result of a reading: the number of records, and the fill level of the fullest
+    /// ring (0 to 1). True if records may have been lost.
     pub fn drained(&mut self, records: usize, held_back: bool, fill: f64) -> bool {
         self.pause = if records == 0 && !held_back {
             (self.pause * 2).min(self.idle)

@@ -1,11 +1,12 @@
-//! What a process that watches live I/O gives up once everything is open, before it starts the
-//! threads that handle what others write: capabilities, the identity of root, files, programs
-//! ([`drop_privileges`]).
+//! The privileges that a process which monitors live I/O drops once everything is open, before it
+//! starts the threads that process external input: capabilities, the identity of root, files,
+//! programs ([`drop_privileges`]).
 //!
-//! Capabilities, user ids and Landlock's rules belong to a thread, and a new thread inherits them
-//! from the one that starts it. Threads that exist before the drop give theirs up first
-//! ([`spawn_reduced`]). Other users' processes are read and QEMUs are asked by the inspection process
-//! ([`crate::inspection`]), which keeps what that takes ([`keep_what_asking_takes`]).
+//! Capabilities, user ids and Landlock's rules are per thread, and a new thread inherits them from
+//! the one that starts it. Threads that exist before the drop drop theirs first
+//! ([`spawn_reduced`]). Other users' processes are read and QEMUs are queried by the inspection
+//! process ([`crate::inspection`]), which keeps the privileges for that
+//! ([`keep_what_asking_takes`]).
 #![allow(unsafe_code)]
 
 use std::io;
@@ -17,10 +18,10 @@ use crate::{TapError, landlock, seccomp};
 /// `_LINUX_CAPABILITY_VERSION_3` of include/uapi/linux/capability.h: 64 bits in two parts.
 const VERSION_3: u32 = 0x2008_0522;
 
-/// Capabilities that there may ever be.
+/// The maximum number of capabilities.
 const CAPABILITIES_MAX: u32 = 63;
 
-/// The user and the group that own nothing, where the kernel does not name them.
+/// The overflow user and group id, used if the kernel does not report them.
 const OVERFLOW_ID: u32 = 65534;
 
 const CAP_SYS_ADMIN: u32 = 21;
@@ -39,37 +40,37 @@ struct Part {
     inheritable: u32,
 }
 
-/// What the process still does with files.
+/// The file operations that the process still performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// It writes to those that are open and reads some that every user may read.
+    /// It writes to open files and reads some that every user may read.
     Open,
-    /// It makes and replaces files by name.
+    /// It creates and replaces files by name.
     Named,
 }
 
-/// Gives up, for good, in the calling thread and all threads that it starts from here on: every
-/// capability; with [`Files::Open`] also root's user id, whose files need no capability, and all
-/// changes of files (Landlock, where the kernel has it); and the right to run programs. All threads
-/// of the process get no_new_privs and lose the system calls that reach into other processes or the
-/// kernel (seccomp).
+/// Permanently drops, in the calling thread and all threads that it starts later: every capability;
+/// with [`Files::Open`] also root's user id, whose files need no capability, and all changes of
+/// files (Landlock, if the kernel has it); and the right to run programs. All threads of the
+/// process get no_new_privs and lose the system calls that access other processes or the kernel
+/// (seccomp).
 ///
-/// What the tap reads later, `/proc/diskstats`, `/sys/block` and `/sys/fs/cgroup`, every user may
-/// read. Without the right to change the user id it stays.
+/// The files that the tap reads later, `/proc/diskstats`, `/sys/block` and `/sys/fs/cgroup`, are
+/// readable for every user. Without the right to change the user id, it is kept.
 ///
 /// # Errors
-/// When the kernel refuses, which would leave the process with rights that it was to give up.
+/// If the kernel refuses, which would leave the process with rights that it should drop.
 pub fn drop_privileges(files: Files) -> Result<(), TapError> {
     reduce_thread(files)?;
     seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))?;
     seccomp::deny_programs().map_err(|e| refused("running programs", &e))
 }
 
-/// As [`drop_privileges`], but for no other thread: for one that exists before that, or in a process
-/// that keeps its rights. System calls stay as they are.
+/// As [`drop_privileges`], but for the calling thread only: for a thread that exists before that,
+/// or in a process that keeps its rights. System calls are not restricted.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn reduce_thread(files: Files) -> Result<(), TapError> {
     forbid_gains()?;
     drop_bounding(&[]);
@@ -80,36 +81,37 @@ pub fn reduce_thread(files: Files) -> Result<(), TapError> {
     keep_only(&[], Programs::HaveNone)
 }
 
-/// Starts a thread without rights, before those of the process are dropped. On return the thread has
-/// given them up: afterwards the caller may take the right to change the user id from all threads.
+/// Starts a thread without rights, before those of the process are dropped. On return the thread
+/// has dropped them: afterwards the caller may drop the right to change the user id from all
+/// threads.
 ///
 /// # Errors
-/// When the system refuses a thread.
+/// If the system cannot create a thread.
 pub fn spawn_reduced<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
     let (reduced, ready) = mpsc::channel::<()>();
     let thread = thread::Builder::new().name(name.into()).spawn(move || {
-        // Without the right to give up rights, there are none to give up.
+        // Dropping fails only if there are no rights to drop.
         let _ = reduce_thread(Files::Open);
         drop(reduced);
         run()
     })?;
-    // Nothing is ever sent: the channel closes.
+    // Nothing is sent: the channel is closed.
     let _ = ready.recv();
     Ok(thread)
 }
 
-/// What it takes to look at other users' processes and files, and to reach their QEMUs' sockets in
-/// whatever file system those see.
+/// The capabilities to inspect other users' processes and files, and to access their QEMUs' sockets
+/// in the file systems that those see.
 const ASKING: &[u32] = &[
     1,  // CAP_DAC_OVERRIDE
     2,  // CAP_DAC_READ_SEARCH
     19, // CAP_SYS_PTRACE
 ];
 
-/// What it takes to open further taps, beside asking processes and monitors who they are.
+/// The capabilities to open further taps, except the identification of processes and monitors.
 const OPENING: &[u32] = &[
     1,  // CAP_DAC_OVERRIDE
     2,  // CAP_DAC_READ_SEARCH
@@ -119,21 +121,21 @@ const OPENING: &[u32] = &[
     39, // CAP_BPF
 ];
 
-/// Gives up every capability of the calling thread that opening taps later does not take, for good,
-/// and for all threads of the process the system calls that reach into other processes or the
-/// kernel. Threads that it starts have what it has.
+/// Permanently drops every capability of the calling thread that is not needed to open taps later,
+/// and, for all threads of the process, the system calls that access other processes or the kernel.
+/// Threads that it starts have the same rights.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn keep_what_opening_takes() -> Result<(), TapError> {
     keep_for_later(OPENING)
 }
 
-/// As [`keep_what_opening_takes`], of a process that also starts further inventories, each of which
-/// reads the tables of the device mapper once. That takes CAP_SYS_ADMIN.
+/// As [`keep_what_opening_takes`], for a process that also starts further inventories, each of
+/// which reads the tables of the device mapper once. That requires CAP_SYS_ADMIN.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn keep_what_collecting_takes() -> Result<(), TapError> {
     keep_for_later(&[OPENING, &[CAP_SYS_ADMIN]].concat())
 }
@@ -145,18 +147,19 @@ fn keep_for_later(kept: &[u32]) -> Result<(), TapError> {
     seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))
 }
 
-/// Begins a process that keeps rights to ask processes and monitors who they are, before it starts
-/// threads: none of them gains rights by a program or reaches into other processes or the kernel.
+/// Prepares a process that keeps rights to identify processes and monitors, before it starts
+/// threads: none of them gains rights by running a program or accesses other processes or the
+/// kernel.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn begin_inspection() -> Result<(), TapError> {
     forbid_gains()?;
     seccomp::deny_all_threads().map_err(|e| refused("system calls", &e))
 }
 
-/// Gives up what a thread does not need that asks processes and monitors who they are, as those of
-/// the inspection process do.
+/// Drops the rights that are not needed by threads that identify processes and monitors, such as
+/// those of the inspection process.
 ///
 /// # Errors
 /// As [`keep_only`].
@@ -165,13 +168,13 @@ pub fn keep_what_asking_takes() -> Result<(), TapError> {
     keep_only(ASKING, Programs::HaveNone)
 }
 
-/// Neither this thread nor what it starts gains rights by running a program.
+/// Prevents that this thread and those that it starts gain rights by running a program.
 fn forbid_gains() -> Result<(), TapError> {
     control(libc::PR_SET_NO_NEW_PRIVS, 1).map_err(|e| refused("no_new_privs", &e))
 }
 
-/// Takes all but `kept` out of what the thread and its programs could ever gain. Without CAP_SETPCAP
-/// the bounding set stays; no_new_privs has the same effect.
+/// Removes all but `kept` from what the thread and its programs could ever gain. Without
+/// CAP_SETPCAP the bounding set is unchanged; no_new_privs has the same effect.
 fn drop_bounding(kept: &[u32]) {
     for capability in (0..=CAPABILITIES_MAX).filter(|c| !kept.contains(c)) {
         if control(libc::PR_CAPBSET_DROP, capability.into()).is_err() {
@@ -180,15 +183,15 @@ fn drop_bounding(kept: &[u32]) {
     }
 }
 
-/// Makes the calling thread, not the process, a user who owns nothing, if it is root. The system
-/// calls are used directly: the C library changes the ids of all threads.
+/// Changes the user of the calling thread, not of the process, from root to the overflow user. The
+/// system calls are used directly: the C library changes the ids of all threads.
 fn leave_root() -> io::Result<()> {
     // SAFETY: the call has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
         return Ok(());
     }
     let (user, group) = (overflow_id("uid"), overflow_id("gid"));
-    // SAFETY: these calls take numbers only; of no groups none are read.
+    // SAFETY: these calls take numbers only; the list of groups is empty and not read.
     let done = unsafe {
         libc::syscall(libc::SYS_setgroups, 0, 0) == 0
             && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
@@ -197,8 +200,8 @@ fn leave_root() -> io::Result<()> {
     match done {
         true => Ok(()),
         false => match io::Error::last_os_error() {
-            // A service manager may have taken the right to change it, and a user namespace may
-            // have no such user.
+            // A service manager may have removed the right to change it, and a user namespace may
+            // not have such a user.
             error if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL)) => Ok(()),
             error => Err(error),
         },
@@ -211,22 +214,22 @@ fn overflow_id(kind: &str) -> u32 {
     id.unwrap_or(OVERFLOW_ID)
 }
 
-/// What programs that a thread starts have of the capabilities that it keeps, where its user is not
+/// The capabilities of programs that a thread starts, of those that it keeps, if its user is not
 /// root.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Programs {
     /// None.
     HaveNone,
-    /// Those of the ambient set, as a service manager gave them: inspection processes that are started
-    /// later need them.
+    /// Those of the ambient set, as a service manager granted them: inspection processes that are
+    /// started later need them.
     HaveAmbient,
 }
 
-/// Gives up every capability of the calling thread that is not among `kept`, for good. One that it
-/// does not have it does not get.
+/// Permanently drops every capability of the calling thread that is not among `kept`. Capabilities
+/// that it does not have are not added.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 fn keep_only(kept: &[u32], programs: Programs) -> Result<(), TapError> {
     if programs == Programs::HaveNone {
         let ambient = libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong;
@@ -242,7 +245,7 @@ fn keep_only(kept: &[u32], programs: Programs) -> Result<(), TapError> {
         part.permitted &= mask;
         // Capabilities of the binary's file are not in effect (`crate::elevation`).
         part.effective &= mask;
-        // The kernel takes out of the ambient set what is not inheritable.
+        // The kernel removes from the ambient set what is not inheritable.
         part.inheritable &= match programs {
             Programs::HaveNone => 0,
             Programs::HaveAmbient => mask,
@@ -261,7 +264,7 @@ fn keep_only(kept: &[u32], programs: Programs) -> Result<(), TapError> {
     Ok(())
 }
 
-/// What the calling thread may do.
+/// The permitted capabilities of the calling thread.
 fn permitted() -> Result<[Part; 2], TapError> {
     let header = Header {
         version: VERSION_3,

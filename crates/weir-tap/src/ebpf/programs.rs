@@ -1,9 +1,9 @@
-//! [`Programs`]: the kernel programs that the needs call for, loaded and attached, and the tables
-//! they share with us.
+//! [`Programs`]: loads and attaches the kernel programs that the needs require, and maps the tables
+//! shared with them.
 //!
-//! The object is compiled from `tap.bpf.c` and committed, so that users need no compiler;
-//! `cargo xtask bpf` compiles it anew. Programs and tables are held by descriptors of this process:
-//! when it ends, however it ends, the kernel takes them away.
+//! The object is compiled from `tap.bpf.c` and committed, so that users need no compiler; `cargo
+//! xtask bpf` recompiles it. Programs and tables are held by descriptors of this process: when it
+//! ends, for any reason, the kernel removes them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -27,18 +27,18 @@ use crate::shared::Shared;
 /// The programs, compiled.
 static OBJECT: &[u8] = include_bytes!("tap.bpf.o");
 
-/// A program of `tap.bpf.c` and the tracepoint that it hangs on.
+/// A program of `tap.bpf.c` and the tracepoint to which it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The function.
     pub program: &'static str,
     /// The tracepoint.
     pub tracepoint: &'static str,
-    /// What is lost without it.
+    /// The effect of its absence.
     pub without: &'static str,
 }
 
-/// Every program, in the order of a request's life.
+/// Every program, in the order of a request's life cycle.
 pub const PROBES: &[Probe] = &[
     START,
     INSERT,
@@ -50,7 +50,7 @@ pub const PROBES: &[Probe] = &[
     BIO_COMPLETE,
 ];
 
-/// Who submits, and when.
+/// Submitters, and the times of submission.
 pub const START: Probe = Probe {
     program: "on_start",
     tracepoint: "block_io_start",
@@ -58,7 +58,7 @@ pub const START: Probe = Probe {
               issues; flags lack F; a flush without data has no request row and no latency (kernel 6.5 brings it)",
 };
 
-/// What stands in for [`START`] before 6.5.
+/// The replacement of [`START`] before 6.5.
 pub const INSERT: Probe = Probe {
     program: "on_insert",
     tracepoint: "block_rq_insert",
@@ -72,14 +72,14 @@ pub const ISSUE: Probe = Probe {
     without: "no requests, no times: only responses are seen",
 };
 
-/// Requests that come again.
+/// Requests that are requeued.
 pub const REQUEUE: Probe = Probe {
     program: "on_requeue",
     tracepoint: "block_rq_requeue",
     without: "a request that a driver gives back is told twice",
 };
 
-/// Requests that become part of others.
+/// Requests that are merged into others.
 pub const MERGE: Probe = Probe {
     program: "on_merge",
     tracepoint: "block_rq_merge",
@@ -100,17 +100,17 @@ pub const BIO_QUEUE: Probe = Probe {
     without: "devices without requests (dm, md, zram) are not seen",
 };
 
-/// Their end.
+/// Completions of these bios.
 pub const BIO_COMPLETE: Probe = Probe {
     program: "on_bio_complete",
     tracepoint: "block_bio_complete",
     without: "devices without requests (dm, md, zram) are not seen",
 };
 
-/// How large the tables are.
+/// The sizes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Processors that may ever be on line.
+    /// Possible processors, including offline ones.
     pub processors: u32,
     /// Bytes of a record.
     pub record_bytes: usize,
@@ -126,20 +126,20 @@ pub struct Sizes {
     pub hist: Setup,
 }
 
-/// Most and fewest bytes of one processor's ring.
+/// Minimum and maximum size of one processor's ring in bytes.
 const LANE_BYTES_RANGE: (usize, usize) = (256 << 10, 4 << 20);
 
-/// Disks that can be counted apart.
+/// Number of disks that can be counted separately.
 const DEVICE_ROWS: u32 = 256;
 
-/// Entries of the tables of devices and cgroups, four of each in one.
+/// Entries of the tables of devices and cgroups, each for four of them.
 const KNOWN: u32 = 1 << 10;
 
 impl Sizes {
     /// Sizes for this machine.
     ///
     /// # Errors
-    /// When the number of processors cannot be found.
+    /// If the number of processors is unknown.
     pub fn new(options: &LiveOptions, record_bytes: usize) -> Result<Sizes, TapError> {
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
@@ -161,10 +161,10 @@ impl Sizes {
         })
     }
 
-    /// The same with room for histograms.
+    /// The sizes with memory for histograms.
     ///
     /// # Errors
-    /// On a machine with more processors than the order of a subject can tell apart.
+    /// On a machine with more processors than the order of a subject can represent.
     pub fn keep_histograms(
         &mut self,
         options: &HistOptions,
@@ -181,7 +181,7 @@ impl Sizes {
         Ok(())
     }
 
-    /// Bytes of all tables.
+    /// Size of all tables in bytes.
     pub fn bytes(&self) -> u64 {
         let lane = self.lane_slots as usize * self.record_bytes + layout::LANE_BYTES;
         let counters = self.device_rows as usize * layout::COUNTS_BYTES;
@@ -193,16 +193,16 @@ impl Sizes {
     }
 }
 
-/// Loaded and attached programs with the tables they share with us.
+/// Loaded and attached programs with the shared tables.
 #[derive(Debug)]
 pub struct Programs {
     /// The records, `processors * lane_slots` of them.
     pub records: Shared,
     /// A head and a tail per processor.
     pub lanes: Shared,
-    /// Which requests are in flight.
+    /// The requests in flight.
     pub buckets: Shared,
-    /// What is known of each.
+    /// The stored data of each.
     pub entries: Shared,
     /// Devices and their marks.
     pub devices: Shared,
@@ -210,30 +210,30 @@ pub struct Programs {
     pub cgroups: Shared,
     /// Counts per processor and device.
     pub counters: Shared,
-    /// Where groups are folded, if any are, until somebody takes it.
+    /// The tables of groups, if any are folded, until a caller moves them out.
     pub folds: Option<fold::Tables>,
     /// The histograms, where they are kept.
     pub hist: Option<HistTables>,
-    /// Whether the programs do anything yet.
+    /// Whether the programs are active yet.
     state: Shared,
-    /// What is attached.
+    /// The attached programs.
     pub probes: Vec<Probe>,
-    // Order matters: links go before the object they hang on.
+    // Order matters: links are dropped before the object that they belong to.
     links: Vec<Link>,
     object: Object,
 }
 
-/// What libbpf had to say, for the error message.
+/// Messages of libbpf, for the error message.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Most bytes of it that are kept.
+/// Maximum number of bytes of messages that are kept.
 const SAID_MAX: usize = 1 << 16;
 
 impl Programs {
-    /// Loads the programs that `probes` name, but attaches none of them yet.
+    /// Loads the programs that `probes` name, without attaching them.
     ///
     /// # Errors
-    /// When the kernel refuses a program, a table or a mapping.
+    /// If the kernel refuses a program, a table or a mapping.
     pub fn load(
         probes: &[Probe],
         config: &Config,
@@ -297,11 +297,11 @@ impl Programs {
         })
     }
 
-    /// Attaches them, and then lets all of them begin at once: what is begun before their eyes is
-    /// finished before them too.
+    /// Attaches the programs, and then activates all of them at once, so that a request whose start
+    /// is observed is also observed at its completion.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn attach(&mut self) -> Result<(), TapError> {
         for probe in &self.probes {
             let program = self.object.progs_mut().find(|p| p.name() == probe.program);
@@ -314,12 +314,12 @@ impl Programs {
         Ok(())
     }
 
-    /// Nothing is entered into histograms from `ns` of the monotonic clock on.
+    /// Histograms are not updated from `ns` of the monotonic clock on.
     pub fn stop_histograms_at(&self, ns: u64) {
         self.state.words()[layout::STATE_HIST_UNTIL_WORD].store(ns, Ordering::Release);
     }
 
-    /// Whether optional records are left out.
+    /// True if optional records are omitted.
     pub fn sheds(&self) -> bool {
         self.state.words()[layout::STATE_SHED_WORD].load(Ordering::Acquire) != 0
     }
@@ -329,12 +329,12 @@ impl Programs {
         self.state.words()[layout::STATE_SHED_WORD].store(0, Ordering::Release);
     }
 
-    /// Takes the programs away. What the tables hold stays.
+    /// Detaches the programs. The content of the tables is kept.
     pub fn detach(&mut self) {
         self.links.clear();
     }
 
-    /// What the kernel says of each program's runs.
+    /// The kernel's statistics of each program's runs.
     pub fn run_times(&self) -> Vec<RunTime> {
         let of = |probe: &Probe| {
             let program = self.object.progs_mut().find(|p| p.name() == probe.program);
@@ -344,8 +344,8 @@ impl Programs {
     }
 }
 
-/// The probes that `needs` calls for. `has` says which tracepoints this kernel has; `bios` whether
-/// a wanted device has no requests.
+/// The probes that `needs` requires. `has` tests whether this kernel has a tracepoint; `bios` is
+/// whether a demanded device has no requests.
 pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Probe> {
     let mut probes = Vec::new();
     let finished = needs.kinds & super::selection::KINDS_FINISHED != 0;
@@ -443,8 +443,8 @@ fn size_tables(
     Ok(())
 }
 
-/// Whether the object's table `full` is the one called `name`. Those of variables begin with the
-/// object's own name.
+/// True if the object's table `full` is the one called `name`. The names of tables of variables
+/// begin with the object's name.
 fn is_table(full: &str, name: &str) -> bool {
     full == name || name.starts_with('.') && full.ends_with(name)
 }

@@ -1,5 +1,5 @@
-//! [`Rows`]: turns records into the rows that one demand asked for, column by column; a column that
-//! nobody asked for stays NULL.
+//! [`Rows`]: converts records to the rows of one demand, column by column; a column that is not
+//! demanded is NULL.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,30 +16,30 @@ use super::flow::Flow;
 use super::layout::{Record, Submitter, UNKNOWN, flag, kind};
 use super::needs::Stream;
 
-/// What a drain has found, ready to be made rows of.
+/// The result of a drain, ready for conversion to rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Drained<'a> {
     /// The records, in the order of reading.
     pub records: &'a [Record],
-    /// Who submitted each; empty if nobody asked.
+    /// The submitter of each record; empty if not needed.
     pub submitters: &'a [Submitter],
-    /// What is to be told, in order of time.
+    /// The records to report, in timestamp order.
     pub told: &'a [Told],
-    /// How each of `told` lies among its disk's requests, its number included; empty if nobody
-    /// asked.
+    /// The relation of each of `told` to its disk's requests, including its number; empty if not
+    /// needed.
     pub flows: &'a [Flow],
-    /// Whose each of `told` is; empty if nobody asked.
+    /// The owner of each of `told`; empty if not needed.
     pub owners: &'a [Owner],
-    /// The devices that `told` points to.
+    /// The devices to which `told` refers.
     pub places: &'a [Place],
 }
 
-/// A record to be told.
+/// A record to report.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
     /// Its position among the records.
     pub at: u32,
-    /// The position of its device among the places.
+    /// The position of its device in the list of devices.
     pub place: u32,
 }
 
@@ -50,7 +50,7 @@ pub struct Place {
     pub path: Option<Symbol>,
     /// The number of the whole disk.
     pub disk: u32,
-    /// The demands that want it, a bit each.
+    /// The demands that include it, a bit each.
     pub demands: u64,
 }
 
@@ -58,31 +58,31 @@ pub struct Place {
 #[derive(Debug)]
 pub struct Rows {
     bit: u64,
-    /// What marks a record that was folded for this demand instead.
+    /// The flag of records that were folded for this demand instead.
     folded: u8,
     finished_only: bool,
     columns: Vec<Option<Source>>,
 }
 
-/// What turns the numbers of records into names and times.
+/// Converts the numbers in records to names and times.
 #[derive(Debug)]
 pub struct Names {
     /// Paths of cgroups.
     pub cgroups: Cgroups,
-    /// What to add to the kernel's clock.
+    /// Offset from the kernel's clock to the epoch.
     pub epoch_offset_ns: Nanos,
-    /// Now, since the epoch.
+    /// The current time, since the epoch.
     pub taken_ns: Nanos,
-    /// This host's.
+    /// The name of this host.
     host: Option<Symbol>,
     comms: HashMap<[u64; 2], Option<Symbol>>,
     flags: [Symbol; 16],
 }
 
-/// Most command names that are remembered at a time.
+/// Maximum number of cached command names.
 const COMMS_MAX: usize = 1 << 14;
 
-/// Where a column's values come from.
+/// The source of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Ts,
@@ -116,7 +116,7 @@ pub enum Source {
 
 impl Rows {
     /// A builder for demand number `demand` of `stream`, with the columns whose positions `wanted`
-    /// names. A record with one of the flags `folded` is no row of it.
+    /// names. Records with one of the flags `folded` are skipped.
     pub fn new(demand: usize, stream: Stream, wanted: &[usize], folded: u8) -> Rows {
         let own = COLUMNS[..stream.schema().len()].iter().enumerate();
         let columns = own.map(|(i, column)| column.read.filter(|_| wanted.contains(&i)));
@@ -164,7 +164,7 @@ impl Rows {
 /// The rows of one batch.
 struct Chosen<'a> {
     drained: &'a Drained<'a>,
-    /// Positions among what is told.
+    /// Positions in `told`.
     rows: &'a [u32],
 }
 
@@ -185,7 +185,7 @@ impl Source {
             }
             Source::Request => int(chosen.ints(|i, r| match drained.flows.get(i) {
                 Some(flow) => flow.number,
-                // Then the kernel side has numbered them.
+                // The kernel side has numbered them.
                 None => r.request as i64,
             })),
             Source::Sector => chosen.maybe_ints(|_, r| known(r.sector)),
@@ -252,7 +252,7 @@ impl Chosen<'_> {
         Column::Text(UInt32Array::new(ids, nulls))
     }
 
-    /// A name of each row's owner; none if nobody knows of owners.
+    /// A name of each row's owner; NULL if there is no inventory.
     fn owned_texts(&self, get: impl Fn(&Owner) -> Option<Symbol>) -> Column {
         match self.drained.owners {
             [] => Column::Nulls(self.rows.len()),
@@ -294,7 +294,7 @@ impl Chosen<'_> {
 }
 
 impl Names {
-    /// No names yet but that of the host.
+    /// An empty cache with the name of the host only.
     pub fn new(cgroups: Cgroups, host: Option<Symbol>, epoch_offset_ns: Nanos) -> Names {
         Names {
             cgroups,
@@ -311,7 +311,7 @@ impl Names {
         self.host
     }
 
-    /// A command name as the kernel keeps it.
+    /// Decodes a command name from the kernel's representation.
     pub fn comm(&mut self, words: [u64; 2]) -> Option<Symbol> {
         if words == [0; 2] {
             return None;
@@ -327,7 +327,7 @@ impl Names {
     }
 }
 
-/// What the host calls itself; see proc_sys_kernel(5).
+/// The host name of the system; see proc_sys_kernel(5).
 pub fn host_name() -> Option<Symbol> {
     let name = read_text(Path::new("/proc/sys/kernel/hostname"))?;
     Symbol::try_new(&name).ok().filter(|_| !name.is_empty())
@@ -338,14 +338,14 @@ pub fn times(record: &Record) -> (Option<Nanos>, Option<Nanos>, Option<Nanos>) {
     let known = |value: u64| (value != UNKNOWN).then_some(value as i64);
     let (wait, service) = (known(record.wait_ns), known(record.service_ns));
     if record.kind != kind::REQUEST && service.is_none() {
-        // Of a flush, or where nobody asks when requests are issued.
+        // A flush, or issue times are not needed.
         return (None, None, wait);
     }
     (wait, service, wait.zip(service).map(|(w, s)| w + s))
 }
 
-/// When a finished request was told as issued: at its issue, a flush without data, which is never
-/// issued, at its submission.
+/// The time at which a finished request was reported as issued: its issue, or, for a flush without
+/// data, which is never issued, its submission.
 fn issue_ts(record: &Record, epoch_offset_ns: Nanos) -> Option<Nanos> {
     if record.kind == kind::REQUEST {
         return None;
@@ -367,7 +367,7 @@ fn kind_of(record: &Record) -> EventKind {
     }
 }
 
-/// blktrace's letters in blktrace's order.
+/// The letters of blktrace, in its order.
 fn letters(bits: u8) -> String {
     let letters = [
         (flag::FUA, 'F'),
@@ -379,8 +379,8 @@ fn letters(bits: u8) -> String {
     set.map(|(_, letter)| letter).collect()
 }
 
-/// `blk_errors` of block/blk-core.c. Numbers from 14 on changed their meaning between kernels and
-/// count as EIO.
+/// `blk_errors` of block/blk-core.c. Numbers from 14 on have different meanings in different
+/// kernels and are mapped to EIO.
 fn errno(status: u16) -> Option<i64> {
     if let negative @ ..0 = status as i16 {
         return Some(-i64::from(negative));

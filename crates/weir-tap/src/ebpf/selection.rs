@@ -1,8 +1,8 @@
-//! Selections in the kernel: what the demands ask for, as the few clauses that a kernel program can
-//! test.
+//! Selections in the kernel: converts the demands' predicates to the few clauses that a kernel
+//! program can evaluate.
 //!
-//! Whatever a program cannot hold is loosened: it may let more pass than was asked, never less. The
-//! engine tests again.
+//! Predicates that a program cannot evaluate are loosened: it may pass more than demanded, never
+//! less. The engine tests again.
 
 use std::collections::HashSet;
 
@@ -11,12 +11,12 @@ use weir_model::{EventKind, Op, Operand, Predicate, Symbol, Test};
 use super::columns::{COLUMNS, Column, Tested};
 use super::layout::{self, CLAUSES, COMMS, kind, test};
 
-/// A clause as the kernel side tests it, with what only this side can resolve.
+/// A clause as the kernel side tests it, with the names that only this side can resolve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
     /// The tests on numbers.
     pub raw: layout::Clause,
-    /// The kinds of record wanted, a bit each.
+    /// The kinds of record selected, a bit each.
     pub kinds: u8,
     /// The devices that pass; `None` for any.
     pub devices: Option<HashSet<Symbol>>,
@@ -24,7 +24,7 @@ pub struct Clause {
     pub cgroups: Option<HashSet<Symbol>>,
     /// The demands it serves, a bit each.
     pub demands: u64,
-    /// Whether nothing was loosened.
+    /// True if nothing was loosened.
     pub exact: bool,
 }
 
@@ -34,7 +34,7 @@ pub const KINDS_ALL: u8 = 1 << kind::REQUEST | KINDS_FINISHED;
 /// Bits of the kinds that end a request.
 pub const KINDS_FINISHED: u8 = 1 << kind::RESPONSE | 1 << kind::ERROR;
 
-/// The clauses of one demand's predicate, and what had to be loosened.
+/// The clauses of one demand's predicate, and the parts that were loosened.
 pub fn clauses(
     demand: usize,
     predicate: &Predicate,
@@ -62,7 +62,7 @@ pub fn clauses(
     clauses.into_iter().filter(|c| c.kinds != 0).collect()
 }
 
-/// At most [`CLAUSES`] clauses that let pass whatever `clauses` let pass.
+/// At most [`CLAUSES`] clauses that pass everything that `clauses` pass.
 pub fn fit(mut clauses: Vec<Clause>, loosened: &mut Vec<String>) -> Vec<Clause> {
     clauses.dedup();
     if clauses.len() > CLAUSES {
@@ -100,7 +100,7 @@ impl Clause {
         loosened: &mut Vec<String>,
     ) {
         if high < 0 || low > high {
-            // None of the numbers is negative: nothing passes.
+            // No value is negative: nothing passes.
             self.kinds = 0;
             return;
         }
@@ -163,7 +163,7 @@ impl Clause {
         }
     }
 
-    /// A clause that lets pass whatever either lets pass.
+    /// A clause that passes everything that either passes.
     fn hull(self, other: Clause) -> Clause {
         let (a, b) = (&self.raw, &other.raw);
         let wide = |a: [u64; 2], b: [u64; 2]| [a[0].min(b[0]), a[1].max(b[1])];
@@ -206,7 +206,7 @@ fn kinds_of(texts: &[Symbol]) -> u8 {
         match kind {
             Some(EventKind::Request) => 1 << kind::REQUEST,
             Some(EventKind::Response) => 1 << kind::RESPONSE,
-            // The kernel calls "not supported" an error like any other.
+            // To the kernel "not supported" is an error like any other.
             Some(EventKind::Error | EventKind::Unsupported) => 1 << kind::ERROR,
             None => 0,
         }
@@ -220,8 +220,8 @@ fn ops_of(texts: &[Symbol]) -> u8 {
     ops.fold(0, |all, op| all | 1 << op as u8)
 }
 
-/// Names as the kernel keeps them: 15 bytes and a zero. A longer name never matches and is left
-/// out.
+/// Names in the kernel's representation: 15 bytes and a zero. A longer name never matches and is
+/// omitted.
 fn comms_of(texts: &[Symbol]) -> Option<Vec<[u64; 2]>> {
     let fitting = texts.iter().filter(|t| t.as_str().len() < 16);
     let comms: Vec<[u64; 2]> = fitting.map(|t| comm_words(t.as_str())).collect();

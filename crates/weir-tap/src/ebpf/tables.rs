@@ -1,5 +1,5 @@
-//! The tables that this side writes for the kernel side, or tidies: devices and cgroups, requests
-//! in flight, counters.
+//! The tables that this side writes for the kernel side, or cleans up: devices and cgroups,
+//! requests in flight, counters.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::shared::Shared;
 /// Words of `struct known`.
 const KNOWN_WORDS: usize = layout::KNOWN_BYTES / 8;
 
-/// Where each key of a table of `struct known` was put.
+/// The position of each key in a table of `struct known`.
 #[derive(Debug, Default)]
 pub struct Known {
     slots: HashMap<u64, (usize, usize)>,
@@ -23,8 +23,8 @@ fn hash(key: u64) -> usize {
 }
 
 impl Known {
-    /// Tells the kernel side of a key, or what has changed about it. A key that finds no room stays
-    /// unknown to it and passes every test.
+    /// Inserts or updates a key in the kernel side's table. A key for which there is no room is
+    /// unknown to the kernel side and passes every test.
     pub fn tell(&mut self, table: &Shared, key: u64, index: u32, marks: u32) {
         let words = table.words();
         let mask = words.len() / KNOWN_WORDS - 1;
@@ -46,7 +46,7 @@ impl Known {
 }
 
 impl Known {
-    /// Takes a key out; to the kernel side it is unknown from now on.
+    /// Removes a key; it is unknown to the kernel side from now on.
     pub fn forget(&mut self, table: &Shared, key: u64) {
         if let Some((first, way)) = self.slots.remove(&key) {
             table.words()[first + way].store(0, Ordering::Release);
@@ -54,8 +54,8 @@ impl Known {
     }
 }
 
-/// Writes 32-bit value number `at` of those that begin with word `first`. Only this side writes
-/// these words.
+/// Writes 32-bit value number `at` of those that start at word `first`. Only this side writes these
+/// words.
 fn put_half(words: &[AtomicU64], first: usize, at: usize, value: u32) {
     let word = &words[first + at / 2];
     let shift = 32 * (at % 2);
@@ -73,8 +73,8 @@ pub fn sum(counters: &Shared, sizes: &Sizes, row: u32, word: usize) -> i64 {
     (0..sizes.processors).map(at).sum::<u64>() as i64
 }
 
-/// Frees the entries of requests that began before `before_ns`; how many those were. `forget` is told
-/// the subject of each, of which 0 is none.
+/// Frees the entries of requests that started before `before_ns`; returns their number. `forget` is
+/// called with the subject of each, where 0 is none.
 pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn(usize)) -> i64 {
     const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
     let mut freed = 0;
@@ -102,7 +102,7 @@ pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn
     freed
 }
 
-/// When the oldest request began that has an entry.
+/// The start of the oldest request that has an entry.
 pub fn oldest(buckets: &Shared, entries: &Shared) -> Option<u64> {
     const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
     let begun = |(slot, request): (usize, &AtomicU64)| {
@@ -110,7 +110,7 @@ pub fn oldest(buckets: &Shared, entries: &Shared) -> Option<u64> {
         let entry = &entries.words()[slot * ENTRY_WORDS..][..ENTRY_WORDS];
         let times = [layout::entry::INSERT, layout::entry::ISSUE];
         let times = times.map(|word| entry[word].load(Ordering::Relaxed));
-        // An entry without a time is being made this moment.
+        // An entry without a time is being created.
         let first = times.into_iter().filter(|ns| *ns != 0).min();
         first.filter(|_| named)
     };

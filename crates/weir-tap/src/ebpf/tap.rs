@@ -1,4 +1,4 @@
-//! [`BlockTap`]: the live tap itself: opens, waits, reads, delivers and counts.
+//! [`BlockTap`]: the live tap: opens, waits, reads, delivers and counts.
 
 mod folds;
 mod histograms;
@@ -40,35 +40,37 @@ use crate::inventory::Watch;
 use crate::live::LiveTap;
 use crate::{Count, FOLDED, RECORDING, Said, Tap, TapError};
 
-/// How the live tap is set up.
+/// Options of the live tap.
 #[derive(Clone, Debug)]
 pub struct LiveOptions {
-    /// Which devices a demand gets that names none.
+    /// The devices of a demand that names none.
     pub devices: DeviceChoice,
-    /// Most bytes of all rings together; each processor gets an equal part.
+    /// Maximum size of all rings together, in bytes; each processor gets an equal part.
     pub ring_bytes: usize,
-    /// Most bytes of the tables in which groups are folded; each processor gets an equal part.
+    /// Maximum size of the tables of groups, in bytes; each processor gets an equal part.
     pub fold_bytes: usize,
-    /// Requests in flight that are kept track of, on the whole host.
+    /// Maximum number of requests in flight, on the whole host.
     pub requests_max: usize,
-    /// Tracepoints to do without, as if the kernel lacked them.
+    /// Tracepoints that are not used, as if the kernel lacked them.
     pub without: Vec<String>,
-    /// Who owns what; `None` if no demand asks for it.
+    /// The inventory; `None` if no demand needs it.
     pub inventory: Option<Arc<Watch>>,
-    /// How often QEMU is asked for its counters.
+    /// Interval of the polls of QEMU's counters.
     pub qmp_every: Duration,
-    /// Rows of demands without groups may be left out while they come faster than they are read, so that
-    /// none is lost that others need. Only beside demands with groups.
+    /// Rows of demands without groups may be omitted while they are written faster than they are
+    /// read, so that no event needed by others is lost. Effective only together with demands with
+    /// groups.
     pub optional_rows: bool,
-    /// How long rows may be on their way while nothing forces them out: longer is cheaper.
+    /// Maximum delay of rows if nothing requires an earlier delivery: a longer delay is cheaper.
     pub rhythm: Duration,
-    /// What to add to the monotonic clock to get an event's time; otherwise that is measured when
-    /// the tap is opened. Taps that are to agree to the nanosecond are given the same.
+    /// Offset from the monotonic clock to an event's time; by default it is measured when the tap
+    /// is opened. Taps that must agree to the nanosecond get the same value.
     pub epoch_offset_ns: Option<Nanos>,
-    /// Intervals of groups end at the multiples of a clock that is ahead of events' times by so much
-    /// when they begin. It may change meanwhile; the ends are told in events' times.
+    /// Intervals of groups end at the multiples of a clock that is ahead of events' times by this
+    /// much when they begin. It may change at run time; the ends are reported in events' times.
     pub interval_shift_ns: Arc<AtomicI64>,
-    /// The value of column `host`, in rows and in groups: an agent's name need not be the system's.
+    /// The value of column `host`, in rows and in groups: an agent's name may differ from the
+    /// system's.
     pub host: Option<Symbol>,
 }
 
@@ -81,20 +83,20 @@ pub static TAP: LiveTap = LiveTap {
     needs_inventory: |demand| columns::needed([demand]).owner,
 };
 
-/// Most demands of one tap.
+/// Maximum number of demands of one tap.
 pub const DEMANDS_MAX: usize = 64;
 
-/// How often devices, cgroups, the census and the table of requests are looked after.
+/// Interval of the maintenance of devices, cgroups, the census and the table of requests.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
 
-/// How soon after the last look an unknown device makes us look again.
+/// Minimum interval between scans for devices that are caused by an unknown device.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// An entry this old belongs to a request whose end was not seen: no driver lets a request wait
-/// that long.
+/// An entry of this age belongs to a request whose completion was not observed: no driver delays a
+/// request that long.
 const ENTRY_AGE_MAX_NS: u64 = 300_000_000_000;
 
-/// A source of the host's block I/O as it happens.
+/// A live source of the host's block I/O.
 #[derive(Debug)]
 pub struct BlockTap {
     needs: Needs,
@@ -109,7 +111,7 @@ pub struct BlockTap {
     flows: Option<Flows>,
     attribution: Option<Attribution>,
     owners: Vec<Owner>,
-    /// Disks on which whose a request is does not depend on where it goes.
+    /// Disks on which the owner of a request does not depend on its location.
     undivided: HashSet<u32>,
     census: Census,
     pace: Pace,
@@ -122,7 +124,7 @@ pub struct BlockTap {
     shedding: Shedding,
 }
 
-/// What the kernel side is made of.
+/// The objects of the kernel side.
 #[derive(Debug)]
 struct Live {
     programs: Programs,
@@ -133,14 +135,14 @@ struct Live {
     known_cgroups: Known,
 }
 
-/// Lost records per row of counters, by whose fault it was.
+/// Lost records per row of counters, by cause.
 #[derive(Debug, Default)]
 struct Lost {
-    /// The ring filled although it was read in time.
+    /// The ring was full although it was read in time.
     ring_full: Vec<i64>,
-    /// The ring filled while the consumer of our rows was busy.
+    /// The ring was full while the consumer of the rows was busy.
     slow_consumer: Vec<i64>,
-    /// All of them.
+    /// The total.
     total: i64,
 }
 
@@ -167,7 +169,7 @@ impl Default for LiveOptions {
 /// they need none.
 ///
 /// # Errors
-/// [`TapError::Unavailable`] when the kernel or the user's rights do not suffice, naming what is
+/// [`TapError::Unavailable`] if the kernel or the user's rights do not suffice, with what is
 /// missing.
 pub fn open(demands: &[Demand], options: &LiveOptions) -> Result<BlockTap, TapError> {
     open_for(demands, options, None)
@@ -239,7 +241,8 @@ fn open_for(
         return Ok(tap);
     }
     match tap.go_live(options, sizes, unified) {
-        // A kernel may find the programs too long with groups: then all comes as rows.
+        // The kernel may reject the programs as too long with groups: then everything is delivered
+        // as rows.
         Err(_) if demands.iter().any(|d| d.fold.is_some()) => {
             open_for(&rows_of(demands), options, histograms)
         }
@@ -247,7 +250,7 @@ fn open_for(
     }
 }
 
-/// The same demands, for rows only.
+/// The same demands without groups.
 fn rows_of(demands: &[Demand]) -> Vec<Demand> {
     let rows = |demand: &Demand| Demand {
         fold: None,
@@ -257,7 +260,7 @@ fn rows_of(demands: &[Demand]) -> Vec<Demand> {
 }
 
 impl BlockTap {
-    /// What the kernel says of the programs' runs, while [`super::cost::Statistics`] are on.
+    /// The kernel's statistics of the programs' runs, while [`super::cost::Statistics`] are on.
     pub fn run_times(&self) -> Vec<RunTime> {
         let live = self.live.as_ref();
         live.map(|l| l.programs.run_times()).unwrap_or_default()
@@ -311,7 +314,7 @@ impl BlockTap {
         Ok(())
     }
 
-    /// Reads the rings and lines up what is to be said.
+    /// Reads the rings and queues the rows to be delivered.
     fn drain(&mut self) {
         let settled_ns = self.fold_up(order::settled_ns());
         let Some(live) = &mut self.live else {
@@ -325,7 +328,7 @@ impl BlockTap {
         if full {
             self.lost.add(live, self.pace.was_late());
         }
-        // Before the rows: one that is later would tell that the interval is complete.
+        // Before the rows: a later row would imply that the interval is complete.
         self.say_folded();
         if settled != 0 {
             self.events += settled as i64;
@@ -338,14 +341,14 @@ impl BlockTap {
         }
     }
 
-    /// Makes sure that the devices of the records are known, as far as anybody knows them.
+    /// Ensures that the devices of the records are known, if they are in sysfs.
     fn find_devices(&mut self) {
         let Some(live) = &self.live else {
             return;
         };
         let records = live.lanes.records();
         let new = |r: &Record| self.devices.get(r.device).is_none();
-        // Records of one device come in droves.
+        // Consecutive records are often of one device.
         let mut last = None;
         let unknown = records.iter().any(|r| {
             let same = last == Some(r.device);
@@ -357,7 +360,7 @@ impl BlockTap {
         }
     }
 
-    /// Makes rows of the settled records.
+    /// Converts the settled records to rows.
     fn line_up(&mut self) {
         let Some(live) = &self.live else {
             return;
@@ -415,7 +418,7 @@ impl BlockTap {
         }
     }
 
-    /// Finds new devices and tells the kernel side which of them are wanted.
+    /// Finds new devices and marks those that are demanded for the kernel side.
     fn look_at_devices(&mut self) {
         self.looked = Instant::now();
         if !self.devices.refresh().is_empty() {
@@ -426,7 +429,7 @@ impl BlockTap {
         }
     }
 
-    /// What has to be looked after once in a while.
+    /// Periodic maintenance.
     fn do_chores(&mut self) {
         self.chores_done = Instant::now();
         self.look_at_devices();
@@ -536,7 +539,8 @@ impl Tap for BlockTap {
         if self.shedding.pauses() > 0 {
             counts.push(whole("rows_paused", None, self.shedding.pauses()));
         }
-        // Those of the completion's program are counted as unseen once the kernel has counted the request.
+        // Skipped runs of the completion's program are counted as unseen once the kernel has
+        // counted the request.
         let missed = misses(live, false) + self.census.misses_open();
         counts.push(whole("events_lost", Some("recursion"), missed));
         for disk in self.census.disks() {
@@ -582,7 +586,7 @@ impl Tap for BlockTap {
 }
 
 impl BlockTap {
-    /// What was counted on one disk, without what never happened.
+    /// The nonzero counts of one disk.
     fn count_disk(&self, live: &Live, path: Symbol, row: u32, counts: &mut Vec<Count>) {
         let row_usize = row as usize;
         let of = |word| live.count(row, word);
@@ -626,8 +630,8 @@ impl BlockTap {
     }
 }
 
-/// Runs that did not take place because the program was running on that processor: of the completion's
-/// program, or of the others.
+/// Runs that were skipped because the program was already running on that processor: of the
+/// completion's program, or of the others.
 fn misses(live: &Live, of_completion: bool) -> i64 {
     let completion = programs::COMPLETE.tracepoint;
     let run_times = live.programs.run_times();
@@ -670,7 +674,7 @@ impl Lost {
         }
     }
 
-    /// Books what was lost since the last time.
+    /// Adds the losses since the last call.
     fn add(&mut self, live: &Live, consumer_was_late: bool) {
         for row in 0..self.ring_full.len() {
             let booked = self.ring_full[row] + self.slow_consumer[row];

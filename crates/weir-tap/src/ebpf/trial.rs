@@ -1,7 +1,8 @@
-//! [`trial`]: a few direct reads of each disk, and whether the kernel and the live tap count them.
+//! [`trial`]: reads each disk a few times directly, and checks that the kernel and the live tap
+//! count the reads.
 //!
-//! Idle hosts have no I/O to look at, so the trial makes its own. It only reads. Its reads are known
-//! by their sectors, so that other I/O at the same time does not matter.
+//! Idle hosts have no I/O to observe, so the trial generates its own. It only reads. Its reads are
+//! identified by their sectors, so that other I/O at the same time does not matter.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -20,37 +21,37 @@ use super::devices::{Device, read_text};
 use super::tap::BlockTap;
 use crate::{Count, Said, Tap, TapError};
 
-/// Reads of each disk, one after the other.
+/// Number of reads of each disk, one after the other.
 const READS: i64 = 16;
 
-/// Bytes of a read, where the disk has no larger blocks.
+/// Bytes of a read, unless the disk has larger blocks.
 const READ_BYTES_MIN: i64 = 4096;
 
 /// Largest block of a disk that is read.
 const READ_BYTES_MAX: i64 = 64 << 10;
 
-/// Disks that are read; a host may have thousands.
+/// Maximum number of disks that are read; a host may have thousands.
 const DISKS_MAX: usize = 64;
 
-/// How long all reads may take. A read that takes longer is reported as not done.
+/// Timeout of all reads. A read that takes longer is reported as not done.
 const READS_MAX: Duration = Duration::from_secs(5);
 
-/// How long the tap may take to report them after that.
+/// Timeout of the tap's reports after that.
 const REPORT_MAX: Duration = Duration::from_secs(3);
 
-/// How long the host's I/O is watched where no disk can be read.
+/// Duration for which the host's I/O is observed if no disk can be read.
 const WATCH: Duration = Duration::from_millis(300);
 
-/// What came of the trial.
+/// The outcome of the trial.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The disks that were read.
     pub disks: Vec<Read>,
-    /// Those that were not, and why not.
+    /// The disks that were not read, with the reasons.
     pub untried: Vec<String>,
-    /// Requests of the whole host that the tap saw meanwhile.
+    /// Requests of the whole host that the tap received meanwhile.
     pub seen: i64,
-    /// Requests that only the kernel's counters know of.
+    /// Requests that only the kernel's counters include.
     pub unseen: i64,
 }
 
@@ -61,20 +62,20 @@ pub struct Read {
     pub path: String,
     /// Reads that were done.
     pub made: i64,
-    /// Requests that the kernel counted meanwhile, those of others among them.
+    /// Requests that the kernel counted meanwhile, including those of other processes.
     pub counted: i64,
-    /// How often the tap reported one of the reads.
+    /// The number of reports of these reads by the tap.
     pub reported: i64,
 }
 
 impl Read {
-    /// Whether each read was reported once.
+    /// True if each read was reported once.
     pub fn is_complete(&self) -> bool {
         self.reported == self.made
     }
 }
 
-/// Where the reads of a disk go.
+/// The locations of a disk's reads.
 struct Target {
     path: Symbol,
     number: u32,
@@ -130,14 +131,14 @@ pub fn trial(tap: &mut BlockTap, disks: &[Device]) -> Result<Outcome, TapError> 
     Ok(outcome)
 }
 
-/// What came of the reads of each target; `None` of those that did not answer in time.
+/// The outcome of each target's reads; `None` for those that did not finish in time.
 type Results = Vec<Option<io::Result<i64>>>;
 
 /// Finished reads, by disk, first sector and number of sectors.
 type Reported = HashMap<(Symbol, i64, i64), i64>;
 
-/// Reads the targets and collects what `tap` reports, until it has reported all reads or has had
-/// time enough.
+/// Starts the reads and collects the reports of `tap`, until it has reported all reads or the
+/// timeout has passed.
 fn watch(tap: &mut BlockTap, targets: &[Target]) -> Result<(Results, Reported), TapError> {
     let done = start(targets);
     let mut results: Results = targets.iter().map(|_| None).collect();
@@ -168,7 +169,7 @@ fn watch(tap: &mut BlockTap, targets: &[Target]) -> Result<(Results, Reported), 
     Ok((results, reported))
 }
 
-/// Adds the finished reads that the tap reports next.
+/// Adds the next finished reads that the tap reports.
 fn collect(tap: &mut BlockTap, reported: &mut Reported) -> Result<(), TapError> {
     let Said::Rows { batch, .. } = tap.next(Duration::from_millis(20))? else {
         return Ok(());
@@ -197,7 +198,7 @@ fn counters() -> HashMap<u32, i64> {
 }
 
 impl Target {
-    /// Reads all over a disk, or why it is not read.
+    /// Reads distributed over a disk, or the reason why it is not read.
     fn of(disk: &Device) -> Result<Target, &'static str> {
         let number = |file: &str| -> Option<i64> {
             read_text(&Path::new(&disk.sysfs).join(file))?.parse().ok()
@@ -215,7 +216,7 @@ impl Target {
         if reads == 0 {
             return Err("it is smaller than a read");
         }
-        // In the middle of equal parts: others read the first sectors of a disk.
+        // At the centers of equal parts: other programs read the first sectors of a disk.
         let sector = |i: i64| (2 * i + 1) * blocks / (2 * reads) * bytes / SECTOR_BYTES;
         Ok(Target {
             path: disk.path,
@@ -225,7 +226,7 @@ impl Target {
         })
     }
 
-    /// How often its reads were reported.
+    /// The number of reports of its reads.
     fn reported(&self, reported: &Reported) -> i64 {
         let sectors = self.bytes / SECTOR_BYTES;
         let of = |sector: &i64| reported.get(&(self.path, *sector, sectors));
@@ -233,8 +234,8 @@ impl Target {
     }
 }
 
-/// Starts the reads, the disks side by side, so that one that does not answer delays none. What
-/// each disk did comes through the channel.
+/// Starts the reads of all disks in parallel, so that one that does not respond delays none. The
+/// result of each disk is sent through the channel.
 fn start(targets: &[Target]) -> Receiver<(usize, io::Result<i64>)> {
     let (sender, receiver) = channel();
     for (number, target) in targets.iter().enumerate() {
@@ -242,24 +243,24 @@ fn start(targets: &[Target]) -> Receiver<(usize, io::Result<i64>)> {
         let sectors = target.sectors.clone();
         let own = sender.clone();
         let reads = move || {
-            // The trial may be over by now.
+            // The trial may have ended.
             let _ = own.send((number, read(path, bytes, &sectors)));
         };
         if let Err(error) = thread::Builder::new().spawn(reads) {
-            // The receiver is right here.
+            // The receiver is alive in this function.
             let _ = sender.send((number, Err(error)));
         }
     }
     receiver
 }
 
-/// Reads directly, past the page cache; how many reads were done.
+/// Reads directly, bypassing the page cache; returns the number of reads done.
 fn read(path: &str, bytes: usize, sectors: &[i64]) -> io::Result<i64> {
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK)
         .open(path)?;
-    // O_DIRECT wants an address that is a multiple of the block size.
+    // O_DIRECT requires an address that is a multiple of the block size.
     let mut memory = vec![0; 2 * bytes];
     let start = memory.as_ptr().align_offset(bytes);
     let buffer = &mut memory[start..start + bytes];

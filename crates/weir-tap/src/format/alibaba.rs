@@ -1,7 +1,7 @@
 //! Alibaba block traces: `device_id,opcode,offset,length,timestamp`.
 //!
 //! The opcode is `R` or `W`, offset and length are in bytes, the timestamp in microseconds since
-//! the Unix epoch (github.com/alibaba/block-traces, README; Li et al., IISWC 2020). They know no
+//! the Unix epoch (github.com/alibaba/block-traces, README; Li et al., IISWC 2020). There are no
 //! completions.
 
 use weir_model::{Level, Op};
@@ -9,7 +9,7 @@ use weir_model::{Level, Op};
 use super::lines::{Asked, LineFormat, When, comma_fields, excerpt, whole};
 use super::record::{Extent, micros};
 
-/// How to read a line.
+/// Format of a line.
 pub const LINES: LineFormat = LineFormat {
     is_header: |line| line.starts_with(b"device_id"),
     parse,

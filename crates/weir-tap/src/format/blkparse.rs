@@ -1,4 +1,4 @@
-//! What blkparse prints by default, read back.
+//! The default text output of blkparse.
 //!
 //! ```text
 //! 259,0    1        6     0.000001676 21279  D  RA 2348060440 + 8 [fio]
@@ -7,9 +7,9 @@
 //!
 //! Device, CPU, sequence number, seconds since the start of the trace, process, action, the letters
 //! of the operation, extent, and in brackets the process' name, or the error of a completion
-//! (blkparse(1), "DEFAULT OUTPUT"). With `-t` a time in parentheses stands before the brackets.
-//! What the actions mean for our streams is told in [`super::block`]; the summary behind the events
-//! is not read.
+//! (blkparse(1), "DEFAULT OUTPUT"). With `-t` a time in parentheses precedes the brackets.
+//! [`super::block`] describes how the actions become rows; the summary after the events is not
+//! read.
 
 use std::collections::HashMap;
 
@@ -23,13 +23,13 @@ use super::record::{Extent, Reader, Record, What, name};
 use super::source::Input;
 use crate::TapError;
 
-/// Lines read at a time.
+/// Lines per read.
 const LINES_PER_READ: usize = 1024;
 
-/// Lines that sniffing looks at.
+/// Lines that are examined to detect the format.
 const LINES_SNIFFED: usize = 8;
 
-/// How the lines of the summary start.
+/// Beginnings of the lines of the summary.
 const SUMMARY: [&str; 6] = [
     "CPU",
     "Total",
@@ -39,18 +39,18 @@ const SUMMARY: [&str; 6] = [
     "Input file",
 ];
 
-/// What a line is.
+/// Result of parsing a line.
 #[derive(Debug)]
 enum Line {
     Action(Nanos, Action),
-    /// An event that tells nothing of a request.
+    /// An event that does not concern a request.
     Other,
-    /// An event of something else than block I/O.
+    /// An event that is not block I/O.
     Skipped,
     Summary,
 }
 
-/// Whether `head` starts a file of blkparse's output.
+/// Whether `head` is the beginning of blkparse's output.
 pub fn sniff(head: &[u8]) -> Option<bool> {
     let lines = head
         .split_inclusive(|&b| b == b'\n')
@@ -71,7 +71,7 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
 /// Reads a trace.
 ///
 /// # Errors
-/// None: the type is that of all formats.
+/// None; the type is common to all formats.
 pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
     Ok(Box::new(Blkparse {
         input,
@@ -83,7 +83,7 @@ pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
 struct Blkparse {
     input: Input,
     names: Names,
-    /// Lines that are no events are only expected behind the first line of the summary.
+    /// Lines that are not events are valid only after the first line of the summary.
     in_summary: bool,
 }
 
@@ -124,7 +124,7 @@ impl Reader for Blkparse {
     }
 }
 
-/// The symbols of devices, so that they are not looked up by text for each line.
+/// Cache of the symbols of devices, to avoid a lookup by text for each line.
 #[derive(Default)]
 struct Names {
     devices: HashMap<Vec<u8>, Symbol>,
@@ -182,7 +182,7 @@ impl Names {
     }
 }
 
-/// Takes the next word off `rest`; empty at the end.
+/// Removes and returns the next word of `rest`; empty at the end.
 fn word<'a>(rest: &mut &'a str) -> &'a str {
     let line = rest.trim_start();
     let end = line
@@ -192,7 +192,7 @@ fn word<'a>(rest: &mut &'a str) -> &'a str {
     &line[..end]
 }
 
-/// The step that a letter stands for; `None` for those that tell nothing of a request.
+/// The step for an action letter; `None` for letters that do not concern a request.
 fn step(letter: &str, rest: &str) -> Result<Option<Step>, String> {
     Ok(Some(match letter {
         "Q" => Step::Queue,
@@ -217,7 +217,7 @@ fn step(letter: &str, rest: &str) -> Result<Option<Step>, String> {
     }))
 }
 
-/// The extent that `rest` starts with, and what follows it. None at all is a flush's; `None` is for
+/// The extent at the beginning of `rest`, and the text after it. A flush has no extent; `None` for
 /// SCSI pass-through, which prints its command instead.
 fn extent(rest: &str) -> Result<Option<(Extent, &str)>, String> {
     let mut tail = rest;
@@ -239,8 +239,8 @@ fn extent(rest: &str) -> Result<Option<(Extent, &str)>, String> {
     }
 }
 
-/// The operation and flags that blkparse's letters stand for: `F` of a preceding flush, one letter
-/// of the operation, flags. `None` for those without an operation.
+/// The operation and flags of blkparse's letters: `F` for a preceding flush, one letter for the
+/// operation, then flags. `None` without an operation.
 fn operation_of(letters: &str, sectors: i64) -> Result<Option<(Op, Option<Symbol>)>, String> {
     let (flush, rest) = match letters.strip_prefix('F') {
         Some(rest) => (true, rest),
@@ -268,14 +268,14 @@ fn operation_of(letters: &str, sectors: i64) -> Result<Option<(Op, Option<Symbol
     Ok(op.map(|op| (op, flags)))
 }
 
-/// What stands in brackets at the end of a line.
+/// The text in brackets at the end of a line.
 fn bracket(tail: &str) -> Option<&str> {
     let start = tail.find('[')?;
     tail.trim_end().strip_suffix(']')?.get(start + 1..)
 }
 
-/// The errno of a completion, positive. blkparse prints the kernel's negative number as it is, or
-/// as one of 16 bits without a sign.
+/// The errno of a completion, positive. blkparse prints the kernel's negative number unchanged, or
+/// as an unsigned 16-bit number.
 fn error(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     let errno = if number > 0x7fff {

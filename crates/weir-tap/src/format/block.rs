@@ -1,7 +1,7 @@
-//! [`BlockLayer`]: follows requests through the block layer's own actions (blktrace's Q, G, I, M,
-//! F, X, D, R, C) to issue and completion.
+//! [`BlockLayer`]: combines the block layer's actions (blktrace's Q, G, I, M, F, X, D, R, C) into
+//! the issue and completion of requests.
 //!
-//! What our times are in btt's words (btt(1)), for a request that is neither merged nor requeued:
+//! The times in terms of btt(1), for a request that is neither merged nor requeued:
 //!
 //! | here | btt | from | to |
 //! | --- | --- | --- | --- |
@@ -9,69 +9,69 @@
 //! | service | D2C | D | C |
 //! | latency | Q2C | Q | C |
 //!
-//! A row `Q` of `IOstream` is a D here: a request starts to count when the device gets it. A merged
-//! request is one request: its wait starts with the bio that made it, `merges` counts the others. A
-//! requeued one is one request too: it has one row `Q`, at its first D, and its service starts at
-//! the last. A request that completes in parts ends with the last part. Bio-based devices (dm, md)
-//! complete what they never issued: such requests have a row `R` with a latency, without wait and
-//! service, and no row `Q`.
+//! A row `Q` of `IOstream` corresponds to a D: the issue to the device. A merged request is one
+//! request: its wait starts with the bio that created it, `merges` counts the others. A requeued
+//! request is also one request: it has one row `Q`, at its first D, and its service starts at the
+//! last D. A request that completes in parts ends with the last part. Bio-based devices (dm, md)
+//! complete requests that they never issued: such requests have a row `R` with a latency, without
+//! wait and service, and no row `Q`.
 
 use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
 
 use super::disks::Disks;
 use super::table::{Place, REQUESTS_MAX, Span, Table};
 
-/// What happened to a bio or request.
+/// The action on a bio or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// `Q`: a bio was handed to the device.
+    /// `Q`: a bio was submitted to the device.
     Queue,
-    /// `G` or `I`: it became a request, or went to the scheduler.
+    /// `G` or `I`: a request was allocated, or inserted into the scheduler.
     Insert,
-    /// `M`: it was put behind a request that waits.
+    /// `M`: it was merged to the back of a waiting request.
     BackMerge,
-    /// `F`: it was put before a request that waits.
+    /// `F`: it was merged to the front of a waiting request.
     FrontMerge,
-    /// `X`: it was split, the second part starting at this sector.
+    /// `X`: it was split; the second part starts at this sector.
     Split(i64),
-    /// `D`: the device got it.
+    /// `D`: it was issued to the device.
     Issue,
-    /// `R`: the device gave it back for later.
+    /// `R`: the device returned it for a later issue.
     Requeue,
-    /// `C`: it, or a part of it, is done.
+    /// `C`: it, or a part of it, has completed.
     Complete,
 }
 
 /// One action of the block layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Action {
-    /// What happened.
+    /// The step.
     pub step: Step,
     /// The operation.
     pub op: Op,
     /// The device.
     pub device: Symbol,
-    /// First sector concerned.
+    /// The first sector.
     pub sector: i64,
-    /// How many.
+    /// The number of sectors.
     pub sectors: i64,
     /// The process that was running.
     pub pid: Option<i64>,
     /// Its name.
     pub comm: Option<Symbol>,
-    /// The processor it ran on.
+    /// The CPU on which it ran.
     pub cpu: Option<i64>,
-    /// Letters beside the operation's.
+    /// Letters other than the operation's.
     pub flags: Option<Symbol>,
     /// The error of a completion, positive.
     pub error: Option<i64>,
 }
 
-/// A completion of nothing known.
+/// A completion without a known request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unpaired;
 
-/// A bio or request that waits.
+/// A bio or request that waits for its issue.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     since: Nanos,
@@ -79,11 +79,11 @@ struct Waiting {
     pid: Option<i64>,
     comm: Option<Symbol>,
     merges: i64,
-    /// The row it has in the streams already, if it was requeued.
+    /// Its row `Q`, if it was issued before and requeued.
     issued: Option<IoEvent>,
 }
 
-/// A request that the device has.
+/// A request that was issued to the device.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     row: IoEvent,
@@ -128,11 +128,11 @@ impl Default for BlockLayer {
 }
 
 impl BlockLayer {
-    /// Follows one action; actions come in time order. Gives a row when a request was issued or has
-    /// finished.
+    /// Processes one action; actions are in timestamp order. Returns a row if a request was issued
+    /// or has completed.
     ///
     /// # Errors
-    /// When the action completes nothing known.
+    /// If the action completes an unknown request.
     pub fn follow(&mut self, ts: Nanos, action: &Action) -> Result<Option<IoEvent>, Unpaired> {
         let place = Place::new(action.device, action.op, action.sector);
         match action.step {
@@ -151,7 +151,7 @@ impl BlockLayer {
         Ok(None)
     }
 
-    /// How many requests were forgotten, since this was last asked, because too many were
+    /// Returns and resets the number of requests that were discarded because too many were
     /// outstanding.
     pub fn take_forgotten(&mut self) -> i64 {
         std::mem::take(&mut self.forgotten)
@@ -180,7 +180,7 @@ impl BlockLayer {
         }
     }
 
-    /// What is merged is a bio that was queued, or a request that was waiting itself.
+    /// The merged item is a queued bio, or a waiting request.
     fn take_merged(&mut self, place: Place, action: &Action) -> i64 {
         let merged = self.waiting.take(place, action.sectors);
         1 + merged.map_or(0, |m| m.merges)
@@ -323,7 +323,7 @@ impl BlockLayer {
 }
 
 impl Waiting {
-    /// The request with what was merged into it.
+    /// The request, extended by what was merged into it.
     fn grown(self, action: &Action, merges: i64) -> Waiting {
         Waiting {
             sectors: self.sectors + action.sectors,

@@ -1,4 +1,4 @@
-//! [`convert`]: a trace in one format as a file in another.
+//! [`convert`]: converts a trace to another format.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use weir_model::{Demand, Predicate};
 use super::{FORMATS, Format, Header, Input, Options, Trace, Writer, named};
 use crate::{Count, RECORDING, Said, TapError};
 
-/// What became of a conversion.
+/// The result of a conversion.
 #[derive(Debug)]
 pub struct Converted {
     /// Rows of the recording: requests and responses.
     pub rows: u64,
-    /// What the reader counted.
+    /// The reader's counts.
     pub counts: Vec<Count>,
-    /// The first bad records, in words.
+    /// The first bad records, as text.
     pub messages: Vec<String>,
-    /// What the written format had no room for.
+    /// What the written format cannot represent.
     pub remarks: Vec<String>,
 }
 
-/// A demand for everything that a recording holds.
+/// A demand for all streams and columns of a recording.
 pub fn everything() -> Demand {
     Demand {
         stream: RECORDING.into(),
@@ -32,12 +32,12 @@ pub fn everything() -> Demand {
     }
 }
 
-/// Reads the trace `from` and writes it to `to`, whose name implies the format, or else
-/// `format` does. `progress` hears how far it has got, from 0 to 1, and says whether to go on; what
-/// was read by then is written and complete.
+/// Reads the trace `from` and writes it to `to` in `format`, or in the format implied by the name
+/// of `to`. `progress` is called with the progress from 0 to 1 and returns whether to continue; if
+/// not, the rows read so far are written and the file is complete.
 ///
 /// # Errors
-/// When a file cannot be read or written, or a format is not known.
+/// If a file cannot be read or written, or a format is unknown.
 pub fn convert(
     from: Input,
     options: &Options,
@@ -69,7 +69,7 @@ pub fn convert(
                     break;
                 }
             }
-            // Nothing was asked to be folded.
+            // No fold was requested.
             Said::Folded { .. } | Said::Heartbeat(_) | Said::Quiet => {}
             Said::End => break,
         }
@@ -84,8 +84,8 @@ pub fn convert(
     })
 }
 
-/// The format in which a file called `path` is written: the one called `format`, or else the one
-/// whose extension it has.
+/// The format of a file written to `path`: the one called `format`, or the one with the file's
+/// extension.
 ///
 /// # Errors
 /// [`TapError::NoSuchFormat`].
@@ -121,10 +121,10 @@ pub fn for_writing(path: &Path, format: Option<&str>) -> Result<&'static Format,
 }
 
 impl Format {
-    /// Starts a file in this format.
+    /// Creates a file in this format.
     ///
     /// # Errors
-    /// When the file cannot be written, or this format not at all.
+    /// If the file cannot be written, or this format does not support writing.
     pub fn writer(&self, path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
         match self.create {
             Some(create) => create(path, header),

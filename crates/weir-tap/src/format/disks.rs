@@ -1,13 +1,14 @@
-//! [`Disks`]: per disk, how many requests are outstanding and where the last one ended.
+//! [`Disks`]: the number of outstanding requests and the last sector of each disk.
 
 use std::collections::HashMap;
 
 use weir_model::{Event, Symbol};
 
-/// Most disks that are told apart. Requests of further ones have neither `in_flight` nor `seek`.
+/// Maximum number of disks that are tracked. Requests of others have neither `in_flight` nor
+/// `seek`.
 pub const DISKS_MAX: usize = 1 << 16;
 
-/// What is known of each disk between requests.
+/// The state of each disk between requests.
 #[derive(Debug, Default)]
 pub struct Disks {
     disks: HashMap<[Option<Symbol>; 3], Disk>,
@@ -16,14 +17,14 @@ pub struct Disks {
 #[derive(Debug, Default)]
 struct Disk {
     outstanding: i64,
-    /// Last sector of the previous request that has one.
+    /// Last sector of the previous request that has an extent.
     last_sector: Option<i64>,
 }
 
 impl Disks {
-    /// A request was issued: how many are outstanding now, itself included, and how far its first
-    /// sector lies from the last sector of the disk's previous request (sequential is 1, as in
-    /// vscsiStats). Requests without sectors, flushes, move no head.
+    /// Processes an issue. Returns the number of outstanding requests, including this one, and the
+    /// seek distance: first sector minus the last sector of the disk's previous request (sequential
+    /// is 1, as in vscsiStats). Requests without sectors (flushes) do not affect the seek distance.
     pub fn issue(&mut self, event: &Event) -> (Option<i64>, Option<i64>) {
         let Some(disk) = self.disk(event) else {
             return (None, None);
@@ -37,7 +38,7 @@ impl Disks {
         (Some(disk.outstanding), seek)
     }
 
-    /// One request more is outstanding, or one less.
+    /// Adds `change` (1 or -1) to the number of outstanding requests.
     pub fn outstanding(&mut self, event: &Event, change: i64) {
         if let Some(disk) = self.disk(event) {
             disk.outstanding = (disk.outstanding + change).max(0);

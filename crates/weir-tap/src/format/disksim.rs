@@ -1,11 +1,11 @@
-//! DiskSim traces, in two forms: the ASCII request trace, and the validation traces of real drives.
+//! DiskSim traces: the ASCII request trace, and the validation traces of real drives.
 //!
 //! - ASCII: `arrival device block blocks flags`. The arrival is in milliseconds, blocks are of 512
 //!   bytes, bit 0 of the flags (hex) means read (DiskSim's reference manual, on its default ASCII
 //!   trace format). No completions.
 //! - Validation: `R|W class block blocks service think`. Captured on the SCSI bus, one request at a
-//!   time: service and think time are in microseconds, and the next request is issued when both are
-//!   over. The class (`Hit`, `Miss`, ..) is the author's; it is not used.
+//!   time: service and think time are in microseconds, and the next request is issued after both.
+//!   The class (`Hit`, `Miss`, ..) is specific to the author; it is not used.
 
 use weir_model::{Level, NANOS_PER_MICRO, Op};
 
@@ -17,7 +17,7 @@ use super::record::Extent;
 /// One millisecond.
 const MILLI_NS: i64 = 1_000_000;
 
-/// How to read a line of the ASCII form.
+/// Format of a line of the ASCII form.
 pub const ASCII: LineFormat = LineFormat {
     is_header: no_header,
     parse: ascii,
@@ -25,7 +25,7 @@ pub const ASCII: LineFormat = LineFormat {
     level: Level::Block,
 };
 
-/// How to read a line of the validation form.
+/// Format of a line of the validation form.
 pub const VALIDATION: LineFormat = LineFormat {
     is_header: no_header,
     parse: validation,

@@ -1,4 +1,5 @@
-//! [`Faults`]: what a reader could not use, counted by cause, the first of it kept in words.
+//! [`Faults`]: records that a reader could not use, counted by cause; the first ones are kept as
+//! text.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,17 +8,17 @@ use weir_model::Symbol;
 
 use crate::{Count, TapError};
 
-/// How many bad records are kept in words; all are counted.
+/// Maximum number of bad records that are kept as text; all are counted.
 pub const MESSAGES_MAX: usize = 10;
 
-/// Cause of the rows that came too late to be put in order.
+/// Cause of rows that were received too late to be sorted.
 pub const LATE: &str = "late";
-/// Cause of the records that do not follow their format.
+/// Cause of records that violate their format.
 pub const MALFORMED: &str = "malformed";
-/// Cause of what was forgotten because a bounded table was full.
+/// Cause of entries that were discarded because a bounded table was full.
 pub const TABLE_FULL: &str = "table_full";
 
-/// What a reader could not use.
+/// The records that a reader could not use.
 #[derive(Debug)]
 pub struct Faults {
     path: PathBuf,
@@ -37,19 +38,19 @@ impl Faults {
         }
     }
 
-    /// A record at byte `offset` does not follow the format, for `reason`.
+    /// Counts a record at byte `offset` that violates the format, for `reason`.
     ///
     /// # Errors
-    /// [`TapError::Malformed`] when the reader is strict.
+    /// [`TapError::Malformed`] if the reader is strict.
     pub fn bad(&mut self, offset: u64, reason: impl Into<String>) -> Result<(), TapError> {
         let path = self.path.clone();
         self.bad_in(&path, offset, reason)
     }
 
-    /// As [`Faults::bad`], in one of several files.
+    /// As [`Faults::bad`], for one of several files.
     ///
     /// # Errors
-    /// [`TapError::Malformed`] when the reader is strict.
+    /// [`TapError::Malformed`] if the reader is strict.
     pub fn bad_in(
         &mut self,
         path: &Path,
@@ -71,14 +72,14 @@ impl Faults {
         Ok(())
     }
 
-    /// Counts `many` of `counter` for `cause`.
+    /// Adds `many` to `counter` for `cause`.
     pub fn count(&mut self, counter: &'static str, cause: &'static str, many: i64) {
         if many != 0 {
             *self.totals.entry((counter, cause)).or_default() += many;
         }
     }
 
-    /// How many bad records so far.
+    /// The number of bad records so far.
     pub fn bad_records(&self) -> i64 {
         self.totals
             .get(&("bad_records", MALFORMED))
@@ -86,12 +87,12 @@ impl Faults {
             .unwrap_or(0)
     }
 
-    /// The first bad records in words.
+    /// The first bad records, as text.
     pub fn messages(&self) -> &[String] {
         &self.messages
     }
 
-    /// All counts, for the file.
+    /// All counts of the file.
     pub fn counts(&self) -> Vec<Count> {
         let device = self.path.to_str().and_then(|p| Symbol::try_new(p).ok());
         let totals = self.totals.iter();

@@ -1,5 +1,5 @@
-//! [`LineReader`]: reads the formats that have a request a line; each format says how to read one
-//! line.
+//! [`LineReader`]: reads the formats with one request per line; each format supplies the parser of
+//! a line.
 
 use weir_model::{Level, Nanos, Op};
 
@@ -8,58 +8,58 @@ use super::record::{Extent, Reader, Record, Request, What, name, nanos};
 use super::source::Input;
 use crate::TapError;
 
-/// Lines read at a time.
+/// Lines per read.
 const LINES_PER_READ: usize = 1024;
 
-/// Lines that sniffing looks at.
+/// Lines that are examined to detect the format.
 const LINES_SNIFFED: usize = 8;
 
-/// What one line says.
+/// The request of one line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked<'a> {
-    /// When.
+    /// Time of issue.
     pub when: When,
-    /// What.
+    /// Operation.
     pub op: Op,
-    /// Where.
+    /// Sectors.
     pub extent: Extent,
-    /// The VM, where the format names one.
+    /// The VM, if the format names one.
     pub vm: Option<&'a str>,
-    /// The disk, where the format names one; its own field decides whether it is the VM's or the
-    /// host's.
+    /// The disk, if the format names one; [`LineFormat::level`] decides whether it is the VM's or
+    /// the host's.
     pub disk: Option<&'a str>,
-    /// Insert to complete, where known.
+    /// Insert to completion, if known.
     pub latency_ns: Option<Nanos>,
 }
 
-/// When a request was issued.
+/// The time at which a request was issued.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
-    /// At this time.
+    /// At this timestamp.
     At(Nanos),
-    /// When the one before was done and its thinking time over (closed loop).
+    /// After the previous request's completion and its think time (closed loop).
     Closed {
-        /// From this request's end to the next one's issue.
+        /// From this request's completion to the next one's issue.
         think_ns: Nanos,
     },
 }
 
-/// A format with a request a line.
+/// A format with one request per line.
 #[derive(Clone, Copy, Debug)]
 pub struct LineFormat {
-    /// True for a line that names the columns.
+    /// True for a line with column names.
     pub is_header: fn(&[u8]) -> bool,
-    /// What a line says, or what is wrong with it.
+    /// Parses a line; the error is a message.
     pub parse: for<'a> fn(&'a str) -> Result<Asked<'a>, String>,
-    /// Whether it tells when requests finished.
+    /// Whether it contains completions.
     pub knows_responses: bool,
-    /// Where the trace was taken: disks are the VM's or the host's.
+    /// The level at which the trace was recorded: disks are the VM's or the host's.
     pub level: Level,
 }
 
 impl LineFormat {
-    /// Whether `head`, the start of a file, is in this format: sure when most of its first lines
-    /// are.
+    /// Whether `head`, the beginning of a file, is in this format: certain if most of its first
+    /// lines match.
     pub fn sniff(&self, head: &[u8]) -> Option<bool> {
         let whole = head.len() < super::SNIFF_BYTES;
         let end = match head.iter().rposition(|&b| b == b'\n') {
@@ -105,9 +105,9 @@ impl LineFormat {
 struct LineReader {
     format: LineFormat,
     input: Input,
-    /// The disk's name where the format has none.
+    /// The name of the disk if the format has none.
     stem: String,
-    /// When the next request of a closed loop is issued.
+    /// Time of the next issue in a closed loop.
     clock: Nanos,
 }
 
@@ -182,7 +182,7 @@ fn is_blank(line: &[u8]) -> bool {
     first.is_none_or(|&b| b == b'#')
 }
 
-/// No line names columns.
+/// For formats without a line of column names.
 pub fn no_header(_: &[u8]) -> bool {
     false
 }
@@ -190,7 +190,7 @@ pub fn no_header(_: &[u8]) -> bool {
 /// The `N` fields of a line of comma-separated values.
 ///
 /// # Errors
-/// When there are more or fewer.
+/// If there are more or fewer.
 pub fn comma_fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
     exactly(line.split(',').map(str::trim))
 }
@@ -198,7 +198,7 @@ pub fn comma_fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
 /// The `N` fields of a line separated by spaces or tabs.
 ///
 /// # Errors
-/// When there are more or fewer.
+/// If there are more or fewer.
 pub fn space_fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
     exactly(line.split_ascii_whitespace())
 }
@@ -220,21 +220,21 @@ fn exactly<'a, const N: usize>(
     }
 }
 
-/// A whole number that is not negative.
+/// A non-negative integer.
 ///
 /// # Errors
-/// When it is something else.
+/// If the field is not one.
 pub fn whole(what: &str, field: &str) -> Result<u64, String> {
     field
         .parse()
         .map_err(|_| format!("the {what} `{}` is not a whole number", excerpt(field)))
 }
 
-/// A decimal number of units of `unit_ns` nanoseconds, exactly; digits below a nanosecond are cut
-/// off.
+/// A decimal number of units of `unit_ns` nanoseconds, exactly; fractions of a nanosecond are
+/// truncated.
 ///
 /// # Errors
-/// When it is something else, or out of range.
+/// If the field is not one, or out of range.
 pub fn decimal_nanos(what: &str, field: &str, unit_ns: i64) -> Result<Nanos, String> {
     let bad = || format!("the {what} `{}` is not a number", excerpt(field));
     let (integer, fraction) = field.split_once('.').unwrap_or((field, ""));
@@ -250,7 +250,7 @@ pub fn decimal_nanos(what: &str, field: &str, unit_ns: i64) -> Result<Nanos, Str
     Ok(ns)
 }
 
-/// The start of a field, for messages.
+/// The beginning of a field, for messages.
 pub fn excerpt(field: &str) -> String {
     field.chars().take(40).collect()
 }

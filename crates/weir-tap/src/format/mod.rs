@@ -1,18 +1,18 @@
-//! Trace formats: files of recorded I/O that replay as if it happened now, each format in a file of
-//! its own.
+//! Trace formats: files of recorded I/O that are replayed as if it occurred now. Each format is in
+//! a file of its own.
 //!
-//! [`Trace::open`] finds the format by the first bytes; [`Trace::start`] gives a [`Tap`]. What
-//! happens in between:
+//! [`Trace::open`] detects the format from the first bytes; [`Trace::start`] returns a [`Tap`]. The
+//! steps are:
 //!
-//! 1. [`source`]: bytes of a file or a pipe, opened once, through a window that never grows.
-//! 2. A format's [`Reader`] makes [`Record`]s of them. A bad record goes to [`fault`], with file
-//!    and offset, and is skipped.
-//! 3. [`order`] undoes small disorder. 4. [`pairing`] makes rows: a `Q` at issue, an `R` or `E` at
-//!    completion.
-//! 5. [`replay`] gives each demand the rows and columns it wants.
+//! 1. [`source`]: bytes of a file or a pipe, opened once, through a window of constant size.
+//! 2. A format's [`Reader`] parses them into [`Record`]s. A bad record is reported to [`fault`],
+//!    with file and offset, and is skipped.
+//! 3. [`order`] sorts records that are slightly out of order.
+//! 4. [`pairing`] produces rows: a `Q` at issue, an `R` or `E` at completion.
+//! 5. [`replay`] sends each demand its rows and columns.
 //!
-//! A [`recording`] skips steps 2 to 4: it holds rows already. [`mod@write`] is the other direction.
-//! Nothing here allocates by a length that a file claims.
+//! A [`recording`] skips steps 2 to 4: it contains rows already. [`mod@write`] is the other
+//! direction. No allocation depends on a length in a file.
 
 use std::path::{Path, PathBuf};
 
@@ -66,42 +66,42 @@ pub use trace::{Options, Trace};
 pub(crate) use wanted::capabilities;
 pub use write::{Header, Writer};
 
-/// How many bytes a format may sniff at.
+/// Bytes available for detecting a format.
 pub const SNIFF_BYTES: usize = 16 << 10;
 
 /// A trace format.
 pub struct Format {
     /// Its name, for `--format` of the commands that read traces.
     pub name: &'static str,
-    /// How its files are usually called.
+    /// The usual extensions of its files.
     pub extensions: &'static [&'static str],
-    /// What it is, in a sentence.
+    /// A description, one sentence.
     pub doc: &'static str,
-    /// Whether a file that starts with these bytes (at most [`SNIFF_BYTES`]) is in this format:
-    /// surely, surely not, or perhaps.
+    /// Whether a file that begins with these bytes (at most [`SNIFF_BYTES`]) is in this format:
+    /// certainly, certainly not, or possibly.
     pub sniff: fn(&[u8]) -> Option<bool>,
-    /// How its files are read.
+    /// The reader of its files.
     pub read: Read,
-    /// Starts a file, where the format can be written.
+    /// Creates a file, if the format can be written.
     pub create: Option<Create>,
 }
 
 /// Reads a trace record by record.
 pub type OpenRecords = fn(Input) -> Result<Box<dyn Reader>, TapError>;
 
-/// Starts a file.
+/// Creates a file.
 pub type Create = fn(&Path, &Header) -> Result<Box<dyn Writer>, TapError>;
 
 /// How files of a format are read.
 #[derive(Clone, Copy)]
 pub enum Read {
-    /// Record by record, which are then put in order and paired.
+    /// Record by record; records are then sorted and paired.
     Records(OpenRecords),
-    /// As a recording, which holds rows.
+    /// As a recording, which contains rows.
     Recording,
 }
 
-/// Every format, in the order in which they sniff at a file: the surest first.
+/// Every format, in the order of detection: the most certain first.
 pub static FORMATS: &[Format] = &[
     Format {
         name: "recording",
@@ -210,10 +210,10 @@ pub static FORMATS: &[Format] = &[
 ];
 
 /// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`.
-/// `X` stands for `X.blktrace.0`, `X.blktrace.1`, .. where there is no file of that name.
+/// `X` means `X.blktrace.0`, `X.blktrace.1`, .. if there is no file with that name.
 ///
 /// # Errors
-/// When the file cannot be read, or no format knows it.
+/// If the file cannot be read, or no format matches.
 pub fn open(path: &Path, demands: &[Demand], options: &Options) -> Result<Box<dyn Tap>, TapError> {
     open_source(&Source::file(first_file(path)), demands, options)
 }
@@ -230,14 +230,14 @@ pub fn open_source(
     Trace::open(Input::open(source)?, options)?.start(demands)
 }
 
-/// The file by which a trace is known that `path` stands for: of the files of a blktrace, one for
-/// each CPU, the first; otherwise the path itself.
+/// The file that identifies the trace at `path`: of a blktrace, which has a file per CPU, the first
+/// file; otherwise the path itself.
 pub fn first_file(path: &Path) -> PathBuf {
     let files = blktrace::beside(path);
     files.into_iter().next().unwrap_or_else(|| path.into())
 }
 
-/// The format called `name`, without regard to case.
+/// The format called `name`, case-insensitive.
 ///
 /// # Errors
 /// [`TapError::NoSuchFormat`].
@@ -250,11 +250,10 @@ pub fn named(name: &str) -> Result<&'static Format, TapError> {
     })
 }
 
-/// The format of an input: the first that is sure, or else the only one that is not sure that it is
-/// another.
+/// The format of an input: the first that is certain, otherwise the only one that is possible.
 ///
 /// # Errors
-/// When the file cannot be read, is empty, or no format knows it.
+/// If the file cannot be read, is empty, or no format matches.
 fn detect(input: &mut Input) -> Result<&'static Format, TapError> {
     let head = input.peek(SNIFF_BYTES)?;
     let (format, is_empty) = (sniff(head), head.is_empty());
@@ -280,7 +279,7 @@ fn detect(input: &mut Input) -> Result<&'static Format, TapError> {
     })
 }
 
-/// The format of a file that starts with `head`.
+/// The format of a file that begins with `head`.
 pub fn sniff(head: &[u8]) -> Option<&'static Format> {
     let verdicts = || FORMATS.iter().map(|f| (f, (f.sniff)(head)));
     let sure = verdicts().find(|(_, verdict)| *verdict == Some(true));
@@ -298,10 +297,10 @@ pub fn known() -> String {
 }
 
 impl Format {
-    /// A source in this format as a tap.
+    /// A tap that reads a source in this format.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn tap(&self, source: &Source, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
         let options = Options {
             format: Some(self.name.into()),

@@ -1,7 +1,7 @@
 //! MQSim traces: `arrival device sector sectors type`.
 //!
 //! The arrival is in nanoseconds, sectors are of 512 bytes, the type is 0 for a write and 1 for a
-//! read (MQSim's README; Tavakkol et al., FAST 2018). They know no completions. The columns are
+//! read (MQSim's README; Tavakkol et al., FAST 2018). There are no completions. The columns are
 //! those of DiskSim, whose arrival has a decimal point.
 
 use weir_model::{Level, Op};
@@ -9,7 +9,7 @@ use weir_model::{Level, Op};
 use super::lines::{Asked, LineFormat, When, excerpt, no_header, space_fields, whole};
 use super::record::{Extent, nanos};
 
-/// How to read a line.
+/// Format of a line.
 pub const LINES: LineFormat = LineFormat {
     is_header: no_header,
     parse,

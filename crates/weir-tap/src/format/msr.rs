@@ -2,20 +2,20 @@
 //!
 //! Timestamps are Windows file times, in 100 ns since 1601; offset and size are in bytes, the
 //! response time in 100 ns (Narayanan et al., Write Off-Loading, FAST 2008; the README of the
-//! traces at iotta.snia.org). The host is the VM here, its disk number the disk.
+//! traces at iotta.snia.org). The host becomes the VM, its disk number the disk.
 
 use weir_model::{Level, Nanos, Op};
 
 use super::lines::{Asked, LineFormat, When, comma_fields, excerpt, no_header, whole};
 use super::record::Extent;
 
-/// Windows' epoch before Unix's, in units of 100 ns: 11,644,473,600 s.
+/// Difference between the epochs of Windows and Unix, in units of 100 ns: 11,644,473,600 s.
 const EPOCH_TICKS: i64 = 116_444_736_000_000_000;
 
 /// One tick of a Windows file time.
 const TICK_NS: i64 = 100;
 
-/// How to read a line.
+/// Format of a line.
 pub const LINES: LineFormat = LineFormat {
     is_header: no_header,
     parse,

@@ -1,24 +1,24 @@
-//! [`Order`]: puts records that are a little out of order back into time order, in bounded memory.
+//! [`Order`]: sorts records that are slightly out of order by timestamp, in bounded memory.
 
 use weir_model::Nanos;
 
 use super::record::Record;
 
-/// How many records a record may lie behind its place. What lies further behind is late.
+/// Maximum displacement of a record, in records. Records displaced further are late.
 pub const SLACK_RECORDS: usize = 16 << 10;
 
-/// A buffer that gives records in time order, as long as none lies more than [`SLACK_RECORDS`]
-/// behind its place. Records of one instant keep the order of the file.
+/// A buffer that returns records in timestamp order if none is displaced by more than
+/// [`SLACK_RECORDS`]. Records with equal timestamps keep the order of the file.
 #[derive(Debug)]
 pub struct Order {
     slack: usize,
     held: Vec<Record>,
-    /// The time of the last record given.
+    /// The timestamp of the last record returned.
     given: Nanos,
 }
 
 impl Order {
-    /// An empty buffer that makes up for `slack` records of disorder.
+    /// An empty buffer that corrects displacements of up to `slack` records.
     pub fn new(slack: usize) -> Order {
         Order {
             slack,
@@ -27,18 +27,18 @@ impl Order {
         }
     }
 
-    /// Where a reader puts its records.
+    /// The buffer to which a reader appends its records.
     pub fn input(&mut self) -> &mut Vec<Record> {
         &mut self.held
     }
 
-    /// True when [`Order::give`] would give something.
+    /// True if [`Order::give`] would return records.
     pub fn is_full(&self) -> bool {
         self.held.len() > 2 * self.slack
     }
 
-    /// Hands over the records whose place is certain, in time order, or all of them at the end.
-    /// Returns how many were late: they are not handed over.
+    /// Passes the records whose order is final to `take`, in timestamp order, or all of them at the
+    /// end. Returns the number of late records, which are not passed.
     pub fn give(&mut self, at_end: bool, mut take: impl FnMut(Record)) -> usize {
         if !self.held.is_sorted_by_key(|r| r.ts) {
             self.held.sort_by_key(|r| r.ts);
@@ -71,8 +71,8 @@ mod tests {
         }
     }
 
-    /// The times given and how many were late, for a buffer that makes up for 2 records of
-    /// disorder.
+    /// The returned timestamps and the number of late records, for a buffer that corrects
+    /// displacements of up to 2 records.
     fn ordered(times: &[Nanos]) -> (Vec<Nanos>, usize) {
         let mut order = Order::new(2);
         let (mut given, mut late) = (Vec::new(), 0);

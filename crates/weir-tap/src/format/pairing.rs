@@ -1,9 +1,9 @@
-//! [`Pairing`]: turns the records of a trace, in time order, into rows: a `Q` when a request is
-//! issued, an `R` or `E` when it is done.
+//! [`Pairing`]: converts the records of a trace, in timestamp order, to rows: a `Q` when a request
+//! is issued, an `R` or `E` when it completes.
 //!
-//! Two kinds of record lead there. A format with a line a request gives a [`Request`] that may
-//! carry its latency: its `R` is held back until then. blktrace gives the block layer's actions,
-//! which [`BlockLayer`] follows.
+//! There are two kinds of records. A format with one request per line yields a [`Request`],
+//! possibly with its latency: its `R` is delayed until then. blktrace yields the block layer's
+//! actions, which [`BlockLayer`] processes.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ use super::fault::TABLE_FULL;
 use super::record::{Record, Request, What};
 use super::table::REQUESTS_MAX;
 
-/// Pairs requests with their ends.
+/// Pairs requests with their completions.
 #[derive(Debug, Default)]
 pub struct Pairing {
     disks: Disks,
@@ -26,12 +26,12 @@ pub struct Pairing {
     req_id: i64,
 }
 
-/// A response that is to come. The earliest is the greatest, for the heap.
+/// A pending response. The earliest is the greatest, for the heap.
 #[derive(Debug)]
 struct Ending(IoEvent);
 
 impl Pairing {
-    /// Appends the rows that `record` leads to. Records come in time order, and so do rows.
+    /// Appends the rows that result from `record`. Records are in timestamp order, and so are rows.
     pub fn take(&mut self, record: Record, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
         self.end_until(record.ts, rows);
         match record.what {
@@ -44,7 +44,7 @@ impl Pairing {
         faults.count("unpaired", TABLE_FULL, self.blocks.take_forgotten());
     }
 
-    /// Appends the rows that are still to come after the last record.
+    /// Appends the pending rows after the last record.
     pub fn finish(&mut self, rows: &mut Vec<IoEvent>) {
         self.end_until(Nanos::MAX, rows);
     }

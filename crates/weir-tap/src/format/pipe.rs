@@ -1,5 +1,5 @@
-//! [`open`]: the bytes of a file, a pipe or standard input; and [`Cancel`], which ends the waiting
-//! for a pipe.
+//! [`open`]: the bytes of a file, a pipe or standard input; and [`Cancel`], which ends the wait for
+//! a pipe.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek};
@@ -13,23 +13,23 @@ use rustix::io::Errno;
 
 use super::source::is_standard_input;
 
-/// How long a read waits for a pipe before it looks at [`Cancel`] again.
+/// Interval at which a read from a pipe checks [`Cancel`].
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// Whether what is asked for has happened.
+/// Returns true when reads are to be cancelled.
 type Condition = Box<dyn Fn() -> bool + Send>;
 
-/// Whether to go on waiting for pipes. Nothing is known of when a pipe's writer writes again, so
-/// that a reader must be able to end before that. Clones share one condition.
+/// Cancels the wait for pipes. A pipe's writer may never write again, so a reader must be able to
+/// end before that. Clones share one condition.
 #[derive(Clone, Default)]
 pub struct Cancel(Arc<Mutex<Option<Condition>>>);
 
 impl Cancel {
-    /// From now on, reading from pipes fails once `condition` is true. It replaces the condition
-    /// before.
+    /// From now on, reading from pipes fails once `condition` is true. It replaces the previous
+    /// condition.
     pub fn when(&self, condition: impl Fn() -> bool + Send + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(condition));
     }
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Cancel {
     }
 }
 
-/// Why a read failed that [`Cancel`] ended.
+/// The error of a read that [`Cancel`] ended.
 #[derive(Debug)]
 struct Cancelled;
 
@@ -63,24 +63,24 @@ pub fn is_cancelled(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Cancelled>())
 }
 
-/// What was opened.
+/// An opened input.
 pub struct Opened {
     /// Its bytes in order.
     pub reader: Box<dyn Read + Send>,
     /// The file, if its bytes can be read by position as well.
     pub file: Option<File>,
-    /// How many bytes it has; 0 where that is not known.
+    /// Its length in bytes; 0 if unknown.
     pub bytes: u64,
 }
 
 /// Opens a file, a pipe or standard input, without waiting for a pipe's writer.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// If it cannot be opened.
 pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
     let mut file = match is_standard_input(path) {
         true => File::from(io::stdin().as_fd().try_clone_to_owned()?),
-        // A FIFO would keep open(2) waiting; of a file the flag changes nothing.
+        // open(2) of a FIFO would block without the flag; files are not affected.
         false => OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)
@@ -95,7 +95,7 @@ pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
             bytes: 0,
         });
     }
-    // Of standard input a part may have been read by another process.
+    // Part of standard input may have been read by another process.
     let at_start = kind.is_dir() || file.stream_position()? == 0;
     Ok(Opened {
         file: at_start.then(|| file.try_clone()).transpose()?,
@@ -104,7 +104,7 @@ pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
     })
 }
 
-/// True if the bytes at `path` are delivered once.
+/// True if the bytes at `path` can be read only once.
 pub fn is_pipe(path: &Path) -> bool {
     let kind = std::fs::metadata(path).map(|m| m.file_type());
     is_standard_input(path) || kind.is_ok_and(delivers_once)

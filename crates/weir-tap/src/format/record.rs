@@ -1,5 +1,5 @@
-//! [`Record`] and [`Reader`]: what every trace reader gives, whatever its format: requests, or the
-//! block layer's own actions.
+//! [`Record`] and [`Reader`]: the output of every trace reader: requests, or the block layer's own
+//! actions.
 
 use weir_model::{Event, EventKind, Level, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol};
 
@@ -13,38 +13,38 @@ pub const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
 /// One record of a trace.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// When it happened, in nanoseconds; what they count from is the format's.
+    /// Timestamp in nanoseconds; the epoch depends on the format.
     pub ts: Nanos,
-    /// What happened.
+    /// Its content.
     pub what: What,
 }
 
-/// What a record tells.
+/// The content of a record.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// A whole request, from formats with a line a request.
+    /// A whole request, from formats with one request per line.
     Request(Request),
     /// One step of a request through the block layer, from blktrace.
     Action(Action),
 }
 
-/// A request as its trace tells it, issued at the record's time.
+/// A request as recorded in a trace, issued at the record's time.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Everything a row of `IOstream` says of it; `ts`, `kind` and `req_id` are set later.
+    /// The columns of its row of `IOstream`; `ts`, `kind` and `req_id` are set later.
     pub event: Event,
-    /// How it ended: response, error; `Response` too where nobody knows.
+    /// The kind of its completion: response or error; `Response` also if unknown.
     pub end: EventKind,
-    /// Insert to issue, where known.
+    /// Insert to issue, if known.
     pub wait_ns: Option<Nanos>,
-    /// Issue to complete, where known.
+    /// Issue to completion, if known.
     pub service_ns: Option<Nanos>,
-    /// Insert to complete, where known. The record's time is then the insert's.
+    /// Insert to completion, if known. The record's time is then the insert's.
     pub latency_ns: Option<Nanos>,
 }
 
 impl Request {
-    /// A request of which only what and where is known.
+    /// A request of which only operation and extent are known.
     pub fn new(op: Op, extent: Extent, level: Level) -> Request {
         let sector = (op != Op::Flush).then_some(extent.sector);
         let mut event = Event::new(0, EventKind::Request, op, 0, sector, extent.sectors);
@@ -59,12 +59,12 @@ impl Request {
     }
 }
 
-/// Which sectors a request covers.
+/// The sectors of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The first.
+    /// The first sector.
     pub sector: i64,
-    /// How many.
+    /// The number of sectors.
     pub sectors: i64,
 }
 
@@ -75,10 +75,10 @@ impl Extent {
         sectors: 0,
     };
 
-    /// An extent counted in sectors.
+    /// An extent in sectors.
     ///
     /// # Errors
-    /// When it lies beyond [`SECTORS_MAX`].
+    /// If it exceeds [`SECTORS_MAX`].
     pub fn of_sectors(sector: u64, sectors: u64) -> Result<Extent, String> {
         let max = SECTORS_MAX as u64;
         if sector > max || sectors > max {
@@ -90,10 +90,10 @@ impl Extent {
         })
     }
 
-    /// The sectors that `length` bytes from byte `offset` on touch.
+    /// The sectors that contain the `length` bytes from byte `offset`.
     ///
     /// # Errors
-    /// When it lies beyond [`SECTORS_MAX`].
+    /// If it exceeds [`SECTORS_MAX`].
     pub fn of_bytes(offset: u64, length: u64) -> Result<Extent, String> {
         let sector_bytes = SECTOR_BYTES as u64;
         let Some(end) = offset.checked_add(length) else {
@@ -111,7 +111,7 @@ impl Extent {
 /// `count` units of `unit_ns` nanoseconds each, as a time.
 ///
 /// # Errors
-/// When it lies beyond the year 2262.
+/// If it is after the year 2262.
 pub fn nanos(count: u64, unit_ns: i64) -> Result<Nanos, String> {
     i64::try_from(count)
         .ok()
@@ -130,25 +130,25 @@ pub fn micros(count: u64) -> Result<Nanos, String> {
 /// The symbol of a name from a trace.
 ///
 /// # Errors
-/// When the table of symbols is full.
+/// If the table of symbols is full.
 pub fn name(text: &str) -> Result<Symbol, String> {
     Symbol::try_new(text).map_err(|full| full.to_string())
 }
 
 /// Reads a trace record by record.
 pub trait Reader: Send {
-    /// Reads on and appends some records to `out`, perhaps none; false once the trace has ended.
-    /// Bad records go to `faults`.
+    /// Reads and appends some records to `out`, possibly none; false at the end of the trace. Bad
+    /// records are reported to `faults`.
     ///
     /// # Errors
-    /// When the file cannot be read, or a record is bad and the reader strict.
+    /// If the file cannot be read, or a record is bad and the reader strict.
     fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError>;
 
-    /// How far through, from 0 to 1.
+    /// Progress, from 0 to 1.
     fn progress(&self) -> f64;
 
-    /// Whether the trace tells when requests finished. Where it does not, each is shown as finished
-    /// at its own time, without latency, and `IOstream` has requests only.
+    /// Whether the trace contains completions. If not, each request is reported as completed at its
+    /// own time, without latency, and `IOstream` contains requests only.
     fn knows_responses(&self) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! [`Replay`]: a trace file as a tap. It says what a live tap would have said, as fast as it is
-//! asked.
+//! [`Replay`]: a trace file as a tap. It delivers the rows of a live tap, as fast as they are
+//! requested.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::record::Reader;
 use super::served::Served;
 use crate::{Count, Said, Tap, TapError};
 
-/// Rows in a batch, about: what is ready when there are at least so many is said at once.
+/// Approximate number of rows of a batch: when this many are ready, they are delivered.
 pub const BATCH_ROWS: usize = 2048;
 
 /// A trace file as a tap.
@@ -53,7 +53,7 @@ impl Replay {
         }
     }
 
-    /// Reads on until there are rows for a batch, or the trace has ended.
+    /// Reads until there are rows for a batch, or the trace has ended.
     fn advance(&mut self) -> Result<(), TapError> {
         while self.rows.len() < BATCH_ROWS && !self.ended {
             while !self.order.is_full() && !self.ended {

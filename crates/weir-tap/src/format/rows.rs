@@ -1,4 +1,4 @@
-//! Rows of a recording as events again: what writers of other formats look at.
+//! Converts the rows of a recording to events, for writers of other formats.
 
 use weir_model::event::io_schema;
 use weir_model::{Batch, Column, Event, EventKind, IoEvent, Level, Op, Symbol};
@@ -9,7 +9,7 @@ pub struct Columns {
     at: Vec<(&'static str, usize)>,
 }
 
-/// The columns that an event has, in no order.
+/// The columns of an event, in no particular order.
 const NAMES: [&str; 27] = [
     "ts",
     "type",
@@ -54,7 +54,7 @@ impl Default for Columns {
 
 impl Columns {
     /// The events of a batch in the schema of `IO`. A row whose type, op or level is NULL or
-    /// unknown is not one, and is left out.
+    /// unknown is omitted.
     pub fn events(&self, batch: &Batch) -> Vec<IoEvent> {
         (0..batch.len())
             .filter_map(|row| self.event(batch, row))

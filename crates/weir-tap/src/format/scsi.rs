@@ -1,4 +1,4 @@
-//! SCSI opcodes: which operation a command is (T10, SCSI Block Commands).
+//! SCSI opcodes and their operations (T10, SCSI Block Commands).
 
 use weir_model::Op;
 

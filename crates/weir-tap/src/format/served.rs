@@ -1,30 +1,30 @@
-//! [`Served`]: gives one demand the rows and columns that it wants, of requests and responses that are
-//! known event by event.
+//! [`Served`]: produces the rows and columns of one demand, from requests and responses that are
+//! available as events.
 
 use weir_model::{Batch, Demand, EventBatch, EventKind, IoBatch, IoEvent};
 
 use super::wanted::passes;
 use crate::RECORDING;
 
-/// A demand and how its rows are made.
+/// A demand and the builder of its rows.
 pub struct Served {
     demand: Demand,
     batch: Rows,
 }
 
 enum Rows {
-    /// Finished requests only.
+    /// Completed requests only.
     Io(IoBatch),
     /// Every event.
     IoStream(EventBatch),
     /// Both, with the columns of `IO`.
     Recording(IoBatch),
-    /// The source knows nothing of that stream.
+    /// The source does not have the stream.
     Nothing,
 }
 
 impl Served {
-    /// What serves `demand`.
+    /// The builder for `demand`.
     pub fn new(demand: &Demand) -> Served {
         let columns = Some(&demand.columns[..]);
         let is = |name: &str| demand.stream.eq_ignore_ascii_case(name);
@@ -43,8 +43,8 @@ impl Served {
         }
     }
 
-    /// The rows of this demand among `rows`, if any. Responses that are only assumed are no events
-    /// of `IOstream`.
+    /// The rows of this demand among `rows`, if any. Assumed responses are not events of
+    /// `IOstream`.
     pub fn batch(&self, rows: &[IoEvent], responses_assumed: bool) -> Option<Batch> {
         let asked = |row: &&IoEvent| row.event.kind == EventKind::Request;
         let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);

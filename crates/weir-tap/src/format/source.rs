@@ -1,8 +1,8 @@
-//! [`Source`] names a trace; [`Input`] is a trace that was opened: its bytes in order, through a
-//! window that never grows.
+//! [`Source`] names a trace; [`Input`] is an opened trace: its bytes in order, through a window of
+//! constant size.
 //!
-//! A pipe delivers its bytes once. An input is therefore opened once: who looks at the first bytes
-//! does so with [`Input::peek`], and they are still there for the reader.
+//! A pipe delivers its bytes once. An input is therefore opened once: [`Input::peek`] returns the
+//! first bytes without consuming them.
 
 use std::fs::File;
 use std::io::{Cursor, ErrorKind, Read};
@@ -16,19 +16,19 @@ use flate2::read::MultiGzDecoder;
 use super::pipe::{self, Cancel};
 use crate::TapError;
 
-/// Bytes of a trace held in memory at a time. The longest record of any format, a blktrace event
-/// with 65,535 bytes of payload, fits.
+/// Bytes of a trace in memory at a time. The longest record of any format, a blktrace event with
+/// 65,535 bytes of payload, fits.
 pub const WINDOW_BYTES: usize = 256 << 10;
 
-/// Longest line of a text format. A longer one is a bad record.
+/// Maximum length of a line of a text format. A longer one is a bad record.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// A trace: a file, or bytes in memory under a name (tests, fuzzing).
+/// A trace: a file, or named bytes in memory (tests, fuzzing).
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A file, a pipe, or `-` for standard input.
     File(PathBuf),
-    /// Bytes, and the name they go by in messages.
+    /// Bytes, and their name in messages.
     Bytes(PathBuf, Vec<u8>),
 }
 
@@ -43,7 +43,7 @@ impl Source {
         Source::Bytes("<bytes>".into(), bytes.into())
     }
 
-    /// The path, for messages and for names that a format takes from it.
+    /// The path, for messages and for names that a format derives from it.
     pub fn path(&self) -> &Path {
         match self {
             Source::File(path) | Source::Bytes(path, _) => path,
@@ -52,7 +52,7 @@ impl Source {
 }
 
 /// The bytes of a trace in order, through a window of [`WINDOW_BYTES`]. A source in gzip's format
-/// is unpacked on the way; offsets are then those of the unpacked bytes.
+/// is decompressed; offsets are then those of the decompressed bytes.
 pub struct Input {
     path: PathBuf,
     origin: Origin,
@@ -63,18 +63,18 @@ pub struct Input {
     end: usize,
     offset: u64,
     ended: bool,
-    /// Bytes read of the source itself, and how many it has; 0 where that is not known.
+    /// Bytes read of the source, and its length; 0 if unknown.
     taken: Arc<AtomicU64>,
     bytes: u64,
 }
 
-/// What else is known of an input than its bytes in order.
+/// Access to the bytes of an input other than in order.
 enum Origin {
     /// Its bytes can be read by position.
     Positioned(Positioned),
-    /// They can as well, once they are unpacked.
+    /// The same, after decompression.
     Packed,
-    /// They are delivered once, in order.
+    /// They can be read once, in order.
     Pipe,
 }
 
@@ -86,7 +86,7 @@ pub enum Positioned {
     Bytes(Bytes),
 }
 
-/// What gzip's format starts with (RFC 1952, section 2.3.1).
+/// The magic bytes of gzip's format (RFC 1952, section 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Counts the bytes that are read.
@@ -103,7 +103,7 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// `reader`, unpacked where it is packed, and whether it is.
+/// `reader`, decompressed if it is compressed, and whether it is.
 fn unpacked(
     mut reader: impl Read + Send + 'static,
 ) -> std::io::Result<(Box<dyn Read + Send>, bool)> {
@@ -121,12 +121,12 @@ fn unpacked(
     Ok((reader, packed))
 }
 
-/// A line without its end, and where it starts.
+/// A line without its end, and its offset.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line<'a> {
     /// Byte offset of its first byte.
     pub offset: u64,
-    /// The bytes; `None` where the line is longer than [`LINE_BYTES_MAX`].
+    /// The bytes; `None` if the line is longer than [`LINE_BYTES_MAX`].
     pub bytes: Option<&'a [u8]>,
 }
 
@@ -134,12 +134,12 @@ impl Input {
     /// Opens a source at its start.
     ///
     /// # Errors
-    /// When the file cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(source: &Source) -> Result<Input, TapError> {
         Input::open_until(source, &Cancel::default())
     }
 
-    /// As [`Input::open`]; reading from a pipe fails as soon as `cancel` asks for it.
+    /// As [`Input::open`]; reading from a pipe fails when `cancel` requests it.
     ///
     /// # Errors
     /// As [`Input::open`].
@@ -190,12 +190,12 @@ impl Input {
     /// Opens another file of the same trace.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open_beside(&self, path: PathBuf) -> Result<Input, TapError> {
         Input::open_until(&Source::File(path), &self.cancel)
     }
 
-    /// The file name without its extensions: the name of the disk where a format records none.
+    /// The file name without its extensions: the name of the disk if a format records none.
     pub fn stem(&self) -> &str {
         let name = self.path.file_name().and_then(|n| n.to_str());
         let name = name.unwrap_or("trace");
@@ -204,15 +204,15 @@ impl Input {
             .unwrap_or(name)
     }
 
-    /// True if the bytes are delivered once: those of a pipe.
+    /// True if the bytes can be read only once: those of a pipe.
     pub fn is_pipe(&self) -> bool {
         matches!(self.origin, Origin::Pipe)
     }
 
-    /// The bytes, to be read by position, from the first on.
+    /// The bytes from the first, for reading by position.
     ///
     /// # Errors
-    /// The input itself where that is not possible.
+    /// The input, if that is not possible.
     pub fn positioned(self) -> Result<Positioned, Box<Input>> {
         match self.origin {
             Origin::Positioned(positioned) => Ok(positioned),
@@ -225,12 +225,12 @@ impl Input {
         &self.path
     }
 
-    /// Bytes taken so far.
+    /// Number of bytes consumed.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How far through the source, from 0 to 1. Pipes have no length and stay at 0 until they end.
+    /// Progress through the source, from 0 to 1. Pipes have no length and stay at 0 until they end.
     pub fn progress(&self) -> f64 {
         if self.ended && self.start == self.end {
             return 1.0;
@@ -245,10 +245,10 @@ impl Input {
     /// The next `bytes` bytes, fewer only at the end.
     ///
     /// # Panics
-    /// When `bytes` is more than [`WINDOW_BYTES`].
+    /// If `bytes` is more than [`WINDOW_BYTES`].
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn peek(&mut self, bytes: usize) -> Result<&[u8], TapError> {
         assert!(bytes <= WINDOW_BYTES, "a record fits in the window");
         while self.end - self.start < bytes && !self.ended {
@@ -258,10 +258,10 @@ impl Input {
         Ok(&self.window[self.start..end])
     }
 
-    /// Goes past `bytes` bytes that [`Input::peek`] has shown.
+    /// Consumes `bytes` bytes that [`Input::peek`] has returned.
     ///
     /// # Panics
-    /// When they have not been seen.
+    /// If they have not been returned.
     pub fn consume(&mut self, bytes: usize) {
         assert!(
             self.start + bytes <= self.end,
@@ -271,10 +271,10 @@ impl Input {
         self.offset += bytes as u64;
     }
 
-    /// The next line, or `None` at the end. The line after the last end of line may be without one.
+    /// The next line, or `None` at the end. The last line may have no end of line.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn line(&mut self) -> Result<Option<Line<'_>>, TapError> {
         let offset = self.offset;
         let mut seen = 0;
@@ -348,10 +348,10 @@ fn failed(path: &Path, error: std::io::Error) -> TapError {
     }
 }
 
-/// The path by which messages name standard input.
+/// The path of standard input in messages.
 pub const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Whether a path is a name of standard input: `-`, or one of those that it has in the file system
+/// Whether a path is a name of standard input: `-`, or one of its names in the file system
 /// (proc_pid_fd(5)).
 pub fn is_standard_input(path: &Path) -> bool {
     let names = ["-", STANDARD_INPUT, "/dev/fd/0", "/proc/self/fd/0"];

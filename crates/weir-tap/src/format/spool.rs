@@ -1,4 +1,4 @@
-//! [`spool`]: bytes that are delivered once, copied to a file where they can be read by position.
+//! [`spool`]: copies bytes that can be read only once to a file with access by position.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,14 +6,14 @@ use std::io::Write;
 use super::source::{Input, WINDOW_BYTES};
 use crate::TapError;
 
-/// How many bytes are spooled unless the user allows more or less.
+/// Default of the maximum number of bytes that are spooled.
 pub const SPOOL_BYTES_MAX: u64 = 4 << 30;
 
-/// Copies what is left of `input` to a temporary file without a name, of at most `bytes_max` bytes.
+/// Copies the rest of `input` to a temporary file without a name, of at most `bytes_max` bytes.
 /// Returns the file and its length.
 ///
 /// # Errors
-/// When the input cannot be read, the file cannot be written, or the bound is reached.
+/// If the input cannot be read, the file cannot be written, or the bound is reached.
 pub fn spool(mut input: Input, bytes_max: u64) -> Result<(File, u64), TapError> {
     let folder = std::env::temp_dir();
     let failed = |error| TapError::File {

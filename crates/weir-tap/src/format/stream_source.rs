@@ -1,5 +1,5 @@
-//! STREAM source files: a type line, then a row a line, for the streams and relations that a script
-//! declares.
+//! STREAM source files: a type line, then one row per line, for the streams and relations that a
+//! script declares.
 //!
 //! ```text
 //! i,i,f,b,c4
@@ -7,10 +7,10 @@
 //! 2,2,2.2,b,bcd
 //! ```
 //!
-//! The first field is the timestamp, an integer tick; a relation has `+` or `-` as its second. The
-//! type line gives the timestamp's type, then one per column: `i` integer, `f` float, `b` a single
-//! character, `c<n>` text. A relation's may give the sign's, `b`, as well (Stanford STREAM
-//! prototype 0.6, as the source files of its tests are).
+//! The first field is the timestamp, an integer tick; the second field of a relation is `+` or `-`.
+//! The type line has the timestamp's type, then one per column: `i` integer, `f` float, `b` a
+//! single character, `c<n>` text. That of a relation may also have the sign's, `b` (Stanford STREAM
+//! prototype 0.6, source files of its tests).
 
 use weir_model::{Batch, ColumnBuilder, Schema, Shape, Symbol, Type, Value};
 
@@ -32,7 +32,7 @@ pub struct StreamSource {
 /// the timestamp. A `strict` reader stops at the first bad line.
 ///
 /// # Errors
-/// When the file cannot be read, or its type line does not fit the schema.
+/// If the file cannot be read, or its type line does not match the schema.
 pub fn open(
     mut input: Input,
     schema: &Schema,
@@ -60,7 +60,7 @@ pub fn open(
     })
 }
 
-/// Whether `head` starts with a type line, as such a file does: a list of two types or more. No
+/// Whether `head` begins with a type line, as a source file does: a list of two types or more. No
 /// trace has such a first line.
 pub fn has_type_line(head: &[u8]) -> bool {
     let first = head.split(|&b| b == b'\n').next().unwrap_or_default();
@@ -85,7 +85,7 @@ fn type_of(text: &str) -> Option<Type> {
     }
 }
 
-/// What is wrong with a type line, in words.
+/// Checks a type line; the error is a message.
 fn check_types(line: &str, columns: &[Type], shape: Shape) -> Result<(), String> {
     let mut types = Vec::new();
     for text in line.trim().split(',') {
@@ -123,10 +123,10 @@ fn check_types(line: &str, columns: &[Type], shape: Shape) -> Result<(), String>
 
 impl StreamSource {
     /// The next rows, about `rows_max` of them, or `None` at the end. For a relation the weights
-    /// say which came and which went.
+    /// mark insertions and retractions.
     ///
     /// # Errors
-    /// When the file cannot be read, or a line is bad and the reader strict.
+    /// If the file cannot be read, or a line is bad and the reader strict.
     pub fn next_batch(&mut self, rows_max: usize) -> Result<Option<Batch>, TapError> {
         let mut rows = RowsBuilder::new(&self.types);
         while rows.ts.len() < rows_max {
@@ -155,12 +155,12 @@ impl StreamSource {
         Ok((!rows.ts.is_empty()).then(|| rows.finish(self.shape)))
     }
 
-    /// The bad lines so far: how many, and the first of them in words.
+    /// The bad lines so far: their number, and the first ones as text.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// How far through the file, from 0 to 1.
+    /// Progress through the file, from 0 to 1.
     pub fn progress(&self) -> f64 {
         self.input.progress()
     }

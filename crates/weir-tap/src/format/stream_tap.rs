@@ -9,7 +9,7 @@ use super::source::Input;
 use super::stream_source::{self, StreamSource};
 use crate::{Count, Said, Tap, TapError};
 
-/// Rows said at a time.
+/// Rows per batch.
 const BATCH_ROWS: usize = 1_024;
 
 /// A source file of a script as a tap with a single demand: all rows and columns of the stream or
@@ -20,10 +20,10 @@ pub struct StreamTap {
 }
 
 impl StreamTap {
-    /// Reads a file for what the script declares. A `strict` one stops at the first bad line.
+    /// Reads a file for a declaration of a script. A `strict` reader stops at the first bad line.
     ///
     /// # Errors
-    /// When the file cannot be read, or its type line does not fit the declaration.
+    /// If the file cannot be read, or its type line does not match the declaration.
     pub fn open(input: Input, declared: &Declaration, strict: bool) -> Result<StreamTap, TapError> {
         let source = stream_source::open(input, &declared.schema, declared.shape, strict)?;
         Ok(StreamTap {

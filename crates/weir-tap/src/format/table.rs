@@ -1,15 +1,15 @@
-//! [`Table`]: requests by device, operation and first sector; when it is full the oldest makes
-//! room.
+//! [`Table`]: requests by device, operation and first sector; when it is full the oldest is
+//! removed.
 
 use std::collections::BTreeMap;
 
 use weir_model::{Op, Symbol};
 
-/// Most requests a table holds. More than that outstanding at once means that their ends were never
+/// Maximum number of requests in a table. More outstanding requests mean that completions were not
 /// recorded.
 pub const REQUESTS_MAX: usize = 1 << 18;
 
-/// Which requests a record may speak of. Several may be outstanding at one place.
+/// The key of a request in records. Several requests may be outstanding with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     device: u32,
@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of an operation on a device.
+    /// The key of an operation on a device.
     pub fn new(device: Symbol, op: Op, sector: i64) -> Place {
         Place {
             device: device.id(),
@@ -34,13 +34,13 @@ impl Place {
     }
 }
 
-/// Something that covers sectors from its place on.
+/// An item that covers sectors from its first sector.
 pub trait Span {
-    /// How many sectors.
+    /// The number of sectors.
     fn sectors(&self) -> i64;
 }
 
-/// Requests by place, oldest first at each.
+/// Requests by key, the oldest first for each.
 #[derive(Debug)]
 pub struct Table<V> {
     max: usize,
@@ -60,7 +60,7 @@ impl<V: Span> Table<V> {
         }
     }
 
-    /// Adds a request; the oldest comes back if it had to make room.
+    /// Adds a request; returns the oldest if the table was full.
     pub fn insert(&mut self, place: Place, value: V) -> Option<V> {
         let oldest = match self.by_place.len() >= self.max {
             true => self
@@ -80,13 +80,13 @@ impl<V: Span> Table<V> {
         self.key(place, sectors).map(|key| &self.by_place[&key])
     }
 
-    /// Takes that request out.
+    /// Removes and returns that request.
     pub fn take(&mut self, place: Place, sectors: i64) -> Option<V> {
         let key = self.key(place, sectors)?;
         self.take_key(key)
     }
 
-    /// Takes out the request that ends just before `place`, with where it starts.
+    /// Removes and returns the request that ends directly before `place`, with its key.
     pub fn take_before(&mut self, place: Place) -> Option<(Place, V)> {
         /// Overlapping requests are rare: it is the nearest, or close to it.
         const LOOK_BACK: usize = 16;

@@ -2,14 +2,14 @@
 //!
 //! The timestamp is in seconds since the Unix epoch, offset and size are in sectors of 512 bytes,
 //! the type is 0 for a read and 1 for a write (Zhang et al., OSCA, USENIX ATC 2020; the README of
-//! the traces at iotta.snia.org). They know no completions.
+//! the traces at iotta.snia.org). There are no completions.
 
 use weir_model::{Level, NANOS_PER_SECOND, Op};
 
 use super::lines::{Asked, LineFormat, When, comma_fields, excerpt, whole};
 use super::record::{Extent, nanos};
 
-/// How to read a line.
+/// Format of a line.
 pub const LINES: LineFormat = LineFormat {
     is_header: |line| line.starts_with(b"Timestamp"),
     parse,

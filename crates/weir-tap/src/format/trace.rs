@@ -1,4 +1,4 @@
-//! [`Trace`]: a trace that was opened, before it is known what of it is wanted.
+//! [`Trace`]: an opened trace, before the demands are known.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use super::wanted::capabilities;
 use super::{Faults, Format, Input, Read, Reader, Replay, SPOOL_BYTES_MAX, detect, named};
 use crate::{Tap, TapError};
 
-/// How to read a trace.
+/// Options for reading a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Stop at the first bad record instead of counting it.
     pub strict: bool,
-    /// The format's name, where the user knows better than the first bytes.
+    /// The format's name, to override the detection.
     pub format: Option<String>,
-    /// How much of a recording that comes through a pipe is copied to a temporary file.
+    /// Maximum size of a temporary file for a recording that is read from a pipe.
     pub spool_bytes_max: u64,
 }
 
@@ -30,10 +30,10 @@ impl Default for Options {
     }
 }
 
-/// Why a trace makes no groups.
+/// The reason why a trace does not support folds.
 const ROW_BY_ROW: &str = "a file is read row by row";
 
-/// A trace that was opened. Its format is known and its first bytes are read, no more.
+/// An opened trace. Its format is known and only its first bytes are read.
 pub struct Trace {
     format: &'static Format,
     path: PathBuf,
@@ -51,7 +51,7 @@ impl Trace {
     /// Finds the format of `input`, unless the options name it.
     ///
     /// # Errors
-    /// When the input cannot be read, or no format knows it.
+    /// If the input cannot be read, or no format matches.
     pub fn open(mut input: Input, options: &Options) -> Result<Trace, TapError> {
         let format = match &options.format {
             Some(name) => named(name)?,
@@ -69,15 +69,15 @@ impl Trace {
         })
     }
 
-    /// True if its bytes are delivered once: those of a pipe.
+    /// True if its bytes can be read only once: those of a pipe.
     pub fn is_pipe(&self) -> bool {
         self.is_pipe
     }
 
-    /// What it can do.
+    /// Its capabilities.
     pub fn capabilities(&self) -> Capabilities {
         match &self.opened {
-            // `Replay` numbers requests itself, and makes both streams of the same rows.
+            // `Replay` numbers requests, and derives both streams from the same rows.
             Opened::Records(reader) => capabilities(
                 ROW_BY_ROW,
                 match reader.knows_responses() {
@@ -104,7 +104,7 @@ impl Trace {
     /// A tap that serves `demands`.
     ///
     /// # Errors
-    /// When a recording lacks what every recording has.
+    /// If a recording lacks columns that every recording has.
     pub fn start(self, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
         Ok(match self.opened {
             Opened::Records(reader) => {

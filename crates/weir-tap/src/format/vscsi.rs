@@ -1,5 +1,5 @@
-//! `.vscsi`: the binary command trace of VMware's vscsiStats, versions 1 and 2, as CloudPhysics
-//! gave it out.
+//! `.vscsi`: the binary command trace of VMware's vscsiStats, versions 1 and 2, as published by
+//! CloudPhysics.
 //!
 //! Little-endian records without a file header (layouts as in the readers of libCacheSim; field
 //! names and the microseconds as in vscsiStats' own text form,
@@ -11,8 +11,8 @@
 //! | 2 | 40 | u16 SCSI opcode, u16 version << 8, u32 serial, u32 length, u32 scatter-gather entries, u64 lbn, u64 time, u64 response time |
 //!
 //! Lengths are in bytes, the lbn in sectors of 512 bytes, times in microseconds. The serial wraps
-//! and is not in order, so requests are numbered afresh. Version 1 knows no completions. Nothing in
-//! the file names the disk: it is called as the file is.
+//! and is not in order, so requests are renumbered. Version 1 has no completions. The file does not
+//! contain the name of the disk: the file name is used.
 
 use weir_model::{Level, Symbol};
 
@@ -23,10 +23,10 @@ use super::source::Input;
 use super::vscsi_csv::extent;
 use crate::TapError;
 
-/// Records read at a time.
+/// Records per read.
 const RECORDS_PER_READ: usize = 1024;
 
-/// Records that must look right for a file to be one of these.
+/// Number of first records that must be plausible for the format to be detected.
 const RECORDS_SNIFFED: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,7 +86,7 @@ impl Version {
         }
     }
 
-    /// How many of the first records look right, and how many were looked at.
+    /// The number of plausible records among the first, and the number examined.
     fn fits(self, head: &[u8]) -> (usize, usize) {
         let records = head.chunks_exact(self.record_bytes()).take(RECORDS_SNIFFED);
         let right = records.clone().filter(|r| {
@@ -104,7 +104,7 @@ impl Version {
     }
 }
 
-/// Whether `head` starts a `.vscsi` file.
+/// Whether `head` is the beginning of a `.vscsi` file.
 pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(Version::of(head).is_some())
 }
@@ -112,13 +112,13 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
 /// Reads a trace.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// If the file cannot be read.
 pub fn open(mut input: Input) -> Result<Box<dyn Reader>, TapError> {
     let version = Version::of(input.peek(super::SNIFF_BYTES)?);
     Ok(Box::new(Vscsi {
         disk: name(input.stem()).ok(),
         input,
-        // A file in which no record looks right is read as version 1, and every record reported.
+        // A file without a plausible record is read as version 1, and every record is reported.
         version: version.unwrap_or(Version::V1),
     }))
 }

@@ -1,9 +1,9 @@
 //! vscsiStats traces as CSV, in two forms: CloudPhysics' `version,time,op,size,lbn` and Cydonia's
 //! `time,lbn,op,size`.
 //!
-//! The first is what libCacheSim gives out beside the binary form: times cut to seconds, the op a
+//! libCacheSim distributes the first with the binary form: times truncated to seconds, the op a
 //! SCSI opcode in hex. The second has microseconds, and `r` or `w`. Sizes are in bytes, the lbn in
-//! sectors of 512 bytes. They know no completions.
+//! sectors of 512 bytes. There are no completions.
 
 use weir_model::{Level, NANOS_PER_MICRO, NANOS_PER_SECOND, Op};
 
@@ -11,7 +11,7 @@ use super::lines::{Asked, LineFormat, When, comma_fields, excerpt, no_header, wh
 use super::record::{Extent, SECTORS_MAX, nanos};
 use super::scsi;
 
-/// How to read a line of `version,time,op,size,lbn`.
+/// Format of a line of `version,time,op,size,lbn`.
 pub const CLOUDPHYSICS: LineFormat = LineFormat {
     is_header: |line| line.starts_with(b"version,"),
     parse: cloudphysics,
@@ -19,7 +19,7 @@ pub const CLOUDPHYSICS: LineFormat = LineFormat {
     level: Level::Vdisk,
 };
 
-/// How to read a line of `time,lbn,op,size`.
+/// Format of a line of `time,lbn,op,size`.
 pub const CYDONIA: LineFormat = LineFormat {
     is_header: no_header,
     parse: cydonia,
@@ -67,7 +67,7 @@ fn asked<'a>(time: &str, unit_ns: i64, op: Op, lbn: &str, size: &str) -> Result<
 /// `bytes` bytes from sector `lbn` on.
 ///
 /// # Errors
-/// When it lies beyond [`SECTORS_MAX`].
+/// If it exceeds [`SECTORS_MAX`].
 pub fn extent(lbn: u64, bytes: u64) -> Result<Extent, String> {
     match lbn <= SECTORS_MAX as u64 {
         true => Extent::of_sectors(lbn, bytes.div_ceil(512)),

@@ -1,5 +1,5 @@
-//! Whether a row passes a demand's predicate. What does not pass is not built; what passes, the
-//! engine tests again.
+//! Tests a demand's predicate on a row. Rows that fail are not built; the engine tests the others
+//! again.
 
 use weir_model::capabilities::Select;
 use weir_model::event::io_schema;
@@ -7,10 +7,10 @@ use weir_model::{
     Capabilities, Clause, ColumnCapabilities, IoEvent, Limits, Predicate, Test, Type,
 };
 
-/// Columns that are filled in behind the source, or say nothing of the request.
+/// Columns that are set after the source, or do not describe the request.
 const NOT_TESTED: [&str; 3] = ["host", "agent_ts", "monitor_ts"];
 
-/// What sources can do that have each request as a whole: they test all its columns.
+/// The capabilities of sources that have complete requests: they test all columns.
 pub fn capabilities(groups: &str, paired: Result<(), String>) -> Capabilities {
     let limits = Limits {
         clauses: 64,

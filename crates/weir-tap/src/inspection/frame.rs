@@ -1,4 +1,4 @@
-//! Frames: a length of four bytes, little endian, and so many bytes of JSON.
+//! Frames: a length of four bytes, little endian, followed by that number of bytes of JSON.
 
 use std::io::{self, Read, Write};
 
@@ -11,14 +11,14 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The longest request.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 
-/// How much is read at once at first.
+/// Initial buffer size.
 const ROOM_BYTES: usize = 64 << 10;
 
 /// Writes `message` as one frame.
 ///
 /// # Errors
-/// [`io::ErrorKind::FileTooLarge`], with nothing written, when it is longer than `bytes_max`; else
-/// what the socket reports.
+/// [`io::ErrorKind::FileTooLarge`], with nothing written, if it is longer than `bytes_max`; else
+/// the error of the socket.
 pub fn write(mut to: impl Write, message: &impl Serialize, bytes_max: usize) -> io::Result<()> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message)?;
@@ -33,14 +33,14 @@ pub fn write(mut to: impl Write, message: &impl Serialize, bytes_max: usize) -> 
 /// Reads one frame; `None` when the other side has closed the socket.
 ///
 /// # Errors
-/// When the frame is longer than `bytes_max`, ends early or holds something else than a `T`, or what
-/// the socket reports.
+/// If the frame is longer than `bytes_max`, is truncated or does not contain a `T`, or on an error
+/// of the socket.
 pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     let first = loop {
         match from.read(&mut length) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The other side closed its end with a message of ours unread.
+            // The other side closed its end with a message from here unread.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break 0,
             other => break other?,
         }
@@ -54,7 +54,7 @@ pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::R
         let what = format!("a message of {bytes} bytes, more than {bytes_max}");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    // What is announced need not come.
+    // The announced length is not trusted for the allocation.
     let mut text = Vec::with_capacity(bytes.min(ROOM_BYTES));
     from.take(bytes as u64).read_to_end(&mut text)?;
     if text.len() < bytes {

@@ -1,6 +1,6 @@
-//! What the two processes send each other. Every request is one of those here: none carries a
-//! command for a QEMU or a descriptor, and only [`Begin`] carries a path. It is the first request of
-//! the one inventory that a process has, sent before the main process drops its privileges.
+//! The messages between the two processes. Each request is one of those below: none carries a
+//! command for a QEMU or a descriptor, and only [`Begin`] carries a path. It is the first request
+//! of the only inventory of a process, sent before the main process drops its privileges.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,40 +15,40 @@ use super::frame::{self, ANSWER_BYTES_MAX};
 use crate::inventory::{LaidDisk, Layout, NameConflict, PIECES_MAX, Piece, Snapshot};
 use crate::qmp::Address;
 
-/// What a conversation is about: the byte that comes with its socket.
+/// The type of a conversation: the byte that is sent with its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`Begin`], then lists of [`crate::inventory::Look`], each answered by [`Sent::write`].
     Inventory,
     /// [`Polls`], then an empty request for each round, answered by [`PollAnswer`]s.
     Polls,
-    /// [`OfVm`], then an empty request whenever the VM's disks are wanted.
+    /// [`OfVm`], then an empty request for each query of the VM's disks.
     Disks,
-    /// [`OfVm`], then addresses of virtio-blk devices, each answered by the paths of objects that
-    /// the structure there refers to.
+    /// [`OfVm`], then addresses of virtio-blk devices, each answered by the paths of objects to
+    /// which the structure there refers.
     Memory,
 }
 
-/// Begins [`Kind::Inventory`]: what `WatchOptions` say.
+/// First request of [`Kind::Inventory`]: the content of `WatchOptions`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
     /// The root of the host's files.
     pub root: PathBuf,
-    /// Declared VMs, as on the command line.
+    /// Declared VMs, in the syntax of the command line.
     pub declared: Vec<String>,
 }
 
-/// Begins [`Kind::Polls`].
+/// First request of [`Kind::Polls`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Polls {
-    /// Whether latency histograms are switched on.
+    /// True if latency histograms are enabled.
     pub histograms: bool,
 }
 
-/// Begins [`Kind::Disks`] and [`Kind::Memory`]: the process of a VM of the inventory. The first
-/// answer says whether it can be asked.
+/// First request of [`Kind::Disks`] and [`Kind::Memory`]: the process of a VM of the inventory. The
+/// first answer reports whether its QEMU can be queried.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfVm {
@@ -59,26 +59,26 @@ pub struct OfVm {
 /// Part of the answer to a poll.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PollAnswer {
-    /// What one VM answered.
+    /// The answer of one VM.
     Reading(Box<crate::qmp::poll::Reading>),
-    /// That was all.
+    /// End of the answer.
     Done,
 }
 
-/// Most layouts that one snapshot brings.
+/// Maximum number of layouts sent with one snapshot.
 const LAYOUTS_MAX: usize = 1 << 18;
 
 /// A piece of a layout: device, sector, sectors, the VM's sector, shared.
 type PieceMessage = (u32, u64, u64, Option<u64>, bool);
 
-/// Part of the answer to a look.
+/// Part of the answer to a scan.
 #[derive(Debug, Serialize, Deserialize)]
 enum LookAnswer {
-    /// Nothing has changed.
+    /// No change since the last answer.
     Unchanged,
-    /// A layout that the snapshot behind it refers to.
+    /// A layout to which the following snapshot refers.
     Layout(Vec<PieceMessage>),
-    /// What there is.
+    /// The current inventory.
     Snapshot(Box<SnapshotMessage>),
 }
 
@@ -107,23 +107,23 @@ struct DiskMessage {
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum LayoutAt {
-    /// That of this disk of the snapshot before.
+    /// The layout of this disk of the previous snapshot.
     Kept(u32),
-    /// That of this message of those before the snapshot.
+    /// The layout in this message of those before the snapshot.
     New(u32),
 }
 
-/// The side that sends snapshots: remembers the layouts that the other one has.
+/// The sender of snapshots: stores the layouts that the receiver has.
 #[derive(Debug, Default)]
 pub struct Sent {
     layouts: Vec<Arc<Layout>>,
 }
 
 impl Sent {
-    /// Answers a look; `None` for no change.
+    /// Sends the answer to a scan; `None` for no change.
     ///
     /// # Errors
-    /// When the other side does not read.
+    /// If the receiver does not read.
     pub fn write(&mut self, mut to: impl io::Write, seen: Option<&Snapshot>) -> io::Result<()> {
         let mut answer = |answer: &LookAnswer| frame::write(&mut to, answer, ANSWER_BYTES_MAX);
         let Some(snapshot) = seen else {
@@ -166,7 +166,7 @@ impl Sent {
         };
         self.layouts.clear();
         match answer(&LookAnswer::Snapshot(Box::new(message))) {
-            // Names are right or missing: of VMs that cannot all be sent none is.
+            // Names are correct or absent: if not all VMs can be sent, none is.
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
                 answer(&LookAnswer::Snapshot(Box::new(nothing(snapshot.taken))))
             }
@@ -179,7 +179,7 @@ impl Sent {
     }
 }
 
-/// In place of more VMs and disks than a message holds.
+/// An empty snapshot, sent if the VMs and disks exceed the size of a message.
 fn nothing(taken: Nanos) -> SnapshotMessage {
     let remark = format!(
         "there are more VMs and disks than {} MiB describe; none is shown",
@@ -199,26 +199,26 @@ fn nothing(taken: Nanos) -> SnapshotMessage {
     }
 }
 
-/// What a look found.
+/// The result of a scan.
 #[derive(Debug, PartialEq)]
 pub enum Seen {
-    /// Nothing new.
+    /// No change.
     Unchanged,
-    /// This.
+    /// A new snapshot.
     Snapshot(Box<Snapshot>),
 }
 
-/// The side that receives snapshots: keeps the layouts of the last one.
+/// The receiver of snapshots: stores the layouts of the last one.
 #[derive(Debug, Default)]
 pub struct Received {
     layouts: Vec<Arc<Layout>>,
 }
 
 impl Received {
-    /// Receives the answer to a look.
+    /// Receives the answer to a scan.
     ///
     /// # Errors
-    /// When the other side has ended, or what it sends makes no sense.
+    /// If the sender has ended, or sends an invalid message.
     pub fn read(&mut self, mut from: impl io::Read) -> io::Result<Seen> {
         let mut new = Vec::new();
         loop {
@@ -295,8 +295,8 @@ fn pieces(layout: &Layout) -> Vec<PieceMessage> {
     layout.pieces.iter().map(message).collect()
 }
 
-/// The layout, if its pieces are in order. Pieces that overlap are cut, so there may be twice as many
-/// as an image has.
+/// The layout, if its pieces are in order. Pieces that overlap are cut, so there may be twice as
+/// many as an image has.
 fn layout(pieces: &[PieceMessage]) -> io::Result<Layout> {
     let piece = |&(device, sector, sectors, vsector, shared): &PieceMessage| Piece {
         device,
@@ -325,13 +325,13 @@ impl Kind {
         (Kind::Memory, b'M'),
     ];
 
-    /// The byte that names it.
+    /// The byte that identifies this kind.
     pub fn byte(self) -> u8 {
         let found = Kind::ALL.into_iter().find(|(kind, _)| *kind == self);
         found.expect("all kinds are listed").1
     }
 
-    /// The kind that a byte names.
+    /// The kind that a byte identifies.
     pub fn of_byte(byte: u8) -> Option<Kind> {
         let found = Kind::ALL.into_iter().find(|(_, b)| *b == byte);
         found.map(|(kind, _)| kind)

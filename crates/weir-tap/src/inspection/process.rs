@@ -1,4 +1,5 @@
-//! [`Inspection`]: the inspection process as the main process has it, and [`Conversation`]s with it.
+//! [`Inspection`]: the main process's handle of the inspection process, and [`Conversation`]s with
+//! it.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice};
@@ -24,21 +25,21 @@ use super::frame::{self, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::message::Kind;
 use crate::TapError;
 
-/// The variables that it inherits: where `virsh` and libraries are, and what `virsh` needs for a
-/// user's own libvirt.
+/// The inherited environment variables: the paths of `virsh` and libraries, and the variables that
+/// `virsh` needs for a user's own libvirt.
 const VARIABLES: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "HOME", "XDG_RUNTIME_DIR"];
 
-/// How long the main process waits for its end, which removes histograms from QEMUs first.
+/// Timeout of the wait for its end; it removes histograms from QEMUs first.
 const END: Duration = Duration::from_secs(10);
 
-/// How often it looks meanwhile.
+/// Interval of the checks during that wait.
 const END_EVERY: Duration = Duration::from_millis(1);
 
-/// The process; it ends when this and its conversations are dropped.
+/// The process; it ends when this value and its conversations are dropped.
 #[derive(Debug)]
 pub struct Inspection {
     child: Mutex<Option<Child>>,
-    /// Carries the sockets of conversations. The process ends when this is closed.
+    /// Passes the sockets of conversations. The process ends when this is closed.
     control: Option<OwnedFd>,
 }
 
@@ -46,16 +47,16 @@ pub struct Inspection {
 #[derive(Debug)]
 pub struct Conversation {
     socket: UnixStream,
-    /// Dropped behind the socket.
+    /// Dropped after the socket.
     _process: Arc<Inspection>,
 }
 
 impl Inspection {
-    /// Starts `program` (with arguments), which has to call [`super::run`]. It has the rights that the
-    /// calling thread has now.
+    /// Starts `program` (with arguments), which must call [`super::run`]. It has the current rights
+    /// of the calling thread.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// If it cannot be run.
     pub fn start(program: &[OsString]) -> Result<Arc<Inspection>, TapError> {
         let failed = |error: io::Error| TapError::Unavailable {
             what: format!("the inspection process cannot be started: {error}"),
@@ -73,7 +74,7 @@ impl Inspection {
         let (control, theirs) = pair.map_err(|error| failed(error.into()))?;
         let variables = VARIABLES.map(|name| (name, std::env::var_os(name)));
         let variables = variables.into_iter().filter_map(|(n, v)| Some((n, v?)));
-        // A group of its own, so that Ctrl-C at the terminal does not reach it.
+        // A separate process group, so that Ctrl-C at the terminal does not reach it.
         let child = Command::new(name)
             .args(arguments)
             .env_clear()
@@ -90,10 +91,10 @@ impl Inspection {
         }))
     }
 
-    /// Begins a conversation with its first request. An answer is waited for at most `patience`.
+    /// Starts a conversation with its first request. `patience` is the timeout of each answer.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// If the process has ended.
     pub fn converse(
         self: &Arc<Inspection>,
         kind: Kind,
@@ -125,14 +126,14 @@ impl Inspection {
     }
 }
 
-/// Ends a conversation from outside.
+/// Ends a conversation from another thread.
 #[derive(Debug)]
 pub struct Closer(UnixStream);
 
 impl Closer {
-    /// Ends it now: who waits for an answer gets an error.
+    /// Ends it immediately: a thread that waits for an answer receives an error.
     pub fn close(&self) {
-        // Where the process is gone it is closed.
+        // If the process has ended, the socket is already closed.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
@@ -147,7 +148,7 @@ impl Drop for Inspection {
         let until = Instant::now() + END;
         while let Ok(None) = child.try_wait() {
             if Instant::now() >= until {
-                // It waits for a QEMU and ends after that; it must not stay a zombie.
+                // The process waits for a QEMU and ends then; it must not remain a zombie.
                 let reap = move || drop(child.wait());
                 let _ = thread::Builder::new().name("reap".into()).spawn(reap);
                 return;
@@ -161,7 +162,7 @@ impl Conversation {
     /// Sends a request.
     ///
     /// # Errors
-    /// When the process has ended.
+    /// If the process has ended.
     pub fn request(&mut self, request: &impl Serialize) -> io::Result<()> {
         frame::write(&self.socket, request, REQUEST_BYTES_MAX).map_err(lost)
     }
@@ -169,35 +170,35 @@ impl Conversation {
     /// Receives one message of an answer.
     ///
     /// # Errors
-    /// When the process has ended, does not answer in time, or sends something else.
+    /// If the process has ended, does not answer in time, or sends something else.
     pub fn answer<T: DeserializeOwned>(&mut self) -> io::Result<T> {
         let answer = frame::read(&self.socket, ANSWER_BYTES_MAX).map_err(lost)?;
         answer.ok_or_else(|| lost(io::ErrorKind::UnexpectedEof.into()))
     }
 
-    /// The same socket, to end the conversation while another thread waits for an answer.
+    /// A duplicate of the socket, to end the conversation while another thread waits for an answer.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// If no descriptors are left.
     pub fn closer(&self) -> io::Result<Closer> {
         Ok(Closer(self.socket.try_clone()?))
     }
 
-    /// What an answer of several messages is read from.
+    /// The socket, to read an answer of several messages.
     pub fn socket(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Ends the conversation, and waits for the other side to have done so.
+    /// Ends the conversation, and waits until the other side has ended it too.
     pub fn end(self) {
-        // Where the process is gone there is nothing to wait for.
+        // If the process has ended, there is nothing to wait for.
         let _ = self.socket.shutdown(Shutdown::Write);
         let _ = self.socket.set_read_timeout(Some(END));
         let _ = io::copy(&mut &self.socket, &mut io::sink());
     }
 }
 
-/// The error, as the end of a sentence on the process.
+/// The error, as the end of a sentence about the process.
 pub fn lost(error: io::Error) -> io::Error {
     use io::ErrorKind as Kind;
     let why = match error.kind() {

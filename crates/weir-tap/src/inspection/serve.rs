@@ -1,4 +1,4 @@
-//! [`run`]: the inspection process itself.
+//! [`run`]: the main function of the inspection process.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -29,21 +29,22 @@ use crate::vdisk::drives;
 /// Most conversations at a time: an agent has a few for each query of QEMU's counters.
 const CONVERSATIONS_MAX: usize = 256;
 
-/// What conversations share.
+/// State shared by conversations.
 #[derive(Debug)]
 struct Shared {
-    /// Whether the inventory was begun. There is one, begun before the main process drops its
-    /// privileges: its first request names the root of the host's files, and no later one may.
+    /// True once the inventory was started. There is only one, started before the main process
+    /// drops its privileges: its first request contains the root of the host's files, and no later
+    /// one may.
     has_inventory: AtomicBool,
-    /// The last inventory that was seen.
+    /// The most recent inventory.
     snapshot: Mutex<Arc<Snapshot>>,
-    /// Why the process ends, if that is an error.
+    /// The error with which the process ends, if there is one.
     failure: Mutex<Option<String>>,
     /// The end of the control socket; shut down to end the process.
     control: OwnedFd,
 }
 
-/// A conversation on a thread of its own.
+/// A conversation with its thread.
 #[derive(Debug)]
 struct Running {
     kind: Kind,
@@ -51,16 +52,16 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-/// Is the inspection process: receives conversations by the socket that is standard input until that
-/// is closed, and answers their requests.
+/// Runs the inspection process: receives conversations by the socket that is standard input until
+/// that is closed, and answers their requests.
 ///
 /// # Errors
-/// When standard input is no such socket, or something arrives that is no request.
+/// If standard input is not such a socket, or an invalid request is received.
 pub fn run() -> Result<(), String> {
     close_inherited();
-    // The program's name is that of a link, so this one would be `exe`.
+    // The program was run by a link, so the thread's name would be `exe`.
     let _ = rustix::thread::set_name(c"weir-inspection");
-    // Without the right to give up rights, there are none to give up.
+    // Dropping fails only if there are no rights to drop.
     let _ = privileges::begin_inspection();
     let control = io::stdin().as_fd().try_clone_to_owned();
     let shared = Arc::new(Shared {
@@ -88,27 +89,27 @@ pub fn run() -> Result<(), String> {
             Ok(one) => running.push(one),
             Err(error) => shared.fail(format!("no thread: {error}")),
         }
-        // The first look alone needs more, and the thread for it has been started by now.
+        // Only the first scan needs more, and its thread has been started before this.
         let _ = privileges::keep_what_asking_takes();
     }
     for one in &running {
         // The thread may have closed it.
         let _ = one.socket.shutdown(Shutdown::Both);
     }
-    // What polls switched on they switch off. Others may be in the middle of a look, and end with us.
+    // Polls disable what they enabled. Others may be in a scan, and end with the process.
     for one in running.into_iter().filter(|one| one.kind == Kind::Polls) {
-        // A panic there has been reported on standard error.
+        // A panic of the thread has been printed on standard error.
         let _ = one.thread.join();
     }
     let failure = shared.failure().take();
     failure.map_or(Ok(()), Err)
 }
 
-/// Closes descriptors that the main process had inherited itself, as from a shell: Rust's are closed
-/// by exec.
+/// Closes descriptors that the main process had inherited itself, such as those of a shell: Rust's
+/// descriptors are close-on-exec.
 fn close_inherited() {
-    // SAFETY: nothing in this process has opened a descriptor beyond the standard three yet, and the
-    // call takes numbers only. Kernels before 5.9 do not have it, and the descriptors stay.
+    // SAFETY: this process has not opened a descriptor beyond the standard three yet, and the call
+    // takes numbers only. Kernels before 5.9 do not have the call, and the descriptors remain open.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
 }
 
@@ -149,7 +150,7 @@ impl Running {
         let (shared, theirs) = (shared.clone(), socket.try_clone()?);
         let run = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| own(&theirs, &shared)));
-            // The other side waits for the end, and this is not the only descriptor.
+            // The other side waits for end of file, and this is not the only descriptor.
             let _ = theirs.shutdown(Shutdown::Both);
             match ended {
                 Ok(Ok(())) => {}
@@ -170,7 +171,7 @@ impl Shared {
         self.failure.lock().expect("no panic while held")
     }
 
-    /// Ends the process, with `why` if nothing else was wrong before.
+    /// Ends the process with error `why`, unless there was an error before.
     fn fail(&self, why: String) {
         self.failure().get_or_insert(why);
         // The main process may have closed it.
@@ -181,7 +182,7 @@ impl Shared {
         self.snapshot.lock().expect("no panic while held").clone()
     }
 
-    /// The VM of process `pid`, if it can be asked.
+    /// The VM of process `pid`, if its QEMU can be queried.
     fn subject(&self, pid: u32) -> Option<Subject> {
         let subjects = Subject::all(&self.snapshot());
         subjects
@@ -214,7 +215,7 @@ fn is_sent(sent: io::Result<()>) -> io::Result<bool> {
     }
 }
 
-/// True if a message was not sent since it is longer than an answer may be.
+/// True if a message was not sent because it exceeds the maximum size of an answer.
 fn is_too_long(sent: &io::Result<bool>) -> bool {
     let error = sent.as_ref().err();
     error.is_some_and(|error| error.kind() == io::ErrorKind::FileTooLarge)
@@ -239,7 +240,7 @@ fn inventory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
     let mut sent = Sent::default();
     while let Some(asked) = next::<Vec<Look>>(socket)? {
         let seen = looker.look(&asked).map(Arc::new);
-        // First: the other side may refer to what it receives at once.
+        // Stored before sending: the other side may refer to the snapshot at once.
         if let Some(seen) = &seen {
             *shared.snapshot.lock().expect("no panic while held") = seen.clone();
         }
@@ -251,7 +252,7 @@ fn inventory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
 }
 
 fn polls(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
-    // Without the right to give up rights, there are none to give up; so below.
+    // Dropping fails only if there are no rights to drop; the same applies below.
     let _ = privileges::keep_what_asking_takes();
     let Some(Polls { histograms }) = next(socket)? else {
         return Ok(());
@@ -267,7 +268,7 @@ fn rounds(socket: &UnixStream, shared: &Shared, polls: &mut poll::Polls) -> io::
         for mut reading in polls.round(&shared.snapshot()) {
             let mut sent = send(socket, &PollAnswer::Reading(Box::new(reading.clone())));
             if is_too_long(&sent) {
-                // The answer of one VM must not end what is known of the others.
+                // The failure of one VM must not end the polls of the others.
                 reading.drives = Err(poll::PollFailure {
                     cause: Cause::Garbled,
                     text: format!("VM {}: its answer is too long", reading.vm),

@@ -1,7 +1,8 @@
-//! Cloud Hypervisor, by its command line: `--disk path=/x.raw,readonly=on`, `--api-socket /x.sock`.
+//! Cloud Hypervisor, from its command line: `--disk path=/x.raw,readonly=on`,
+//! `--api-socket /x.sock`.
 //!
-//! Source: docs/device_model.md and `vmm/src/config.rs` of Cloud Hypervisor; options of several disks
-//! stand behind one `--disk` or behind one each.
+//! Source: docs/device_model.md and `vmm/src/config.rs` of Cloud Hypervisor. Several disks are
+//! given as several arguments of one `--disk`, or with one `--disk` each.
 
 use weir_model::inventory::VmKind;
 
@@ -78,12 +79,12 @@ fn of_arguments(arguments: &[String]) -> FoundVm {
     vm
 }
 
-/// A VM has no name of its own; what it is asked by mostly has: `web` of `/run/web.sock`.
+/// A VM has no name of its own; its API socket usually has: `web` of `/run/web.sock`.
 fn name_of(socket: &str) -> Option<String> {
     let path = socket.strip_prefix("path=").unwrap_or(socket);
     let file = path.rsplit('/').next()?;
     let name = file.strip_suffix(".sock").unwrap_or(file);
-    // What everybody calls it tells nothing.
+    // Generic names do not identify a VM.
     let telling = !name.is_empty() && !matches!(name, "api" | "ch" | "cloud-hypervisor" | "clh");
     telling.then(|| name.to_owned())
 }
@@ -98,7 +99,7 @@ fn of_disk(options: &Options, position: usize) -> FoundDisk {
     FoundDisk {
         vdisk: Some(format!("/dev/vd{}", letters(position))),
         source,
-        // Newer versions are told, older ones find out.
+        // Newer versions have an option for the format, older versions detect it.
         format: options
             .text("image_type")
             .map(|kind| kind.to_ascii_lowercase()),

@@ -1,10 +1,13 @@
-//! Containers and pods, by the cgroups that their engines make; names from the engines' state files
-//! where those may be read, otherwise the id.
+//! Containers and pods, from the cgroups that their engines create. Names are read from the
+//! engines' state files where those are readable, otherwise the id is used.
 //!
-//! Shapes of paths: `/docker/ID` and `/system.slice/docker-ID.scope` (Docker), `cri-containerd-ID.scope`,
-//! `crio-ID.scope` and `/kubepods/../podUID/ID` (Kubernetes), `libpod-ID.scope` and `/libpod_parent/libpod-ID`
-//! (Podman), `/lxc/NAME` and `/lxc.payload.NAME` (LXC, Incus, Proxmox), `machine-NAME.scope` and
-//! `systemd-nspawn@NAME.service` (systemd-nspawn).
+//! Shapes of paths:
+//!
+//! * `/docker/ID` and `/system.slice/docker-ID.scope`: Docker
+//! * `cri-containerd-ID.scope`, `crio-ID.scope` and `/kubepods/../podUID/ID`: Kubernetes
+//! * `libpod-ID.scope` and `/libpod_parent/libpod-ID`: Podman
+//! * `/lxc/NAME` and `/lxc.payload.NAME`: LXC, Incus, Proxmox
+//! * `machine-NAME.scope` and `systemd-nspawn@NAME.service`: systemd-nspawn
 
 use std::collections::BTreeMap;
 
@@ -24,20 +27,20 @@ pub(super) static INVENTORY: Inventory = Inventory {
     look,
 };
 
-/// Characters of an id that stand for it, as engines show it.
+/// Characters of the abbreviated id, as engines display it.
 const SHORT_ID: usize = 12;
 
-/// A container as its cgroup tells of it.
+/// A container, identified from its cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Container {
-    /// Its cgroup, without those inside it.
+    /// The container's cgroup, not one nested in it.
     cgroup: String,
     /// Its id or its name.
     id: String,
     engine: Engine,
 }
 
-/// Who made a container, as far as that helps to find its name.
+/// The engine of a container, as far as needed to find its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Docker,
@@ -49,7 +52,7 @@ enum Engine {
 }
 
 fn look(scene: &Scene) -> Vec<FoundVm> {
-    // Of each container the processes, to find the first one.
+    // The processes of each container, to find the oldest.
     let mut found: BTreeMap<String, (Container, Vec<&Process>)> = BTreeMap::new();
     for process in scene.processes.all() {
         if let Some(container) = container_of(process) {
@@ -84,7 +87,7 @@ fn container_of(process: &Process) -> Option<Container> {
     container(process.cgroup?.as_str())
 }
 
-/// The innermost container that a cgroup's path goes through.
+/// The innermost container in a cgroup's path.
 fn container(path: &str) -> Option<Container> {
     let parts: Vec<&str> = path.split('/').collect();
     let mut found = None;
@@ -101,7 +104,7 @@ fn container(path: &str) -> Option<Container> {
     found
 }
 
-/// The id in one part of a path, and whose it is.
+/// The id in one component of a path, and its engine.
 fn part_of(part: &str, above: &str, before: &[&str]) -> Option<(String, Engine)> {
     let in_pod = before.iter().any(|part| part.starts_with("kubepods"));
     let scope = part.strip_suffix(".scope");
@@ -140,7 +143,7 @@ fn part_of(part: &str, above: &str, before: &[&str]) -> Option<(String, Engine)>
         _ => part.strip_prefix("lxc.payload."),
     };
     let named = nspawn().or_else(machine).or_else(lxc)?;
-    // VMs of libvirt are registered as machines, too, as `qemu-1-web`; they are no containers.
+    // libvirt registers VMs as machines too, as `qemu-1-web`; they are not containers.
     let name = unescape(named);
     let is_vm = name.starts_with("qemu-") || part == "ns" || name.is_empty();
     (!is_vm).then_some((name, Engine::Named))
@@ -170,7 +173,7 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// What a container is called by people, or else the beginning of its id.
+/// The container's configured name, otherwise the abbreviated id.
 fn name_of(host: &Host, container: &Container, pods: &BTreeMap<String, String>) -> String {
     let id = container.id.as_str();
     let named = match container.engine {
@@ -205,8 +208,8 @@ fn podman_name(host: &Host, id: &str) -> Option<String> {
     })
 }
 
-/// The names of Kubernetes' containers by id, as `namespace/pod/container`: kubelet links their logs
-/// as `POD_NAMESPACE_CONTAINER-ID.log`.
+/// The names of Kubernetes' containers by id, as `namespace/pod/container`: kubelet creates links
+/// to their logs as `POD_NAMESPACE_CONTAINER-ID.log`.
 fn pods(host: &Host) -> BTreeMap<String, String> {
     let logs = host.names_of(
         "/var/log/containers",

@@ -13,20 +13,20 @@ use super::{Inventory, Scene};
 /// A VM as the user declared it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
-    /// Its name.
+    /// The VM's name.
     pub name: String,
-    /// Which processes are it.
+    /// The processes that belong to it.
     pub which: Which,
 }
 
-/// Which processes a declaration means.
+/// Selects the processes of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one with this number; when it ends, nobody is meant any more.
+    /// The process with this number; after it ends, no process matches.
     Pid(u32),
-    /// All with this name, as column `comm` has it.
+    /// All processes with this name, as in column `comm`.
     Comm(String),
-    /// All in this cgroup and below.
+    /// All processes in this cgroup and below.
     Cgroup(String),
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Declared {
     }
 }
 
-/// A declaration, and for one process when that was started: its number may go to another.
+/// A declaration and, for a single process, its start time, because process numbers are reused.
 #[derive(Clone, Debug)]
 pub(super) struct Pinned {
     declared: Declared,
@@ -97,7 +97,7 @@ impl Pinned {
         }
     }
 
-    /// Binds a declaration by number to the process that has it now, once.
+    /// Binds a declaration by number to the process that has the number now, once.
     pub(super) fn pin(&mut self, processes: &Processes) {
         if let (Which::Pid(pid), None) = (&self.declared.which, self.start_ticks) {
             self.start_ticks = processes.get(*pid).map(|p| p.start_ticks);
@@ -117,7 +117,7 @@ impl Pinned {
     }
 }
 
-/// What the user declared.
+/// The VMs declared by the user.
 pub(super) static INVENTORY: Inventory = Inventory {
     name: "declared",
     programs: |_| false,
@@ -137,7 +137,7 @@ fn look(scene: &Scene) -> Vec<FoundVm> {
             vouched: true,
             pid: Some(first.pid),
             workers: match which {
-                // Its processes come and go; the cgroup stays.
+                // Its processes change; the cgroup remains.
                 Which::Cgroup(_) => Vec::new(),
                 _ => means.iter().skip(1).map(|p| p.pid).collect(),
             },
@@ -151,7 +151,7 @@ fn look(scene: &Scene) -> Vec<FoundVm> {
     found.collect()
 }
 
-/// The kernel keeps 15 bytes of a name (`TASK_COMM_LEN` of include/linux/sched.h).
+/// The kernel stores 15 bytes of a name (`TASK_COMM_LEN` of include/linux/sched.h).
 fn shortened(comm: &str) -> &str {
     let end = (0..=15.min(comm.len())).rfind(|end| comm.is_char_boundary(*end));
     &comm[..end.unwrap_or(0)]

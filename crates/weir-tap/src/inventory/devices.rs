@@ -1,5 +1,5 @@
-//! The tree of the host's block devices, as sysfs and udev tell of it: partitions, device mapper, md,
-//! loop, multipath, down to the disks.
+//! The tree of the host's block devices, from sysfs and udev: partitions, device mapper, md, loop,
+//! multipath, down to the disks.
 //!
 //! Sources: Documentation/ABI/stable/sysfs-block of the kernel, udev's database in /run/udev/data
 //! (`S:` lines are links below /dev), and the naming of logical volumes of libdevmapper
@@ -16,16 +16,16 @@ use weir_model::{SECTOR_BYTES, Symbol};
 use super::host::Host;
 use crate::ebpf::{devices::number, filesystem};
 
-/// Most block devices that are listed.
+/// Maximum number of devices that are listed.
 const DEVICES_MAX: usize = 1 << 16;
 
-/// The number of a device as the kernel keeps it: `major << 20 | minor`.
+/// The number of a device in the kernel's encoding: `major << 20 | minor`.
 pub fn number_of(device: &BlockDevice) -> u32 {
     number(device.major as u32, device.minor as u32)
 }
 
-/// All block devices that have a medium, by the names of their disks; those on several others once
-/// for each.
+/// All block devices that have a medium, sorted by the names of their disks. A device on several
+/// others is listed once for each.
 pub fn read(host: &Host) -> Vec<BlockDevice> {
     let by_id = ById::read(host);
     let mut devices = Vec::new();
@@ -81,7 +81,7 @@ fn disk_rows(host: &Host, by_id: &ById, name: &str, folder: &Path) -> Option<Vec
     Some(rows)
 }
 
-/// What the folder of a disk or a partition says of it alone.
+/// The attributes in the folder of a disk or a partition, without its children.
 fn device(
     host: &Host,
     by_id: &ById,
@@ -121,7 +121,7 @@ fn device(
     })
 }
 
-/// What a device is, in the words of lsblk(8) where it has one.
+/// The type of a device, by lsblk(8)'s names where it has one.
 fn kind(name: &str, dm_uuid: Option<&str>, has: &dyn Fn(&str) -> bool) -> &'static str {
     const BY_UUID: [(&str, &str); 4] = [
         ("LVM-", "lvm"),
@@ -159,8 +159,8 @@ fn chosen(line: &str) -> &str {
     line.split(['[', ']']).nth(1).unwrap_or(line)
 }
 
-/// `vg/lv` for a logical volume, which device mapper calls `vg-lv` with dashes inside doubled; other
-/// names, and those of a volume's hidden layers, as they are.
+/// `vg/lv` for a logical volume, which device mapper calls `vg-lv` with dashes inside doubled.
+/// Other names, and those of a volume's hidden layers, are unchanged.
 fn mapper_name(name: &str, uuid: Option<&str>) -> String {
     if !uuid.is_some_and(|u| u.starts_with("LVM-")) {
         return name.to_owned();
@@ -177,7 +177,7 @@ fn device_path(name: &str) -> String {
     format!("/dev/{}", name.replace('!', "/"))
 }
 
-/// The devices that a disk is built on, or on which the file of a loop device lies.
+/// The devices that a disk is built on, or that contain the file of a loop device.
 fn below(host: &Host, folder: &Path) -> Vec<Symbol> {
     let slaves = host.names(folder.join("slaves"));
     let mut below: Vec<Symbol> = slaves
@@ -191,8 +191,8 @@ fn below(host: &Host, folder: &Path) -> Vec<Symbol> {
     below
 }
 
-/// The device that holds the data of `path`: itself if it is one, otherwise that of its file
-/// system; `None` where the file system does not lie on one that is known.
+/// The device that holds the data of `path`: `path` if it is a device, otherwise the device of its
+/// file system; `None` if that is not a known device.
 pub fn device_under(host: &Host, path: &Path) -> Option<u32> {
     use std::os::unix::fs::FileTypeExt;
     let meta = fs::metadata(host.path(path)).ok()?;
@@ -211,7 +211,7 @@ fn device_with(host: &Host, number: u32) -> Option<Symbol> {
     Symbol::try_new(&device_path(&name)).ok()
 }
 
-/// False for a device whose I/O comes again on another block device below it.
+/// False for a device whose I/O is observed again on another block device below it.
 fn is_leaf(host: &Host, folder: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     if !host.names(folder.join("slaves")).is_empty() {
@@ -221,13 +221,13 @@ fn is_leaf(host: &Host, folder: &Path) -> bool {
         return true;
     };
     let path = host.path(file);
-    // A file that is gone still lies somewhere; on a device most likely.
+    // A deleted file is still stored somewhere, most likely on a device.
     !fs::metadata(&path).map_or(true, |meta| {
         meta.file_type().is_block_device() || filesystem::on_block_device(&path, meta.dev())
     })
 }
 
-/// The names in /dev/disk/by-id, by kernel name; asked only where udev's database is silent.
+/// The names in /dev/disk/by-id, by kernel name; read only where udev's database has no entry.
 struct ById {
     links: HashMap<String, Vec<String>>,
 }
@@ -245,7 +245,7 @@ impl ById {
         ById { links }
     }
 
-    /// The best of the names of a device: one that says what it is goes before one of numbers only.
+    /// The best of the names of a device: a descriptive name is preferred to a purely numeric one.
     fn of(&self, host: &Host, device: Symbol, dev: &str) -> Option<Symbol> {
         const NUMBERS: [&str; 5] = ["wwn-", "nvme-eui.", "nvme-nvme.", "scsi-3", "dm-uuid-"];
         let database = host.text(format!("/run/udev/data/b{dev}"));

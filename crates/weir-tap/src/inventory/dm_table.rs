@@ -12,25 +12,26 @@ use super::stack::{self, Segment};
 /// `_IOWR(0xfd, 12, struct dm_ioctl)`.
 const DM_TABLE_STATUS: libc::c_ulong = 0xc138_fd0c;
 
-/// The table, not what the targets say of themselves.
+/// Request the table, not the status of the targets.
 const DM_STATUS_TABLE_FLAG: u32 = 1 << 4;
-/// The answer did not fit.
+/// The buffer was too small.
 const DM_BUFFER_FULL_FLAG: u32 = 1 << 8;
-/// Nothing is to be written out for the answer's sake.
+/// Do not flush pending I/O for the status.
 const DM_NOFLUSH_FLAG: u32 = 1 << 11;
 
 /// Bytes of `struct dm_ioctl`, and of `struct dm_target_spec` before its parameters.
 const HEAD: usize = 312;
 const SPEC: usize = 40;
 
-/// Room for the answer at first, and at most.
+/// Initial and maximum size of the response buffer.
 const ROOM: usize = 16 << 10;
 const ROOM_MAX: usize = 4 << 20;
 
-/// The linear segments of device `number`; parts with another target are left out.
+/// The linear segments of device `number`; segments with another target are omitted.
 ///
 /// # Errors
-/// Without CAP_SYS_ADMIN, without a device mapper, for a table that is too large or not understood.
+/// Without CAP_SYS_ADMIN, without a device mapper, for a table that is too large or cannot be
+/// parsed.
 pub fn read(number: u32) -> io::Result<Vec<Segment>> {
     let control = File::options()
         .read(true)
@@ -40,7 +41,7 @@ pub fn read(number: u32) -> io::Result<Vec<Segment>> {
     loop {
         let mut words = request(number, room);
         // SAFETY: the kernel reads and writes at most `data_size` bytes of the buffer, which is as
-        // large, and nothing else looks at it during the call.
+        // large, and nothing else accesses it during the call.
         let failed =
             unsafe { libc::ioctl(control.as_raw_fd(), DM_TABLE_STATUS, words.as_mut_ptr()) } != 0;
         if failed {
@@ -59,7 +60,7 @@ pub fn read(number: u32) -> io::Result<Vec<Segment>> {
     }
 }
 
-/// The question: version, sizes, flags and the device, the rest empty.
+/// The request: version, sizes, flags and the device; other fields are zero.
 fn request(number: u32, room: usize) -> Vec<u64> {
     let mut bytes = vec![0; room];
     let dev = loop_status::encoded(libc::makedev(number >> 20, number & 0xf_ffff));
@@ -72,7 +73,7 @@ fn request(number: u32, room: usize) -> Vec<u64> {
     bytes.chunks_exact(8).map(word).collect()
 }
 
-/// The answer's linear segments; `None` if it makes no sense.
+/// The linear segments of the response; `None` if it is malformed.
 fn segments(bytes: &[u8]) -> Option<Vec<Segment>> {
     let first = number_at(bytes, 16)? as usize;
     let count = number_at(bytes, 20)?;
@@ -93,7 +94,8 @@ fn segments(bytes: &[u8]) -> Option<Vec<Segment>> {
                 shared: false,
             });
         }
-        // Counted from the first one; see `retrieve_status` of drivers/md/dm-ioctl.c.
+        // The offset is relative to the first specification; see `retrieve_status` of
+        // drivers/md/dm-ioctl.c.
         at = number_at(spec, 20)? as usize;
     }
     Some(segments)
@@ -127,8 +129,8 @@ fn text(bytes: &[u8]) -> Option<&str> {
 mod tests {
     use super::*;
 
-    /// An answer as the kernel writes it: specifications of 40 bytes, each followed by its
-    /// parameters and padded to 8 bytes, `next` counted from the first.
+    /// A response as the kernel writes it: specifications of 40 bytes, each followed by its
+    /// parameters and padded to 8 bytes, `next` relative to the first.
     fn answer(targets: &[(u64, u64, &str, &str)]) -> Vec<u8> {
         let mut bytes = vec![0; HEAD];
         bytes[16..20].copy_from_slice(&(HEAD as u32).to_ne_bytes());

@@ -1,10 +1,10 @@
-//! [`doctor`]: which inventories know of VMs on this host, and what they may not see.
+//! [`doctor`]: which inventories find VMs on this host, and what they lack the permission to read.
 
 use super::{INVENTORIES, Snapshot, Watch, WatchOptions};
 use crate::ebpf::{Fact, Status};
 use crate::elevation;
 
-/// What the inventory finds, and what is lost where it may not look. Looks once.
+/// What the inventory finds, and what is missing for lack of permissions. Scans once.
 pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
     let watch = match Watch::start(options) {
         Ok(watch) => watch,
@@ -37,7 +37,7 @@ fn fact(name: &str, status: Status, found: String, costs: &str, remedy: &str) ->
     }
 }
 
-/// How many VMs each inventory knows.
+/// The number of VMs that each inventory found.
 fn vms(snapshot: &Snapshot) -> Fact {
     let count = |name: &str| {
         let known = snapshot.vms.iter().filter(|vm| vm.origin.as_str() == name);
@@ -70,7 +70,7 @@ fn names(snapshot: &Snapshot) -> Fact {
     )
 }
 
-/// How the disks of VMs are found.
+/// How the disks of VMs are located.
 fn disks(snapshot: &Snapshot) -> Fact {
     let by = |how: Option<&str>| {
         let disks = snapshot.disks.iter();
@@ -107,7 +107,7 @@ fn disks(snapshot: &Snapshot) -> Fact {
     }
 }
 
-/// What may not be read.
+/// The files that cannot be read for lack of permissions.
 fn readable(snapshot: &Snapshot) -> Fact {
     const NAME: &str = "inventory";
     if snapshot.remarks.is_empty() {

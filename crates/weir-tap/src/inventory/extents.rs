@@ -1,29 +1,29 @@
-//! Where a file's data lie on its file system's device, by FIEMAP (include/uapi/linux/fiemap.h,
-//! Documentation/filesystems/fiemap.rst).
+//! The location of a file's data on its file system's device, by FIEMAP
+//! (include/uapi/linux/fiemap.h, Documentation/filesystems/fiemap.rst).
 //!
-//! Only ext2, ext3, ext4 and XFS are asked: their answers are addresses on the device that stat(2)
-//! names. Others answer with addresses of their own (btrfs), move data behind everybody's back
-//! (f2fs) or stand on another file system (overlay).
+//! Only ext2, ext3, ext4 and XFS are queried: they return addresses on the device that stat(2)
+//! names. Others return addresses of their own address space (btrfs), move data without notice
+//! (f2fs) or are stacked on another file system (overlay).
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Sectors of a file that lie together on a device.
+/// Contiguous sectors of a file on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The first sector in the file.
     pub start: u64,
     /// The first sector on the device.
     pub sector: u64,
-    /// How many.
+    /// The number of sectors.
     pub sectors: u64,
-    /// Whether another file may have them as well.
+    /// Whether another file may share them.
     pub shared: bool,
 }
 
-/// Most extents that are read of one file; one that has more is not followed.
+/// Maximum number of extents that are read of one file; a file with more is not located.
 pub const EXTENTS_MAX: usize = 1 << 16;
 
 /// `f_type` of ext2, ext3 and ext4, and of XFS (include/uapi/linux/magic.h).
@@ -49,14 +49,14 @@ const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
 /// `_IOR('X', 31, struct fsxattr)`.
 const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
 
-/// XFS keeps the file's data on another device than the one that stat(2) names.
+/// XFS stores the file's data on another device than the one that stat(2) names.
 const FS_XFLAG_REALTIME: u32 = 1;
 
 /// Words of `struct fiemap` before its extents, and of each `struct fiemap_extent`.
 const HEAD_WORDS: usize = 4;
 const EXTENT_WORDS: usize = 7;
 
-/// Extents asked for at a time.
+/// Extents requested per call.
 const BATCH: usize = 256;
 
 const LAST: u32 = 0x1;
@@ -68,21 +68,21 @@ const INLINE: u32 = 0x200;
 const TAIL: u32 = 0x400;
 const SHARED: u32 = 0x2000;
 
-/// Extents of these kinds have no address that counts.
+/// Extents of these kinds have no usable address.
 const NOWHERE: u32 = UNKNOWN | DELALLOC | ENCODED | NOT_ALIGNED | INLINE | TAIL;
 
-/// What a file system says of its files.
+/// What a file system reports about the location of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Where on its device their data lie.
+    /// Addresses of the data on its device.
     Addresses,
-    /// Nothing that helps.
+    /// No usable location.
     Nothing,
-    /// That they are not on a block device of this host.
+    /// The files are not on a block device of this host.
     Elsewhere,
 }
 
-/// What the file system of `file` can say of it.
+/// What the file system of `file` can report.
 pub fn told(file: &File) -> io::Result<Told> {
     let kind = kind(file)?;
     let told = match kind {
@@ -94,11 +94,11 @@ pub fn told(file: &File) -> io::Result<Told> {
     Ok(told)
 }
 
-/// The extents of `file` in order; `None` if they are more than [`EXTENTS_MAX`]. What the file
-/// system has not placed yet is left out. Nothing is written to find out.
+/// The extents of `file` in order; `None` if there are more than [`EXTENTS_MAX`]. Data that the
+/// file system has not allocated yet are omitted. The file is not flushed.
 ///
 /// # Errors
-/// What ioctl(2) says.
+/// The error of ioctl(2).
 pub fn of(file: &File) -> io::Result<Option<Vec<Extent>>> {
     let mut extents: Vec<Extent> = Vec::new();
     let mut start_bytes = 0;
@@ -114,7 +114,7 @@ pub fn of(file: &File) -> io::Result<Option<Vec<Extent>>> {
                 append(&mut extents, extent);
             }
             let next = raw.logical.saturating_add(raw.length);
-            // An answer that does not advance would be asked for ever.
+            // A response that does not advance would cause an endless loop.
             if raw.flags & LAST != 0 || next <= start_bytes {
                 return Ok(Some(extents));
             }
@@ -126,7 +126,7 @@ pub fn of(file: &File) -> io::Result<Option<Vec<Extent>>> {
     }
 }
 
-/// Adds an extent, to the last one if it goes on there.
+/// Adds an extent, merged with the last one if it is adjacent.
 fn append(extents: &mut Vec<Extent>, extent: Extent) {
     if let Some(last) = extents.last_mut()
         && last.start + last.sectors == extent.start
@@ -185,7 +185,7 @@ fn high(word: u64) -> u32 {
     u32::from_ne_bytes(bytes[4..].try_into().expect("half a word"))
 }
 
-/// `fm_mapped_extents`, never more than there is room for.
+/// `fm_mapped_extents`, limited to the size of the buffer.
 fn mapped(words: &[u64]) -> usize {
     (high(words[2]) as usize).min(BATCH)
 }
@@ -205,8 +205,8 @@ fn ask(file: &File, start_bytes: u64) -> io::Result<Vec<u64>> {
     // fm_flags and fm_mapped_extents, then fm_extent_count and a spare.
     words[2] = pair(0, 0);
     words[3] = pair(BATCH as u32, 0);
-    // SAFETY: the kernel writes a head and at most fm_extent_count extents, for which `words` has
-    // room, and nothing else looks at them during the call.
+    // SAFETY: the kernel writes a header and at most fm_extent_count extents, for which `words` has
+    // room, and nothing else accesses them during the call.
     let failed = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, words.as_mut_ptr()) } != 0;
     if failed {
         return Err(io::Error::last_os_error());
@@ -220,18 +220,18 @@ fn is_realtime(file: &File) -> bool {
     // SAFETY: the kernel writes 28 bytes, for which `words` has room.
     let failed =
         unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FSGETXATTR, words.as_mut_ptr()) } != 0;
-    // Who does not answer is not believed.
+    // If the call fails, the file's location is not trusted.
     failed || words[0] & FS_XFLAG_REALTIME != 0
 }
 
 fn kind(file: &File) -> io::Result<i64> {
     let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: an open descriptor and room for the answer, both alive during the call.
+    // SAFETY: an open descriptor and room for the result, both alive during the call.
     let failed = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } != 0;
     if failed {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so the kernel filled it in.
+    // SAFETY: the call succeeded, so the kernel initialized it.
     let found = unsafe { found.assume_init() };
     Ok(found.f_type)
 }

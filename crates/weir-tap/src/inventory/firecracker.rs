@@ -1,8 +1,8 @@
-//! Firecracker, by its command line and configuration file, or else by what it has open.
+//! Firecracker, from its command line and configuration file, otherwise from its open files.
 //!
-//! Source: docs/getting-started.md and docs/jailer.md of Firecracker: `--id`, `--config-file`, and in
-//! that `drives` with `drive_id`, `path_on_host`, `is_root_device`, `is_read_only`, `io_engine` or
-//! `socket`. A jailed one has its own root folder, in which those paths are.
+//! Source: docs/getting-started.md and docs/jailer.md of Firecracker: `--id`, `--config-file`, and
+//! in that file `drives` with `drive_id`, `path_on_host`, `is_root_device`, `is_read_only`,
+//! `io_engine` or `socket`. A jailed process has its own root folder, which contains those paths.
 
 use serde_json::Value;
 use weir_model::inventory::VmKind;
@@ -50,7 +50,7 @@ fn of_process(scene: &Scene, process: &Process) -> FoundVm {
     }
 }
 
-/// The word behind an option, or behind its `=`.
+/// The argument after an option, or after its `=`.
 fn value_of<'a>(arguments: &'a [String], option: &str) -> Option<&'a str> {
     let at = arguments.iter().position(|word| word == option);
     let behind = at.and_then(|at| arguments.get(at + 1));
@@ -66,7 +66,7 @@ fn of_config(config: &Value) -> FoundVm {
     let number = |key| machine?.get(key)?.as_i64();
     let drives = config.get("drives").and_then(Value::as_array);
     let mut drives: Vec<&Value> = drives.into_iter().flatten().collect();
-    // The guest finds its root device first, whatever its place in the file.
+    // The guest enumerates its root device first, regardless of its position in the file.
     let is_root = |drive: &&Value| drive.get("is_root_device").and_then(Value::as_bool);
     drives.sort_by_key(|drive| is_root(drive) != Some(true));
     let disks: Vec<FoundDisk> = drives
@@ -98,7 +98,7 @@ fn of_drive(position: usize, drive: &Value) -> FoundDisk {
     let by_socket = matches!(source, Source::Backend(_));
     FoundDisk {
         vdisk: Some(format!("/dev/vd{}", letters(position))),
-        // Firecracker knows no other format.
+        // Firecracker supports no other format.
         format: (!by_socket).then(|| "raw".to_owned()),
         bus: Some(
             if by_socket {

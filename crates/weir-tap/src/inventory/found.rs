@@ -1,25 +1,26 @@
-//! What one inventory found, before the inventories' findings are made one.
+//! The VMs and disks found by one inventory, before the results of all inventories are merged.
 
 use weir_model::inventory::VmKind;
 
 use crate::qmp::Address;
 
-/// A VM as one inventory knows it; what it does not know is `None`, and another may fill it in.
+/// A VM as found by one inventory. Unknown fields are `None`, and another inventory may fill them
+/// in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundVm {
     /// Its name; not yet unique on the host.
     pub name: Option<String>,
     /// Its UUID or container id.
     pub uuid: Option<String>,
-    /// What it is.
+    /// The kind of VM.
     pub kind: VmKind,
     /// `running` and the like.
     pub state: Option<String>,
-    /// The process that is it.
+    /// The VM's process.
     pub pid: Option<u32>,
-    /// Further processes that work for it alone.
+    /// Further processes that do I/O for this VM only.
     pub workers: Vec<u32>,
-    /// The path of the cgroup made for it, if there is one.
+    /// The path of the cgroup created for it, if there is one.
     pub cgroup: Option<String>,
     /// Virtual processors.
     pub vcpus: Option<i64>,
@@ -29,25 +30,25 @@ pub struct FoundVm {
     pub disks: Option<Vec<FoundDisk>>,
     /// The sockets on which vhost-user back ends serve it.
     pub backends: Vec<String>,
-    /// Where its QMP is to be had, if somebody keeps its socket for himself.
+    /// The address of its QMP, if another process uses its socket exclusively.
     pub address: Option<Address>,
-    /// The QMP sockets at which its process listens, by its command line.
+    /// The QMP sockets on which its process listens, from its command line.
     pub monitors: Vec<String>,
     /// Whether its name is from the user of weir or from a file that only root writes, not from its
     /// own process.
     pub vouched: bool,
 }
 
-/// A virtual disk as one inventory knows it.
+/// A virtual disk as found by one inventory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundDisk {
-    /// As the VM sees it.
+    /// The name in the VM.
     pub vdisk: Option<String>,
-    /// Where its data are.
+    /// The location of its data.
     pub source: Source,
-    /// The process that has them open, if that is not the VM's own.
+    /// The process that has the images open, if it is not the VM's own.
     pub holder: Option<u32>,
-    /// The images below, as far as they are told; a format's own header tells of them as well.
+    /// The backing images, as far as known; they are also read from the headers of image formats.
     pub backing: Vec<Layer>,
     /// `raw`, `qcow2`, ...
     pub format: Option<String>,
@@ -55,28 +56,28 @@ pub struct FoundDisk {
     pub bus: Option<String>,
     /// The name of the device in the VM's configuration.
     pub device: Option<String>,
-    /// The name of QEMU's drive, given or made up.
+    /// The name of QEMU's drive, given or generated.
     pub drive: Option<String>,
     /// The name of QEMU's block node.
     pub node: Option<String>,
     /// `threads`, `native`, `io_uring`.
     pub aio: Option<String>,
-    /// Whether the host's page cache is passed by.
+    /// Whether the host's page cache is bypassed.
     pub direct: Option<bool>,
     /// Whether the VM may not write.
     pub read_only: Option<bool>,
     /// Size that the VM sees.
     pub bytes: Option<i64>,
-    /// Where in its file or device a raw disk begins.
+    /// Offset of a raw disk in its file or device.
     pub offset_bytes: u64,
-    /// How much of its file or device a raw disk is.
+    /// Size of a raw disk in its file or device.
     pub size_bytes: Option<u64>,
 }
 
-/// Where the data of a virtual disk are.
+/// The location of the data of a virtual disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Nobody says.
+    /// Not reported.
     #[default]
     Unknown,
     /// A file or a device, by the path that the VM's process opened.
@@ -89,17 +90,17 @@ pub enum Source {
     Empty,
 }
 
-/// An image below another.
+/// A backing image.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layer {
-    /// By the path that the VM's process opened.
+    /// Path that the VM's process opened.
     pub path: String,
     /// `raw`, `qcow2`, ...
     pub format: Option<String>,
 }
 
 impl FoundVm {
-    /// A VM of which no more is known.
+    /// A VM of this kind whose other fields are unknown.
     pub fn new(kind: VmKind) -> FoundVm {
         FoundVm {
             name: None,

@@ -1,5 +1,5 @@
-//! [`Host`]: the folders in which a host tells of itself, and how they are read: bounded, and with a
-//! remark where they may not be.
+//! [`Host`]: the system folders of a host and bounded reads of them. Missing permissions are
+//! recorded as remarks.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -10,21 +10,21 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Most bytes that are read of a file in /proc or /sys, or of a state file.
+/// Maximum number of bytes that are read of a file in /proc or /sys, or of a state file.
 pub const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Most files are shorter.
+/// Initial buffer size; most files are shorter.
 const FILE_BYTES_USUAL: usize = 2048;
 
-/// Most remarks that are kept.
+/// Maximum number of remarks that are kept.
 const REMARKS_MAX: usize = 32;
 
-/// A host as its files tell of it.
+/// A host, accessed through its files.
 #[derive(Debug)]
 pub struct Host {
-    /// Where its /proc, /sys, /run, /var and /dev are: `/`, or a tree made by a test.
+    /// The folder with its /proc, /sys, /run, /var and /dev: `/`, or a tree created by a test.
     root: PathBuf,
-    /// What may not be read.
+    /// What cannot be read for lack of permissions.
     unreadable: RefCell<BTreeSet<&'static str>>,
 }
 
@@ -37,7 +37,7 @@ impl Host {
         }
     }
 
-    /// Where `path`, which is absolute on that host, is found from here.
+    /// The path in this process of `path`, which is absolute on that host.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -48,7 +48,7 @@ impl Host {
     /// # Errors
     /// When it cannot be opened or read.
     pub fn bytes(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        // Most files are short, and a read of one in /proc is dear.
+        // Most files are short, and a read of one in /proc is expensive.
         let mut bytes = Vec::with_capacity(FILE_BYTES_USUAL);
         let path = path.as_ref();
         let opened = self.path(path);
@@ -60,14 +60,14 @@ impl Host {
         Ok(bytes)
     }
 
-    /// A file's text without white space at its end; what is not UTF-8 is replaced. `None` if it
-    /// cannot be read.
+    /// A file's text without trailing white space; invalid UTF-8 is replaced. `None` if it cannot
+    /// be read.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = self.bytes(path).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// A file's text; if reading it takes rights that we do not have, that is noted as `what`.
+    /// A file's text; if permissions are missing, that is recorded as `what`.
     pub fn text_of(&self, path: impl AsRef<Path>, what: &'static str) -> Option<String> {
         match self.bytes(path) {
             Ok(bytes) => Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()),
@@ -89,7 +89,7 @@ impl Host {
         names
     }
 
-    /// The names in a folder; if listing it takes rights that we do not have, that is noted.
+    /// The names in a folder; if permissions are missing, that is recorded.
     pub fn names_of(&self, path: impl AsRef<Path>, what: &'static str) -> Vec<String> {
         if let Err(error) = fs::read_dir(self.path(&path)) {
             self.note(&error, what);
@@ -97,12 +97,12 @@ impl Host {
         self.names(path)
     }
 
-    /// What a symbolic link says.
+    /// The target of a symbolic link.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<PathBuf> {
         fs::read_link(self.path(path)).ok()
     }
 
-    /// Notes that `what` may not be read, if that is what the system says.
+    /// Records that `what` cannot be read, if the error is about permissions.
     pub fn note(&self, error: &io::Error, what: &'static str) {
         let mut unreadable = self.unreadable.borrow_mut();
         if error.kind() == io::ErrorKind::PermissionDenied && unreadable.len() < REMARKS_MAX {
@@ -110,23 +110,23 @@ impl Host {
         }
     }
 
-    /// What may not be read, one line each.
+    /// What cannot be read for lack of permissions, one line each.
     pub fn remarks(&self) -> Vec<String> {
         let line = |what: &&str| format!("{what} may not be read; run as root");
         self.unreadable.borrow().iter().map(line).collect()
     }
 }
-/// Whether a path leads to what the kernel itself tells.
+/// Whether a path leads to a file of the kernel (procfs or sysfs).
 fn is_kernels(path: &Path) -> bool {
     let leads_away = |part: &OsStr| ["root", "cwd", "fd"].iter().any(|name| part == *name);
     path.starts_with("/sys") || (path.starts_with("/proc") && !path.iter().any(leads_away))
 }
 
-/// Opens a file or block device that somebody else names. What it is is known before it is opened:
-/// to open a pipe may last for ever, and some devices act when they are opened.
+/// Opens a file or block device named by another process. Its type is checked before it is opened:
+/// opening a pipe may block indefinitely, and some devices act when they are opened.
 ///
 /// # Errors
-/// When it is something else, or cannot be opened.
+/// If it has another type, or cannot be opened.
 pub fn open_data(path: &Path) -> io::Result<File> {
     let named = File::options()
         .read(true)

@@ -1,8 +1,9 @@
-//! [`Layouts`]: where virtual disks lie on the host's devices, found anew when their files change.
+//! [`Layouts`]: the location of virtual disks on the host's devices, updated when their files
+//! change.
 //!
-//! An image is a device, of which it has a range, or a file, of which the file system tells the
-//! extents. Each range is followed down as far as the host's devices tell: partitions, loop
-//! devices, linear volumes. The VM's sector is known where the image is raw.
+//! An image is a device, of which it has a range, or a file, whose extents the file system reports.
+//! Each range is resolved through the host's devices as far as possible: partitions, loop devices,
+//! linear volumes. The VM's sector is known where the image is raw.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -19,31 +20,31 @@ use super::host::open_data;
 use super::stack::{self, Below, Segment, Stack};
 use super::{Layout, Piece};
 
-/// A file or device that holds data of a virtual disk.
+/// A file or device with data of a virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Image {
-    /// Its path, as this process reaches it.
+    /// Its path in this process.
     pub path: PathBuf,
-    /// Whether its bytes are those of the disk; false for a format with tables of its own.
+    /// Whether its bytes are those of the disk; false for a format with metadata of its own.
     pub raw: bool,
-    /// Where the disk begins in it.
+    /// Offset of the disk in it.
     pub offset_bytes: u64,
-    /// How much of it is the disk's, if that is limited.
+    /// Size of the disk in it, if limited.
     pub bytes: Option<u64>,
 }
 
-/// What is known of where a virtual disk lies.
+/// The known location of a virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// Its pieces; none if they are not known.
+    /// Its pieces; empty if they are unknown.
     pub layout: Arc<Layout>,
-    /// How an event is found to be its own.
+    /// How events are attributed to it.
     pub found_by: FoundBy,
-    /// The whole device that the active image is or lies on, `major << 20 | minor`.
+    /// The whole device that the active image is, or that contains it, `major << 20 | minor`.
     pub device: Option<u32>,
 }
 
-/// The disks and files looked at so far.
+/// The disks and files that were located so far.
 #[derive(Debug, Default)]
 pub struct Layouts {
     disks: HashMap<Vec<Image>, KeptDisk>,
@@ -52,21 +53,21 @@ pub struct Layouts {
     round: u64,
 }
 
-/// Most pieces of one disk; of one with more only the process is known.
+/// Maximum number of pieces of one disk; a disk with more is attributed by process only.
 pub const PIECES_MAX: usize = 1 << 16;
 
-/// Devices on devices are followed this far.
+/// Maximum depth of stacked devices.
 const DEPTH_MAX: u32 = 8;
 
-/// A file of which only the times have changed is read again after this much time, since most that
-/// is written to a file does not move it.
+/// Interval after which a file of which only the times have changed is read again, since most
+/// writes do not move data.
 const READ_AGAIN: Duration = Duration::from_secs(2);
 
-/// A file that has not changed at all is read again after this much time: defragmentation moves data
-/// without a trace.
+/// Interval after which an unchanged file is read again: defragmentation moves data without
+/// changing the times.
 const READ_ANYWAY: Duration = Duration::from_secs(60);
 
-/// Sectors of a device that are the disk's.
+/// Sectors of a device that belong to the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     sector: u64,
@@ -75,26 +76,26 @@ struct Range {
     shared: bool,
 }
 
-/// Why a disk has no layout.
+/// The reason why a disk has no layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
-    /// Its I/O comes by, but nothing tells where.
+    /// Its I/O is observed, but its location is unknown.
     Somewhere,
-    /// Its I/O does not come by.
+    /// Its I/O is not observed.
     Nowhere,
 }
 
-/// A disk as it was located last.
+/// A disk as it was last located.
 #[derive(Debug)]
 struct KeptDisk {
     located: Located,
     nodes: Vec<Node>,
-    /// Every file that had a say, and what it said.
+    /// Every file that was read, and its extents.
     files: Vec<(PathBuf, Extents)>,
     round: u64,
 }
 
-/// A file as it was when its extents were read.
+/// A file and its state when its extents were read.
 #[derive(Debug)]
 struct KeptFile {
     shape: [u64; 4],
@@ -107,7 +108,7 @@ struct KeptFile {
 /// The extents of a file, in order.
 type Extents = Result<Arc<[Extent]>, Unknown>;
 
-/// Which file or device an image is: file system, inode and, of a device, its number.
+/// Identity of the file or device of an image: file system, inode and, for a device, its number.
 type Node = Option<(u64, u64, u64)>;
 
 fn node(image: &Image) -> Node {
@@ -115,7 +116,7 @@ fn node(image: &Image) -> Node {
     Some((meta.dev(), meta.ino(), meta.rdev()))
 }
 
-/// What is found about one disk on the way down.
+/// The results about one disk while its images are resolved.
 #[derive(Debug, Default)]
 struct Survey {
     pieces: Vec<Piece>,
@@ -124,8 +125,8 @@ struct Survey {
 }
 
 impl Layouts {
-    /// A look begins. `devices_changed` says whether the host's block devices, or what they stand
-    /// on, are others than at the last one.
+    /// Begins a scan. `devices_changed` is true if the host's block devices, or what they are built
+    /// on, have changed since the last scan.
     pub fn begin(&mut self, devices_changed: bool) {
         let round = self.round;
         self.files.retain(|_, kept| kept.round == round);
@@ -137,9 +138,9 @@ impl Layouts {
         }
     }
 
-    /// Where the disk lies that these images hold, the active one first, its backing files behind.
-    /// `fresh` asks for files to be read again that were written to a moment ago. A disk that has
-    /// not moved keeps its layout, the very same.
+    /// Locates the disk that consists of these images, the active one first, then its backing
+    /// files. With `fresh`, recently written files are read again. A disk that has not moved keeps
+    /// the same layout object.
     pub fn locate(&mut self, images: &[Image], fresh: bool) -> Located {
         let nodes: Vec<Node> = images.iter().map(node).collect();
         if let Some(mut kept) = self.disks.remove(images) {
@@ -226,7 +227,7 @@ impl Layouts {
         Ok(FoundBy::Extents)
     }
 
-    /// Adds the pieces that `ranges` of `device` are, on its disk and on whatever that stands on.
+    /// Adds the pieces for `ranges` of `device`, on its disk and on the devices below.
     fn lay(&mut self, device: u32, ranges: &[Range], depth: u32, survey: &mut Survey) {
         let Some(place) = self.stack.place(device) else {
             return;
@@ -275,7 +276,7 @@ impl Layouts {
         }
     }
 
-    /// The file under a loop device, whose first sector is sector `first` of the file.
+    /// The file of a loop device; the device's first sector is sector `first` of the file.
     fn file_segments(
         &mut self,
         path: &Path,
@@ -300,15 +301,14 @@ impl Layouts {
         extents.iter().filter_map(segment).collect()
     }
 
-    /// The extents of a file on the way down, and the device that they are on.
+    /// The extents of a file in the stack, and their device.
     fn file(&mut self, path: &Path, survey: &mut Survey) -> (Extents, u32) {
         let (extents, device) = self.extents(path, survey.fresh);
         survey.files.push((path.to_owned(), extents.clone()));
         (extents, device)
     }
 
-    /// The extents of a file, from memory as long as it has not changed, and the device of its file
-    /// system.
+    /// The extents of a file, cached while it is unchanged, and the device of its file system.
     fn extents(&mut self, path: &Path, fresh: bool) -> (Extents, u32) {
         let Ok(meta) = fs::metadata(path) else {
             return (Err(Unknown::Somewhere), 0);
@@ -354,7 +354,7 @@ impl Layouts {
     }
 }
 
-/// Whether a file says the very same as before.
+/// Whether the extents of a file are unchanged.
 fn same(now: &Extents, before: &Extents) -> bool {
     match (now, before) {
         (Ok(now), Ok(before)) => Arc::ptr_eq(now, before),
@@ -367,7 +367,7 @@ fn read(path: &Path, meta: &Metadata) -> Extents {
     let open = || -> io::Result<_> {
         let file = open_data(path)?;
         let opened = file.metadata()?;
-        // Another file may have taken its place meanwhile.
+        // The file may have been replaced in between.
         let same = (opened.dev(), opened.ino()) == (meta.dev(), meta.ino());
         Ok((extents::told(&file)?, file, same))
     };
@@ -383,8 +383,8 @@ fn read(path: &Path, meta: &Metadata) -> Extents {
     }
 }
 
-/// What `ranges` become through `segments`, both in order of their sectors, with the device of each.
-/// What no segment has is left out.
+/// Maps `ranges` through `segments`, both sorted by sector, with the device of each result. Parts
+/// that no segment covers are omitted.
 fn through<'a>(
     ranges: &'a [Range],
     segments: &'a [Segment],
@@ -407,7 +407,7 @@ fn through<'a>(
     })
 }
 
-/// The pieces in order, cut where they overlap: there the VM's sector is known only if all agree.
+/// The pieces in order, split where they overlap; there the VM's sector is known only if all agree.
 fn separate(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.sort();
     let overlap = |pair: &[Piece]| {

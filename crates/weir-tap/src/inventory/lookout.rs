@@ -1,4 +1,4 @@
-//! [`Lookout`]: one look at the host after the other, and what has changed in between.
+//! [`Lookout`]: scans the host repeatedly and reports changes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,14 +26,14 @@ use super::{INVENTORIES, Scene, is_wanted};
 use crate::ebpf::clock::epoch_ns;
 use crate::qmp::Address;
 
-/// The devices are read again when this many times the time has passed that reading them took:
-/// half a percent of a processor.
+/// The devices are read again after this many times the duration of the last read: half a percent
+/// of a processor.
 const DEVICES_SHARE: u32 = 200;
 
-/// How long a look waits for monitors that were not asked before.
+/// How long a scan waits for QMP monitors that were not queried before.
 const FIRST_ANSWERS: Duration = Duration::from_millis(500);
 
-/// The host as it was seen last.
+/// The host as last scanned.
 pub struct Lookout {
     host: Host,
     declared: Vec<Pinned>,
@@ -48,16 +48,16 @@ pub struct Lookout {
     roll: Roll,
     places: Places,
     layouts: Layouts,
-    /// Whether files are to be looked at that were written to a moment ago.
+    /// Whether recently written files are read again.
     fresh: bool,
-    /// What was told last.
+    /// The last snapshot that was reported.
     told: Snapshot,
-    /// What is wrong for good.
+    /// Permanent errors.
     remarks: Vec<String>,
 }
 
 impl Lookout {
-    /// A lookout that has not looked yet.
+    /// The state before the first scan.
     pub fn new(options: &WatchOptions) -> Lookout {
         let host = Host::new(&options.root);
         Lookout {
@@ -79,12 +79,12 @@ impl Lookout {
         }
     }
 
-    /// Adds something that readers should know.
+    /// Adds a remark for the user.
     pub fn remark(&mut self, text: String) {
         self.remarks.push(text);
     }
 
-    /// Looks at what may have changed; `None` if nothing has.
+    /// Scans what may have changed; `None` if nothing has.
     pub fn look(&mut self, asked: &[Look]) -> Option<Snapshot> {
         if !self.is_due(asked) {
             return None;
@@ -112,7 +112,7 @@ impl Lookout {
         Some(seen)
     }
 
-    /// The monitors that may be asked: libvirt reports changes itself.
+    /// The QMP monitors that can be queried; libvirt reports changes itself.
     fn lives(&self, seen: &Snapshot) -> HashMap<Life, Address> {
         let life = |(vm, address): (&u32, &Address)| {
             let pid = seen.vms.get(*vm as usize)?.pid?;
@@ -123,7 +123,7 @@ impl Lookout {
         seen.monitors.iter().filter_map(life).collect()
     }
 
-    /// True unless only processes were asked for that have nothing to do with any VM, now or before.
+    /// True unless the requests are only for processes that belong to no VM, now or before.
     fn is_due(&mut self, asked: &[Look]) -> bool {
         let mut due = false;
         for look in asked {
@@ -212,7 +212,8 @@ impl Lookout {
         }
     }
 
-    /// The row of a disk, and where its data lie; `None` without a name or room for its texts.
+    /// The row of a disk, and the location of its data; `None` without a name or if its texts do
+    /// not fit.
     fn lay(
         &mut self,
         entry: &Entry,
@@ -271,7 +272,7 @@ impl Lookout {
     }
 }
 
-/// The address of a VM's QMP: a socket's path is resolved as the VM's process resolves it.
+/// The address of a VM's QMP; a socket's path is resolved as in the VM's process.
 fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
     if found.address.is_some() {
         return found.address.clone();
@@ -287,8 +288,8 @@ fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
     })
 }
 
-/// The longest name of a VM or a disk. What a process calls itself is its own choice, and all VMs
-/// have to fit into one message.
+/// Maximum length of the name of a VM or a disk. A process chooses its own name, and all VMs have
+/// to fit into one message.
 const NAME_BYTES_MAX: usize = 1024;
 
 fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
@@ -313,14 +314,14 @@ fn vm_row(processes: &Processes, entry: &Entry) -> Option<Vm> {
     })
 }
 
-/// What [`Snapshot`] says of processes and cgroups.
+/// The processes and cgroups of a [`Snapshot`].
 struct Works {
     pids: HashMap<u32, u32>,
     servers: HashMap<u32, Vec<u32>>,
     cgroups: HashMap<Symbol, u32>,
 }
 
-/// Which VM a process works for, or which ones, and which one a cgroup holds and nothing else.
+/// The VM or VMs that each process works for, and the VM of each cgroup that contains no other.
 fn owners(processes: &Processes, vms: &[(Vm, &Entry)]) -> Works {
     let mut pids: HashMap<u32, u32> = HashMap::new();
     let mut servers: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -333,7 +334,7 @@ fn owners(processes: &Processes, vms: &[(Vm, &Entry)]) -> Works {
             }
         }
     }
-    // Who works for two works for neither alone.
+    // A process that works for two VMs belongs to neither alone.
     pids.retain(|pid, _| !servers.contains_key(pid));
     let cgroups = own_cgroups(processes, vms, &pids, &servers);
     Works {
@@ -343,15 +344,15 @@ fn owners(processes: &Processes, vms: &[(Vm, &Entry)]) -> Works {
     }
 }
 
-/// The cgroups that hold nothing but one VM: those made for one, unless another VM's process is in
-/// there, and those that hold only its own processes.
+/// The cgroups of exactly one VM: those created for a VM, unless they contain another VM's process,
+/// and those that contain only the VM's own processes.
 fn own_cgroups(
     processes: &Processes,
     vms: &[(Vm, &Entry)],
     pids: &HashMap<u32, u32>,
     servers: &HashMap<u32, Vec<u32>>,
 ) -> HashMap<Symbol, u32> {
-    // Of each path the VM, or `None` if it is of several.
+    // The VM of each path, or `None` if there are several.
     let mut claims: HashMap<&str, Option<u32>> = HashMap::new();
     for (number, (vm, _)) in vms.iter().enumerate() {
         let path = vm.cgroup.map(Symbol::as_str).filter(|path| *path != "/");
@@ -384,7 +385,7 @@ fn own_cgroups(
         .collect()
 }
 
-/// A path and those of the folders around it, as `/a/b` and `/a` of `/a/b`.
+/// A path and its parent folders, as `/a/b` and `/a` of `/a/b`.
 fn folders(path: &str) -> impl Iterator<Item = &str> {
     fn above<'a>(path: &&'a str) -> Option<&'a str> {
         let at = path.rfind('/').filter(|at| *at > 0)?;

@@ -1,4 +1,4 @@
-//! Which file a loop device stands on, by LOOP_GET_STATUS64 (include/uapi/linux/loop.h, loop(4)).
+//! The file under a loop device, by LOOP_GET_STATUS64 (include/uapi/linux/loop.h, loop(4)).
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -10,11 +10,11 @@ const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 /// Words of `struct loop_info64`: 232 bytes that begin with device and inode.
 const WORDS: usize = 29;
 
-/// The device of the file's file system, as [`encoded`], and the file's inode. Of a block device
+/// The device of the file's file system, as [`encoded`], and the file's inode. For a block device
 /// under a loop device, those of its node in /dev.
 ///
 /// # Errors
-/// What ioctl(2) says: ENXIO if the device is not in use.
+/// The error of ioctl(2): ENXIO if the device is not in use.
 pub fn identity(device: &File) -> io::Result<(u64, u64)> {
     let mut words = [0u64; WORDS];
     // SAFETY: the kernel writes one structure, for which `words` has room.
@@ -26,7 +26,7 @@ pub fn identity(device: &File) -> io::Result<(u64, u64)> {
     Ok((words[0], words[1]))
 }
 
-/// What stat(2) says as `huge_encode_dev` of include/linux/kdev_t.h writes it.
+/// The device number of stat(2), encoded as `huge_encode_dev` of include/linux/kdev_t.h.
 pub fn encoded(dev: u64) -> u64 {
     let (major, minor) = (u64::from(libc::major(dev)), u64::from(libc::minor(dev)));
     minor & 0xff | major << 8 | (minor & !0xff) << 12

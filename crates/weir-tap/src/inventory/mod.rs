@@ -1,16 +1,16 @@
-//! Inventories: which VMs the host has, which disks they have, and where those lie.
+//! Inventories: the VMs of the host, their disks, and the location of the disks.
 //!
-//! 1. [`Watch`] is a thread that looks at the host once a second, and sooner when asked.
-//! 2. A look reads the processes and the block devices, and lets each of [`INVENTORIES`] say which
-//!    VMs it finds there.
-//! 3. [`tapdisk`] says which image is behind a disk that a running `weir tapdisk` serves; [`roll`] makes
-//!    the findings one list: who is found twice is one VM, and names are unique; [`names`] decides
-//!    which of several VMs has a name.
-//! 4. [`place`] finds the file or device of each disk, and [`layout`] where that lies.
-//! 5. What has changed becomes a new [`Snapshot`], which taps take whenever they like.
+//! 1. [`Watch`] is a thread that scans the host once a second, and sooner on request.
+//! 2. A scan reads the processes and the block devices, and runs each of [`INVENTORIES`], which
+//!    returns the VMs that it finds.
+//! 3. [`tapdisk`] replaces the socket of a running `weir tapdisk` by the image that it serves;
+//!    [`roll`] merges the results: a VM found twice is listed once, and names are unique; [`names`]
+//!    decides which of several VMs has a name.
+//! 4. [`place`] finds the file or device of each disk, and [`layout`] its location.
+//! 5. Changes produce a new [`Snapshot`], which taps read at any time.
 //!
-//! Steps 2 to 4 need rights. They take place in the inspection process ([`crate::inspection`]) where
-//! [`WatchOptions::inspector`] names the program that is it.
+//! Steps 2 to 4 need privileges. They run in the inspection process ([`crate::inspection`]) if
+//! [`WatchOptions::inspector`] names its program.
 
 mod cloud_hypervisor;
 mod containers;
@@ -59,20 +59,20 @@ use libvirt::StatusFiles;
 use monitors::Monitors;
 use process::{Process, Processes};
 
-/// Who knows of VMs.
+/// A source of VMs.
 #[derive(Debug)]
 pub struct Inventory {
-    /// Its name, as column `origin` has it.
+    /// Its name, the value of column `origin`.
     pub name: &'static str,
-    /// Whether it wants to see the arguments of processes that run this program.
+    /// Whether it needs the arguments of processes that run this program.
     programs: fn(&str) -> bool,
-    /// Whether a process may be one of its VMs'.
+    /// Whether a process may belong to one of its VMs.
     concerns: fn(&Process, &[Pinned]) -> bool,
     /// The VMs that it finds.
     look: fn(&Scene) -> Vec<FoundVm>,
 }
 
-/// Every inventory; where several know the same VM, the first one has the word.
+/// Every inventory, in order of precedence: if several find the same VM, the first one applies.
 pub static INVENTORIES: &[&Inventory] = &[
     &declared::INVENTORY,
     &libvirt::INVENTORY,
@@ -83,18 +83,18 @@ pub static INVENTORIES: &[&Inventory] = &[
     &tapdisk::INVENTORY,
 ];
 
-/// What an inventory looks at.
+/// The input of an inventory.
 struct Scene<'a> {
     host: &'a Host,
     processes: &'a Processes,
     declared: &'a [Pinned],
-    /// What libvirt's files said when they were read last.
+    /// The contents of libvirt's files at the last read.
     status_files: &'a RefCell<StatusFiles>,
-    /// What QEMUs say of themselves.
+    /// The responses of QEMU processes.
     monitors: &'a Monitors,
 }
 
-/// True if an inventory wants to see the arguments of this program.
+/// True if an inventory needs the arguments of this program.
 fn is_wanted(program: &str) -> bool {
     INVENTORIES.iter().any(|i| (i.programs)(program))
 }

@@ -1,5 +1,5 @@
-//! [`Monitors`]: what running QEMUs say of themselves, asked by a thread of its own, so that one that
-//! does not answer makes nobody wait.
+//! [`Monitors`]: the state that running QEMUs report, queried by a separate thread, so that one
+//! that does not respond delays no other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 use crate::ebpf::privileges;
 use crate::qmp::{self, Address, Drive, Monitor, QmpError};
 
-/// How long a monitor may take for each answer.
+/// Timeout of each response.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How often one is asked. A QMP socket serves one client at a time, so it should mostly be free.
+/// Query interval. A QMP socket serves one client at a time, so it should mostly be free.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// One that did not answer is left alone twice as long each time, up to this.
+/// After each timeout the pause before the next query is doubled, up to this.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Most drives of one VM that are asked what they are.
+/// Maximum number of drives of one VM whose device type is queried.
 const KINDS_MAX: usize = 4096;
 
 /// A VM's process: number and start.
 pub type Life = (u32, u64);
 
-/// What a QEMU says of itself.
+/// What a QEMU reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// `running`, `paused`, ...
@@ -35,11 +35,11 @@ pub struct Answer {
     pub name: Option<String>,
     /// Its UUID.
     pub uuid: Option<String>,
-    /// Its drives, and what kind of device each is.
+    /// Its drives, and the device type of each.
     pub drives: Vec<(Drive, Option<String>)>,
 }
 
-/// Answers so far, and whom to ask.
+/// The responses so far, and the processes to query.
 #[derive(Debug)]
 pub struct Monitors {
     shared: Arc<Shared>,
@@ -48,9 +48,9 @@ pub struct Monitors {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is somebody new to ask, or nobody wants to know any more.
+    /// There is a new process to query, or the last user has gone.
     changed: Condvar,
-    /// An answer has come, or will not.
+    /// A response was received, or none will be.
     answered: Condvar,
 }
 
@@ -64,7 +64,7 @@ struct State {
 struct Entry {
     address: Address,
     answer: Option<Arc<Answer>>,
-    /// Another process listens at the socket.
+    /// Another process listens on the socket.
     foreign: bool,
     due: Instant,
     pause: Duration,
@@ -72,22 +72,22 @@ struct Entry {
 }
 
 impl Monitors {
-    /// Nobody to ask yet. The thread keeps the rights that talking to monitors takes.
+    /// No processes to query yet. The thread keeps the privileges that queries need.
     pub fn new() -> Monitors {
         let shared: Arc<Shared> = Arc::default();
         let asker = shared.clone();
-        // Without the thread nothing is asked, and the command lines stand.
+        // Without the thread nothing is queried, and the command lines apply.
         let _ = thread::Builder::new()
             .name("monitors".into())
             .spawn(move || {
-                // Without the right to give up rights, there are none to give up.
+                // A failure to drop privileges means that there are none.
                 let _ = privileges::keep_what_asking_takes();
                 asker.run();
             });
         Monitors { shared }
     }
 
-    /// Whom to ask from now on; true if somebody is new.
+    /// Sets the processes to query; true if one is new.
     pub fn ask(&self, addresses: HashMap<Life, Address>) -> bool {
         let mut state = self.shared.state();
         let same = |life: &Life, entry: &Entry| addresses.get(life) == Some(&entry.address);
@@ -111,7 +111,7 @@ impl Monitors {
         new
     }
 
-    /// Waits until everybody has been asked once, at most `patience`.
+    /// Waits until all have been queried once, at most `patience`.
     pub fn wait(&self, patience: Duration) {
         let state = self.shared.state();
         let open = |state: &mut State| state.monitors.values().any(|entry| !entry.asked);
@@ -122,13 +122,13 @@ impl Monitors {
         drop(waited.expect("no panic while held"));
     }
 
-    /// Whether another process listens at the socket that this one names.
+    /// Whether another process listens on the socket that this one names.
     pub fn is_foreign(&self, life: Life) -> bool {
         let state = self.shared.state();
         state.monitors.get(&life).is_some_and(|entry| entry.foreign)
     }
 
-    /// What the process answered last.
+    /// The last response of the process.
     pub fn answer(&self, life: Life) -> Option<Arc<Answer>> {
         self.shared.state().monitors.get(&life)?.answer.clone()
     }
@@ -167,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// Whom to ask next, once it is time; `None` at the end.
+    /// The next process to query, when it is due; `None` at the end.
     fn next(&self) -> Option<(Life, Address)> {
         let mut state = self.state();
         loop {
@@ -209,14 +209,14 @@ fn answer_of(qemu: &mut dyn Monitor) -> Result<Answer, QmpError> {
     })
 }
 
-/// What device is at this path of the object tree, as `scsi-hd`.
+/// The device type at this path of the object tree, as `scsi-hd`.
 fn kind_of(qemu: &mut dyn Monitor, qdev: &str) -> Result<Option<String>, QmpError> {
-    // A path ends in the part of a virtio device that QEMU's block layer knows.
+    // The last component of a path is the part of a virtio device that QEMU's block layer knows.
     let arguments = json!({"path": qdev, "property": "type"});
     match qemu.execute("qom-get", arguments) {
         Ok(Value::String(kind)) => Ok(Some(kind)),
         Ok(_) => Ok(None),
-        // Unplugged in between.
+        // Unplugged in the meantime.
         Err(error) if error.is_refusal() => Ok(None),
         Err(error) => Err(error),
     }

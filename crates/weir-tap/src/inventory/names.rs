@@ -1,7 +1,8 @@
-//! Who may have a VM's name: any user can start a process that claims any name.
+//! Decides which VM has a name: any user can start a process that claims any name.
 //!
-//! Of several VMs that claim one name the one with the best [`Standing`] has it, and the others have
-//! their process number behind it. Claims of different users are reported as [`NameConflict`]s.
+//! Of several VMs that claim one name, the one with the best [`Standing`] gets it; the process
+//! number is appended to the names of the others. Claims of different users are reported as
+//! [`NameConflict`]s.
 
 use std::fmt;
 
@@ -15,23 +16,23 @@ use super::process::Process;
 /// User ids below are those of the system's services (`SYS_UID_MAX` of login.defs(5)).
 const SYSTEM_UIDS: u32 = 1000;
 
-/// What a name begins with that means a process number instead: `pid:4711`.
+/// Prefix of a name that is a process number instead: `pid:4711`.
 pub const BY_PID: &str = "pid:";
 
-/// How much a claim to a name is worth, the best first.
+/// The precedence of a claim to a name, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Standing {
-    /// The user of weir declares it, or the state file of the system's libvirt.
+    /// Declared by the user of weir, or in the state file of the system's libvirt.
     Vouched,
-    /// A process of root's, whose program is root's file.
+    /// A process of root whose program file belongs to root.
     Root,
-    /// A process of a service's user, whose program is root's file.
+    /// A process of a service's user, whose program file belongs to root.
     Service,
-    /// A process of another user, whose program is root's file.
+    /// A process of another user, whose program file belongs to root.
     User,
-    /// A process whose program is another user's file, or may not be read.
+    /// A process whose program file belongs to another user, or cannot be read.
     OtherProgram,
-    /// A process that names a QMP socket at which another process listens.
+    /// A process that names a QMP socket on which another process listens.
     Refuted,
 }
 
@@ -66,20 +67,20 @@ pub struct NameConflict {
     pub name: Symbol,
     /// The claims, the best first.
     pub claims: Vec<Claim>,
-    /// Whether the best claims are of equal standing: then the name stands for none of them.
+    /// Whether the best claims have equal standing: then the name refers to none of them.
     pub ambiguous: bool,
 }
 
 /// A VM that claims a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The name that it has instead, or the very name.
+    /// The name that it has instead, or the claimed name.
     pub vm: Symbol,
     /// Its process.
     pub pid: Option<u32>,
     /// The user of that process.
     pub uid: Option<u32>,
-    /// What the claim is worth.
+    /// The precedence of the claim.
     pub standing: Standing,
 }
 

@@ -1,8 +1,8 @@
-//! [`Places`]: the file or device that holds the data of a virtual disk, as its VM's process has it
-//! open.
+//! [`Places`]: the file or device with the data of a virtual disk, as its VM's process has it open.
 //!
-//! A path means what it means to that process: in its mount namespace, below its root, and it may
-//! since have been renamed or deleted. So what the process has open goes before what the path says.
+//! A path is resolved as in that process: in its mount namespace, below its root; the file may have
+//! been renamed or deleted since. Therefore the open files of the process take precedence over the
+//! path.
 
 use std::collections::HashMap;
 use std::fs::{self, Metadata};
@@ -20,27 +20,27 @@ use super::process::Process;
 use super::qcow::Header;
 use crate::ebpf::devices::number;
 
-/// A place is found anew once in so many looks.
+/// A location is determined again once in this many scans.
 const LOOKS_KEPT: u32 = 16;
 
-/// Most open files of a process that are looked at.
+/// Maximum number of open files of a process that are examined.
 const OPEN_FILES_MAX: usize = 1 << 14;
 
-/// Images below images are followed this far.
+/// Maximum depth of backing images.
 const CHAIN_MAX: usize = 64;
 
-/// Where the data of a virtual disk are.
+/// The location of the data of a virtual disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The files and devices that hold them, the active one first, as they are reached from here.
+    /// Its files and devices, the active one first, by their paths in this process.
     pub images: Vec<Image>,
-    /// The whole device that the active one lies on, or is.
+    /// The whole device that contains the active image, or is it.
     pub pdisk: Option<Symbol>,
-    /// Size of the disk, as far as file and format tell.
+    /// Size of the disk, as far as file and format define it.
     pub bytes: Option<i64>,
 }
 
-/// The places of all disks, kept for some looks.
+/// The locations of all disks, cached for some scans.
 #[derive(Debug, Default)]
 pub struct Places {
     kept: HashMap<Key, Kept>,
@@ -48,25 +48,25 @@ pub struct Places {
     devices: HashMap<u32, (Symbol, i64)>,
 }
 
-/// A place that was found.
+/// A cached location.
 #[derive(Debug)]
 struct Kept {
-    /// The look that found it.
+    /// The scan that found it.
     look: u32,
     place: Place,
-    /// Which file or device each of its images was.
+    /// Identity of the file or device of each image.
     nodes: Vec<Node>,
 }
 
-/// Which file or device a path leads to: file system, inode and, of a device, its number.
+/// Identity of the file or device of a path: file system, inode and, for a device, its number.
 type Node = Option<(u64, u64, u64)>;
 
-/// A disk of a process: number and start of that, and what is known of the disk.
+/// A disk of a process: number and start of the process, and the known fields of the disk.
 type Key = (Option<(u32, u64)>, Source, Vec<Layer>, Option<String>, u64);
 
 impl Places {
-    /// A look begins: these are the host's devices. What was found some looks ago is forgotten, and
-    /// everything if devices have changed.
+    /// Begins a scan with the host's devices. Old locations are discarded, and all of them if
+    /// devices have changed.
     pub fn begin(&mut self, devices: &[BlockDevice], changed: bool) {
         self.looks = self.looks.wrapping_add(1);
         let looks = self.looks;
@@ -76,7 +76,7 @@ impl Places {
         self.devices = devices.iter().map(row).collect();
     }
 
-    /// Where the data of `disk` are, which `process` has open.
+    /// The location of the data of `disk`, which `process` has open.
     pub fn of(&mut self, host: &Host, process: Option<&Process>, disk: &FoundDisk) -> Place {
         let Source::File(path) = &disk.source else {
             return Place::default();
@@ -88,8 +88,8 @@ impl Places {
             disk.format.clone(),
             disk.offset_bytes,
         );
-        // An emulator that starts opens its images several times, so that an open file of some
-        // number may soon be another one, or none.
+        // An emulator that starts opens its images several times, so that a descriptor number may
+        // soon be another file, or closed.
         if let Some(kept) = self.kept.get(&key)
             && !kept.nodes.is_empty()
             && !kept.nodes.contains(&None)
@@ -108,7 +108,7 @@ impl Places {
     }
 
     fn find(&self, open: &Open, disk: &FoundDisk, path: &str) -> Place {
-        // A back end's own words may be older than what is there now.
+        // The configuration of a back end may be older than its open files.
         let found = match disk.holder {
             Some(_) => open.opened(path),
             None => open.file(path),
@@ -166,14 +166,14 @@ fn nodes(place: &Place) -> Vec<Node> {
     place.images.iter().map(node).collect()
 }
 
-/// What of a file of so many bytes a raw disk is.
+/// The size of a raw disk in a file of `all` bytes.
 fn raw_bytes(all: i64, disk: &FoundDisk) -> i64 {
     let rest = all.saturating_sub(i64::try_from(disk.offset_bytes).unwrap_or(i64::MAX));
     let size = disk.size_bytes.and_then(|size| i64::try_from(size).ok());
     size.map_or(rest, |size| size.min(rest)).max(0)
 }
 
-/// The images below an image, as the headers say.
+/// The backing images of an image, from the headers.
 fn chain(open: &Open, path: &str, header: Option<Header>) -> Vec<Layer> {
     let mut layers: Vec<Layer> = Vec::new();
     let (mut above, mut header) = (path.to_owned(), header);
@@ -197,7 +197,7 @@ fn chain(open: &Open, path: &str, header: Option<Header>) -> Vec<Layer> {
 
 /// The path of a backing file, which is relative to the folder of the image above.
 fn beside(above: &str, backing: &str) -> String {
-    // An image may say by which protocol it is opened; only files are looked for.
+    // An image may name the protocol by which it is opened; only files are searched.
     let backing = backing.strip_prefix("file:").unwrap_or(backing);
     match (backing.starts_with('/'), above.rsplit_once('/')) {
         (false, Some((folder, _))) => format!("{folder}/{backing}"),
@@ -209,7 +209,7 @@ fn beside(above: &str, backing: &str) -> String {
 struct Open<'a> {
     host: &'a Host,
     folder: Option<PathBuf>,
-    /// How each is reached, what it is and what it is called.
+    /// Path in this process, metadata and name of each.
     files: Vec<(PathBuf, Metadata, PathBuf)>,
 }
 
@@ -241,15 +241,14 @@ impl<'a> Open<'a> {
         }
     }
 
-    /// The file that `path` means to the process and that it has open.
+    /// The file at `path` in the process, if the process has it open.
     fn opened(&self, path: &str) -> Option<(PathBuf, Metadata)> {
         let (opened, meta) = self.file(path)?;
         let is_open = self.files.iter().any(|(file, ..)| *file == opened);
         is_open.then_some((opened, meta))
     }
 
-    /// The file that `path` means to the process: that which it has open, otherwise that which is
-    /// there below its root folder.
+    /// The file at `path` in the process: the open file, otherwise the file below its root folder.
     fn file(&self, path: &str) -> Option<(PathBuf, Metadata)> {
         let Some(folder) = &self.folder else {
             let path = self.host.path(path);
@@ -271,7 +270,7 @@ impl<'a> Open<'a> {
         let called = |says: &Path| says == full || says.as_os_str() == deleted.as_str();
         let found = self.files.iter().find(|(_, meta, _)| same(meta));
         let found = found.or_else(|| self.files.iter().find(|(.., says)| called(says)));
-        // Who has gone to the background has left the folder that its paths began in.
+        // A daemonized process has left the working directory of its relative paths.
         let tail = format!("/{path}");
         let ends = |says: &Path| !path.starts_with('/') && ends_with(says, &tail);
         let mut alike = self.files.iter().filter(|(.., says)| ends(says));

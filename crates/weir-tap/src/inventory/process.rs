@@ -1,5 +1,5 @@
-//! [`Processes`]: the processes of the host, looked at again and again at little cost: what a process
-//! was started as is read when it is new or has become another program.
+//! [`Processes`]: the processes of the host, scanned repeatedly at low cost: the program and
+//! arguments of a process are read when it is new or has executed another program.
 //!
 //! Sources: proc(5), proc_pid_stat(5), cgroups(7).
 
@@ -12,11 +12,10 @@ use weir_model::{Nanos, Symbol};
 
 use super::host::Host;
 
-/// Most processes that are kept track of.
+/// Maximum number of processes that are tracked.
 const PROCESSES_MAX: usize = 1 << 18;
 
-/// Every process is looked at as if it were new once in so many looks, since one may move to
-/// another cgroup unnoticed.
+/// Every process is read completely once in this many scans, since its cgroup may change unnoticed.
 const LOOKS_PER_ROUND: u32 = 16;
 
 /// `PF_KTHREAD` of include/linux/sched.h.
@@ -25,56 +24,55 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Mode bits: the group and others may write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// `USER_HZ`, in which /proc counts time on every architecture but alpha and ia64.
+/// `USER_HZ`, the unit of time in /proc on every architecture except alpha and ia64.
 const TICKS_PER_SECOND: i64 = 100;
 
-/// A process, by the group of its threads.
+/// A process (thread group).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
     /// Its name, which it may change.
     pub comm: String,
-    /// When it was started, in ticks since the host was. Number and start together name a process
-    /// for good.
+    /// Start time, in ticks since boot. Process id and start together identify a process uniquely.
     pub start_ticks: u64,
-    /// Whether it is the kernel's.
+    /// Whether it is a kernel thread.
     pub kernel: bool,
-    /// The user who started it; `None` of the kernel's own, and where that may not be read.
+    /// The user who started it; `None` for kernel threads, and where it cannot be read.
     pub uid: Option<u32>,
     /// The file name of its program.
     pub program: String,
-    /// Whether the file of its program is root's and writable by no other user.
+    /// Whether the file of its program belongs to root and is writable by no other user.
     pub program_is_roots: bool,
-    /// Its arguments, the program first; kept only of what an inventory wants.
+    /// Its arguments, the program first; stored only if an inventory needs them.
     pub arguments: Vec<String>,
-    /// The path of its cgroup below the hierarchy that block I/O is charged to.
+    /// The path of its cgroup in the hierarchy to which block I/O is charged.
     pub cgroup: Option<Symbol>,
 }
 
-/// The processes seen last.
+/// The processes as last scanned.
 #[derive(Debug)]
 pub struct Processes {
     by_pid: HashMap<u32, Process>,
     looks: u32,
-    /// Which programs' arguments are wanted.
+    /// Selects the programs whose arguments are stored.
     wanted: fn(&str) -> bool,
-    /// When the host was started.
+    /// Boot time of the host.
     boot: Option<Nanos>,
     cgroup_controller: CgroupController,
 }
 
-/// Which line of /proc/PID/cgroup tells the cgroup that block I/O is charged to.
+/// The line of /proc/PID/cgroup with the cgroup to which block I/O is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CgroupController {
-    /// v1: the one of controller `blkio`.
+    /// v1: the line of controller `blkio`.
     Blkio,
-    /// v2: the one that begins with `0::`.
+    /// v2: the line that begins with `0::`.
     Unified,
 }
 
 impl Processes {
-    /// No processes yet; the arguments are wanted of those programs.
+    /// No processes yet; `wanted` selects the programs whose arguments are stored.
     pub fn new(host: &Host, now: Nanos, wanted: fn(&str) -> bool) -> Processes {
         let up = host.text("/proc/uptime").and_then(|text| {
             let seconds: f64 = text.split(' ').next()?.parse().ok()?;
@@ -89,7 +87,7 @@ impl Processes {
         }
     }
 
-    /// Looks at all processes; true if one has come, gone or become another.
+    /// Scans all processes; true if one has started, ended or changed.
     pub fn look(&mut self, host: &Host) -> bool {
         self.looks = self.looks.wrapping_add(1);
         let mut before = std::mem::take(&mut self.by_pid);
@@ -119,7 +117,7 @@ impl Processes {
         changed || !before.is_empty()
     }
 
-    /// Looks at process `pid` alone; as it was before and as it is now, if those differ.
+    /// Scans process `pid` alone; returns its previous and current state, if they differ.
     pub fn look_at(&mut self, host: &Host, pid: u32) -> Option<(Option<Process>, Option<Process>)> {
         let stat = Stat::read(host, pid);
         let known = self.by_pid.get(&pid);
@@ -134,7 +132,7 @@ impl Processes {
         Some((before, now))
     }
 
-    /// All of them, by their numbers.
+    /// All processes, sorted by process id.
     pub fn all(&self) -> Vec<&Process> {
         let mut all: Vec<&Process> = self.by_pid.values().collect();
         all.sort_unstable_by_key(|p| p.pid);
@@ -146,7 +144,7 @@ impl Processes {
         self.by_pid.get(&pid)
     }
 
-    /// When a process was started.
+    /// The start time of a process.
     pub fn started(&self, process: &Process) -> Option<Nanos> {
         let ticks = i64::try_from(process.start_ticks).ok()?;
         let since_boot = ticks.checked_mul(1_000_000_000 / TICKS_PER_SECOND)?;
@@ -180,7 +178,7 @@ impl Processes {
     }
 }
 
-/// What /proc/PID/stat says.
+/// Fields of /proc/PID/stat.
 struct Stat {
     pid: u32,
     comm: String,
@@ -193,7 +191,7 @@ impl Stat {
         Stat::parse(&host.text(format!("/proc/{pid}/stat"))?)
     }
 
-    /// A name may hold spaces and parentheses: the last one ends it.
+    /// A name may contain spaces and parentheses: the last one ends it.
     fn parse(text: &str) -> Option<Stat> {
         let (head, rest) = text.rsplit_once(')')?;
         let (pid, comm) = head.split_once('(')?;
@@ -208,21 +206,21 @@ impl Stat {
         })
     }
 
-    /// True if that is the same process, and the same program as far as its name says.
+    /// True if it is the same process and, by its name, the same program.
     fn is(&self, known: &Process) -> bool {
         self.start_ticks == known.start_ticks && self.comm == known.comm
     }
 }
 
-/// The real user id. The owner of /proc/PID may be another one: it is root where the process has made
-/// itself not dumpable (proc(5)).
+/// The real user id. The owner of /proc/PID may differ: it is root if the process has made itself
+/// not dumpable (proc(5)).
 fn real_uid(host: &Host, folder: &Path) -> Option<u32> {
     let status = host.text(folder.join("status"))?;
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     ids.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether a program is a file of root's that no other user can write to.
+/// Whether a program file belongs to root and no other user can write to it.
 fn is_roots(host: &Host, exe: &Path) -> bool {
     let meta = fs::metadata(host.path(exe));
     meta.is_ok_and(|meta| meta.uid() == 0 && meta.mode() & OTHERS_WRITE == 0)
@@ -237,7 +235,7 @@ fn read_arguments(host: &Host, folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The name of the file that runs; as the arguments have it where that may not be read.
+/// The name of the executable, from the arguments if it cannot be read.
 fn program_of(host: &Host, folder: &Path, arguments: &[String]) -> String {
     let exe = host.link(folder.join("exe"));
     let exe = exe.as_deref().and_then(|path| path.to_str());
@@ -267,7 +265,7 @@ impl CgroupController {
     }
 }
 
-/// The path in a line `hierarchy:controllers:path`, if it is the line looked for.
+/// The path in a line `hierarchy:controllers:path`, if it is the line of `controller`.
 fn cgroup_in(line: &str, controller: CgroupController) -> Option<&str> {
     let mut parts = line.splitn(3, ':');
     let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);

@@ -1,46 +1,46 @@
-//! [`Header`]: what the header of a qcow or qcow2 image says: its size, and the image below.
+//! [`Header`]: the size and the backing image in the header of a qcow or qcow2 image.
 //!
-//! Format: docs/interop/qcow2.rst of QEMU. Big endian: magic, version (4), offset (8) and length (4) of
-//! the backing file's name, then in version 2 and 3 the cluster bits (4), in version 1 a time (4), and
-//! in all of them the size (8) at byte 24. Extensions follow the header: type (4), length (4), data
-//! padded to 8 bytes; 0xe2792aca is the backing file's format.
+//! Format: docs/interop/qcow2.rst of QEMU. Big endian: magic, version (4), offset (8) and length
+//! (4) of the backing file's name, then in version 2 and 3 the cluster bits (4), in version 1 a
+//! time (4), and in all of them the size (8) at byte 24. Extensions follow the header: type (4),
+//! length (4), data padded to 8 bytes; 0xe2792aca is the backing file's format.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::host;
 
-/// So much of an image is read: header, extensions and the backing file's name lie in its first
+/// Bytes of an image that are read: header, extensions and the backing file's name are in its first
 /// cluster.
 const BYTES_MAX: usize = 64 << 10;
 
-/// The longest name of a backing file, as QEMU has it.
+/// Maximum length of a backing file's name, as in QEMU.
 const NAME_BYTES_MAX: usize = 1023;
 
 const MAGIC: &[u8] = b"QFI\xfb";
 
 const BACKING_FORMAT: u32 = 0xe279_2aca;
 
-/// What the header says.
+/// The parsed header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The size that the VM sees.
     pub bytes: u64,
-    /// The image below.
+    /// The backing image.
     pub backing: Option<Backing>,
 }
 
-/// The image below an image, as that names it.
+/// A backing image, as the header names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backing {
-    /// A path, absolute or from the folder of the image above.
+    /// A path, absolute or relative to the folder of the image above.
     pub path: String,
-    /// `raw`, `qcow2`, ... if that is told.
+    /// `raw`, `qcow2`, ... if specified.
     pub format: Option<String>,
 }
 
 impl Header {
-    /// The header of the image at `path`; `None` if it is none or cannot be read.
+    /// The header of the image at `path`; `None` if it has none or cannot be read.
     pub fn read(path: &Path) -> Option<Header> {
         let file = host::open_data(path).ok()?;
         let mut bytes = vec![0; 104];
@@ -55,7 +55,7 @@ impl Header {
         Header::parse(&bytes)
     }
 
-    /// The header in the beginning of an image.
+    /// Parses the header at the beginning of an image.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         if !bytes.starts_with(MAGIC) {
             return None;

@@ -1,4 +1,4 @@
-//! [`Roll`]: one list of VMs from what all inventories found.
+//! [`Roll`]: merges the VMs found by all inventories into one list.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +9,13 @@ use super::Scene;
 use super::found::{FoundDisk, FoundVm};
 use super::names::{Claim, NameConflict, Standing};
 
-/// Most VMs that are listed.
+/// Maximum number of VMs that are listed.
 pub const VMS_MAX: usize = 1 << 16;
 
-/// A VM that is known, and which inventory knew it first.
+/// A known VM, and the first inventory that found it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What is known.
+    /// The merged fields.
     pub found: FoundVm,
     /// The name, unique on the host.
     pub name: String,
@@ -23,14 +23,14 @@ pub struct Entry {
     pub origin: &'static str,
 }
 
-/// The names given so far: a VM keeps the one that it was given for as long as it lives, unless one of
-/// better standing claims it.
+/// The names assigned so far: a VM keeps its name for its lifetime, unless a VM of better standing
+/// claims it.
 #[derive(Debug, Default)]
 pub struct Roll {
     given: HashMap<Identity, Given>,
 }
 
-/// What tells a VM from all others: process and start, or what it calls itself.
+/// Identity of a VM: process and start, or the name that it claims.
 type Identity = (Option<(u32, u64)>, String);
 
 #[derive(Clone, Debug)]
@@ -40,8 +40,8 @@ struct Given {
 }
 
 impl Roll {
-    /// The VMs of `found`, in order of their names, and the names that several users claim. `found`
-    /// has the name of each inventory and its findings, the most reliable first.
+    /// The VMs of `found`, sorted by name, and the names claimed by several users. `found` has the
+    /// name of each inventory and its results, the most reliable first.
     pub fn call(
         &mut self,
         scene: &Scene,
@@ -73,8 +73,8 @@ impl Roll {
         let before = std::mem::take(&mut self.given);
         let candidate = |(origin, vm)| Candidate::new(scene, &before, origin, vm);
         let mut candidates: Vec<Candidate> = merged.into_iter().map(candidate).collect();
-        // Of equal standing, the one that has the name keeps it, then the one that was there first
-        // has it; the others have their number behind it.
+        // Of VMs with equal standing, the one that has the name keeps it, otherwise the first one
+        // gets it; the process number is appended to the names of the others.
         candidates.sort_by_key(Candidate::order);
         let mut worst: HashMap<String, Standing> = HashMap::new();
         for candidate in &candidates {
@@ -110,11 +110,11 @@ impl Roll {
     }
 }
 
-/// A VM that is to be named.
+/// A VM without an assigned name yet.
 struct Candidate {
     identity: Identity,
     wanted: String,
-    /// The name that it was given for the one that it wants.
+    /// The name that was assigned to it for the one that it claims.
     kept: Option<String>,
     standing: Standing,
     uid: Option<u32>,
@@ -147,18 +147,18 @@ impl Candidate {
         }
     }
 
-    /// Who is named before whom.
+    /// The order in which names are assigned.
     fn order(&self) -> impl Ord + use<> {
         let (life, uuid) = &self.identity;
         let born = life.map(|(pid, start)| (start, pid));
         (self.standing, self.kept.is_none(), born, uuid.clone())
     }
 
-    /// The name: what it was given before, what it wants, or that with a number. `worst` is the
-    /// lowest standing of all that want the same.
+    /// The name: the previously assigned one, the claimed one, or that with a number. `worst` is
+    /// the lowest standing of all VMs with the same claim.
     fn name(&self, used: &HashSet<String>, worst: Standing) -> String {
         let is_free = |name: &String| !used.contains(name);
-        // A claim of lower standing that came first does not keep the name.
+        // An earlier claim of lower standing does not keep the name.
         let overrides = worst > self.standing && is_free(&self.wanted);
         let kept = self.kept.as_ref().filter(|kept| is_free(kept));
         match kept {
@@ -183,7 +183,7 @@ impl Candidate {
     }
 }
 
-/// What a VM is called that is not called anything: by its kind and number.
+/// The name of a VM without a configured name: its kind and number.
 fn wanted_name(vm: &FoundVm, origin: &str) -> String {
     let named = vm.name.clone().filter(|name| !name.is_empty());
     let kind = vm.kind.as_str();
@@ -194,14 +194,14 @@ fn wanted_name(vm: &FoundVm, origin: &str) -> String {
     })
 }
 
-/// Fills in what `vm` lacks from what another inventory knows of it.
+/// Fills in missing fields of `vm` from another inventory's result.
 fn fill(vm: &mut FoundVm, other: FoundVm) {
     fn or<T>(here: &mut Option<T>, there: Option<T>) {
         if here.is_none() {
             *here = there;
         }
     }
-    // What vouches for the VM need not have named it.
+    // A trusted source of the VM does not make a name from another source trusted.
     vm.vouched = match vm.name {
         Some(_) => vm.vouched,
         None => other.vouched,
@@ -231,7 +231,7 @@ fn fill(vm: &mut FoundVm, other: FoundVm) {
     }
 }
 
-/// True if both tell of the same disk: by device, else by node, else by where its data are.
+/// True if both are the same disk: by device, else by node, else by the location of the data.
 fn is_same(one: &FoundDisk, other: &FoundDisk) -> bool {
     let both = |a: &Option<String>, b: &Option<String>| match (a, b) {
         (Some(a), Some(b)) => Some(a == b),
@@ -253,7 +253,8 @@ fn fill_disk(disk: &mut FoundDisk, other: &FoundDisk) {
     or(&mut disk.device, &other.device);
     or(&mut disk.bytes, &other.bytes);
     or(&mut disk.read_only, &other.read_only);
-    // What lies below may have been exchanged since: only of the same source the rest holds.
+    // The backing images may have been replaced since: the other fields apply only to the same
+    // source.
     if disk.source == other.source {
         or(&mut disk.format, &other.format);
         or(&mut disk.node, &other.node);

@@ -1,4 +1,5 @@
-//! [`Snapshot`]: what the host has at one time, and what an event needs to be told whose it is.
+//! [`Snapshot`]: the inventory of the host at one time, and the maps that attribute an event to a
+//! VM.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,9 +13,9 @@ use crate::qmp::Address;
 /// The inventory at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
-    /// Grows with every change.
+    /// Incremented with every change.
     pub generation: u64,
-    /// When the host was looked at.
+    /// Time of the scan.
     pub taken: Nanos,
     /// The VMs.
     pub vms: Vec<Vm>,
@@ -22,28 +23,28 @@ pub struct Snapshot {
     pub disks: Vec<LaidDisk>,
     /// The block devices.
     pub devices: Vec<BlockDevice>,
-    /// Which VM a process works for, as a position in `vms`: the VM's own processes, its vhost-user
-    /// back ends, its kernel threads.
+    /// The VM of each process, as a position in `vms`: the VM's own processes, its vhost-user back
+    /// ends, its kernel threads.
     pub pids: HashMap<u32, u32>,
-    /// Processes that work for several VMs, and for which, as positions in `vms`.
+    /// Processes that work for several VMs, with the positions of those in `vms`.
     pub servers: HashMap<u32, Vec<u32>>,
-    /// Which VM a cgroup belongs to, by the path that [`Vm::cgroup`] has; cgroups below belong to it
-    /// as well. Only cgroups that hold nothing but one VM.
+    /// The VM of each cgroup, by the path in [`Vm::cgroup`]; nested cgroups belong to it as well.
+    /// Only cgroups of exactly one VM.
     pub cgroups: HashMap<Symbol, u32>,
-    /// Where a VM's QMP is to be had, by its position in `vms`.
+    /// The QMP address of a VM, by its position in `vms`.
     pub monitors: HashMap<u32, Address>,
     /// Names that processes of several users claim.
     pub conflicts: Vec<NameConflict>,
-    /// What could not be read, in words.
+    /// What could not be read, as text.
     pub remarks: Vec<String>,
 }
 
 impl Snapshot {
-    /// The VM called `name`, as a position in `vms`; `None` if there is none. `pid:4711` is the VM
-    /// of that process, whatever VMs are called.
+    /// The VM with name `name`, as a position in `vms`; `None` if there is none. `pid:4711` is the
+    /// VM of that process, regardless of VM names.
     ///
     /// # Errors
-    /// When VMs of several users claim the name and none has a better claim.
+    /// If VMs of several users claim the name with equal standing.
     pub fn vm(&self, name: &str) -> Result<Option<usize>, &NameConflict> {
         if let Some(pid) = name.strip_prefix(BY_PID).and_then(|n| n.parse().ok()) {
             return Ok(self.vms.iter().position(|vm| vm.pid == Some(pid)));
@@ -56,37 +57,36 @@ impl Snapshot {
     }
 }
 
-/// A virtual disk and where its data lie.
+/// A virtual disk and the location of its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaidDisk {
     /// The disk.
     pub disk: Disk,
     /// Its VM, as a position in [`Snapshot::vms`].
     pub vm: u32,
-    /// Where its data lie.
+    /// The location of its data.
     pub layout: Arc<Layout>,
 }
 
-/// Where the data of a virtual disk lie on the host's devices.
+/// The location of a virtual disk's data on the host's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The pieces, in order of device and sector, without overlap. On every device of a stack that
-    /// can be seen: a file on a loop device lies on that device and, once more, on those below.
+    /// The pieces, sorted by device and sector, without overlap, on every visible device of a
+    /// stack: a file on a loop device has pieces on that device and on those below.
     pub pieces: Vec<Piece>,
 }
 
-/// Sectors of a virtual disk that lie together on a device.
+/// Contiguous sectors of a virtual disk on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Piece {
-    /// The whole device, as the kernel keeps its number: `major << 20 | minor`.
+    /// The whole device, in the kernel's encoding: `major << 20 | minor`.
     pub device: u32,
-    /// The first sector, counted from the beginning of the whole device.
+    /// The first sector, relative to the whole device.
     pub sector: u64,
-    /// How many.
+    /// The number of sectors.
     pub sectors: u64,
-    /// The first sector as the VM sees it; `None` where that is not known, as in a qcow2 image.
+    /// The first sector in the VM's view; `None` if unknown, as in a qcow2 image.
     pub vsector: Option<u64>,
-    /// Whether the file system says that other files may lie there as well: copies that share their
-    /// blocks.
+    /// Whether the file system reports that other files may share these sectors (reflinks).
     pub shared: bool,
 }

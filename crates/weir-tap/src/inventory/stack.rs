@@ -1,5 +1,5 @@
-//! What a block device stands on: a partition on its disk, a loop device on a file or a device, a
-//! linear device of the device mapper on others. From sysfs, LOOP_GET_STATUS64 and the device
+//! The devices below a block device: a partition on its disk, a loop device on a file or a device,
+//! a linear device of the device mapper on others. From sysfs, LOOP_GET_STATUS64 and the device
 //! mapper's tables.
 
 use std::collections::HashMap;
@@ -15,57 +15,57 @@ use super::{dm_table, loop_status};
 pub struct Segment {
     /// The first sector on the upper device.
     pub start: u64,
-    /// The lower device, maybe a partition.
+    /// The lower device, possibly a partition.
     pub device: u32,
-    /// The first sector there.
+    /// The first sector on the lower device.
     pub sector: u64,
-    /// How many.
+    /// The number of sectors.
     pub sectors: u64,
-    /// Whether a file that is not this one's may have them as well.
+    /// Whether other files may share them.
     pub shared: bool,
 }
 
-/// Where a device is on its disk.
+/// The position of a device on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The whole disk; itself, if it is one.
+    /// The whole disk; the device, if it is one.
     pub disk: u32,
-    /// Its first sector there.
+    /// The first sector on the disk.
     pub start: u64,
-    /// Its length.
+    /// The number of sectors.
     pub sectors: u64,
 }
 
-/// What is under a whole device.
+/// What is below a whole device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
-    /// Nothing that this host can see.
+    /// Nothing that this host can observe.
     Bottom,
-    /// Something that cannot be followed: RAID, encryption, thin volumes.
+    /// A mapping that is not resolved: RAID, encryption, thin volumes.
     Opaque,
-    /// A file of `sectors` sectors, from sector `start` of it on.
+    /// A file of `sectors` sectors, starting at its sector `start`.
     File {
         /// Its path.
         path: PathBuf,
         /// The first sector in it.
         start: u64,
-        /// How much of it, if that is limited.
+        /// The number of sectors, if limited.
         sectors: Option<u64>,
     },
     /// Other devices.
     Segments(Vec<Segment>),
 }
 
-/// The host's block devices as far as they were asked for.
+/// The host's block devices that were requested so far.
 #[derive(Debug, Default)]
 pub struct Stack {
     places: HashMap<u32, Option<Place>>,
     below: HashMap<u32, Arc<Below>>,
-    /// Tables of the device mapper, with what they were read for.
+    /// Tables of the device mapper, with the attributes under which they were read.
     tables: HashMap<u32, (String, Vec<Segment>)>,
 }
 
-/// A device number as the kernel keeps it, from what stat(2) says.
+/// A device number in the kernel's encoding, from that of stat(2).
 pub fn number(dev: u64) -> u32 {
     libc::major(dev) << 20 | libc::minor(dev)
 }
@@ -76,7 +76,7 @@ fn sysfs(device: u32) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
-/// Where `device` is on its disk, as sysfs says.
+/// The position of `device` on its disk, from sysfs.
 fn place(device: u32) -> Option<Place> {
     let folder = sysfs(device);
     let sectors = read_number(&folder.join("size"))?;
@@ -104,18 +104,18 @@ pub fn parse_number(text: &str) -> Option<u32> {
 }
 
 impl Stack {
-    /// Asks anew from now on.
+    /// Discards the cached devices.
     pub fn forget(&mut self) {
         self.places.clear();
         self.below.clear();
     }
 
-    /// Where `device` is on its disk; `None` if it is gone.
+    /// The position of `device` on its disk; `None` if it no longer exists.
     pub fn place(&mut self, device: u32) -> Option<Place> {
         *self.places.entry(device).or_insert_with(|| place(device))
     }
 
-    /// What is under whole device `device`.
+    /// What is below whole device `device`.
     pub fn below(&mut self, device: u32) -> Arc<Below> {
         if let Some(below) = self.below.get(&device) {
             return below.clone();
@@ -142,8 +142,8 @@ impl Stack {
 
     /// The linear parts of a table.
     ///
-    /// To read it takes CAP_SYS_ADMIN. Without, a table read before is believed as long as the
-    /// device's name, size and what it stands on have stayed what they were, all of the time.
+    /// Reading a table requires CAP_SYS_ADMIN. Without it, a table read before is used as long as
+    /// the device's name, size and underlying devices have remained unchanged.
     fn table(&mut self, device: u32, folder: &Path) -> Option<Vec<Segment>> {
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
         let slaves = slaves(folder).join(" ");
@@ -183,7 +183,7 @@ fn below_loop(device: u32, folder: &Path) -> Option<Below> {
     let node = Path::new("/dev").join(name.file_name()?);
     let identity = loop_status::identity(&File::open(node).ok()?).ok()?;
     let meta = fs::metadata(&path).ok()?;
-    // The path is what it was when the device was set up, in the mount namespace of who did it.
+    // The path is as of the setup of the device, in the mount namespace of the process that did it.
     if identity != (loop_status::encoded(meta.dev()), meta.ino()) || identity.1 == 0 {
         return None;
     }

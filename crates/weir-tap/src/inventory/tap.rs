@@ -1,5 +1,5 @@
-//! The live relations `vms`, `disks` and `devices`: what there is when a query begins, then what
-//! comes and goes.
+//! The live relations `vms`, `disks` and `devices`: the current rows when a query begins, then rows
+//! that are inserted and retracted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,19 +41,19 @@ enum Relation {
     Devices,
 }
 
-/// The inventory as a source of rows that come and go.
+/// The inventory as a source of inserted and retracted rows.
 #[derive(Debug)]
 struct Relations {
     watch: Arc<Watch>,
     relations: Vec<Relation>,
-    /// What column `host` says.
+    /// The value of column `host`.
     host: Option<Symbol>,
-    /// What has been told.
+    /// The last snapshot that was emitted.
     told: Arc<Snapshot>,
     said: VecDeque<Said>,
-    /// The latest instant that has been told of.
+    /// The watermark: the latest instant that was emitted.
     reached: Nanos,
-    /// So often time is told: a join with I/O waits for it.
+    /// Interval of heartbeats: a join with I/O waits for them.
     rhythm: Duration,
 }
 
@@ -81,7 +81,7 @@ impl Relation {
         }
     }
 
-    /// What has changed between two snapshots, at `ts`; `None` if nothing has.
+    /// The changes between two snapshots, at `ts`; `None` if there are none.
     fn changes(
         self,
         ts: Nanos,
@@ -144,13 +144,13 @@ impl Relations {
         Ok(tap)
     }
 
-    /// Lines up what has changed since the last time.
+    /// Queues the changes since the last call.
     fn take(&mut self) {
         if self.watch.generation() == self.told.generation {
             return;
         }
         let snapshot = self.watch.snapshot();
-        // What was over cannot change any more: it is told as soon as it was seen.
+        // Instants up to the watermark are final: the change is emitted with the next instant.
         let ts = snapshot.taken.max(self.reached + 1);
         for (demand, relation) in self.relations.iter().enumerate() {
             if let Some(batch) = relation.changes(ts, self.host, &self.told, &snapshot) {

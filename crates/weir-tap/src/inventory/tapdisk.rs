@@ -1,6 +1,6 @@
-//! Running tapdisks (`weir tapdisk`): which image is behind which socket, as their command lines and
-//! configuration files say. A VM one of whose disks is such a socket has its data in that image; a VM
-//! that nobody else knows is known by the name that its tapdisk was given.
+//! Running tapdisks (`weir tapdisk`): the image behind each socket, from their command lines and
+//! configuration files. A VM with such a socket as a disk has its data in that image; a VM that no
+//! other inventory finds has the name in its tapdisk's configuration.
 
 use toml::de::{DeTable, DeValue};
 use weir_model::inventory::VmKind;
@@ -18,7 +18,7 @@ pub(super) static INVENTORY: Inventory = Inventory {
     look,
 };
 
-/// Most disks of one tapdisk that are looked at.
+/// Maximum number of disks per tapdisk that are examined.
 const DISKS_MAX: usize = 1 << 10;
 
 /// A disk that a tapdisk serves.
@@ -26,18 +26,18 @@ const DISKS_MAX: usize = 1 << 10;
 struct Served {
     pid: u32,
     image: String,
-    /// Where a VM reaches it over vhost-user, as the socket is bound.
+    /// The vhost-user socket, as bound.
     socket: Option<String>,
-    /// Where a VM reaches it over NBD, as the socket is bound.
+    /// The NBD socket, as bound.
     nbd: Option<String>,
     vm: Option<String>,
     vdisk: Option<String>,
     read_only: Option<bool>,
-    /// The process of the VM under whose disk it was put while that ran.
+    /// The process of the running VM into whose disk path it was inserted.
     under: Option<u32>,
 }
 
-/// The VMs that tapdisks name, each with the disks that are served for it.
+/// The VMs named by tapdisks, each with the disks that are served to it.
 fn look(scene: &Scene) -> Vec<FoundVm> {
     let mut vms: Vec<FoundVm> = Vec::new();
     for served in running(scene) {
@@ -69,8 +69,8 @@ fn look(scene: &Scene) -> Vec<FoundVm> {
     vms
 }
 
-/// Puts the images that tapdisks serve in the place of their sockets. A VM that others know by those
-/// is known from here on by nobody but them.
+/// Replaces the sockets of tapdisks by the images behind them. A VM that other inventories find by
+/// those sockets is then reported only by them.
 pub(super) fn look_behind(scene: &Scene, found: &mut [(&'static str, Vec<FoundVm>)]) {
     let all = running(scene);
     if all.is_empty() {
@@ -87,7 +87,8 @@ pub(super) fn look_behind(scene: &Scene, found: &mut [(&'static str, Vec<FoundVm
                     continue;
                 };
                 *disk = served.behind(std::mem::take(disk));
-                // Who accepts connections there works for the VM, whatever the VM calls the place.
+                // The process that accepts connections there works for the VM, whatever path the VM
+                // uses.
                 vm.backends.extend(served.socket.clone());
                 vm.backends.extend(served.nbd.clone());
                 taken.push(served);
@@ -111,7 +112,7 @@ fn is_it(process: &Process) -> bool {
             .is_some_and(|word| word == "tapdisk")
 }
 
-/// All disks that are served, by all tapdisks.
+/// All disks served by all tapdisks.
 fn running(scene: &Scene) -> Vec<Served> {
     let processes = scene.processes.all().into_iter().filter(|p| is_it(p));
     processes
@@ -160,7 +161,7 @@ fn of_process(scene: &Scene, process: &Process) -> Vec<Served> {
         .collect()
 }
 
-/// What a command line says: its disks, where all are served over NBD, and its file.
+/// A parsed command line: its disks, the common NBD address, and its configuration file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Line {
     disks: Vec<Options>,
@@ -193,7 +194,7 @@ fn of_arguments(arguments: &[String]) -> Line {
     line
 }
 
-/// What a configuration says: its disks, and where all are served over NBD. Nothing where it is none.
+/// The disks and the common NBD address of a configuration; empty if it is not a valid one.
 fn of_file(text: &str) -> (Vec<Options>, Option<String>) {
     let Ok(root) = DeTable::parse(text) else {
         return (Vec::new(), None);
@@ -206,7 +207,7 @@ fn of_file(text: &str) -> (Vec<Options>, Option<String>) {
     let options = |table: &DeTable| {
         let mut options = Options::default();
         for (key, value) in table {
-            // Keys of a file are written with underscores.
+            // Keys in files have underscores.
             let key = key.get_ref().replace('_', "-");
             match value.get_ref() {
                 DeValue::String(text) => options.set(&key, text),
@@ -229,7 +230,7 @@ fn unix_path(address: &str) -> Option<&str> {
     path.or(address.contains('/').then_some(address))
 }
 
-/// A path as a process means it, from the root.
+/// An absolute path, resolved relative to the process.
 fn absolute(scene: &Scene, pid: u32, path: &str) -> String {
     if path.starts_with('/') {
         return path.to_owned();
@@ -244,7 +245,7 @@ fn absolute(scene: &Scene, pid: u32, path: &str) -> String {
 }
 
 impl Served {
-    /// Whether a disk of a VM, whose process has this number, is this one.
+    /// Whether this is a given disk of a VM; `pid` is the VM's process.
     fn is_at(&self, scene: &Scene, pid: Option<u32>, source: &Source) -> bool {
         match (source, pid) {
             (Source::Backend(path), Some(pid)) => {
@@ -259,19 +260,19 @@ impl Served {
         }
     }
 
-    /// Whether it was put under this disk of a VM whose process has this number: what that was started
-    /// with knows nothing of it.
+    /// Whether it was inserted below this disk of the VM with this process, whose command line does
+    /// not include it.
     fn is_under(&self, pid: Option<u32>, disk: &FoundDisk) -> bool {
         self.under.is_some() && self.under == pid && self.vdisk == disk.vdisk
     }
 
-    /// What it is called over NBD.
+    /// Its NBD export name.
     fn export(&self) -> String {
         let name = self.vdisk.as_deref().unwrap_or_default();
         name.trim_start_matches("/dev/").to_owned()
     }
 
-    /// The disk as it is behind its socket.
+    /// The disk with the image behind the socket.
     fn behind(&self, disk: FoundDisk) -> FoundDisk {
         FoundDisk {
             source: Source::File(self.image.clone()),
@@ -288,8 +289,8 @@ impl Served {
     }
 }
 
-/// Whether an address leads to an export of the NBD server at `socket`: as QEMU names one that it has
-/// open (`nbd+unix:///EXPORT?socket=PATH`), or as a command line's parts are put together.
+/// Whether an address is an export of the NBD server at `socket`: in QEMU's form for an open one
+/// (`nbd+unix:///EXPORT?socket=PATH`), or composed from the parts of a command line.
 fn is_nbd_at(address: &str, socket: &str, export: &str) -> bool {
     let (path, named) = match address.strip_prefix("nbd+unix://") {
         Some(rest) => {

@@ -1,5 +1,5 @@
-//! [`Watch`]: a thread that keeps the inventory fresh, for all taps of a process. It looks itself
-//! ([`Looker`]), or has the inspection process look.
+//! [`Watch`]: a thread that keeps the inventory up to date, for all taps of a process. It scans in
+//! this process ([`Looker`]), or requests scans from the inspection process.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -24,36 +24,37 @@ use crate::inspection::{Conversation, Inspection, lost};
 /// The thread's name.
 const NAME: &str = "inventory";
 
-/// Between two looks there is at least this much, however many ask.
+/// Minimum interval between two scans, regardless of the number of requests.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long [`Watch::start`] waits for the first look.
+/// Timeout of [`Watch::start`] for the first scan.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
-/// How long the inspection process may take for a look. One that takes longer is treated as ended.
+/// Timeout of a scan by the inspection process; after it the process is treated as ended.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 
-/// What a fresh look was asked for wait in a list of at most so many; more become [`Look::All`].
+/// Maximum number of queued requests for a scan; more become [`Look::All`].
 const ASKED_MAX: usize = 64;
 
-/// How the inventory is watched.
+/// Options of the inventory.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// How often it looks of its own accord.
+    /// Interval of the periodic scans.
     pub poll: Duration,
-    /// Where the host's /proc, /sys, /run, /var and /dev are: `/`, or a tree made by a test.
+    /// The folder with the host's /proc, /sys, /run, /var and /dev: `/`, or a tree created by a
+    /// test.
     pub root: PathBuf,
     /// Processes that the user declared to be VMs.
     pub declared: Vec<Declared>,
-    /// The program, with arguments, that calls [`crate::inspection::run`] and looks in place of this
-    /// process, which may give up its rights then. `None` to look here.
+    /// The program, with arguments, that calls [`crate::inspection::run`] and scans in place of
+    /// this process, which may then drop its privileges. `None` to scan in this process.
     pub inspector: Option<Vec<OsString>>,
 }
 
-/// What may have changed.
+/// The part of the host that may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Look {
-    /// This process is not known, or not any more.
+    /// This process is unknown, or no longer known.
     Pid(u32),
     /// Layouts on this whole device may be stale.
     Device(u32),
@@ -61,32 +62,32 @@ pub enum Look {
     All,
 }
 
-/// The inventory, kept fresh by a thread that ends when the last owner lets go.
+/// The inventory, kept up to date by a thread that ends when the last owner drops it.
 #[derive(Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
-    /// Dropped behind the end of the thread.
+    /// Dropped after the end of the thread.
     inspection: Option<Arc<Inspection>>,
 }
 
-/// How the thread is started.
+/// Starts the thread.
 type Spawn = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-/// With the rights of the caller.
+/// With the privileges of the caller.
 fn plain(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     let thread = thread::Builder::new().name(NAME.into());
     thread.spawn(run).map(drop)
 }
 
-/// Without rights.
+/// Without privileges.
 fn reduced(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     privileges::spawn_reduced(NAME, run).map(drop)
 }
 
-/// Looks at the host, in the thread that it was made in.
+/// Scans the host, in the thread that created it.
 pub(crate) struct Looker {
     lookout: Lookout,
-    /// Whether the thread has no more rights than looking takes.
+    /// Whether the thread has only the privileges that scans need.
     reduced: bool,
     _raised: Raised,
 }
@@ -95,22 +96,22 @@ pub(crate) struct Looker {
 struct Shared {
     generation: AtomicU64,
     state: Mutex<State>,
-    /// Somebody asks for a look.
+    /// A scan is requested.
     asked: Condvar,
-    /// A look is done.
+    /// A scan is complete.
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     snapshot: Arc<Snapshot>,
-    /// What looks were asked for since the last one began.
+    /// The requests since the last scan began.
     asked: Vec<Look>,
-    /// Looks begun, and looks done.
+    /// Number of scans begun and of scans completed.
     begun: u64,
     done: u64,
     ended: bool,
-    /// Why nothing will be seen any more.
+    /// The reason why the inventory is no longer updated.
     lost: Option<String>,
 }
 
@@ -126,21 +127,21 @@ impl Default for WatchOptions {
 }
 
 impl Looker {
-    /// One that has not looked yet. Its thread has to have all rights there are.
+    /// A looker before its first scan. The thread must have all available privileges.
     pub(crate) fn new(options: &WatchOptions) -> Looker {
         Looker {
-            // First, as the thread that asks monitors does not inherit what is raised.
+            // First, because the thread that queries monitors must not inherit raised privileges.
             lookout: Lookout::new(options),
             reduced: false,
             _raised: elevation::raise(elevation::READING),
         }
     }
 
-    /// Looks at what may have changed; `None` if nothing has.
+    /// Scans what may have changed; `None` if nothing has.
     pub(crate) fn look(&mut self, asked: &[Look]) -> Option<Snapshot> {
         let seen = self.lookout.look(asked);
-        // The first look has all rights there are: to read a table of the device mapper takes
-        // CAP_SYS_ADMIN. Without the right to give up rights, there are none to give up.
+        // The first scan has all available privileges: reading a table of the device mapper
+        // requires CAP_SYS_ADMIN. A failure to drop privileges means that there are none.
         if !self.reduced
             && let Err(error) = privileges::keep_what_asking_takes()
         {
@@ -152,7 +153,7 @@ impl Looker {
 }
 
 impl Received {
-    /// Has the inspection process look; the error says why it does not, behind its name.
+    /// Requests a scan from the inspection process; an error follows the name of the process.
     fn look(
         &mut self,
         process: &mut Conversation,
@@ -168,11 +169,11 @@ impl Received {
 }
 
 impl Watch {
-    /// Starts the thread, and the inspection process if `options` name one; the first snapshot is
-    /// complete on return, but for what monitors that are slow to answer would have said.
+    /// Starts the thread, and the inspection process if `options` name one. The first snapshot is
+    /// complete on return, except for QMP monitors that respond slowly.
     ///
     /// # Errors
-    /// When no thread or process can be started, or the first look takes longer than ten seconds.
+    /// If no thread or process can be started, or the first scan takes longer than ten seconds.
     pub fn start(options: &WatchOptions) -> Result<Arc<Watch>, TapError> {
         let poll = options.poll;
         let Some(program) = &options.inspector else {
@@ -196,9 +197,9 @@ impl Watch {
         })
     }
 
-    /// Watches what `look` sees in place of the host, as the tests and the benchmark do: it is
-    /// called every `poll` and when a look is asked for, with what is asked for, and says `None` when
-    /// nothing has changed.
+    /// Watches the snapshots of `look` instead of the host, for tests and the benchmark. `look` is
+    /// called every `poll` and for each request, with the requests, and returns `None` if nothing
+    /// has changed.
     ///
     /// # Errors
     /// As [`Watch::start`].
@@ -211,7 +212,7 @@ impl Watch {
         })
     }
 
-    /// Starts the thread, which first makes what it looks with.
+    /// Starts the thread, which first creates its scan function.
     fn run<L: FnMut(&[Look]) -> Result<Option<Snapshot>, String>>(
         poll: Duration,
         inspection: Option<Arc<Inspection>>,
@@ -242,27 +243,27 @@ impl Watch {
         }
     }
 
-    /// The process that looks, if it is one of its own.
+    /// The inspection process, if one is used.
     pub fn inspection(&self) -> Option<&Arc<Inspection>> {
         self.inspection.as_ref()
     }
 
-    /// Why the inventory is no longer kept fresh, if it is not.
+    /// The reason why the inventory is no longer updated, if it is not.
     pub fn notice(&self) -> Option<String> {
         self.shared.state().lost.clone()
     }
 
-    /// The inventory as it was seen last.
+    /// The latest snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared.state().snapshot.clone()
     }
 
-    /// Grows with every change; costs next to nothing to ask.
+    /// Incremented with every change; cheap to read.
     pub fn generation(&self) -> u64 {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Asks for a fresh look now and waits at most `patience` for it.
+    /// Requests a scan now and waits at most `patience` for it.
     pub fn look(&self, at: Look, patience: Duration) -> Arc<Snapshot> {
         let ticket = self.shared.ask(at);
         self.shared.wait(ticket, patience)
@@ -288,7 +289,7 @@ impl Shared {
         self.state.lock().expect("no panic while held")
     }
 
-    /// Notes what is asked for; the number of the look that will answer.
+    /// Queues a request; returns the number of the scan that will serve it.
     fn ask(&self, at: Look) -> u64 {
         let mut state = self.state();
         if !state.asked.contains(&at) {
@@ -302,7 +303,7 @@ impl Shared {
         state.begun + 1
     }
 
-    /// Waits until look number `ticket` is done, at most `patience`.
+    /// Waits until scan number `ticket` is complete, at most `patience`.
     fn wait(&self, ticket: u64, patience: Duration) -> Arc<Snapshot> {
         let state = self.state();
         let waited = self
@@ -312,7 +313,7 @@ impl Shared {
         state.snapshot.clone()
     }
 
-    /// The thread: looks when it is time or when asked, until nobody watches any more.
+    /// The thread: scans periodically and on request, until the last owner is dropped.
     fn run(
         &self,
         poll: Duration,
@@ -332,7 +333,7 @@ impl Shared {
         }
     }
 
-    /// Hands out what was seen, `None` for no change.
+    /// Publishes a new snapshot, `None` for no change.
     fn publish(&self, seen: Option<Snapshot>) {
         let mut state = self.state();
         state.done = state.begun;
@@ -344,8 +345,8 @@ impl Shared {
         self.done.notify_all();
     }
 
-    /// Ends because the inspection process does not look any more. What was seen stays, with a remark;
-    /// who waits for a look is answered by that.
+    /// Ends because the inspection process no longer responds. The last snapshot remains, with a
+    /// remark, and is returned to callers that wait for a scan.
     fn lose(&self, why: &str) {
         let mut state = self.state();
         if state.ended {
@@ -366,13 +367,13 @@ impl Shared {
         last.generation += 1;
         self.generation.store(last.generation, Ordering::Release);
         state.snapshot = Arc::new(last);
-        // Work goes on where it cannot be printed.
+        // Continues if it cannot be printed.
         let _ = writeln!(io::stderr(), "weir: {}", shown(&notice));
         state.lost = Some(notice);
         self.done.notify_all();
     }
 
-    /// Waits until the next look is due or asked for, and says for what; `None` at the end.
+    /// Waits until the next scan is due or requested, and returns the requests; `None` at the end.
     fn rest(&self, started: Instant, poll: Duration) -> Option<Vec<Look>> {
         let mut state = self.state();
         loop {
@@ -386,7 +387,7 @@ impl Shared {
             }
             if since >= due {
                 let asked = std::mem::take(&mut state.asked);
-                // Who asks from now on is answered by the look after this one.
+                // Requests from here on are served by the scan after this one.
                 state.begun += 1;
                 return Some(match asked.is_empty() {
                     true => vec![Look::All],

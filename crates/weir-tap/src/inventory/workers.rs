@@ -1,9 +1,9 @@
-//! [`Workers`]: processes that do a VM's I/O in its place: vhost-user back ends, and the kernel's
+//! [`Workers`]: processes that do a VM's I/O on its behalf: vhost-user back ends, and the kernel's
 //! threads of vhost.
 //!
 //! A back end is found by its socket: the kernel lists unix sockets with their names, an accepted
-//! connection under the name of the socket that it came in by, and a process has its sockets among
-//! its open files. Source: proc_net_unix of proc(5), `unix_seq_show` of net/unix/af_unix.c; threads
+//! connection with the name of the listening socket, and the open files of a process include its
+//! sockets. Source: proc_net_unix of proc(5), `unix_seq_show` of net/unix/af_unix.c; threads
 //! `vhost-TID` of drivers/vhost/vhost.c, of kernels before 6.4.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use super::found::FoundVm;
 use super::host::Host;
 use super::process::Processes;
 
-/// Most open files of a process that are looked at.
+/// Maximum number of open files of a process that are examined.
 const OPEN_FILES_MAX: usize = 1 << 14;
 
 /// `SS_CONNECTED` of include/uapi/linux/net.h.
@@ -21,12 +21,12 @@ const CONNECTED: &str = "03";
 /// The back ends found so far.
 #[derive(Debug, Default)]
 pub struct Workers {
-    /// Who holds connections, for as long as those are the same ones.
+    /// The processes that hold connections, cached while the connections are unchanged.
     holders: HashMap<Vec<u64>, Vec<(u32, u64)>>,
 }
 
 impl Workers {
-    /// Adds to each VM who works for it.
+    /// Adds to each VM the processes that work for it.
     pub fn assign<'a>(
         &mut self,
         host: &Host,
@@ -55,7 +55,7 @@ impl Workers {
                 .remove(&connections)
                 .filter(|all| all.iter().all(alive));
             let holders = known.unwrap_or_else(|| holders(host, processes, &connections));
-            // Who listens where the VM connects is the VM itself where it waits for the back end.
+            // If the VM waits for the back end, the VM itself listens on the socket.
             vm.workers
                 .extend(holders.iter().map(|(p, _)| *p).filter(|p| *p != pid));
             self.holders.insert(connections, holders);
@@ -63,7 +63,7 @@ impl Workers {
     }
 }
 
-/// The kernel's vhost threads, and the process that each works for.
+/// The kernel's vhost threads, and the process of each.
 fn vhost_threads(host: &Host, processes: &Processes) -> Vec<(u32, u32)> {
     let all = processes.all().into_iter().filter(|p| p.kernel);
     let owner = |comm: &str| {
@@ -71,7 +71,7 @@ fn vhost_threads(host: &Host, processes: &Processes) -> Vec<(u32, u32)> {
         if processes.get(thread).is_some() {
             return Some(thread);
         }
-        // It is named after the thread that asked for it.
+        // The thread is named after the thread that created it.
         let status = host.text(format!("/proc/{thread}/status"))?;
         let group = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
         group.trim().parse().ok()
@@ -79,12 +79,12 @@ fn vhost_threads(host: &Host, processes: &Processes) -> Vec<(u32, u32)> {
     all.filter_map(|p| Some((p.pid, owner(&p.comm)?))).collect()
 }
 
-/// The inodes of connections that came in by one of these sockets, in order. A line has reference
-/// count, protocol, flags, type, state, inode and path.
+/// The inodes of connections that were accepted on one of these sockets, in order. A line has
+/// reference count, protocol, flags, type, state, inode and path.
 fn connections(table: &str, sockets: &[String]) -> Vec<u64> {
     let inode = |line: &str| {
         let words: Vec<&str> = line.splitn(8, ' ').collect();
-        // The inode is padded with spaces to five places.
+        // The inode is padded with spaces to five columns.
         let [_, _, _, _, _, state, rest @ ..] = &words[..] else {
             return None;
         };
@@ -99,7 +99,7 @@ fn connections(table: &str, sockets: &[String]) -> Vec<u64> {
     inodes
 }
 
-/// The processes that have one of these sockets open, with their starts.
+/// The processes that have one of these sockets open, with their start times.
 fn holders(host: &Host, processes: &Processes, inodes: &[u64]) -> Vec<(u32, u64)> {
     if inodes.is_empty() {
         return Vec::new();

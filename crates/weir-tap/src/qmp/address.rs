@@ -1,4 +1,4 @@
-//! [`Address`]: where a VM's QMP is to be had, and visits there.
+//! [`Address`]: the address of a VM's QMP, and short connections to it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,26 +11,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{Client, Monitor, QmpError, Virsh};
 
-/// How long a socket that somebody else holds is left alone. Another weir is there for a moment only.
+/// Pause before a socket that another client uses is tried again. Another weir uses it only
+/// briefly.
 const BUSY_FOR: Duration = Duration::from_secs(3);
 
-/// Sockets remembered at a time; those of VMs long gone make room.
+/// Maximum number of sockets that are remembered; the oldest are removed.
 const DOORS_MAX: usize = 4096;
 
-/// Where a VM's QMP is to be had.
+/// The address of a VM's QMP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Address {
-    /// A unix socket that the user names.
+    /// A unix socket configured by the user.
     Socket(PathBuf),
-    /// A unix socket that the command line of a process names, which has to be the process that
-    /// listens at it.
+    /// A unix socket from the command line of a process, which has to be the process that listens
+    /// on it.
     Process {
         /// The socket.
         path: PathBuf,
         /// The process.
         pid: u32,
     },
-    /// A domain of the libvirt at a URI, asked by running `virsh`.
+    /// A domain of the libvirt at a URI, queried by running `virsh`.
     Libvirt {
         /// As `qemu:///system`.
         uri: String,
@@ -49,12 +50,12 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Connects, lets `ask` execute commands, and disconnects. Waits at most `patience` for its
-    /// turn, at most as long for the greeting and at most as long for each answer. A socket that
-    /// another client holds is not tried again for [`BUSY_FOR`].
+    /// Connects, runs `ask`, which executes commands, and disconnects. `patience` is the timeout of
+    /// each wait: for other visits from this process, for the greeting, and for each response. A
+    /// socket that another client uses is not tried again for [`BUSY_FOR`].
     ///
     /// # Errors
-    /// What goes wrong on the way, or what `ask` returns.
+    /// Errors of the connection, or the error of `ask`.
     pub fn visit<T>(
         &self,
         patience: Duration,
@@ -87,7 +88,7 @@ impl Address {
     }
 }
 
-/// Until when a socket is known to be held by somebody else; locked while one of us is there.
+/// The time until which a socket is considered in use by another client; locked during a visit.
 type Door = Arc<Mutex<Option<Instant>>>;
 
 fn door(path: &PathBuf) -> Door {
@@ -100,8 +101,8 @@ fn door(path: &PathBuf) -> Door {
     doors.entry(path.clone()).or_default().clone()
 }
 
-/// The lock, or `None` when `patience` was not enough. Standard locks cannot be waited for with a
-/// bound; whoever is inside leaves within its own patience.
+/// The lock, or `None` if `patience` has expired. Standard locks have no timeout; the owner
+/// releases the lock within its own timeout.
 fn enter(
     door: &Mutex<Option<Instant>>,
     patience: Duration,
@@ -110,7 +111,7 @@ fn enter(
     loop {
         match door.try_lock() {
             Ok(guard) => return Some(guard),
-            // A visitor's panic leaves nothing half done: the instant is written whole.
+            // A panic during a visit leaves no inconsistent state: the instant is written at once.
             Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
             Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),

@@ -1,22 +1,22 @@
-//! [`QmpError`]: how asking QEMU fails, naming the socket or the domain.
+//! [`QmpError`]: errors of QMP, which name the socket or the domain.
 
 use std::io;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Why QEMU cannot be asked, or did not do as it was told.
+/// The reason why QEMU cannot be queried, or did not execute a command.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// Nobody is there, or we may not.
+    /// The socket does not accept connections, or permissions are missing.
     #[error("{at}: cannot be reached: {error}")]
     Unreachable {
         /// The socket or domain.
         at: String,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Another client holds the socket.
+    /// Another client uses the socket.
     #[error(
         "{at}: another program holds this QMP socket; give QEMU a second one for weir (-qmp unix:PATH,server=on,wait=off)"
     )]
@@ -24,7 +24,7 @@ pub enum QmpError {
         /// The socket.
         at: String,
     },
-    /// Another process listens at the socket than the one whose command line names it.
+    /// The process that listens on the socket is not the one whose command line names it.
     #[error(
         "{at}: process {listener} listens at this QMP socket, not process {named_by}, whose command line names it"
     )]
@@ -33,46 +33,46 @@ pub enum QmpError {
         at: String,
         /// The process whose command line names the socket.
         named_by: u32,
-        /// The process that listens; 0 if this PID namespace does not have it.
+        /// The process that listens; 0 if it is not in this PID namespace.
         listener: u32,
     },
-    /// No answer in time.
+    /// No response in time.
     #[error("{at}: no answer to {command} within {waited:?}")]
     Silent {
         /// The socket or domain.
         at: String,
-        /// What was asked.
+        /// The command.
         command: String,
-        /// How long we waited.
+        /// The timeout.
         waited: Duration,
     },
-    /// QEMU has gone.
+    /// QEMU has closed the connection.
     #[error("{at}: the connection ended; QEMU has gone")]
     Closed {
         /// The socket or domain.
         at: String,
     },
-    /// What came is not QMP.
+    /// The received data are not QMP.
     #[error("{at}: this is not QMP: {why}")]
     Garbled {
         /// The socket or domain.
         at: String,
-        /// What is wrong with it.
+        /// The violation.
         why: String,
     },
-    /// QEMU said no.
+    /// QEMU returned an error.
     #[error("{at}: {command} was refused: {reason}")]
     Refused {
         /// The socket or domain.
         at: String,
-        /// What was asked.
+        /// The command.
         command: String,
-        /// QEMU's words.
+        /// QEMU's error message.
         reason: String,
     },
 }
 
-/// What kind of failure a [`QmpError`] is.
+/// The kind of a [`QmpError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Cause {
     /// [`QmpError::Unreachable`].
@@ -92,7 +92,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// As the counter of failed polls has it.
+    /// The name in the counter of failed polls.
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Unreachable => "unreachable",
@@ -107,7 +107,7 @@ impl Cause {
 }
 
 impl QmpError {
-    /// What kind of failure it is.
+    /// The kind of the error.
     pub fn cause(&self) -> Cause {
         match self {
             QmpError::Unreachable { .. } => Cause::Unreachable,
@@ -120,7 +120,7 @@ impl QmpError {
         }
     }
 
-    /// True when QEMU understood and said no: the connection goes on.
+    /// True if QEMU returned an error: the connection remains usable.
     pub fn is_refusal(&self) -> bool {
         matches!(self, QmpError::Refused { .. })
     }

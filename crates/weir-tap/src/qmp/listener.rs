@@ -1,16 +1,16 @@
-//! Which process listens at a unix socket (`SO_PEERCRED` of unix(7)): a path in a command line says
-//! nothing about it.
+//! The process that listens on a unix socket (`SO_PEERCRED` of unix(7)), since a path in a command
+//! line does not identify it.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// The process that called listen(2) for the socket that `stream` is connected to; 0 if this PID
-/// namespace does not have it.
+/// The process that called listen(2) for the socket to which `stream` is connected; 0 if it is not
+/// in this PID namespace.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel returns an error.
 pub fn listener(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,

@@ -1,15 +1,14 @@
-//! QMP, QEMU's machine protocol: what a running QEMU says about its disks, and the few things it is
-//! told.
+//! QMP, QEMU's machine protocol: what a running QEMU reports about its disks, and the few commands
+//! that change its state.
 //!
 //! [`Address::visit`] connects, lets the caller execute commands, and disconnects. A QMP socket
-//! serves one client at a time, so no connection lasts longer than its commands take, visits from
-//! one process wait for each other, and a socket that another client holds is not tried again for a
-//! while. A socket that was found in a process's command line is used only if that very process
-//! listens at it. Behind libvirt, which keeps the socket to itself, `virsh` carries the same
-//! commands.
+//! serves one client at a time. Therefore a connection lasts only as long as its commands, visits
+//! from one process wait for each other, and a socket that another client uses is not tried again
+//! for some time. A socket from a process's command line is used only if that process listens on
+//! it. libvirt uses the socket exclusively; there `virsh` forwards the same commands.
 //!
-//! Nothing here waits without a bound or keeps more than [`LINE_BYTES_MAX`] of an answer. Answers are
-//! read tolerantly: QEMU adds fields with every version, and a field that is absent is `None`.
+//! All waits have a timeout, and at most [`LINE_BYTES_MAX`] of a response are stored. The parser is
+//! tolerant: QEMU adds fields with every version, and a missing field is `None`.
 //!
 //! Protocol: docs/interop/qmp-spec.rst of QEMU.
 
@@ -38,14 +37,15 @@ pub use subject::{Subject, device_id};
 pub use tap::QmpTap;
 pub use virsh::Virsh;
 
-/// The longest line that is taken: `query-blockstats` of a thousand disks stays below.
+/// Maximum length of a received line: `query-blockstats` of a thousand disks is shorter.
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// A QEMU that can be asked.
+/// A QEMU that can be queried.
 pub trait Monitor {
-    /// Executes `command` and gives what it returns. `arguments` is an object, or null for none.
+    /// Executes `command` and returns its result. `arguments` is an object, or null for none.
     ///
     /// # Errors
-    /// [`QmpError::Refused`] when QEMU says no; otherwise the connection is of no further use.
+    /// [`QmpError::Refused`] if QEMU returns an error; after other errors the connection is
+    /// unusable.
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError>;
 }

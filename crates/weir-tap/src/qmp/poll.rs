@@ -1,5 +1,5 @@
-//! [`Poller`]: a thread that has all VMs asked for their counters at a steady pace; [`Polls`] asks,
-//! and switches latency histograms on and off again.
+//! [`Poller`]: a thread that polls the counters of all VMs at a constant interval; [`Polls`] sends
+//! the queries, and switches latency histograms on and off.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -23,89 +23,89 @@ use crate::inspection::message::{self, Kind, PollAnswer};
 use crate::inspection::{Closer, Conversation, Inspection, lost};
 use crate::inventory::Snapshot;
 
-/// VMs that are asked at the same time.
+/// Maximum number of VMs that are queried concurrently.
 const ASKED_AT_ONCE: usize = 4;
 
-/// How long a VM may take for an answer: a tenth of a millisecond is usual, but a QEMU that emulates
-/// with all its might takes its time.
+/// Timeout of each response: a tenth of a millisecond is usual, but a QEMU whose CPU emulation uses
+/// all its time responds slowly.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a VM that did not answer is left alone, so that a hung one does not slow down the others.
+/// Pause after a timeout, so that a VM that hangs does not delay the others.
 const REST: Duration = Duration::from_secs(10);
 
-/// Rounds that wait to be taken; more are skipped. Nothing is lost by that but resolution: QEMU's
-/// counters go on.
+/// Maximum number of queued rounds; more are skipped. This reduces only the resolution: QEMU's
+/// counters are cumulative.
 const ROUNDS_MAX: usize = 4;
 
-/// Drives of one VM whose counters are taken; more are a failure of that VM.
+/// Maximum number of drives of one VM whose counters are read; more are an error of that VM.
 const DRIVES_MAX: usize = 4096;
 
-/// Most VMs of which the inspection process reports in one round.
+/// Maximum number of VMs in one round of the inspection process.
 const READINGS_MAX: usize = 1 << 18;
 
-/// What says which VMs there are.
+/// Returns the current VMs.
 pub type Look = Box<dyn Fn() -> Arc<Snapshot> + Send>;
 
-/// What one VM answered.
+/// The response of one VM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reading {
     /// The VM.
     pub vm: Symbol,
     /// QEMU's process.
     pub pid: Option<u32>,
-    /// When it answered, on the clock that never steps.
+    /// Time of the response, on the monotonic clock.
     pub at_ns: Nanos,
-    /// What.
+    /// The counters, or the error.
     pub drives: Result<Vec<PolledDrive>, PollFailure>,
 }
 
 /// The counters of a drive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PolledDrive {
-    /// Its disk as the VM sees it, if the inventory knows it.
+    /// The virtual disk, if the inventory contains it.
     pub vdisk: Option<Symbol>,
-    /// What QEMU counts.
+    /// QEMU's counters.
     pub stats: BlockStats,
 }
 
-/// Why a VM could not be polled.
+/// The reason why a VM could not be polled.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PollFailure {
-    /// What kind of failure it is.
+    /// The kind of error.
     pub cause: Cause,
     /// The error's text.
     pub text: String,
 }
 
-/// What all VMs said to one poll.
+/// The responses of all VMs to one poll.
 pub type Round = Vec<Reading>;
 
-/// The thread. It ends, and removes the histograms that it made, when this is dropped.
+/// The polling thread. It ends, and removes the histograms that it created, when this is dropped.
 #[derive(Debug)]
 pub struct Poller {
-    /// What was read.
+    /// The results.
     pub rounds: Receiver<Round>,
-    /// Why no more rounds come, if that is an error.
+    /// The error that ended the thread, if any.
     pub lost: Arc<OnceLock<String>>,
     /// The thread ends when this is closed.
     open: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// Ends the wait for an inspection process that does not answer.
+    /// Ends the wait for an inspection process that does not respond.
     closer: Option<Closer>,
 }
 
-/// How long the end waits for a round in progress and for the removal of histograms.
+/// Timeout at the end for a round in progress and for the removal of histograms.
 const END: Duration = Duration::from_secs(10);
 
 impl Poller {
-    /// Starts the thread, which asks the VMs itself.
+    /// Starts the thread, which queries the VMs itself.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// If the system cannot create a thread.
     pub fn start(look: Look, every: Duration, histograms: bool) -> io::Result<Poller> {
         Poller::run(None, |pace, told| {
             let polling = move || {
-                // A kernel that does not take rights away leaves them; the polls are the same.
+                // If the kernel cannot drop privileges, they remain; polling is unaffected.
                 let _ = privileges::keep_what_asking_takes();
                 let mut polls = Polls::new(histograms);
                 let polled = pace.keep(every, &told, || Ok(polls.round(&look())));
@@ -116,10 +116,10 @@ impl Poller {
         })
     }
 
-    /// Starts the thread, which has the inspection process ask the VMs that this knows.
+    /// Starts the thread, which has the inspection process query the VMs that this process lists.
     ///
     /// # Errors
-    /// When the process has ended, or the system refuses a thread.
+    /// If the process has ended, or the system cannot create a thread.
     pub fn inspected(
         process: &Arc<Inspection>,
         every: Duration,
@@ -161,14 +161,14 @@ impl Poller {
     }
 }
 
-/// When the thread polls, and until when.
+/// The interval of polls, and the end condition.
 struct Pace {
     closed: Receiver<()>,
     lost: Arc<OnceLock<String>>,
 }
 
 impl Pace {
-    /// Polls every `every` until nobody takes the rounds any more.
+    /// Polls every `every` until the receiver is dropped.
     fn keep(
         &self,
         every: Duration,
@@ -192,7 +192,7 @@ impl Pace {
     }
 }
 
-/// A round of the inspection process.
+/// One round of the inspection process.
 fn round(process: &mut Conversation) -> io::Result<Round> {
     process.request(&())?;
     let mut round = Vec::new();
@@ -220,7 +220,7 @@ impl Drop for Poller {
             }
             closer.close();
         }
-        // A panic there has been reported on standard error.
+        // A panic in the thread has been reported on standard error.
         let _ = thread.join();
     }
 }
@@ -257,24 +257,24 @@ impl Reading {
     }
 }
 
-/// The boundaries of weir's own histograms: from 8 µs to 8.6 s, two to the octave, which is as fine
-/// as a latency is worth being known and costs QEMU six comparisons a request.
+/// The boundaries of weir's own histograms: from 8 µs to 8.6 s, two per octave, a resolution that
+/// is sufficient for latencies and costs QEMU six comparisons per request.
 pub fn boundaries_ns() -> Vec<i64> {
     let boundary = |half_octave: i32| 2f64.powf(13.0 + f64::from(half_octave) / 2.0).round() as i64;
     (0..=40).map(boundary).collect()
 }
 
-/// Asks VMs, and remembers what it switched on and which did not answer.
+/// Queries VMs, and stores which histograms it switched on and which VMs did not respond.
 #[derive(Debug)]
 pub struct Polls {
-    /// The histograms that are ours, by VM and device; `None` when none are wanted.
+    /// The histograms created by weir, by VM and device; `None` if none are requested.
     histograms: Option<Mutex<HashSet<(Address, String)>>>,
-    /// Until when VMs that did not answer are left alone.
+    /// The time until which VMs that did not respond are skipped.
     resting: HashMap<Address, Instant>,
 }
 
 impl Polls {
-    /// Nothing asked yet.
+    /// No queries yet.
     pub fn new(histograms: bool) -> Polls {
         Polls {
             histograms: histograms.then(Mutex::default),
@@ -282,7 +282,7 @@ impl Polls {
         }
     }
 
-    /// Asks all VMs of `snapshot` that answered the last time.
+    /// Queries all VMs of `snapshot` except those that recently did not respond.
     pub fn round(&mut self, snapshot: &Snapshot) -> Round {
         let now = Instant::now();
         self.resting.retain(|_, until| *until > now);
@@ -325,7 +325,7 @@ impl Polls {
         })
     }
 
-    /// Removes our histograms.
+    /// Removes weir's histograms.
     pub fn end(self) {
         let Some(ours) = self.histograms else {
             return;
@@ -336,8 +336,8 @@ impl Polls {
         }
         let answers = |(address, _): &(Address, _)| !self.resting.contains_key(address);
         for (address, qdevs) in by_vm.into_iter().filter(answers) {
-            // A VM that has ended has none; one that does not answer keeps them, which costs it a
-            // few nanoseconds a request, and the next one to ask finds and removes them.
+            // A VM that has ended has none; one that does not respond keeps them, at a cost of a
+            // few nanoseconds per request, and the next poller finds and removes them.
             let _ = address.visit(PATIENCE, |qemu| {
                 qdevs
                     .iter()
@@ -350,8 +350,9 @@ impl Polls {
     }
 }
 
-/// Switches histograms on where there are none; true when there were such disks. A histogram with
-/// somebody else's boundaries serves as it is and stays; one with ours is a remainder of our own.
+/// Switches histograms on for disks that have none; true if there were such disks. A histogram with
+/// other boundaries belongs to another client and is used unchanged; one with weir's boundaries is
+/// left over from a previous run.
 fn switch_on(
     qemu: &mut dyn Monitor,
     subject: &Subject,

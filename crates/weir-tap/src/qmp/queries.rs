@@ -1,13 +1,13 @@
-//! What weir asks QEMU, and what it makes of the answers.
+//! The QMP queries of weir, and the parsed responses.
 //!
-//! Shapes after qapi/block-core.json, qapi/machine.json and qapi/misc.json of QEMU.
+//! Structures from qapi/block-core.json, qapi/machine.json and qapi/misc.json of QEMU.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Monitor, QmpError};
 
-/// What a VM is doing.
+/// The run state of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// `running`, `paused`, `prelaunch`, ...
@@ -19,50 +19,50 @@ pub struct Status {
 /// A virtual processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Counts from 0.
+    /// Index from 0.
     pub index: i64,
-    /// The host's thread.
+    /// The thread id on the host.
     pub thread_id: u32,
 }
 
-/// A thread that serves disks.
+/// A thread that performs disk I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IoThread {
     /// Its name in the configuration.
     pub id: String,
-    /// The host's thread.
+    /// The thread id on the host.
     pub thread_id: u32,
 }
 
-/// A disk or drive as the guest has it.
+/// A disk or drive of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drive {
     /// The path of the device in QEMU's object tree, as `/machine/peripheral/disk0/virtio-backend`.
     pub qdev: Option<String>,
-    /// The name that `-drive` gave; `-blockdev` gives none.
+    /// The name in `-drive`; `-blockdev` has none.
     pub drive: Option<String>,
     /// Whether the medium can be changed.
     pub removable: bool,
-    /// The node on top; none in an empty drive.
+    /// The top node; `None` for an empty drive.
     pub node: Option<Node>,
 }
 
 /// A block node: a file, a format on a file, a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name; QEMU makes one up, as `#block149`, where the user gave none.
+    /// Its name; QEMU generates one, as `#block149`, if the user specified none.
     pub name: Option<String>,
     /// `raw`, `qcow2`, `file`, `host_device`, `nbd`, ...
     pub driver: Option<String>,
-    /// The file or device, as QEMU was told; of a chain of images the one on top.
+    /// The file or device, as configured; for a chain of images the top one.
     pub file: Option<String>,
-    /// The image under it, where there is a chain.
+    /// The backing image, if there is one.
     pub backing_file: Option<String>,
-    /// Whether writing is forbidden.
+    /// Whether the node is read-only.
     pub read_only: Option<bool>,
-    /// Whether the host's page cache is passed by. QEMU says so of the node at the bottom, the file.
+    /// Whether the host's page cache is bypassed. QEMU reports it for the bottom node, the file.
     pub direct: Option<bool>,
-    /// What the image is.
+    /// The image.
     pub image: Image,
 }
 
@@ -71,7 +71,7 @@ pub struct Node {
 pub struct Image {
     /// The size that the guest sees.
     pub virtual_bytes: Option<i64>,
-    /// What it takes on the host.
+    /// The size allocated on the host.
     pub actual_bytes: Option<i64>,
 }
 
@@ -82,7 +82,7 @@ pub struct BlockStats {
     pub qdev: Option<String>,
     /// As [`Drive::drive`].
     pub drive: Option<String>,
-    /// The name of the node on top.
+    /// The name of the top node.
     pub node: Option<String>,
     /// Reads.
     pub read: OpStats,
@@ -96,7 +96,7 @@ pub struct BlockStats {
     pub latencies: Latencies,
 }
 
-/// Counters of one operation; `None` where this QEMU does not count it.
+/// Counters of one operation; `None` if this QEMU does not count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpStats {
     /// Requests that succeeded.
@@ -107,7 +107,7 @@ pub struct OpStats {
     pub time_ns: Option<i64>,
     /// Requests that failed.
     pub failed: Option<i64>,
-    /// Requests that made no sense, as behind the disk's end.
+    /// Invalid requests, as beyond the disk's end.
     pub invalid: Option<i64>,
     /// Requests that were merged into others before they were counted.
     pub merged: Option<i64>,
@@ -124,7 +124,7 @@ pub struct Latencies {
     pub flush: Option<Histogram>,
 }
 
-/// Counts by latency: bin `i` holds those at or above boundary `i - 1` and below boundary `i`.
+/// Counts by latency: bin `i` contains those at or above boundary `i - 1` and below boundary `i`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
     /// Ascending.
@@ -133,7 +133,7 @@ pub struct Histogram {
     pub bins: Vec<i64>,
 }
 
-/// What the VM is doing.
+/// The run state of the VM.
 ///
 /// # Errors
 /// As [`Monitor::execute`], here and below.
@@ -145,13 +145,13 @@ pub fn status(qemu: &mut dyn Monitor) -> Result<Status, QmpError> {
     })
 }
 
-/// The name given with `-name`.
+/// The name from `-name`.
 pub fn name(qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
     let answer = qemu.execute("query-name", Value::Null)?;
     Ok(text(&answer, "name"))
 }
 
-/// The UUID; `None` where none was given.
+/// The UUID; `None` if none was specified.
 pub fn uuid(qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
     let answer = qemu.execute("query-uuid", Value::Null)?;
     let given = |uuid: &String| uuid.chars().any(|c| c != '0' && c != '-');
@@ -170,7 +170,7 @@ pub fn cpus(qemu: &mut dyn Monitor) -> Result<Vec<Cpu>, QmpError> {
     Ok(entries(&answer).filter_map(cpu).collect())
 }
 
-/// The threads that serve disks apart from QEMU's main loop.
+/// The threads that perform disk I/O outside of QEMU's main loop.
 pub fn iothreads(qemu: &mut dyn Monitor) -> Result<Vec<IoThread>, QmpError> {
     let answer = qemu.execute("query-iothreads", Value::Null)?;
     let iothread = |entry: &Value| {
@@ -182,7 +182,7 @@ pub fn iothreads(qemu: &mut dyn Monitor) -> Result<Vec<IoThread>, QmpError> {
     Ok(entries(&answer).filter_map(iothread).collect())
 }
 
-/// The guest's disks and drives, empty ones included.
+/// The guest's disks and drives, including empty ones.
 pub fn drives(qemu: &mut dyn Monitor) -> Result<Vec<Drive>, QmpError> {
     let answer = qemu.execute("query-block", Value::Null)?;
     let drive = |entry: &Value| Drive {
@@ -194,18 +194,18 @@ pub fn drives(qemu: &mut dyn Monitor) -> Result<Vec<Drive>, QmpError> {
     Ok(entries(&answer).map(drive).collect())
 }
 
-/// All named block nodes, files and formats alike, without the images below each.
+/// All named block nodes, files and formats, without the backing images of each.
 pub fn nodes(qemu: &mut dyn Monitor) -> Result<Vec<Node>, QmpError> {
     let flat = qemu.execute("query-named-block-nodes", json!({"flat": true}));
     let answer = match flat {
-        // Before QEMU 5.0 there is no `flat`.
+        // QEMU before 5.0 has no `flat`.
         Err(error) if error.is_refusal() => qemu.execute("query-named-block-nodes", Value::Null)?,
         other => other?,
     };
     Ok(entries(&answer).map(node).collect())
 }
 
-/// The counters of all drives that a guest has; nodes without a device are left out.
+/// The counters of all drives of a guest; nodes without a device are omitted.
 pub fn block_stats(qemu: &mut dyn Monitor) -> Result<Vec<BlockStats>, QmpError> {
     let answer = qemu.execute("query-blockstats", Value::Null)?;
     let drive = |entry: &Value| {
@@ -228,9 +228,9 @@ pub fn block_stats(qemu: &mut dyn Monitor) -> Result<Vec<BlockStats>, QmpError> 
     Ok(entries(&answer).filter_map(drive).collect())
 }
 
-/// Switches the latency histograms of the drive at `qdev` on, or off with `None`. Switching on starts
-/// them from zero. `qdev` is the path in the object tree, as [`Drive::qdev`]: of a virtio-blk disk
-/// QEMU does not take the plain id.
+/// Switches the latency histograms of the drive at `qdev` on, or off with `None`. Switching on
+/// resets them to zero. `qdev` is the path in the object tree, as [`Drive::qdev`]: for a virtio-blk
+/// disk QEMU does not accept the plain id.
 pub fn set_latency_histogram(
     qemu: &mut dyn Monitor,
     qdev: &str,
@@ -244,7 +244,7 @@ pub fn set_latency_histogram(
     Ok(())
 }
 
-/// Executes a line of the human monitor and gives what it prints.
+/// Executes a command of the human monitor and returns its output.
 pub fn human(qemu: &mut dyn Monitor, line: &str) -> Result<String, QmpError> {
     let answer = qemu.execute("human-monitor-command", json!({"command-line": line}))?;
     Ok(answer.as_str().unwrap_or_default().into())
@@ -278,7 +278,7 @@ fn op_stats(stats: &Value, op: &str) -> OpStats {
     }
 }
 
-/// A histogram, if it is one: a bin more than boundaries.
+/// A histogram, if it is valid: one more bin than boundaries.
 fn histogram(stats: &Value, key: &str) -> Option<Histogram> {
     let entry = stats.get(key)?;
     let numbers = |key| {
@@ -298,7 +298,7 @@ fn entries(answer: &Value) -> impl Iterator<Item = &Value> {
     answer.as_array().into_iter().flatten()
 }
 
-/// A text that says something.
+/// A non-empty text.
 fn text(entry: &Value, key: &str) -> Option<String> {
     let text = entry.get(key)?.as_str()?;
     (!text.is_empty()).then(|| text.into())

@@ -1,5 +1,5 @@
-//! [`Client`]: QMP on a unix socket: a line of JSON goes, a line of JSON comes, events in between are
-//! skipped.
+//! [`Client`]: QMP on a unix socket: one line of JSON is sent, one line of JSON is received; events
+//! in between are skipped.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::listener::listener;
 use super::{LINE_BYTES_MAX, Monitor, QmpError};
 
-/// How much is read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
 /// A connection in command mode.
@@ -21,7 +21,7 @@ const READ_BYTES: usize = 64 << 10;
 pub struct Client {
     at: String,
     stream: UnixStream,
-    /// What was read behind the last line.
+    /// Bytes received after the last line.
     pending: Vec<u8>,
     patience: Duration,
     asked: u64,
@@ -29,20 +29,21 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects and negotiates. Every wait, here and later for an answer, ends after `patience`.
+    /// Connects and negotiates. Every wait, here and later for a response, has the timeout
+    /// `patience`.
     ///
     /// # Errors
-    /// [`QmpError::Busy`] when QEMU does not greet us: the kernel has accepted the connection, but
+    /// [`QmpError::Busy`] if QEMU sends no greeting: the kernel has accepted the connection, but
     /// QEMU serves another client.
     pub fn connect(path: &Path, patience: Duration) -> Result<Client, QmpError> {
         Client::negotiate(path, dial(path)?, patience)
     }
 
-    /// As [`Client::connect`], if process `pid` is the one that listens there. To any other
-    /// process nothing is sent.
+    /// As [`Client::connect`], if process `pid` is the one that listens on the socket. Nothing is
+    /// sent to any other process.
     ///
     /// # Errors
-    /// [`QmpError::Foreign`] when another process listens.
+    /// [`QmpError::Foreign`] if another process listens.
     pub fn connect_to(path: &Path, pid: u32, patience: Duration) -> Result<Client, QmpError> {
         let at = path.display().to_string();
         let stream = dial(path)?;
@@ -79,7 +80,7 @@ impl Client {
         Ok(client)
     }
 
-    /// QEMU's version, major and minor, if it says so.
+    /// QEMU's version, major and minor, if reported.
     pub fn version(&self) -> Option<(i64, i64)> {
         self.version
     }
@@ -174,7 +175,7 @@ impl Monitor for Client {
         loop {
             let mut answer = self.read_value(command, until)?;
             let ours = answer.get("id").is_none_or(|i| *i == json!(id));
-            // Events, and answers to what we no longer wait for.
+            // Events, and responses to requests that have timed out.
             if answer.get("event").is_some() || !ours {
                 continue;
             }
@@ -193,14 +194,13 @@ impl Monitor for Client {
     }
 }
 
-/// An error's description, or all of it where it has none.
+/// An error's description, or the whole error if it has none.
 pub fn words(error: &Value) -> String {
     let description = error.get("desc").and_then(Value::as_str);
     description.map_or_else(|| error.to_string(), String::from)
 }
 
-/// Connects without ever waiting: a listener with a full queue would let us wait for as long as it
-/// likes.
+/// Connects without blocking: connecting to a listener with a full queue could block indefinitely.
 fn dial(path: &Path) -> Result<UnixStream, QmpError> {
     let at = || path.display().to_string();
     let unreachable = |error: Errno| QmpError::Unreachable {
@@ -218,7 +218,7 @@ fn dial(path: &Path) -> Result<UnixStream, QmpError> {
     }
     let stream = UnixStream::from(socket);
     let ready = stream.set_nonblocking(false).and_then(|()| {
-        // Questions are short; a peer that does not even take one is as good as silent.
+        // Requests are short; a peer that does not read one is treated as not responding.
         stream.set_write_timeout(Some(Duration::from_secs(1)))
     });
     ready.map_err(|error| QmpError::Unreachable { at: at(), error })?;

@@ -1,4 +1,4 @@
-//! [`Subject`]: a VM that can be asked through QMP, and what its disks are called.
+//! [`Subject`]: a VM that can be queried through QMP, and the names of its disks.
 
 use weir_model::Symbol;
 use weir_model::inventory::Disk;
@@ -6,21 +6,21 @@ use weir_model::inventory::Disk;
 use super::Address;
 use crate::inventory::Snapshot;
 
-/// A VM that can be asked.
+/// A VM that can be queried.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Its name.
     pub vm: Symbol,
     /// QEMU's process.
     pub pid: Option<u32>,
-    /// Where to ask.
+    /// Its QMP address.
     pub address: Address,
-    /// Its disks, as far as the inventory knows them.
+    /// Its disks, as far as the inventory contains them.
     pub disks: Vec<Disk>,
 }
 
 impl Subject {
-    /// The VMs of `snapshot` that can be asked, in its order.
+    /// The VMs of `snapshot` that can be queried, in its order.
     pub fn all(snapshot: &Snapshot) -> Vec<Subject> {
         let mut monitors: Vec<_> = snapshot.monitors.iter().collect();
         monitors.sort_by_key(|(vm, _)| **vm);
@@ -37,9 +37,9 @@ impl Subject {
         monitors.into_iter().filter_map(subject).collect()
     }
 
-    /// The disk that QEMU means by a device's id or path in its object tree, and by the node on top:
-    /// the only one with that device, else the only one with that node. A device keeps its name
-    /// while snapshots and jobs change the nodes under it.
+    /// The disk with this device id or path in QEMU's object tree, and this top node: the only one
+    /// with that device, else the only one with that node. A device keeps its name while snapshots
+    /// and jobs change the nodes under it.
     pub fn disk(&self, qdev: Option<&str>, node: Option<&str>) -> Option<&Disk> {
         let device = qdev.map(device_id);
         let by = |name: Option<&str>, of: fn(&Disk) -> Option<Symbol>| {
@@ -54,8 +54,8 @@ impl Subject {
     }
 }
 
-/// The id of a device that QEMU calls by a path in its object tree:
-/// `/machine/peripheral/disk0/virtio-backend` is `disk0`. A device without an id keeps its path.
+/// The id of a device at a path in QEMU's object tree: `/machine/peripheral/disk0/virtio-backend`
+/// is `disk0`. A device without an id keeps its path.
 pub fn device_id(qdev: &str) -> &str {
     match qdev.strip_prefix("/machine/peripheral/") {
         Some(rest) => rest.split('/').next().unwrap_or(rest),

@@ -43,21 +43,21 @@ pub static TAP: LiveTap = LiveTap {
 
 const STREAMS: &[&str] = &["blockstats", "blocklatency"];
 
-/// First failures that are told in words.
+/// Number of first failures that are reported with their text.
 const MESSAGES_MAX: usize = 20;
 
-/// A source of what QEMU counts.
+/// A source of QEMU's counters.
 #[derive(Debug)]
 pub struct QmpTap {
     demands: Vec<Stream>,
     poller: Poller,
     every: Duration,
     epoch_offset_ns: Nanos,
-    /// No row is older than this.
+    /// No row has an earlier timestamp.
     told_ns: Nanos,
     said: VecDeque<Said>,
     before: HashMap<DiskKey, Before>,
-    /// How many VMs answered the last poll, and how many did not.
+    /// How many VMs responded to the last poll, and how many did not.
     answered: (usize, usize),
     polls: i64,
     events: i64,
@@ -72,20 +72,20 @@ enum Stream {
     Latencies,
 }
 
-/// A disk for as long as it keeps its counters: of this VM's this life.
+/// A disk with the same counters: one process of one VM.
 type DiskKey = (Symbol, Option<u32>, String);
 
-/// A disk at the poll before.
+/// A disk at the previous poll.
 #[derive(Debug)]
 struct Before {
     at_ns: Nanos,
     stats: BlockStats,
 }
 
-/// Opens the tap, which asks the VMs itself: `look` says which there are, each poll anew.
+/// Opens the tap, which queries the VMs itself: `look` returns the current VMs at each poll.
 ///
 /// # Errors
-/// When the system refuses a thread.
+/// If the system cannot create a thread.
 pub fn open(demands: &[Demand], look: Look, every: Duration) -> Result<QmpTap, TapError> {
     opened(demands, every, |histograms| {
         Poller::start(look, every, histograms)
@@ -125,14 +125,14 @@ fn opened(
 }
 
 impl QmpTap {
-    /// Now, and later than anything said before.
+    /// The current time, later than any previous timestamp.
     fn now_ns(&mut self) -> Nanos {
         let now = clock::monotonic_ns() as i64 + self.epoch_offset_ns;
         self.told_ns = now.max(self.told_ns.saturating_add(1));
         self.told_ns
     }
 
-    /// Lines up the rows that a round leads to.
+    /// Queues the rows of a round.
     fn take(&mut self, round: Round) {
         let ts = self.now_ns();
         self.polls += 1;
@@ -174,7 +174,7 @@ impl QmpTap {
         self.said.push_back(Said::Heartbeat(ts));
     }
 
-    /// Books that a VM did not answer. Its counters go on, so what was known of it is kept.
+    /// Counts a VM that did not respond. Its counters continue, so its state is kept.
     fn fail(
         &mut self,
         vm: Symbol,
@@ -256,14 +256,14 @@ impl Tap for QmpTap {
     }
 }
 
-/// What tells a disk from others of its VM: the device, or else the drive or node.
+/// Identifies a disk of a VM: the device, otherwise the drive or node.
 fn key(vm: Symbol, pid: Option<u32>, disk: &BlockStats) -> Option<DiskKey> {
     let name = disk.qdev.as_ref().or(disk.drive.as_ref());
     let name = name.or(disk.node.as_ref())?;
     Some((vm, pid, name.clone()))
 }
 
-/// A disk between two polls.
+/// A disk at two consecutive polls.
 struct Told<'a> {
     of: Polled,
     disk: &'a BlockStats,
@@ -286,7 +286,7 @@ impl<'a> Told<'a> {
             ts,
             vm,
             vdisk: drive.vdisk,
-            // As relation disks calls it, so that the two can be joined.
+            // The same name as in relation disks, so that the two can be joined.
             device: id.or(symbol(&disk.drive)),
             node: symbol(&disk.node),
             op: Op::Read,
@@ -329,8 +329,8 @@ impl<'a> Told<'a> {
             (Op::Flush, |s| s.latencies.flush.as_ref()),
         ];
         for (op, get) in ops {
-            // At the first sight nothing is known of when the requests were; afterwards they are of
-            // the time since, even if the histogram was begun in between.
+            // The times of the requests before the first poll are unknown; later requests are from
+            // the time since the previous poll, even if the histogram was started in between.
             let Some((histogram, before)) = get(self.disk).zip(self.before) else {
                 continue;
             };
@@ -353,7 +353,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// True when `now` is what `before` has become: with the same bins, none of which has shrunk.
+/// True if `now` continues `before`: the same bins, none of which has decreased.
 fn continues(now: &Histogram, before: &Histogram) -> bool {
     now.boundaries_ns == before.boundaries_ns
         && now.bins.iter().zip(&before.bins).all(|(n, b)| n >= b)
@@ -370,7 +370,7 @@ fn totals(stats: &OpStats) -> OpCounts {
     }
 }
 
-/// What came; `None` when a counter went back, so that it is not the same counter any more.
+/// The increments; `None` if a counter has decreased, since it was reset.
 fn since(now: &OpCounts, before: &OpCounts) -> Option<OpCounts> {
     let fields: [fn(&OpCounts) -> Option<i64>; 6] = [
         |c| c.operations,

@@ -1,4 +1,4 @@
-//! The client against servers that are not as they should be.
+//! The client with servers that violate the protocol.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Long enough for a loaded machine, where an answer is to come.
+/// Timeout if a response is expected, sufficient for a loaded machine.
 const PATIENT: Duration = Duration::from_secs(20);
 
-/// Where none is to come.
+/// Timeout if no response is expected.
 const IMPATIENT: Duration = Duration::from_millis(100);
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
 
-/// A folder that goes away.
+/// A folder that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -44,8 +44,8 @@ impl Drop for Folder {
     }
 }
 
-/// Serves one client: greets, takes the capabilities, and then answers each line with what `answer`
-/// makes of its id, as it stands.
+/// Serves one client: sends the greeting, negotiates the capabilities, and then responds to each
+/// line with the unmodified result of `answer` for its id.
 fn serve(path: &Path, answer: impl Fn(&Value) -> String + Send + 'static) -> JoinHandle<()> {
     let listener = UnixListener::bind(path).unwrap();
     thread::spawn(move || {
@@ -66,7 +66,7 @@ fn serve(path: &Path, answer: impl Fn(&Value) -> String + Send + 'static) -> Joi
     })
 }
 
-/// What a client gets when its question is answered with `reply` (where `ID` stands for its id).
+/// The client's result for the response `reply` (in which `ID` is replaced by the id).
 fn ask(reply: &'static str, patience: Duration) -> Result<Value, QmpError> {
     let folder = Folder::new();
     let server = serve(&folder.socket(), move |question| {
@@ -148,7 +148,7 @@ fn silence_ends_with_the_patience() {
     let error = ask("", IMPATIENT).unwrap_err();
     assert!(matches!(error, QmpError::Silent { .. }), "{error}");
     assert!(error.to_string().contains("no answer to query-status"));
-    // Half a line is silence as well.
+    // An incomplete line is not a response.
     let error = ask("{\"return\": {}", IMPATIENT).unwrap_err();
     assert!(matches!(error, QmpError::Silent { .. }), "{error}");
 }
@@ -160,7 +160,7 @@ fn an_endless_line_is_cut_off() {
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let chunk = vec![b'x'; 1 << 20];
-        // Ends when the client hangs up.
+        // Ends when the client disconnects.
         while stream.write_all(&chunk).is_ok() {}
     });
     let error = Client::connect(&folder.socket(), PATIENT).unwrap_err();
@@ -214,7 +214,7 @@ fn a_socket_that_somebody_holds_is_left_alone() {
     let address = Address::Socket(folder.socket());
     let error = address.visit(IMPATIENT, status).unwrap_err();
     assert!(matches!(error, QmpError::Busy { .. }), "{error}");
-    // The first visit waited in the queue; the second does not even try.
+    // The first visit waited in the queue; the second is not attempted.
     listener.accept().unwrap();
     listener.set_nonblocking(true).unwrap();
     let error = address.visit(PATIENT, status).unwrap_err();
@@ -236,7 +236,7 @@ fn a_full_queue_is_busy_and_no_wait() {
 fn visits_of_one_process_take_turns() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.socket()).unwrap();
-    // One client at a time, three in all.
+    // One client at a time, three in total.
     let server = thread::spawn(move || {
         for _ in 0..3 {
             let (mut stream, _) = listener.accept().unwrap();
@@ -298,7 +298,7 @@ fn counters_and_histograms_are_read_and_what_is_absent_is_unknown() {
     assert_eq!(disk.latencies.write, None, "a bin too few");
 }
 
-/// A program in virsh's place, with `script` as its body.
+/// A replacement of virsh, with `script` as its body.
 fn virsh(folder: &Folder, script: &str, patience: Duration) -> Virsh {
     let program = folder.0.join("virsh");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();

@@ -1,5 +1,5 @@
-//! [`Virsh`]: QMP through libvirt, by running `virsh qemu-monitor-command`: weir needs none of
-//! libvirt's libraries.
+//! [`Virsh`]: QMP through libvirt, by running `virsh qemu-monitor-command`: weir needs no libvirt
+//! libraries.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::socket::words;
 use super::{LINE_BYTES_MAX, Monitor, QmpError};
 
-/// How often a running virsh is looked after.
+/// Interval at which a running virsh is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// A libvirt domain to be asked.
+/// A libvirt domain to be queried.
 #[derive(Debug)]
 pub struct Virsh {
     program: String,
@@ -23,7 +23,7 @@ pub struct Virsh {
     patience: Duration,
 }
 
-/// What virsh said.
+/// The output of virsh.
 struct Outcome {
     status: ExitStatus,
     out: Vec<u8>,
@@ -31,13 +31,13 @@ struct Outcome {
 }
 
 impl Virsh {
-    /// The domain called `domain` of the libvirt at `uri`, as `qemu:///system`. Each answer is waited
-    /// for no longer than `patience`. Nothing is run yet.
+    /// The domain called `domain` of the libvirt at `uri`, as `qemu:///system`. `patience` is the
+    /// timeout of each response. Nothing is executed yet.
     pub fn new(uri: &str, domain: &str, patience: Duration) -> Virsh {
         Virsh::run_by("virsh", uri, domain, patience)
     }
 
-    /// The same, with a program in virsh's place.
+    /// The same, with a replacement of virsh.
     pub(super) fn run_by(program: &str, uri: &str, domain: &str, patience: Duration) -> Virsh {
         Virsh {
             program: program.into(),
@@ -101,8 +101,8 @@ impl Monitor for Virsh {
         if !outcome.status.success() {
             let err = String::from_utf8_lossy(&outcome.err);
             let reason = err.trim().trim_start_matches("error: ").replace('\n', "; ");
-            // virsh exits alike when libvirt is not there and when QEMU says no; only the latter
-            // leaves hope for the next question.
+            // virsh has the same exit status if libvirt is unavailable and if QEMU returns an
+            // error; only in the latter case can further commands succeed.
             return Err(match reason.contains("unable to execute QEMU command") {
                 true => refused(reason),
                 false => QmpError::Unreachable {
@@ -128,20 +128,20 @@ impl Monitor for Virsh {
     }
 }
 
-/// Reads all there is, in a thread of its own, so that virsh never waits for us; one byte more than
-/// the bound is kept, the rest read and forgotten.
+/// Reads all output in a separate thread, so that virsh is never blocked by a full pipe. One byte
+/// more than the bound is kept, the rest is discarded.
 fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut kept = Vec::new();
         let bound = LINE_BYTES_MAX as u64 + 1;
-        // An error ends the text as its end does; what is missing shows when it is parsed.
+        // An error ends the text like its end; missing output is detected by the parser.
         let _ = from.by_ref().take(bound).read_to_end(&mut kept);
         let _ = io::copy(&mut from, &mut io::sink());
         kept
     })
 }
 
-/// How it ended; `None` when it was ended because its time was over.
+/// The exit status; `None` if it was killed after the timeout.
 fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + patience;
     loop {

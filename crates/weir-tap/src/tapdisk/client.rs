@@ -1,4 +1,4 @@
-//! [`Client`]: a connection to a tap's control socket. Every wait has a bound.
+//! [`Client`]: a connection to a tapdisk's control socket. Every wait has a timeout.
 
 use std::io::{self, IoSliceMut, Write};
 use std::mem::MaybeUninit;
@@ -17,37 +17,37 @@ use rustix::net::{
 use super::words::{ANSWER_BYTES_MAX, Answer, Ask, Question, Reply};
 use crate::TapError;
 
-/// How long a tap may take for an answer.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How much is read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
-/// What a disk's own socket has behind its name when it is the tap's.
+/// Suffix of a disk's socket name that yields the control socket.
 const SUFFIX: &str = ".tap";
 
-/// Why a tap does not answer.
+/// The reason why a tapdisk does not respond.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// It ends because it was told to.
+    /// It is shutting down by request.
     #[error("the tap has ended: {0}")]
     Bye(String),
-    /// The connection is gone.
+    /// The connection is closed.
     #[error("the tap has ended without a word")]
     Gone,
-    /// It does not want to.
+    /// It rejected the request.
     #[error("{0}")]
     Refused(String),
-    /// What it says is not understood.
+    /// The response cannot be parsed.
     #[error("the tap's answer is not understood: {0}")]
     Garbled(String),
-    /// The system says no.
+    /// An error of the system.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
 impl ClientError {
-    /// The same as what keeps a tap from being opened.
+    /// Converts it to the error of opening a tap.
     pub fn at(self, path: &Path) -> TapError {
         use io::ErrorKind as Kind;
         let remedy = match &self {
@@ -74,15 +74,15 @@ impl ClientError {
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
-    /// What was read behind the last line.
+    /// Bytes received after the last line.
     pending: Vec<u8>,
-    /// What came with it.
+    /// The file descriptor received with it.
     passed: Option<OwnedFd>,
     over: bool,
 }
 
-/// Where the tap of `path` listens: that is its socket, or that of a disk, whose tap's has `.tap` behind
-/// its name.
+/// The control socket of the tapdisk at `path`: `path` itself or, if that is a disk's socket, the
+/// same name with `.tap` appended.
 pub fn socket_of(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(SUFFIX);
@@ -94,12 +94,12 @@ pub fn socket_of(path: &Path) -> PathBuf {
 }
 
 impl Client {
-    /// Connects to the tap at `path`, see [`socket_of`].
+    /// Connects to the tapdisk at `path`, see [`socket_of`].
     ///
     /// # Errors
-    /// When nobody listens there, or may not be asked.
+    /// If nothing listens on the socket, or permissions are missing.
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
-        // Without waiting: who listens and accepts nobody would hold us for ever.
+        // Without blocking: a listener that never accepts would block the connection indefinitely.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(io::Error::from)?;
@@ -116,14 +116,14 @@ impl Client {
         })
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for the response.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is none.
     pub fn ask(&mut self, ask: Ask) -> Result<Answer, ClientError> {
         let until = Instant::now() + PATIENCE;
         let question = Question::to_line(ask);
-        // Who is about to end has said why; that is read below.
+        // A tapdisk that shuts down has sent the reason, which is read below.
         let sent = self.stream.write_all(question.as_bytes());
         loop {
             if let Some(line) = self.line()? {
@@ -142,10 +142,10 @@ impl Client {
         }
     }
 
-    /// Whether the tap is still there, without waiting.
+    /// Checks whether the tapdisk is still connected, without blocking.
     ///
     /// # Errors
-    /// [`ClientError::Bye`] or [`ClientError::Gone`] when it is not, or an error of the system.
+    /// [`ClientError::Bye`] or [`ClientError::Gone`] if it is not, or an error of the system.
     pub fn look(&mut self) -> Result<(), ClientError> {
         match self.read(RecvFlags::DONTWAIT) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// The file that came with the last answer.
+    /// The file received with the last response.
     pub fn passed(&mut self) -> Option<OwnedFd> {
         self.passed.take()
     }
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// A whole line, if one was read.
+    /// A complete line, if one was received.
     fn line(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
         let Some(end) = self.pending.iter().position(|b| *b == b'\n') else {
             return match self.pending.len() > ANSWER_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! [`tested`]: what a tap in the disk path tests of each column of `IO`, in one table, and its
+//! [`tested`]: the test that a tapdisk applies to each column of `IO`, in one table, and the
 //! planner's view of it, [`capabilities`].
 
 use weir_model::capabilities::Select;
@@ -6,22 +6,22 @@ use weir_model::{Capabilities, ColumnCapabilities, Limits};
 
 use super::words::{CLAUSES_MAX, FieldWord, TESTS_MAX};
 
-/// How a column is tested.
+/// The test of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tested {
-    /// By the letters of events.
+    /// Compares the letters of events.
     Kind,
-    /// By the letters of operations.
+    /// Compares the letters of operations.
     Op,
-    /// By the names of disks.
+    /// Compares the names of disks.
     Pdisk,
-    /// As a number.
+    /// Compares a number.
     Number(FieldWord),
-    /// It is NULL in every event, which passes no test.
+    /// The column is NULL in every event, which passes no test.
     Null,
 }
 
-/// The columns that are tested. A sector of the virtual disk is one of the image.
+/// The columns that are tested. A sector of the virtual disk is a sector of the image.
 const TESTED: &[(&str, Tested)] = &[
     ("type", Tested::Kind),
     ("op", Tested::Op),
@@ -39,13 +39,13 @@ const TESTED: &[(&str, Tested)] = &[
     ("merges", Tested::Null),
 ];
 
-/// How a column is tested; `None` if it is not.
+/// The test of a column; `None` if it is not tested.
 pub fn tested(name: &str) -> Option<Tested> {
     let found = TESTED.iter().find(|(column, _)| *column == name);
     found.map(|(_, tested)| *tested)
 }
 
-/// What a tap in the disk path can do with `IO` and `IOstream`.
+/// The capabilities of a tapdisk for `IO` and `IOstream`.
 pub fn capabilities() -> Capabilities {
     let limits = Limits {
         clauses: CLAUSES_MAX,

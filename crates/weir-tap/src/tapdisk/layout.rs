@@ -1,62 +1,62 @@
-//! What lies in the memory that a tap in the disk path shares with a consumer: a header, and for each
-//! lane a ring of fixed-size records. Numbers are native-endian words of 8 bytes: both sides run on
-//! one host.
+//! The layout of the memory that a tapdisk shares with a consumer: a header, and one ring of
+//! fixed-size records for each queue or connection (`lane` in names). Numbers are native-endian
+//! words of 8 bytes: both sides run on one host.
 //!
-//! | from word | what | who writes |
+//! | from word | content | writer |
 //! | --- | --- | --- |
-//! | 0 | how many lanes were ever used, then zeros | tap |
-//! | [`DROPS_WORD`] | records that found their ring full, by disk | tap |
-//! | [`LANES_WORD`] | a header of [`LANE_WORDS`] words for each lane, see [`lane`] | tap, one line consumer |
-//! | [`Layout::ring`] | the rings | tap |
+//! | 0 | number of rings ever used, then zeros | tapdisk |
+//! | [`DROPS_WORD`] | records lost because the ring was full, by disk | tapdisk |
+//! | [`LANES_WORD`] | a header of [`LANE_WORDS`] words for each ring, see [`lane`] | tapdisk; one cache line: consumer |
+//! | [`Layout::ring`] | the rings | tapdisk |
 //!
-//! Version 1 of [`VERSION`]; whoever changes a word here counts it up.
+//! This is version 1 of [`VERSION`], which is incremented with every change of a word.
 
 use weir_model::{EventKind, Op, SECTOR_BYTES};
 
 /// The version of everything in this file.
 pub const VERSION: u32 = 1;
 
-/// Most disks of one tap.
+/// Maximum number of disks of one tapdisk.
 pub const DISKS_MAX: usize = 1024;
 
-/// Most lanes (queues and connections) of one tap at a time.
+/// Maximum number of rings (queues and connections) of one tapdisk at a time.
 pub const LANES_MAX: usize = 1024;
 
 /// Words of a record: a cache line.
 pub const RECORD_WORDS: usize = 8;
 
-/// Records of one ring at least, and at most.
+/// Minimum and maximum number of records of one ring.
 pub const RING_RECORDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 18;
 
-/// The word that says how many lanes were ever used: those after them need not be looked at.
+/// The word with the number of rings ever used: later rings need not be read.
 pub const LANES_USED_WORD: usize = 0;
 
-/// Where the counts of lost records begin.
+/// Start of the counts of lost records.
 pub const DROPS_WORD: usize = 64;
 
-/// Where the lanes' headers begin.
+/// Start of the rings' headers.
 pub const LANES_WORD: usize = DROPS_WORD + DISKS_MAX;
 
-/// Words of a lane's header: two cache lines, since its writers are two.
+/// Words of a ring's header: two cache lines, since it has two writers.
 pub const LANE_WORDS: usize = 16;
 
-/// The words of a lane's header.
+/// The words of a ring's header.
 pub mod lane {
-    /// How many records were ever written.
+    /// Total number of records written.
     pub const TAIL: usize = 0;
-    /// 1 from before the first stamp of a round until its records are written.
+    /// 1 from before the first timestamp of a round until its records are written.
     pub const BUSY: usize = 1;
-    /// Every record up to this time is written, CLOCK_MONOTONIC in ns.
+    /// The watermark: every record up to this time is written, CLOCK_MONOTONIC in ns.
     pub const TOLD_NS: usize = 2;
-    /// From this time on everything was looked at: what was taken before has no record `Q`.
+    /// From this time on everything is recorded: earlier requests have no record `Q`.
     pub const SINCE_NS: usize = 3;
-    /// Events that were not made into records because the consumer does not want them.
+    /// Events that were not recorded because the consumer does not request them.
     pub const AVOIDED: usize = 4;
-    /// How many records were ever read: the consumer's only word. The tap compares it, no more.
+    /// Total number of records read: the consumer's only word. The tapdisk only compares it.
     pub const HEAD: usize = 8;
 }
 
-/// Pages are at least so large, in words.
+/// Minimum number of words per page.
 const PAGE_WORDS: usize = 512;
 
 /// The sizes of one shared memory.
@@ -66,7 +66,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// With rings of so many records, which is made a power of two in [`RING_RECORDS`].
+    /// With rings of this many records, rounded to a power of two in [`RING_RECORDS`].
     pub fn new(ring_records: u64) -> Layout {
         let (least, most) = (*RING_RECORDS.start(), *RING_RECORDS.end());
         let bounded = ring_records.clamp(least, most);
@@ -80,12 +80,12 @@ impl Layout {
         self.ring_records
     }
 
-    /// The word at which a lane's header begins.
+    /// The first word of a ring's header.
     pub fn lane(self, lane: usize) -> usize {
         LANES_WORD + lane * LANE_WORDS
     }
 
-    /// The word at which a lane's ring begins: that of a page.
+    /// The first word of a ring, aligned to a page.
     pub fn ring(self, lane: usize) -> usize {
         let header = (LANES_WORD + LANES_MAX * LANE_WORDS).next_multiple_of(PAGE_WORDS);
         header + lane * self.ring_words()
@@ -96,51 +96,51 @@ impl Layout {
         self.ring_records as usize * RECORD_WORDS
     }
 
-    /// Words of everything.
+    /// Words of the whole memory.
     pub fn words(self) -> usize {
         self.ring(LANES_MAX)
     }
 }
 
-/// An event, whole: whoever reads it needs no other to understand it.
+/// A complete event: it can be decoded without any other.
 ///
-/// | word | holds |
+/// | word | content |
 /// | --- | --- |
 /// | 0 | kind (1 `Q`, 2 `R`, 3 `E`, 4 `N`) in bits 0-3, FUA in bit 4; op in bits 8-15; errno 16-31; disk 32-47; queue 48-63 |
 /// | 1 | id |
-/// | 2 | when it happened, CLOCK_MONOTONIC in ns |
+/// | 2 | time of the event, CLOCK_MONOTONIC in ns |
 /// | 3 | first sector; all ones without one |
 /// | 4 | length in sectors in bits 0-31, in flight in bits 32-63 |
-/// | 5 | when the request was taken |
-/// | 6 | when it was submitted; 0 if it was not |
-/// | 7 | seek in sectors, signed; the least number if not known |
+/// | 5 | time at which the request was received |
+/// | 6 | time at which it was submitted; 0 if it was not |
+/// | 7 | seek in sectors, signed; the minimum if unknown |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What happened.
+    /// Kind of event.
     pub kind: EventKind,
-    /// What the request does.
+    /// Operation of the request.
     pub op: Op,
-    /// It is to be on stable storage when it is done.
+    /// Forced unit access: the data must be on stable storage at completion.
     pub fua: bool,
-    /// Why it failed; 0 if it did not.
+    /// The errno of the failure; 0 if it succeeded.
     pub errno: u16,
-    /// The disk, as [`super::words::DiskWord::number`] tells.
+    /// The disk, by [`super::words::DiskWord::number`].
     pub disk: u16,
-    /// The queue or connection that it came by.
+    /// The queue or connection of the request.
     pub queue: u16,
-    /// Pairs an end with its request; counted from 1 on, by disk.
+    /// Pairs a completion with its request; counted from 1, by disk.
     pub id: u64,
-    /// When it happened, ns of CLOCK_MONOTONIC.
+    /// Time of the event, ns of CLOCK_MONOTONIC.
     pub ts_ns: u64,
     /// First sector of 512 bytes; `None` for a flush.
     pub sector: Option<u64>,
     /// Length in sectors of 512 bytes.
     pub sectors: u32,
-    /// Requests of its disk under way when it was taken, itself included.
+    /// Requests of its disk in flight when it was received, including it.
     pub in_flight: u32,
-    /// When the request was taken, on the same clock.
+    /// Time at which the request was received, on the same clock.
     pub taken_ns: u64,
-    /// When it was submitted; `None` of a request that is not yet, or never was.
+    /// Time of submission; `None` for a request that is not submitted yet, or never was.
     pub submitted_ns: Option<u64>,
     /// First sector minus last sector of the disk's previous request; 1 is sequential.
     pub seek_sectors: Option<i64>,
@@ -150,15 +150,15 @@ const NO_SECTOR: u64 = u64::MAX;
 const NO_SEEK: i64 = i64::MIN;
 const FUA_BIT: u64 = 1 << 4;
 
-/// How many sectors hold so many bytes; a length that no request can have is taken for the greatest
-/// that one can.
+/// The number of sectors for this many bytes; lengths that no request can have are limited to the
+/// maximum.
 pub fn sectors_of(bytes: u64) -> u32 {
     let sectors = bytes.div_ceil(SECTOR_BYTES as u64);
     u32::try_from(sectors).unwrap_or(u32::MAX)
 }
 
 impl Record {
-    /// As it lies in a ring.
+    /// Encodes it for a ring.
     pub fn encode(&self) -> [u64; RECORD_WORDS] {
         let kind = self.kind as u64 + 1 + if self.fua { FUA_BIT } else { 0 };
         let op = self.op as u64;
@@ -175,7 +175,7 @@ impl Record {
         ]
     }
 
-    /// From a ring; `None` for words that no tap writes.
+    /// Decodes it from a ring; `None` for invalid words.
     pub fn decode(words: &[u64; RECORD_WORDS]) -> Option<Record> {
         let [
             first,
@@ -208,30 +208,30 @@ impl Record {
         })
     }
 
-    /// First sector as queries see it.
+    /// First sector, as in queries.
     pub fn sector(&self) -> Option<i64> {
         let sector = self.sector?;
         Some(i64::try_from(sector).unwrap_or(i64::MAX))
     }
 
-    /// True at the end of a request.
+    /// True for the completion of a request.
     pub fn is_end(&self) -> bool {
         self.kind != EventKind::Request
     }
 
-    /// From being taken to being submitted, ns: known at the end of a request.
+    /// From receipt to submission, ns: known at the completion of a request.
     pub fn wait_ns(&self) -> Option<i64> {
         let submitted = self.submitted_ns.filter(|_| self.is_end())?;
         Some(span(self.taken_ns, submitted))
     }
 
-    /// From being submitted to the end, ns.
+    /// From submission to completion, ns.
     pub fn service_ns(&self) -> Option<i64> {
         let submitted = self.submitted_ns.filter(|_| self.is_end())?;
         Some(span(submitted, self.ts_ns))
     }
 
-    /// From being taken to the end, ns.
+    /// From receipt to completion, ns.
     pub fn latency_ns(&self) -> Option<i64> {
         self.is_end().then(|| span(self.taken_ns, self.ts_ns))
     }

@@ -1,8 +1,9 @@
-//! The tap in the disk path, as others see it: what it shares with its consumers, and the consumer.
+//! The interface of a tapdisk: the data that it shares with its consumers, and the consumer.
 //!
-//! `weir tapdisk` serves virtual disks (crate `weir-tapdisk`) and listens at a unix socket. A consumer
-//! asks there in [`words`] for the records that its queries need, and gets a piece of memory with a
-//! [`ring`] for each lane of the tap. [`layout`] says what lies where. [`TapdiskTap`] is the consumer.
+//! `weir tapdisk` serves virtual disks (crate `weir-tapdisk`) and listens on a unix socket. A
+//! consumer requests the records that its queries need with the messages in [`words`], and receives
+//! shared memory with a [`ring`] for each queue or connection. [`layout`] defines its layout.
+//! [`TapdiskTap`] is the consumer.
 
 mod client;
 mod columns;

@@ -1,16 +1,17 @@
-//! The rings between a tap and a consumer: each has one writer, a lane in the tap, and one reader.
+//! The rings between a tapdisk and a consumer: each has one writer, in the tapdisk, and one reader.
 //!
-//! A lane works in rounds. [`Writer::begin`] marks it as busy before it looks at the clock,
-//! [`Writer::push`] writes, [`Writer::end`] makes what was written visible and says up to when that is
-//! everything. No side ever waits for the other: a full ring loses the record, and says so.
+//! A writer works in rounds. [`Writer::begin`] marks its ring as busy before it reads the clock,
+//! [`Writer::push`] writes, [`Writer::end`] publishes the records and a watermark. Neither side
+//! waits for the other: if a ring is full, the record is lost and counted.
 //!
-//! The consumer finds out up to when it knows everything like this: it looks at the clock (T), then at
-//! `busy`. If that is 0, the lane's next stamp will be later than T, and what it wrote before is there.
-//! If it is 1, the lane has told everything up to `told_ns`. A fence on either side makes sure that one
-//! of them sees the other.
+//! The consumer determines its watermark as follows: it reads the clock (T), then `busy`. If that
+//! is 0, the writer's next timestamp will be later than T, and all its previous records are
+//! visible. If it is 1, the watermark of the ring is `told_ns`. A fence on either side ensures that
+//! one of them sees the other's write.
 //!
-//! The consumer can write to all of the memory. So the tap reads nothing in it but the consumer's
-//! position, and only to see whether there is room: garbage there is a full ring.
+//! The consumer can write to all of the memory. Therefore the tapdisk reads nothing in it except
+//! the consumer's position, and only to determine whether there is room: an invalid position is
+//! treated as a full ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,15 +28,15 @@ use super::layout::{
 };
 use crate::shared::Shared;
 
-/// Before this much a record may still be on its way although its lane was seen idle: a processor may
-/// read the clock a little later than the program says.
+/// Margin in which a record may not be visible yet although its writer was seen idle: a CPU may
+/// read the clock slightly later than in program order.
 const SETTLE_NS: u64 = 1_000;
 
-/// Records that are kept until a lane says that it has told everything before them. Beyond that they are
-/// told, and what that lane tells later is late.
+/// Maximum number of records that are retained until all watermarks have passed them. Beyond that
+/// they are emitted, and later records of the delayed ring are late.
 const HELD_MAX: usize = 1 << 20;
 
-/// The memory that a tap shares with one consumer.
+/// The memory that a tapdisk shares with one consumer.
 #[derive(Debug)]
 pub struct Memory {
     shared: Shared,
@@ -44,10 +45,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes new memory, whose size nobody can change.
+    /// Creates memory, whose size is sealed.
     ///
     /// # Errors
-    /// What the system says: memory, limits.
+    /// Errors of the system: memory, limits.
     pub fn create(layout: Layout) -> io::Result<Memory> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("weir-tapdisk", flags)?;
@@ -57,11 +58,10 @@ impl Memory {
         Memory::map(fd, layout)
     }
 
-    /// Takes memory that a tap made.
+    /// Maps memory that a tapdisk created.
     ///
     /// # Errors
-    /// When it is not what the layout says, or its size could change under us, or what the system
-    /// says.
+    /// If it does not match the layout, or its size is not sealed, or an error of the system.
     pub fn open(fd: OwnedFd, layout: Layout) -> io::Result<Memory> {
         let size = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
         let sealed = fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK);
@@ -80,40 +80,40 @@ impl Memory {
         })
     }
 
-    /// Its sizes.
+    /// Its layout.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Takes memory for a lane's ring from the system now, where failing is no harm.
+    /// Allocates the memory of a ring now, while a failure is harmless.
     ///
     /// # Errors
-    /// When there is none.
+    /// If there is no memory.
     pub fn reserve(&self, lane: usize) -> io::Result<()> {
         let at = bytes(self.layout.ring(lane));
         let length = bytes(self.layout.ring_words());
         Ok(fallocate(&self.fd, FallocateFlags::empty(), at, length)?)
     }
 
-    /// Gives all memory back to the system, though lanes and consumer may still have it mapped.
+    /// Returns all memory to the system, even if it is still mapped by writers and consumer.
     pub fn release(&self) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // What cannot be given back now is when the last mapping goes.
+        // Memory that cannot be returned now is returned with the last mapping.
         let _ = fallocate(&self.fd, flags, 0, bytes(self.layout.words()));
     }
 
-    /// Says that lanes up to this number are in use.
+    /// Publishes the number of rings in use.
     pub fn use_lanes(&self, lanes: usize) {
         self.shared.words()[LANES_USED_WORD].store(lanes as u64, Ordering::SeqCst);
     }
 
-    /// How many lanes were ever used, as the tap says.
+    /// The number of rings ever used, as the tapdisk reports.
     fn lanes_used(&self) -> usize {
         let used = self.shared.words()[LANES_USED_WORD].load(Ordering::Acquire);
         used.min(LANES_MAX as u64) as usize
     }
 
-    /// How many records of each disk found their ring full, where that is any.
+    /// The number of records of each disk that were lost because a ring was full, if not 0.
     pub fn drops(&self) -> Vec<(u16, u64)> {
         let words = &self.shared.words()[DROPS_WORD..DROPS_WORD + DISKS_MAX];
         let counts = words.iter().map(|word| word.load(Ordering::Relaxed));
@@ -121,7 +121,7 @@ impl Memory {
         some.map(|(disk, count)| (disk as u16, count)).collect()
     }
 
-    /// How many events were not made into records, over all lanes.
+    /// The number of events that were not recorded because they were not requested, over all rings.
     pub fn avoided(&self) -> u64 {
         let avoided = |lane| self.word(lane, lane::AVOIDED).load(Ordering::Relaxed);
         (0..self.lanes_used())
@@ -133,7 +133,7 @@ impl Memory {
         &self.shared.words()[self.layout.lane(lane) + word]
     }
 
-    /// The slot of record number `position` of a lane.
+    /// The slot of record number `position` of a ring.
     fn slot(&self, lane: usize, position: u64) -> &[AtomicU64] {
         let slot = (position & (self.layout.ring_records() - 1)) as usize;
         let at = self.layout.ring(lane) + slot * RECORD_WORDS;
@@ -151,36 +151,37 @@ fn bytes(words: usize) -> u64 {
     words as u64 * 8
 }
 
-/// A lane's side of its ring.
+/// The writer of a ring.
 #[derive(Debug)]
 pub struct Writer {
     memory: Arc<Memory>,
     lane: usize,
     tail: u64,
-    /// The consumer's position when it was last looked at.
+    /// The consumer's position when it was last read.
     head: u64,
 }
 
 impl Writer {
-    /// Of lane `lane`, whose ring holds everything before record number `tail` already.
+    /// The writer of ring `lane`, which already contains everything before record number `tail`.
     pub fn new(memory: Arc<Memory>, lane: usize, tail: u64) -> Writer {
         Writer {
             memory,
             lane,
             tail,
-            // Looked up when it matters.
+            // Read on first use.
             head: tail.wrapping_sub(u64::MAX / 2),
         }
     }
 
-    /// Says from when on everything is looked at.
+    /// Sets the time from which everything is recorded.
     pub fn since(&self, since_ns: u64) {
         self.memory
             .word(self.lane, lane::SINCE_NS)
             .store(since_ns, Ordering::Relaxed);
     }
 
-    /// Begins a round. Before the first stamp the caller puts a fence of sequential consistency.
+    /// Begins a round. The caller executes a sequentially consistent fence before the first
+    /// timestamp.
     #[inline]
     pub fn begin(&self) {
         self.memory
@@ -188,7 +189,7 @@ impl Writer {
             .store(1, Ordering::Relaxed);
     }
 
-    /// Writes a record; false if there is no room.
+    /// Writes a record; false if the ring is full.
     #[inline]
     pub fn push(&mut self, record: &[u64; RECORD_WORDS]) -> bool {
         let room = self.memory.layout.ring_records();
@@ -207,14 +208,15 @@ impl Writer {
         true
     }
 
-    /// Counts a record of a disk that found no room.
+    /// Counts a record of a disk that was lost because the ring was full.
     #[cold]
     pub fn drop_one(&self, disk: u16) {
         let word = DROPS_WORD + usize::from(disk) % DISKS_MAX;
         self.memory.shared.words()[word].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a round: everything up to `told_ns` is written, and `avoided` events were not wanted so far.
+    /// Ends a round: everything up to `told_ns` is written, and `avoided` events were not requested
+    /// so far.
     #[inline]
     pub fn end(&self, told_ns: u64, avoided: u64) {
         let word = |word| self.memory.word(self.lane, word);
@@ -224,46 +226,46 @@ impl Writer {
         word(lane::BUSY).store(0, Ordering::Release);
     }
 
-    /// How many records were ever written.
+    /// Total number of records written.
     pub fn tail(&self) -> u64 {
         self.tail
     }
 }
 
-/// The consumer's side of one ring.
+/// The reader of one ring.
 #[derive(Debug)]
 struct Reader {
     lane: usize,
     head: u64,
-    /// Everything up to here was read.
+    /// Everything up to this time was read.
     known_ns: u64,
-    /// What was taken before has no record of its being taken.
+    /// Earlier requests have no record `Q`.
     since_ns: u64,
 }
 
-/// Damage in shared memory: a word that no tap writes.
+/// Corrupted shared memory: an invalid word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the tap's ring of lane {lane} is damaged")]
 pub struct Damaged {
-    /// Whose ring.
+    /// The ring.
     pub lane: usize,
 }
 
-/// A record, and whether its request was taken before anybody looked.
+/// A record, and whether its request was received before recording began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
     /// The record.
     pub record: Record,
-    /// It was: there is no record `Q` of it.
+    /// True if there is no record `Q` of it.
     pub begun_before: bool,
 }
 
-/// The consumer's side of all rings: reads them and puts what they hold into one order of time.
+/// The readers of all rings, which merge the records in timestamp order.
 #[derive(Debug)]
 pub struct Readers {
     memory: Arc<Memory>,
     lanes: Vec<Reader>,
-    /// What was read and is later than the watermark, in order of time.
+    /// Records later than the watermark, in timestamp order.
     held: Vec<Read>,
     known_ns: u64,
     late: u64,
@@ -272,7 +274,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Of which nothing was read; what happens at or before `known_ns` is not theirs to tell.
+    /// Readers without records; events at or before `known_ns` are not emitted.
     pub fn new(memory: Arc<Memory>, known_ns: u64) -> Readers {
         Readers {
             memory,
@@ -285,16 +287,16 @@ impl Readers {
         }
     }
 
-    /// The memory they read.
+    /// The shared memory.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Reads what is there, and moves everything up to [`Readers::known_ns`] to `to`, in order of time.
-    /// `clock` is CLOCK_MONOTONIC, read once.
+    /// Reads the available records, and moves those up to [`Readers::known_ns`] to `to`, in
+    /// timestamp order. `clock` is CLOCK_MONOTONIC, read once.
     ///
     /// # Errors
-    /// When the tap has written what no tap writes.
+    /// If the memory is corrupted.
     pub fn read(&mut self, clock: impl Fn() -> u64, to: &mut Vec<Read>) -> Result<(), Damaged> {
         let now_ns = clock();
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -311,7 +313,7 @@ impl Readers {
             self.fill = self.fill.max(found.fill);
             known_ns = known_ns.min(lane.known_ns);
         }
-        // One lane that hangs in a round does not make us keep what all others tell, without end.
+        // A writer that hangs in a round must not cause unbounded retention of the others' records.
         if self.held.len() > HELD_MAX {
             known_ns = settled_ns;
         }
@@ -319,7 +321,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Reads what is left after the tap's end: nothing is held back.
+    /// Reads the remaining records after the tapdisk has ended: none are retained.
     ///
     /// # Errors
     /// As [`Readers::read`].
@@ -336,34 +338,34 @@ impl Readers {
                 self.late += 1;
             }
         }
-        // Each lane is in order already; a stable sort finds such runs and merges them.
+        // Each ring is in order already; a stable sort finds such runs and merges them.
         self.held.sort_by_key(|read| read.record.ts_ns);
         let settled = self.held.partition_point(|r| r.record.ts_ns <= known_ns);
         to.extend(self.held.drain(..settled));
         self.known_ns = known_ns;
     }
 
-    /// Nothing at or before this time will come, ns of CLOCK_MONOTONIC.
+    /// The watermark, ns of CLOCK_MONOTONIC: all records up to this time were emitted.
     pub fn known_ns(&self) -> u64 {
         self.known_ns
     }
 
-    /// Records that came after their time had passed; they were told at the first instant still open.
+    /// Number of late records; they were emitted with the first timestamp after the watermark.
     pub fn late(&self) -> u64 {
         self.late
     }
 
-    /// Slots that held no record.
+    /// Number of slots without a valid record.
     pub fn malformed(&self) -> u64 {
         self.malformed
     }
 
-    /// How full the fullest ring was when it was read, from 0 to 1.
+    /// Fill level of the fullest ring when it was read, from 0 to 1.
     pub fn fill(&self) -> f64 {
         self.fill
     }
 
-    /// Whether something was read that is later than [`Readers::known_ns`].
+    /// Whether records later than [`Readers::known_ns`] were read.
     pub fn holds_back(&self) -> bool {
         !self.held.is_empty()
     }
@@ -478,7 +480,7 @@ mod tests {
         more(&mut readers, &mut told);
         assert!(!readers.holds_back());
         assert_eq!(told.len() as u64, HELD_MAX as u64 + room);
-        // What the other tells after all is told, late.
+        // Later records of the delayed ring are emitted, late.
         assert!(hangs.push(&record(1_001).encode()));
         hangs.end(1_001, 0);
         told.clear();

@@ -1,4 +1,5 @@
-//! Records as events: rows of level `vdisk`, with the names of their disks and the times of the epoch.
+//! Converts records to events: rows of level `vdisk`, with the names of their disks and times since
+//! the epoch.
 
 use std::sync::OnceLock;
 
@@ -8,16 +9,17 @@ use super::layout::Record;
 use super::ring::Read;
 use super::words::DiskWord;
 
-/// Records of one disk are numbered below this, so that the numbers of several disks do not meet: the
-/// thesis's queries pair by the number alone. At a million requests a second that is nine years.
+/// Record numbers of one disk are below 2 to this power, so that numbers of several disks differ:
+/// the thesis's queries pair by the number alone. At a million requests a second that is nine
+/// years.
 const IDS_BITS: u32 = 48;
 
-/// What records are called in rows.
+/// The names of the records' disks.
 #[derive(Debug, Default)]
 pub struct Names {
     disks: Vec<Disk>,
     host: Option<Symbol>,
-    /// What to add to CLOCK_MONOTONIC to get nanoseconds since the Unix epoch.
+    /// Offset from CLOCK_MONOTONIC to nanoseconds since the Unix epoch.
     pub epoch_offset_ns: Nanos,
 }
 
@@ -26,13 +28,13 @@ struct Disk {
     vm: Option<Symbol>,
     vdisk: Option<Symbol>,
     pdisk: Option<Symbol>,
-    /// The greatest number that a request of it had, and before the tap was there again.
+    /// The greatest request number; below, its value at the last restart of the tapdisk.
     last_id: i64,
     ids_before: i64,
 }
 
 impl Names {
-    /// No names yet.
+    /// Without names.
     pub fn new(host: Option<Symbol>, epoch_offset_ns: Nanos) -> Names {
         Names {
             disks: Vec::new(),
@@ -41,7 +43,7 @@ impl Names {
         }
     }
 
-    /// Takes the names of the tap's disks.
+    /// Adds the names of the tapdisk's disks.
     pub fn learn(&mut self, words: &[DiskWord]) {
         let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
         for word in words {
@@ -55,25 +57,26 @@ impl Names {
         }
     }
 
-    /// The tap was started again and counts its requests from 1 on: here they are counted on.
+    /// After a restart the tapdisk counts its requests from 1 again: numbers continue after the
+    /// last one.
     pub fn begin_anew(&mut self) {
         for disk in &mut self.disks {
             disk.ids_before = disk.last_id;
         }
     }
 
-    /// Whether a disk has been named.
+    /// Whether the name of a disk is known.
     pub fn knows(&self, disk: u16) -> bool {
         usize::from(disk) < self.disks.len()
     }
 
-    /// What a disk is called in counts: its name on the host.
+    /// The name of a disk in counts: its name on the host.
     pub fn device(&self, disk: u16) -> Option<Symbol> {
         let disk = self.disks.get(usize::from(disk))?;
         disk.pdisk.or(disk.vdisk).or(disk.vm)
     }
 
-    /// The event of a record.
+    /// Converts a record to an event.
     pub fn event(&mut self, read: &Read) -> IoEvent {
         let Read {
             record,

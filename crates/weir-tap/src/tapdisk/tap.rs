@@ -1,4 +1,4 @@
-//! [`TapdiskTap`]: connects, waits, reads, says and counts.
+//! [`TapdiskTap`]: connects to a tapdisk, waits, reads records, delivers rows and counts.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -16,25 +16,25 @@ use crate::ebpf::{self, Pace};
 use crate::format::served::Served;
 use crate::{Count, Said, Tap, TapError, monotonic_ns};
 
-/// Rows in a batch at most: the events of one lie in a processor's own cache while their columns are
-/// made.
+/// Maximum number of rows of a batch: its events fit into a CPU's cache while the columns are
+/// built.
 const BATCH_ROWS: usize = 1024;
 
-/// How often a tap that was killed is looked for.
+/// Interval of attempts to reconnect after a tapdisk was killed.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 
-/// How a tap is taken.
+/// Options of the tap.
 #[derive(Clone, Copy, Debug)]
 pub struct TapdiskOptions {
-    /// Most bytes of all rings together, while the tap has as many lanes as now.
+    /// Maximum size of all rings together, for the current number of rings.
     pub ring_bytes: u64,
-    /// How long rows may be on their way.
+    /// Maximum delay of rows.
     pub rhythm: Duration,
-    /// What to add to the monotonic clock; otherwise that is measured.
+    /// Offset of the monotonic clock to the epoch; measured if `None`.
     pub epoch_offset_ns: Option<Nanos>,
-    /// What column `host` says.
+    /// The value of column `host`.
     pub host: Option<Symbol>,
-    /// A tap that ends without a word may be started again; so long it is waited for.
+    /// Time allowed for a tapdisk that ended without notice to be restarted.
     pub patience: Duration,
 }
 
@@ -50,33 +50,33 @@ impl Default for TapdiskOptions {
     }
 }
 
-/// A source of the requests that a tap in the disk path serves.
+/// A source of the requests that a tapdisk serves.
 pub struct TapdiskTap {
     path: PathBuf,
     options: TapdiskOptions,
     wanted: Wanted,
-    /// `None` while the tap is away.
+    /// `None` while the tapdisk is not connected.
     link: Option<Link>,
     away: Option<Away>,
     names: Names,
     served: Vec<Served>,
     said: VecDeque<Said>,
     pace: Pace,
-    /// Everything up to here is told, CLOCK_MONOTONIC in ns.
+    /// The watermark, CLOCK_MONOTONIC in ns.
     known_ns: u64,
     counts: Counts,
     remarks: Vec<String>,
     ended: bool,
 }
 
-/// A tap that is there.
+/// A connected tapdisk.
 #[derive(Debug)]
 struct Link {
     client: Client,
     readers: Readers,
 }
 
-/// A tap that is not.
+/// A tapdisk that is not connected.
 #[derive(Clone, Copy, Debug)]
 struct Away {
     since: Instant,
@@ -87,17 +87,18 @@ struct Away {
 struct Counts {
     events: u64,
     returns: i64,
-    /// Of links that are gone.
+    /// Late records of closed links.
     late: u64,
     malformed: u64,
     avoided: u64,
     lost: HashMap<u16, u64>,
 }
 
-/// Opens the tap at `path` for `demands`. The path is that of the tap's socket, or of a disk's.
+/// Opens the tap at `path` for `demands`. The path is that of the tapdisk's control socket, or of a
+/// disk's socket.
 ///
 /// # Errors
-/// [`TapError::Unavailable`] when there is none, or it does not let us in.
+/// [`TapError::Unavailable`] if there is none, or it rejects the connection.
 pub fn open(
     path: &Path,
     demands: &[Demand],
@@ -159,7 +160,7 @@ impl Link {
         })
     }
 
-    /// Takes the names of disks that came later, if there are any among what was read.
+    /// Requests the names of disks that were added later, if the records contain any.
     fn learn(&mut self, read: &[Read], names: &mut Names) -> Result<(), ClientError> {
         if read.iter().all(|r| names.knows(r.record.disk)) {
             return Ok(());
@@ -172,14 +173,14 @@ impl Link {
 }
 
 impl TapdiskTap {
-    /// Reads what is there and lines it up.
+    /// Reads the available records and queues rows.
     fn drain(&mut self) -> Result<(), TapError> {
         let Some(link) = &mut self.link else {
             self.look_for_it();
             return Ok(());
         };
         let mut read = Vec::new();
-        // Before the rings: what the tap wrote before it ended is there then.
+        // Before the rings: all records written before the end of the tapdisk are visible then.
         let mut state = link.client.look();
         let found = match &state {
             Ok(()) => link.readers.read(monotonic_ns, &mut read),
@@ -204,7 +205,7 @@ impl TapdiskTap {
         ClientError::Garbled(damaged.to_string()).at(&self.path)
     }
 
-    /// Makes rows of records.
+    /// Converts records to rows and queues them.
     fn line_up(&mut self, read: &[Read]) {
         for read in read.chunks(BATCH_ROWS) {
             let names = &mut self.names;
@@ -217,7 +218,8 @@ impl TapdiskTap {
         }
     }
 
-    /// The tap is gone. One that was killed may come back; one that was told to end does not.
+    /// The tapdisk has disconnected. If it was killed, it may be restarted; after a regular
+    /// shutdown the tap ends.
     fn leave(&mut self, error: ClientError) -> Result<(), TapError> {
         if let Some(link) = self.link.take() {
             self.counts.take_over(&link.readers);
@@ -245,7 +247,7 @@ impl TapdiskTap {
         self.ended = true;
     }
 
-    /// Tries to reach a tap that was killed; gives up when it has been away for too long.
+    /// Tries to reconnect to a tapdisk that was killed, until the time allowed has expired.
     fn look_for_it(&mut self) {
         self.known_ns = self.known_ns.max(monotonic_ns());
         let Some(away) = &mut self.away else {
@@ -346,7 +348,7 @@ impl Tap for TapdiskTap {
 }
 
 impl Counts {
-    /// Adds what a link has counted.
+    /// Adds the counts of a link.
     fn take_over(&mut self, readers: &Readers) {
         self.late += readers.late();
         self.malformed += readers.malformed();

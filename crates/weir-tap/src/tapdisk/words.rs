@@ -1,4 +1,5 @@
-//! The words on a tap's control socket: a line of JSON goes, a line of JSON comes.
+//! The messages on a tapdisk's control socket: one line of JSON is sent, one line of JSON is
+//! received.
 //!
 //! ```text
 //! > {"weir_tapdisk":1,"ask":"status"}
@@ -9,7 +10,7 @@
 //! < {"weir_tapdisk":1,"error":"..."}
 //! ```
 //!
-//! Whoever changes what is there counts [`VERSION`] up; new words and new keys leave it as it is.
+//! Incompatible changes increment [`VERSION`]; new messages and new keys do not.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -22,59 +23,59 @@ use weir_model::{Clause, Demand, Operand, Predicate, Schema, Symbol, Test};
 use super::columns::{Tested, tested};
 use crate::RECORDING;
 
-/// The version of the words.
+/// The version of the protocol.
 pub const VERSION: u32 = 1;
 
-/// Longest line that a tap reads.
+/// Maximum length of a request.
 pub const ASK_BYTES_MAX: usize = 64 << 10;
 
-/// Longest line that a consumer reads.
+/// Maximum length of a response.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// Most clauses of a selection.
+/// Maximum number of clauses of a selection.
 pub const CLAUSES_MAX: usize = 64;
 
-/// Most tests of numbers in a clause, and most names of disks.
+/// Maximum number of numeric tests in a clause, and of names of disks.
 pub const TESTS_MAX: usize = 32;
 
-/// A line to the tap.
+/// A request line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// [`VERSION`].
     #[serde(rename = "weir_tapdisk")]
     pub version: u32,
-    /// What is asked.
+    /// The request.
     #[serde(flatten)]
     pub ask: Ask,
 }
 
-/// What can be asked of a tap.
+/// The requests to a tapdisk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Ask {
-    /// What it serves and what it has counted.
+    /// What it serves and its counters.
     Status,
-    /// The disks it serves, by number.
+    /// The disks that it serves, by number.
     Disks,
-    /// Records of events from now on, as long as the connection lasts.
+    /// Records of events from now on, until the connection ends.
     Records(Wanted),
-    /// The histograms of all disks since this was first asked on this connection, which is when
-    /// counting begins.
+    /// The histograms of all disks since the first such request on this connection, which starts
+    /// the counting.
     Histograms,
-    /// To begin to count anew.
+    /// Resets the counts.
     Reset,
 }
 
-/// Which records are wanted, and how many may wait.
+/// The requested records, and the size of the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Those for which any of these holds.
+    /// Records that match any of these clauses.
     pub clauses: Vec<ClauseWord>,
-    /// Most bytes of all rings together that are used while the tap has as many lanes as now.
+    /// Maximum size of all rings together, for the current number of rings.
     pub ring_bytes: u64,
 }
 
-/// A selection: everything it says holds.
+/// A conjunction of tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClauseWord {
@@ -85,7 +86,7 @@ pub struct ClauseWord {
     /// A disk with one of these names on the host; `None`: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pdisks: Option<Vec<String>>,
-    /// A number that lies between two, both included.
+    /// Numbers in ranges, both bounds inclusive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub between: Vec<(FieldWord, i64, i64)>,
 }
@@ -100,26 +101,26 @@ pub enum FieldWord {
     SectorSpread,
     /// Length in sectors.
     Sectors,
-    /// Being taken to being submitted, ns.
+    /// Receipt to submission, ns.
     Wait,
-    /// Being submitted to the end, ns.
+    /// Submission to completion, ns.
     Service,
-    /// Being taken to the end, ns.
+    /// Receipt to completion, ns.
     Latency,
 }
 
-/// A line of the tap.
+/// A response line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// [`VERSION`].
     #[serde(rename = "weir_tapdisk")]
     pub version: u32,
-    /// What it says.
+    /// The response.
     #[serde(flatten)]
     pub answer: Answer,
 }
 
-/// What a tap answers.
+/// The responses of a tapdisk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -127,17 +128,17 @@ pub enum Answer {
     Status(StatusWord),
     /// To [`Ask::Disks`].
     Disks(Vec<DiskWord>),
-    /// To [`Ask::Records`]; the memory comes with it.
+    /// To [`Ask::Records`]; sent with the descriptor of the memory.
     Records(RecordsWord),
     /// To [`Ask::Histograms`] and [`Ask::Reset`].
     Histograms(HistogramsWord),
-    /// Why there is no answer.
+    /// The error of the request.
     Error(String),
-    /// The tap ends, and why: unasked.
+    /// The tapdisk shuts down, with the reason; unsolicited.
     Bye(String),
 }
 
-/// How a consumer finds its way in the memory that it got.
+/// The layout of the memory that a consumer received.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordsWord {
     /// [`super::layout::VERSION`].
@@ -155,84 +156,84 @@ pub struct DiskWord {
     pub number: u16,
     /// The VM.
     pub vm: Option<String>,
-    /// The disk as the VM sees it.
+    /// The name of the disk in the VM.
     pub vdisk: Option<String>,
-    /// The file or device that holds its data.
+    /// The file or device with its data.
     pub pdisk: Option<String>,
 }
 
 /// The histograms of all disks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HistogramsWord {
-    /// Counted from here on, ns since the epoch.
+    /// Start of the counts, ns since the epoch.
     pub since_ns: i64,
-    /// And up to here.
+    /// End of the counts, ns since the epoch.
     pub until_ns: i64,
-    /// How many previous requests the closest seek distance is taken from.
+    /// The number of previous requests among which the closest seek distance is determined.
     pub closest_of: usize,
-    /// By disk: what [`weir_workload::json`] makes of them.
+    /// By disk: the output of [`weir_workload::json`].
     pub disks: Vec<(DiskWord, Value)>,
     /// Events that could not be counted.
     pub lost: u64,
 }
 
-/// What a tap serves and has counted.
+/// What a tapdisk serves, and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusWord {
-    /// Its program's version.
+    /// The version of the program.
     pub program: String,
     /// Its process.
     pub pid: u32,
-    /// When it began, ns since the epoch.
+    /// Start time, ns since the epoch.
     pub since_ns: i64,
     /// Its disks.
     pub disks: Vec<DiskStatus>,
-    /// Who takes records.
+    /// The consumers of records.
     pub consumers: Vec<ConsumerStatus>,
 }
 
-/// A disk and what it did.
+/// A disk and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// Its names.
     #[serde(flatten)]
     pub disk: DiskWord,
-    /// Queues and connections that are open.
+    /// Number of open queues and connections.
     pub lanes: usize,
-    /// What it is and what was counted of it.
+    /// Properties and counters.
     #[serde(flatten)]
     pub figures: DiskFigures,
 }
 
-/// What a disk is, and what was counted of it since the tap began.
+/// Properties of a disk, and its counters since the tapdisk started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiskFigures {
     /// Its size.
     pub size_bytes: u64,
-    /// Its logical block.
+    /// Its logical block size.
     pub block_bytes: u32,
-    /// It cannot be written.
+    /// Whether it is read-only.
     pub read_only: bool,
     /// Its serial number.
     pub serial: String,
-    /// How its data are read and written: `io_uring`, `sync`, ...
+    /// The I/O method for its data: `io_uring`, `sync`, ...
     pub engine: String,
-    /// Where guests reach it.
+    /// The sockets on which guests connect.
     pub sockets: Vec<String>,
-    /// Requests under way.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// What was done, by operation.
+    /// Counters by operation.
     pub ops: Vec<OpFigures>,
 }
 
-/// What was counted of the requests of one operation.
+/// Counters of the requests of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OpFigures {
     /// Its letter, as in column `op`.
     pub op: String,
-    /// Requests that ended, failed ones included.
+    /// Completed requests, including failed ones.
     pub requests: u64,
-    /// Bytes of those that did not fail.
+    /// Bytes of successful requests.
     pub bytes: u64,
     /// Requests that failed.
     pub errors: u64,
@@ -240,23 +241,23 @@ pub struct OpFigures {
     pub latency_ns: u64,
 }
 
-/// Who takes records, and how that goes.
+/// A consumer of records, and its counters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConsumerStatus {
-    /// Its process; `None` for histograms that the tap counts itself.
+    /// Its process; `None` for histograms that the tapdisk counts itself.
     pub pid: Option<i32>,
-    /// Since when, ns since the epoch.
+    /// Start time, ns since the epoch.
     pub since_ns: i64,
     /// Records that were written for it.
     pub records: u64,
-    /// Events that it did not want, and that were not made into records.
+    /// Events that it did not request, which were not recorded.
     pub avoided: u64,
-    /// Records that found its ring full.
+    /// Records lost because its ring was full.
     pub lost: u64,
 }
 
 impl Question {
-    /// As a line.
+    /// Serializes a request as a line.
     pub fn to_line(ask: Ask) -> String {
         let question = Question {
             version: VERSION,
@@ -265,10 +266,10 @@ impl Question {
         serde_json::to_string(&question).expect("words are plain data") + "\n"
     }
 
-    /// From a line.
+    /// Parses a request line.
     ///
     /// # Errors
-    /// What is wrong with it, for whoever sent it.
+    /// The error, for the sender.
     pub fn of_line(line: &[u8]) -> Result<Ask, String> {
         let value = versioned(line)?;
         let question: Question = serde_json::from_value(value).map_err(|e| e.to_string())?;
@@ -296,7 +297,7 @@ impl Ask {
 }
 
 impl Reply {
-    /// As a line.
+    /// Serializes a response as a line.
     pub fn to_line(answer: Answer) -> String {
         let reply = Reply {
             version: VERSION,
@@ -305,17 +306,17 @@ impl Reply {
         serde_json::to_string(&reply).expect("words are plain data") + "\n"
     }
 
-    /// From a line.
+    /// Parses a response line.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The parse error.
     pub fn of_line(line: &[u8]) -> Result<Answer, String> {
         let reply: Result<Reply, _> = serde_json::from_value(versioned(line)?);
         Ok(reply.map_err(|e| e.to_string())?.answer)
     }
 }
 
-/// JSON of our version.
+/// Parses JSON of this version.
 fn versioned(line: &[u8]) -> Result<Value, String> {
     let value: Value = serde_json::from_slice(line).map_err(|e| format!("no JSON: {e}"))?;
     match value["weir_tapdisk"].as_u64() {
@@ -334,7 +335,7 @@ const KINDS: &str = "QREN";
 const OPS: &str = "rwfdz";
 
 impl Wanted {
-    /// What serves all of `demands`: those records, or more.
+    /// The request that covers all of `demands`: those records, or more.
     pub fn of(demands: &[Demand], ring_bytes: u64) -> Wanted {
         let mut clauses: Vec<ClauseWord> = Vec::new();
         for demand in demands {
@@ -359,7 +360,7 @@ impl Wanted {
         if Question::to_line(Ask::Records(wanted.clone())).len() <= ASK_BYTES_MAX {
             return wanted;
         }
-        // Names of disks may be paths of 4 KiB each.
+        // Names of disks may be paths of up to 4 KiB.
         let any_disk = |clause| ClauseWord {
             pdisks: None,
             ..clause
@@ -388,7 +389,7 @@ fn of_predicate(kinds: &str, predicate: &Predicate) -> Vec<ClauseWord> {
         .collect()
 }
 
-/// `None` if no event passes. What is not tested here, the consumer tests.
+/// `None` if no event can pass. Tests that are omitted here are applied by the consumer.
 fn of_clause(kinds: &str, clause: &Clause) -> Option<ClauseWord> {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(io_schema);
     let mut word = ClauseWord::all(kinds);
@@ -427,7 +428,7 @@ impl ClauseWord {
         }
     }
 
-    /// Keeps those that have one of `texts` there.
+    /// Restricts it to events with one of `texts` in that column.
     fn narrow(&mut self, tested: Tested, texts: &[Symbol]) {
         let is = |letter: char| texts.iter().any(|t| t.as_str().chars().eq([letter]));
         match tested {
@@ -445,7 +446,7 @@ impl ClauseWord {
     }
 }
 
-/// The letters, apart.
+/// The letters, separated.
 fn listed(letters: &str) -> String {
     letters
         .chars()
@@ -455,7 +456,7 @@ fn listed(letters: &str) -> String {
 }
 
 impl fmt::Display for ClauseWord {
-    /// As CQL would say it.
+    /// Prints it in CQL syntax.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "type in ({})", listed(&self.kinds))?;
         if self.ops != OPS {
@@ -490,7 +491,7 @@ impl FieldWord {
     }
 }
 
-/// Demands of everything: what a recording asks for.
+/// A demand for everything, as for a recording.
 pub fn everything() -> Demand {
     Demand {
         stream: RECORDING.into(),

@@ -1,8 +1,8 @@
-//! [`CreatedLog`]: the file that QEMU writes its log to while it is traced, as we created it.
+//! [`CreatedLog`]: the file to which QEMU writes its log while it is traced, created by weir.
 //!
-//! It lies where QEMU sees it, seen from here through `/proc/PID/root`, and belongs to QEMU's user.
-//! QEMU's user may mount what he likes over its name and its folder, so neither is ever opened by
-//! name again: whatever reads, punches or removes the file does so by these two descriptors.
+//! The file is in a directory that QEMU sees, accessed here through `/proc/PID/root`, and is owned
+//! by QEMU's user. That user can mount over its name and its directory, so neither is opened by
+//! name again: reading, punching and removal use these two descriptors.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,28 +18,28 @@ use rustix::process::geteuid;
 
 use crate::user::User;
 
-/// The folder in memory that every host has.
+/// The in-memory directory of every host.
 const RUN: &str = "/run";
 
-/// Where the file lies.
+/// The location of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// QEMU's process.
+    /// QEMU's process id.
     pub pid: u32,
-    /// The folder, as QEMU sees it.
+    /// The directory, as QEMU sees it.
     pub folder: PathBuf,
     /// The file's name in it.
     pub name: String,
 }
 
-/// The file, and the folder that it was created in.
+/// The file, and the directory in which it was created.
 #[derive(Debug)]
 pub struct CreatedLog {
-    /// The descriptor of its creation.
+    /// The descriptor from its creation.
     pub file: File,
-    /// Its folder, which stays reachable by this when QEMU has ended.
+    /// Its directory, which remains accessible after QEMU has ended.
     pub folder: OwnedFd,
-    /// Its name there.
+    /// Its name in the directory.
     pub name: String,
 }
 
@@ -49,14 +49,14 @@ impl Place {
         self.folder.join(&self.name)
     }
 
-    /// Creates the file, for QEMU's user to write.
+    /// Creates the file, writable by QEMU's user.
     ///
-    /// In the host's own `/run` it is created with our rights. Any other folder is one that QEMU's
-    /// user may have mounted there, so it is created with that user's rights: where the user may
-    /// not create a file, this does not either.
+    /// In the host's own `/run` the file is created with the rights of weir. Any other directory
+    /// may be a mount of QEMU's user, so the file is created with that user's rights: it can be
+    /// created only where the user may create files.
     ///
     /// # Errors
-    /// When it exists already, or the folder does not, or QEMU's user may not write to it.
+    /// If it exists already, the directory does not exist, or QEMU's user may not write to it.
     pub fn create(&self) -> io::Result<CreatedLog> {
         let theirs = self.open_folder()?;
         let (folder, is_hosts) = match self.open_hosts_folder(&theirs) {
@@ -83,14 +83,14 @@ impl Place {
             true => Path::new("."),
             false => inside,
         };
-        // Links of a container lead to places in the container.
+        // Symbolic links of a container resolve to paths in the container.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat2(&root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
         Ok(folder)
     }
 
-    /// The folder in our own mount namespace, where no mount of QEMU's user covers the file; `None`
-    /// when that path leads to another folder here.
+    /// The directory in this process's mount namespace, where no mount of QEMU's user covers the
+    /// file; `None` if the path names another directory here.
     fn open_hosts_folder(&self, theirs: &OwnedFd) -> Option<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let ours = open(&self.folder, flags, Mode::empty()).ok()?;
@@ -104,7 +104,7 @@ impl Place {
         Ok(openat2(folder, &self.name, flags, mode, inside)?.into())
     }
 
-    /// Creates the file with our rights and gives it to `user`.
+    /// Creates the file with this process's rights and changes its owner to `user`.
     fn create_for(&self, folder: &OwnedFd, user: &User) -> io::Result<File> {
         let file = self.create_in(folder)?;
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
@@ -117,7 +117,7 @@ impl Place {
 }
 
 impl CreatedLog {
-    /// Whether the process `pid` has the file open.
+    /// Returns true if the process `pid` has the file open.
     pub fn is_open_in(&self, pid: u32) -> bool {
         let Ok(ours) = self.file.metadata() else {
             return false;
@@ -131,10 +131,10 @@ impl CreatedLog {
         })
     }
 
-    /// Removes the file, unless another one has its name by now.
+    /// Removes the file, unless its name now refers to another file.
     ///
     /// # Errors
-    /// When it has been removed or replaced.
+    /// If it was removed or replaced.
     pub fn remove(&self) -> io::Result<()> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let named = openat(&self.folder, &self.name, flags, Mode::empty())?;

@@ -1,12 +1,13 @@
-//! [`Drives`]: which of the VM's disks a trace event speaks of.
+//! [`Drives`]: maps trace events to the disks of the VM.
 //!
-//! A virtio-blk disk is an address in QEMU's memory. There QEMU keeps the device's path in its object
-//! tree (`canonical_path` of `DeviceState`, include/hw/qdev-core.h), and reading it makes the disk
-//! certain: whatever the layout of that structure, among its first words is a pointer to the very
-//! path that `query-block` says, or the disk stays unknown. A SCSI disk is told by target and unit,
-//! which QEMU's object tree knows; where two controllers have the same ones, it stays unknown.
+//! A virtio-blk disk is identified by an address in QEMU's memory. There QEMU stores the device's
+//! path in its object tree (`canonical_path` of `DeviceState`, include/hw/qdev-core.h), and reading
+//! it identifies the disk: whatever the layout of that structure, one of its first words is a
+//! pointer to the path that `query-block` reports; otherwise the disk is unknown. A SCSI disk is
+//! identified by target and unit, which are in QEMU's object tree; if two controllers have the same
+//! ones, it is unknown.
 //!
-//! The inspection process asks QEMU and reads its memory ([`Present::asked_of`], [`paths_at`]).
+//! The inspection process queries QEMU and reads its memory ([`Present::asked_of`], [`paths_at`]).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -28,41 +29,40 @@ use crate::inspection::message::{Kind, OfVm};
 use crate::inspection::{Closer, Conversation, Inspection};
 use crate::qmp::{Monitor, QmpError, Subject, drives};
 
-/// How often QEMU is asked for its disks.
+/// Interval between queries of QEMU's disks.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long QEMU may take for an answer.
+/// Timeout of an answer from QEMU.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the inspection process may take: QEMU's patience for each of its disks is far less in
-/// all but a QEMU that hangs.
+/// Timeout of the inspection process: the answers for all disks take far less, unless QEMU hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// How long it may take to read a few words of QEMU's memory.
+/// Timeout for reading a few words of QEMU's memory.
 const MEMORY_MAX: Duration = Duration::from_secs(5);
 
-/// What the path of an object begins with.
+/// Prefix of an object's path.
 const OBJECT: &str = "/machine/";
 
-/// Words at the beginning of a device's structure that are looked at.
+/// Number of words at the beginning of a device's structure that are examined.
 const WORDS: usize = 32;
 
 /// The longest path that is compared.
 const PATH_BYTES_MAX: usize = 512;
 
-/// The disks that a VM has now.
+/// The current disks of a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Present {
     /// virtio-blk disks by their path in the object tree.
     pub block: HashMap<String, Named>,
-    /// Disks at virtio-scsi controllers by target and unit; `None` where there are several.
+    /// Disks at virtio-scsi controllers by target and unit; `None` if there are several.
     #[serde(with = "pairs")]
     pub scsi: HashMap<Unit, Option<Named>>,
-    /// Disks whose requests no trace event tells.
+    /// Disks whose requests are not covered by trace events.
     pub untraced: Vec<String>,
 }
 
-/// A map whose keys are no text, as a list of pairs.
+/// Serializes a map whose keys are not text as a list of pairs.
 mod pairs {
     use serde::{Deserializer, Serializer};
 
@@ -80,27 +80,27 @@ mod pairs {
     }
 }
 
-/// Knows the disks, and asks again once a second.
+/// The known disks, updated once a second.
 #[derive(Debug)]
 pub struct Drives {
-    /// Reads QEMU's memory, if that can be read.
+    /// Reads QEMU's memory, if it is accessible.
     memory: Option<Conversation>,
     present: Arc<Mutex<Arc<Present>>>,
-    /// The one that `known` was made with.
+    /// The disks from which `known` was computed.
     used: Arc<Present>,
-    /// By the address of a virtio-blk disk.
+    /// Disks by the address of a virtio-blk device.
     known: HashMap<u64, Option<Named>>,
     open: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// Ends the wait for an answer.
+    /// Cancels the wait for an answer.
     closer: Closer,
 }
 
 impl Drives {
-    /// Starts to have QEMU asked, whose process is `pid`.
+    /// Starts the periodic queries of the QEMU with process id `pid`.
     ///
     /// # Errors
-    /// When the inspection process has ended, or the system refuses a thread.
+    /// If the inspection process has ended, or the system cannot create a thread.
     pub fn start(process: &Arc<Inspection>, pid: u32, first: Present) -> io::Result<Drives> {
         let of_vm = OfVm { pid };
         let mut memory = process.converse(Kind::Memory, &of_vm, Some(MEMORY_MAX))?;
@@ -121,10 +121,10 @@ impl Drives {
             while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(ASK_EVERY) {
                 let asked = disks.request(&()).and_then(|()| disks.answer());
                 let Ok(asked) = asked else {
-                    // The inventory's thread reports that the process has ended.
+                    // The inventory's thread reports the end of the process.
                     return;
                 };
-                // Without an answer of QEMU's what was known stands.
+                // Without an answer from QEMU, the previous disks remain.
                 let mut shared = shared.lock().expect("no panic while held");
                 if let Some(now) = asked
                     && **shared != now
@@ -144,12 +144,12 @@ impl Drives {
         })
     }
 
-    /// Whether QEMU's memory can be read, so that virtio-blk disks have names.
+    /// True if QEMU's memory can be read, so that virtio-blk disks have names.
     pub fn has_memory(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// Looks whether the VM's disks have changed; true if so.
+    /// Checks whether the VM's disks have changed; true if so.
     pub fn refresh(&mut self) -> bool {
         let now = self.present.lock().expect("no panic while held").clone();
         let changed = !Arc::ptr_eq(&now, &self.used);
@@ -157,13 +157,13 @@ impl Drives {
         changed
     }
 
-    /// Forgets which address is which disk, to look again: a disk may have been replaced.
+    /// Discards the mapping of addresses to disks: a disk may have been replaced.
     pub fn forget(&mut self) {
         self.known.clear();
     }
 
-    /// The disk; unknown names are `None` inside, a disk that is not at a virtio-scsi controller is
-    /// `None` altogether.
+    /// The disk, with `None` for unknown names; `None` for a disk that is not at a virtio-scsi
+    /// controller.
     pub fn name(&mut self, which: Which) -> Option<Named> {
         let unknown = Named {
             vdisk: None,
@@ -185,12 +185,12 @@ impl Drives {
 }
 
 impl Drives {
-    /// The disk whose path one of the first words at `address` points to.
+    /// The disk to whose path one of the first words at `address` points.
     fn find(&mut self, address: u64) -> Option<Named> {
         let memory = self.memory.as_mut();
         let asked = memory.map(|m| m.request(&address).and_then(|()| m.answer::<Vec<String>>()));
         let paths = asked.transpose().unwrap_or_else(|_| {
-            // The inventory's thread reports that the process has ended.
+            // The inventory's thread reports the end of the process.
             self.memory = None;
             None
         });
@@ -204,16 +204,16 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         drop(self.open.take());
-        // The guard switches tracing off after this, so nothing is waited for.
+        // The guard disables tracing after this, so there is no wait.
         self.closer.close();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been reported on standard error.
+            // A panic of the thread has been printed on standard error.
             let _ = thread.join();
         }
     }
 }
 
-/// Paths of objects in QEMU's memory, to which the first words at `address` point.
+/// Paths of objects in QEMU's memory to which the first words at `address` point.
 pub fn paths_at(memory: &File, address: u64) -> Vec<String> {
     let mut words = [0; 8 * WORDS];
     if memory.read_exact_at(&mut words, address).is_err() {
@@ -222,31 +222,31 @@ pub fn paths_at(memory: &File, address: u64) -> Vec<String> {
     let path = |word: &[u8]| {
         let pointer = u64::from_ne_bytes(word.try_into().expect("a chunk of eight"));
         let mut text = [0; PATH_BYTES_MAX];
-        // It may end at the end of a mapping, so less may come.
+        // The string may be at the end of a mapping, so the read may be short.
         let read = memory.read_at(&mut text, pointer).ok()?;
         let end = text[..read].iter().position(|b| *b == 0)?;
         let path = std::str::from_utf8(&text[..end]).ok()?;
-        // Nothing else of the VM's memory leaves the process that may read it.
+        // Other content of the VM's memory is not sent out of the inspection process.
         path.starts_with(OBJECT).then(|| path.to_owned())
     };
     words.chunks_exact(8).filter_map(path).collect()
 }
 
 impl Present {
-    /// Asks the VM's QEMU.
+    /// Queries the QEMU of a VM.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not answer.
     pub fn asked_of(subject: &Subject) -> Result<Present, QmpError> {
         subject
             .address
             .visit(PATIENCE, |qemu| Present::ask(qemu, subject))
     }
 
-    /// Asks QEMU.
+    /// Queries QEMU.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// If it does not answer.
     pub fn ask(qemu: &mut dyn Monitor, subject: &Subject) -> Result<Present, QmpError> {
         let mut present = Present::default();
         for drive in drives(qemu)? {
@@ -277,7 +277,8 @@ impl Present {
                         block_sectors: block_bytes.map(|b| b / SECTOR_BYTES).filter(|s| *s > 0),
                         ..named
                     };
-                    // The events do not tell controllers apart, so the same address twice is nobody's.
+                    // The events do not contain the controller, so a duplicate address is
+                    // ambiguous.
                     if let Some((target, lun)) = unit {
                         let entry = present.scsi.entry(Unit { target, lun });
                         entry
@@ -292,7 +293,7 @@ impl Present {
     }
 }
 
-/// Whether a SCSI disk is at a virtio-scsi controller.
+/// True if a SCSI disk is at a virtio-scsi controller.
 fn is_virtio(qemu: &mut dyn Monitor, qdev: &str) -> Result<bool, QmpError> {
     let bus = property(qemu, qdev, "parent_bus")?;
     let Some((controller, _)) = bus.as_str().and_then(|bus| bus.rsplit_once('/')) else {
@@ -302,7 +303,7 @@ fn is_virtio(qemu: &mut dyn Monitor, qdev: &str) -> Result<bool, QmpError> {
     Ok(kind.as_str() == Some("virtio-scsi-device"))
 }
 
-/// A property of an object; null where there is none.
+/// A property of an object; null if it does not exist.
 fn property(qemu: &mut dyn Monitor, path: &str, name: &str) -> Result<Value, QmpError> {
     match qemu.execute("qom-get", json!({"path": path, "property": name})) {
         Err(error) if error.is_refusal() => Ok(Value::Null),

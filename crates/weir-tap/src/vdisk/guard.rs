@@ -1,14 +1,14 @@
-//! The guard: a small process that switches tracing off when the one that switched it on has ended,
-//! however that came.
+//! The guard: a small process that disables tracing when the process that enabled it has ended, for
+//! any reason.
 //!
-//! It holds one end of a socket and waits for the other to close, which the kernel does even for a
-//! process that was killed. There is no second way: a tap that ends in order closes the socket and
-//! waits for the guard. The socket also carries the descriptors of the log and its folder, which the
-//! guard never opens by name ([`super::created`]). It also bounds the size of the log, should the
-//! reader have stopped.
+//! It holds one end of a socket and waits for the other to close; the kernel closes it also for a
+//! process that was killed. A tap that ends normally uses the same mechanism: it closes the socket
+//! and waits for the guard. The socket also carries the descriptors of the log and its directory,
+//! which the guard never opens by name ([`super::created`]). The guard also bounds the size of the
+//! log, in case the reader has stopped.
 //!
-//! A second guard stands in for the first, should somebody have ended that: it waits for the first
-//! one's end as well, and does its work unless the log is removed, which the first does last.
+//! A second guard replaces the first if that is killed: it also waits for the first one's end, and
+//! does its work unless the log has been removed, which is the first one's last step.
 
 use std::ffi::OsString;
 use std::fs;
@@ -37,46 +37,46 @@ use crate::TapError;
 use crate::ebpf::privileges;
 use crate::qmp::{Address, Monitor, QmpError, human};
 
-/// How often the guard looks at the log's size and whether QEMU is there.
+/// Interval at which the guard checks the log's size and whether QEMU runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long the guard waits for QEMU's answer, and then tries again.
+/// Timeout of an answer from QEMU, after which the guard retries.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Pause between two tries.
+/// Pause between two attempts.
 const TRY_EVERY: Duration = Duration::from_millis(500);
 
-/// How long starting the guard may take.
+/// Timeout of the guard's start.
 const START: Duration = Duration::from_secs(10);
 
-/// How long the tap waits for the guard at its end; the guard goes on by itself.
+/// Timeout of the tap's wait for the guard at its end; the guard continues afterwards.
 const END: Duration = Duration::from_secs(10);
 
 /// The byte that carries the descriptors of the log and its folder.
 const DESCRIPTORS: u8 = b'D';
 
-/// What the guard has to know.
+/// Parameters of the guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The VM, for messages.
     pub vm: String,
-    /// Where to ask.
+    /// The address of its monitor.
     pub address: Address,
-    /// The events to switch off.
+    /// The events to disable.
     pub events: Vec<String>,
-    /// QEMU's process.
+    /// QEMU's process id.
     pub pid: u32,
-    /// The log's name in its folder.
+    /// The log's name in its directory.
     pub log_name: String,
-    /// Where QEMU's log goes then.
+    /// Destination of QEMU's log afterwards.
     pub restore: String,
-    /// Whether QEMU logs anything by itself.
+    /// True if QEMU writes a log without tracing.
     pub logs: bool,
-    /// The process of the guard that this one stands in for.
+    /// The process id of the guard that this one replaces on failure.
     pub stands_in_for: Option<u32>,
 }
 
-/// The guards as their tap sees them.
+/// The guards, as seen by their tap.
 #[derive(Debug)]
 pub struct Guard {
     first: Process,
@@ -87,17 +87,17 @@ pub struct Guard {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// The guard acts when this is closed.
+    /// Closing this socket makes the guard act.
     open: Option<UnixStream>,
     words: Receiver<String>,
 }
 
 impl Guard {
-    /// Starts `program` (with arguments) twice, which has to call [`run`], passes it `log`, and waits
+    /// Starts `program` (with arguments) twice, which must call [`run`], passes it `log`, and waits
     /// until it is ready.
     ///
     /// # Errors
-    /// When it cannot be run or does not report that it is ready.
+    /// If it cannot be run or does not report that it is ready.
     pub fn start(program: &[OsString], task: &Task, log: &CreatedLog) -> Result<Guard, TapError> {
         let first = Process::start(program, task, log)?;
         let task = Task {
@@ -110,7 +110,7 @@ impl Guard {
         })
     }
 
-    /// What the guard says, if it has something to say: it acts on its own, or is gone.
+    /// The guard's message, if there is one: it acted without request, or has ended.
     pub fn word(&mut self) -> Option<String> {
         match self.first.words.try_recv() {
             Ok(word) => Some(word),
@@ -131,7 +131,7 @@ impl Process {
             .ok_or_else(|| unavailable("none is named".into()))?;
         let failed = |e: io::Error| unavailable(e.to_string());
         let (open, theirs) = UnixStream::pair().map_err(failed)?;
-        // A group of its own, so that Ctrl-C at the terminal does not reach it.
+        // A separate process group, so that Ctrl-C at the terminal does not reach it.
         let mut child = Command::new(name)
             .args(arguments)
             .process_group(0)
@@ -143,7 +143,7 @@ impl Process {
         let (told, words) = mpsc::channel();
         let listening = move || {
             let lines = BufReader::new(stdout).lines();
-            // The listener may be gone, or the guard be: both end this.
+            // The loop ends when the receiver or the guard has ended.
             let _ = lines
                 .map_while(Result::ok)
                 .try_for_each(|line| told.send(line));
@@ -165,7 +165,7 @@ impl Process {
         }
     }
 
-    /// Has it act, and waits for its end; false if that takes longer: it goes on by itself.
+    /// Makes the guard act and waits for its end; false on a timeout, when the guard continues.
     fn end(&mut self) -> bool {
         drop(self.open.take());
         let until = Instant::now() + END;
@@ -182,7 +182,7 @@ impl Process {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.first.end() {
-            // It waits for the first one too.
+            // The second guard waits for the first one's end too.
             drop(self.second.open.take());
         }
     }
@@ -229,13 +229,13 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Is the guard: receives its task by the socket that is standard input, waits until that is closed,
-/// and acts.
+/// Runs the guard: receives its task by the socket that is standard input, waits until that is
+/// closed, and acts.
 ///
 /// # Errors
-/// When no task or no descriptors arrive.
+/// If no task or no descriptors are received.
 pub fn run() -> Result<(), String> {
-    // It lives as long as the trace. Without the right to give up rights, there are none to give up.
+    // The guard lives as long as the trace. Dropping fails only if there are no rights to drop.
     let _ = privileges::begin_inspection();
     let _ = privileges::keep_what_asking_takes();
     let failed = |e: io::Error| format!("standard input: {e}");
@@ -255,7 +255,7 @@ pub fn run() -> Result<(), String> {
     say("ready");
     let (open, closed) = mpsc::channel::<()>();
     thread::spawn(move || {
-        // Whether it ends or fails: nobody is at the other end any more.
+        // On end of file and on errors alike, the other end is closed.
         let _ = io::copy(&mut input, &mut io::sink());
         drop(open);
     });
@@ -277,11 +277,11 @@ pub fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// What the guard guards.
+/// State of the guard.
 struct Post {
     task: Task,
     log: CreatedLog,
-    /// When QEMU was started, which tells it from a later process of the same number.
+    /// Start time of QEMU, which distinguishes it from a later process with the same id.
     started: Option<u64>,
 }
 
@@ -295,7 +295,7 @@ impl Post {
         self.log.file.metadata().map_or(0, |m| m.blocks() * 512)
     }
 
-    /// Waits for the ends of the tap and of guard `first`, and does what that one has not done.
+    /// Waits for the ends of the tap and of guard `first`, and does the remaining work.
     fn stand_in(&self, first: u32, closed: &Receiver<()>) {
         let alive = started(first);
         let is_alive = || alive.is_some() && started(first) == alive;
@@ -309,7 +309,7 @@ impl Post {
         }
     }
 
-    /// Tries until it is done or the VM has ended.
+    /// Retries until the work is done or the VM has ended.
     fn undo(&self) {
         let mut complained = false;
         while self.vm_lives() {
@@ -325,7 +325,7 @@ impl Post {
                 Err(_) => {}
             }
             if self.on_disk() > DISK_BYTES_MAX {
-                // The reader has stopped: what is in there will not be read.
+                // The reader has stopped: the content will not be read.
                 let length = self.log.file.metadata().map_or(0, |m| m.len());
                 let _ = punch(&self.log.file, 0, length);
             }
@@ -340,7 +340,7 @@ impl Post {
 }
 
 impl Task {
-    /// Switches the events off and gives the log back.
+    /// Disables the events and restores QEMU's log.
     fn visit(&self) -> Result<(), QmpError> {
         self.address.visit(PATIENCE, |qemu| {
             for event in &self.events {
@@ -348,7 +348,7 @@ impl Task {
             }
             let said = human(qemu, &format!("logfile {}", self.restore))?;
             if !said.trim().is_empty() {
-                // As the log of libvirt's VMs, which QEMU's user may not open anew.
+                // For example the log of libvirt's VMs, which QEMU's user may not reopen.
                 human(qemu, "logfile /dev/null")?;
                 if self.logs {
                     complain(&format!(
@@ -416,10 +416,10 @@ impl Task {
     }
 }
 
-/// Switches a trace event on or off; one that this QEMU does not have is off.
+/// Enables or disables a trace event; an event that this QEMU does not have counts as disabled.
 ///
 /// # Errors
-/// When QEMU does not answer, or does not know an event that is to be on.
+/// If QEMU does not answer, or does not have an event that is to be enabled.
 pub fn set_event(qemu: &mut dyn Monitor, event: &str, on: bool) -> Result<(), QmpError> {
     match qemu.execute(
         "trace-event-set-state",
@@ -430,10 +430,10 @@ pub fn set_event(qemu: &mut dyn Monitor, event: &str, on: bool) -> Result<(), Qm
     }
 }
 
-/// When a process was started, in clock ticks since the machine was (proc(5), field 22 of `stat`).
+/// Start time of a process, in clock ticks since boot (proc(5), field 22 of `stat`).
 pub fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
+    // The name, in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let state = fields.next()?;
@@ -441,13 +441,13 @@ pub fn started(pid: u32) -> Option<u64> {
     (state != "Z" && state != "X").then_some(started)
 }
 
-/// A word for the tap, which may be gone.
+/// Sends a message to the tap, which may have ended.
 fn say(word: &str) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{word}").and_then(|()| out.flush());
 }
 
-/// A word for whoever looks at the terminal, if anybody does.
+/// Writes a message to the terminal, if there is one.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "weir: {}", shown(text));
 }

@@ -1,49 +1,49 @@
-//! A line of QEMU's log that a trace event wrote.
+//! Parser of the lines that trace events write to QEMU's log.
 //!
-//! Formats: hw/block/trace-events, hw/scsi/trace-events and hw/virtio/trace-events of QEMU; in front
-//! of them, with `-msg timestamp=on`, `THREAD@SECONDS.MICROSECONDS:`.
+//! Formats: hw/block/trace-events, hw/scsi/trace-events and hw/virtio/trace-events of QEMU,
+//! prefixed with `THREAD@SECONDS.MICROSECONDS:` if QEMU runs with `-msg timestamp=on`.
 
 use serde::{Deserialize, Serialize};
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND, Nanos};
 
-/// What a line says.
+/// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When, by QEMU's wall clock, to the microsecond; unknown where QEMU was started without
-    /// `-msg timestamp=on`.
+    /// Time of QEMU's wall clock, to the microsecond; unknown if QEMU runs without `-msg
+    /// timestamp=on`.
     pub ts: Option<Nanos>,
-    /// What.
+    /// The event.
     pub event: Trace,
 }
 
 /// A trace event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// QEMU took a request out of a queue of the guest's.
+    /// QEMU removed a request from a queue of the guest.
     Pop {
         /// The queue's address in QEMU.
         queue: u64,
         /// The request's address.
         request: u64,
-        /// Buffers that the guest gave to be written to: data read and the status.
+        /// Buffers that the device writes: data read and the status.
         ins: u32,
-        /// Buffers to be read from: the header and data written.
+        /// Buffers that the device reads: the header and data written.
         outs: u32,
     },
-    /// It is a read or write of a virtio-blk disk.
+    /// A read or write of a virtio-blk disk.
     Block {
         /// The disk's address in QEMU.
         disk: u64,
         /// The request's address.
         request: u64,
-        /// Whether it writes.
+        /// True for a write.
         write: bool,
         /// First sector.
         sector: i64,
-        /// How many.
+        /// Number of sectors.
         sectors: i64,
     },
-    /// A request of a virtio-blk disk is answered.
+    /// A request of a virtio-blk disk is completed.
     BlockDone {
         /// The disk's address.
         disk: u64,
@@ -52,35 +52,35 @@ pub enum Trace {
         /// `VIRTIO_BLK_S_OK` 0, `_IOERR` 1, `_UNSUPP` 2.
         status: i64,
     },
-    /// A SCSI command has come.
+    /// A SCSI command is received.
     Scsi {
-        /// Where to.
+        /// Its target and logical unit.
         unit: Unit,
-        /// What pairs it with its answer.
+        /// The tag that pairs it with its response.
         tag: u32,
         /// The operation code.
         command: u8,
-        /// Bytes to be transferred.
+        /// Bytes to transfer.
         bytes: i64,
     },
-    /// Its first logical block.
+    /// The first logical block of a SCSI command.
     ScsiPlace {
-        /// Where to.
+        /// Its target and logical unit.
         unit: Unit,
         /// As in [`Trace::Scsi`].
         tag: u32,
         /// The block.
         block: i64,
     },
-    /// A SCSI command is answered by a virtio-scsi controller.
+    /// A SCSI command is completed by a virtio-scsi controller.
     ScsiDone {
         /// The logical unit.
         lun: i64,
         /// As in [`Trace::Scsi`].
         tag: u32,
-        /// The controller's answer, 0 for fine.
+        /// The controller's response, 0 for success.
         response: i64,
-        /// The disk's status, 0 for good.
+        /// The disk's status, 0 for success.
         status: i64,
     },
 }
@@ -94,7 +94,7 @@ pub struct Unit {
     pub lun: i64,
 }
 
-/// The events that tell of virtio-blk disks.
+/// The trace events of virtio-blk disks.
 pub const BLOCK_EVENTS: [&str; 4] = [
     "virtqueue_pop",
     "virtio_blk_handle_read",
@@ -102,14 +102,14 @@ pub const BLOCK_EVENTS: [&str; 4] = [
     "virtio_blk_req_complete",
 ];
 
-/// The events that tell of disks at a virtio-scsi controller.
+/// The trace events of disks at a virtio-scsi controller.
 pub const SCSI_EVENTS: [&str; 3] = [
     "scsi_req_parsed",
     "scsi_req_parsed_lba",
     "virtio_scsi_cmd_resp",
 ];
 
-/// What `line` says, if it is one of those events.
+/// Parses `line`; `None` if it is not one of those events.
 pub fn parse(line: &str) -> Option<Line> {
     let (ts, rest) = match line.split_once(':') {
         Some((stamp, rest)) if stamp.contains('@') => (Some(stamped(stamp)?), rest),
@@ -163,7 +163,7 @@ fn event(name: &str, words: Words) -> Option<Trace> {
     })
 }
 
-/// `THREAD@SECONDS.MICROSECONDS` in nanoseconds.
+/// Parses `THREAD@SECONDS.MICROSECONDS`, to nanoseconds.
 fn stamped(stamp: &str) -> Option<Nanos> {
     let (_, time) = stamp.split_once('@')?;
     let (seconds, micros) = time.split_once('.')?;
@@ -173,7 +173,7 @@ fn stamped(stamp: &str) -> Option<Nanos> {
     whole.checked_add(micros * NANOS_PER_MICRO)
 }
 
-/// The words behind an event's name: `key value` or `key=value`.
+/// The fields after an event's name: `key value` or `key=value`.
 #[derive(Clone, Copy)]
 struct Words<'a>(&'a str);
 
@@ -210,7 +210,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// Printed with a sign in one event and without in the other: 32 bits are in both.
+    /// One event prints it as signed and the other as unsigned: both have 32 bits.
     fn tag(self) -> Option<u32> {
         let value = self.get("tag")?;
         match value.strip_prefix("0x") {

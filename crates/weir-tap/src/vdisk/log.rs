@@ -1,7 +1,7 @@
-//! [`LogFile`]: the file that QEMU writes its log to while it is traced, and what was read of it.
+//! [`LogFile`]: the file to which QEMU writes its log while it is traced, and the read position.
 //!
-//! What was read is punched out (fallocate(2), `FALLOC_FL_PUNCH_HOLE`): the file grows in length
-//! only.
+//! Regions that were read are punched out (fallocate(2), `FALLOC_FL_PUNCH_HOLE`): the file's length
+//! grows, its disk usage does not.
 
 use std::fs::File;
 use std::io;
@@ -9,54 +9,54 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// Read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
 
-/// Unread bytes with which we no longer try to keep up: what is there is skipped, and counted.
+/// Unread bytes at which the reader is too slow: the backlog is skipped, and counted.
 pub const BEHIND_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes on disk at which the guard switches tracing off: whoever reads has stopped.
+/// Bytes on disk at which the guard disables tracing: the reader has stopped.
 pub const DISK_BYTES_MAX: u64 = 128 << 20;
 
-/// Bytes that are read before they are punched out.
+/// Bytes that are read between two punches.
 const PUNCH_BYTES: u64 = 1 << 20;
 
-/// The longest line that is kept to be completed.
+/// The longest incomplete line that is kept.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// The file, being read.
+/// The file being read.
 #[derive(Debug)]
 pub struct LogFile {
     file: File,
     offset: u64,
     punched: u64,
-    /// What was read behind the last whole line.
+    /// The incomplete line at the end of what was read.
     rest: Vec<u8>,
     chunk: Vec<u8>,
 }
 
-/// What a look into the file found.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Whole lines; more may be there.
+    /// Whole lines; more may follow.
     Lines(String),
-    /// So many lines were skipped, for lack of time.
+    /// Number of lines that were skipped because the reader was too slow.
     Skipped(i64),
     /// Nothing new.
     Nothing,
 }
 
-/// Gives so many bytes of the file back to the disk.
+/// Returns this number of bytes of the file to the file system.
 ///
 /// # Errors
-/// When the file system cannot.
+/// If the file system does not support it.
 pub fn punch(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(fallocate(file, flags, from, bytes)?)
 }
 
 impl LogFile {
-    /// The file, from its beginning.
+    /// Reads the file from its beginning.
     pub fn new(file: File) -> LogFile {
         LogFile {
             file,
@@ -67,10 +67,10 @@ impl LogFile {
         }
     }
 
-    /// What is new.
+    /// Reads the new lines.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn read(&mut self) -> io::Result<Found> {
         let length = self.file.metadata()?.len();
         if length.saturating_sub(self.offset) > BEHIND_BYTES_MAX {
@@ -90,7 +90,7 @@ impl LogFile {
         Ok(Found::Lines(String::from_utf8_lossy(&lines).into_owned()))
     }
 
-    /// Keeps what follows the last whole line, if it may become one.
+    /// Keeps the text after the last whole line, unless it is too long.
     fn keep(&mut self, read: usize, from: usize) {
         self.rest.extend_from_slice(&self.chunk[from..read]);
         if self.rest.len() > LINE_BYTES_MAX {
@@ -111,14 +111,14 @@ impl LogFile {
             self.offset += read as u64;
             self.punch();
         }
-        // The rest of a line begun here is no line that anybody knows.
+        // The rest of a partly skipped line must not parse as an event.
         self.rest = b"?".to_vec();
         Ok(Found::Skipped(lines))
     }
 
     fn punch(&mut self) {
         if self.offset - self.punched >= PUNCH_BYTES {
-            // Where the file system cannot, the guard keeps the bound.
+            // If the file system does not support it, the guard enforces the bound.
             let _ = punch(&self.file, 0, self.offset);
             self.punched = self.offset;
         }

@@ -1,8 +1,8 @@
-//! [`Pairing`]: makes requests and responses of trace events.
+//! [`Pairing`]: converts trace events to requests and responses.
 //!
-//! QEMU names a request by its address and uses addresses again, so a response belongs to the last
-//! request at its address, and lines are taken in their order. A flush of a virtio-blk disk has no
-//! event of its own: it is the request that has a header and a status and nothing else.
+//! QEMU identifies a request by its address and reuses addresses, so a response belongs to the last
+//! request at its address, and lines are processed in their order. A flush of a virtio-blk disk has
+//! no event: it is a request that consists of a header and a status only.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,16 +11,16 @@ use weir_model::{Event, EventKind, IoEvent, Level, Nanos, Op, SECTOR_BYTES, Symb
 
 use super::line::{Line, Trace, Unit};
 
-/// Requests taken out of queues that are remembered until it is clear what they are.
+/// Requests removed from queues that are kept until their type is known.
 const POPS_MAX: usize = 1 << 16;
 
-/// Requests under way that are kept track of.
+/// Maximum number of requests in flight.
 const REQUESTS_MAX: usize = 1 << 16;
 
-/// Disks and queues that are told apart.
+/// Maximum number of disks and queues.
 const DISKS_MAX: usize = 1 << 12;
 
-/// A disk as trace events name it.
+/// A disk as identified by trace events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Which {
     /// A virtio-blk disk, by its address in QEMU.
@@ -29,7 +29,7 @@ pub enum Which {
     Scsi(Unit),
 }
 
-/// What is known of a disk.
+/// Names of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// The disk as the VM sees it.
@@ -40,7 +40,7 @@ pub struct Named {
     pub block_sectors: Option<i64>,
 }
 
-/// Whose requests these are.
+/// The VM and process of the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner {
     /// The VM.
@@ -49,28 +49,28 @@ pub struct Owner {
     pub pid: Option<i64>,
 }
 
-/// What could not be told.
+/// Counts of events that could not be reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Untold {
-    /// Responses whose requests came before the tap.
+    /// Responses whose requests preceded the tap.
     pub begun_unseen: i64,
-    /// Requests whose response never came.
+    /// Requests whose response was not received.
     pub ended_unseen: i64,
-    /// Requests that found the table full.
+    /// Requests dropped because the table was full.
     pub table_full: i64,
-    /// Discards and write zeroes: QEMU does not trace what they are and where they go.
+    /// Discards and write zeroes: QEMU does not trace their type and location.
     pub discards: i64,
-    /// Requests that transfer no data of the disk's: its serial number, its size, its sense.
+    /// Requests that transfer none of the disk's data: its serial number, its size, its sense.
     pub other_commands: i64,
-    /// Flushes that are told only when they are done, since their queue was not known before.
+    /// Flushes that are reported only at completion, because their queue was not known before.
     pub flushes_told_late: i64,
 }
 
-/// Pairs requests with their ends.
+/// Pairs requests with their responses.
 #[derive(Debug, Default)]
 pub struct Pairing {
     pops: HashMap<u64, Pop>,
-    /// Addresses of pops by age, to forget the oldest.
+    /// Addresses of pops by age, to discard the oldest.
     pops_by_age: VecDeque<(u64, u64)>,
     popped: u64,
     /// The disk that a queue belongs to.
@@ -78,7 +78,7 @@ pub struct Pairing {
     under_way: HashMap<Key, UnderWay>,
     heads: HashMap<Which, Head>,
     req_id: i64,
-    /// What could not be told so far.
+    /// Counts of events that could not be reported so far.
     pub untold: Untold,
 }
 
@@ -91,7 +91,7 @@ struct Pop {
     outs: u32,
 }
 
-/// What a response says of its request.
+/// The key by which a response finds its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Block { disk: u64, request: u64 },
@@ -102,11 +102,11 @@ enum Key {
 struct UnderWay {
     which: Which,
     row: IoEvent,
-    /// It waits for its place to be told.
+    /// The request waits for its sector to be known.
     placeless: bool,
 }
 
-/// A disk between requests.
+/// State of a disk between requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     in_flight: i64,
@@ -114,9 +114,9 @@ struct Head {
 }
 
 impl Pairing {
-    /// Takes a line and appends the rows that it leads to. `now` is when it was read, and stands for
-    /// the time that the line may not tell. `name` knows the disks; `None` from it means that the
-    /// disk is none of ours.
+    /// Processes a line and appends the resulting rows. `now` is the time at which it was read,
+    /// used if the line has no timestamp. `name` returns the disk; `None` from it means that the
+    /// disk is not one of the traced VM's.
     pub fn take(
         &mut self,
         line: Line,
@@ -171,13 +171,13 @@ impl Pairing {
                     (0, 0) => EventKind::Response,
                     _ => EventKind::Error,
                 };
-                // Commands without data were counted when they came.
+                // Commands without data were counted when they were received.
                 self.end(&mut step, Key::Scsi { lun, tag }, kind);
             }
         }
     }
 
-    /// Forgets all that is under way, after lines were skipped.
+    /// Discards all requests in flight, after lines were skipped.
     pub fn forget(&mut self) {
         self.untold.ended_unseen += self.under_way.len() as i64;
         self.pops.clear();
@@ -186,12 +186,12 @@ impl Pairing {
         self.heads.clear();
     }
 
-    /// Forgets which queue belongs to which disk: a new device may be where an old one was.
+    /// Discards the mapping of queues to disks: a device may have been replaced.
     pub fn forget_queues(&mut self) {
         self.queues.clear();
     }
 
-    /// A request that was taken out of a queue is one of this disk's, so the queue is as well.
+    /// A request removed from a queue belongs to this disk, so the queue does too.
     fn learn(&mut self, popped: Option<Pop>, disk: u64) {
         if let Some(pop) = popped
             && (self.queues.len() < DISKS_MAX || self.queues.contains_key(&pop.queue))
@@ -230,7 +230,7 @@ impl Pairing {
         let key = Key::Block { disk, request };
         let popped = self.pops.remove(&request);
         self.learn(popped, disk);
-        // Without having been taken out of a queue anew, it is tried again after an error.
+        // A request that was not removed from a queue again is a retry after an error.
         if popped.is_none() && self.under_way.contains_key(&key) {
             return;
         }
@@ -247,10 +247,10 @@ impl Pairing {
         let pop = self.pops.remove(&request);
         self.learn(pop, disk);
         match pop {
-            // It is told already, and what was taken out since is another one's.
+            // It is reported already, and the request removed since is a different one.
             _ if self.under_way.contains_key(&key) => self.end(step, key, kind),
             Some(pop) if pop.is_flush() => {
-                // Too late to tell the request at its time; the response knows it.
+                // Too late to report the request at its time; the response has it.
                 self.untold.flushes_told_late += 1;
                 self.take_up(step, pop.ts, Which::Block(disk), key, Op::Flush, None);
                 self.end(step, key, kind);
@@ -282,7 +282,7 @@ impl Pairing {
             self.begin(step, Which::Scsi(unit), key, op, place);
             return;
         }
-        // Its place comes with the next line.
+        // The next line contains its sector.
         if self.take_up(step, step.ts, Which::Scsi(unit), key, op, place)
             && let Some(request) = self.under_way.get_mut(&key)
         {
@@ -311,7 +311,7 @@ impl Pairing {
         step.rows.push(IoEvent::new(*event));
     }
 
-    /// Tells a request that has its place, or needs none.
+    /// Reports a request whose sector is known or not needed.
     fn begin(
         &mut self,
         step: &mut Step,
@@ -331,7 +331,7 @@ impl Pairing {
         }
     }
 
-    /// Notes a request; false if it cannot be kept track of.
+    /// Registers a request; false if the table is full.
     fn take_up(
         &mut self,
         step: &mut Step,
@@ -412,10 +412,10 @@ impl Pairing {
     }
 }
 
-/// A line on its way to rows.
+/// A line being converted to rows.
 struct Step<'a> {
     ts: Nanos,
-    /// Whether QEMU said when.
+    /// True if the line had a timestamp.
     timed: bool,
     owner: Owner,
     name: &'a mut dyn FnMut(Which) -> Option<Named>,
@@ -423,21 +423,21 @@ struct Step<'a> {
 }
 
 impl Pop {
-    /// A header to be read, a status to be written, no data (virtio 1.2, 5.2.6): of the requests
-    /// that a virtio-blk disk knows only a flush is like that.
+    /// True for a header to be read and a status to be written, without data (virtio 1.2, 5.2.6):
+    /// of the requests of a virtio-blk disk, only a flush has this form.
     fn is_flush(self) -> bool {
         (self.ins, self.outs) == (1, 1)
     }
 }
 
 impl Head {
-    /// How far `sector` lies from the last sector of the request before; the head is then behind
-    /// this one.
+    /// Distance of `sector` from the last sector of the previous request; sets the position to the
+    /// end of this one.
     fn move_to(&mut self, sector: Option<i64>, sectors: i64) -> Option<i64> {
         let seek = sector
             .zip(self.last_sector)
             .and_then(|(first, last)| first.checked_sub(last));
-        // QEMU traces a request before it looks whether there is such a sector.
+        // QEMU traces a request before it checks that the sector exists.
         if let Some(first) = sector {
             self.last_sector = first.checked_add(sectors - 1);
         }
@@ -450,9 +450,9 @@ mod tests {
     use super::super::line::parse;
     use super::*;
 
-    /// The rows that `lines` lead to, as `ts in µs, kind, op, number, disk, sector+sectors, latency in
-    /// µs`, and what could not be told. Line `i` is at `i` µs. Disk 0xa is /dev/vda, all others are
-    /// not known; the SCSI disks have blocks of 4 KiB.
+    /// The rows of `lines`, as `ts in µs, kind, op, number, disk, sector+sectors, latency in µs`,
+    /// and the counts of unreported events. Line `i` is at `i` µs. Disk 0xa is /dev/vda, all others
+    /// are unknown; the SCSI disks have blocks of 4 KiB.
     fn told(lines: &[&str]) -> (Vec<String>, Untold) {
         let owner = Owner {
             vm: Symbol::new("web"),
@@ -520,7 +520,7 @@ mod tests {
         let (rows, _) = told(&[
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
             "virtio_blk_handle_write vdev 0xa req 0xf sector 8 nsectors 8",
-            // No answer: the VM was stopped for want of space, and goes on.
+            // No response: the VM was stopped for lack of space, and is resumed.
             "virtio_blk_handle_write vdev 0xa req 0xf sector 8 nsectors 8",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
         ]);
@@ -531,12 +531,12 @@ mod tests {
     #[test]
     fn a_flush_is_known_by_its_shape_and_its_queue_by_the_requests_before() {
         let (rows, untold) = told(&[
-            // Nothing is known of the queue yet.
+            // The queue is not known yet.
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 1",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 1",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
-            // The same shape in a queue of another device is nothing of ours.
+            // The same form in a queue of another device is ignored.
             "virtqueue_pop vq 0x2 elem 0xe in_num 1 out_num 1",
         ]);
         let expected = [
@@ -555,7 +555,7 @@ mod tests {
             // A discard or write zeroes: a header and ranges.
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
-            // The serial number: a header, and 20 bytes to be written to.
+            // The serial number: a header, and 20 bytes for the device to write.
             "virtqueue_pop vq 0x1 elem 0xf in_num 2 out_num 1",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
             "scsi_req_parsed target 0 lun 0 tag 1 command 18 dir 1 length 36",

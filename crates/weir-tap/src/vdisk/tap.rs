@@ -1,4 +1,4 @@
-//! [`VdiskTap`]: opens, reads, says and counts.
+//! [`VdiskTap`]: opens the log, reads it, delivers rows and counts.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,23 +22,23 @@ use crate::inventory::{Snapshot, Watch};
 use crate::qmp::{Address, Monitor, QmpError, Subject, human};
 use crate::{Count, Said, Tap, TapError};
 
-/// How long lines of QEMU's threads may be out of order: between taking the time and writing the
-/// line a thread may lose its processor.
+/// Maximum reordering of lines from QEMU's threads: a thread may be preempted between reading the
+/// clock and writing the line.
 const SETTLE_NS: Nanos = 50_000_000;
 
-/// Between two looks into the log.
+/// Interval between reads of the log.
 const NAP: Duration = Duration::from_millis(5);
 
-/// How often it is looked whether the VM lives and its disks are still the same.
+/// Interval between checks that the VM runs and its disks have not changed.
 const CHORES_EVERY: Duration = Duration::from_secs(1);
 
-/// Rows in a batch at most.
+/// Maximum number of rows in a batch.
 const BATCH_ROWS: usize = 4096;
 
-/// What the log's name begins with.
+/// Prefix of the log's name.
 const LOG_NAME: &str = "weir-trace-";
 
-/// A source of one VM's requests as its guest made them.
+/// A source of one VM's requests as its guest issued them.
 pub struct VdiskTap {
     owner: Owner,
     started: Option<u64>,
@@ -46,9 +46,9 @@ pub struct VdiskTap {
     pairing: Pairing,
     drives: Drives,
     served: Vec<Served>,
-    /// Rows that wait for older ones, in time order.
+    /// Rows held until earlier ones are complete, in timestamp order.
     held: Vec<IoEvent>,
-    /// Everything up to here is told.
+    /// The watermark.
     told_ns: Nanos,
     said: VecDeque<Said>,
     chores_done: Instant,
@@ -72,8 +72,8 @@ struct Counts {
 /// [`super::guard::run`].
 ///
 /// # Errors
-/// [`TapError::Unavailable`] when there is no such VM, it cannot be asked, or somebody traces it
-/// already.
+/// [`TapError::Unavailable`] if there is no such VM, its QEMU cannot be queried, or it is being
+/// traced already.
 pub fn open(
     vm: &str,
     demands: &[Demand],
@@ -137,7 +137,7 @@ fn unavailable(what: String, remedy: &str) -> TapError {
     }
 }
 
-/// The VM called `vm`, if it can be asked.
+/// The VM called `vm`, if its QEMU can be queried.
 fn subject(snapshot: &Snapshot, vm: &str) -> Result<Subject, TapError> {
     let found = snapshot.vm(vm).map_err(|conflict| {
         let what = conflict.to_string();
@@ -171,7 +171,7 @@ fn refused(error: QmpError) -> TapError {
     unavailable(error.to_string(), "tracing needs QMP")
 }
 
-/// The VM's disks, and the events that tell of them.
+/// Queries the VM's disks, and returns the trace events that cover them.
 fn ask(subject: &Subject) -> Result<(Present, Vec<&'static str>), TapError> {
     let vm = subject.vm;
     let asked = subject.address.visit(PATIENCE, |qemu| {
@@ -209,8 +209,8 @@ fn is_on(qemu: &mut dyn Monitor, event: &str) -> Result<bool, QmpError> {
     Ok(states.into_iter().any(|s| s["state"] == "enabled"))
 }
 
-/// Makes the log, sets the guard, sends QEMU's log there and switches the events on. When anything
-/// fails on the way, the guard undoes what was done.
+/// Creates the log, starts the guard, redirects QEMU's log and enables the events. On an error, the
+/// guard reverts the steps done.
 fn switch_on(
     subject: &Subject,
     pid: u32,
@@ -268,12 +268,12 @@ fn switch_on(
     ))
 }
 
-/// Where the log may lie, as QEMU sees it: in memory, beside the QMP socket, where everybody may
-/// write.
+/// Candidate directories for the log, as QEMU sees them: in memory, beside the QMP socket,
+/// world-writable ones.
 fn folders(address: &Address, pid: u32) -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from("/run")];
     if let Address::Socket(path) | Address::Process { path, .. } = address {
-        // The inventory may have found it through QEMU's own root.
+        // The inventory may have found the socket through QEMU's own root.
         let root = format!("/proc/{pid}/root");
         let path = path
             .strip_prefix(&root)
@@ -284,8 +284,8 @@ fn folders(address: &Address, pid: u32) -> Vec<PathBuf> {
     folders
 }
 
-/// Where QEMU's log goes when it is not traced, as its command line says, and whether it was told to
-/// log anything.
+/// Destination of QEMU's log when it is not traced, from its command line, and whether logging was
+/// requested.
 fn own_log(pid: u32) -> (String, bool) {
     let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let arguments: Vec<String> = arguments
@@ -312,9 +312,9 @@ fn own_log(pid: u32) -> (String, bool) {
 }
 
 impl VdiskTap {
-    /// Reads what is new; false if that was nothing.
+    /// Reads new lines; false if there are none.
     fn read(&mut self) -> Result<bool, TapError> {
-        // QEMU stamps its lines with the wall clock.
+        // QEMU's timestamps are of the wall clock.
         let now = clock::epoch_ns();
         let found = self.log.read().map_err(|error| TapError::File {
             path: PathBuf::from(format!("the log of VM {}", self.owner.vm)),
@@ -334,7 +334,7 @@ impl VdiskTap {
         Ok(more)
     }
 
-    /// Takes whole lines; the time of the last one.
+    /// Processes whole lines; returns the timestamp of the last one.
     fn take(&mut self, lines: &str, now: Nanos) -> Nanos {
         let (drives, held) = (&mut self.drives, &mut self.held);
         let mut last = now;
@@ -347,7 +347,7 @@ impl VdiskTap {
                 Some(ts) => last = ts,
                 None => self.counts.untimed += 1,
             }
-            // A stamp from the future would hold its row back until then.
+            // A timestamp in the future would delay its row until then.
             let line = Line {
                 ts: line.ts.map(|ts| ts.min(now)),
                 ..line
@@ -358,7 +358,7 @@ impl VdiskTap {
         last.min(now)
     }
 
-    /// Says all rows up to `upto`, and that there will be no more of them.
+    /// Delivers all rows up to `upto`, and a heartbeat.
     fn say(&mut self, upto: Nanos) {
         if upto <= self.told_ns {
             return;
@@ -386,7 +386,7 @@ impl VdiskTap {
         }
     }
 
-    /// Looks after the VM, its disks and the guard.
+    /// Checks the VM, its disks and the guard.
     fn do_chores(&mut self) -> Result<(), TapError> {
         self.chores_done = Instant::now();
         if self.drives.refresh() {

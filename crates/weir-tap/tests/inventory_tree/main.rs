@@ -1,4 +1,5 @@
-//! The inventory of hosts made of files: every kind of VM, as it starts, changes and stops.
+//! The inventory of simulated hosts made of files: every kind of VM, as it starts, changes and
+//! stops.
 
 mod tapdisk;
 
@@ -14,7 +15,7 @@ use weir_tap::inventory::{Look, Snapshot, Watch, WatchOptions};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A tree that looks like a host's.
+/// A folder with the files of a host.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -52,7 +53,8 @@ impl Tree {
         }
     }
 
-    /// A process that was started `start` ticks after the host, from a line of words.
+    /// A process that was started `start` ticks after boot, with a command line separated by
+    /// spaces.
     fn process(&self, pid: u32, start: u64, line: &str, cgroup: &str) {
         let program = line.split(' ').next().unwrap();
         let comm: String = program
@@ -188,7 +190,7 @@ fn a_domain_starts_changes_and_stops() {
         ["shop /dev/vdb /images/b.qcow2 qcow2 virtio-disk1"]
     );
 
-    // The daemon was killed and left its file; the number has gone to somebody else.
+    // The daemon was killed and left its file; the process id was reused.
     tree.remove("/proc/77");
     tree.process(
         77,
@@ -218,7 +220,7 @@ fn a_users_domains_are_found_wherever_his_daemon_keeps_them() {
         &status("b", "running", 78, VDB),
     );
     tree.write(&file("/run/user/1000", "broken"), "<domstatus><domain>");
-    // A process is no domain because somebody writes so.
+    // A file written by another user does not make a process a domain.
     tree.write(
         &file("/run/user/1000", "claimed"),
         &status("claimed", "running", 79, VDB).replace("u-79", ""),
@@ -289,7 +291,7 @@ fn other_monitors_of_vms_are_known() {
         disks(&seen),
         ["ch-web /dev/vda /a.raw - -", "fc1 /dev/vda /r.img raw root"]
     );
-    // Nothing else is in the cgroup of the one; the others share theirs with the world.
+    // The cgroup of the first contains nothing else; the others share theirs with other processes.
     assert_eq!(seen.cgroups.len(), 1);
 }
 
@@ -379,7 +381,7 @@ fn declared_vms_are_processes_names_and_cgroups() {
     assert_eq!((seen.pids[&70], seen.pids[&71]), (1, 1));
     let cgroup = |path: &str| seen.cgroups.get(&weir_model::Symbol::new(path)).copied();
     assert_eq!((cgroup("/web"), cgroup("/db")), (Some(2), Some(1)));
-    // Another process with the same number is not what was meant.
+    // Another process with the same number does not match the declaration.
     tree.remove("/proc/73");
     tree.process(73, 99, "/usr/bin/dd", "/");
     let seen = watch.look(Look::All, PATIENCE);
@@ -399,7 +401,7 @@ fn kernel_threads_of_vhost_work_for_their_vm() {
             &stat.replace("-1 0 0", "-1 2129984 0"),
         );
     }
-    // Thread 8080 is one of process 80.
+    // Thread 8080 belongs to process 80.
     tree.write("/proc/8080/status", "Name:\tx\nTgid:\t80\n");
     let seen = tree.watch(&[]).snapshot();
     assert_eq!(
@@ -542,7 +544,7 @@ fn a_file_that_takes_the_place_of_another_is_not_taken_for_it() {
     let open = |number: &str, name: &str, size: usize| {
         let file = format!("/proc/95/root/{name}");
         tree.write(&file, &"x".repeat(size));
-        // Extents are told once the data have their place.
+        // Extents are reported after the data are allocated.
         let file = fs::File::open(tree.path(&file)).unwrap();
         file.sync_all().unwrap();
         tree.link(&format!("/proc/95/fd/{number}"), &format!("../root/{name}"));
@@ -550,7 +552,7 @@ fn a_file_that_takes_the_place_of_another_is_not_taken_for_it() {
     open("10", "a.raw", 4096);
     let watch = tree.watch(&[]);
     let before = watch.snapshot();
-    // QEMU opens the image anew, and its old number goes to another file.
+    // QEMU opens the image again, and its old descriptor number is reused for another file.
     tree.remove("/proc/95/fd/10");
     open("10", "b.raw", 65536);
     tree.link("/proc/95/fd/11", "../root/a.raw");
@@ -596,7 +598,8 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
     assert_eq!((vms.as_str(), conflicts.as_str()), ("web 10", ""));
     assert_eq!(snapshot.vms[0].uid, Some(1000));
 
-    // A program of the user's own is worth less than root's, root more than a service's user.
+    // Standing increases: the user's own program file, root's program file run by a user, by a
+    // service, by root.
     start(40, 400, &roots, 1001);
     assert_eq!(seen(&watch).0, "web 40, web-10 10");
     start(30, 300, &roots, 107);
@@ -611,7 +614,8 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
     let named = snapshot.vm("web").unwrap().unwrap();
     assert_eq!(snapshot.vms[named].pid, Some(20));
 
-    // Equal claims of two users: the first keeps the name in rows, but it stands for none.
+    // Equal claims of two users: the first keeps the name in rows, but the name is ambiguous in
+    // queries.
     tree.remove("/proc/20");
     tree.remove("/proc/30");
     start(50, 500, &roots, 1002);
@@ -624,7 +628,7 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
     let named = snapshot.vm("pid:50").unwrap().unwrap();
     assert_eq!(snapshot.vms[named].pid, Some(50));
 
-    // VMs of one user are no conflict.
+    // VMs of one user do not conflict.
     tree.remove("/proc/50");
     tree.remove("/proc/10");
     start(60, 600, &roots, 1001);

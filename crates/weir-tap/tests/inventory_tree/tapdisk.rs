@@ -1,10 +1,10 @@
-//! Disks that a tapdisk serves, in the inventory.
+//! The inventory of disks that a tapdisk serves.
 
 use std::fs;
 
 use super::{Tree, disks, vms};
 
-/// Two VMs of QEMU and one that only its tapdisk knows, all of whose disks one tapdisk serves.
+/// Two VMs of QEMU and one found only through its tapdisk; one tapdisk serves all their disks.
 fn served() -> Tree {
     let tree = Tree::new();
     for (pid, name, socket) in [(100, "web", "/run/a.sock"), (101, "mail", "b.sock")] {
@@ -78,7 +78,7 @@ fn disks_of_a_tapdisk_are_the_images_that_it_has_open() {
         .map(|d| d.disk.bus.unwrap().as_str())
         .collect();
     assert_eq!(buses, ["vhost-user-blk"; 3]);
-    // It works for several: for which, only the place says.
+    // It works for several VMs: only the location identifies the VM.
     assert_eq!(seen.pids.get(&102), None);
     let mut served = seen.servers[&102].clone();
     served.sort_unstable();
@@ -100,7 +100,7 @@ fn what_a_tapdisk_says_counts_as_far_as_it_has_it_open() {
     let web = web.unwrap();
     assert!(web.layout.pieces.is_empty(), "{web:?}");
     assert_eq!((web.disk.pdisk, web.disk.bytes), (None, None));
-    // Without disks of several VMs it works for the one that is connected.
+    // Without disks of several VMs it works for the VM that is connected.
     tree.write(
         "/proc/102/cwd/etc/t.toml",
         "[[disk]]\nimage = \"/a.raw\"\nsocket = \"/run/a.sock\"\n",

@@ -1,5 +1,5 @@
-//! Requests and bytes per operation are what fio and the kernel say, whatever the engine, the size
-//! and the scheduler; nothing is lost.
+//! Requests and bytes per operation match those of fio and the kernel, for every engine, size and
+//! scheduler; nothing is lost.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ use weir_guest::LoopDisk;
 use weir_model::event::value;
 use weir_model::{Symbol, Test};
 
-/// Loads past the page cache: each of fio's calls is a bio of its own, but one of 1 MiB is more
-/// than the device takes at once and is split.
+/// Loads that bypass the page cache: each of fio's calls is a bio of its own, but one of 1 MiB
+/// exceeds the maximum size of the device and is split.
 const DIRECT: &[&str] = &[
     "--direct=1 --ioengine=libaio --iodepth=16 --rw=randread --bs=4k --io_size=64m --size=64m",
     "--direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bs=4k --io_size=32m --size=64m",
@@ -23,7 +23,7 @@ const DIRECT: &[&str] = &[
     "--direct=1 --ioengine=psync --rw=randwrite --bs=4k --io_size=2m --size=64m --fsync=8",
 ];
 
-/// Loads through the page cache, where the kernel decides on sizes.
+/// Loads through the page cache, where the kernel determines the sizes.
 const BUFFERED: &[&str] = &[
     "--ioengine=psync --rw=randwrite --bs=4k --io_size=16m --size=64m --end_fsync=1",
     "--ioengine=psync --rw=write --bs=1m --io_size=64m --size=64m --end_fsync=1",
@@ -50,7 +50,7 @@ fn finished_requests_are_what_fio_and_the_kernel_count() {
             let rows = seen.all();
             let what = format!("{scheduler}: {load}: {:?}", seen.counts);
             agrees_with_kernel(rows, &seen, kernel, &what);
-            // A scheduler may merge neighbours; each of fio's calls is then one of the bios.
+            // A scheduler may merge adjacent requests; each of fio's calls is then one of the bios.
             let calls = |op: &str| {
                 let rows = rows.with("op", op);
                 rows.len() as i64 + rows.sum("merges")
@@ -81,7 +81,7 @@ fn finished_requests_are_what_fio_and_the_kernel_count() {
             let what = format!("{scheduler}: {load}: {:?}", seen.counts);
             agrees_with_kernel(rows, &seen, kernel, &what);
             let written = rows.with("op", "w").sum("sectors") * 512;
-            // A page that is written twice goes to the device once.
+            // A page that is written twice is written to the device once.
             assert!(
                 written <= said.write.bytes,
                 "more was written than asked; {what}"
@@ -112,7 +112,7 @@ fn each_response_has_its_request() {
             kernel.requests(),
             "responses; {what}"
         );
-        // Per operation and length, both sides are the same, up to what nobody saw.
+        // Per operation and length, both sides are equal, except for unseen requests.
         for op in ["r", "w", "d", "f"] {
             let (asked, done) = (requests.with("op", op), responses.with("op", op));
             let missing = asked.sum("sectors") - done.sum("sectors");
@@ -181,8 +181,8 @@ fn responses_alone_are_complete_without_an_issue_probe() {
     }
 }
 
-/// 12,288 requests are 24,576 events. A processor's ring has room for 32,768 records of 96 bytes,
-/// so that nothing can be lost however late the consumer gets a processor.
+/// 12,288 requests are 24,576 events. A CPU's ring has room for 32,768 records of 96 bytes, so that
+/// nothing can be lost however late the consumer is scheduled.
 #[test]
 fn a_burst_that_fits_into_the_rings_is_received_whole() {
     let Some(bench) = bench("a_burst_that_fits_into_the_rings_is_received_whole", 64) else {
@@ -198,7 +198,7 @@ fn a_burst_that_fits_into_the_rings_is_received_whole() {
     );
     let rows = seen.all();
     let requests = rows.with("type", "Q");
-    // Neighbours that are submitted together become one request.
+    // Adjacent bios that are submitted together become one request.
     let calls = requests.len() as i64 + requests.sum("merges");
     assert_eq!(calls, said.read.ios + said.write.ios);
     assert_eq!(requests.len() as i64, kernel.requests());
@@ -208,8 +208,8 @@ fn a_burst_that_fits_into_the_rings_is_received_whole() {
     );
 }
 
-/// Whether the consumer keeps up depends on the machine; that each event is received or counted as
-/// lost does not.
+/// Whether the consumer keeps up depends on the machine; each event must be either received or
+/// counted as lost.
 #[test]
 fn at_full_speed_each_event_is_received_or_counted_as_lost() {
     let Some(bench) = bench(
@@ -241,7 +241,7 @@ fn at_full_speed_each_event_is_received_or_counted_as_lost() {
     );
 }
 
-/// Runs fio under the eyes of a tap: what it has seen, what fio says and what the kernel says.
+/// Runs fio while a tap reads events: the results of the tap, of fio and of the kernel.
 fn watched(disk: &LoopDisk, stream: &str, columns: &str, load: &str) -> (Seen, Fio, DiskStats) {
     let watch = Watch::start(
         vec![demand(stream, columns, Vec::new())],
@@ -253,14 +253,14 @@ fn watched(disk: &LoopDisk, stream: &str, columns: &str, load: &str) -> (Seen, F
     (watch.stop(), said, kernel)
 }
 
-/// The most completions that may pass unseen: kernels of protected machines run some in a thread
-/// that no program may look into. They come in bursts as deep as a queue, the more the busier that
-/// thread is; on a quiet machine they are fewer than one in 5,000.
+/// The maximum number of unseen completions: kernels of protected machines run some in a thread
+/// that no program can observe. They occur in bursts as deep as a queue, the more the busier that
+/// thread is; on an idle machine they are fewer than one in 5,000.
 fn unseen_max(requests: i64) -> i64 {
     128 + requests / 1_000
 }
 
-/// The rows are the kernel's counts, but for what is counted as unseen.
+/// The rows match the kernel's counts, except for those counted as unseen.
 fn agrees_with_kernel(rows: &Rows, seen: &Seen, kernel: DiskStats, what: &str) {
     let unseen = seen.count("unseen", None, None);
     let all = kernel.requests();

@@ -1,5 +1,5 @@
-//! Groups that the kernel programs make: together with the rows that they leave over, they are to the
-//! last count what the rows of a second demand of the same tap come to.
+//! Groups computed by the kernel programs: together with the rows that they do not fold, they are
+//! exactly equal to the groups of the rows of a second demand of the same tap.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -20,19 +20,19 @@ use crate::skip;
 use crate::traps::read_direct;
 use crate::watch::{Rows, Seen, Watch, demand, only};
 
-/// Several processes on all processors; reads, writes, flushes; sizes that differ.
+/// Several processes on all CPUs; reads, writes, flushes; different sizes.
 const MIXED: &str = "--direct=1 --ioengine=libaio --iodepth=8 --numjobs=4 --rw=randrw --fsync=64 \
                      --bssplit=4k/60:12k/30:64k/10 --time_based --runtime=1 --size=48m";
 
 const MILLISECOND: i64 = 1_000_000;
 
-/// The vscsiStats limits of I/O lengths, and of latencies, in our units.
+/// The vscsiStats limits of I/O lengths, and of latencies, in weir's units.
 const LENGTHS: &[i64] = &[512, 1024, 2048, 4095, 4096, 8191, 8192, 16383, 16384, 32768];
 const TIMES: &[i64] = &[
     -5, 1000, 10_000, 100_000, 500_000, 1_000_000, 5_000_000, 15_000_000,
 ];
 
-/// What is kept of a group, in a form in which it can be added up.
+/// The accumulator of a group, in a form that can be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Sum {
     Moments(u64, i128, i64, i64),
@@ -52,7 +52,7 @@ fn call(name: &str, keep: Keep) -> FoldCall {
     FoldCall { column, keep }
 }
 
-/// All that can be kept, of all that something can be kept of.
+/// All supported calls, on all columns that support calls.
 fn all_calls() -> Vec<FoldCall> {
     vec![
         call("", Keep::Moments),
@@ -90,7 +90,7 @@ fn demands(interval: i64, keys: &str, calls: &[FoldCall], tests: Vec<Test>) -> V
     vec![folding, all]
 }
 
-/// Nothing yet of what `keep` keeps.
+/// The empty accumulator of `keep`.
 fn nothing(keep: &Keep) -> Sum {
     match keep {
         Keep::Moments => Sum::Moments(0, 0, i64::MAX, i64::MIN),
@@ -99,7 +99,7 @@ fn nothing(keep: &Keep) -> Sum {
     }
 }
 
-/// One value more.
+/// Adds one value.
 fn take(sum: &mut Sum, keep: &Keep, value: i64) {
     match (sum, keep) {
         (Sum::Moments(count, total, min, max), _) => {
@@ -124,7 +124,7 @@ fn take(sum: &mut Sum, keep: &Keep, value: i64) {
     }
 }
 
-/// Two sums of the same call.
+/// Adds two accumulators of the same call.
 fn add(sum: &mut Sum, more: &Sum) {
     match (sum, more) {
         (Sum::Moments(count, total, min, max), Sum::Moments(more, added, least, greatest)) => {
@@ -147,7 +147,7 @@ fn add(sum: &mut Sum, more: &Sum) {
     }
 }
 
-/// The groups that rows make, by the definition.
+/// The groups of rows, by the definition.
 fn of_rows(rows: &Rows, fold: &Fold, passes: &dyn Fn(&[Value]) -> bool) -> Groups {
     let mut groups = Groups::new();
     let ts = column("ts");
@@ -175,7 +175,7 @@ fn of_rows(rows: &Rows, fold: &Fold, passes: &dyn Fn(&[Value]) -> bool) -> Group
     groups
 }
 
-/// The groups that a tap said.
+/// The groups that a tap delivered.
 fn of_folded<'a>(said: impl Iterator<Item = &'a Folded>, fold: &Fold) -> Groups {
     let mut groups = Groups::new();
     for folded in said {
@@ -238,13 +238,13 @@ fn merge(mut groups: Groups, more: Groups) -> Groups {
     groups
 }
 
-/// Only the intervals that were over when reading ended.
+/// Only the intervals that were complete when reading ended.
 fn complete(mut groups: Groups, upto: i64) -> Groups {
     groups.retain(|(end, _), _| *end <= upto);
     groups
 }
 
-/// The same over all intervals together.
+/// The sum over all intervals.
 fn whole(groups: Groups) -> Groups {
     let mut all = Groups::new();
     for ((_, key), sums) in groups {
@@ -261,14 +261,14 @@ fn rows_in(groups: &Groups) -> u64 {
     groups.values().map(count).sum()
 }
 
-/// How many requests were folded, and how many came as rows of the demand that folds.
+/// The number of requests that were folded, and of those delivered as rows of the folding demand.
 #[derive(Debug)]
 struct Share {
     folded: u64,
     rows: u64,
 }
 
-/// Holds the groups of demand `number` and its rows against the rows of the last demand.
+/// Compares the groups and rows of demand `number` with the rows of the last demand.
 fn holds(
     seen: &Seen,
     demands: &[Demand],
@@ -300,8 +300,8 @@ fn holds(
         rows_in(&expected)
     );
     if seen.count("events_late", None, None) > 0 {
-        // The processor was taken away from a program, and its record came when its time was over:
-        // it is told at another time than it was folded at. The intervals together still agree.
+        // A program was preempted, and its record was received after its interval: it has another
+        // time than in the fold. The sums over all intervals are still equal.
         skip::<()>(
             "holds",
             "records came late, so that not every interval is compared",
@@ -317,7 +317,7 @@ fn holds(
     share
 }
 
-/// Load, watched until all its intervals are over.
+/// Runs a load, and reads until all its intervals are complete.
 fn watched(disk: &LoopDisk, demands: &[Demand], options: &LiveOptions, load: &str) -> Seen {
     let watch = Watch::start(demands.to_vec(), options);
     fio(disk, load);
@@ -410,7 +410,7 @@ fn only_what_is_selected_is_folded_and_each_for_its_own_demand() {
         high: i64::MAX,
     };
     let calls = all_calls();
-    // Reads, and writes that are large; what takes long; and everything.
+    // Reads, and large writes; long latencies; and everything.
     let mut first = demands(100 * MILLISECOND, "op", &calls, Vec::new());
     first[0].predicate.clauses = vec![clause(vec![ops(&["r"])]), clause(vec![ops(&["w"]), large])];
     let second = demands(30 * MILLISECOND, "", &calls[..4], vec![slow]);
@@ -440,7 +440,7 @@ fn what_fails_comes_as_a_row() {
     let demands = demands(100 * MILLISECOND, "type op", &all_calls(), Vec::new());
     let watch = Watch::start(demands.clone(), &only(bench.disk.path()));
     fio(&bench.disk, MIXED);
-    // Nothing lies behind 1 MiB any more.
+    // The image ends after 1 MiB.
     let image = OpenOptions::new().write(true).open(bench.disk.image());
     image.unwrap().set_len(1 << 20).unwrap();
     read_direct(bench.disk.path(), 1 << 20, 64 << 10);
@@ -517,7 +517,7 @@ fn vms_with_a_disk_of_their_own_are_folded_and_others_come_as_rows() {
                 --size=16m";
     fio_as("vm-image", &image.path, load);
     fio_as("vm-disk", own.path().as_ref(), load);
-    // Nobody's.
+    // Load that belongs to no VM.
     fio(&own, load);
     thread::sleep(Duration::from_millis(200));
     let seen = watch.stop();

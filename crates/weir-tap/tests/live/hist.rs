@@ -1,5 +1,5 @@
-//! The histograms that the kernel keeps are those that anybody counts who reads the records of the same
-//! requests: every metric, every class, to the last count.
+//! The histograms that the kernel maintains are equal to those computed from the records of the
+//! same requests: every metric, every class, exactly.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,7 +22,8 @@ use crate::{bench, skip};
 
 const COLUMNS: &str = "ts type op req_id sector sectors wait service latency pid vm pdisk";
 
-/// Reads, writes, flushes and discards of several sizes by several processes at once, on all processors.
+/// Concurrent reads, writes, flushes and discards of several sizes by several processes, on all
+/// CPUs.
 const JOBS: &[&str] = &[
     "--ioengine=libaio --iodepth=16 --rw=randrw --bsrange=4k-16k --numjobs=2 --io_size=24m",
     "--ioengine=libaio --iodepth=4 --rw=randtrim --bs=16k --io_size=16m",
@@ -30,7 +31,7 @@ const JOBS: &[&str] = &[
     "--ioengine=psync --rw=read --bs=8k --offset=8m --size=32m --io_size=24m",
 ];
 
-/// Runs all of them at once.
+/// Runs all of them concurrently.
 fn mixed(disk: &LoopDisk) {
     let mut options = String::new();
     for (i, job) in JOBS.iter().enumerate() {
@@ -43,13 +44,13 @@ fn mixed(disk: &LoopDisk) {
     fio(disk, &options);
 }
 
-/// What both counted.
+/// The results of both methods.
 struct Both {
     kernel: HistSnapshot,
     seen: Seen,
 }
 
-/// Runs `load` under a tap that tells every request and counts them as well.
+/// Runs `load` under a tap that delivers every request and also maintains histograms.
 fn both(device: &str, options: &HistOptions, load: impl FnOnce()) -> Both {
     let live = ebpf::LiveOptions {
         inventory: options.inventory.clone(),
@@ -69,7 +70,7 @@ fn both(device: &str, options: &HistOptions, load: impl FnOnce()) -> Both {
     Both { kernel, seen }
 }
 
-/// The rows of a recording, counted by whom `key` says they are of.
+/// Histograms of the rows of a recording, by `key`.
 fn counted(
     seen: &Seen,
     closest_of: usize,
@@ -118,8 +119,8 @@ fn event(value: &dyn Fn(&str) -> Value) -> Event {
     })
 }
 
-/// Holds the kernel's histograms against those counted from records. `kernel` and `records` are told
-/// apart by the same keys.
+/// Compares the kernel's histograms with those computed from records. `kernel` and `records` have
+/// the same keys.
 fn agree(
     kernel: &BTreeMap<String, Histograms>,
     records: &BTreeMap<String, Histograms>,
@@ -143,7 +144,8 @@ fn agree(
     }
 }
 
-/// What can be compared. How many are in flight is known to neither side once an end was not seen.
+/// The metrics that can be compared. After an unseen completion neither side knows the number in
+/// flight.
 fn comparable(test: &str, complete: bool) -> Vec<Metric> {
     let mut metrics = Metric::ALL.to_vec();
     if !complete {
@@ -182,8 +184,8 @@ fn whole(device: &str, closest_of: usize) -> HistOptions {
     }
 }
 
-/// A run in which the kernel let every completion be seen, if there is one among a few: there is a thread
-/// in which it does not. `false` with a run in which some were not.
+/// A run without unseen completions, if one of a few is: completions in a certain kernel thread are
+/// not observable. `false` with a run in which some were unseen.
 fn complete(disk: &LoopDisk, options: &HistOptions, load: &dyn Fn()) -> (Both, bool) {
     const ATTEMPTS: usize = 4;
     let mut last = None;
@@ -290,9 +292,9 @@ fn a_device_without_requests_counts_by_its_bios() {
     assert!(lengths.count >= 1200, "{}", lengths.count);
 }
 
-/// A process that does what it is told when it is told, declared to be a VM.
+/// A process that runs a load on request, declared to be a VM.
 fn declared(name: &str, device: &str, load: &str) -> (Child, Declared) {
-    // The shell becomes dd, so that its number is the one that was declared.
+    // The shell executes dd, so that its process id is the declared one.
     let script = format!("read go; exec {}", load.replace("DEVICE", device));
     let mut shell = Command::new("sh");
     let shell = shell.args(["-c", &script]).stdin(Stdio::piped());
@@ -408,7 +410,8 @@ fn a_reset_while_io_runs_loses_nothing_and_keeps_the_one_before() {
     });
     let end = finished(&stat);
     let counted = requests(&mut tap);
-    // The disk counts what finishes, the histograms what is issued; between are those in flight.
+    // The disk counts completions, the histograms count issues; the difference is the number in
+    // flight.
     let in_flight = 64;
     let range = (end - late).saturating_sub(in_flight)..=end - early + in_flight;
     assert!(range.contains(&counted), "{counted} is not in {range:?}");

@@ -1,5 +1,5 @@
-//! [`Images`]: disk images in an ext4 file system on a device of the test's, processes that stand for
-//! VMs, and an inventory of both that looks for the images for real.
+//! [`Images`]: disk images in an ext4 file system on a device of the test, processes that act as
+//! VMs, and an inventory of both that locates the images on the real device.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -26,7 +26,7 @@ pub struct Images {
 pub struct Fake {
     /// `vm-a`
     pub name: &'static str,
-    /// What it sees, and the images that hold it, the active one first.
+    /// The name in the VM, and its images, the active one first.
     pub disks: Vec<(&'static str, Vec<Image>)>,
 }
 
@@ -50,7 +50,7 @@ impl Images {
     }
 }
 
-/// An image of which every byte is the disk's.
+/// An image of which every byte belongs to the disk.
 pub fn raw(path: impl Into<PathBuf>) -> Image {
     Image {
         path: path.into(),
@@ -60,7 +60,7 @@ pub fn raw(path: impl Into<PathBuf>) -> Image {
     }
 }
 
-/// Writes sectors that say which they are, and of which disk, and makes them lie somewhere.
+/// Writes sectors that contain their own number and that of their disk, and allocates them.
 pub fn write_stamped(path: &Path, from_bytes: u64, bytes: u64, stamp: u64) {
     let mut content = Vec::with_capacity(bytes as usize);
     for sector in from_bytes / 512..(from_bytes + bytes) / 512 {
@@ -80,7 +80,7 @@ pub fn write_stamped(path: &Path, from_bytes: u64, bytes: u64, stamp: u64) {
     file.sync_all().unwrap();
 }
 
-/// What a sector of a device says: of which disk it is, and which sector of that.
+/// The content of a device's sector: the number of its disk, and its sector number on it.
 pub fn stamp_at(device: &str, sector: i64) -> (u64, u64) {
     let mut file = File::open(device).unwrap();
     file.seek(SeekFrom::Start(sector as u64 * 512)).unwrap();
@@ -90,22 +90,22 @@ pub fn stamp_at(device: &str, sector: i64) -> (u64, u64) {
     (word(0), word(8))
 }
 
-/// Drops what the kernel keeps of a device in memory, so that it is read anew.
+/// Drops the page cache of a device, so that it is read again.
 pub fn forget_cached(device: &str) {
     run("blockdev", &["--flushbufs", device]).unwrap();
 }
 
-/// Processes that stand for VMs.
+/// Processes that act as VMs.
 static PROCESSES: Mutex<Vec<(u32, &str)>> = Mutex::new(Vec::new());
 
-/// Drops what the kernel keeps of a file in memory.
+/// Drops the page cache of a file.
 pub fn forget_cached_file(path: &Path) {
     let file = format!("if={}", path.display());
     run("dd", &[&file, "iflag=nocache", "count=0", "status=none"]).unwrap();
 }
 
-/// Options for a tap of these devices, with an inventory of `vms`, which knows a process of theirs
-/// when it is asked for it.
+/// Options for a tap of these devices, with an inventory of `vms`, which finds a process of theirs
+/// when it is requested.
 pub fn with_inventory(devices: &[&str], vms: Vec<Fake>) -> LiveOptions {
     let mut layouts = Layouts::default();
     let mut pids: HashMap<u32, u32> = HashMap::new();
@@ -162,7 +162,7 @@ fn disks(vms: &[Fake], layouts: &mut Layouts, fresh: bool) -> Vec<LaidDisk> {
 
 /// Runs fio as the process of a VM, with threads.
 pub fn fio_as(vm: &'static str, file: &Path, options: &str) {
-    // It begins when it is known whose it is.
+    // It starts after its process is known.
     let mut fio = Command::new("sh")
         .args(["-c", "read go; exec fio \"$@\"", "sh"])
         .args(["--name=load", "--thread", "--norandommap", "--randrepeat=1"])
@@ -180,7 +180,7 @@ pub fn fio_as(vm: &'static str, file: &Path, options: &str) {
     assert!(output.status.success(), "fio {options}: {said}");
 }
 
-/// Reads all of a file past the page cache, as a process of no VM's.
+/// Reads a whole file with direct I/O, as a process of no VM.
 pub fn copy_direct(path: &Path) {
     let from = format!("if={}", path.display());
     run(
@@ -196,7 +196,7 @@ pub fn copy_direct(path: &Path) {
     .unwrap();
 }
 
-/// Writes to a file through the page cache; nothing goes to the device yet.
+/// Writes to a file through the page cache, without writeback to the device.
 pub fn write_lazily(path: &Path, from_bytes: u64, content: &[u8]) {
     let mut file = OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::Start(from_bytes)).unwrap();

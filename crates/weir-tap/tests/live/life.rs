@@ -1,7 +1,7 @@
-//! The life of a tap: nothing stays behind when it is killed, it runs without root, and it needs no
-//! rights once it is attached.
+//! The lifetime of a tap: nothing remains after it is killed, it runs without root, and it needs no
+//! privileges once it is attached.
 //!
-//! The tests start this very program again as a child that does nothing but hold a tap.
+//! The tests start this program again as a child that only holds a tap.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,13 +18,14 @@ use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
 use weir_guest::run;
 
-/// Set in a child: the device to look at.
+/// Set in a child: the device of the tap.
 const DEVICE: &str = "WEIR_TEST_TAP_DEVICE";
 
-/// What the child's test is called.
+/// The name of the child's test.
 const CHILD: &str = "life::holds_a_tap_until_it_is_killed";
 
-/// In a child: opens a tap, gives up all rights, counts reads, and says so. Elsewhere: nothing.
+/// In a child: opens a tap, drops all privileges, counts reads, and prints the results. Otherwise
+/// does nothing.
 #[test]
 fn holds_a_tap_until_it_is_killed() {
     let Ok(device) = std::env::var(DEVICE) else {
@@ -42,7 +43,7 @@ fn holds_a_tap_until_it_is_killed() {
     }
 }
 
-/// The capabilities that this thread has and could have.
+/// The effective and permitted capabilities of this thread.
 fn rights() -> String {
     let status = fs::read_to_string("/proc/thread-self/status").expect("there is a status");
     let sets = status
@@ -59,8 +60,8 @@ struct Holder {
 }
 
 impl Holder {
-    /// Starts it with `before` in front of the command; its first word is `open` and then come its
-    /// rights.
+    /// Starts it with `before` in front of the command; its first word is `open`, followed by its
+    /// capabilities.
     fn start(device: &str, before: &[&str]) -> Result<(Holder, String), String> {
         let own = std::env::current_exe().expect("we are a program");
         let own = own.to_string_lossy().into_owned();
@@ -91,7 +92,7 @@ impl Holder {
         rest.next()
     }
 
-    /// The ids that the kernel gave to its programs, maps and links.
+    /// The ids that the kernel assigned to its programs, maps and links.
     fn ids(&self) -> BTreeSet<(String, u32)> {
         let folder = format!("/proc/{}/fdinfo", self.child.id());
         let files = fs::read_dir(folder).expect("it is alive").flatten();
@@ -110,13 +111,13 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // It may be dead already, which is no failure.
+        // It may have ended already, which is not an error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// All ids that the kernel knows.
+/// All ids that exist in the kernel.
 fn existing() -> BTreeSet<(String, u32)> {
     let named = |name: &'static str| move |id: u32| (name.to_owned(), id);
     let programs = ProgInfoIter::default().map(|p| p.id).map(named("prog_id"));
@@ -137,7 +138,7 @@ fn a_killed_tap_leaves_nothing_behind() {
     assert!(held.is_subset(&existing()));
     holder.child.kill().unwrap();
     holder.child.wait().unwrap();
-    // The kernel frees them when all processors have passed a quiet point.
+    // The kernel frees them after an RCU grace period.
     let mut left = held;
     for _ in 0..100 {
         left = left.intersection(&existing()).cloned().collect();
@@ -228,7 +229,7 @@ fn what_a_slow_consumer_loses_is_counted_as_such() {
     };
     let mut tap = ebpf::open(&demands, &options).unwrap_or_else(|e| panic!("{e}"));
     assert!(matches!(tap.next(Duration::ZERO), Ok(Said::Heartbeat(_))));
-    // Nobody reads while far more happens than the smallest ring holds.
+    // No reads while far more events occur than the smallest ring can store.
     let said = fio(
         &bench.disk,
         "--direct=1 --ioengine=io_uring --iodepth=32 --rw=randread --bs=4k --io_size=256m --size=64m",

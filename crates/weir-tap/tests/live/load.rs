@@ -1,4 +1,4 @@
-//! Load by fio, and what fio and the kernel say of it.
+//! Load by fio, and the counters of fio and the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use weir_guest::LoopDisk;
 
-/// What fio says of a run.
+/// The results of a run of fio.
 #[derive(Clone, Debug, Default)]
 pub struct Fio {
     /// Reads.
@@ -21,7 +21,7 @@ pub struct Fio {
     pub syncs: i64,
 }
 
-/// What fio says of one direction.
+/// The results of one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Direction {
     /// Calls.
@@ -34,7 +34,7 @@ pub struct Direction {
     pub quantiles_ns: [f64; 3],
 }
 
-/// Runs fio on the disk with these options, separated by blanks.
+/// Runs fio on the disk with these options, separated by spaces.
 pub fn fio(disk: &LoopDisk, options: &str) -> Fio {
     let file = format!("--filename={}", disk.path());
     let fixed = "--name=load --output-format=json --norandommap --randrepeat=1 --lat_percentiles=1 \
@@ -51,7 +51,7 @@ pub fn fio(disk: &LoopDisk, options: &str) -> Fio {
         "fio {options}: {said} {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // Notes may stand before the report.
+    // Notes may precede the report.
     let report = said.find('{').map_or("", |at| &said[at..]);
     let report: Value = serde_json::from_str(report).expect("fio reports in JSON");
     let jobs = report["jobs"].as_array().expect("fio reports its jobs");
@@ -100,7 +100,7 @@ pub struct DiskStats {
 }
 
 impl DiskStats {
-    /// The counts now.
+    /// The current counts.
     pub fn of(disk: &LoopDisk) -> DiskStats {
         DiskStats::read(&disk.sysfs().join("stat"))
     }
@@ -117,7 +117,7 @@ impl DiskStats {
         }
     }
 
-    /// What came since `before`.
+    /// The increments since `before`.
     pub fn since(self, before: DiskStats) -> DiskStats {
         let minus = |a: (i64, i64), b: (i64, i64)| (a.0 - b.0, a.1 - b.1);
         DiskStats {

@@ -1,8 +1,8 @@
-//! The live tap against the truth: real probes on a loop device made here, real load by fio, counts
-//! held against fio's own and the kernel's (`/proc/diskstats`).
+//! The live tap compared with independent counters: real probes on a loop device created by the
+//! test, real load by fio, and the counts of fio and of the kernel (`/proc/diskstats`).
 //!
-//! Needs root, BPF and fio; without them each test says loudly that it was skipped. The tests run
-//! one at a time: they look at one machine.
+//! Needs root, BPF and fio; otherwise each test prints that it was skipped. The tests run one at a
+//! time, since they observe the same machine.
 
 mod counts;
 mod folds;
@@ -26,14 +26,15 @@ use weir_guest::{LoopDisk, run};
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a live test holds while it runs. The device goes before the turn.
+/// The resources of a live test. The device is dropped before the lock.
 pub struct Bench {
-    /// A device of its own.
+    /// The test's own device.
     pub disk: LoopDisk,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A device for `test`, when it is its turn; `None`, said aloud, where the test cannot run.
+/// A device for `test`, after the previous test has ended; `None`, with a printed reason, if the
+/// test cannot run.
 pub fn bench(test: &str, mebibytes: u64) -> Option<Bench> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(why) = run("fio", &["--version"]) {
@@ -48,8 +49,8 @@ pub fn bench(test: &str, mebibytes: u64) -> Option<Bench> {
     }
 }
 
-/// Says that a test, or a part of it, was skipped. Not by `eprintln!`, which the test runner
-/// swallows.
+/// Prints that a test, or a part of it, was skipped. Not with `eprintln!`, whose output the test
+/// runner captures.
 pub fn skip<T>(test: &str, why: impl Display) -> Option<T> {
     let line = format!("skipped: {test}: {why:#}\n");
     std::io::stderr()

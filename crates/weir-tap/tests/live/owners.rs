@@ -1,5 +1,6 @@
-//! Whose each request is: images in files, devices on devices, writeback, strangers, growth. Every
-//! sector of an image says which it is, so that what the tap says is held against the device itself.
+//! Attribution of requests: images in files, stacked devices, writeback, other processes, growth.
+//! Every sector of an image contains its own number, so that the rows are compared with the
+//! device's content.
 
 use std::fs;
 
@@ -32,7 +33,7 @@ fn vm(name: &'static str, vdisk: &'static str, image: &Image) -> Fake {
     }
 }
 
-/// The tap sees what `load` does.
+/// Runs `load` while a tap reads events.
 fn seen(bench: &Bench, vms: Vec<Fake>, load: impl FnOnce()) -> (Seen, DiskStats) {
     let options = with_inventory(&[bench.disk.path()], vms);
     let watch = Watch::start(vec![demand("IO", COLUMNS, Vec::new())], &options);
@@ -43,7 +44,7 @@ fn seen(bench: &Bench, vms: Vec<Fake>, load: impl FnOnce()) -> (Seen, DiskStats)
     (watch.stop(), kernel)
 }
 
-/// The sum over VMs, and what is nobody's, is what the kernel counts on the device.
+/// The sum over VMs and over requests of no VM is the kernel's count on the device.
 fn sums_up(seen: &Seen, kernel: DiskStats) {
     let rows = seen.all();
     let per_vm: usize = rows
@@ -70,8 +71,8 @@ fn of_vm(rows: &Rows, vm: &str) -> Rows {
     })
 }
 
-/// Holds every row with a sector of the VM's against what that sector says of itself; how many
-/// there are.
+/// Compares every row with a sector of the VM with the content of that sector; returns their
+/// number.
 fn holds_against_content(rows: &Rows, device: &str, stamp: u64) -> usize {
     forget_cached(device);
     let sectors = rows
@@ -105,7 +106,7 @@ fn images_in_files_are_told_apart_and_sector_by_sector() {
     let Some((bench, images)) = prepared(TEST, 96) else {
         return;
     };
-    // Written in turns, so that they lie among each other.
+    // Written alternately, so that their extents are interleaved.
     for part in 0..16 {
         write_stamped(&images.path("a.raw"), part << 20, 1 << 20, 1);
         write_stamped(&images.path("b.raw"), part << 20, 1 << 20, 2);
@@ -129,7 +130,7 @@ fn images_in_files_are_told_apart_and_sector_by_sector() {
                 own.len()
             );
         }
-        // Who reads an image without being its VM is not taken for it.
+        // A process that reads an image without being its VM is not attributed to the VM.
         let strangers = reads.with("comm", "dd");
         assert!(
             strangers.len() >= 256,
@@ -149,7 +150,7 @@ fn writeback_belongs_to_the_image_and_the_journal_to_nobody() {
     };
     let a = images.raw("a.raw", 8, 1);
     let (seen, kernel) = seen(&bench, vec![vm("vm-a", "/dev/vda", &a)], || {
-        // The same again: it lies where it lay.
+        // The same content is written again: the location does not change.
         let content = fs::read(&a.path).unwrap();
         write_lazily(&a.path, 0, &content);
         fs::write(images.path("other"), vec![0; 1 << 20]).unwrap();
@@ -195,7 +196,7 @@ fn an_image_that_grows_is_found_where_it_has_grown() {
         known.len(),
         data.len()
     );
-    // Stamped in place afterwards, each sector says whether it was told right.
+    // Stamped in place afterwards, each sector shows whether it was attributed correctly.
     write_stamped(&path, 0, 8 << 20, 7);
     assert_eq!(
         holds_against_content(&known, bench.disk.path(), 7),
@@ -250,7 +251,7 @@ fn a_loop_device_is_the_vms_and_so_is_what_its_worker_does_below() {
             all.texts("comm")
         );
         assert_eq!(below.texts("vdisk"), ["/dev/vda"]);
-        // The image begins behind what the loop device skips.
+        // The image begins after the offset of the loop device.
         for (sector, vsector) in below.ints("sector").iter().zip(below.ints("vsector")) {
             let (stamp, of_image) = stamp_at(bench.disk.path(), *sector);
             assert_eq!((stamp, of_image), (1, vsector as u64 + skipped / 512));
@@ -288,7 +289,7 @@ fn an_image_that_two_share_is_told_by_the_process_alone() {
         assert!(reads.len() >= 256, "{name}: {} reads", reads.len());
         assert_eq!(reads.texts("vdisk"), ["/dev/vda"]);
     }
-    // Of a format with tables of its own the disk is known, and no sector.
+    // For a format with metadata of its own the disk is known, but no sector.
     let in_overlay =
         of_vm(&seen.all().with("op", "r"), "vm-b").filter("vsector", |v| *v == Value::Null);
     assert!(
@@ -296,7 +297,7 @@ fn an_image_that_two_share_is_told_by_the_process_alone() {
         "{} in the overlay",
         in_overlay.len()
     );
-    // Whose page it was that a kernel thread writes back, nothing tells.
+    // The owner of a page that a kernel thread writes back is unknown.
     let writes = seen.all().with("op", "w");
     let data = writes.filter("sectors", |s| matches!(s, Value::Int(n) if *n >= 64));
     assert!(data.sum("sectors") >= (8 << 20) / 512);
@@ -312,7 +313,7 @@ fn blocks_that_an_image_gives_up_are_not_its_own_any_more() {
     let a = images.raw("a.raw", 20, 1);
     let vms = vec![vm("vm-a", "/dev/vda", &a)];
     let options = with_inventory(&[bench.disk.path()], vms);
-    // Most of the file system is given up and used again, by a file of no VM's.
+    // Most of the file system is freed and allocated again, to a file of no VM.
     let path = a.path.to_string_lossy().into_owned();
     run(
         "fallocate",
@@ -341,7 +342,7 @@ fn a_partition_is_a_disk_and_a_flush_is_its_vms() {
     let Some(bench) = bench(TEST, 64) else {
         return;
     };
-    // Two of 20 MiB, and where the second one begins.
+    // Two of 20 MiB, and the start of the second one.
     const SECOND: u64 = 43_008;
     let parted = |number, start| bench.disk.partition(number, start, 40_960);
     let second = match parted(1, 2048).and_then(|_| parted(2, SECOND)) {

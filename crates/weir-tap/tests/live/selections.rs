@@ -1,4 +1,4 @@
-//! Selections run in the kernel: what comes up is what was asked for, and nothing else was
+//! Selections run in the kernel: only the selected events are transferred, and no others are
 //! produced.
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use weir_guest::LoopDisk;
 const MIXED: &str = "--direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bssplit=4k/60:16k/30:64k/10 \
                      --io_size=16m --size=64m";
 
-/// A selection, and which rows pass it.
+/// A selection, and the predicate of its rows.
 type Case = (Vec<Test>, fn(&Row) -> bool);
 
 fn between(operand: Operand, low: i64, high: i64) -> Test {
@@ -67,7 +67,7 @@ fn only_what_is_selected_is_produced() {
         let seen = watched(&bench.disk, tests);
         let found = rows(&seen.rows[0]);
         assert!(found.iter().all(passes), "{what}: a row does not pass");
-        // The load repeats itself, so that what passes of the whole is what must come.
+        // The load is deterministic, so that the expected rows are those of the whole that pass.
         let expected = all.iter().filter(|r| passes(r)).count();
         let missing = expected.abs_diff(found.len());
         let merged = seen.count("unseen", None, None) as usize + 64;
@@ -168,7 +168,7 @@ fn a_slow_request_is_told_and_a_fast_one_is_not_produced() {
         fio(&bench.disk, MIXED);
         let mut times = watch.stop().all().ints(column);
         times.sort_unstable();
-        // The host may be quicker the second time, but hardly than the quickest tenth.
+        // The host may be faster the second time, but hardly than the fastest tenth.
         let bound = times[times.len() / 10];
         let slow = vec![between(operand, bound, i64::MAX)];
         let watch = Watch::start(vec![demand("IO", column, slow)], &only(bench.disk.path()));
@@ -216,7 +216,7 @@ fn a_process_is_told_apart_by_its_id() {
     assert_eq!(seen.count("events_in", None, None), rows.len() as i64);
 }
 
-/// A cgroup of the hierarchy that block I/O is charged to.
+/// A cgroup of the hierarchy to which block I/O is charged.
 struct Cgroup(PathBuf);
 
 impl Cgroup {

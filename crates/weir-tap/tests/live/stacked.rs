@@ -1,5 +1,5 @@
-//! Devices on devices: nothing is counted twice unless asked; devices without requests are seen all
-//! the same.
+//! Stacked devices: nothing is counted twice unless requested; devices without requests are
+//! observed as well.
 
 use std::fs;
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! Wait, service and latency, held against fio's own clock; how requests lie among each other.
+//! Wait, service and latency, compared with fio's own measurements; seek distances of requests.
 //!
-//! fio's `lat` begins before the request is made and ends after the caller has been woken, so what
-//! the tap calls latency lies inside it: ours is never the longer one, and both fall into the same
-//! bucket of a histogram or neighbouring ones.
+//! fio's `lat` begins before the request is created and ends after the caller has been woken, so it
+//! includes the tap's latency: the tap's is never longer, and both fall into the same or
+//! neighbouring buckets of a histogram.
 
 use weir_model::Value;
 
@@ -23,8 +23,8 @@ fn latency_lies_within_what_fio_measures() {
         "--direct=1 --ioengine=libaio --iodepth=1 --rw=randread --bs=256k --io_size=128m --size=64m",
         "--direct=1 --ioengine=io_uring --iodepth=1 --rw=randread --bs=256k --io_size=128m --size=64m",
     ] {
-        // A neighbour who takes the processor before the caller wakes up adds to fio's time only:
-        // the quietest of some runs counts.
+        // If another process runs before the caller wakes up, only fio's time increases: the
+        // minimum of several runs is used.
         let mut furthest = Vec::new();
         for _ in 0..8 {
             furthest.push(compare(&bench.disk, load));
@@ -44,8 +44,8 @@ fn latency_lies_within_what_fio_measures() {
 /// factor.
 const BUCKETS: f64 = 4.0;
 
-/// Runs a load and holds our times against fio's: how many times longer fio's are, at the quantile
-/// where that is the most.
+/// Runs a load and compares the tap's times with fio's: the maximum ratio of fio's to the tap's,
+/// over the quantiles.
 fn compare(disk: &LoopDisk, load: &str) -> f64 {
     let watch = Watch::start(
         vec![demand("IO", "op wait service latency", Vec::new())],

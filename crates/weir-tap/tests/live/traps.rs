@@ -1,5 +1,5 @@
-//! What goes wrong in naive taps: flush sequences, parts, requeues, errors, partitions, merges,
-//! statistics switched off, what was in flight before.
+//! Cases that simple taps get wrong: flush sequences, partial completions, requeues, errors,
+//! partitions, merges, disabled statistics, requests in flight at the start.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -23,8 +23,8 @@ fn a_synchronous_write_is_told_once_and_lasts_until_it_is_flushed() {
     ) else {
         return;
     };
-    // O_DSYNC makes of each write a sequence: the data, a flush command of the kernel's own, and
-    // the end.
+    // O_DSYNC turns each write into a sequence: the data, a flush command of the kernel, and the
+    // completion.
     let load =
         "--direct=1 --ioengine=psync --sync=dsync --rw=randwrite --bs=4k --io_size=4m --size=64m";
     for columns in [
@@ -39,7 +39,7 @@ fn a_synchronous_write_is_told_once_and_lasts_until_it_is_flushed() {
         let said = fio(&bench.disk, load);
         let seen = watch.stop();
         let unseen = seen.count("unseen", None, None);
-        // Having written, the kernel flushes once more for the call.
+        // After the writes, the kernel flushes once more for the call.
         let writes = seen.all().with("op", "w");
         let (asked, done) = (writes.with("type", "Q"), writes.with("type", "R"));
         assert_eq!(asked.len() as i64, said.write.ios, "{columns}");
@@ -129,7 +129,7 @@ fn what_a_short_file_answers_in_parts_is_one_failed_request() {
         let Some(bench) = bench(TEST, 16) else {
             return;
         };
-        // Nothing lies behind 1 MiB and 16 KiB: a read across that end is answered in part,
+        // The image ends after 1 MiB and 16 KiB: a read across that end is completed in part,
         // requeued, and fails.
         let image = OpenOptions::new()
             .write(true)
@@ -173,7 +173,7 @@ fn what_a_short_file_answers_in_parts_is_one_failed_request() {
     }
 }
 
-/// Reads past the page cache; what dd says of an error is nobody's business.
+/// Reads with direct I/O; dd's error messages are ignored.
 pub fn read_direct(device: &str, offset: u64, bytes: u64) {
     let (input, size) = (format!("if={device}"), format!("bs={bytes}"));
     let skip = format!("skip={}", offset / bytes);
@@ -246,7 +246,7 @@ fn a_partition_is_named_and_its_disk_checked() {
         operand: value("pdisk"),
         texts: vec![Symbol::new(&partition)],
     }];
-    // Nobody but the selection names the device here.
+    // Only the selection names the device here.
     let watch = Watch::start(
         vec![demand("IO", "pdisk sector sectors", named)],
         &only("/dev/nothing"),
@@ -271,7 +271,7 @@ fn neighbours_become_one_request_and_say_so() {
     let Some(bench) = bench("neighbours_become_one_request_and_say_so", 64) else {
         return;
     };
-    // Sixteen neighbouring writes of one submission, which the plug merges.
+    // Sixteen adjacent writes of one submission, which the plug merges.
     let load = "--direct=1 --ioengine=libaio --iodepth=16 --iodepth_batch=16 --iodepth_batch_complete_min=16 \
                 --rw=write --bs=4k --io_size=4m --size=64m";
     for columns in ["op sectors merges", "op sectors merges latency"] {
@@ -361,7 +361,7 @@ fn another_writer_keeps_its_identity_through_writeback() {
     let rows = seen.all();
     let written = rows.with("op", "w");
     assert_eq!(written.sum("sectors") * 512, 1 << 20);
-    // fsync writes in the caller's name.
+    // fsync writes in the context of the caller.
     let own = i64::from(std::process::id());
     assert!(
         written.ints("pid").contains(&own),

@@ -1,4 +1,4 @@
-//! [`Watch`]: a live tap read by a thread of its own while a test makes load.
+//! [`Watch`]: a live tap read by a separate thread while a test generates load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub struct Watch {
     reader: JoinHandle<(BlockTap, Seen)>,
 }
 
-/// What the tap has said.
+/// The output of the tap.
 pub struct Seen {
     /// The rows of each demand.
     pub rows: Vec<Rows>,
@@ -26,7 +26,7 @@ pub struct Seen {
     pub upto: i64,
     /// The counts at the end.
     pub counts: Vec<Count>,
-    /// What it said of itself.
+    /// Its description of itself.
     pub described: Vec<String>,
 }
 
@@ -91,12 +91,12 @@ impl Watch {
         }
     }
 
-    /// Reads on until the tap has told all that happened so far.
+    /// Reads until the tap's watermark has passed all events so far.
     pub fn stop(self) -> Seen {
         self.stop_open().1
     }
 
-    /// The same, with the tap, which is still open.
+    /// The same, and returns the tap, which is still open.
     pub fn stop_open(self) -> (BlockTap, Seen) {
         self.stop.store(true, Ordering::Release);
         self.reader.join().expect("reading does not fail")
@@ -156,7 +156,7 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap
 }
 
 impl Seen {
-    /// A count; of all causes and devices that are not named.
+    /// A count; summed over causes and devices that are `None`.
     pub fn count(&self, counter: &str, cause: Option<&str>, device: Option<&str>) -> i64 {
         let of = |c: &&Count| {
             c.counter == counter
@@ -166,7 +166,7 @@ impl Seen {
         self.counts.iter().filter(of).map(|c| c.total).sum()
     }
 
-    /// The rows of the only demand, after nothing was lost on the way.
+    /// The rows of the only demand, after a check that nothing was lost.
     pub fn all(&self) -> &Rows {
         assert_eq!(
             self.count("events_lost", None, None),
@@ -185,17 +185,17 @@ impl Rows {
         self.rows.iter().map(Vec::as_slice)
     }
 
-    /// How many.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Those where a column has this text.
+    /// The rows in which a column has this text.
     pub fn with(&self, column: &str, text: &str) -> Rows {
         self.filter(column, |value| *value == Value::text(text))
     }
 
-    /// Those where a column has a value that passes.
+    /// The rows in which a column has a value that passes.
     pub fn filter(&self, column: &str, passes: impl Fn(&Value) -> bool) -> Rows {
         let at = self.schema.index(column);
         let rows = self.rows.iter().filter(|r| passes(&r[at]));
@@ -226,7 +226,7 @@ impl Rows {
         ints.collect()
     }
 
-    /// The different texts of a column, in order.
+    /// The distinct texts of a column, in order.
     pub fn texts(&self, column: &str) -> Vec<String> {
         let mut texts: Vec<String> = self.column(column).iter().map(Value::to_string).collect();
         texts.sort();

@@ -1,4 +1,4 @@
-//! Streams `blockstats` and `blocklatency` say what QEMU did.
+//! Streams `blockstats` and `blocklatency` match the I/O that QEMU performed.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::machine::{Machine, PATIENT};
 
 const DISK0: &str = "/machine/peripheral/disk0/virtio-backend";
 
-/// Rows with the schema they follow.
+/// Rows with their schema.
 struct Rows {
     schema: Schema,
     rows: Vec<Vec<Value>>,
@@ -48,7 +48,7 @@ fn open(machine: &Machine, stream: &str, schema: &Schema) -> QmpTap {
     tap::open(&[demand], look, Duration::from_millis(100)).unwrap()
 }
 
-/// Takes what the tap says until `enough`.
+/// Reads from the tap until `enough`.
 fn read(tap: &mut QmpTap, schema: Schema, enough: impl Fn(&Rows) -> bool) -> Rows {
     let mut rows = Rows {
         schema,
@@ -126,7 +126,7 @@ fn latencies_fall_into_the_right_bins_and_the_histograms_go_again() {
     else {
         return;
     };
-    // Somebody else's histogram stays as it is.
+    // A histogram of another client remains unchanged.
     let theirs = [1_000, 1_000_000];
     let set =
         |qemu: &mut dyn weir_tap::qmp::Monitor| set_latency_histogram(qemu, "disk1", Some(&theirs));
@@ -206,6 +206,6 @@ fn a_vm_that_cannot_be_asked_is_counted_and_said() {
     );
     drop(holder);
     machine.kill();
-    // Left alone for a while, the socket is then found to be nobody's.
+    // After the pause, no process listens on the socket.
     failed(&mut tap, "unreachable");
 }

@@ -16,11 +16,11 @@ use weir_tap::qmp::{Address, human};
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
 
-/// Long enough for a loaded machine.
+/// Timeout that is sufficient for a loaded machine.
 pub const PATIENT: Duration = Duration::from_secs(30);
 
-/// The options of every machine: `disk0` is virtio-blk and takes 5 ms a request, `disk1` is SCSI and
-/// takes none.
+/// The options of every machine: `disk0` is virtio-blk with a latency of 5 ms per request, `disk1`
+/// is SCSI without latency.
 const DISKS: [&str; 16] = [
     "-blockdev",
     "driver=null-co,node-name=n0,size=16777216,latency-ns=5000000",
@@ -40,14 +40,14 @@ const DISKS: [&str; 16] = [
     "tcg",
 ];
 
-/// The machine; it ends when this is dropped.
+/// The machine; it is killed when this is dropped.
 pub struct Machine {
     qemu: Child,
     folder: PathBuf,
 }
 
 impl Machine {
-    /// Starts one, or says that `test` is skipped.
+    /// Starts a machine, or prints that `test` is skipped.
     pub fn start(test: &str) -> Option<Machine> {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ impl Machine {
             let path = folder.join(name).display().to_string();
             ["-qmp".into(), format!("unix:{path},server=on,wait=off")]
         };
-        // Should this process be killed, nobody else would end it.
+        // setpriv ends QEMU if this process is killed.
         let qemu = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", QEMU, "-S", "-nodefaults"])
             .args(["-display", "none", "-name", "still"])
@@ -75,7 +75,7 @@ impl Machine {
         let until = Instant::now() + PATIENT;
         while !machine.folder.join("qmp-test").exists() {
             if let Some(status) = machine.qemu.try_wait().unwrap() {
-                // Not by `eprintln!`, which the harness keeps to itself.
+                // Not with `eprintln!`, whose output the harness captures.
                 let mut err = std::io::stderr();
                 writeln!(err, "skipped: {test}: {QEMU} cannot be run ({status})").unwrap();
                 return None;
@@ -86,30 +86,30 @@ impl Machine {
         Some(machine)
     }
 
-    /// The socket that weir is given.
+    /// The socket for weir.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("qmp")
     }
 
-    /// A socket for the test alone.
+    /// A socket for the test only.
     pub fn own(&self) -> Address {
         Address::Socket(self.folder.join("qmp-test"))
     }
 
-    /// Does I/O to the device that QEMU calls `qdev`: `aio_` commands of qemu-io, which QEMU counts.
+    /// Performs I/O on the device `qdev`: `aio_` commands of qemu-io, which QEMU counts.
     pub fn io(&self, qdev: &str, commands: &[&str]) {
         let io = |qemu: &mut dyn weir_tap::qmp::Monitor| {
             for command in commands {
                 let said = human(qemu, &format!("qemu-io -d {qdev} \"{command}\""))?;
                 assert_eq!(said, "", "{command}");
             }
-            // It waits for what is on its way.
+            // Waits for the requests in flight.
             human(qemu, &format!("qemu-io -d {qdev} \"aio_flush\""))
         };
         self.own().visit(PATIENT, io).unwrap();
     }
 
-    /// What an inventory would say of it.
+    /// The snapshot that an inventory would return.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let disk = |device: &str, node: &str, vdisk: &str| LaidDisk {
             disk: Disk {
@@ -134,7 +134,7 @@ impl Machine {
         })
     }
 
-    /// Ends it at once.
+    /// Kills it.
     pub fn kill(&mut self) {
         self.qemu.kill().unwrap();
         self.qemu.wait().unwrap();

@@ -1,5 +1,5 @@
-//! What is learned from a real QEMU, without a guest: it stands still, and its human monitor's
-//! `qemu-io` does the I/O. Skipped, loudly, where there is no QEMU.
+//! The results of a real QEMU, without a running guest: its CPUs are stopped, and its human
+//! monitor's `qemu-io` performs the I/O. Skipped, with a message, if QEMU is not installed.
 
 mod counters;
 mod machine;

@@ -1,4 +1,5 @@
-//! What the tests of trace formats share: where the samples are, and everything a tap says at once.
+//! Common parts of the tests of trace formats: the location of the samples, and the complete output
+//! of a tap.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::io::Write as _;
@@ -11,14 +12,14 @@ use weir_model::{Batch, Catalog, Demand, Predicate, Value};
 use weir_tap::format::{self, Options, Source};
 use weir_tap::{Count, RECORDING, Said, Tap};
 
-/// The sample at `path` in the folder of shared data, or `None` with a loud line where it is
-/// absent.
+/// The sample at `path` in the folder of shared data; `None`, with a printed line, if it is
+/// missing.
 pub fn sample(test: &str, path: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let root = std::env::var_os("WEIR_SHARED").map_or(root, PathBuf::from);
     let file = root.join("data").join(path);
     if !file.exists() {
-        // Not by `eprintln!`, which the harness keeps to itself.
+        // Not with `eprintln!`, whose output the harness captures.
         writeln!(
             std::io::stderr(),
             "skipped: {test}: {} is absent",
@@ -30,7 +31,7 @@ pub fn sample(test: &str, path: &str) -> Option<PathBuf> {
     Some(file)
 }
 
-/// Whether a program is installed, with a loud line where it is not.
+/// Whether a program is installed; prints a line if it is not.
 pub fn installed(test: &str, program: &str) -> bool {
     let found = std::process::Command::new(program)
         .arg("--version")
@@ -46,7 +47,7 @@ pub fn installed(test: &str, program: &str) -> bool {
     found
 }
 
-/// A directory of its own that is gone after the test.
+/// A temporary directory, removed after the test.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -116,7 +117,7 @@ impl Rows {
         ints.collect()
     }
 
-    /// How many rows have `text` in column `name`.
+    /// The number of rows with `text` in column `name`.
     pub fn count(&self, name: &str, text: &str) -> usize {
         self.column(name)
             .into_iter()
@@ -136,7 +137,7 @@ impl Rows {
     }
 }
 
-/// Everything a tap says.
+/// The complete output of a tap.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Heard {
     pub io: Rows,
@@ -161,11 +162,11 @@ pub fn demands() -> [Demand; 3] {
     [all_of("IO"), all_of("IOstream"), all_of(RECORDING)]
 }
 
-/// Listens to a tap until it ends.
+/// Reads a tap until it ends.
 ///
 /// # Panics
-/// When it breaks what a tap promises: rows in time order, none before a heartbeat, progress
-/// between 0 and 1.
+/// If it violates the guarantees of a tap: rows in timestamp order, none before a heartbeat,
+/// progress between 0 and 1.
 pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
     let mut heard = Heard::default();
     let mut passed = i64::MIN;
@@ -205,13 +206,13 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
     Ok(heard)
 }
 
-/// Everything in the trace at `path`, whose format is sniffed.
+/// The complete output for the trace at `path`, whose format is detected.
 pub fn read(path: &Path) -> Heard {
     let mut tap = format::open(path, &demands(), &Options::default()).unwrap();
     hear(tap.as_mut()).unwrap()
 }
 
-/// Everything in `bytes`, in the format called `name`.
+/// The complete output for `bytes`, in the format called `name`.
 pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Heard, weir_tap::TapError> {
     let format = format::named(name)?;
     let mut tap = format.tap(&Source::bytes(bytes), &demands())?;

@@ -1,15 +1,15 @@
-//! [`Attribution`]: whose each request is: the VM, its disk, and the sector there.
+//! [`Attribution`]: maps each request to its VM, its disk, and the sector there.
 //!
-//! The rules of evidence, for a request on a device of the host:
-//! 1. A process that works for a VM submitted it: it is that VM's. Its disk is the one of its own
-//!    that lies there.
-//! 2. A kernel thread submitted it (writeback, loop devices, throttled I/O): it is of the disk that
-//!    lies there, if there is one only.
-//! 3. A process that works for several VMs submitted it: it is of the disk of theirs that lies there.
-//! 4. The request is charged to a cgroup that holds one VM and nothing else: it is that VM's.
-//! 5. Another process submitted it: it is nobody's, wherever it goes.
+//! The rules, for a request on a device of the host:
+//! 1. Submitted by a process that works for one VM: it belongs to that VM. Its disk is the VM's
+//!    disk at that location.
+//! 2. Submitted by a kernel thread (writeback, loop devices, throttled I/O): it belongs to the disk
+//!    at that location, if there is exactly one.
+//! 3. Submitted by a process that works for several VMs: it belongs to their disk at that location.
+//! 4. Charged to a cgroup that contains one VM and nothing else: it belongs to that VM.
+//! 5. Submitted by another process: it has no VM, whatever its location.
 //!
-//! Evidence that contradicts itself is none. What is not certain is not told.
+//! If the rules contradict each other, the request is not attributed. Uncertain names are NULL.
 
 mod owners;
 mod spans;
@@ -28,7 +28,7 @@ use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};
 use crate::inventory::{Look, Watch};
 
-/// Whose a request is. The empty symbol, and [`NO_SECTOR`], stand for what is not known.
+/// The owner of a request. The empty symbol, and [`NO_SECTOR`], stand for unknown values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     vm: Symbol,
@@ -43,7 +43,7 @@ impl Default for Owner {
 }
 
 impl Owner {
-    /// A VM, of whose disks nothing is known.
+    /// A VM whose disks are unknown.
     fn of(vm: Symbol) -> Owner {
         Owner {
             vm,
@@ -68,18 +68,18 @@ impl Owner {
     }
 }
 
-/// Tells whose requests are.
+/// Attributes requests to VMs.
 #[derive(Debug)]
 pub struct Attribution {
     watch: Arc<Watch>,
     owners: Owners,
-    /// Who submitted lately, by the low bits of the process id.
+    /// Recent submitters, indexed by the low bits of the process id.
     recent: Box<[Recent; RECENT]>,
-    /// Processes that were looked for and work for no VM.
+    /// Processes that were scanned for and work for no VM.
     nobody: HashSet<u32>,
-    /// Cgroups that were charged lately, by the low bits of their ids, and their VMs.
+    /// Recently charged cgroups and their VMs, indexed by the low bits of their ids.
     charged: Box<[Charged; RECENT]>,
-    /// What the last records leave open.
+    /// Unknown names in the last records.
     open: Open,
     pids_looked: Pause,
     devices_looked: HashMap<(u32, Option<u32>), Pause>,
@@ -99,45 +99,45 @@ struct Charged {
     vm: Option<u32>,
 }
 
-/// What a look at the host might tell.
+/// Unknown names that a scan of the host may resolve.
 #[derive(Debug, Default)]
 struct Open {
-    /// Processes that are not known.
+    /// Unknown processes.
     pids: Vec<u32>,
     /// Devices where an image may have grown, and the VM that wrote; none for a kernel thread.
     devices: Vec<(u32, Option<u32>)>,
 }
 
-/// When to look again.
+/// The schedule of scans.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     until: Instant,
     span: Duration,
 }
 
-/// Processes, and cgroups, that are remembered by position.
+/// Number of processes, and of cgroups, that are cached by index.
 const RECENT: usize = 1 << 10;
 
-/// Requests whose places are loaded ahead of deciding.
+/// Number of requests whose locations are prefetched.
 const AHEAD: usize = 32;
 
-/// Most processes of no VM, and most places, that are remembered.
+/// Maximum number of cached processes without a VM, and of cached locations.
 const REMEMBERED_MAX: usize = 1 << 16;
 
-/// How many processes and devices one look asks for.
+/// Maximum number of processes and devices in one scan.
 const OPEN_MAX: usize = 16;
 
-/// How long rows wait for a look. The watch itself pauses 20 ms between two.
+/// How long rows wait for a scan. The watch itself pauses 20 ms between two.
 const PATIENCE: Duration = Duration::from_millis(60);
 
-/// Looks for unknown processes, and for images that have grown, are this far apart.
+/// Minimum interval between scans for unknown processes, and for images that have grown.
 pub const LOOKS_APART: Duration = Duration::from_millis(90);
 
-/// Looks that find nothing are further and further apart, up to this.
+/// Maximum interval between scans, to which it grows while scans find nothing.
 const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
 
 impl Attribution {
-    /// By what `watch` sees.
+    /// Attribution by the inventory of `watch`.
     pub fn new(watch: Arc<Watch>) -> Attribution {
         let owners = Owners::new(watch.snapshot(), &Owners::default());
         Attribution {
@@ -169,12 +169,12 @@ impl Attribution {
         }
     }
 
-    /// Why new processes and disks are not attributed any more, if they are not.
+    /// The reason why new processes and disks are no longer attributed, if that is the case.
     pub fn notice(&self) -> Option<String> {
         self.watch.notice()
     }
 
-    /// Takes over what has changed in the inventory; true if anything has.
+    /// Loads changes of the inventory; true if there are any.
     pub fn refresh(&mut self) -> bool {
         let changed = self.watch.generation() != self.owners.snapshot.generation;
         if changed {
@@ -183,14 +183,14 @@ impl Attribution {
         changed
     }
 
-    /// Whether whose a request to a whole device of so many sectors is may depend on where it goes
-    /// there, and not only on who submitted it.
+    /// True if the owner of a request to a whole device of this many sectors may depend on the
+    /// request's location on the device, and not only on its submitter.
     pub fn divides(&self, disk: u32, sectors: u64) -> bool {
         self.owners.divide(disk, sectors)
     }
 
-    /// Whether images are growing: records are then better read [`LOOKS_APART`], so that none are
-    /// told between two looks.
+    /// True if images are growing: records should then be read every [`LOOKS_APART`], so that none
+    /// are reported between two scans.
     pub fn sees_growth(&self) -> bool {
         let now = Instant::now();
         let mut pauses = self.devices_looked.values();
@@ -241,8 +241,8 @@ impl Attribution {
         }
     }
 
-    /// Loads what deciding will look at. A host's index does not fit into the processor's nearest
-    /// memory; loads that do not wait for each other are done together.
+    /// Prefetches the entries that `decide` reads. A host's index does not fit into the nearest
+    /// cache; independent loads run in parallel.
     fn touch(&self, pid: u32, disk: u32, sector: u64) -> u64 {
         let recent = &self.recent[pid as usize % RECENT];
         match recent.vm {
@@ -251,7 +251,7 @@ impl Attribution {
         }
     }
 
-    /// Whose one request is.
+    /// The owner of one request.
     fn decide(
         &mut self,
         record: &Record,
@@ -284,7 +284,7 @@ impl Attribution {
         }
     }
 
-    /// The request is `vm`'s: which of its disks?
+    /// The request belongs to `vm`: finds its disk.
     fn by_vm(&mut self, vm: u32, record: &Record, disk: u32, target: Option<Target>) -> Owner {
         let name = self.owners.name(vm).unwrap_or_default();
         let Some(target) = target else {
@@ -303,7 +303,7 @@ impl Attribution {
         self.at(spot).unwrap_or(Owner::of(name))
     }
 
-    /// A process did it that works for several VMs: only the place says for which.
+    /// A process that works for several VMs submitted it: only the location identifies the VM.
     fn by_server(&mut self, pid: u32, target: Option<Target>, charged: Option<u32>) -> Owner {
         let Some(target) = target else {
             return Owner::default();
@@ -323,7 +323,7 @@ impl Attribution {
         }
     }
 
-    /// A kernel thread did it, on behalf of whom its place and its cgroup say.
+    /// A kernel thread submitted it; its location and its cgroup identify the VM.
     fn by_place(&mut self, record: &Record, target: Option<Target>, charged: Option<u32>) -> Owner {
         let name = charged.and_then(|vm| self.owners.name(vm));
         let by_cgroup = Owner::of(name.unwrap_or_default());
@@ -335,7 +335,7 @@ impl Attribution {
             Spot::Disk { vm, .. } if charged.is_some_and(|charged| charged != vm) => {
                 Owner::default()
             }
-            // A file system discards what a file has given up: nobody's any more.
+            // A file system discards the sectors of deleted files: they have no owner any more.
             Spot::Disk { in_file: true, .. } if discards(record) => by_cgroup,
             Spot::Disk { .. } | Spot::Shared => self.at(spot).unwrap_or(by_cgroup),
             Spot::Nowhere => {
@@ -347,7 +347,7 @@ impl Attribution {
         }
     }
 
-    /// The owner of a spot, if it has one.
+    /// The owner of a location, if it has one.
     fn at(&self, spot: Spot) -> Option<Owner> {
         let Spot::Disk {
             vm, vdisk, vsector, ..
@@ -362,7 +362,7 @@ impl Attribution {
         })
     }
 
-    /// The VM that a process works for. Who is not known is noted for the next look.
+    /// The VM that a process works for. An unknown process is registered for the next scan.
     fn vm_of_pid(&mut self, pid: u32, by_kernel: bool) -> Option<u32> {
         if pid == 0 {
             return None;
@@ -381,7 +381,7 @@ impl Attribution {
         vm
     }
 
-    /// The VM that has the cgroup to itself.
+    /// The VM that is alone in the cgroup.
     fn vm_of_cgroup(&mut self, id: u64, cgroups: &mut Cgroups) -> Option<u32> {
         if id == 0 || self.owners.snapshot.cgroups.is_empty() {
             return None;
@@ -390,13 +390,13 @@ impl Attribution {
         if charged.cgroup == id {
             return charged.vm;
         }
-        // An unknown path may be known in a moment.
+        // An unknown path may become known soon.
         let vm = self.owners.vm_of_cgroup(cgroups.path(id)?);
         *charged = Charged { cgroup: id, vm };
         vm
     }
 
-    /// Looks for what is open, as far as it is time to; true if the inventory has changed.
+    /// Scans for unknown names, if a scan is due; true if the inventory has changed.
     fn look(&mut self) -> bool {
         let now = Instant::now();
         let pids = match self.open.pids.is_empty() || self.pids_looked.until > now {
@@ -426,7 +426,7 @@ impl Attribution {
             if self.nobody.len() >= REMEMBERED_MAX {
                 self.nobody.clear();
             }
-            // If the look was not done in time, they are forgotten when it is.
+            // If the scan was not completed in time, they are removed when it is.
             let snapshot = &self.owners.snapshot;
             let is_known =
                 |pid: &u32| snapshot.pids.contains_key(pid) || snapshot.servers.contains_key(pid);
@@ -461,7 +461,7 @@ impl Open {
 }
 
 impl Pause {
-    /// None yet.
+    /// No scan yet.
     fn new() -> Pause {
         Pause {
             until: Instant::now(),
@@ -469,7 +469,7 @@ impl Pause {
         }
     }
 
-    /// Begins after a look, which may have found something.
+    /// Starts a pause after a scan; `found` is whether that found something.
     fn next(&mut self, found: bool) {
         self.span = match found {
             true => LOOKS_APART,
@@ -479,7 +479,7 @@ impl Pause {
     }
 }
 
-/// Whether the request gives sectors up.
+/// True if the request discards sectors.
 fn discards(record: &Record) -> bool {
     let op = usize::from(record.op);
     op == Op::Discard as usize || op == Op::WriteZeroes as usize

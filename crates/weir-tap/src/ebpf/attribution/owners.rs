@@ -1,8 +1,8 @@
-//! [`Owners`]: an inventory made ready to be asked, for every request, whose it is.
+//! [`Owners`]: an inventory indexed for the lookup of each request's owner.
 //!
-//! Each VM has an index of its own of where its disks lie, which stays as long as they do not move.
-//! The index of all VMs together, for requests whose submitter says nothing, is made when it is
-//! first asked for.
+//! Each VM has its own index of the locations of its disks, which is reused while they do not
+//! change. The index of all VMs together, for requests whose submitter does not identify the VM, is
+//! built at its first use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,28 +13,29 @@ use weir_model::inventory::FoundBy;
 use super::spans::{NO_SECTOR, SEVERAL, Span, Spans};
 use crate::inventory::{LaidDisk, Layout, Snapshot};
 
-/// Most spans of one device in the index of all VMs; with more, such requests stay without VM.
+/// Maximum number of intervals of one device in the index of all VMs; with more, such requests have
+/// no VM.
 const SPANS_MAX: usize = 1 << 20;
 
-/// Sectors of a device that a request reads or writes.
+/// The sectors of a device that a request reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The whole device.
     pub disk: u32,
     /// The first sector.
     pub sector: u64,
-    /// How many.
+    /// The number of sectors.
     pub sectors: u64,
 }
 
-/// What is known of a place.
+/// The owner of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
-    /// No disk lies there, or only one in part.
+    /// No disk lies there, or only part of the location belongs to one.
     Nowhere,
-    /// More than one disk lies there, or a file that is no disk's.
+    /// Several disks lie there, or a file that belongs to no disk.
     Shared,
-    /// This one.
+    /// One disk.
     Disk {
         /// Its VM, as a position in the snapshot.
         vm: u32,
@@ -42,19 +43,19 @@ pub enum Spot {
         vdisk: Symbol,
         /// Its first sector there, or [`NO_SECTOR`].
         vsector: u64,
-        /// Whether it is found by the extents of a file.
+        /// True if it was found by the extents of a file.
         in_file: bool,
     },
 }
 
-/// The inventory, ready to be asked.
+/// The indexed inventory.
 #[derive(Debug, Default)]
 pub struct Owners {
     /// The inventory.
     pub snapshot: Arc<Snapshot>,
-    /// By position in the snapshot.
+    /// VMs by position in the snapshot.
     vms: Vec<Arc<VmDisks>>,
-    /// By whole device, as far as it was asked for.
+    /// Indexes by whole device, for the devices looked up so far.
     all: HashMap<u32, AllDisks>,
 }
 
@@ -69,23 +70,24 @@ struct VmDisks {
 struct Known {
     vdisk: Symbol,
     in_file: bool,
-    /// Whether it may lie anywhere.
+    /// True if a disk's location is unknown.
     unplaced: bool,
     layout: Arc<Layout>,
 }
 
-/// What a VM has on a whole device. Owners of spans are positions among its disks.
+/// The locations of a VM's disks on a whole device. Owners of intervals are positions among its
+/// disks.
 #[derive(Debug, PartialEq, Eq)]
 struct VmDevice {
     disk: u32,
     spans: Spans,
-    /// Whether images in files lie there, which may grow.
+    /// True if images in files lie there, which may grow.
     files: bool,
-    /// The only one of its disks that can be there.
+    /// The only one of its disks that can be on the device.
     only: Option<u32>,
 }
 
-/// What all VMs have on a whole device. Owners of spans are positions in `disks`.
+/// The locations of all VMs' disks on a whole device. Owners of intervals are positions in `disks`.
 #[derive(Debug, Default)]
 struct AllDisks {
     spans: Spans,
@@ -95,7 +97,7 @@ struct AllDisks {
 }
 
 impl Owners {
-    /// The owners in `snapshot`. What has not moved since `before` is taken over.
+    /// Indexes the owners in `snapshot`. Indexes that are unchanged since `before` are reused.
     pub fn new(snapshot: Arc<Snapshot>, before: &Owners) -> Owners {
         let mut disks: Vec<Vec<&LaidDisk>> = vec![Vec::new(); snapshot.vms.len()];
         for laid in &snapshot.disks {
@@ -125,19 +127,19 @@ impl Owners {
         self.snapshot.pids.get(&pid).copied()
     }
 
-    /// Whether a process works for several VMs.
+    /// True if a process works for several VMs.
     pub fn is_server(&self, pid: u32) -> bool {
         let servers = &self.snapshot.servers;
         !servers.is_empty() && servers.contains_key(&pid)
     }
 
-    /// Whether a process works for `vm` among others.
+    /// True if a process works for `vm` among others.
     pub fn serves(&self, pid: u32, vm: u32) -> bool {
         let served = self.snapshot.servers.get(&pid);
         served.is_some_and(|vms| vms.contains(&vm))
     }
 
-    /// The VM that a cgroup, or one above it, holds and nothing else.
+    /// The VM that is alone in a cgroup or in one above it.
     pub fn vm_of_cgroup(&self, path: Symbol) -> Option<u32> {
         let cgroups = &self.snapshot.cgroups;
         if cgroups.is_empty() {
@@ -161,8 +163,8 @@ impl Owners {
         self.snapshot.vms.get(vm as usize).map(|vm| vm.name)
     }
 
-    /// What of `vm`'s own lies at a place, and whether what does not may soon: its images on the
-    /// device may have grown.
+    /// The owner of a location among `vm`'s disks, and whether the rest of the location may be
+    /// theirs soon: its images on the device may have grown.
     pub fn of_vm(&self, vm: u32, target: Target) -> (Spot, bool) {
         let Some(own) = self.vms.get(vm as usize) else {
             return (Spot::Nowhere, false);
@@ -176,7 +178,7 @@ impl Owners {
         (spot, device.files)
     }
 
-    /// Loads what [`Owners::of_vm`] will look at; the number says nothing.
+    /// Prefetches the entries that [`Owners::of_vm`] reads; the result has no meaning.
     pub fn touch(&self, vm: u32, disk: u32, sector: u64) -> u64 {
         let own = self.vms.get(vm as usize);
         let device = own.and_then(|own| own.devices.iter().find(|d| d.disk == disk));
@@ -190,7 +192,7 @@ impl Owners {
         Some(own.disks[device.only? as usize].vdisk)
     }
 
-    /// Whether any disk lies on only a part of a whole device of so many sectors.
+    /// True if any disk lies on only a part of a whole device of this many sectors.
     pub fn divide(&self, disk: u32, sectors: u64) -> bool {
         self.vms.iter().any(|own| {
             let mut devices = own.devices.iter().filter(|d| d.disk == disk);
@@ -200,7 +202,7 @@ impl Owners {
         })
     }
 
-    /// What of anybody's lies at a place, and whether images in files are on that device.
+    /// The owner of a location among all disks, and whether images in files are on that device.
     pub fn of_all(&mut self, target: Target) -> (Spot, bool) {
         if !self.all.contains_key(&target.disk) {
             let all = self.gather(target.disk);
@@ -256,7 +258,7 @@ fn known(laid: &LaidDisk) -> Known {
     }
 }
 
-/// Whether these are the same disks at the very same places.
+/// True if these are the same disks at the same locations.
 fn unmoved(before: &[Known], now: &[Known]) -> bool {
     let same = |(a, b): (&Known, &Known)| {
         (a.vdisk, a.in_file, a.unplaced) == (b.vdisk, b.in_file, b.unplaced)
@@ -308,7 +310,7 @@ impl VmDisks {
     }
 }
 
-/// Whose a place is, all of it.
+/// The owner of a location, if the whole location has one.
 fn spot(spans: &Spans, target: Target, disk: impl Fn(u32, u64) -> Spot) -> Spot {
     let Some(span) = spans.find(target.sector) else {
         return Spot::Nowhere;
@@ -316,7 +318,7 @@ fn spot(spans: &Spans, target: Target, disk: impl Fn(u32, u64) -> Spot) -> Spot 
     let end = target.sector.saturating_add(target.sectors);
     let mut reached = span.end;
     while reached < end {
-        // A request of merged ones may go on where the file does not.
+        // A merged request may continue beyond the end of the file's extent.
         match spans.find(reached) {
             None => return Spot::Nowhere,
             Some(next) if next.owner != span.owner => return Spot::Shared,

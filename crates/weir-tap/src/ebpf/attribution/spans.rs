@@ -1,46 +1,46 @@
-//! [`Spans`]: which span of a device's sectors a sector lies in, found in constant time.
+//! [`Spans`]: intervals of a device's sectors, with lookup of a sector in constant time.
 //!
-//! A table divides the sectors in use into equal parts, some for each span, and says with which span
-//! to begin looking in each: that is most often the one.
+//! A table divides the sectors in use into equal parts, several for each interval, and contains the
+//! interval at which to start the search in each part: that is usually the right one.
 
-/// Sectors that lie together and belong together.
+/// An interval of contiguous sectors with one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
     /// The first sector.
     pub first: u64,
-    /// The sector behind the last one.
+    /// The sector after the last one.
     pub end: u64,
-    /// Whose they are; [`SEVERAL`] if they are of more than one.
+    /// The owner; [`SEVERAL`] if there is more than one.
     pub owner: u32,
-    /// The first one as the VM sees it, or [`NO_SECTOR`].
+    /// The VM's sector number of the first sector, or [`NO_SECTOR`].
     pub vsector: u64,
 }
 
-/// The owner of sectors that are of more than one.
+/// The owner of sectors with more than one owner.
 pub const SEVERAL: u32 = u32::MAX;
 
-/// A sector that is not known.
+/// An unknown sector.
 pub const NO_SECTOR: u64 = u64::MAX;
 
-/// Parts of the table, on average, for each span.
+/// Average number of parts of the table for each interval.
 const PARTS_PER_SPAN: usize = 4;
 
-/// Spans that are tried one after the other, which a processor foresees better than halving.
+/// Intervals that are searched linearly, which branch prediction makes faster than bisection.
 const STEPS: usize = 4;
 
-/// Spans of one device, in order, without overlap.
+/// Intervals of one device, in order, without overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
     spans: Vec<Span>,
-    /// The first span that ends behind the beginning of each part.
+    /// The first interval that ends after the beginning of each part.
     starts: Vec<u32>,
     base: u64,
     shift: u32,
 }
 
 impl Spans {
-    /// An index of these spans. Where they overlap, the owner is known if all agree, and so is the
-    /// VM's sector.
+    /// Builds the index of these intervals. Where they overlap, the owner is known if all agree,
+    /// and so is the VM's sector.
     pub fn new(spans: Vec<Span>) -> Spans {
         let spans = separate(spans);
         let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
@@ -48,7 +48,7 @@ impl Spans {
         };
         let (base, extent) = (first.first, last.end - first.first);
         let parts = (spans.len() * PARTS_PER_SPAN).next_power_of_two() as u64;
-        // So many bits are within a part that no more than twice as many parts are needed.
+        // The size of a part as a number of bits, such that at most twice as many parts are needed.
         let shift = (u64::BITS - (extent / parts).leading_zeros()).min(63);
         let count = (extent >> shift) + 1;
         let mut at = 0;
@@ -68,7 +68,7 @@ impl Spans {
         }
     }
 
-    /// The span that holds `sector`.
+    /// The interval that contains `sector`.
     pub fn find(&self, sector: u64) -> Option<&Span> {
         let part = sector.checked_sub(self.base)? >> self.shift;
         let start = *self.starts.get(part as usize)? as usize;
@@ -87,14 +87,14 @@ impl Spans {
         near.get(at).filter(|span| span.first <= sector)
     }
 
-    /// Loads what [`Spans::find`] will look at first; the number says nothing.
+    /// Prefetches the entry that [`Spans::find`] reads first; the result has no meaning.
     pub fn touch(&self, sector: u64) -> u64 {
         let part = sector.saturating_sub(self.base) >> self.shift;
         let start = self.starts.get(part as usize).copied().unwrap_or(0);
         self.spans.get(start as usize).map_or(0, |span| span.end)
     }
 
-    /// Whether all of `sectors` sectors from the first one on have the same, only owner.
+    /// True if all of `sectors` sectors from the first one on have the same, only owner.
     pub fn are_one(&self, sectors: u64) -> bool {
         let owner = self.spans.first().map_or(SEVERAL, |span| span.owner);
         let mut reached = 0;
@@ -107,13 +107,13 @@ impl Spans {
         owner != SEVERAL && reached >= sectors
     }
 
-    /// All of them.
+    /// All intervals.
     pub fn iter(&self) -> impl Iterator<Item = &Span> {
         self.spans.iter()
     }
 }
 
-/// The spans in order, cut where they overlap.
+/// The intervals in order, cut where they overlap.
 fn separate(mut spans: Vec<Span>) -> Vec<Span> {
     spans.retain(|span| span.first < span.end);
     spans.sort();
@@ -204,7 +204,7 @@ mod tests {
         let span = one.prop_map(|(first, sectors, owner, vsector)| {
             span(first, first + sectors, owner, vsector.unwrap_or(NO_SECTOR))
         });
-        // Some far away, so that the parts are uneven.
+        // Some at a large distance, so that the parts are uneven.
         let far = (0..3u64, 1..9u64).prop_map(|(i, n)| {
             let first = 1_000_000_000_000 + (i << 20);
             span_at(first, n)

@@ -1,4 +1,4 @@
-//! The rules of evidence, one by one, on an inventory made up for it.
+//! Tests of the rules, one by one, on a synthetic inventory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -84,7 +84,7 @@ impl Drop for Hierarchy {
     }
 }
 
-/// What is told of one request: VM, disk and sector.
+/// The attribution of one request: VM, disk and sector.
 type Told = (Option<&'static str>, Option<&'static str>, Option<i64>);
 
 const NOBODY: Told = (None, None, None);
@@ -278,10 +278,10 @@ fn who_is_gone_owns_nothing_and_who_is_new_is_looked_for() {
     let mut read = |attribution: &mut Attribution, sector, by| {
         asked(attribution, &mut cgroups, Op::Read, (sector, 8), by)
     };
-    // An unknown process is looked for before its first request is told.
+    // An unknown process is scanned for before its first request is reported.
     let by_new = read(&mut attribution, 2000, (300, false, 0));
     assert_eq!(by_new, (Some("b"), Some("/dev/sda"), Some(0)));
-    // The VM ends; its writeback goes on.
+    // The VM ends; its writeback continues.
     *now.lock().unwrap() = Snapshot {
         vms: vec![vm("b")],
         pids: [(PID_B, 0)].into(),
@@ -313,11 +313,11 @@ fn who_serves_several_vms_works_for_the_one_whose_disk_it_is() {
     assert_eq!(tell(Op::Read, (1010, 8), 400, other), on_a);
     let on_b = (Some("b"), Some("/dev/sda"), Some(20));
     assert_eq!(tell(Op::Write, (2020, 8), 400, other), on_b);
-    // Between disks, across their ends, and without a place nothing says for whom.
+    // Between disks, across their ends, and without a location, the VM is unknown.
     assert_eq!(tell(Op::Read, (9000, 8), 400, other), NOBODY);
     assert_eq!(tell(Op::Read, (1096, 8), 400, other), NOBODY);
     assert_eq!(tell(Op::Flush, (UNKNOWN, 0), 400, other), NOBODY);
-    // A disk of somebody whom it does not work for, and a cgroup that says something else.
+    // A disk of a VM that it does not work for, and a cgroup that contradicts the location.
     assert_eq!(tell(Op::Read, (1010, 8), 500, other), NOBODY);
     assert_eq!(
         tell(Op::Read, (1010, 8), 400, hierarchy.id("b/below")),

@@ -1,5 +1,4 @@
-//! [`Groups`]: what all processors have kept of an interval, put together under the names that rows
-//! have.
+//! [`Groups`]: the groups of an interval, merged over all processors, with the names used in rows.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +9,7 @@ use super::layout::keep;
 use super::plan::{Call, Key, Plan};
 use super::tables::Group;
 
-/// The key of a group in the demand's order: numbers, and the ids of texts; `None` is NULL.
+/// The key of a group in the order of the demand: numbers, and the ids of texts; `None` is NULL.
 pub type Named = Box<[Option<i64>]>;
 
 /// The groups of an interval.
@@ -20,15 +19,15 @@ pub struct Groups {
     groups: Vec<Sums>,
 }
 
-/// What was kept of a group.
+/// The values of a group.
 #[derive(Debug)]
 struct Sums {
     rows: u64,
-    /// By the kernel's calls.
+    /// Indexed by the kernel's calls.
     calls: Vec<Sum>,
 }
 
-/// What one of the kernel's calls has kept.
+/// The value of one of the kernel's calls.
 #[derive(Debug)]
 enum Sum {
     Moments {
@@ -42,7 +41,7 @@ enum Sum {
 }
 
 impl Groups {
-    /// Adds what one processor has kept of a group.
+    /// Adds the values of a group from one processor.
     pub fn add(&mut self, plan: &Plan, named: &Named, group: &Group) {
         let at = match self.at.get(named) {
             Some(at) => *at,
@@ -55,7 +54,7 @@ impl Groups {
         self.groups[at].add(plan, group);
     }
 
-    /// All of them as the source says them; `None` if there are none.
+    /// All groups in the form that the source delivers; `None` if there are none.
     pub fn folded(self, plan: &Plan, end: Nanos) -> Option<Folded> {
         if self.groups.is_empty() {
             return None;

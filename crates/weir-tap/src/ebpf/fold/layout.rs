@@ -1,15 +1,15 @@
-//! What the kernel side of a fold and this side share, as `fold.h` lays it out.
+//! Data structures shared with the kernel side of a fold, as defined in `fold.h`.
 
-/// Folds at a time.
+/// Maximum number of folds.
 pub const FOLDS: usize = 2;
 
-/// Things kept of each group.
+/// Maximum number of values of each group.
 pub const CALLS: usize = 8;
 
 /// Limits of one histogram.
 pub const LIMITS: usize = 64;
 
-/// Bins to a power of two, as a power of two.
+/// Bins per power of two, as a power of two.
 pub const LOG_BITS: u32 = 7;
 
 /// Bins of a block.
@@ -27,46 +27,46 @@ pub const BLOCK_BYTES: usize = 272;
 /// Words of `struct moments`.
 pub const MOMENTS_WORDS: usize = 4;
 
-/// Bytes of a `struct fold_cell` that keeps so many moments.
+/// Bytes of a `struct fold_cell` with this number of moments.
 pub const fn cell_bytes(moments: usize) -> usize {
     (cell::MOMENTS + moments * MOMENTS_WORDS) * 8
 }
 
-/// Positions in `struct fold_lane`, in words of 8 bytes.
+/// Positions in `struct fold_lane`, in 8-byte words.
 pub mod lane {
-    /// Whether a program is at it.
+    /// Nonzero while a program updates the groups.
     pub const BUSY: usize = 0;
-    /// Requests that became no record.
+    /// Requests for which no record was written.
     pub const TOLD_NOBODY: usize = 1;
-    /// The last cell taken, + 1, of each fold and window.
+    /// The last cell in use, + 1, of each fold and window.
     pub const CELLS: usize = 4;
 }
 
-/// Positions in `struct fold_cell`, in words of 8 bytes.
+/// Positions in `struct fold_cell`, in 8-byte words.
 pub mod cell {
     /// The key.
     pub const KEY: usize = 0;
-    /// How many requests.
+    /// Number of requests.
     pub const ROWS: usize = 5;
     /// The next cell, + 1, in the lower half, and the first block, + 1, in the upper one.
     pub const NEXT_AND_BLOCKS: usize = 6;
     /// The first of the moments.
     pub const MOMENTS: usize = 8;
-    /// Where the key has the operation.
+    /// Position of the operation in the key.
     pub const OP_SHIFT: u32 = 32;
-    /// A kernel thread submitted it.
+    /// Set if a kernel thread submitted the request.
     pub const KERNEL: u64 = 1 << 40;
 }
 
-/// Positions in `struct fold_block`, in words of 8 bytes.
+/// Positions in `struct fold_block`, in 8-byte words.
 pub mod block {
     /// The key.
     pub const KEY: usize = 0;
-    /// The next one, + 1.
+    /// The next block, + 1.
     pub const NEXT: usize = 1;
     /// The first bin: count, and sum of offsets.
     pub const BINS: usize = 2;
-    /// Where the key has the call.
+    /// Position of the call in the key.
     pub const CALL_SHIFT: u32 = 24;
 }
 
@@ -82,7 +82,7 @@ pub mod key {
     pub const COMM: u32 = 8;
     /// `cgroup`
     pub const CGROUP: u32 = 16;
-    /// Whether a kernel thread submitted it.
+    /// Set if a kernel thread submitted the request.
     pub const KERNEL: u32 = 32;
 }
 
@@ -103,7 +103,7 @@ pub enum Measure {
 
 /// `enum keep`.
 pub mod keep {
-    /// How many, their sum, the least and the greatest.
+    /// Count, sum, minimum and maximum.
     pub const MOMENTS: u8 = 0;
     /// Counts by limit.
     pub const LIMITS: u8 = 1;
@@ -114,13 +114,13 @@ pub mod keep {
 /// `struct fold_call`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Of what.
+    /// The measure.
     pub measure: Measure,
-    /// Of [`keep`].
+    /// The aggregate, of [`keep`].
     pub keep: u8,
-    /// Which of the cell's moments.
+    /// Index of the cell's moments.
     pub place: u8,
-    /// Of a histogram by limits: ascending, at most [`LIMITS`].
+    /// Limits of a histogram by limits: ascending, at most [`LIMITS`].
     pub limits: Vec<i64>,
 }
 
@@ -129,19 +129,19 @@ pub struct Call {
 pub struct Fold {
     /// Intervals end at its multiples.
     pub interval_ns: u64,
-    /// Of [`key`].
+    /// Key columns, of [`key`].
     pub keys: u32,
     /// The demand's clauses, a bit each.
     pub clauses: u8,
-    /// Only on devices that are marked for it.
+    /// True if it applies only to devices that are marked for it.
     pub marked: bool,
-    /// What says in a record that it was folded, of `flag`.
+    /// The flag, of `flag`, of records that were folded.
     pub flag: u8,
-    /// What is kept.
+    /// The aggregates.
     pub calls: Vec<Call>,
 }
 
-/// `struct folding`: what is fixed before the programs are loaded.
+/// `struct folding`: constants set before the programs are loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folding {
     /// The folds, at most [`FOLDS`].
@@ -186,7 +186,7 @@ impl Fold {
         }
         out.resize(start + 16 + CALLS * 8, 0);
         for call in &self.calls {
-            // No value is negative, so that all negative limits are as good as -1.
+            // No value is negative, so all negative limits are equivalent to -1.
             let limits = call.limits.iter().map(|limit| (*limit).max(-1));
             let rest = std::iter::repeat(i64::MAX);
             for limit in limits.chain(rest).take(LIMITS) {

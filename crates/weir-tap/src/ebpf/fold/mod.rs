@@ -1,14 +1,16 @@
-//! [`Folds`]: groups that kernel programs make of finished requests, in place of a record each.
+//! [`Folds`]: groups that kernel programs compute from finished requests, instead of writing a
+//! record for each.
 //!
-//! The life of an interval:
-//! 1. Two are open at a time, the one that time is in and the next: each has a window. A request is
-//!    folded into its group's cell in the window that its end falls into.
-//! 2. Groups are named as they come up, while whoever they belong to can still be asked.
-//! 3. Once it is over its window is closed, and when no processor is at it any more, the groups are
-//!    taken out. The window opens again for the interval after the next.
-//! 4. When all rows of the interval are settled as well, its groups are said.
+//! The life cycle of an interval:
+//! 1. Two intervals are open at a time, the current one and the next: each has a window. A request
+//!    is added to its group's cell in the window that contains its completion time.
+//! 2. Groups are named as they appear, while their processes and disks still exist.
+//! 3. After the end of the interval its window is closed, and once no processor updates it, the
+//!    groups are read and removed. The window is reopened for the interval after the next.
+//! 4. When the watermark of the rows has passed the interval as well, its groups are delivered.
 //!
-//! What finds no window, no room, or is out of the ordinary, becomes a record and comes as a row.
+//! A request without a window or free memory, or with unusual properties, is written as a record
+//! and delivered as a row.
 
 mod groups;
 pub mod layout;
@@ -36,38 +38,39 @@ pub struct Folds {
     plans: Vec<Plan>,
     windows: Vec<[Window; 2]>,
     tables: Tables,
-    /// What to add to the kernel's clock.
+    /// Offset from the kernel's clock to the epoch.
     epoch_offset_ns: Nanos,
     /// See [`super::LiveOptions::interval_shift_ns`].
     interval_shift_ns: Arc<AtomicI64>,
-    /// Groups of intervals that are over, by the interval's end on the kernel's clock.
+    /// Groups of complete intervals, by the interval's end on the kernel's clock.
     taken: Vec<(u64, usize, Folded)>,
 }
 
-/// An interval that is open, or about to be taken out.
+/// An interval that is open, or about to be read.
 #[derive(Debug)]
 struct Window {
     /// Its end on the kernel's clock.
     end_ns: u64,
     /// The last cell of each processor whose group is named.
     seen: Vec<u64>,
-    /// The groups that have come up.
+    /// The groups that have appeared.
     named: HashMap<RawKey, Named>,
 }
 
-/// How often, and after what pause, a window is tried to be closed when no time is left to come back
-/// to it.
+/// Number of attempts to close a window, and the pause between them, when it cannot be retried
+/// later.
 const CLOSE_TRIES_MAX: usize = 100;
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Most and fewest cells of one processor.
+/// Minimum and maximum number of cells of one processor.
 const CELLS_RANGE: (usize, usize) = (16, 1 << 14);
 
-/// Most and fewest blocks of one processor.
+/// Minimum and maximum number of blocks of one processor.
 const BLOCKS_RANGE: (usize, usize) = (64, 1 << 15);
 
 impl Folding {
-    /// What the kernel side needs for these plans, in tables of some `bytes` for all processors.
+    /// The configuration of the kernel side for these plans, with tables of about `bytes` for all
+    /// processors.
     pub fn new(plans: &Plans, bytes: usize, processors: u32) -> Folding {
         let calls = plans.folds.iter().map(|p| &p.kernel.calls);
         let moments = calls.clone().map(|calls| {
@@ -77,7 +80,7 @@ impl Folding {
         let moments = moments.max().unwrap_or(0);
         let bins = calls.flatten().any(|c| c.keep != keep::MOMENTS);
         let own = bytes / processors.max(1) as usize;
-        // A group's histograms are larger than all else of it.
+        // A group's histograms are larger than its other values.
         let (for_cells, for_blocks) = if bins {
             (own / 8, own - own / 8)
         } else {
@@ -99,7 +102,7 @@ impl Folding {
 }
 
 impl Folds {
-    /// Opens the windows of these plans; their programs must not run yet.
+    /// Opens the windows of these plans; their programs must not be running yet.
     pub fn begin(
         plans: Vec<Plan>,
         tables: Tables,
@@ -127,15 +130,15 @@ impl Folds {
         folds
     }
 
-    /// Takes out what is over at `settled_ns`, and names what is new. No heartbeat may say more than
-    /// the time that is returned has passed.
+    /// Reads the intervals that are complete at `settled_ns`, and names new groups. No heartbeat
+    /// may exceed the returned time.
     pub fn advance(&mut self, settled_ns: u64, naming: &mut Naming<'_>) -> u64 {
         let mut limit_ns = settled_ns;
         for fold in 0..self.plans.len() {
             for window in [0, 1] {
                 self.name_new(fold, window, naming);
             }
-            // The earlier one first, and the other one if that is over as well.
+            // The earlier one first, then the other one if that is complete as well.
             for _ in 0..2 {
                 let window = self.earlier(fold);
                 let end_ns = self.windows[fold][window].end_ns;
@@ -152,7 +155,7 @@ impl Folds {
         limit_ns
     }
 
-    /// The groups of the intervals under way. A window whose programs do not come to rest keeps its
+    /// The groups of the incomplete intervals. A window that programs are still updating keeps its
     /// groups.
     pub fn close(&mut self, naming: &mut Naming<'_>) -> Vec<(usize, Folded)> {
         for fold in 0..self.plans.len() {
@@ -169,7 +172,7 @@ impl Folds {
         self.over(u64::MAX)
     }
 
-    /// The groups of intervals of which no row will come after `watermark_ns`, by demand.
+    /// The groups of intervals that end by `watermark_ns`, by demand.
     pub fn over(&mut self, watermark_ns: u64) -> Vec<(usize, Folded)> {
         let is_over = |(end_ns, ..): &(u64, usize, Folded)| *end_ns <= watermark_ns;
         let (over, rest) = self.taken.drain(..).partition(is_over);
@@ -180,7 +183,7 @@ impl Folds {
             .collect()
     }
 
-    /// Requests that were folded and became no record.
+    /// Requests that were folded and for which no record was written.
     pub fn told_nobody(&self) -> i64 {
         self.tables.told_nobody() as i64
     }
@@ -201,12 +204,14 @@ impl Folds {
         }
     }
 
-    /// Takes the groups out of a window that is closed and quiet, and opens it anew.
+    /// Reads and removes the groups of a window that is closed and not being updated, and reopens
+    /// it.
     fn take(&mut self, fold: usize, window: usize, naming: &mut Naming<'_>) {
         self.name_new(fold, window, naming);
         let interval = self.plans[fold].interval;
         let other_ns = self.windows[fold][1 - window].end_ns;
-        // The one after the other. Whatever was missed meanwhile came as rows.
+        // The interval after the other one. Requests without a window meanwhile were delivered as
+        // rows.
         let within_ns = clock::monotonic_ns().max(other_ns + interval as u64 / 2);
         let next_ns = self.end_of(interval, within_ns);
         let next = self.window(next_ns);
@@ -233,7 +238,7 @@ impl Folds {
         }
     }
 
-    /// The end of the interval that a time of the kernel's clock falls into.
+    /// The end of the interval that contains a time of the kernel's clock.
     fn end_of(&self, interval: Nanos, at_ns: u64) -> u64 {
         let offset_ns = self.epoch_offset_ns + self.interval_shift_ns.load(Ordering::Relaxed);
         let epoch = at_ns as Nanos + offset_ns;

@@ -1,4 +1,4 @@
-//! [`Naming`]: from the numbers that kernel programs tell groups apart by to what rows say.
+//! [`Naming`]: maps the numbers by which kernel programs group to the names used in rows.
 
 use std::collections::HashSet;
 
@@ -12,19 +12,19 @@ use crate::ebpf::devices::Devices;
 use crate::ebpf::layout::{Record, Submitter, UNKNOWN, flag, kind};
 use crate::ebpf::rows::Names;
 
-/// Where no disk has a sector.
+/// A location where no disk has a sector.
 const NOWHERE: u64 = UNKNOWN - 1;
 
-/// Who knows names.
+/// The sources of names.
 #[derive(Debug)]
 pub struct Naming<'a> {
-    /// Of devices.
+    /// Names of devices.
     pub devices: &'a Devices,
-    /// Of processes and cgroups.
+    /// Names of processes and cgroups.
     pub names: &'a mut Names,
-    /// Of VMs and their disks.
+    /// Names of VMs and their disks.
     pub attribution: Option<&'a mut Attribution>,
-    /// The disks on which whose a request is does not depend on its sector.
+    /// The disks on which the owner of a request does not depend on its sector.
     pub undivided: &'a HashSet<u32>,
 }
 
@@ -59,8 +59,8 @@ impl Naming<'_> {
         }
     }
 
-    /// Whose the requests of each group are. Where a disk was divided among VMs since they were
-    /// folded, it stays open which of the VM's disks they went to.
+    /// The owners of each group's requests. If a disk was divided among VMs since they were folded,
+    /// the VM's disk is unknown.
     fn owners(&mut self, keys: &[RawKey]) -> Vec<Owner> {
         let Some(attribution) = &mut self.attribution else {
             return Vec::new();

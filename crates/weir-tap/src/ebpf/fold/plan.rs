@@ -1,4 +1,4 @@
-//! [`Plan`]: which of the groups that demands ask for the kernel programs can make, and how.
+//! [`Plan`]: determines which of the demanded groups the kernel programs can compute, and how.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::ebpf::columns::{COLUMNS, Column, capabilities};
 use crate::ebpf::layout::flag;
 use crate::ebpf::needs::Needs;
 
-/// What says in a record that it was folded for the first, and the second, fold.
+/// The flags of records that were folded for the first, and the second, fold.
 const FLAGS: [u8; FOLDS] = [flag::FOLDED, flag::FOLDED_TOO];
 
-/// A column that groups can be told apart by.
+/// A column that can be a key of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// `op`
@@ -29,7 +29,7 @@ pub enum Key {
     Vm,
     /// `vdisk`
     Vdisk,
-    /// `type`: what fails comes as a row.
+    /// `type`: requests with errors are delivered as rows.
     Kind,
     /// `host`
     Host,
@@ -40,38 +40,38 @@ pub enum Key {
 /// A fold that runs in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The demand that it is for.
+    /// The demand that it serves.
     pub demand: usize,
     /// Intervals end at its multiples.
     pub interval: Nanos,
-    /// What tells groups apart, in the demand's order.
+    /// The key columns, in the demand's order.
     pub keys: Vec<Key>,
-    /// What is kept, in the demand's order: the number of rows, or the position of one of the
+    /// The aggregates, in the demand's order: the number of rows, or the position of one of the
     /// kernel's calls.
     pub calls: Vec<Call>,
-    /// Whether it must be found out whose a request is.
+    /// True if the owners of requests must be determined.
     pub owner: bool,
-    /// What the kernel side does.
+    /// The configuration of the kernel side.
     pub kernel: layout::Fold,
 }
 
-/// What one call of a demand's fold is in the kernel.
+/// The kernel's counterpart of one call of a demand's fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// All rows count.
+    /// Counts all rows.
     Rows,
-    /// No row counts.
+    /// Counts no rows.
     None,
-    /// What this one of the kernel's calls keeps.
+    /// The value of this one of the kernel's calls.
     Kept(usize),
 }
 
-/// Which folds run in the kernel.
+/// The folds that run in the kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Plans {
-    /// Those that do.
+    /// Those that run in the kernel.
     pub folds: Vec<Plan>,
-    /// Those that do not, by demand, and why.
+    /// Those that do not, by demand, with the reason.
     pub declined: Vec<String>,
 }
 
@@ -98,23 +98,23 @@ impl Plans {
         plans
     }
 
-    /// How often rings are to be read that should be read each `rhythm`: twice in the shortest
-    /// interval at least, so that there is always one open.
+    /// The interval at which rings are read, for a requested `rhythm`: at least twice in the
+    /// shortest interval, so that one is always open.
     pub fn rhythm(&self, rhythm: Duration) -> Duration {
         let intervals = self.folds.iter().map(|p| p.interval as u64);
         let half = intervals.map(|ns| Duration::from_nanos(ns / 4));
         half.fold(rhythm, Duration::min)
     }
 
-    /// What the kernel side is told of a device: bit 8 + i, fold i may fold what goes there, as far as
-    /// `undivided` says that there is one owner only.
+    /// The marks of a device for the kernel programs: bit 8 + i, fold i may fold its requests, if
+    /// `undivided`, which means that there is one owner only, permits it.
     pub fn marks(&self, undivided: bool) -> u32 {
         let folds = self.folds.iter().enumerate();
         let may = folds.map(|(i, p)| u32::from(undivided || !p.owner) << (8 + i));
         may.sum()
     }
 
-    /// What is folded and what is not, in words.
+    /// The folds that run in the kernel and those that do not, as text.
     pub fn lines(&self) -> Vec<String> {
         let folds = self.folds.iter().map(Plan::line);
         let declined = self.declined.iter();
@@ -122,7 +122,7 @@ impl Plans {
         folds.chain(declined).collect()
     }
 
-    /// What marks in a record that it was folded for `demand`; 0 if nothing is folded for it.
+    /// The flag of records that were folded for `demand`; 0 if there are none.
     pub fn flag(&self, demand: usize) -> u8 {
         let mut folds = self.folds.iter();
         let plan = folds.find(|p| p.demand == demand);
@@ -158,7 +158,7 @@ impl Plan {
         })
     }
 
-    /// The same with what the kernel selects for it, if that is neither more nor less than wanted.
+    /// The plan with the kernel's selection, if that is exact.
     fn selected(mut self, needs: &Needs) -> Result<Plan, String> {
         let own = 1u64 << self.demand;
         for (i, clause) in needs.clauses.iter().enumerate() {
@@ -174,7 +174,7 @@ impl Plan {
             return Err("no row passes".into());
         }
         if self.owner && !needs.columns.owner {
-            // Nobody knows of owners: all are NULL, wherever a request goes.
+            // No inventory: all owners are NULL, at every location.
             self.owner = false;
             self.kernel.marked = false;
             self.kernel.keys = self.keys.iter().fold(0, |all, key| match key {
@@ -185,7 +185,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// What it does, in words.
+    /// A description, as text.
     fn line(&self) -> String {
         let name = |is: &dyn Fn(&Column) -> bool| {
             let column = COLUMNS.iter().find(|column| is(column));
@@ -219,7 +219,7 @@ impl Plan {
 }
 
 impl Key {
-    /// What of a request the kernel side must tell apart for it.
+    /// The properties of a request by which the kernel side must group.
     fn bits(self) -> u32 {
         match self {
             Key::Op => key::OP,
@@ -227,14 +227,14 @@ impl Key {
             Key::Pid => key::PID,
             Key::Comm => key::COMM,
             Key::Cgroup => key::CGROUP,
-            // As attribution::Attribution decides; a flush and a discard it judges apart.
+            // As attribution::Attribution decides; it treats flushes and discards separately.
             Key::Vm | Key::Vdisk => key::DEVICE | key::PID | key::CGROUP | key::KERNEL | key::OP,
             Key::Kind | Key::Host | Key::Level => 0,
         }
     }
 }
 
-/// What `call` is in the kernel, where `calls` are its calls so far.
+/// Maps `call` to the kernel; `calls` are its calls so far.
 fn call(call: &FoldCall, calls: &mut Vec<layout::Call>) -> Call {
     let Some(column) = call.column.map(|at| &COLUMNS[at]) else {
         return Call::Rows;

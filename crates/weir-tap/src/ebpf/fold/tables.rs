@@ -1,4 +1,4 @@
-//! [`Tables`]: the cells and blocks in which kernel programs keep groups, read and freed by this side.
+//! [`Tables`]: the cells and blocks in which kernel programs store groups, read and freed here.
 
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::layout::{self, BINS, FOLDS, Folding, MOMENTS_WORDS, block, cell, lane};
 use crate::shared::Shared;
 
-/// How often a busy processor is looked at again before that is put off. A program is done long before.
+/// Maximum number of checks of a busy processor before it is retried later. A program ends much
+/// sooner.
 const LOOKS_MAX: usize = 1000;
 
 /// The tables of all processors.
 #[derive(Debug)]
 pub struct Tables {
-    /// Which intervals are open.
+    /// The open intervals.
     pub windows: Shared,
-    /// What each processor has.
+    /// The state of each processor.
     pub lanes: Shared,
     /// Groups.
     pub cells: Shared,
@@ -22,11 +23,11 @@ pub struct Tables {
     pub blocks: Shared,
     /// Sizes of cells and blocks.
     pub folding: Folding,
-    /// Processors that may ever be on line.
+    /// Possible processors, including offline ones.
     pub processors: usize,
 }
 
-/// What tells a group apart in the kernel. What the fold does not ask for is 0.
+/// The key of a group in the kernel. Keys that the fold does not use are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RawKey {
     /// The device, as the kernel keeps it.
@@ -35,7 +36,7 @@ pub struct RawKey {
     pub pid: u32,
     /// Position in `weir_model::Op::ALL`.
     pub op: u8,
-    /// A kernel thread submitted it.
+    /// True if a kernel thread submitted the request.
     pub by_kernel: bool,
     /// Cgroup.
     pub cgroup: u64,
@@ -43,30 +44,30 @@ pub struct RawKey {
     pub comm: [u64; 2],
 }
 
-/// What one processor has kept of a group.
+/// The values of a group from one processor.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Which group.
+    /// The key.
     pub key: RawKey,
-    /// Requests.
+    /// Number of requests.
     pub rows: u64,
-    /// Count, sum, least and greatest, by place.
+    /// Count, sum, minimum and maximum, by index.
     pub moments: Vec<[u64; MOMENTS_WORDS]>,
     /// Bins that are not empty: call, bin, count, sum of offsets.
     pub bins: Vec<(usize, u32, u64, u64)>,
 }
 
 impl Tables {
-    /// Lets requests up to and with `end_ns` of the monotonic clock into a window.
+    /// Opens a window for requests up to and including `end_ns` of the monotonic clock.
     pub fn open(&self, fold: usize, window: usize, end_ns: u64) {
         self.windows.words()[fold * 2 + window].store(end_ns, Ordering::Release);
     }
 
-    /// Lets none in any more; true if none is on its way in either.
+    /// Closes a window; true if no program is still updating it.
     pub fn close(&self, fold: usize, window: usize) -> bool {
         self.windows.words()[fold * 2 + window].store(0, Ordering::Relaxed);
-        // Before the marks are read. The programs set theirs, with as full a barrier, before they
-        // look which window is open: one of both sees the other.
+        // Before the marks are read. The programs set theirs, with an equally strong barrier,
+        // before they check which window is open: at least one side sees the other.
         fence(Ordering::SeqCst);
         (0..self.processors).all(|cpu| self.is_quiet(cpu))
     }
@@ -82,14 +83,14 @@ impl Tables {
         false
     }
 
-    /// Requests that became no record.
+    /// Requests for which no record was written.
     pub fn told_nobody(&self) -> u64 {
         let of = |cpu| self.lane(cpu, lane::TOLD_NOBODY).load(Ordering::Relaxed);
         (0..self.processors).map(of).sum()
     }
 
-    /// The keys of the cells that were taken since `seen` was the last one of each processor, which is
-    /// updated.
+    /// The keys of the cells that were allocated since `seen` was the last one of each processor,
+    /// which is updated.
     pub fn new_keys(&self, fold: usize, window: usize, seen: &mut [u64]) -> Vec<RawKey> {
         let mut keys = Vec::new();
         for (cpu, seen) in seen.iter_mut().enumerate() {
@@ -100,7 +101,7 @@ impl Tables {
         keys
     }
 
-    /// Takes the groups out of a window that is closed and quiet.
+    /// Reads and removes the groups of a window that is closed and not being updated.
     pub fn take(&self, fold: usize, window: usize) -> Vec<Group> {
         let mut groups = Vec::new();
         for cpu in 0..self.processors {
@@ -109,7 +110,7 @@ impl Tables {
             let cells: Vec<usize> = cells.collect();
             groups.extend(cells.iter().map(|at| self.group(*at)));
             last.store(0, Ordering::Release);
-            // Who finds a key gone may take the place, and begins it anew.
+            // A program that finds the key cleared may reuse the cell, and initializes it.
             let first_word = |at: &usize| &self.cell(*at)[cell::KEY];
             cells
                 .iter()
@@ -118,7 +119,7 @@ impl Tables {
         groups
     }
 
-    /// The cells from `last` on up to, and without, `seen`: both positions + 1, where 0 is none.
+    /// The cells from `last` up to, and excluding, `seen`: both positions + 1, where 0 is none.
     fn cells_from(&self, last: u64, seen: u64) -> impl Iterator<Item = usize> {
         let next = move |at: &usize| {
             let word = self.cell(*at)[cell::NEXT_AND_BLOCKS].load(Ordering::Relaxed);
@@ -165,8 +166,8 @@ impl Tables {
         }
     }
 
-    /// Reads a block, frees it, and says which is next, + 1. Its group's cell is still taken, so that
-    /// nobody else can look for it yet.
+    /// Reads a block, frees it, and returns the next one, + 1. Its group's cell is still in use, so
+    /// no other program can look for the block yet.
     fn take_block(&self, at: usize, bins: &mut Vec<(usize, u32, u64, u64)>) -> u64 {
         const WORDS: usize = layout::BLOCK_BYTES / 8;
         let words = &self.blocks.words()[at * WORDS..][..WORDS];
@@ -200,7 +201,7 @@ impl Tables {
     }
 }
 
-/// The place that a number + 1 stands for, where 0 is none.
+/// The position that a number + 1 stands for; 0 is none.
 fn place(number: u64) -> Option<usize> {
     number.checked_sub(1).map(|at| at as usize)
 }

@@ -1,5 +1,5 @@
-//! What the histograms in the kernel and this side share, as `hist.h` lays it out: where each
-//! distribution lies in a block, which bins it has, and the configuration.
+//! Data structures shared with the kernel side of histograms, as defined in `hist.h`: the position
+//! of each distribution in a block, its bins, and the configuration.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub const BLOCK_BYTES: usize = 33_744;
 /// `struct blocks_of`, in bytes.
 pub const BLOCKS_OF_BYTES: usize = 32;
 
-/// Operations, each with a block of its own; the next block is of all of them.
+/// Operations, each with its own block; the last block is of all operations.
 pub const OPS: usize = 5;
 
 /// `struct subject`, in bytes.
@@ -43,15 +43,15 @@ pub const NOT_ENTERED_BYTES: usize = 64;
 /// `struct hist_state`, in bytes.
 pub const STATE_BYTES: usize = 64;
 
-/// Positions in `struct hist_state`, in words of 8 bytes.
+/// Positions in `struct hist_state`, in 8-byte words.
 pub mod state {
-    /// Subjects given out.
+    /// Number of subjects in use.
     pub const SUBJECTS: usize = 0;
 }
 
-/// Positions in `struct subject`, in words of 8 bytes.
+/// Positions in `struct subject`, in 8-byte words.
 pub mod subject {
-    /// Its order.
+    /// Order of its events.
     pub const ORDER: usize = 0;
     /// Owner, process or cgroup.
     pub const WHO: usize = 2;
@@ -59,30 +59,30 @@ pub mod subject {
     pub const DEVICE: usize = 3;
 }
 
-/// What one request in flight adds to the order of its subject (`PAST_BITS`).
+/// Increment of one request in flight in the order of its subject (`PAST_BITS`).
 pub const ONE_IN_FLIGHT: u64 = 1 << 12;
 
-/// Most processors that the order of a subject can tell apart.
+/// Maximum number of processors that the order of a subject can represent.
 pub const PROCESSORS_MAX: u32 = 1 << 11;
 
-/// Most requests whose last sectors are kept (`ENDS_MAX`).
+/// Maximum number of requests whose last sectors are kept (`ENDS_MAX`).
 pub const CLOSEST_OF_MAX: usize = 32;
 
-/// Most subjects (`NUMBER_BITS`, less the one that stands for none).
+/// Maximum number of subjects (`NUMBER_BITS`, less the one that stands for none).
 pub const SUBJECTS_MAX: usize = (1 << 16) - 2;
 
 /// Lengths and depths below these have their bins in a table (`SHORT_SECTORS`, `SHALLOW`).
 const SHORT_SECTORS: i64 = 1024;
 const SHALLOW: i64 = 256;
 
-/// What the bins of a metric are made of.
+/// The definition of the bins of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kind {
-    /// Whose limits cut them.
+    /// The metric whose limits divide them.
     metric: Metric,
     /// Log bins of negative values.
     negative: usize,
-    /// Log bins in all.
+    /// Number of log bins.
     log_bins: usize,
 }
 
@@ -110,19 +110,19 @@ const DEPTH: Kind = Kind {
     log_bins: 208,
 };
 
-/// A distribution in a block, in words of 8 bytes.
+/// A distribution in a block, in 8-byte words.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// What it is of.
+    /// Its metric.
     pub metric: Metric,
-    /// Where its head begins: sum, least, greatest.
+    /// Position of its head: sum, minimum, maximum.
     pub head: usize,
-    /// Where its bins begin.
+    /// Position of its bins.
     pub bins: usize,
     kind: Kind,
 }
 
-/// What a bin of the kernel's is: the log bin, and the bin under vscsiStats' limits.
+/// The meaning of a bin of the kernel: the log bin, and the bin under vscsiStats' limits.
 pub type Bin = (i32, usize);
 
 /// The log bins of a kind, each with the limit that cuts it.
@@ -139,7 +139,8 @@ impl Kind {
         self.log_bins + self.limits().len()
     }
 
-    /// The number of the bin of a value: that of its log bin, and a limit's for each that is below.
+    /// The number of the bin of a value: the number of its log bin plus the number of limits below
+    /// the value.
     fn number_of(self, value: i64) -> usize {
         let limits = self.limits().partition_point(|limit| *limit < value);
         (LogBins::bin(value) + self.negative as i32) as usize + limits
@@ -147,7 +148,7 @@ impl Kind {
 }
 
 impl Cuts {
-    /// Each log bin: its number, how many limits lie below it, and the one that cuts it.
+    /// Each log bin: its number, the number of limits below it, and the limit that cuts it.
     fn iter(&self) -> impl Iterator<Item = (i32, usize, Option<i64>)> {
         let kind = self.kind;
         (0..kind.log_bins).map(move |at| {
@@ -161,7 +162,7 @@ impl Cuts {
     }
 }
 
-/// The parts of a block, one behind the other: the heads, then the bins.
+/// The parts of a block, contiguous: the heads, then the bins.
 fn parts<const N: usize>(of: [(Metric, Kind); N]) -> [Part; N] {
     const HEAD_WORDS: usize = 3;
     let mut bins = N * HEAD_WORDS;
@@ -192,7 +193,7 @@ pub fn parts_of_op() -> [Part; 7] {
     ])
 }
 
-/// `struct of_all`: what is not the sum over the operations.
+/// `struct of_all`: distributions that are not the sum over the operations.
 pub fn parts_of_all() -> [Part; 3] {
     parts([
         (Metric::Seek, SEEK),
@@ -202,11 +203,11 @@ pub fn parts_of_all() -> [Part; 3] {
 }
 
 impl Part {
-    /// What each of its bins is.
+    /// The meaning of each of its bins.
     pub fn meaning(&self) -> Vec<Bin> {
         let mut meaning = Vec::with_capacity(self.kind.bins());
         for (bin, below, cut) in (Cuts { kind: self.kind }).iter() {
-            // Limits between two log bins leave a number that nothing is counted under.
+            // Limits between two log bins leave an unused number.
             meaning.resize(meaning.len().max(self.number(bin, below)), (bin, below));
             meaning.push((bin, below));
             if cut.is_some() {
@@ -221,7 +222,7 @@ impl Part {
         (bin + self.kind.negative as i32) as usize + below
     }
 
-    /// Adds what these words of a block hold to `to`. `words` are those of the whole block.
+    /// Adds the content of these words of a block to `to`. `words` are those of the whole block.
     pub fn add_to(&self, words: &[u64], meaning: &[Bin], to: &mut Distribution) {
         let counts = &words[self.bins..][..meaning.len()];
         let mut ends = None;
@@ -243,40 +244,40 @@ impl Part {
         to.max = to.max.max(self.within(value(greatest), last));
     }
 
-    /// `value` if it lies in log bin `bin`, else the value of that bin next to it: a value that is
-    /// entered while all is reset may be counted after, and noted before.
+    /// `value` if it lies in log bin `bin`, else the nearest value of that bin: a value that is
+    /// entered during a reset may be counted after it, but recorded as an extreme before it.
     fn within(&self, value: i64, bin: i32) -> i64 {
         let (a, b) = LogBins::span(bin);
         let last = (self.kind.log_bins - self.kind.negative) as i32 - 1;
-        // The outermost bins hold all that is beyond.
+        // The outermost bins include all values beyond their limit.
         let low = if bin == -last { i64::MIN } else { a.min(b) };
         let high = if bin == last { i64::MAX } else { a.max(b) };
         value.clamp(low, high)
     }
 }
 
-/// `struct hist_config`: what is fixed before the programs are loaded.
+/// `struct hist_config`: constants set before the programs are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Buckets of names less one, a power of two less one.
+    /// Number of buckets of names less one, a power of two less one.
     pub bucket_mask: u32,
-    /// Likewise for the table of owners.
+    /// Number of entries of the table of owners less one, a power of two less one.
     pub owner_mask: u32,
     /// Processors.
     pub processors: u32,
     /// Most subjects.
     pub subjects_max: u32,
-    /// Blocks, with one that is not given out.
+    /// Number of blocks, including one that is not allocated.
     pub blocks_max: u32,
-    /// How many last requests are looked at for the closest.
+    /// Number of last requests that are compared for the closest.
     pub closest_of: u32,
-    /// Whether histograms are kept.
+    /// True if histograms are kept.
     pub on: bool,
     /// `enum by`.
     pub by: u8,
-    /// Whether insertion is seen.
+    /// True if insertion is observed.
     pub waits: bool,
-    /// The clauses that stand for the histograms, a bit each.
+    /// The clauses of the histograms, a bit each.
     pub clauses: u8,
 }
 
@@ -286,7 +287,7 @@ impl Config {
         let mut out = Vec::with_capacity(CONFIG_BYTES);
         for kind in [TIME, SEEK, LENGTH, DEPTH] {
             for (bin, below, cut) in (Cuts { kind }).iter() {
-                /// A limit that no value reaches.
+                /// A limit that no value exceeds.
                 const NEVER: i64 = 1 << 50;
                 let number = (bin + kind.negative as i32) as i64 + below as i64;
                 let word = cut.unwrap_or(NEVER) << 12 | number;

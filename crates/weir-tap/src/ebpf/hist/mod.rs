@@ -1,20 +1,20 @@
-//! Histograms kept in the kernel: the distributions of `vscsiStats`, per VM and disk, device, process or
-//! cgroup, for as long as a [`HistTap`] is open, and at no cost when none is.
+//! Histograms kept in the kernel: the distributions of `vscsiStats`, per VM and disk, device,
+//! process or cgroup, while a [`HistTap`] is open, and without cost when none is.
 //!
-//! The life of one request:
-//! 1. It is issued. `hist_issue` finds its subject, or makes it, and gives the request its place in the
-//!    order of the subject's events. What it is to the requests before it is then certain, on whatever
-//!    processors those were issued. It is entered in this processor's bins.
-//! 2. It finishes. `hist_finish` takes it out of those in flight and enters its times.
-//! 3. [`HistTap::snapshot`] adds up the processors' bins, which are mapped memory: no system call, and
-//!    the programs do not notice.
+//! The life cycle of one request:
+//! 1. Issue: `hist_issue` finds or creates its subject, and assigns the request its position in the
+//!    order of the subject's events. Its relation to the previous requests is then defined, also if
+//!    other processors issued those. It is entered in this processor's bins.
+//! 2. Completion: `hist_finish` removes it from those in flight and enters its times.
+//! 3. [`HistTap::snapshot`] adds up the processors' bins, which are mapped memory: no system call,
+//!    and no effect on the programs.
 //!
-//! An issue time that does not lie after the event before, on the same subject, is moved behind it: by
-//! nanoseconds, when two processors meet. Records of the same tap carry the moved time, so that whoever
-//! counts them gets the same bins, to the last count.
+//! An issue time that is not after the previous event of the same subject is moved after it: by
+//! nanoseconds, when two processors coincide. Records of the same tap have the moved time, so a
+//! consumer that counts them gets exactly the same bins.
 //!
-//! What each of the bins holds, and where their range ends, is in `hist.h`: times to 18 minutes and
-//! distances to 32 TiB have a log bin of their own.
+//! The definition and range of the bins are in `hist.h`: times to 18 minutes and distances to 32
+//! TiB have a log bin of their own.
 
 pub(super) mod layout;
 mod options;

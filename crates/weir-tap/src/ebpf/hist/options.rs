@@ -1,4 +1,4 @@
-//! [`HistOptions`]: which histograms are kept, of what, and for how long.
+//! [`HistOptions`]: the histograms to keep, their subjects, and their duration.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,18 +8,18 @@ use crate::TapError;
 use crate::ebpf::DeviceChoice;
 use crate::inventory::Watch;
 
-/// What has histograms of its own.
+/// The subject of histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
-    /// A VM's I/O on a device, and what on that device is nobody's. Without an inventory, or without
-    /// VMs, as [`By::Device`].
+    /// A VM's I/O on a device, and the I/O on that device that has no VM. Without an inventory, or
+    /// without VMs, as [`By::Device`].
     ///
-    /// Whose a request is, the kernel tells by the process that submitted it, by the cgroup that it
-    /// is charged to, and of kernel threads by the device, where that is one VM's alone. So an image
-    /// in a file that is written back by the kernel counts as nobody's.
+    /// The kernel determines the VM by the process that submitted the request, by the cgroup that
+    /// it is charged to, and for kernel threads by the device, if that belongs to one VM only. So
+    /// an image in a file that is written back by the kernel counts as I/O without a VM.
     #[default]
     Disk,
-    /// A device; a partition is one of its own.
+    /// A device; a partition is a separate one.
     Device,
     /// A process (thread group) on a device.
     Process,
@@ -27,37 +27,36 @@ pub enum By {
     Cgroup,
 }
 
-/// How histograms are kept.
+/// Options of histograms.
 #[derive(Clone, Debug)]
 pub struct HistOptions {
-    /// Of which devices.
+    /// The devices.
     pub devices: DeviceChoice,
-    /// What has histograms of its own.
+    /// The subject.
     pub by: By,
-    /// The closest of how many last requests [`weir_workload::Metric::SeekClosest`] is measured from:
-    /// 1 to 32.
+    /// Number of last requests from which [`weir_workload::Metric::SeekClosest`] is measured: 1 to
+    /// 32.
     pub closest_of: usize,
-    /// Whether to see requests when they are inserted, for wait and latency; it costs a program and a
-    /// clock more. Without it both are unknown, also on a device without a scheduler, where the wait
-    /// is no more than the way through the block layer: service is then the time that is told. It is
-    /// on in any case where requests are kept apart by who submits them.
+    /// Whether to observe the insertion of requests, for wait and latency; it costs an additional
+    /// program and clock read. Without it both are unknown, also on a device without a scheduler,
+    /// where the wait is only the time in the block layer: service is then the reported time. It is
+    /// always on if requests are separated by submitter.
     pub waits: bool,
-    /// Whether flushes without data count; to see them, a program looks at the start of each request.
-    /// A disk without a volatile cache never has any.
+    /// Whether flushes without data count; to observe them, a program runs at the start of each
+    /// request. A disk without a volatile cache has none.
     pub flushes: bool,
-    /// Most subjects; requests of further ones are counted as not entered.
+    /// Maximum number of subjects; requests of further ones are counted as not entered.
     pub entries_max: usize,
-    /// Most bytes of bins. A processor needs 33 KiB for each operation that it sees of a subject, and
-    /// as much again for the subject.
+    /// Maximum size of the bins in bytes. A processor needs 33 KiB for each operation that it sees
+    /// of a subject, and the same again for the subject.
     pub bins_bytes_max: usize,
-    /// Requests in flight that are kept track of, on the whole host.
+    /// Maximum number of requests in flight, on the whole host.
     pub requests_max: usize,
-    /// Who owns what.
+    /// The inventory, for the owners.
     pub inventory: Option<Arc<Watch>>,
-    /// When to stop: nothing is counted after that, and the programs are taken away. What was counted
-    /// stays.
+    /// Time to stop: nothing is counted after it, and the programs are detached. The counts remain.
     pub until: Option<Instant>,
-    /// Tracepoints to do without, as if the kernel lacked them.
+    /// Tracepoints that are not used, as if the kernel lacked them.
     pub without: Vec<String>,
 }
 
@@ -80,7 +79,7 @@ impl Default for HistOptions {
 }
 
 impl HistOptions {
-    /// Whether the submitter decides where a request counts.
+    /// True if the submitter determines where a request is counted.
     pub(crate) fn needs_submitter(&self) -> bool {
         match self.by {
             By::Disk => self.inventory.is_some(),
@@ -90,7 +89,7 @@ impl HistOptions {
     }
 
     /// # Errors
-    /// When a number is out of its range.
+    /// If a number is out of its range.
     pub(crate) fn check(&self) -> Result<(), TapError> {
         let wrong = |what: String, remedy: String| TapError::Unavailable { what, remedy };
         if !(1..=layout::CLOSEST_OF_MAX).contains(&self.closest_of) {

@@ -1,5 +1,5 @@
-//! [`OwnerTable`]: tells the kernel side which VM a process, a cgroup or a device is, and remembers which
-//! number stands for which VM.
+//! [`OwnerTable`]: maps processes, cgroups and devices to VMs for the kernel side, and stores the
+//! number of each VM.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ const PROCESS: u64 = 1 << 62;
 const CGROUP: u64 = 2 << 62;
 const DEVICE: u64 = 3 << 62;
 
-/// The VMs as the kernel side knows them.
+/// The VMs in the table of the kernel side.
 #[derive(Debug)]
 pub struct OwnerTable {
     watch: Arc<Watch>,
     owners: Owners,
     told: Known,
-    /// What each key was told to be.
+    /// The number written for each key.
     keys: HashMap<u64, u32>,
-    /// Names of the VMs, by number less 1; a number is never given to another.
+    /// Names of the VMs, by number less 1; a number is never reused.
     names: Vec<Symbol>,
-    /// The disk that a VM had on a device when it was last known.
+    /// The last known disk of a VM on a device.
     vdisks: HashMap<(Symbol, u32), Symbol>,
 }
 
 impl OwnerTable {
-    /// Of what `watch` sees; [`OwnerTable::tell`] tells it.
+    /// Owners from the inventory of `watch`; [`OwnerTable::tell`] writes them.
     pub fn new(watch: Arc<Watch>) -> OwnerTable {
         OwnerTable {
             owners: Owners::new(watch.snapshot(), &Owners::default()),
@@ -45,16 +45,16 @@ impl OwnerTable {
         }
     }
 
-    /// Whether the inventory has changed since it was told.
+    /// True if the inventory has changed since it was written.
     pub fn is_stale(&self) -> bool {
         self.watch.generation() != self.owners.snapshot.generation
     }
 
-    /// Tells the kernel side what the inventory knows now.
+    /// Writes the owners in the inventory to the kernel side's table.
     pub fn tell(&mut self, table: &Shared, devices: &Devices, cgroups: &Cgroups) {
         self.owners = Owners::new(self.watch.snapshot(), &self.owners);
         let mut keys = self.known_keys(devices, cgroups);
-        // Who is gone is nobody's: a process number may go to another.
+        // Ended processes have no owner: the process id may be reused.
         for gone in self.keys.keys() {
             keys.entry(*gone).or_insert(0);
         }
@@ -72,7 +72,7 @@ impl OwnerTable {
         self.keys = keys;
     }
 
-    /// The VM that a number stands for.
+    /// The VM with this number.
     pub fn vm(&self, number: u64) -> Option<Symbol> {
         let at = usize::try_from(number).ok()?.checked_sub(1)?;
         self.names.get(at).copied()
@@ -82,7 +82,7 @@ impl OwnerTable {
     pub fn vdisk(&mut self, vm: Symbol, disk: u32) -> Option<Symbol> {
         let vms = &self.owners.snapshot.vms;
         let Some(at) = vms.iter().position(|v| v.name == vm) else {
-            // It is gone; what it was stays true of what was counted.
+            // The VM was removed; its name remains valid for what was counted.
             return self.vdisks.get(&(vm, disk)).copied();
         };
         let only = self.owners.only_on(at as u32, disk);
@@ -93,7 +93,7 @@ impl OwnerTable {
         only
     }
 
-    /// Every key that one VM is known to own.
+    /// All keys with exactly one known VM.
     fn known_keys(&mut self, devices: &Devices, cgroups: &Cgroups) -> HashMap<u64, u32> {
         let snapshot = self.owners.snapshot.clone();
         let numbers: Vec<u32> = snapshot.vms.iter().map(|vm| self.number(vm.name)).collect();
@@ -115,7 +115,7 @@ impl OwnerTable {
         keys
     }
 
-    /// The VM of whose disk all of a device is, if that is one VM.
+    /// The VM whose disk covers all of a device, if that is one VM.
     fn sole_owner(&self, device: &Device) -> Option<u32> {
         let snapshot = &self.owners.snapshot;
         let found = snapshot.devices.iter().find(|d| d.device == device.path)?;
@@ -136,7 +136,7 @@ impl OwnerTable {
         owner
     }
 
-    /// The number that stands for a VM.
+    /// The number of a VM.
     fn number(&mut self, name: Symbol) -> u32 {
         let known = self.names.iter().position(|known| *known == name);
         let at = known.unwrap_or_else(|| {

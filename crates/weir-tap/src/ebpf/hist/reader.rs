@@ -1,5 +1,5 @@
-//! [`Reader`]: adds up what the processors counted, since the beginning or the last reset, and says of whom
-//! it is.
+//! [`Reader`]: adds up the processors' counts since the beginning or the last reset, and assigns
+//! them to subjects.
 
 use std::sync::atomic::Ordering;
 
@@ -14,36 +14,36 @@ use crate::ebpf::cgroups::Cgroups;
 use crate::ebpf::clock;
 use crate::ebpf::devices::Devices;
 
-/// What was counted.
+/// The content of the histograms.
 #[derive(Clone, Debug)]
 pub struct HistSnapshot {
-    /// When it was read, or the counting stopped.
+    /// Time of the read, or of the end of counting.
     pub at: Nanos,
-    /// Since when it counts.
+    /// Start of counting.
     pub since: Nanos,
-    /// The histograms of each subject that did anything, in the order in which they first did.
+    /// The histograms of each active subject, in the order of their first requests.
     pub subjects: Vec<(Subject, Histograms)>,
-    /// What was not entered since then.
+    /// Requests that were not entered since then.
     pub not_entered: NotEntered,
-    /// Finished requests, and those of them that only the kernel's own counters know of, per disk, since
-    /// the tap was opened. A disk whose statistics are switched off is not there.
+    /// Finished requests, and those of them that only the kernel's own counters include, per disk,
+    /// since the tap was opened. Disks whose statistics are disabled are missing.
     pub disks: Vec<Completeness>,
 }
 
-/// Requests that no histogram knows of, or not all of them.
+/// Requests that are missing in the histograms, completely or partly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotEntered {
     /// Requests of a subject beyond [`super::HistOptions::entries_max`].
     pub subjects_full: u64,
-    /// Requests that found no memory for their bins.
+    /// Requests for whose bins there was no memory.
     pub blocks_full: u64,
-    /// Requests that found no place in the order of a very busy subject.
+    /// Requests that got no position in the order of a very busy subject.
     pub contended: u64,
     /// Requests beyond [`super::HistOptions::requests_max`] in flight.
     pub table_full: u64,
-    /// Requests whose ends found no memory for their bins: they have no times.
+    /// Completions for whose bins there was no memory: the requests have no times.
     pub ends_blocks_full: u64,
-    /// Runs of a program that did not take place because it was already running on that processor.
+    /// Runs of a program that were skipped because it was already running on that processor.
     pub missed: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Reader {
     owners: Option<OwnerTable>,
     parts_of_op: Vec<(Part, Vec<Bin>)>,
     parts_of_all: Vec<(Part, Vec<Bin>)>,
-    /// What was there at the last reset, by subject and block.
+    /// The content at the last reset, by subject and block.
     before: Vec<[Option<Vec<u64>>; OPS + 1]>,
     not_entered_before: NotEntered,
     since: Nanos,
@@ -63,7 +63,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of tables that were just made.
+    /// A reader of newly created tables.
     pub fn new(by: By, setup: &Setup, owners: Option<OwnerTable>) -> Reader {
         let with_meaning = |part: &Part| (*part, part.meaning());
         Reader {
@@ -79,22 +79,22 @@ impl Reader {
         }
     }
 
-    /// Whose requests are, where that decides where they count.
+    /// The table of owners, if the owner determines where requests count.
     pub fn owners(&mut self) -> Option<&mut OwnerTable> {
         self.owners.as_mut()
     }
 
-    /// Nothing is counted any more.
+    /// Notes that counting has stopped.
     pub fn stop(&mut self) {
         self.stopped.get_or_insert_with(now_ns);
     }
 
-    /// Whether counting was stopped.
+    /// True if counting was stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some()
     }
 
-    /// What was counted since the beginning or the last reset.
+    /// The counts since the beginning or the last reset.
     pub fn snapshot(
         &mut self,
         tables: &HistTables,
@@ -123,7 +123,8 @@ impl Reader {
         }
     }
 
-    /// Counts from now on. What is in flight and what each request is to the one before it goes on.
+    /// Restarts counting at 0. The requests in flight and the relation to the previous request are
+    /// kept.
     pub fn reset(&mut self, tables: &HistTables, missed: u64) {
         let subjects = 0..tables.subjects();
         self.before = subjects
@@ -151,8 +152,8 @@ impl Reader {
         }
     }
 
-    /// Counts and sums only grow, and what they were is taken off; the least and the greatest are of what
-    /// comes from now on.
+    /// Counts and sums only grow, so their previous values are subtracted; minimum and maximum are
+    /// of later values only.
     fn forget_extremes(&self, tables: &HistTables, which: usize, block: usize) {
         let words = tables.block(block);
         for (part, _) in self.parts(which) {
@@ -191,7 +192,7 @@ impl Reader {
         sums
     }
 
-    /// What the blocks of subject `number` say, less what was there at the reset.
+    /// The histograms of subject `number`, less the content at the reset.
     fn histograms(&self, number: usize, blocks: [Option<Vec<u64>>; OPS + 1]) -> Histograms {
         let mut histograms = Histograms::default();
         let no_blocks = Default::default();
@@ -220,7 +221,7 @@ impl Reader {
         histograms
     }
 
-    /// Takes off sums and counts; the extremes were set back.
+    /// Subtracts sums and counts; the extremes were reset.
     fn take_off(&self, which: usize, words: &mut [u64], before: &[u64]) {
         let parts = self.parts(which);
         for (part, _) in parts {
@@ -270,7 +271,7 @@ impl Reader {
     }
 }
 
-/// The name of a device that sysfs does not tell of: its numbers.
+/// The name of a device that is not in sysfs: its numbers.
 fn unnamed(device: u32) -> Option<Symbol> {
     Symbol::try_new(&format!("{}:{}", device >> 20, device & 0xf_ffff)).ok()
 }
@@ -279,7 +280,7 @@ fn now_ns() -> Nanos {
     clock::monotonic_ns() as i64 + clock::epoch_offset_ns()
 }
 
-/// All that was not entered so far.
+/// All requests that were not entered so far.
 fn not_entered(tables: &HistTables, missed: u64) -> NotEntered {
     NotEntered {
         subjects_full: tables.not_entered(0),
@@ -292,7 +293,7 @@ fn not_entered(tables: &HistTables, missed: u64) -> NotEntered {
 }
 
 impl NotEntered {
-    /// All of it together.
+    /// The total.
     pub fn total(&self) -> u64 {
         self.subjects_full
             + self.blocks_full

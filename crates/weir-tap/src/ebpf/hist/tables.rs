@@ -1,4 +1,4 @@
-//! [`HistTables`]: the tables that hold the histograms, and [`Setup`]: how large they are.
+//! [`HistTables`]: the tables that hold the histograms, and [`Setup`]: their sizes.
 
 use std::sync::atomic::Ordering;
 
@@ -8,16 +8,16 @@ use crate::TapError;
 use crate::ebpf::layout::KNOWN_BYTES;
 use crate::shared::Shared;
 
-/// How large the tables are, and what the programs do with them.
+/// The sizes of the tables, and the configuration of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// What the programs are told.
+    /// The configuration of the programs.
     pub config: Config,
     /// Entries of the table of owners, a power of two.
     pub owners: u32,
 }
 
-/// Owners are looked up in a table of so many entries, four processes or cgroups in one.
+/// Entries of the table of owners, each for four processes or cgroups.
 const OWNERS: u32 = 1 << 10;
 
 /// The tables, mapped.
@@ -25,20 +25,20 @@ const OWNERS: u32 = 1 << 10;
 pub struct HistTables {
     /// Bins.
     pub blocks: Shared,
-    /// Where the blocks of each subject and processor are.
+    /// The positions of the blocks of each subject and processor.
     pub blocks_of: Shared,
     /// The subjects.
     pub subjects: Shared,
-    /// Whose processes, cgroups and devices are.
+    /// The owners of processes, cgroups and devices.
     pub owners: Shared,
-    /// What was not entered.
+    /// Counts of requests that were not entered.
     pub not_entered: Shared,
-    /// What changes while the programs run.
+    /// State that changes while the programs run.
     pub state: Shared,
 }
 
 impl Setup {
-    /// For these options, on so many processors; `clauses` stand for the histograms.
+    /// The sizes for these options and number of processors; `clauses` are those of the histograms.
     pub fn new(options: &HistOptions, processors: u32, clauses: u8, waits: bool) -> Setup {
         let subjects = options.entries_max as u32;
         // Half full at most.
@@ -67,7 +67,7 @@ impl Setup {
         }
     }
 
-    /// Of no histograms.
+    /// The sizes without histograms.
     pub fn off() -> Setup {
         Setup {
             config: Config {
@@ -86,7 +86,7 @@ impl Setup {
         }
     }
 
-    /// Values of the table of that name; none if it is not one of these.
+    /// Number of values of the table of that name; none if it is not one of these.
     pub fn values(&self, table: &str) -> Option<u32> {
         let config = &self.config;
         let subjects = config.subjects_max.max(1);
@@ -103,7 +103,7 @@ impl Setup {
         })
     }
 
-    /// Bytes of all of them.
+    /// Size of all tables in bytes.
     pub fn bytes(&self) -> u64 {
         let tables = [
             ("hist_blocks", layout::BLOCK_BYTES),
@@ -122,10 +122,10 @@ impl Setup {
 }
 
 impl HistTables {
-    /// Maps them; `map` maps the table of that name, of values of so many bytes.
+    /// Maps the tables; `map` maps the table of that name, with values of that size in bytes.
     ///
     /// # Errors
-    /// Whatever `map` says.
+    /// The error of `map`.
     pub fn map(
         setup: &Setup,
         map: &dyn Fn(&str, usize, usize) -> Result<Shared, TapError>,
@@ -146,7 +146,7 @@ impl HistTables {
         })
     }
 
-    /// How many subjects there are.
+    /// The number of subjects.
     pub fn subjects(&self) -> usize {
         let given = self.state.words()[layout::state::SUBJECTS].load(Ordering::Acquire);
         (given as usize).min(self.subjects.words().len() / (layout::SUBJECT_BYTES / 8))
@@ -157,7 +157,8 @@ impl HistTables {
         self.subjects.words()[number * layout::SUBJECT_BYTES / 8 + word].load(Ordering::Acquire)
     }
 
-    /// The request with an entry that says subject `number` + 1 is in flight no more.
+    /// Decrements the requests in flight of the subject whose number + 1 is `number`, after the
+    /// removal of an entry.
     pub fn forget(&self, number: usize) {
         if number > 0 {
             let at = (number - 1) * layout::SUBJECT_BYTES / 8 + layout::subject::ORDER;
@@ -165,8 +166,8 @@ impl HistTables {
         }
     }
 
-    /// The blocks of a subject on processor `cpu`: one for each operation, and last that of all.
-    /// `None` where nothing was entered yet.
+    /// The blocks of a subject on processor `cpu`: one for each operation, and the last of all
+    /// operations. `None` if nothing was entered yet.
     pub fn blocks(
         &self,
         number: usize,
@@ -188,7 +189,7 @@ impl HistTables {
         &self.blocks.words()[block * WORDS..][..WORDS]
     }
 
-    /// A count of what was not entered, over all processors.
+    /// A count of requests that were not entered, over all processors.
     pub fn not_entered(&self, word: usize) -> u64 {
         let rows = self
             .not_entered
@@ -198,7 +199,7 @@ impl HistTables {
     }
 }
 
-/// Writes what is past before the first request of each subject: nothing.
+/// Initializes the past of each subject: no requests.
 fn begin_pasts(pasts: &Shared, processors: usize) {
     const WORDS: usize = layout::PAST_BYTES / 8;
     for of_subject in pasts.words().chunks_exact(WORDS * processors * 2) {

@@ -1,4 +1,5 @@
-//! [`HistTap`]: histograms in the kernel, from opening until they are dropped, stopped or told to end.
+//! [`HistTap`]: histograms in the kernel, from opening until they are dropped, are stopped or reach
+//! their time to stop.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 use std::thread::{self, JoinHandle};
@@ -11,12 +12,11 @@ use crate::ebpf::cost::RunTime;
 use crate::ebpf::privileges::{self, Files};
 use crate::ebpf::tap::{BlockTap, open_with_histograms};
 
-/// How often the inventory and the time to stop are looked at.
+/// Interval of the checks of the inventory and of the time to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Histograms that the kernel keeps. A thread of its own looks after them: it tells the kernel side of
-/// new devices and of whose processes are, and stops when it is time. Dropped, nothing is attached any
-/// more.
+/// Histograms kept by the kernel. A separate thread updates the kernel side for new devices and
+/// owners, and stops counting at the configured time. Dropping this value detaches the programs.
 ///
 /// ```no_run
 /// use weir_tap::hist::{HistOptions, HistTap};
@@ -46,8 +46,8 @@ struct Shared {
 impl HistTap {
     /// Loads and attaches the programs; from now on everything is counted.
     ///
-    /// # Errors
-    /// [`TapError::Unavailable`] when the kernel, the user's rights or the memory do not suffice, or a
+    /// [`TapError::Unavailable`] if the kernel, the user's rights or the memory do not suffice, or
+    /// a number in `options` is out of its range.
     /// number in `options` is out of its range.
     pub fn open(options: &HistOptions) -> Result<HistTap, TapError> {
         let live = LiveOptions {
@@ -67,7 +67,7 @@ impl HistTap {
         let keeper = thread::Builder::new().name("histograms".into());
         let (reduced, ready) = mpsc::channel::<()>();
         let keeper = keeper.spawn(move || {
-            // The tables are open. Without the right to give up rights, there are none to give up.
+            // The tables are open. Dropping fails only if there are no rights to drop.
             let _ = privileges::reduce_thread(Files::Open);
             drop(reduced);
             kept.look_after();
@@ -76,8 +76,8 @@ impl HistTap {
             what: format!("the thread that looks after histograms cannot be started: {error}"),
             remedy: "see what the host is busy with, and try again".into(),
         })?;
-        // Afterwards the caller may take the right to change the user id from all threads. Nothing is
-        // ever sent: the channel closes.
+        // Afterwards the caller may drop the right to change the user id from all threads. Nothing
+        // is sent: the channel is closed.
         let _ = ready.recv();
         Ok(HistTap {
             shared,
@@ -85,40 +85,41 @@ impl HistTap {
         })
     }
 
-    /// What was counted since opening or the last reset. Requests that finish meanwhile may be in one
-    /// distribution already and not yet in another.
+    /// The counts since opening or the last reset. Requests that finish during the call may be in
+    /// one distribution already and not yet in another.
     pub fn snapshot(&mut self) -> HistSnapshot {
         let snapshot = self.with(BlockTap::histograms);
         snapshot.expect("a tap of histograms has some")
     }
 
-    /// Counts from 0 again, while I/O goes on. The next request's distance and time are still those from
-    /// the one before, as with `vscsiStats`.
+    /// Restarts counting at 0 while I/O continues. The next request's distance and time are still
+    /// relative to the previous one, as with `vscsiStats`.
     pub fn reset(&mut self) {
         self.with(BlockTap::reset_histograms);
     }
 
-    /// Counts no more; what was counted stays.
+    /// Stops counting; the counts remain.
     pub fn stop(&mut self) {
         self.with(BlockTap::stop_histograms);
     }
 
-    /// Whether it counts: false once it was stopped or its time has come.
+    /// True while it counts: false once it was stopped or has reached its time to stop.
     pub fn is_counting(&self) -> bool {
         self.with(|tap| tap.has_open_histograms())
     }
 
-    /// What the kernel says of the programs' runs, while [`crate::ebpf::cost::Statistics`] are on.
+    /// The kernel's statistics of the programs' runs, while [`crate::ebpf::cost::Statistics`] are
+    /// on.
     pub fn run_times(&self) -> Vec<RunTime> {
         self.with(|tap| tap.run_times())
     }
 
-    /// Bytes of all tables, which do not grow.
+    /// Size of all tables in bytes; it is constant.
     pub fn memory_bytes(&self) -> u64 {
         self.with(|tap| tap.memory_bytes())
     }
 
-    /// What is attached and what is counted, in words.
+    /// The attached programs and the subjects, as text.
     pub fn describe(&self) -> Vec<String> {
         use crate::Tap;
         self.with(|tap| tap.describe())
@@ -132,11 +133,11 @@ impl HistTap {
 
 impl Drop for HistTap {
     fn drop(&mut self) {
-        // The programs go with the tap, at once, whatever the thread is at.
+        // The programs are detached with the tap, immediately, whatever the thread does.
         self.shared.lock().take();
         self.shared.ended.notify_all();
         if let Some(keeper) = self.keeper.take() {
-            // A panic there was told already.
+            // A panic of the thread was reported already.
             let _ = keeper.join();
         }
     }
@@ -147,7 +148,7 @@ impl Shared {
         self.tap.lock().expect("no panic while held")
     }
 
-    /// The thread: looks after the tap until it is gone.
+    /// The thread: maintains the tap until it is dropped.
     fn look_after(&self) {
         let mut tap = self.lock();
         while let Some(open) = tap.as_mut() {

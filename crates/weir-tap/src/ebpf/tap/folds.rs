@@ -1,4 +1,5 @@
-//! The groups of a [`BlockTap`]: taken out of the kernel, named and said, and where none may be made.
+//! The groups of a [`BlockTap`]: reads them from the kernel, names and delivers them, and
+//! determines where groups may be folded.
 
 use std::collections::HashSet;
 
@@ -10,8 +11,8 @@ use crate::ebpf::attribution::Attribution;
 use crate::ebpf::fold::Naming;
 
 impl BlockTap {
-    /// Takes out the groups of intervals that are over at `settled_ns`. The watermark may come as far
-    /// as the time that is returned.
+    /// Reads the groups of intervals that are complete at `settled_ns`. The watermark may advance
+    /// up to the returned time.
     pub(super) fn fold_up(&mut self, settled_ns: u64) -> u64 {
         let changed = self.attribution.as_mut().is_some_and(Attribution::refresh);
         if changed && self.plans.folds.iter().any(|p| p.owner) {
@@ -30,7 +31,7 @@ impl BlockTap {
         folds.advance(settled_ns, &mut naming)
     }
 
-    /// Takes out the groups of the intervals under way.
+    /// Reads the groups of the incomplete intervals.
     pub(super) fn close_folds(&mut self) -> Vec<(usize, Folded)> {
         let Some(folds) = self.live.as_mut().and_then(|live| live.folds.as_mut()) else {
             return Vec::new();
@@ -44,7 +45,7 @@ impl BlockTap {
         folds.close(&mut naming)
     }
 
-    /// Lines up the groups of intervals of which no more rows come into the rings.
+    /// Queues the groups of intervals for which no more rows are written to the rings.
     pub(super) fn say_folded(&mut self) {
         let Some(live) = &mut self.live else {
             return;
@@ -56,7 +57,7 @@ impl BlockTap {
             .extend(said.map(|(demand, folded)| Said::Folded { demand, folded }));
     }
 
-    /// Finds the disks on which whose a request is does not depend on where it goes.
+    /// Finds the disks on which the owner of a request does not depend on its location.
     pub(super) fn find_undivided(&mut self) {
         let Some(attribution) = &self.attribution else {
             return;
@@ -70,7 +71,7 @@ impl BlockTap {
         self.undivided = disks.into_iter().filter(whole).collect();
     }
 
-    /// Tells the kernel side which devices are wanted, and where it may make groups.
+    /// Marks for the kernel side which devices are demanded, and where groups may be folded.
     pub(super) fn tell_devices(&mut self) {
         if let Some(live) = &mut self.live {
             live.tell_devices(&self.devices, &self.plans, &self.undivided);

@@ -1,4 +1,4 @@
-//! The histograms of a [`BlockTap`]: read, reset, stopped, and looked after.
+//! The histograms of a [`BlockTap`]: reading, reset, stop and maintenance.
 
 use std::time::Instant;
 
@@ -10,19 +10,19 @@ use crate::ebpf::clock;
 use crate::ebpf::hist::{By, HistOptions, HistSnapshot, HistTables, OwnerTable, Reader};
 use crate::ebpf::programs::Sizes;
 
-/// The histograms that a tap keeps in the kernel.
+/// The histograms kept in the kernel by a tap.
 #[derive(Debug)]
 pub(super) struct Kept {
     reader: Reader,
     until: Option<Instant>,
 }
 
-/// Opens the live tap for `demands` and for histograms: one set of programs does both, so that records
-/// and bins tell of the same requests with the same times. The devices and the inventory of the
-/// histograms are those of `options`.
+/// Opens the live tap for `demands` and for histograms: one set of programs does both, so that
+/// records and bins cover the same requests with the same times. The devices and the inventory of
+/// the histograms are those of `options`.
 ///
 /// # Errors
-/// As [`super::open`], and when `histograms` asks for what cannot be.
+/// As [`super::open`], and if an option of `histograms` is invalid.
 pub fn open_with_histograms(
     demands: &[Demand],
     options: &LiveOptions,
@@ -41,7 +41,7 @@ impl Kept {
         }
     }
 
-    /// The time of the monotonic clock that counting ends at.
+    /// The end of counting on the monotonic clock.
     fn until_ns(&self) -> u64 {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
         self.until.map_or(u64::MAX, |until| {
@@ -51,7 +51,7 @@ impl Kept {
 }
 
 impl BlockTap {
-    /// What the histograms hold since they were opened or reset; `None` if none are kept.
+    /// The content of the histograms since they were opened or reset; `None` if none are kept.
     pub fn histograms(&mut self) -> Option<HistSnapshot> {
         self.take_census();
         let missed = self.missed();
@@ -65,7 +65,7 @@ impl BlockTap {
         })
     }
 
-    /// Counts from 0 again.
+    /// Restarts counting at 0.
     pub fn reset_histograms(&mut self) {
         let missed = self.missed();
         if let Some((kept, tables)) = self.kept_tables() {
@@ -73,7 +73,7 @@ impl BlockTap {
         }
     }
 
-    /// Enters nothing any more. If nothing else is asked of the programs they are taken away.
+    /// Stops counting. If the programs have no other purpose they are detached.
     pub fn stop_histograms(&mut self) {
         self.take_census();
         let Some((kept, live)) = self.kept.as_mut().zip(self.live.as_mut()) else {
@@ -86,7 +86,7 @@ impl BlockTap {
         }
     }
 
-    /// Whether histograms are being counted.
+    /// True if histograms are being counted.
     pub fn has_open_histograms(&self) -> bool {
         let kept = self.kept.as_ref();
         kept.is_some_and(|kept| {
@@ -95,13 +95,12 @@ impl BlockTap {
         })
     }
 
-    /// Bytes of all tables.
+    /// Size of all tables in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.live.as_ref().map_or(0, |live| live.sizes.bytes())
     }
 
-    /// What has to be looked after without [`crate::Tap::next`]: the time to stop, new owners, new
-    /// devices.
+    /// Maintenance without [`crate::Tap::next`]: the time to stop, new owners, new devices.
     pub(in crate::ebpf) fn look_after_histograms(&mut self) {
         let stopped = self.kept.as_ref().is_none_or(|k| k.reader.is_stopped());
         if stopped {
@@ -118,7 +117,7 @@ impl BlockTap {
         }
     }
 
-    /// Tells the kernel side when counting ends, and who owns what. Before it begins.
+    /// Writes the end of counting and the owners to the kernel side, before counting starts.
     pub(super) fn begin_histograms(&mut self) {
         let Some((kept, live)) = self.kept.as_ref().zip(self.live.as_ref()) else {
             return;
@@ -128,7 +127,7 @@ impl BlockTap {
         self.tell_all_owners();
     }
 
-    /// Tells the kernel side who owns what, if that has changed.
+    /// Updates the kernel side's owners, if they have changed.
     fn tell_owners(&mut self) {
         let owners = self.kept.as_mut().and_then(|kept| kept.reader.owners());
         if owners.is_some_and(|owners| owners.is_stale()) {
@@ -137,7 +136,7 @@ impl BlockTap {
         }
     }
 
-    /// The same in any case: a cgroup may be new.
+    /// Updates them in any case: a cgroup may be new.
     pub(super) fn tell_all_owners(&mut self) {
         let live = self.live.as_ref();
         let tables = live.and_then(|live| live.programs.hist.as_ref());
@@ -147,7 +146,7 @@ impl BlockTap {
         }
     }
 
-    /// Whether the kernel side is told of owners.
+    /// True if the kernel side has a table of owners.
     pub(super) fn keeps_owners(&mut self) -> bool {
         self.kept
             .as_mut()
@@ -159,7 +158,7 @@ impl BlockTap {
         Some((self.kept.as_mut()?, tables))
     }
 
-    /// Runs of the programs that did not take place, without those that are counted as unseen requests.
+    /// Skipped runs of the programs, without those that are counted as unseen requests.
     fn missed(&self) -> u64 {
         let missed = |live| misses(live, false) + self.census.misses_open();
         self.live.as_ref().map_or(0, missed) as u64

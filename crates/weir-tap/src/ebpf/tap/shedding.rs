@@ -1,14 +1,15 @@
-//! [`Shedding`]: when optional rows, which the kernel programs leave out before a ring fills, come again.
+//! [`Shedding`]: the time at which optional rows, which the kernel programs omit before a ring is
+//! full, are delivered again.
 
 use std::time::{Duration, Instant};
 
-/// The first pause, and the longest: each is twice as long as the one before.
+/// The first and the longest pause: each is twice as long as the previous one.
 const PAUSES: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(64)];
 
-/// After rows have come for so long, a pause is the first again.
+/// After rows were delivered for this long, the next pause is the first again.
 const CALM: Duration = Duration::from_secs(60);
 
-/// Pauses in which optional rows are left out.
+/// Pauses in which optional rows are omitted.
 #[derive(Debug, Default)]
 pub(super) struct Shedding {
     since: Option<Instant>,
@@ -18,7 +19,7 @@ pub(super) struct Shedding {
 }
 
 impl Shedding {
-    /// `sheds` is whether the programs leave rows out; true when they should deliver them again.
+    /// `sheds` is whether the programs omit rows; true if they should deliver them again.
     pub(super) fn look(&mut self, sheds: bool) -> bool {
         self.look_at(sheds, Instant::now())
     }
@@ -44,7 +45,7 @@ impl Shedding {
         ends
     }
 
-    /// How many pauses there have been.
+    /// The number of pauses so far.
     pub(super) fn pauses(&self) -> i64 {
         self.pauses
     }

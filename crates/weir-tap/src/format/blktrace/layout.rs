@@ -1,5 +1,5 @@
-//! How blktrace lays an event out (`include/uapi/linux/blktrace_api.h`: `struct blk_io_trace`,
-//! `struct blk_io_trace2`), and what its bits mean.
+//! The binary layout of blktrace's events (`include/uapi/linux/blktrace_api.h`:
+//! `struct blk_io_trace`, `struct blk_io_trace2`), and the meaning of the action bits.
 //!
 //! | bytes | version 7 | version 8 |
 //! | --- | --- | --- |
@@ -15,12 +15,12 @@
 //! | 44 | u16 error, u16 payload's length | u32 cpu |
 //! | 48 | | u16 error, u16 payload's length, 12 bytes of nothing |
 //!
-//! The payload follows. The action's low 16 bits say what happened, the bits above are categories.
+//! The payload follows. The action's low 16 bits are the event type, the bits above are categories.
 
 /// The magic number, without the version in its low byte.
 pub const MAGIC: u32 = 0x6561_7400;
 
-/// Bytes of the longest header.
+/// Maximum length of a header.
 pub const HEADER_BYTES_MAX: usize = 64;
 
 /// Categories, as bits above [`CATEGORY_SHIFT`].
@@ -31,7 +31,7 @@ pub mod category {
     pub const WRITE: u64 = 1 << 1;
     /// Flushes, and writes that are preceded by one.
     pub const FLUSH: u64 = 1 << 2;
-    /// Somebody waits for it.
+    /// Synchronous.
     pub const SYNC: u64 = 1 << 3;
     /// Queueing and merging.
     pub const QUEUE: u64 = 1 << 4;
@@ -43,7 +43,7 @@ pub mod category {
     pub const COMPLETE: u64 = 1 << 7;
     /// SCSI pass-through.
     pub const PASSTHROUGH: u64 = 1 << 9;
-    /// A note, no event.
+    /// A note, not an event.
     pub const NOTIFY: u64 = 1 << 10;
     /// Read-ahead.
     pub const AHEAD: u64 = 1 << 11;
@@ -51,7 +51,7 @@ pub mod category {
     pub const META: u64 = 1 << 12;
     /// Discards.
     pub const DISCARD: u64 = 1 << 13;
-    /// A driver's own data.
+    /// Driver-specific data.
     pub const DRIVER: u64 = 1 << 14;
     /// Forced unit access.
     pub const FUA: u64 = 1 << 15;
@@ -61,7 +61,7 @@ pub mod category {
     pub const ZONE_MANAGEMENT: u64 = 0x1f << 17;
 }
 
-/// Where categories start in an action.
+/// Position of the categories in an action.
 pub const CATEGORY_SHIFT: u32 = 16;
 
 /// The low bits of an action.
@@ -84,7 +84,7 @@ pub mod act {
     pub const INSERT: u64 = 12;
     /// `X`
     pub const SPLIT: u64 = 13;
-    /// The payload starts with the id of a cgroup, 8 bytes.
+    /// The payload begins with the id of a cgroup, 8 bytes.
     pub const CGROUP: u64 = 1 << 8;
 }
 
@@ -96,10 +96,10 @@ pub mod note {
     pub const TIMESTAMP: u64 = 1;
 }
 
-/// An event's header.
+/// The header of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Number on its CPU.
+    /// Sequence number on its CPU.
     pub sequence: u32,
     /// Nanoseconds of the kernel's monotonic clock.
     pub time: u64,
@@ -107,21 +107,21 @@ pub struct Header {
     pub sector: u64,
     /// Length in bytes.
     pub bytes: u32,
-    /// What happened, and its categories.
+    /// Event type and categories.
     pub action: u64,
-    /// Who did it.
+    /// The process that caused the event.
     pub pid: u32,
     /// Major number << 20 | minor number.
     pub device: u32,
-    /// On what CPU it happened.
+    /// The CPU of the event.
     pub cpu: u32,
     /// The error of a completion, as a negative number in 16 bits.
     pub error: u16,
-    /// Bytes that follow.
+    /// Length of the payload after the header.
     pub payload_bytes: u16,
 }
 
-/// How the events of a file are laid out.
+/// The layout of a file's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     big_endian: bool,
@@ -129,13 +129,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Version 7 in little-endian order, which is written.
+    /// Version 7, little-endian: the layout that is written.
     pub const WRITTEN: Layout = Layout {
         big_endian: false,
         version: 7,
     };
 
-    /// The layout of an event that starts with these bytes, if it is one.
+    /// The layout of an event that begins with these bytes; `None` if they are not an event.
     pub fn of(magic: [u8; 4]) -> Option<Layout> {
         let layout = |word: u32, big_endian| {
             let version = word as u8;
@@ -148,7 +148,7 @@ impl Layout {
         layout(u32::from_le_bytes(magic), false).or_else(|| layout(u32::from_be_bytes(magic), true))
     }
 
-    /// Bytes of a header.
+    /// Length of a header.
     pub fn header_bytes(self) -> usize {
         match self.version {
             7 => 48,
@@ -156,7 +156,7 @@ impl Layout {
         }
     }
 
-    /// The header in `bytes`, which are as long as [`Layout::header_bytes`] says.
+    /// Decodes the header in `bytes`, which have the length [`Layout::header_bytes`].
     pub fn decode(self, bytes: &[u8]) -> Header {
         let v8 = self.version != 7;
         let at = |v7_offset, v8_offset| if v8 { v8_offset } else { v7_offset };
@@ -177,7 +177,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of a header.
+    /// Encodes a header.
     pub fn encode(self, header: &Header) -> Vec<u8> {
         let mut bytes = vec![0; self.header_bytes()];
         let mut put = |at: usize, value: u64, length: usize| {
@@ -205,7 +205,7 @@ impl Layout {
         bytes
     }
 
-    /// The number at `at`, in the byte order of the trace.
+    /// The number at offset `at`, in the byte order of the trace.
     pub fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         match self.big_endian {
@@ -234,12 +234,12 @@ impl Layout {
     }
 }
 
-/// A device's name: `259,0`.
+/// The name of a device: `259,0`.
 pub fn device_name(device: u32) -> String {
     format!("{},{}", device >> 20, device & 0xf_ffff)
 }
 
-/// The device called `259,0`.
+/// The device with a name as `259,0`.
 pub fn device_of(name: &str) -> Option<u32> {
     let (major, minor) = name.split_once(',')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);

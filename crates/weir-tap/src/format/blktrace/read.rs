@@ -1,9 +1,9 @@
-//! Reads blktrace files: one a CPU, merged by time.
+//! Reads blktrace files: one per CPU, merged by timestamp.
 //!
-//! The kernel numbers the events of a device and CPU as it stores them, so that a number that is
-//! missing is an event that got lost on the way to the file. Not so in a dump that `blkparse -d`
-//! wrote: with `-a` blkparse leaves events out. A dump counts its times from the first event, while
-//! its notes, which come first, keep the kernel's; by that it is known ([`Beginning`]).
+//! The kernel numbers the events of a device and CPU as it stores them; a missing number is an
+//! event that was lost before it reached the file. This does not apply to a dump of `blkparse -d`:
+//! with `-a` blkparse omits events. A dump is recognised ([`Beginning`]) by its times, which are
+//! relative to the first event, while its notes, which precede the events, have the kernel's times.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,23 +20,23 @@ use super::layout::{
 };
 use crate::TapError;
 
-/// Events read at a time.
+/// Events per read.
 const EVENTS_PER_READ: usize = 1024;
 
-/// Most files of one trace: CPUs.
+/// Maximum number of files of one trace, one per CPU.
 const FILES_MAX: usize = 4096;
 
-/// Most processes whose names are kept.
+/// Maximum number of processes whose names are stored.
 const PROCESSES_MAX: usize = 1 << 20;
 
-/// Latest time of an event, 146 years after the clock started: differences of times stay within
+/// Maximum time of an event, 146 years after the clock started: differences of times stay within
 /// `i64`.
 const TIME_NS_MAX: u64 = 1 << 62;
 
-/// A step in an event's sequence number beyond which it is not a loss but nonsense.
+/// A larger step in an event's sequence number is treated as an invalid number, not as a loss.
 const GAP_MAX: u32 = 1 << 20;
 
-/// Whether `head` starts a blktrace file.
+/// Whether `head` is the beginning of a blktrace file.
 pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(
         head.first_chunk()
@@ -44,8 +44,8 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
     )
 }
 
-/// The files of the trace that `path` stands for: `X.blktrace.3` or `X` for all `X.blktrace.N`.
-/// Empty where it stands for none.
+/// The files of the trace at `path`: `X.blktrace.3`, or `X` for all `X.blktrace.N`. Empty if there
+/// are none.
 pub fn beside(path: &Path) -> Vec<PathBuf> {
     let Some(file_name) = path.file_name().and_then(|n| n.to_str()) else {
         return Vec::new();
@@ -77,10 +77,10 @@ pub fn beside(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Reads a trace: the file, and those of the other CPUs beside it.
+/// Reads a trace: the file, and those of the other CPUs in the same folder.
 ///
 /// # Errors
-/// When a file cannot be opened.
+/// If a file cannot be opened.
 pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
     let set = beside(input.path());
     let own = set.iter().position(|path| path == input.path());
@@ -106,12 +106,12 @@ pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
 
 struct Blktrace {
     files: Vec<Events>,
-    /// What to add to the kernel's time.
+    /// Offset from the kernel's time to the wall clock.
     wall_clock: Nanos,
-    /// The time of the next event of each file that has one; `None` before the first.
+    /// The time of the next event of each file that has one; `None` before the first read.
     next: Option<BinaryHeap<Reverse<(u64, usize)>>>,
     names: Names,
-    /// The last number of each device and CPU.
+    /// The last sequence number of each device and CPU.
     sequences: HashMap<(u32, u32), u32>,
 }
 
@@ -163,8 +163,8 @@ impl Reader for Blktrace {
     }
 }
 
-/// How many events are missing before this one. One that comes after its successor takes back what
-/// was missing then.
+/// The number of missing events before this one. An event that follows its successor reverses the
+/// loss counted there.
 fn gap(sequences: &mut HashMap<(u32, u32), u32>, header: &Header) -> i64 {
     if header.action >> CATEGORY_SHIFT & category::NOTIFY != 0 || sequences.len() >= PROCESSES_MAX {
         return 0;
@@ -211,7 +211,7 @@ impl Events {
         })
     }
 
-    /// Takes the next event in and gives its time; `None` at the end.
+    /// Reads the next event and returns its time; `None` at the end.
     fn advance(&mut self, faults: &mut Faults) -> Result<Option<u64>, TapError> {
         loop {
             let offset = self.input.offset();
@@ -263,7 +263,7 @@ impl Events {
         }
     }
 
-    /// Goes on to the next place where an event may start.
+    /// Skips to the next position where an event may start.
     fn resume(&mut self) -> Result<(), TapError> {
         self.input.consume(1);
         loop {
@@ -283,20 +283,20 @@ impl Events {
     }
 }
 
-/// What the first events show of a file.
+/// The properties of a file that its first events show.
 #[derive(Debug, Default)]
 struct Beginning {
-    /// What to add to the times of its events, where there is a time stamp.
+    /// Offset to the wall clock, if there is a timestamp note.
     wall_clock: Option<Nanos>,
-    /// `blkparse -d` wrote it.
+    /// Written by `blkparse -d`.
     is_dump: bool,
 }
 
 impl Beginning {
     fn of(mut head: &[u8]) -> Beginning {
-        // The time of the last note before the first event, and that of the first event.
+        // The times of the last note before the first event, and of the first event.
         let (mut noted, mut first) = (None, None);
-        // The time stamp: what the kernel's clock and what the wall clock read then.
+        // The timestamp note: kernel time and wall clock at the same instant.
         let mut stamp: Option<(u64, Nanos)> = None;
         while let Some((header, payload, rest)) = first_of(head) {
             if header.action >> CATEGORY_SHIFT & category::NOTIFY == 0 {
@@ -316,7 +316,7 @@ impl Beginning {
         let is_dump = noted.zip(first).is_some_and(|(note, at)| at < note / 2);
         let wall_clock = stamp
             .filter(|(at, _)| *at <= TIME_NS_MAX)
-            // A dump does not record when its first event was: shortly after tracing began.
+            // A dump does not record the time of its first event: shortly after tracing began.
             .map(|(at, wall)| if is_dump { wall } else { wall - at as i64 });
         Beginning {
             wall_clock,
@@ -325,8 +325,8 @@ impl Beginning {
     }
 }
 
-/// The first event of `head`, its payload as a time of the wall clock where it is as long as one,
-/// and what follows.
+/// The first event of `head`, its payload as a wall-clock time if it has that length, and the bytes
+/// after it.
 fn first_of(head: &[u8]) -> Option<(Header, Option<Nanos>, &[u8])> {
     let layout = head.first_chunk().and_then(|magic| Layout::of(*magic))?;
     let header = layout.decode(head.get(..layout.header_bytes())?);
@@ -339,10 +339,10 @@ fn first_of(head: &[u8]) -> Option<(Header, Option<Nanos>, &[u8])> {
     Some((header, wall, &head[event_bytes..]))
 }
 
-/// What an event tells.
+/// The content of an event.
 enum Told {
     Action(Nanos, Action),
-    /// An event of something else than block I/O, and of what.
+    /// An event that is not block I/O, and its kind.
     Skipped(&'static str),
     Nothing,
 }
@@ -417,7 +417,7 @@ impl Names {
     }
 }
 
-/// The step that an event is, `None` for those that tell nothing about a request.
+/// The step of an event, `None` for those that do not concern a request.
 fn step(event: &RawEvent) -> Result<Option<Step>, String> {
     let action = event.header.action & 0xffff;
     Ok(Some(match action & !act::CGROUP {
@@ -439,8 +439,8 @@ fn step(event: &RawEvent) -> Result<Option<Step>, String> {
     }))
 }
 
-/// The operation of these categories. A flush carries no data: what does is a write that a flush
-/// precedes.
+/// The operation of these categories. A flush carries no data: one with data is a write preceded by
+/// a flush.
 fn op(categories: u64, bytes: u32) -> Option<Op> {
     let is = |bits: u64| categories & bits != 0;
     if is(category::DISCARD) {
@@ -467,7 +467,7 @@ fn flags(categories: u64) -> Option<Symbol> {
     (!text.is_empty()).then(|| Symbol::new(&text))
 }
 
-/// The errno of an event, positive. The kernel puts it there as a negative number.
+/// The errno of an event, positive. The kernel stores it as a negative number.
 pub fn error(field: u16) -> Option<i64> {
     let error = i64::from((field as i16).unsigned_abs());
     (error != 0).then_some(error)
@@ -618,7 +618,7 @@ mod tests {
         };
         let raw = counted(3_600_000_001_000);
         assert_eq!(raw, (5_000_001_007, vec![("events_lost", 4)]));
-        // In a dump the times count from the first event.
+        // In a dump the times are relative to the first event.
         assert_eq!(counted(0), (5_000_000_007, vec![("skipped", 4)]));
     }
 }

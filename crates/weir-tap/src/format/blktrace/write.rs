@@ -1,11 +1,11 @@
-//! Writes blktrace version 7, as one CPU's file that blkparse, btt and fio read: a Q, D and C for
-//! each request.
+//! Writes blktrace version 7, as the file of one CPU, which blkparse, btt and fio read: a Q, D and
+//! C for each request.
 //!
-//! A recording shows a request at its issue, and tells how long it had waited only at its end. So a
-//! request is written when it has ended, and what is written is put in order in a bounded buffer: Q
-//! = end - latency, D = end - service, C = end. A request whose latency is unknown is written with
-//! a Q at its issue, without waiting, since fio replays Qs only. A request that was issued twice
-//! gets an R and a second D. Requests that never ended get a Q and a D.
+//! A recording contains a request at its issue, but its wait time only at its completion. A request
+//! is therefore written at its completion, and events are sorted in a bounded buffer: Q = end -
+//! latency, D = end - service, C = end. A request whose latency is unknown is written with a Q at
+//! its issue, without wait, since fio replays Qs only. A request that was issued twice has an R and
+//! a second D. Requests without completion have a Q and a D.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -25,15 +25,15 @@ use super::super::write::{Header as FileHeader, Writer};
 use super::layout::{CATEGORY_SHIFT, Header, Layout, act, category, device_of, note};
 use crate::{Count, TapError};
 
-/// Events held back to be put in order. Those of a request that ends after so many others are
-/// written late.
+/// Maximum number of events buffered for sorting. Events of a request that completes after more
+/// than these are written late.
 const EVENTS_HELD_MAX: usize = 1 << 18;
 
-/// The major number of devices whose own is not known, one of those for local use
+/// The major number of devices whose number is unknown, one of those for local use
 /// (Documentation/admin-guide/devices.txt).
 const MAJOR_LOCAL: u32 = 240;
 
-/// Bytes of a process' name (TASK_COMM_LEN).
+/// Length of a process' name (TASK_COMM_LEN).
 const COMM_BYTES: usize = 16;
 
 struct Blktrace {
@@ -47,18 +47,18 @@ struct Blktrace {
     held_total: u64,
     /// The time of the last event written; `None` before the first.
     written: Option<Nanos>,
-    /// The number of the last event of each device: each has a trace of its own.
+    /// The last sequence number of each device: each has a trace of its own.
     sequences: HashMap<u32, u32>,
     devices: HashMap<Disk, u32>,
     processes: HashSet<(u32, Symbol)>,
     remarks: Remarks,
 }
 
-/// What tells disks apart.
+/// The identity of a disk.
 type Disk = [u32; 3];
 
-/// An event that is to be written. The first in time is the first out; those of one instant keep
-/// their order.
+/// An event to be written. The earliest is removed first; events with equal timestamps keep their
+/// order.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     ts: Nanos,
@@ -72,11 +72,10 @@ struct Held {
     comm: Option<u32>,
 }
 
-/// Starts a trace at `path`, over whatever is there. Its CPU is the number at the end of the name,
-/// else 0.
+/// Creates or overwrites a trace at `path`. Its CPU is the number at the end of the name, else 0.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn Writer>, TapError> {
     let file = File::create(path).map_err(|error| TapError::File {
         path: path.into(),
@@ -192,7 +191,7 @@ impl Blktrace {
         }));
     }
 
-    /// The number of the event's device: in its name, the system's, or one of our own.
+    /// The number of the event's device: from its name, from the system, or assigned by the writer.
     fn device(&mut self, event: &Event) -> u32 {
         let next = MAJOR_LOCAL << 20 | (self.devices.len() as u32 & 0xf_ffff);
         *self.devices.entry(disk(event)).or_insert_with(|| {
@@ -239,7 +238,7 @@ impl Blktrace {
         self.file.write_all(&Layout::WRITTEN.encode(&header))
     }
 
-    /// Says that times are those of the wall clock.
+    /// Writes a timestamp note: times are those of the wall clock.
     fn write_clock(&mut self, ts: Nanos) -> std::io::Result<()> {
         let wall = time(ts);
         let second = NANOS_PER_SECOND as u64;
@@ -314,7 +313,7 @@ fn disk(event: &Event) -> Disk {
     [event.vm, event.vdisk, event.pdisk].map(|name| name.map_or(0, Symbol::id))
 }
 
-/// The device number that the system gives a device file.
+/// The system's device number of a device file.
 fn system_device(name: &str) -> Option<u32> {
     let metadata = std::fs::metadata(name)
         .ok()
@@ -323,7 +322,7 @@ fn system_device(name: &str) -> Option<u32> {
     Some(libc::major(device) << 20 | libc::minor(device))
 }
 
-/// Times before 1970 have no place in the format.
+/// The format cannot represent times before 1970.
 fn time(ts: Nanos) -> u64 {
     u64::try_from(ts).unwrap_or(0)
 }

@@ -9,13 +9,13 @@
 //!
 //! Version 3 has a time before each action, in microseconds since the start (fio's HOWTO, "Trace
 //! file format v3"; the unit is that of `log_io_u` in fio's iolog.c). Offsets and lengths are in
-//! bytes. `sync` and `datasync` are flushes here, `trim` is a discard; `add`, `open` and `close`
-//! tell of no I/O. Logs know no completions.
+//! bytes. `sync` and `datasync` are read as flushes, `trim` as a discard; `add`, `open` and `close`
+//! are not I/O. Logs contain no completions.
 //!
-//! Version 2 has no times. Its `wait` gives one: fio's HOWTO calls it microseconds since the last
-//! `wait`, but fio sleeps until so many *milliseconds* after its start (`read_iolog_get` in
-//! iolog.c; measured with fio 3.33), so that is what it means here. Requests without a `wait`
-//! between them are at one instant.
+//! Version 2 has no timestamps, only `wait`: fio's HOWTO defines it as microseconds since the last
+//! `wait`, but fio sleeps until that many *milliseconds* after its start (`read_iolog_get` in
+//! iolog.c; measured with fio 3.33), so the latter is implemented here. Requests without a `wait`
+//! between them have the same timestamp.
 
 mod read;
 mod write;

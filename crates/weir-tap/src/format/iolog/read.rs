@@ -9,13 +9,13 @@ use super::super::source::Input;
 use super::{VERSION_2, VERSION_3};
 use crate::TapError;
 
-/// Lines read at a time.
+/// Lines per read.
 const LINES_PER_READ: usize = 1024;
 
 /// One millisecond.
 const MILLI_NS: i64 = 1_000_000;
 
-/// Whether `head` starts an I/O log.
+/// Whether `head` is the beginning of an I/O log.
 pub fn sniff(head: &[u8]) -> Option<bool> {
     Some(head.starts_with(VERSION_2.as_bytes()) || head.starts_with(VERSION_3.as_bytes()))
 }
@@ -23,7 +23,7 @@ pub fn sniff(head: &[u8]) -> Option<bool> {
 /// Reads a log.
 ///
 /// # Errors
-/// None: the type is that of all formats.
+/// None; the type is common to all formats.
 pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
     Ok(Box::new(Iolog {
         input,
@@ -41,7 +41,7 @@ enum Version {
 struct Iolog {
     input: Input,
     version: Option<Version>,
-    /// The time that version 2's `wait` has got to.
+    /// The time of version 2's last `wait`.
     clock: Nanos,
 }
 
@@ -75,14 +75,14 @@ impl Reader for Iolog {
     }
 }
 
-/// What a line says; `None` for those that tell of no I/O.
+/// Parses a line; `None` for those that are not I/O.
 fn parse(
     line: &str,
     version: &mut Option<Version>,
     clock: &mut Nanos,
 ) -> Result<Option<Record>, String> {
     let Some(known) = *version else {
-        // Without a first line that says otherwise, times are where version 3 has them.
+        // Without a version line, times are where version 3 has them.
         *version = Some(if line == VERSION_2 {
             Version::V2
         } else {
@@ -141,7 +141,7 @@ mod tests {
     use super::super::super::Source;
     use super::*;
 
-    /// Time in us, operation and first sector of each request, and how many lines were bad.
+    /// Time in us, operation and first sector of each request, and the number of bad lines.
     fn read(text: &str) -> (Vec<(i64, Op, Option<i64>)>, i64) {
         let input = Input::open(&Source::bytes(text)).unwrap();
         let mut faults = Faults::new(input.path(), false);

@@ -14,7 +14,7 @@ use super::super::write::{Header, Writer};
 use super::VERSION_3;
 use crate::{Count, TapError};
 
-/// Longest file name that fio reads (`%256s`).
+/// Maximum length of a file name that fio reads (`%256s`).
 const NAME_BYTES_MAX: usize = 256;
 
 struct Iolog {
@@ -28,10 +28,10 @@ struct Iolog {
     remarks: Remarks,
 }
 
-/// Starts a log at `path`, over whatever is there.
+/// Creates or overwrites a log at `path`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn create(path: &Path, _header: &Header) -> Result<Box<dyn Writer>, TapError> {
     let failed = |error| TapError::File {
         path: path.into(),
@@ -91,7 +91,7 @@ impl Iolog {
     }
 }
 
-/// The device or file, else the disk as the VM sees it, as a word that fio can read.
+/// The device or file, else the virtual disk, as a single word that fio can read.
 fn file_name(event: &Event) -> String {
     let name = match (event.pdisk, event.vm, event.vdisk) {
         (Some(pdisk), _, _) => pdisk.to_string(),

@@ -1,5 +1,5 @@
-//! Arrow columns of a recording as weir's columns, whichever of the equivalent types a rewriting
-//! tool has left them in.
+//! Converts Arrow columns of a recording to weir's columns, from any of the equivalent types that
+//! tools write.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,13 +13,13 @@ use arrow_array::{Array, ArrayRef, Int64Array, UInt32Array};
 use arrow_schema::{DataType, TimeUnit};
 use weir_model::{Column, Symbol, Type};
 
-/// Up to this, a float holds every whole number exactly.
+/// Floats represent integers exactly up to this value.
 const FLOAT_EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// The values of `array` as a column of type `ty`.
 ///
 /// # Errors
-/// When they cannot be, in words.
+/// If they cannot be converted, a message.
 pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
     let nulls = array.nulls().cloned();
     let ints = |values: Vec<i64>| Column::Int(Int64Array::new(values.into(), nulls.clone()));
@@ -35,7 +35,7 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
             Ok(ints(values.iter().map(|&x| i64::from(x)).collect()))
         }
         (Type::Int, DataType::Float64) => {
-            // What pandas makes of integers with gaps.
+            // pandas writes integers with NULLs as floats.
             let floats = array.as_primitive::<Float64Type>().iter();
             let whole = floats.map(|x| match x.filter(|x| !x.is_nan()) {
                 Some(x) if x.fract() != 0.0 || x.abs() > FLOAT_EXACT_MAX => {
@@ -82,7 +82,7 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
     }
 }
 
-/// The symbol of each text. Texts that repeat share their view, so that each is looked up once in a
+/// The symbol of each text. Repeated texts share their view, so that each is looked up once per
 /// batch.
 fn texts(array: &ArrayRef) -> Result<Column, String> {
     let Some(texts) = array.as_string_view_opt() else {

@@ -1,4 +1,4 @@
-//! [`Recording`]: a recording that was opened, before it is known what of it is wanted.
+//! [`Recording`]: an opened recording, before the demands are known.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ use super::recover::{Found, read_footer, value};
 use super::{CLOSED_KEY, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
 use crate::{Count, TapError, UNFINISHED};
 
-/// Rows read at a time.
+/// Rows per read.
 const BATCH_ROWS: usize = 4096;
 
 /// A recording whose footer was read.
@@ -32,19 +32,19 @@ pub struct Recording {
     pub(super) strict: bool,
     pub(super) metadata: ArrowReaderMetadata,
     file: Positioned,
-    /// Bytes behind the last footer, cut off while a row group was written.
+    /// Bytes after the last footer: a row group whose writing was interrupted.
     bytes_lost: u64,
-    /// Bytes that were copied to a temporary file, since they came through a pipe.
+    /// Bytes that were copied from a pipe to a temporary file.
     bytes_spooled: Option<u64>,
-    /// What was counted when it was recorded.
+    /// The counts of the recorder.
     recorded: Vec<Count>,
 }
 
 impl Recording {
-    /// Reads the footer. What a pipe delivers is copied to a temporary file first.
+    /// Reads the footer. The bytes of a pipe are first copied to a temporary file.
     ///
     /// # Errors
-    /// When the input cannot be read, is no recording, or has no footer anywhere.
+    /// If the input cannot be read, is not a recording, or contains no footer.
     pub fn open(input: Input, options: &Options) -> Result<Recording, TapError> {
         let path = input.path().to_path_buf();
         let (file, bytes_spooled) = match input.positioned() {
@@ -74,7 +74,7 @@ impl Recording {
     /// Whether its requests are paired with their responses.
     ///
     /// # Errors
-    /// Why not, as a sentence without full stop.
+    /// The reason if they are not, as a sentence without full stop.
     pub fn paired(&self) -> Result<(), String> {
         let lost = self.recorded.iter().filter(|c| c.counter == "events_lost");
         let lost: i64 = lost.map(|c| c.total).fold(0, i64::saturating_add);
@@ -85,7 +85,7 @@ impl Recording {
         }
     }
 
-    /// True when each request was given a response at its own time.
+    /// True if each request was assigned a response at its own time.
     pub fn responses_assumed(&self) -> bool {
         value(self.metadata.metadata(), RESPONSES_KEY) == Some("assumed")
     }
@@ -95,12 +95,12 @@ impl Recording {
         self.metadata.metadata().file_metadata().num_rows()
     }
 
-    /// True when its writer did not close it, or a part of it is gone since.
+    /// True if its writer did not close it, or part of it is missing.
     fn is_unfinished(&self) -> bool {
         self.bytes_lost > 0 || value(self.metadata.metadata(), CLOSED_KEY) == Some("false")
     }
 
-    /// What was counted when it was recorded, and what is missing of it since.
+    /// The counts of the recorder, and of what is missing since.
     pub fn counts(&self) -> Vec<Count> {
         let of = |counter, cause, total| Count {
             counter,
@@ -118,7 +118,7 @@ impl Recording {
         counts
     }
 
-    /// What its readers should know, a sentence each.
+    /// Remarks for the user, one sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if let Some(bytes) = self.bytes_spooled {
@@ -172,7 +172,7 @@ impl Recording {
     }
 }
 
-/// The metadata of a recording, and how many bytes behind it a crash has left.
+/// The metadata of a recording, and the number of bytes after it left by a crash.
 fn metadata_of(file: &Positioned) -> Result<(ArrowReaderMetadata, u64), String> {
     let (metadata, bytes_lost) = guarded(|| {
         let found = footer(file)?;
@@ -199,8 +199,8 @@ fn footer(file: &Positioned) -> Result<Found, ParquetError> {
     }
 }
 
-/// The same columns, with texts as views. As dictionaries, which they are written from, columns
-/// without any text would be read 30 times slower (parquet 60: it sorts their NULLs into a
+/// The same columns, with texts as views. As dictionaries, the type in which they are written,
+/// columns without any text would be read 30 times slower (parquet 60: it sorts their NULLs into a
 /// dictionary).
 fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| {
@@ -222,8 +222,8 @@ fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
     ))
 }
 
-/// Runs the Parquet library on bytes that may be anything. It reports most of what is wrong with
-/// them as an error and panics at some; neither may end more than this file.
+/// Runs the Parquet library on untrusted bytes. It reports most errors in them but panics at some;
+/// neither may affect more than this file.
 pub(super) fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result.map_err(|error| error.to_string()),

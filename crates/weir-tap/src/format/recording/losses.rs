@@ -1,4 +1,4 @@
-//! What was counted when a recording was made, as its footer has it.
+//! The counts of a recorder, as stored in the footer.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use weir_model::Symbol;
 use super::COUNT_PREFIX;
 use crate::Count;
 
-/// Counts that are read from a footer; what is beyond them is not of a recorder.
+/// Maximum number of counts read from a footer; a recorder writes fewer.
 const COUNTS_MAX: usize = 4096;
 
-/// The key of a count: its counter, cause and device, with dots between them. A cause that is
-/// missing before a device is empty.
+/// The key of a count: its counter, cause and device, separated by dots. A missing cause before a
+/// device is empty.
 pub fn key(count: &Count) -> String {
     let mut key = format!("{COUNT_PREFIX}{}", count.counter);
     if count.cause.is_some() || count.device.is_some() {
@@ -24,7 +24,7 @@ pub fn key(count: &Count) -> String {
     key
 }
 
-/// What a footer's keys count, but for the rows: those are counted as they are read.
+/// The counts in a footer's keys, except the number of rows, which are counted when read.
 pub fn recorded(footer: &ParquetMetaData) -> Vec<Count> {
     let keys = footer.file_metadata().key_value_metadata();
     let counts = keys.into_iter().flatten().filter_map(|kv| {
@@ -35,7 +35,7 @@ pub fn recorded(footer: &ParquetMetaData) -> Vec<Count> {
     summed(counts.take(COUNTS_MAX))
 }
 
-/// The count of a key behind its prefix. Names are interned: they live as long as the process.
+/// The count of a key without its prefix. Names are interned for the lifetime of the process.
 fn count(key: &str, total: i64) -> Option<Count> {
     let name = |text: &str| Symbol::try_new(text).ok();
     let (counter, rest) = key.split_once('.').unwrap_or((key, ""));
@@ -46,7 +46,7 @@ fn count(key: &str, total: i64) -> Option<Count> {
     let (cause, device) = match rest.split_once('.') {
         Some((cause, device)) if is_cause(cause) => (cause, device),
         None if is_cause(rest) => (rest, ""),
-        // As it was written before an empty cause stood for none.
+        // The form written before an empty cause was used for none.
         _ => ("", rest),
     };
     let cause = Some(cause).filter(|text| !text.is_empty());
@@ -59,7 +59,7 @@ fn count(key: &str, total: i64) -> Option<Count> {
     })
 }
 
-/// Counts of the same thing added up, each in the place of its first.
+/// The sums of counts of the same kind, each in the position of its first.
 pub fn summed(counts: impl Iterator<Item = Count>) -> Vec<Count> {
     let mut places = HashMap::new();
     let mut sums: Vec<Count> = Vec::new();

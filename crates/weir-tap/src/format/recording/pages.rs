@@ -1,5 +1,5 @@
-//! [`check`]: how large the pages of a row group claim to be, before the Parquet library allocates
-//! what they claim: up to 2 GiB for each, whatever the size of the file.
+//! [`check`]: bounds the page sizes in the headers of a row group, before the Parquet library
+//! allocates them: up to 2 GiB for each, regardless of the size of the file.
 //!
 //! Page headers are structures of Thrift's compact protocol (parquet-format, `PageHeader` in
 //! parquet.thrift; thrift-compact-protocol.md). Only the two sizes are read, the rest is skipped.
@@ -11,18 +11,18 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::ChunkReader;
 
-/// Bytes of a page, compressed or not. Writers make pages of about 1 MiB; the largest that DuckDB
-/// and Arrow make by default have few.
+/// Maximum size of a page, compressed or not. Writers create pages of about 1 MiB; the largest by
+/// default, those of DuckDB and Arrow, have a few MiB.
 pub const PAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of the pages that are in memory together: the largest of each column that is read, and its
-/// dictionary.
+/// Maximum size of the pages in memory at the same time: the largest page of each column that is
+/// read, and its dictionary.
 pub const PAGES_BYTES_MAX: u64 = 512 << 20;
 
-/// Bytes of a page's header; the statistics in it have the longest texts of the page.
+/// Maximum size of a page's header; its statistics contain the longest texts of the page.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// Structures within structures of a header. The format has three.
+/// Maximum nesting of structures in a header. The format has three levels.
 const DEPTH_MAX: usize = 8;
 
 /// Types of the compact protocol.
@@ -41,11 +41,11 @@ const STRUCT: u8 = 12;
 /// Type 1 of `PageHeader.type`.
 const DICTIONARY_PAGE: i64 = 2;
 
-/// Checks the pages of the columns of a row group that are read.
+/// Checks the page sizes of the columns of a row group that are read.
 ///
 /// # Errors
-/// When a page, or the pages that are in memory together, claim to be larger than the bounds, or a
-/// header cannot be read.
+/// If a page, or the pages in memory at the same time, exceed the bounds, or a header cannot be
+/// read.
 pub fn check(
     file: &impl ChunkReader,
     group: &RowGroupMetaData,
@@ -76,7 +76,7 @@ pub fn check(
     }
 }
 
-/// The bytes of the largest page of a column and of its dictionary.
+/// The size of the largest page of a column and of its dictionary.
 fn column_pages(file: &impl ChunkReader, start: u64, bytes: u64) -> Result<u64> {
     let beyond = || ParquetError::General("a page reaches beyond its column".into());
     let end = start.checked_add(bytes).ok_or_else(beyond)?;
@@ -88,7 +88,7 @@ fn column_pages(file: &impl ChunkReader, start: u64, bytes: u64) -> Result<u64> 
                 return Err(too_large("a page", size, PAGE_BYTES_MAX));
             }
         }
-        // Both are below 2^27, so the sum is as well.
+        // Both are below 2^27, so the sum does not overflow.
         let memory = page.uncompressed_bytes + page.compressed_bytes;
         match page.kind {
             DICTIONARY_PAGE => dictionary = memory.max(dictionary),
@@ -114,7 +114,7 @@ struct Header {
     kind: i64,
     uncompressed_bytes: u64,
     compressed_bytes: u64,
-    /// Its own length.
+    /// Length of the header.
     header_bytes: u64,
 }
 
@@ -141,7 +141,7 @@ impl Header {
     }
 }
 
-/// Reads values of the compact protocol.
+/// Decodes values of the compact protocol.
 struct Compact<R> {
     input: R,
     read: u64,
@@ -155,7 +155,7 @@ impl<R: Read> Compact<R> {
         Ok(byte[0])
     }
 
-    /// Reads `count` bytes by `read`, within the bound.
+    /// Reads `count` bytes with `read`, within the bound.
     fn bytes(
         &mut self,
         count: u64,
@@ -191,7 +191,7 @@ impl<R: Read> Compact<R> {
         Err(malformed("a number of more than 64 bits"))
     }
 
-    /// A signed number, in zigzag order.
+    /// A signed number, zigzag-encoded.
     fn number(&mut self) -> Result<i64> {
         let value = self.varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
@@ -202,7 +202,7 @@ impl<R: Read> Compact<R> {
     }
 
     /// The number and the type of the next field of a structure, `None` at its end. `last` is the
-    /// number of the field before.
+    /// number of the previous field.
     fn field(&mut self, last: i64) -> Result<Option<(i64, u8)>> {
         let head = self.byte()?;
         let ty = head & 0xf;
@@ -219,7 +219,7 @@ impl<R: Read> Compact<R> {
             .checked_sub(1)
             .ok_or_else(|| malformed("structures within structures"))?;
         match ty {
-            // The value of a truth value is in its type.
+            // The value of a boolean field is encoded in its type.
             TRUE | FALSE => Ok(()),
             BYTE => self.skip_bytes(1),
             I16..=I64 => self.varint().map(drop),
@@ -255,13 +255,13 @@ impl<R: Read> Compact<R> {
         }
     }
 
-    /// Skips elements of a collection, each of values of these types. Each has a byte at least, so
-    /// the bound of the header bounds their number.
+    /// Skips elements of a collection, each with values of these types. Each has at least one byte,
+    /// so the bound of the header bounds their number.
     fn skip_elements(&mut self, count: u64, types: &[u8], depth: usize) -> Result<()> {
         for _ in 0..count {
             for ty in types {
                 match *ty {
-                    // Outside of structures a truth value is a byte.
+                    // Outside of structures a boolean is a byte.
                     TRUE | FALSE => self.skip_bytes(1)?,
                     ty => self.skip(ty, depth)?,
                 }
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// The header of a page of 60 MiB that is compressed to nothing.
+    /// The header of a page of 60 MiB with a compressed size of 0.
     const LARGE: &[u8] = &[0x15, 0, 0x15, 0x80, 0x80, 0x80, 0x3c, 0x15, 0, 0];
 
     #[test]

@@ -21,7 +21,7 @@ use crate::{Count, RECORDING, Said, Tap, TapError};
 pub struct RecordingTap {
     recording: Recording,
     schema: Schema,
-    /// For each column of the schema, where it is in the batches that are read.
+    /// For each column of the schema, its position in the batches that are read.
     columns: Vec<Option<usize>>,
     mask: ProjectionMask,
     demands: Vec<Demand>,
@@ -39,7 +39,7 @@ impl Recording {
     /// A tap that serves `demands`.
     ///
     /// # Errors
-    /// When the file has not the columns that every recording has.
+    /// If the file lacks a column that every recording has.
     pub fn start(self, demands: &[Demand]) -> Result<RecordingTap, TapError> {
         let schema = io_schema();
         let read = columns_to_read(&self.metadata, &schema, demands);
@@ -66,8 +66,8 @@ impl Recording {
     }
 }
 
-/// For each column of the schema, where it will be in what is read; and what is to be read: what
-/// the demands name, time and type. Columns of NULLs only, as pandas writes them, are left out: the
+/// For each column of the schema, its position in the batches; and the columns to read: those of
+/// the demands, time and type. Columns of NULLs only, as pandas writes them, are excluded: the
 /// Parquet library panics at some.
 fn columns_to_read(
     metadata: &ArrowReaderMetadata,
@@ -107,7 +107,7 @@ fn columns_to_read(
 
 impl RecordingTap {
     /// The next batch of the file, or `None` at its end. A row group that cannot be read is
-    /// reported and left.
+    /// reported and skipped.
     fn read(&mut self) -> Result<Option<RecordBatch>, TapError> {
         loop {
             if self.group >= self.recording.metadata.metadata().num_row_groups() {
@@ -148,7 +148,7 @@ impl RecordingTap {
         self.rows_in_group = 0;
     }
 
-    /// Says the rows of a batch to each demand.
+    /// Queues the rows of a batch for each demand.
     fn say(&mut self, batch: &RecordBatch) -> Result<(), TapError> {
         let first_row = self.rows_read;
         self.rows_read += batch.num_rows() as i64;
@@ -184,8 +184,8 @@ impl RecordingTap {
         Ok(())
     }
 
-    /// The rows that have a time, not before the last one, and a type: time, type and position, in
-    /// time order.
+    /// The rows that have a timestamp, not before the last one, and a type: timestamp, type and
+    /// position, in timestamp order.
     fn usable(
         &mut self,
         ts: &Column,

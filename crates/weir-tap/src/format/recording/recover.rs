@@ -1,4 +1,4 @@
-//! [`read_footer`]: a Parquet file's footer, at its end or else the last one that a crash has left.
+//! [`read_footer`]: a Parquet file's footer, at its end, otherwise the last one before a crash.
 
 use std::io::Read;
 
@@ -11,23 +11,23 @@ use parquet::file::reader::ChunkReader;
 
 use super::{PART, PREVIOUS_KEY, VERSION_KEY, WHOLE};
 
-/// Bytes looked at at a time, from the end of the file towards its start.
+/// Bytes searched at a time, from the end of the file towards its start.
 const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Longest footer. A recording of a year has a shorter one.
+/// Maximum length of a footer. That of a recording of a year is shorter.
 const FOOTER_BYTES_MAX: u64 = 256 << 20;
 
-/// Places that look like a footer's end but are none, before the search is given up.
+/// Maximum number of false matches of a footer's end before the search is abandoned.
 const FALSE_ENDS_MAX: usize = 1000;
 
-/// Bytes behind a footer: its length and four that say what it is.
+/// Bytes after a footer: its length and four magic bytes.
 const TAIL_BYTES: u64 = 8;
 
-/// What was found.
+/// The result of the search.
 pub struct Found {
-    /// The metadata of all row groups that can be read.
+    /// The metadata of all readable row groups.
     pub metadata: ParquetMetaData,
-    /// Bytes behind the last footer, cut off while a row group was written.
+    /// Bytes after the last footer: a row group whose writing was interrupted.
     pub bytes_lost: u64,
 }
 
@@ -35,14 +35,14 @@ pub struct Found {
 struct Footer {
     metadata: ParquetMetaData,
     start: u64,
-    /// Where the footer before ends, if this one has only the row groups since.
+    /// End of the previous footer, if this one has only the row groups since.
     previous: Option<u64>,
 }
 
 /// Finds the footer.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn read_footer(file: &impl ChunkReader) -> Result<Found> {
     let bytes = file.len();
     if let Ok(footer) = footer_ending_at(file, bytes) {
@@ -55,7 +55,7 @@ pub fn read_footer(file: &impl ChunkReader) -> Result<Found> {
     let mut end = bytes;
     while end > 0 {
         let start = end.saturating_sub(BLOCK_BYTES);
-        // Blocks overlap, so that an end across two of them is seen.
+        // Blocks overlap, so that a footer's end across two of them is found.
         let length = (end - start + 3).min(bytes - start);
         let block = file.get_bytes(start, length as usize)?;
         for at in (0..block.len().saturating_sub(3)).rev() {
@@ -122,7 +122,7 @@ fn footer_ending_at(file: &impl ChunkReader, end: u64) -> Result<Footer> {
     })
 }
 
-/// One past the last byte of a column chunk; `None` where its metadata makes no sense.
+/// One past the last byte of a column chunk; `None` if its metadata is invalid.
 fn column_end(column: &parquet::file::metadata::ColumnChunkMetaData) -> Option<u64> {
     let start = column
         .dictionary_page_offset()
@@ -131,7 +131,7 @@ fn column_end(column: &parquet::file::metadata::ColumnChunkMetaData) -> Option<u
     start.checked_add(u64::try_from(column.compressed_size()).ok()?)
 }
 
-/// A footer of everything: `last` with the row groups of the footers it goes back to.
+/// A footer of the whole file: `last`, with the row groups of the footers that it references.
 fn whole(file: &impl ChunkReader, last: Footer) -> Result<ParquetMetaData> {
     if last.previous.is_none() {
         return Ok(last.metadata);

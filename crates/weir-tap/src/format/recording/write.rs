@@ -1,5 +1,5 @@
 //! [`RecordingWriter`]: writes batches as a recording that is readable up to the last row group at
-//! any moment.
+//! any time.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -30,18 +30,17 @@ use crate::{Count, TapError};
 /// Rows after which a row group is written.
 pub const GROUP_ROWS: usize = 128 << 10;
 
-/// A row group is written after this time at the latest ..
+/// A row group is written at the latest after this time,
 const GROUP_TIME_MIN: Duration = Duration::from_secs(5);
-/// .. and after this in a recording that has gone on for long, so that it does not fall to crumbs.
+/// or, in a long recording, after this time, to avoid many small row groups.
 const GROUP_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Footers of the whole file may take this much, ..
+/// Footers of the whole file may occupy this size,
 const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
-/// .. and this part of the file.
+/// and this part of the file.
 const WHOLE_FOOTERS_SHARE: usize = 8;
 
-/// Numbers that seldom repeat: as differences they are written faster than by way of a dictionary,
-/// and are smaller.
+/// Columns of numbers that seldom repeat: delta encoding is faster and smaller than a dictionary.
 const DELTA_CODED: [&str; 8] = [
     "ts",
     "agent_ts",
@@ -70,22 +69,22 @@ pub struct RecordingWriter {
     footers: Footers,
 }
 
-/// What was spent on footers so far.
+/// The size of the footers so far.
 #[derive(Default)]
 struct Footers {
     whole_bytes: usize,
-    /// Bytes that the last footer took for a row group.
+    /// Bytes per row group in the last footer.
     bytes_per_group: usize,
-    /// Row groups that the footers so far have.
+    /// Row groups in the footers so far.
     groups: usize,
-    /// Where the last footer ends.
+    /// End offset of the last footer.
     end: usize,
 }
 
-/// Starts a recording at `path`, over whatever is there.
+/// Creates or overwrites a recording at `path`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn create(path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
     Ok(Box::new(RecordingWriter::create(path, header)?))
 }
@@ -94,7 +93,7 @@ impl RecordingWriter {
     /// As [`create`].
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn create(path: &Path, header: &Header) -> Result<RecordingWriter, TapError> {
         let failed = |error| TapError::File {
             path: path.into(),
@@ -126,11 +125,11 @@ impl RecordingWriter {
         Ok(recording)
     }
 
-    /// Writes the row group in hand and a footer, so that what was recorded so far survives a crash
-    /// of this process. [`Writer::write`] does so from time to time.
+    /// Writes the current row group and a footer, so that the rows so far survive a crash of this
+    /// process. [`Writer::write`] does so periodically.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn flush_group(&mut self) -> Result<(), TapError> {
         if self.rows_in_group > 0 {
             let flushed = self.writer.flush();

@@ -1,8 +1,8 @@
-//! libvirt, by the files in which it keeps the state of running domains: no library, no connection,
-//! and as fresh as libvirt's own view.
+//! libvirt, from the files in which it stores the state of running domains: no library, no
+//! connection, and as up to date as libvirt itself.
 //!
-//! The system's daemon keeps them in /run/libvirt/qemu, a user's in `libvirt/qemu/run` of the user's
-//! runtime folder (`virQEMUDriverConfigNew` of src/qemu/qemu_conf.c).
+//! The system's daemon stores them in /run/libvirt/qemu, a user's daemon in `libvirt/qemu/run` of
+//! the user's runtime folder (`virQEMUDriverConfigNew` of src/qemu/qemu_conf.c).
 
 mod status;
 
@@ -24,16 +24,16 @@ pub(super) static INVENTORY: Inventory = Inventory {
     look,
 };
 
-/// Where the system's daemon keeps its state.
+/// The state folder of the system's daemon.
 const SYSTEM: &str = "/run/libvirt/qemu";
 
-/// Most status files of one daemon that are read.
+/// Maximum number of status files that are read per daemon.
 const DOMAINS_MAX: usize = 1 << 14;
 
-/// What status files said when they were read last: a file that has not changed says the same.
+/// Contents of the status files at the last read, reused while a file is unchanged.
 pub(super) type StatusFiles = HashMap<PathBuf, (Stamp, Option<FoundVm>)>;
 
-/// What changes when a file is written anew: inode, size, time of change.
+/// Attributes that change when a file is rewritten: inode, size, time of change.
 type Stamp = (u64, u64, i64, i64);
 
 fn is_daemon(process: &Process) -> bool {
@@ -77,7 +77,7 @@ fn read(scene: &Scene, path: &Path) -> Option<FoundVm> {
     status::parse(&text)
 }
 
-/// The folders of the system's daemon and of every user's.
+/// The folders of the system's daemon and of every user's daemon.
 fn folders(scene: &Scene) -> BTreeSet<PathBuf> {
     let mut folders = BTreeSet::from([PathBuf::from(SYSTEM)]);
     let users = scene.host.names("/run/user");
@@ -103,19 +103,20 @@ fn session(runtime: &Path) -> PathBuf {
     runtime.join("libvirt/qemu/run")
 }
 
-/// The domain as it is if its process runs: a daemon that was killed leaves its files behind, and the
-/// number of a process may go to another.
+/// The domain, if its process is running. A daemon that was killed leaves its files behind, and
+/// process numbers are reused.
 fn alive(scene: &Scene, mut vm: FoundVm, folder: &Path) -> Option<FoundVm> {
     let process = scene.processes.get(vm.pid?)?;
     let same = match process.arguments.is_empty() {
-        // An emulator of an unknown name.
+        // An emulator with an unknown name.
         true => !process.kernel,
         false => vm
             .uuid
             .as_ref()
             .is_none_or(|uuid| process.arguments.contains(uuid)),
     };
-    // Every user can write such a file below a folder of their own: it is about their own processes.
+    // Every user can write such a file below a folder of their own: it is trusted only for
+    // processes of that user.
     let owner = || Some(fs::metadata(scene.host.path(folder)).ok()?.uid());
     let own = || vm.uuid.is_some() && process.uid.is_some() && owner() == process.uid;
     if !same || (folder != Path::new(SYSTEM) && !own()) {
@@ -131,7 +132,7 @@ fn alive(scene: &Scene, mut vm: FoundVm, folder: &Path) -> Option<FoundVm> {
     Some(vm)
 }
 
-/// How virsh reaches the daemon that keeps its state in `folder`, if it listens.
+/// The URI by which virsh reaches the daemon whose state is in `folder`, if it is running.
 fn uri(scene: &Scene, folder: &Path) -> Option<String> {
     if folder == Path::new(SYSTEM) {
         return Some("qemu:///system".into());
@@ -142,8 +143,8 @@ fn uri(scene: &Scene, folder: &Path) -> Option<String> {
     socket.map(|socket| format!("qemu+unix:///session?socket={}", socket.display()))
 }
 
-/// The cgroup that libvirt made for a domain, above those of its threads: `machine-qemu\x2d1\x2dweb.scope`
-/// with systemd, `qemu-1-web.libvirt-qemu` without.
+/// The cgroup that libvirt created for a domain, above those of its threads:
+/// `machine-qemu\x2d1\x2dweb.scope` with systemd, `qemu-1-web.libvirt-qemu` without.
 fn machine(path: &str) -> Option<String> {
     let made = |part: &str| {
         (part.starts_with("machine-qemu") && part.ends_with(".scope"))

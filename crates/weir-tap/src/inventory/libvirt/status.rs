@@ -1,20 +1,20 @@
 //! The status file of a running domain: `<domstatus state=.. pid=..>` around the domain's XML.
 //!
-//! Sources: formatdomain of libvirt's documentation; `virDomainObjFormat` of src/conf/domain_conf.c;
-//! the private parts (node names) of `qemuStorageSourcePrivateDataFormat`.
+//! Sources: formatdomain of libvirt's documentation; `virDomainObjFormat` of
+//! src/conf/domain_conf.c; the private parts (node names) of `qemuStorageSourcePrivateDataFormat`.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use weir_model::inventory::VmKind;
 
 use crate::inventory::found::{FoundDisk, FoundVm, Layer, Source};
 
-/// Images below images are followed this far.
+/// Maximum depth of backing images.
 const CHAIN_MAX: usize = 64;
 
-/// Elements of a file; one with more is none of libvirt's.
+/// Maximum number of elements of a file; a larger file is not one of libvirt's.
 const NODES_MAX: u32 = 1 << 18;
 
-/// The domain that a status file tells of; `None` if it is no such file.
+/// The domain of a status file; `None` if the text is not a status file.
 pub fn parse(text: &str) -> Option<FoundVm> {
     let options = ParsingOptions {
         nodes_limit: NODES_MAX,
@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Option<FoundVm> {
         _ => None,
     });
     let shares = children(devices, "filesystem").filter_map(|share| {
-        // A virtiofsd that somebody else started; libvirt's own has no socket here.
+        // A virtiofsd that was started externally; libvirt's own has no socket here.
         Some(child(share, "source")?.attribute("socket")?.to_owned())
     });
     let backends = backends.chain(shares).collect();
@@ -71,7 +71,7 @@ fn vcpus(domain: Node) -> Option<i64> {
     count.trim().parse().ok()
 }
 
-/// What the domain has now, or may have.
+/// The current memory, otherwise the maximum.
 fn memory_bytes(domain: Node) -> Option<i64> {
     let now = domain.children().find(|n| n.has_tag_name("currentMemory"));
     let memory = now.or_else(|| domain.children().find(|n| n.has_tag_name("memory")))?;
@@ -128,7 +128,7 @@ fn of_disk<'a>(devices: Node<'a, 'a>, disk: Node<'a, 'a>) -> FoundDisk {
     }
 }
 
-/// Where the data of a disk, or of an image below, are.
+/// The location of the data of a disk, or of a backing image.
 fn source(disk: Node) -> Source {
     let Some(source) = disk.children().find(|n| n.has_tag_name("source")) else {
         return Source::Empty;
@@ -161,7 +161,7 @@ fn source(disk: Node) -> Source {
     }
 }
 
-/// The images below, outermost first.
+/// The backing images, outermost first.
 fn backing<'a>(disk: Node<'a, 'a>) -> Vec<Layer> {
     let mut layers = Vec::new();
     let mut above = disk;
@@ -178,7 +178,7 @@ fn backing<'a>(disk: Node<'a, 'a>) -> Vec<Layer> {
     layers
 }
 
-/// How the VM sees a disk, in our words.
+/// The bus of a disk, by weir's names.
 fn bus<'a>(devices: Node<'a, 'a>, disk: Node<'a, 'a>, source: &Source) -> Option<String> {
     let bus = child(disk, "target")?.attribute("bus")?;
     let controller = child(disk, "address").and_then(|a| a.attribute("controller"));
@@ -201,7 +201,7 @@ fn bus<'a>(devices: Node<'a, 'a>, disk: Node<'a, 'a>, source: &Source) -> Option
     Some(bus.to_owned())
 }
 
-/// The node with the image's format, which is what the device stands on.
+/// The node with the image's format, to which the device is attached.
 fn node_name<'a>(disk: Node<'a, 'a>) -> Option<String> {
     let private = child(child(disk, "source")?, "privateData")?;
     let mut names = children(child(private, "nodenames")?, "nodename");

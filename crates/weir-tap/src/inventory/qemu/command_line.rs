@@ -1,11 +1,11 @@
-//! [`CommandLine`]: the arguments of a QEMU, sorted by what they are about.
+//! [`CommandLine`]: the parsed arguments of a QEMU.
 
 use std::collections::HashMap;
 
 use super::options::{Options, size};
 
-/// Options without an argument (qemu(1), `qemu-options.hx`, of QEMU 2 to 10); every other one takes
-/// the word behind it.
+/// Options without an argument (qemu(1), `qemu-options.hx`, of QEMU 2 to 10); every other option
+/// has one.
 const SWITCHES: [&str; 38] = [
     "S",
     "alt-grab",
@@ -47,7 +47,7 @@ const SWITCHES: [&str; 38] = [
     "version",
 ];
 
-/// What a QEMU was started with, as far as it concerns VM and disks.
+/// The arguments of a QEMU that concern the VM and its disks.
 #[derive(Clone, Debug, Default)]
 pub struct CommandLine {
     /// `-name`
@@ -68,16 +68,16 @@ pub struct CommandLine {
     pub devices: Vec<Options>,
     /// `-chardev`, by id.
     pub chardevs: HashMap<String, Options>,
-    /// Paths of the QMP sockets at which it listens.
+    /// Paths of the QMP sockets on which it listens.
     pub monitors: Vec<String>,
     /// Writes go to temporary files instead of the images.
     pub snapshot: bool,
-    /// `-mon`, which names a chardev that may come later.
+    /// `-mon`, which may name a chardev that is defined later.
     mons: Vec<Options>,
 }
 
 impl CommandLine {
-    /// Reads arguments, the program first.
+    /// Parses arguments, the program first.
     pub fn parse(arguments: &[String]) -> CommandLine {
         let mut line = CommandLine::default();
         let mut words = arguments.iter().skip(1);
@@ -145,7 +145,7 @@ impl CommandLine {
         }
     }
 
-    /// `-hda` and its like: a disk at a place of the default bus.
+    /// `-hda` and similar: a disk at an index of the default bus.
     fn image(&mut self, file: &str, index: &str) {
         let mut drive = Options::default();
         drive.set("file", file);

@@ -1,8 +1,8 @@
-//! The disks of a QEMU, from its command line, each with the name that a guest gives it.
+//! The disks of a QEMU, from its command line, each with the name that a guest assigns.
 //!
-//! Linux counts virtio disks in the order in which it finds them on the PCI bus, `/dev/vda` first;
-//! SCSI, IDE and USB disks share `/dev/sda`, `/dev/sdb`, .., drives with removable media `/dev/sr0`.
-//! A guest can do otherwise; the device's own name is told beside.
+//! Linux names virtio disks in the order in which it finds them on the PCI bus, `/dev/vda` first;
+//! SCSI, IDE and USB disks share `/dev/sda`, `/dev/sdb`, .., drives with removable media
+//! `/dev/sr0`. A guest may use other names; the device's own name is reported as well.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use super::nodes::Medium;
 use super::options::{Options, number};
 use crate::inventory::found::{FoundDisk, Source};
 
-/// PCI bridges behind bridges are followed this far.
+/// Maximum depth of PCI bridges.
 const BRIDGES_MAX: usize = 16;
 
-/// Slots of a PCI bus that a device without an address may get; the first ones are the machine's.
+/// Slots of a PCI bus for devices without an address; the first ones are used by the machine.
 const SLOTS: std::ops::Range<u64> = 3..32;
 
-/// What a guest names together.
+/// Disks whose names share one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// `/dev/vda`, ..
@@ -30,7 +30,7 @@ pub enum Family {
     Nvme,
 }
 
-/// Drivers of disks: what the guest sees, and which of its names.
+/// Drivers of disks: the bus that the guest sees, and the family of names.
 pub const DRIVERS: [(&str, &str, Family); 22] = [
     ("virtio-blk", "virtio-blk", Family::Virtio),
     ("virtio-blk-pci", "virtio-blk", Family::Virtio),
@@ -68,14 +68,14 @@ pub const DRIVERS: [(&str, &str, Family); 22] = [
     ("nvme-ns", "nvme", Family::Nvme),
 ];
 
-/// A disk, and what its name depends on.
+/// A disk, and the attributes that determine its name.
 #[derive(Clone, Debug)]
 struct Plugged {
     disk: FoundDisk,
     family: Family,
-    /// Guests count IDE disks before SCSI before USB, and each in the order of its address.
+    /// Guests enumerate IDE disks before SCSI before USB, each in the order of the addresses.
     order: (u8, Vec<u64>),
-    /// Of an NVMe disk the number of its namespace.
+    /// For an NVMe disk, the number of its namespace.
     namespace: u64,
 }
 
@@ -99,11 +99,11 @@ pub fn disks(line: &CommandLine) -> Vec<FoundDisk> {
 /// The `-drive`s of a command line.
 struct Drives<'a> {
     by_id: HashMap<&'a str, &'a Options>,
-    /// Those that bring their device along, and on which bus.
+    /// Drives that include their device, and their bus.
     plain: Vec<(&'a Options, Plain)>,
 }
 
-/// The place of a drive that brings its device along.
+/// The bus position of a drive that includes its device.
 struct Plain {
     interface: &'static str,
     index: u64,
@@ -123,7 +123,7 @@ impl<'a> Drives<'a> {
                 "virtio" => "virtio",
                 "scsi" => "scsi",
                 "ide" => "ide",
-                // With `none` a -device takes it; others are no disks: firmware, floppies.
+                // With `none` a -device uses it; others are not disks: firmware, floppies.
                 _ => continue,
             };
             let free = next.entry(interface).or_default();
@@ -135,7 +135,7 @@ impl<'a> Drives<'a> {
     }
 }
 
-/// Where a `-drive` goes that does not say (`block_default_type` of QEMU's machines).
+/// The default interface of a `-drive` (`block_default_type` of QEMU's machines).
 fn default_interface(machine: &str) -> &'static str {
     match machine {
         m if m.starts_with("virt") || m.starts_with("s390") || m == "microvm" => "virtio",
@@ -162,8 +162,8 @@ fn of_drive(line: &CommandLine, drive: &Options, of: &Plain) -> Plugged {
     Plugged {
         disk: medium_of_drive(line, drive).fill(disk),
         family,
-        // Of the machine's IDE buses each has two places; other devices are plugged in behind all
-        // that were asked for.
+        // Each of the machine's IDE buses has two positions; other devices are plugged in after all
+        // that were requested.
         order: match of.interface {
             "ide" => (rank, vec![of.index / 2, of.index % 2]),
             _ => (rank, vec![u64::MAX, of.index]),
@@ -172,13 +172,13 @@ fn of_drive(line: &CommandLine, drive: &Options, of: &Plain) -> Plugged {
     }
 }
 
-/// The name that QEMU makes up for a drive without an id (`drive_new` of blockdev.c).
+/// The name that QEMU generates for a drive without an id (`drive_new` of blockdev.c).
 fn made_up(of: &Plain, optical: bool) -> String {
     let kind = if optical { "cd" } else { "hd" };
     match of.interface {
         "virtio" => format!("virtio{}", of.index),
         "ide" => format!("ide{}-{kind}{}", of.index / 2, of.index % 2),
-        // `MAX_SCSI_DEVS` units on a bus.
+        // `MAX_SCSI_DEVS` units per bus.
         other => format!("{other}{}-{kind}{}", of.index / 7, of.index % 7),
     }
 }
@@ -186,7 +186,7 @@ fn made_up(of: &Plain, optical: bool) -> String {
 fn medium_of_drive(line: &CommandLine, drive: &Options) -> Medium {
     let mut medium = Medium::of_drive(drive, &line.nodes);
     if line.snapshot || drive.flag("snapshot") == Some(true) {
-        // What is written goes to a file without a name: of the image only reads come by.
+        // Writes go to a file without a name: only reads of the image are observed.
         medium.format = None;
     }
     medium
@@ -226,7 +226,7 @@ fn of_device(
             let backend = chardev.and_then(socket).map(Source::Backend);
             disk.source = backend.unwrap_or_default();
         }
-        // A controller without a disk of its own, as `nvme` with namespaces behind it.
+        // A controller without a disk of its own, as `nvme` with namespaces.
         None if family == Family::Nvme => return None,
         None => disk.source = Source::Empty,
     }
@@ -243,7 +243,7 @@ fn of_device(
     })
 }
 
-/// What the guest sees a SCSI disk on.
+/// The controller to which a SCSI disk is attached.
 fn controller(line: &CommandLine, device: &Options, bus: &'static str) -> &'static str {
     if bus != "scsi" {
         return bus;
@@ -261,13 +261,13 @@ fn controller(line: &CommandLine, device: &Options, bus: &'static str) -> &'stat
     }
 }
 
-/// The slots of PCI devices that were given none.
+/// The slots of PCI devices without an address.
 struct Slots {
     by_position: HashMap<usize, u64>,
 }
 
 impl Slots {
-    /// QEMU takes the first slot that is free, in the order of the command line.
+    /// QEMU assigns the first free slot, in the order of the command line.
     fn new(line: &CommandLine) -> Slots {
         let mut free = SLOTS;
         let mut by_position = HashMap::new();
@@ -287,7 +287,7 @@ impl Slots {
         Slots { by_position }
     }
 
-    /// Where a device sits, from the root of the buses on.
+    /// The address of a device, from the root of the buses.
     fn address(&self, line: &CommandLine, device: &Options, position: usize) -> Vec<u64> {
         let mut path = Vec::new();
         let (mut device, mut position) = (device, position);
@@ -308,7 +308,7 @@ impl Slots {
                     position = above;
                 }
                 _ => {
-                    // A bus of the machine's own, as `ide.1`.
+                    // A bus of the machine, as `ide.1`.
                     let number = bus.and_then(|(b, _)| b.rsplit_once('.')?.1.parse().ok());
                     path.insert(0, number.unwrap_or(0));
                     break;
@@ -319,7 +319,7 @@ impl Slots {
     }
 }
 
-/// What a device says of its place on its bus.
+/// The address on its bus that a device specifies.
 fn own_address(device: &Options) -> Option<Vec<u64>> {
     let scsi = ["channel", "scsi-id", "lun", "unit", "nsid"];
     let given: Vec<u64> = scsi.iter().filter_map(|key| device.number(key)).collect();
@@ -336,7 +336,7 @@ fn own_address(device: &Options) -> Option<Vec<u64>> {
 fn address(device: &Options) -> Option<Vec<u64>> {
     let addr = device.get("addr")?;
     let (slot, function) = addr.split_once('.').unwrap_or((addr, "0"));
-    // Without 0x a slot is hexadecimal all the same.
+    // A slot is hexadecimal also without 0x.
     let hex = |text: &str| number(text).or_else(|| u64::from_str_radix(text, 16).ok());
     Some(vec![hex(slot)?, hex(function)?])
 }

@@ -1,4 +1,4 @@
-//! QEMU, with or without KVM: its command line, and what its monitor says has changed since.
+//! QEMU, with or without KVM: from its command line, and the changes since, from its QMP monitor.
 
 mod command_line;
 pub mod disks;
@@ -16,7 +16,7 @@ use super::process::Process;
 use super::{Inventory, Scene};
 use command_line::{CommandLine, socket};
 
-/// QEMU's own processes.
+/// VMs of QEMU processes.
 pub(super) static INVENTORY: Inventory = Inventory {
     name: "qemu",
     programs: is_qemu,

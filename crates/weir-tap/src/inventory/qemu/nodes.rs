@@ -1,4 +1,4 @@
-//! [`Medium`]: where the data of a disk are, followed through QEMU's graph of block nodes.
+//! [`Medium`]: the location of a disk's data, resolved through QEMU's graph of block nodes.
 //!
 //! Sources: qemu-block-drivers(7), qapi/block-core.json (`BlockdevOptions`).
 
@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use super::options::Options;
 use crate::inventory::found::{FoundDisk, Layer, Source};
 
-/// Nodes on nodes are followed this far.
+/// Maximum depth of nodes.
 const DEPTH_MAX: usize = 32;
 
-/// Drivers that pass everything on to one child, and what they call that.
+/// Drivers that forward all I/O to one child, and the key of that child.
 const FILTERS: [(&str, &str); 8] = [
     ("throttle", "file"),
     ("copy-on-read", "file"),
@@ -43,37 +43,37 @@ pub const FORMATS: [&str; 14] = [
 /// What is known of the data of a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Medium {
-    /// Where they are.
+    /// Their location.
     pub source: Source,
-    /// Images below.
+    /// Backing images.
     pub backing: Vec<Layer>,
-    /// `raw`, `qcow2`, ...; `None` if QEMU was to find out.
+    /// `raw`, `qcow2`, ...; `None` if QEMU detects it.
     pub format: Option<String>,
-    /// How it does I/O.
+    /// Method of I/O.
     pub aio: Option<String>,
-    /// Whether the page cache is passed by.
+    /// Whether the page cache is bypassed.
     pub direct: Option<bool>,
-    /// Whether writing is forbidden.
+    /// Whether the disk is read-only.
     pub read_only: Option<bool>,
-    /// Where a raw disk begins in its file.
+    /// Offset of a raw disk in its file.
     pub offset_bytes: u64,
-    /// How much of the file it is.
+    /// Size of a raw disk in its file.
     pub size_bytes: Option<u64>,
 }
 
 impl Medium {
-    /// What the node described by `options` holds.
+    /// The medium of the node described by `options`.
     pub fn of_node(options: &Options, nodes: &HashMap<String, Options>) -> Medium {
         follow(options, nodes, 0)
     }
 
-    /// What a `-drive` holds.
+    /// The medium of a `-drive`.
     pub fn of_drive(drive: &Options, nodes: &HashMap<String, Options>) -> Medium {
         let mut node = drive.clone();
         let format = drive.get("format").or(drive.get("driver"));
         let format = format.filter(|f| FORMATS.contains(f)).map(str::to_owned);
         let mut medium = match drive.get("file") {
-            // `file` is a name here; in a node it would name another node.
+            // `file` is a file name here; in a node it would name another node.
             Some(file) => of_file_name(file),
             None if format.is_some() => {
                 node.set("driver", format.as_deref().unwrap_or_default());
@@ -117,7 +117,7 @@ impl Medium {
     }
 }
 
-/// The node and what it stands on.
+/// The node and its children.
 fn follow(node: &Options, nodes: &HashMap<String, Options>, depth: usize) -> Medium {
     let driver = node.get("driver").unwrap_or_default();
     if depth > DEPTH_MAX {
@@ -158,7 +158,7 @@ fn follow(node: &Options, nodes: &HashMap<String, Options>, depth: usize) -> Med
     medium
 }
 
-/// A node at the bottom.
+/// A protocol node, at the bottom of the graph.
 fn of_protocol(driver: &str, node: &Options) -> Medium {
     let path = || node.text("filename").or(node.text("path"));
     let source = match (driver, path()) {
@@ -176,7 +176,7 @@ fn of_protocol(driver: &str, node: &Options) -> Medium {
     }
 }
 
-/// What is not on this host, as `nbd://host:port/export`, as far as it is told.
+/// The address of data on another host, as `nbd://host:port/export`, as far as known.
 fn address(driver: &str, node: &Options) -> String {
     if let Some(whole) = node.get("filename").or(node.get("url")) {
         return whole.to_owned();
@@ -202,7 +202,7 @@ fn address(driver: &str, node: &Options) -> String {
     )
 }
 
-/// A file name as `-drive file=` takes it: a path, or `protocol:rest` where no slash comes before the
+/// Parses a file name of `-drive file=`: a path, or `protocol:rest` without a slash before the
 /// colon.
 pub fn of_file_name(name: &str) -> Medium {
     if let Some(json) = name.strip_prefix("json:") {
@@ -224,7 +224,7 @@ pub fn of_file_name(name: &str) -> Medium {
     }
 }
 
-/// An image and those below it, as layers.
+/// An image and its backing images, as layers.
 fn layers(medium: Medium) -> Vec<Layer> {
     let Source::File(path) = medium.source else {
         return Vec::new();

@@ -1,29 +1,29 @@
-//! [`Options`]: what stands after an option of QEMU's, as `file.filename=/x,cache.direct=on` or as JSON;
-//! both become the same list of keys and values.
+//! [`Options`]: the argument of an option of QEMU, as `file.filename=/x,cache.direct=on` or as
+//! JSON; both are parsed into the same list of keys and values.
 //!
 //! Syntax: qemu(1), `util/keyval.c` and `util/qemu-option.c` of QEMU: a comma inside a value is
-//! doubled, the first word may be the value of a key that is left out, `x` alone means `x=on` and
-//! `nox` means `x=off`.
+//! doubled, the first item may be the value of an omitted key, `x` alone means `x=on` and `nox`
+//! means `x=off`.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Nested JSON is followed this far.
+/// Maximum depth of nested JSON.
 const DEPTH_MAX: usize = 32;
 
-/// Keys with their values; of nested ones the keys are joined by dots.
+/// Keys with their values; nested keys are joined by dots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     values: BTreeMap<String, String>,
 }
 
 impl Options {
-    /// The options in `text`. `first` is the key that may be left out.
+    /// Parses the options in `text`. `first` is the key that may be omitted.
     pub fn parse(text: &str, first: &str) -> Options {
         let mut options = Options::default();
         if text.starts_with('{') {
-            // What is no JSON QEMU would not have taken; nothing is known then.
+            // QEMU would have rejected invalid JSON; nothing is known then.
             let value = serde_json::from_str(text).unwrap_or(Value::Null);
             options.flatten("", &value, 0);
             return options;
@@ -48,7 +48,7 @@ impl Options {
         self.values.get(key).map(String::as_str)
     }
 
-    /// The value of a key, kept.
+    /// The value of a key, as an owned string.
     pub fn text(&self, key: &str) -> Option<String> {
         self.values.get(key).cloned()
     }
@@ -67,7 +67,7 @@ impl Options {
         number(self.get(key)?)
     }
 
-    /// The options whose keys begin with `prefix` and a dot, without that.
+    /// The options whose keys begin with `prefix` and a dot, without that prefix.
     pub fn below(&self, prefix: &str) -> Options {
         let own = |(key, value): (&String, &String)| {
             let rest = key.strip_prefix(prefix)?.strip_prefix('.')?;
@@ -78,12 +78,12 @@ impl Options {
         }
     }
 
-    /// True without any.
+    /// True if there are no options.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     pub fn set(&mut self, key: &str, value: &str) {
         self.values.insert(key.to_owned(), value.to_owned());
     }
@@ -113,11 +113,11 @@ impl Options {
     }
 }
 
-/// Words that are not the opposite of what follows their `no`.
+/// Keys that begin with `no` and are not negations.
 const BEGIN_WITH_NO: [&str; 3] = ["node-name", "node", "nodes"];
 
-/// The words between commas, as options of QEMU's and of `weir tapdisk --disk` have them; a doubled comma
-/// stands for one.
+/// The items between commas, in options of QEMU and of `weir tapdisk --disk`; a doubled comma is a
+/// literal comma.
 pub fn words(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut rest = text.chars().peekable();

@@ -1,5 +1,5 @@
-//! What a running QEMU says, laid over what its command line said: disks that were plugged in or out,
-//! media that were changed.
+//! Updates a VM from QEMU's responses: disks that were plugged in or out, and media that were
+//! changed since the start.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::inventory::found::{FoundDisk, FoundVm, Source};
 use crate::inventory::monitors::Answer;
 use crate::qmp::{Drive, Node};
 
-/// Brings `vm` up to date.
+/// Updates `vm`.
 pub fn refresh(vm: &mut FoundVm, answer: &Answer) {
     vm.state = answer.state.clone().or(vm.state.take());
     vm.name = answer.name.clone().or(vm.name.take());
@@ -18,13 +18,13 @@ pub fn refresh(vm: &mut FoundVm, answer: &Answer) {
     vm.disks = Some(disks(before, answer));
 }
 
-/// The disks there are now; those that the command line knew keep their names.
+/// The current disks; those of the command line keep their names.
 fn disks(before: Vec<FoundDisk>, answer: &Answer) -> Vec<FoundDisk> {
     let attached = answer.drives.iter().filter(|(drive, _)| is_attached(drive));
     let mut attached: Vec<Option<&(Drive, Option<String>)>> = attached.map(Some).collect();
     let mut kept = Vec::new();
     for disk in before {
-        // QEMU's block layer does not know what a back end serves.
+        // QEMU's block layer does not list the disks of a back end.
         if matches!(disk.source, Source::Backend(_)) {
             kept.push(disk);
             continue;
@@ -61,7 +61,7 @@ fn by_name(disk: &FoundDisk) -> (usize, Option<&String>) {
     (name.map_or(0, String::len), name)
 }
 
-/// A drive without a device is no disk of the VM's.
+/// A drive without a device is not a disk of the VM.
 fn is_attached(drive: &Drive) -> bool {
     drive.qdev.is_some()
 }
@@ -78,12 +78,12 @@ fn is_same(disk: &FoundDisk, drive: &Drive) -> bool {
     by_drive || (disk.node.is_some() && disk.node.as_ref() == node)
 }
 
-/// The id that the user gave, in a path as `/machine/peripheral/disk0/virtio-backend`.
+/// The id assigned by the user, in a path as `/machine/peripheral/disk0/virtio-backend`.
 fn device_id(qdev: &str) -> Option<&str> {
     qdev.strip_prefix("/machine/peripheral/")?.split('/').next()
 }
 
-/// What a guest sees of a device of this kind. The block layer knows the inner part of a virtio
+/// Bus and name family of a device of this kind. The block layer knows the inner part of a virtio
 /// device, whose name ends in `-device`.
 fn of_kind(kind: &str) -> Option<(&'static str, Family)> {
     let found = DRIVERS.iter().find(|(name, ..)| *name == kind);
@@ -122,7 +122,7 @@ fn updated(mut disk: FoundDisk, drive: &Drive) -> FoundDisk {
             ..disk
         };
     }
-    // A command line may leave it to QEMU to find out.
+    // The command line may leave the format to QEMU's detection.
     disk.format = disk.format.or(format_of(node));
     disk
 }

@@ -1,4 +1,4 @@
-//! Command lines as people, libvirt and Proxmox write them, and the disks that they mean.
+//! Command lines as written by users, libvirt and Proxmox, and the disks that they define.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::command_line::CommandLine;
 use super::disks;
 use crate::inventory::found::{FoundDisk, Source};
 
-/// The disks of a command line whose words stand one after the other.
+/// The disks of a command line whose arguments are separated by spaces.
 fn found(line: &str) -> Vec<FoundDisk> {
     let words = std::iter::once("qemu-system-x86_64").chain(line.split_whitespace());
     let words: Vec<String> = words.map(String::from).collect();
@@ -161,7 +161,7 @@ fn disks_are_counted_as_linux_counts() {
     assert_eq!(names, ["a", "z", "aa", "zz", "aaa"]);
 }
 
-/// Words that command lines are made of, right and wrong.
+/// Arguments of command lines, valid and invalid.
 fn word() -> impl Strategy<Value = String> {
     let known = [
         "-drive",

@@ -1,4 +1,4 @@
-//! [`NodeOptions`]: what QEMU was told of a block node and does not say again.
+//! [`NodeOptions`]: options of a block node on the command line that QMP does not report.
 
 use super::command_line::CommandLine;
 use super::options::Options;
@@ -6,20 +6,20 @@ use super::options::Options;
 /// Options of a block node that QMP does not show (`BlockdevOptions` of qapi/block-core.json).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeOptions {
-    /// Discards go on to what is below.
+    /// Discards are forwarded to the child.
     pub discard: bool,
-    /// Read-only where nothing else can be had.
+    /// Falls back to read-only if the image cannot be opened for writing.
     pub auto_read_only: bool,
-    /// Others may write the same image.
+    /// Other processes may write the same image.
     pub force_share: bool,
-    /// What it stands on was described inside of its own description, and so is gone when the node lets go
-    /// of it.
+    /// The child was defined inline in the node's definition, and is therefore deleted when the
+    /// node no longer uses it.
     pub is_inline: bool,
 }
 
 impl NodeOptions {
-    /// Those of the node `node`, or of the one drive with file `file`, in the arguments of a QEMU; `None` if
-    /// they do not tell of it.
+    /// The options of the node `node`, or of the only drive with file `file`, in the arguments of a
+    /// QEMU; `None` if the arguments do not define it.
     pub fn find(arguments: &[String], node: &str, file: &str) -> Option<NodeOptions> {
         let line = CommandLine::parse(arguments);
         if let Some(options) = line.nodes.get(node) {
