@@ -1,5 +1,5 @@
-//! `cargo xtask bpf`: compiles the kernel programs of the live tap into the object that the
-//! repository holds.
+//! `cargo xtask bpf`: compiles the kernel programs of the live tap into the object in the
+//! repository.
 //!
 //! With `--check` it compares instead of writing, byte by byte: two compilations by the same clang
 //! are equal. Needs clang and llvm.
@@ -12,13 +12,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::{execute, root};
 
-/// Where the sources and the object lie.
+/// The directory of the sources and the object.
 const FOLDER: &str = "crates/weir-tap/src/ebpf";
 
-/// The object that the repository holds.
+/// The object in the repository.
 const OBJECT: &str = "tap.bpf.o";
 
-/// Compiles the object, or with `--check` compares it with what the sources say.
+/// Compiles the object, or with `--check` compares it with that of the sources.
 ///
 /// # Errors
 /// When a tool is missing or fails, or the object differs from its sources.
@@ -56,8 +56,8 @@ fn compile(folder: &Path, object: &Path) -> Result<()> {
     if let Some(target) = object.parent() {
         fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     }
-    // The map of names keeps the folder out of the object, so that it is the same wherever it is
-    // built.
+    // The prefix map keeps the directory out of the object, so that it does not depend on where it
+    // is built.
     let map = format!("-ffile-prefix-map={}=.", folder.display());
     let warnings = ["-Wall", "-Wextra", "-Werror"];
     let target = ["-target", "bpf", "-mcpu=v3", "-O2", "-g"];
@@ -69,7 +69,8 @@ fn compile(folder: &Path, object: &Path) -> Result<()> {
             .args([&map, "-fdebug-compilation-dir=.", "-c", "tap.bpf.c", "-o"])
             .arg(object),
     )?;
-    // Only what the loader reads stays: programs, tables, types and line numbers, no DWARF.
+    // Only the sections that the loader reads stay: programs, tables, types and line numbers, no
+    // DWARF.
     execute(Command::new("llvm-strip").arg("-g").arg(object))?;
     let sections = [".rel.BTF", ".rel.BTF.ext", ".llvm_addrsig"];
     let remove = sections.map(|section| format!("--remove-section={section}"));

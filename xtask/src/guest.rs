@@ -1,5 +1,5 @@
-//! `cargo xtask guest`: the small Linux guests that tests run in QEMU, built if they are not there yet
-//! or were made of something else.
+//! `cargo xtask guest`: the small Linux guests that tests run in QEMU, built if they do not exist
+//! or their inputs have changed.
 //!
 //! One for each kernel of `weir_guest::kernel`, in `target/guest*`: the kernel from Debian, a file
 //! system in memory with busybox, and a load program that counts what it does.
@@ -10,7 +10,8 @@ use weir_guest::kernel::KERNELS;
 
 use crate::packages;
 
-/// Installs what they need and builds them. One that cannot be had does not stop the others.
+/// Installs the required packages and builds them. One that is not available does not stop the
+/// others.
 pub fn run(_args: &[String]) -> Result<()> {
     packages::ensure(packages::GUEST)?;
     let built: Vec<Result<Kit>> = KERNELS.iter().map(|kernel| Kit::build(kernel)).collect();

@@ -1,7 +1,7 @@
-//! Repository chores: set-up, tests, the demonstration, benchmarks, the BPF object and the
-//! reference pages.
+//! Repository tasks: set-up, tests, the demonstration, benchmarks, the BPF object and the reference
+//! pages.
 //!
-//! `cargo xtask` lists them. Each is a file beside this one and a line in [`CHORES`].
+//! `cargo xtask` lists them. Each is a file in this directory and a line in [`CHORES`].
 
 mod bench;
 mod bpf;
@@ -18,10 +18,10 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// A chore: its name, what it does, and the function that does it.
+/// A task: its name, its description, and its function.
 type Chore = (&'static str, &'static str, fn(&[String]) -> Result<()>);
 
-/// Every chore, in the order the help lists them.
+/// Every task, in the order of the help.
 const CHORES: &[Chore] = &[
     (
         "demo",
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository's root, whatever the current folder is.
+/// The repository's root, independent of the current directory.
 fn root() -> PathBuf {
     let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     xtask
@@ -95,7 +95,7 @@ fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// The cargo that runs us.
+/// The cargo that runs this program.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -126,7 +126,7 @@ fn build_weir(profile: &str) -> Result<()> {
     ]))
 }
 
-/// The number that goes with an option of a command line.
+/// The numeric value of a command-line option.
 fn number<N: FromStr>(option: &str, value: Option<&String>) -> Result<N> {
     match value.and_then(|v| v.parse().ok()) {
         Some(n) => Ok(n),
@@ -134,7 +134,7 @@ fn number<N: FromStr>(option: &str, value: Option<&String>) -> Result<N> {
     }
 }
 
-/// True when we run as root.
+/// True when running as root.
 fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|l| l.strip_prefix("Uid:"));

@@ -1,4 +1,4 @@
-//! The Debian packages that building and testing need, installed when missing.
+//! The Debian packages required for building and testing, installed when missing.
 
 use std::process::{Command, Stdio};
 
@@ -6,11 +6,11 @@ use anyhow::Result;
 
 use crate::{execute, is_root};
 
-/// What linking libbpf needs.
+/// Required for linking libbpf.
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
-/// What the live tests and the comparisons with other tools need: load generators, real workloads,
-/// the tools to compare with and the clients that others wrote; and what verifies units of services.
+/// Required for the live tests and the comparisons with other tools: load generators, real
+/// workloads, tools to compare with and third-party clients; and the verifier of service units.
 pub const TEST: &[&str] = &[
     "fio",
     "blktrace",
@@ -26,8 +26,8 @@ pub const TEST: &[&str] = &[
     "systemd",
 ];
 
-/// What the tests with real guests need: the emulator, what the guest is made of and what runs in it, libvirt,
-/// and the tool whose columns weir gives.
+/// Required for the tests with real guests: the emulator, the components of the guest, libvirt, and
+/// the tool whose columns weir prints.
 pub const GUEST: &[&str] = &[
     "qemu-system-x86",
     "qemu-utils",
@@ -42,15 +42,15 @@ pub const GUEST: &[&str] = &[
     "sysstat",
 ];
 
-/// The chore: all of them.
+/// Installs all of them.
 pub fn run(_args: &[String]) -> Result<()> {
     ensure(BUILD)?;
     ensure(TEST)?;
     ensure(GUEST)
 }
 
-/// Installs those of `packages` that are missing. Without root or apt it only says what it would
-/// have installed: the build or the tests then tell for themselves what they miss.
+/// Installs those of `packages` that are missing. Without root or apt it only prints their names:
+/// the build or the tests then report missing programs themselves.
 pub fn ensure(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages.iter().copied().filter(|p| !installed(p)).collect();
     if missing.is_empty() {
@@ -62,7 +62,7 @@ pub fn ensure(packages: &[&str]) -> Result<()> {
         return Ok(());
     }
     eprintln!("installing {list}");
-    // The lists may be absent on a fresh machine or too old to name what the mirror still has.
+    // The lists may be absent on a fresh machine or outdated with respect to the mirror.
     crate::execute(apt().args(["update", "-qq"]))?;
     execute(
         apt()

@@ -1,6 +1,6 @@
-//! `cargo xtask pictures [WORKLOAD..]`: makes the pictures of `docs/workloads.md` anew.
+//! `cargo xtask pictures [WORKLOAD..]`: recreates the pictures of `docs/workloads.md`.
 //!
-//! Each workload is done on a loop device of this host and recorded; weir draws the recording.
+//! Each workload runs on a loop device of this host and recorded; weir draws the recording.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use weir_guest::workload::{self, WORKLOADS, Workload};
 
 use crate::{cargo, execute, packages, root};
 
-/// How the title of the plot of addresses over time begins, in the page that weir makes.
+/// The start of the title of the plot of addresses over time, in weir's page.
 const PLACES: &str = "<title>where on the disk";
 
-/// Makes those of all workloads, or of those that are named.
+/// Creates the pictures of all workloads, or of those named.
 pub fn run(names: &[String]) -> Result<()> {
     for name in names {
         let known = Workload::named(name).is_some();
@@ -35,7 +35,8 @@ pub fn run(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Two pictures: where the requests go over time, and how far each is from the one before.
+/// Two pictures: the addresses of requests over time, and the distance of each from the previous
+/// one.
 fn draw(workload: &Workload, weir: &Path, folder: &Path) -> Result<()> {
     let memory = MemoryFolder::new(64)?;
     let recording = memory.path().join("recording.parquet");
@@ -53,13 +54,13 @@ fn draw(workload: &Workload, weir: &Path, folder: &Path) -> Result<()> {
     let mut hist = Command::new(weir);
     hist.args(["hist", "--from"]).arg(&recording);
     execute(hist.args(["-p", "seekDistance", "--svg"]).arg(&seeks))?;
-    // Which device it was says nothing to others.
+    // The name of the device is not relevant to readers.
     let drawn = fs::read_to_string(&seeks)?;
     fs::write(&seeks, drawn.replace(&device, workload.name))?;
     Ok(())
 }
 
-/// A plot of a page as a file of its own, with the style that the page has once for all.
+/// A plot of a page as a file of its own, with the style sheet of the page.
 fn plot(page: &str, title: &str) -> Result<String> {
     let titled = page.find(title).context("the page has no such plot")?;
     let from = page[..titled]

@@ -2,9 +2,10 @@
 //! skipped and what was retried.
 //!
 //! Tests that need root, BPF, a tool or the sample data skip with a line that begins with
-//! `skipped:` where they cannot have it. A test whose precondition did not hold, since other
-//! processes had the processors, retries it with a line that begins with `tried again:`. Both are
-//! collected and printed once more at the end, so that nobody takes a skip for a pass.
+//! `skipped:` if these are not available. A test whose precondition did not hold, since other
+//! processes used the processors, is retried with a line that begins with `tried again:`. Both are
+//! collected and printed once more at the end, so that skipped tests are not mistaken for passed
+//! ones.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{cargo, guest, packages};
 
-/// Runs `cargo test` on the whole workspace with `args` behind it.
+/// Runs `cargo test` on the whole workspace with `args` appended.
 pub fn run(args: &[String]) -> Result<()> {
     packages::run(&[])?;
     if let Err(why) = guest::run(&[]) {

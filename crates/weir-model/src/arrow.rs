@@ -1,8 +1,7 @@
-//! Columns and fields as Arrow's own, for where rows leave the process: Parquet files and the wire.
+//! Conversion of columns and fields to Arrow, for Parquet files and the wire protocol.
 //!
-//! Numbers are shared, not copied. Texts become dictionaries of the texts that the batch holds,
-//! points in time become timestamps in UTC, tallies become lists of (value, count) with the value
-//! as text.
+//! Numbers are shared, not copied. Texts become dictionaries of the texts in the batch, points in
+//! time become timestamps in UTC, tallies become lists of (value, count) with the value as text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use arrow_schema::{DataType, Fields, TimeUnit};
 
 use crate::{Column, Field, Symbol, TallyArray, Type, Unit};
 
-/// The time zone of every timestamp that leaves the process.
+/// The time zone of every exported timestamp.
 const ZONE: &str = "UTC";
 
-/// Arrow's name for a type.
+/// The Arrow type of a type.
 pub fn arrow_type(ty: Type) -> DataType {
     match ty {
         Type::Bool => DataType::Boolean,
@@ -45,7 +44,7 @@ fn tally_fields() -> Fields {
 }
 
 /// A column's description under the name `name`, with its unit and meaning as metadata `unit` and
-/// `doc`. Every column may be NULL there, since one that nobody asked for is.
+/// `doc`. Every column is nullable, since columns that were not requested are NULL.
 pub fn arrow_field(name: &str, field: &Field) -> arrow_schema::Field {
     let mut metadata = HashMap::new();
     if field.unit != Unit::None {

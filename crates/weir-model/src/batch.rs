@@ -1,8 +1,8 @@
-//! [`Batch`]: rows of a stream or deltas of a relation, column by column, in time order.
+//! [`Batch`]: rows of a stream or deltas of a relation, column by column, in timestamp order.
 //!
 //! The columns are Arrow arrays, so that a batch turns into an Arrow `RecordBatch` without copying
-//! numbers. Text columns hold [`Symbol`] ids; they become dictionaries only where a batch leaves
-//! the process.
+//! numbers. Text columns hold [`Symbol`] ids; they become dictionaries only when a batch is
+//! exported.
 
 use std::sync::Arc;
 
@@ -12,13 +12,14 @@ use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 
 use crate::{Symbol, Tally, Type, Value};
 
-/// Rows in time order. Row `i` happened at `ts[i]`; in a relation it came (`weights[i]` > 0) or
-/// went (< 0) then.
+/// Rows in timestamp order. Row `i` happened at `ts[i]`; in a relation it was inserted
+/// (`weights[i]` > 0) or retracted (< 0) then.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The instant of each row, never decreasing.
     pub ts: ScalarBuffer<i64>,
-    /// How often each row came or went, never 0; `None` means once each, as in a stream.
+    /// How often each row was inserted or retracted, never 0; `None` means inserted once each, as
+    /// in a stream.
     pub weights: Option<ScalarBuffer<i64>>,
     /// The columns, each as long as `ts`.
     pub columns: Vec<Column>,
@@ -78,13 +79,13 @@ impl Batch {
         batch
     }
 
-    /// How many rows.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.ts.len()
     }
 
-    /// How many requests the rows stand for: each for one, or for as many as the column of that
-    /// position says.
+    /// The number of requests that the rows represent: each one, or the value of the column at that
+    /// position.
     pub fn requests(&self, counts: Option<usize>) -> u64 {
         match counts.and_then(|at| self.columns.get(at)) {
             Some(Column::Int(counts)) => {
@@ -106,7 +107,7 @@ impl Batch {
         self.weights.as_ref().map_or(1, |w| w[row])
     }
 
-    /// Row `row`'s values. `types` are the schema's, needed to tell texts from numbers.
+    /// The values of row `row`. `types` are the schema's, needed to distinguish texts from numbers.
     pub fn row(&self, row: usize) -> Vec<Value> {
         self.columns.iter().map(|c| c.value(row)).collect()
     }
@@ -124,7 +125,7 @@ impl Batch {
 /// The values of one column.
 #[derive(Clone, Debug)]
 pub enum Column {
-    /// So many NULLs; also a column that nobody asked for.
+    /// A number of NULLs; also a column that was not requested.
     Nulls(usize),
     /// Booleans.
     Bool(BooleanArray),
@@ -198,7 +199,7 @@ impl Column {
         builder.finish()
     }
 
-    /// How many values.
+    /// The number of values.
     pub fn len(&self) -> usize {
         match self {
             Column::Nulls(len) => *len,
@@ -225,8 +226,8 @@ impl Column {
         }
     }
 
-    /// Which values are NULL, where any may be; `None` for [`Column::Nulls`] and [`Column::Tally`]
-    /// as well, which have no bitmap.
+    /// The NULL values, if there may be any; `None` for [`Column::Nulls`] and [`Column::Tally`] as
+    /// well, which have no bitmap.
     pub fn nulls(&self) -> Option<&NullBuffer> {
         match self {
             Column::Bool(a) => a.nulls(),
@@ -278,7 +279,7 @@ impl Column {
     }
 }
 
-/// Builds a column value by value, for tests, readers and whatever is not hot.
+/// Builds a column value by value, for tests, readers and other code that is not hot.
 #[derive(Debug)]
 pub enum ColumnBuilder {
     /// Booleans.
@@ -356,7 +357,7 @@ impl ColumnBuilder {
         }
     }
 
-    /// The column built so far; the builder starts again.
+    /// The column built so far; the builder is then empty.
     pub fn finish(&mut self) -> Column {
         use std::mem::take;
         match self {

@@ -1,50 +1,50 @@
-//! [`Capabilities`]: what a source can do, as the source itself describes it before it is started.
+//! [`Capabilities`]: the capabilities of a source, as the source itself describes them before it is
+//! started.
 //!
-//! The planner (`weir-query`) works from this description alone: it names no stream and knows no
-//! limit of a source. The source (`weir-tap`) derives the description from the tables by which it
-//! acts.
+//! The planner (`weir-query`) uses this description alone: it has no stream names and no limits of
+//! a source. The source (`weir-tap`) derives the description from the tables that it uses itself.
 
 use std::time::Duration;
 
 use crate::event::{IO_PAIRS, Pairs};
 use crate::{Catalog, Declaration, Demand, FoldCall, Keep, Nanos, Predicate, SECTOR_BYTES};
 
-/// What a source can do, stream by stream.
+/// The capabilities of a source, stream by stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capabilities {
     /// Its streams and relations.
     pub streams: Vec<StreamCapabilities>,
 }
 
-/// What a source can do with one of its streams.
+/// The capabilities of a source for one of its streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamCapabilities {
     /// Its name, and its columns with their types, units, aliases and meaning.
     pub declaration: Declaration,
-    /// What the source does by each of the columns, in their order.
+    /// The capabilities for each of the columns, in their order.
     pub columns: Vec<ColumnCapabilities>,
-    /// How large a selection it tests.
+    /// The limits of a selection that it tests.
     pub limits: Limits,
-    /// The groups that it makes in place of rows, or why it makes none: a sentence without full
-    /// stop.
+    /// The groups that it computes in place of rows, or why it computes none: a sentence without
+    /// full stop.
     pub groups: Result<GroupLimits, String>,
-    /// Whether the requests and responses in it are paired in another stream as [`Pairs`] says, or
-    /// why they are not, as a sentence without full stop.
+    /// Whether its requests and responses are paired in another stream as in [`Pairs`], or why they
+    /// are not, as a sentence without full stop.
     pub paired: Result<(), String>,
-    /// How many rows it has.
+    /// Its number of rows.
     pub rate: Rate,
 }
 
-/// What a source does by a column.
+/// The capabilities of a source for a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColumnCapabilities {
-    /// Rows are selected by its value.
+    /// Selection of rows by its value.
     pub select: Select,
-    /// Rows are sampled by it; see [`crate::spread`].
+    /// Rows can be sampled by it; see [`crate::spread`].
     pub sample: bool,
-    /// Groups are told apart by it.
+    /// Rows can be grouped by it.
     pub group: bool,
-    /// What is kept of a group's values.
+    /// The values kept for a group.
     pub measure: Measure,
     /// Its value is always that of another column, by position, times a positive constant.
     pub product: Option<(usize, i64)>,
@@ -56,25 +56,25 @@ pub enum Select {
     /// Not at all.
     #[default]
     No,
-    /// Rows that do not pass may come too.
+    /// Rows that do not pass may be delivered too.
     AtLeast,
-    /// Exactly the rows that pass.
+    /// Exactly the rows that pass are delivered.
     Exact,
 }
 
-/// What a source keeps of the values of a column in a group.
+/// The values of a column that a source keeps for a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// Nothing.
     #[default]
     No,
-    /// The column is NULL in every row that is grouped, so that there is nothing to keep.
+    /// The column is NULL in every grouped row, so that there is no value.
     Null,
-    /// Whatever [`Keep`] asks for, within [`GroupLimits`].
+    /// All values of [`Keep`], within [`GroupLimits`].
     Kept,
 }
 
-/// Most that a selection may consist of; more is left to the engine.
+/// Maximum size of a selection; the rest is tested by the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Alternatives.
@@ -85,32 +85,32 @@ pub struct Limits {
     pub texts: usize,
 }
 
-/// What groups a source makes.
+/// The groups that a source computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// The shortest interval.
+    /// The minimum interval.
     pub interval_min_ns: Nanos,
-    /// The longest interval.
+    /// The maximum interval.
     pub interval_max_ns: Nanos,
-    /// Most things that are kept of a group, beside the number of its rows.
+    /// Maximum number of values of a group, besides the number of its rows.
     pub kept_max: usize,
-    /// Most limits of a histogram.
+    /// Maximum number of limits of a histogram.
     pub limits_max: usize,
     /// The only width of logarithmic bins, as in [`Keep::LogLinear`]; `None`: any.
     pub log_linear_bits: Option<u32>,
 }
 
-/// How many rows a stream has.
+/// The number of rows of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// So many for each request.
+    /// This number for each request.
     PerRequest(u32),
-    /// One for each thing that is polled, each second.
+    /// One for each polled object, each second.
     Polled,
 }
 
 impl Limits {
-    /// What every source can do that selects at all.
+    /// The minimum for every source that selects rows.
     pub const LEAST: Limits = Limits {
         clauses: 1,
         tests: 1,
@@ -127,8 +127,8 @@ impl Limits {
 }
 
 impl Capabilities {
-    /// Built-in streams and relations of which a source delivers every row; `groups` is the
-    /// reason why it makes no groups.
+    /// Built-in streams and relations of which a source delivers every row; `groups` is the reason
+    /// why it computes no groups.
     pub fn of_rows(names: &[&str], rate: Rate, groups: &str) -> Capabilities {
         let catalog = Catalog::builtin();
         let found = names.iter().filter_map(|name| catalog.find(name));
@@ -145,8 +145,8 @@ impl Capabilities {
         }
     }
 
-    /// Streams `IO` and `IOstream` of a source that does by each column what `of` returns for its name,
-    /// and makes no groups; `groups` is the reason.
+    /// Streams `IO` and `IOstream` of a source with the capabilities that `of` returns for the name
+    /// of each column, and without groups; `groups` is the reason.
     pub fn of_io(
         limits: Limits,
         groups: &str,
@@ -178,7 +178,7 @@ impl Capabilities {
         }
     }
 
-    /// What is known of a stream; names are compared without regard to case.
+    /// The capabilities for a stream; names are compared without regard to case.
     pub fn stream(&self, name: &str) -> Option<&StreamCapabilities> {
         let mut streams = self.streams.iter();
         streams.find(|s| s.declaration.name.eq_ignore_ascii_case(name))
@@ -189,8 +189,8 @@ impl Capabilities {
         self.stream(name).map_or(Limits::LEAST, |s| s.limits)
     }
 
-    /// What a source does by column `index` of `source`, if it is a stream of its own with that
-    /// column there: a script may declare another under the same name.
+    /// The capabilities for column `index` of `source`, if it is a stream of the source with that
+    /// column at this position: a script may declare another under the same name.
     pub fn column(&self, source: &Declaration, index: usize) -> ColumnCapabilities {
         let known = self.stream(&source.name).and_then(|stream| {
             let field = stream.declaration.schema.fields.get(index)?;
@@ -200,13 +200,13 @@ impl Capabilities {
         known.unwrap_or_default()
     }
 
-    /// Whether `source` has so many rows for each request.
+    /// Whether `source` has a fixed number of rows for each request.
     pub fn is_of_requests(&self, source: &Declaration) -> bool {
         let stream = self.stream(&source.name);
         stream.is_some_and(|stream| matches!(stream.rate, Rate::PerRequest(_)))
     }
 
-    /// Whether rows of `source` are selected where they are made.
+    /// Whether rows of `source` are selected at the source.
     pub fn selects(&self, source: &Declaration) -> bool {
         self.stream(&source.name).is_some_and(|stream| {
             let mut columns = stream.columns.iter();
@@ -214,7 +214,7 @@ impl Capabilities {
         })
     }
 
-    /// Whether the groups that `demand` asks for are made.
+    /// Whether the groups of `demand` are computed.
     ///
     /// # Errors
     /// Why not, as a sentence without full stop.
@@ -225,7 +225,7 @@ impl Capabilities {
         }
     }
 
-    /// What two sources can do whose rows are merged: what both can.
+    /// The capabilities of two merged sources: those that both have.
     pub fn and(self, other: Capabilities) -> Capabilities {
         let mut streams: Vec<StreamCapabilities> = Vec::new();
         for stream in self.streams {
@@ -246,7 +246,7 @@ impl Capabilities {
 }
 
 impl StreamCapabilities {
-    /// Whether the groups that `demand` asks for are made.
+    /// Whether the groups of `demand` are computed.
     ///
     /// # Errors
     /// Why not, as a sentence without full stop.

@@ -1,4 +1,4 @@
-//! The catalog: which streams and relations there are, and what their columns mean.
+//! The catalog: the streams and relations, and their columns.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{Field, Fold, Schema, Type, Unit};
 pub enum Shape {
     /// Rows with a timestamp.
     Stream,
-    /// Rows that come and go.
+    /// Rows that are inserted and retracted.
     Relation,
 }
 
@@ -29,14 +29,14 @@ pub struct Declaration {
     /// What `*` means, by name; `None` means every column by its plain name. The thesis's scripts
     /// expect its ten columns.
     pub star: Option<Vec<String>>,
-    /// What it is, in a sentence.
+    /// Its description, in a sentence.
     pub doc: String,
-    /// What it may deliver groups of in place of rows; a planner decides that.
+    /// The groups that it may deliver in place of rows, as decided by a planner.
     pub fold: Option<Arc<Fold>>,
 }
 
 impl Declaration {
-    /// A source of which nothing more is said; `*` means all of its columns.
+    /// A source without further properties; `*` means all of its columns.
     pub fn new(
         name: impl Into<String>,
         shape: Shape,
@@ -65,11 +65,11 @@ pub const THESIS_COLUMNS: [&str; 10] = [
     "BlktapTS", "Type", "IOOp", "ReqId", "Sector", "Size", "VMName", "VDisk", "PDisk", "FtrTS",
 ];
 
-/// The sources that a monitor has itself, not its agents.
+/// The sources of the monitor itself, not of its agents.
 pub const MONITOR_SOURCES: [&str; 2] = [Host::RELATION, "weir"];
 
 impl Catalog {
-    /// The sources that are always there.
+    /// The built-in sources.
     pub fn builtin() -> Catalog {
         let source = |name: &str, shape, schema: Schema, doc: &str| Declaration {
             doc: doc.into(),
@@ -128,8 +128,8 @@ impl Catalog {
         }
     }
 
-    /// The built-in sources as a script in STREAM's format sees them: `IOstream` has the thesis's
-    /// ten columns.
+    /// The built-in sources for a script in STREAM's format: `IOstream` has the thesis's ten
+    /// columns.
     pub fn thesis() -> Catalog {
         let mut catalog = Catalog::builtin();
         for declaration in &mut catalog.declarations {
@@ -140,7 +140,7 @@ impl Catalog {
         catalog
     }
 
-    /// The source called `name`, without regard to case.
+    /// The source with that name, without regard to case.
     pub fn find(&self, name: &str) -> Option<&Declaration> {
         self.declarations
             .iter()

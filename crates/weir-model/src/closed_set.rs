@@ -1,8 +1,8 @@
-//! [`ClosedSet`]: the values of a column that can have no others.
+//! [`ClosedSet`]: the values of a column with a fixed set of values.
 
 use crate::event::{EventKind, Level, Op};
 
-/// A set of texts, each with the name by which people know it.
+/// A set of texts, each with its full name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClosedSet {
     /// [`EventKind`]: `Q` or `request`, and so on.
@@ -17,7 +17,7 @@ impl ClosedSet {
     /// All sets.
     pub const ALL: [ClosedSet; 3] = [ClosedSet::EventKind, ClosedSet::Op, ClosedSet::Level];
 
-    /// Each value as it stands in the column, and its name.
+    /// Each value as in the column, and its name.
     pub fn values(self) -> Vec<(&'static str, &'static str)> {
         match self {
             ClosedSet::EventKind => EventKind::ALL.map(|k| (k.as_str(), k.name())).into(),
@@ -26,7 +26,7 @@ impl ClosedSet {
         }
     }
 
-    /// The value that a text means: the value itself or its name, without regard to case.
+    /// The value of a text: the value itself or its name, without regard to case.
     pub fn find(self, text: &str) -> Option<&'static str> {
         let mut values = self.values().into_iter();
         let found = values.find(|(value, name)| {

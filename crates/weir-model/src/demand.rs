@@ -1,29 +1,29 @@
-//! [`Demand`]: what the running queries need of a source, so that nobody makes what nobody asked
-//! for.
+//! [`Demand`]: the columns and rows that the running queries need of a source; nothing else is
+//! produced.
 //!
-//! The planner derives it (`weir-query`), the tap acts on it (`weir-tap`); neither knows the other.
+//! The planner (`weir-query`) derives it, the tap (`weir-tap`) applies it; neither depends on the
+//! other.
 
 use crate::spread::spread;
 use crate::{Fold, Symbol};
 
-/// What is wanted of one stream.
+/// The demand for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The stream: `IO`, `IOstream` or another of the catalog.
     pub stream: String,
     /// Positions of the columns in use, ascending.
     pub columns: Vec<usize>,
-    /// The rows wanted. The tap may deliver more: the engine tests again whatever was not promised
-    /// to be exact.
+    /// The rows wanted. The tap may deliver more: the engine tests again unless the selection is
+    /// exact.
     pub predicate: Predicate,
-    /// What may come in place of the rows: the source folds them into groups, or delivers them, or
-    /// does the one with some and the other with others, but never both with the same row. With a
-    /// fold the predicate is exact: no row is wanted for which it does not hold.
+    /// The groups that may be delivered in place of the rows: the source may fold some rows and
+    /// deliver others, but never both for the same row. With a fold the predicate is exact: no row
+    /// is wanted for which it does not hold.
     pub fold: Option<Fold>,
 }
 
-/// A selection that a source can test: any of the clauses holds. Without clauses nothing is
-/// wanted.
+/// A selection that a source can test: any of the clauses holds. Without clauses no row is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
     /// The alternatives; a clause without tests is always true.
@@ -44,9 +44,9 @@ pub enum Test {
     Between {
         /// A number.
         operand: Operand,
-        /// The least value that passes.
+        /// The lowest value that passes.
         low: i64,
-        /// The greatest value that passes.
+        /// The highest value that passes.
         high: i64,
     },
     /// The operand is one of these.
@@ -58,12 +58,12 @@ pub enum Test {
     },
 }
 
-/// What of a row is tested. Columns are those of the demand's stream, by position.
+/// The tested value of a row. Columns are those of the demand's stream, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operand {
     /// The value of a column.
     Value(usize),
-    /// The number by which rows are sampled by a column of integers; see [`spread`].
+    /// The number by which rows are sampled by an integer column; see [`spread`].
     Sample(usize),
 }
 
@@ -75,7 +75,7 @@ impl Operand {
         }
     }
 
-    /// What is tested of that column's number.
+    /// The tested number for the column's number.
     pub fn of(self, number: i64) -> i64 {
         match self {
             Operand::Value(_) => number,
@@ -85,7 +85,7 @@ impl Operand {
 }
 
 impl Test {
-    /// What it tests.
+    /// The operand.
     pub fn operand(&self) -> Operand {
         match self {
             Test::Between { operand, .. } | Test::In { operand, .. } => *operand,
@@ -113,7 +113,7 @@ impl Predicate {
         self.clauses.iter().any(|c| c.tests.is_empty())
     }
 
-    /// Rows that pass either.
+    /// Rows that pass any of the two.
     pub fn or(self, other: Predicate) -> Predicate {
         if self.is_all() || other.is_all() {
             return Predicate::all();
@@ -142,7 +142,7 @@ impl Predicate {
 }
 
 impl Demand {
-    /// What serves both.
+    /// The demand that includes both.
     ///
     /// # Panics
     /// When the streams or the folds differ.

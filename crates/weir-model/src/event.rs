@@ -1,5 +1,4 @@
-//! I/O events as taps and trace readers see them, and the builders that turn them into batches of
-//! `IOstream` and `IO`.
+//! I/O events of taps and trace readers, and the builders of batches of `IOstream` and `IO`.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -11,12 +10,12 @@ use crate::{
     Unit,
 };
 
-/// What kind of event a row of `IOstream` is (thesis, Table 3.1, `Type`).
+/// The type of an event in `IOstream` (thesis, Table 3.1, `Type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
     /// `Q`: a request was issued.
     Request,
-    /// `R`: it was answered.
+    /// `R`: it was completed.
     Response,
     /// `E`: it failed.
     Error,
@@ -24,7 +23,7 @@ pub enum EventKind {
     Unsupported,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Op {
@@ -40,7 +39,7 @@ pub enum Op {
     WriteZeroes = 4,
 }
 
-/// Where in the stack a tap sits.
+/// The level at which a tap observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Level {
@@ -98,7 +97,7 @@ impl Op {
         ["read", "write", "flush", "discard", "write_zeroes"][self as usize]
     }
 
-    /// The operation that a letter stands for, in either case.
+    /// The operation for a letter, in either case.
     pub fn from_letter(letter: &str) -> Option<Op> {
         Op::ALL
             .into_iter()
@@ -122,20 +121,20 @@ impl Level {
     }
 }
 
-/// One event: a row of `IOstream`. `None` means that the source does not know.
+/// One event: a row of `IOstream`. `None` means unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     /// When it happened.
     pub ts: Nanos,
     /// Request, response, error.
     pub kind: EventKind,
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// Pairs a response with its request, unique per disk while in flight.
     pub req_id: i64,
     /// First sector; `None` for a flush.
     pub sector: Option<i64>,
-    /// Length in sectors; what remained to be done may be less than was asked.
+    /// Length in sectors; the remaining part may be less than was requested.
     pub sectors: i64,
     /// The VM's name.
     pub vm: Option<Symbol>,
@@ -143,13 +142,13 @@ pub struct Event {
     pub vdisk: Option<Symbol>,
     /// The device or file on the host.
     pub pdisk: Option<Symbol>,
-    /// When the agent's engine took the event in.
+    /// When the agent's engine received the event.
     pub agent_ts: Option<Nanos>,
-    /// When the monitor's engine took the event in.
+    /// When the monitor's engine received the event.
     pub monitor_ts: Option<Nanos>,
     /// The agent that sent it.
     pub host: Option<Symbol>,
-    /// Where the tap sits.
+    /// The level of the tap.
     pub level: Level,
     /// The submitting process (thread group).
     pub pid: Option<i64>,
@@ -159,19 +158,19 @@ pub struct Event {
     pub cgroup: Option<Symbol>,
     /// The processor that submitted it.
     pub cpu: Option<i64>,
-    /// How it was asked for, in blktrace's letters: `F` force unit access, `S` sync, `M` metadata,
+    /// Flags of the request, in blktrace's letters: `F` force unit access, `S` sync, `M` metadata,
     /// `A` read-ahead.
     pub flags: Option<Symbol>,
     /// The error as a positive errno; `None` without one.
     pub error: Option<i64>,
-    /// How many further bios were merged into the request.
+    /// The number of further bios merged into the request.
     pub merges: Option<i64>,
-    /// First sector on the virtual disk, where `sector` counts on the host's device.
+    /// First sector on the virtual disk, if `sector` counts on the host's device.
     pub vsector: Option<i64>,
 }
 
 impl Event {
-    /// An event with what every source knows; the rest unknown.
+    /// An event with the columns that every source knows; the others are unknown.
     pub fn new(
         ts: Nanos,
         kind: EventKind,
@@ -206,32 +205,32 @@ impl Event {
     }
 }
 
-/// One finished request: a row of `IO`.
+/// One completed request: a row of `IO`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IoEvent {
-    /// What the stream `IOstream` would have said at its completion; `ts` is when it finished.
+    /// Its row in `IOstream` at completion; `ts` is the time of completion.
     pub event: Event,
     /// Insert to issue.
     pub wait_ns: Option<Nanos>,
-    /// Issue to complete.
+    /// Issue to completion.
     pub service_ns: Option<Nanos>,
-    /// Insert to complete: what the submitter felt.
+    /// Insert to completion: the latency for the submitter.
     pub latency_ns: Option<Nanos>,
     /// Requests of this disk outstanding when it was issued, itself included.
     pub in_flight: Option<i64>,
     /// First sector minus last sector of the disk's previous request: 1 is sequential.
     pub seek_sectors: Option<i64>,
-    /// The time of its row `Q` in the stream `IOstream`; `None` if that has none.
+    /// The time of its row `Q` in the stream `IOstream`; `None` if there is none.
     pub issue_ts: Option<Nanos>,
 }
 
-/// Two streams of the same requests: one has a row for each event, the other one for each request
-/// that was finished, at the instant of its response.
+/// Two streams of the same requests: one has a row for each event, the other one for each completed
+/// request, at the instant of its response.
 #[derive(Clone, Copy, Debug)]
 pub struct Pairs {
     /// The stream of events.
     pub events: &'static str,
-    /// The stream of finished requests. Its columns are those of the events, and more.
+    /// The stream of completed requests. Its columns are those of the events, and more.
     pub finished: &'static str,
     /// The column with an event's [`EventKind`].
     pub kind: &'static str,
@@ -239,9 +238,9 @@ pub struct Pairs {
     pub number: &'static str,
     /// The column with an event's time.
     pub time: &'static str,
-    /// The column of a finished request with the time of its request.
+    /// The column of a completed request with the time of its request.
     pub request_time: &'static str,
-    /// Columns that a finished request has of the response only.
+    /// Columns of a completed request that are those of the response only.
     pub response_only: &'static [&'static str],
 }
 
@@ -256,14 +255,14 @@ pub const IO_PAIRS: Pairs = Pairs {
     response_only: &["error", "agent_ts", "monitor_ts"],
 };
 
-/// How a column's values are read from a row of type `R`.
+/// The function that reads a column's values from a row of type `R`.
 #[derive(Clone, Copy)]
 enum Get<R> {
     Int(fn(&R) -> Option<i64>),
     Text(fn(&R) -> Option<Symbol>),
 }
 
-/// The columns of `IOstream`, in order, each with how to read it from an [`Event`].
+/// The columns of `IOstream`, in order, each with its function for an [`Event`].
 fn event_columns() -> Vec<(Field, Get<Event>)> {
     use Get::{Int, Text};
     use Type as T;
@@ -402,7 +401,7 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
     ]
 }
 
-/// The columns that `IO` has beyond those of `IOstream`.
+/// The columns of `IO` that `IOstream` does not have.
 fn io_columns() -> Vec<(Field, Get<IoEvent>)> {
     use Get::Int;
     let span = |name: &str| {
@@ -447,7 +446,7 @@ pub fn iostream_schema() -> Schema {
     )
 }
 
-/// The schema of stream `IO`: one row per finished request.
+/// The schema of stream `IO`: one row per completed request.
 pub fn io_schema() -> Schema {
     let mut schema = iostream_schema();
     schema
@@ -456,14 +455,14 @@ pub fn io_schema() -> Schema {
     schema
 }
 
-/// How the columns are read that `IOstream` and `IO` both have, and those of `IO` alone.
+/// The functions for the columns common to `IOstream` and `IO`, and for those of `IO` alone.
 static EVENT_GETTERS: LazyLock<Vec<Get<Event>>> =
     LazyLock::new(|| event_columns().into_iter().map(|(_, get)| get).collect());
 static IO_GETTERS: LazyLock<Vec<Get<IoEvent>>> =
     LazyLock::new(|| io_columns().into_iter().map(|(_, get)| get).collect());
 
 impl IoEvent {
-    /// An event of which no other times are known.
+    /// An event without further times.
     pub fn new(event: Event) -> IoEvent {
         IoEvent {
             event,
@@ -476,7 +475,7 @@ impl IoEvent {
         }
     }
 
-    /// The number in a column of `IO`, by position; `None` for NULL and in a column of texts.
+    /// The number in a column of `IO`, by position; `None` for NULL and in a text column.
     pub fn number(&self, column: usize) -> Option<i64> {
         match EVENT_GETTERS.get(column) {
             Some(Get::Int(get)) => get(&self.event),
@@ -488,7 +487,7 @@ impl IoEvent {
         }
     }
 
-    /// The text in a column of `IO`, by position; `None` for NULL and in a column of numbers.
+    /// The text in a column of `IO`, by position; `None` for NULL and in a numeric column.
     pub fn text(&self, column: usize) -> Option<Symbol> {
         match EVENT_GETTERS.get(column) {
             Some(Get::Text(get)) => get(&self.event),
@@ -497,7 +496,7 @@ impl IoEvent {
     }
 }
 
-/// The value of a column of `IO`, as what is tested. The columns of `IOstream` are in the same places.
+/// The value of a column of `IO`, as operand. The columns of `IOstream` are at the same positions.
 ///
 /// # Panics
 /// When there is no such column.
@@ -505,7 +504,7 @@ pub fn value(name: &str) -> Operand {
     Operand::Value(io_schema().index(name))
 }
 
-/// What rows of `IO` are sampled by, likewise.
+/// The sampling number of a column of `IO`, as operand.
 ///
 /// # Panics
 /// When there is no such column.
@@ -513,28 +512,28 @@ pub fn sample(name: &str) -> Operand {
     Operand::Sample(io_schema().index(name))
 }
 
-/// Turns events into batches of `IOstream`; columns that nobody asked for stay NULL and cost
+/// Converts events to batches of `IOstream`; columns that were not requested are NULL and cost
 /// nothing.
 pub struct EventBatch {
     columns: Vec<Option<Get<Event>>>,
 }
 
-/// Turns finished requests into batches of `IO`; columns that nobody asked for stay NULL and cost
-/// nothing.
+/// Converts completed requests to batches of `IO`; columns that were not requested are NULL and
+/// cost nothing.
 pub struct IoBatch {
     event: Vec<Option<Get<Event>>>,
     own: Vec<Option<Get<IoEvent>>>,
 }
 
 impl EventBatch {
-    /// A builder of the columns whose positions `wanted` names; `None` means all.
+    /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> EventBatch {
         EventBatch {
             columns: wanted_columns(event_columns(), 0, wanted),
         }
     }
 
-    /// The batch of `events`, which are in time order.
+    /// The batch of `events`, which are in timestamp order.
     pub fn build(&self, events: &[Event]) -> Batch {
         let ts: Vec<i64> = events.iter().map(|e| e.ts).collect();
         let columns = self
@@ -547,7 +546,7 @@ impl EventBatch {
 }
 
 impl IoBatch {
-    /// A builder of the columns whose positions `wanted` names; `None` means all.
+    /// A builder of the columns at the positions `wanted`; `None` means all.
     pub fn new(wanted: Option<&[usize]>) -> IoBatch {
         let event = wanted_columns(event_columns(), 0, wanted);
         let own = wanted_columns(io_columns(), event.len(), wanted);

@@ -1,41 +1,43 @@
-//! [`Fold`]: a group-by over a stream that its source computes itself, and [`Folded`], what it gives.
+//! [`Fold`]: a group-by over a stream that its source computes, and [`Folded`], its result.
 //!
-//! A source that is asked to fold need not fold every row: what it has no room for, or cannot tell where
-//! it folds, it delivers as a row. So an interval's result is that of its rows and its folded groups
-//! together, each request in exactly one of the two. Rows with negative values in what is kept are
-//! among those that come as rows.
+//! A source need not fold every row: a row that exceeds its capacity, or that it cannot assign to a
+//! group, is delivered as a row. So an interval's result is that of its rows and its folded groups
+//! together, each request in exactly one of the two. Rows with negative values in the kept columns
+//! are always delivered as rows.
 
 use crate::{Column, Nanos};
 
 /// Rows grouped by `keys` over `[Range interval Slide interval]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
-    /// An interval ends at each multiple of this, and holds the rows after the multiple before.
+    /// An interval ends at each multiple of this, and includes the rows after the previous
+    /// multiple.
     pub interval: Nanos,
     /// Columns of the stream, by position.
     pub keys: Vec<usize>,
-    /// What is kept of each group. The first one counts all rows.
+    /// The values kept for each group. The first one counts all rows.
     pub calls: Vec<FoldCall>,
 }
 
-/// Something kept of a group's rows.
+/// A value kept for a group's rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FoldCall {
-    /// The column it is of, by position; rows where that is NULL do not count. `None`: all rows count.
+    /// The column, by position; rows where it is NULL do not count. `None`: all rows count.
     pub column: Option<usize>,
-    /// What is kept.
+    /// The kind of value.
     pub keep: Keep,
 }
 
-/// What is kept of a group's values.
+/// The kinds of values kept for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// How many, their sum, the least and the greatest.
+    /// Count, sum, minimum and maximum.
     Moments,
-    /// How many lie under each of these ascending limits and above the one before, and last above all.
+    /// The counts of values up to each of these ascending limits and above the previous one; the
+    /// last count is of those above all limits.
     Limits(Vec<i64>),
     /// Counts in bins of equal relative width, 2^`bits` to a power of two, numbered as in
-    /// `weir_sketch::LogLinear`, each with how far its values lie in it added up.
+    /// `weir_sketch::LogLinear`, each with the sum of the offsets of its values in the bin.
     LogLinear {
         /// Bins per power of two, as a power of two.
         bits: u32,
@@ -47,14 +49,14 @@ pub enum Keep {
 pub struct Folded {
     /// The end of the interval.
     pub end: Nanos,
-    /// The groups' keys, as [`Fold::keys`] orders them. A group may occur more than once.
+    /// The groups' keys, in the order of [`Fold::keys`]. A group may occur more than once.
     pub keys: Vec<Column>,
     /// By call as in [`Fold::calls`], then by group.
     pub kept: Vec<Vec<Kept>>,
 }
 
 impl Folded {
-    /// How many requests the groups stand for, which a fold's first call counts.
+    /// The number of requests in the groups, from a fold's first call.
     pub fn requests(&self) -> u64 {
         let counts = self.kept.first().into_iter().flatten();
         let count = |kept: &Kept| match kept {
@@ -64,27 +66,27 @@ impl Folded {
         counts.map(count).sum()
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub fn groups(&self) -> usize {
         self.kept.first().map_or(0, Vec::len)
     }
 }
 
-/// What was kept of a group's values.
+/// The values kept for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// [`Keep::Moments`]
     Moments {
-        /// How many.
+        /// The number of values.
         count: u64,
         /// Their sum.
         sum: i128,
-        /// The least; of no meaning without values.
+        /// The minimum; undefined without values.
         min: i64,
-        /// The greatest; likewise.
+        /// The maximum; undefined without values.
         max: i64,
     },
-    /// [`Keep::Limits`]: one count a limit, and the last.
+    /// [`Keep::Limits`]: one count for each limit, and the last.
     Limits(Vec<u64>),
     /// [`Keep::LogLinear`]: bins that are not empty, ascending: number, count, sum of offsets.
     LogLinear(Vec<(i32, u64, u64)>),

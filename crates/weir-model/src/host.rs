@@ -3,32 +3,32 @@
 use crate::inventory::{InventoryColumn, Row};
 use crate::{Field, Nanos, Symbol, Type, Unit, Value};
 
-/// A host, as the monitor knows it.
+/// A host in the monitor's inventory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
-    /// What column `host` of an event says. Unique in a fleet.
+    /// The name of the host, as in column `host` of an event. Unique in a fleet.
     pub host: Symbol,
-    /// From where its agent dials.
+    /// The address from which its agent connects.
     pub address: Symbol,
-    /// What `weir --version` says there.
+    /// The output of `weir --version` there.
     pub version: Symbol,
-    /// How it is.
+    /// Its state.
     pub state: HostState,
-    /// Since when the state is so.
+    /// The time of the last change of the state.
     pub since: Nanos,
-    /// How far its clock is behind the monitor's (negative: ahead), once it is known.
+    /// The offset of its clock behind the monitor's (negative: ahead), once it is known.
     pub offset_ns: Option<i64>,
-    /// Half the width of the interval in which the true offset lies.
+    /// Half the width of the interval that contains the true offset.
     pub offset_error_ns: Option<i64>,
-    /// How far what it has told is behind the monitor's clock.
+    /// The lag of its watermark behind the monitor's clock.
     pub lag_ns: Option<i64>,
-    /// Requests whose rows, or groups, came in time.
+    /// Requests whose rows, or groups, arrived in time.
     pub rows_in: i64,
-    /// Requests that were lost at the tap or on the way.
+    /// Requests that were lost at the tap or in transfer.
     pub rows_lost: i64,
-    /// Requests that came too late and were dropped.
+    /// Requests that arrived late and were dropped.
     pub rows_late: i64,
-    /// Bytes that wait at the agent to be taken.
+    /// Bytes at the agent that are not yet acknowledged.
     pub waiting_bytes: i64,
     /// Those of them that are on disk.
     pub spooled_bytes: i64,
@@ -36,22 +36,22 @@ pub struct Host {
     pub cpu_ns: i64,
     /// Memory of the agent.
     pub memory_bytes: i64,
-    /// Requests that its devices finish in a second, by the kernel's own count.
+    /// Requests that its devices complete per second, by the kernel's own count.
     pub requests_per_second: f64,
-    /// The share of events that is kept; 1 if the agent sheds nothing.
+    /// The share of events that is delivered; 1 if the agent sheds no load.
     pub kept_share: f64,
 }
 
-/// How a host is.
+/// The state of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HostState {
-    /// Its agent is connected and nobody waits for it longer than is right.
+    /// Its agent is connected and does not delay the others.
     Up,
-    /// Its agent is connected, but so far behind that the others went on without it.
+    /// Its agent is connected, but so far behind that the others continued without it.
     Overtaken,
     /// Its agent is not connected.
     Down,
-    /// Its agent has ended and said so.
+    /// Its agent has ended after sending an end message.
     Ended,
 }
 

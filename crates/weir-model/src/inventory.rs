@@ -1,5 +1,5 @@
-//! What a host has: VMs, their disks and the block devices, as rows of the relations `vms`, `disks`
-//! and `devices`.
+//! The objects of a host: VMs, their disks and the block devices, as rows of the relations `vms`,
+//! `disks` and `devices`.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,32 +8,32 @@ use crate::{Alias, Batch, Column, ColumnBuilder, Field, Nanos, Schema, Symbol, T
 /// A VM, a container, or a process that was declared to be one: a row of relation `vms`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vm {
-    /// What column `vm` of an event says. Unique on a host.
+    /// The name of the VM, as in column `vm` of an event. Unique on a host.
     pub name: Symbol,
     /// Its UUID or container id.
     pub uuid: Option<Symbol>,
-    /// What it is.
+    /// Its type.
     pub kind: VmKind,
-    /// Who says so: the name of the inventory.
+    /// The name of the inventory that reported it.
     pub origin: Symbol,
-    /// `running`, `paused` and the like, in the words of its inventory.
+    /// `running`, `paused` and others, as named by its inventory.
     pub state: Option<Symbol>,
-    /// The process that is it; of a container the first one.
+    /// Its process; of a container the first one.
     pub pid: Option<i64>,
     /// The path of its cgroup below the root of the hierarchy that block I/O is charged to.
     pub cgroup: Option<Symbol>,
     /// Virtual processors.
     pub vcpus: Option<i64>,
-    /// Memory.
+    /// Memory, bytes.
     pub memory_bytes: Option<i64>,
     /// When its process was started.
     pub started: Option<Nanos>,
-    /// The user whose process it is.
+    /// The user that runs the process.
     pub uid: Option<i64>,
 }
 
 impl Vm {
-    /// A VM of which no more is known.
+    /// A VM without further attributes.
     pub fn new(name: &str, kind: VmKind, origin: &str) -> Vm {
         Vm {
             name: Symbol::new(name),
@@ -51,7 +51,7 @@ impl Vm {
     }
 }
 
-/// What a row of `vms` is.
+/// The type of a row of `vms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum VmKind {
     /// QEMU, with or without KVM.
@@ -69,38 +69,38 @@ pub enum VmKind {
 /// A virtual disk: a row of relation `disks`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Disk {
-    /// The VM it belongs to.
+    /// The VM of the disk.
     pub vm: Symbol,
-    /// The disk as the VM sees it, as `/dev/vda`. Unique in a VM.
+    /// The disk as the VM sees it, such as `/dev/vda`. Unique in a VM.
     pub vdisk: Symbol,
-    /// The file or device that holds its data, the active layer if there are several.
+    /// The file or device that contains its data, the active layer if there are several.
     pub image: Option<Symbol>,
-    /// The whole block device that the image lies on, or is.
+    /// The whole block device that contains the image, or is it.
     pub pdisk: Option<Symbol>,
     /// `raw`, `qcow2`, ...
     pub format: Option<Symbol>,
-    /// How the VM sees it: `virtio-blk`, `virtio-scsi`, `ide`, `nvme`, ...
+    /// The device model in the VM: `virtio-blk`, `virtio-scsi`, `ide`, `nvme`, ...
     pub bus: Option<Symbol>,
-    /// The name of the device in its VM's configuration, as `disk0`.
+    /// The name of the device in its VM's configuration, such as `disk0`.
     pub device: Option<Symbol>,
     /// The name of QEMU's block node.
     pub node: Option<Symbol>,
     /// `threads`, `native`, `io_uring`.
     pub aio: Option<Symbol>,
-    /// Whether the host's page cache is passed by.
+    /// Whether the host's page cache is bypassed.
     pub direct: Option<bool>,
     /// Whether the VM may not write.
     pub read_only: Option<bool>,
-    /// Size that the VM sees.
+    /// The size in the VM, bytes.
     pub bytes: Option<i64>,
-    /// How an event on the host finds this disk.
+    /// How an event on the host is attributed to this disk.
     pub found_by: FoundBy,
-    /// Who says so: the name of the inventory.
+    /// The name of the inventory that reported it.
     pub origin: Symbol,
 }
 
 impl Disk {
-    /// A disk of which no more is known.
+    /// A disk without further attributes.
     pub fn new(vm: &str, vdisk: &str, found_by: FoundBy, origin: &str) -> Disk {
         Disk {
             vm: Symbol::new(vm),
@@ -121,28 +121,28 @@ impl Disk {
     }
 }
 
-/// How an event on the host is found to belong to a disk.
+/// How an event on the host is attributed to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum FoundBy {
     /// The image is a block device: exact, sector by sector.
     Device,
-    /// By the extents of the image's file: exact where the file system tells them.
+    /// By the extents of the image's file: exact if the file system reports them.
     Extents,
-    /// By the process alone, since nothing tells where the image lies.
+    /// By the process alone, since the location of the image is unknown.
     Process,
-    /// Not at all: its I/O does not come by on this host's block devices.
+    /// Not at all: its I/O does not pass through this host's block devices.
     Nothing,
 }
 
-/// A block device and one that it lies on: a row of relation `devices`. A device on several others
-/// has several rows, a disk at the bottom one.
+/// A block device and one below it: a row of relation `devices`. A device on several others has
+/// several rows, a disk at the bottom one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockDevice {
-    /// Its path, as `/dev/sda3`.
+    /// Its path, such as `/dev/sda3`.
     pub device: Symbol,
     /// `disk`, `part`, `dm`, `md`, `loop`, `mpath`, `zram`, ...
     pub kind: Symbol,
-    /// The device below, of which it is a part or on which it is built; `None` at the bottom.
+    /// The device below, of which it is a partition or on which it is built; `None` at the bottom.
     pub below: Option<Symbol>,
     /// The whole disk: itself, or that of which it is a partition.
     pub disk: Symbol,
@@ -152,9 +152,9 @@ pub struct BlockDevice {
     pub minor: i64,
     /// First sector on its disk.
     pub start_sectors: Option<i64>,
-    /// Size.
+    /// Size, bytes.
     pub bytes: i64,
-    /// A name in /dev/disk/by-id that stays when the kernel's name changes.
+    /// A persistent name in /dev/disk/by-id.
     pub by_id: Option<Symbol>,
     /// The name in /dev/mapper, of a logical volume `vg/lv`.
     pub name: Option<Symbol>,
@@ -164,9 +164,9 @@ pub struct BlockDevice {
     pub model: Option<Symbol>,
     /// The I/O scheduler in use.
     pub scheduler: Option<Symbol>,
-    /// Whether it turns.
+    /// Whether it is rotational.
     pub rotational: Option<bool>,
-    /// Whether I/O ends here, as far as this host can see.
+    /// Whether it is the lowest device that this host can observe.
     pub leaf: bool,
 }
 
@@ -195,7 +195,7 @@ impl FoundBy {
     }
 }
 
-/// A column of an inventory's relation and how to read it from a row.
+/// A column of an inventory's relation and the function that reads it from a row.
 pub type InventoryColumn<R> = (Field, fn(&R) -> Value);
 
 /// A row of an inventory's relation.
@@ -206,7 +206,7 @@ pub trait Row: Clone + PartialEq + Sized + 'static {
     /// The relation's columns, in order, but for the last one, `host`.
     fn columns() -> Vec<InventoryColumn<Self>>;
 
-    /// The host that has it, where `here` is the one that tells of it.
+    /// The host of the row, where `here` is the reporting host.
     fn host(&self, here: Option<Symbol>) -> Option<Symbol> {
         here
     }
@@ -222,7 +222,7 @@ pub trait Row: Clone + PartialEq + Sized + 'static {
     }
 }
 
-/// The changes of a relation that `host` tells of, at instant `ts`: what goes, then what comes.
+/// The changes of a relation reported by `host`, at instant `ts`: retractions, then insertions.
 pub fn changes<R: Row>(ts: Nanos, host: Option<Symbol>, gone: &[R], come: &[R]) -> Batch {
     let rows = gone.len() + come.len();
     let column = |(field, get): InventoryColumn<R>| {

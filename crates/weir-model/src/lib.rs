@@ -1,7 +1,7 @@
-//! The nouns of weir: types, values, schemas with units, batches and the built-in catalog.
+//! The basic types of weir: types, values, schemas with units, batches and the built-in catalog.
 //!
-//! Every crate speaks these words and no other: a tap builds [`Batch`]es of events, the engine
-//! turns batches into batches of deltas, a sink prints them. Nothing here does I/O.
+//! All crates use these types: a tap builds [`Batch`]es of events, the engine converts batches to
+//! batches of deltas, a sink prints them. This crate does no I/O.
 
 pub mod arrow;
 pub mod batch;
@@ -33,7 +33,7 @@ pub use schema::{Alias, Field, Schema};
 pub use symbol::Symbol;
 pub use types::{Dimension, Tally, Type, Unit, Value};
 
-/// A point in time, or a span of it, in nanoseconds; points count from the Unix epoch.
+/// A point in time, or a duration, in nanoseconds; points count from the Unix epoch.
 ///
 /// `i64` nanoseconds last until the year 2262. The engine itself counts in whatever unit its
 /// sources use (scripts in STREAM's format count integer ticks), so instants inside batches are

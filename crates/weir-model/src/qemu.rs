@@ -1,16 +1,16 @@
-//! What QEMU counts of its virtual disks, as rows of the streams `blockstats` and `blocklatency`.
+//! QEMU's counters of its virtual disks, as rows of the streams `blockstats` and `blocklatency`.
 
 use crate::{Batch, ClosedSet, ColumnBuilder, Field, Nanos, Op, Schema, Symbol, Type, Unit, Value};
 
-/// One operation of one disk at one poll: a row of stream `blockstats`. `None` is what this QEMU
-/// does not count.
+/// One operation of one disk at one poll: a row of stream `blockstats`. `None` for values that this
+/// QEMU does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockStat {
-    /// Whose it is.
+    /// The disk and operation.
     pub of: Polled,
-    /// Since the poll before.
+    /// Since the previous poll.
     pub since: OpCounts,
-    /// Since the disk was plugged in.
+    /// Since the disk was attached.
     pub total: OpCounts,
 }
 
@@ -18,22 +18,22 @@ pub struct BlockStat {
 /// `blocklatency`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLatency {
-    /// Whose it is.
+    /// The disk and operation.
     pub of: Polled,
-    /// The least latency in the bin.
+    /// The lowest latency in the bin.
     pub low_ns: Nanos,
     /// The first latency above it; `None` of the last bin.
     pub high_ns: Option<Nanos>,
-    /// Requests since the poll before.
+    /// Requests since the previous poll.
     pub operations: i64,
-    /// Requests since the histogram was switched on.
+    /// Requests since the histogram was enabled.
     pub operations_total: i64,
 }
 
 /// A disk's operation at a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// When.
+    /// The time of the poll.
     pub ts: Nanos,
     /// The VM.
     pub vm: Symbol,
@@ -41,15 +41,15 @@ pub struct Polled {
     pub vdisk: Option<Symbol>,
     /// QEMU's name of the device, or its path in the object tree.
     pub device: Option<Symbol>,
-    /// QEMU's block node on top.
+    /// QEMU's topmost block node.
     pub node: Option<Symbol>,
     /// The operation.
     pub op: Op,
-    /// The time since this VM's poll before; `None` of the first one.
+    /// The time since the previous poll of this VM; `None` for the first one.
     pub interval_ns: Option<Nanos>,
 }
 
-/// What QEMU counts of an operation.
+/// QEMU's counters of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
     /// Requests that succeeded.
@@ -60,9 +60,9 @@ pub struct OpCounts {
     pub time_ns: Option<Nanos>,
     /// Requests that failed.
     pub failed: Option<i64>,
-    /// Requests that made no sense.
+    /// Requests that were invalid.
     pub invalid: Option<i64>,
-    /// Of the requests, those that were merged into another one on their way to the image.
+    /// The number of requests that were merged into another one before reaching the image.
     pub merged: Option<i64>,
 }
 
@@ -78,7 +78,7 @@ impl AsRef<Polled> for BlockLatency {
     }
 }
 
-/// A column and how to read it from a row.
+/// A column and the function that reads it from a row.
 type Columns<R> = Vec<(Field, fn(&R) -> Value)>;
 
 /// The schema of stream `blockstats`.
@@ -91,12 +91,12 @@ pub fn blocklatency_schema() -> Schema {
     schema(blocklatency_columns())
 }
 
-/// A batch of `blockstats`; the rows are in time order.
+/// A batch of `blockstats`; the rows are in timestamp order.
 pub fn blockstats_batch(rows: &[BlockStat]) -> Batch {
     batch(rows, blockstats_columns())
 }
 
-/// A batch of `blocklatency`; the rows are in time order.
+/// A batch of `blocklatency`; the rows are in timestamp order.
 pub fn blocklatency_batch(rows: &[BlockLatency]) -> Batch {
     batch(rows, blocklatency_columns())
 }
@@ -127,7 +127,7 @@ fn count(name: &str, doc: &str) -> Field {
     Field::new(name, Type::Int).nullable().doc(doc)
 }
 
-/// The columns that both streams begin with.
+/// The first columns of both streams.
 fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
     vec![
         (

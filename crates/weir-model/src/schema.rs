@@ -1,8 +1,8 @@
-//! [`Schema`]: the columns of a stream or relation, with names, types, units and prose.
+//! [`Schema`]: the columns of a stream or relation, with names, types, units and descriptions.
 
 use crate::{ClosedSet, Type, Unit};
 
-/// Another name of a column, perhaps in another unit.
+/// Another name of a column, optionally in another unit.
 ///
 /// The thesis counts `BlktapTS` in microseconds where the plain column `ts` is a timestamp in
 /// nanoseconds; both work in one query, and the checker converts.
@@ -10,8 +10,8 @@ use crate::{ClosedSet, Type, Unit};
 pub struct Alias {
     /// The other name.
     pub name: &'static str,
-    /// The type and unit under that name, where they differ from the column's own. Only an integer
-    /// in a unit of the same dimension is possible (`Time` counts as nanoseconds).
+    /// The type and unit under that name, if they differ from the column's own. Only an integer in
+    /// a unit of the same dimension is possible (`Time` counts as nanoseconds).
     pub converted: Option<Unit>,
 }
 
@@ -40,20 +40,20 @@ pub struct Field {
     pub name: String,
     /// The type.
     pub ty: Type,
-    /// What a number in it counts.
+    /// The unit of its numbers.
     pub unit: Unit,
     /// Whether it may be NULL.
     pub nullable: bool,
-    /// What it means, in a sentence; empty for the columns of a query.
+    /// Its meaning, in a sentence; empty for the columns of a query.
     pub doc: String,
     /// Its other names.
     pub aliases: Vec<Alias>,
-    /// All values that it can have, if these are few and known.
+    /// The set of its values, if it is fixed.
     pub values: Option<ClosedSet>,
 }
 
 impl Field {
-    /// A column that is never NULL and counts nothing in particular.
+    /// A column that is not nullable and has no unit.
     pub fn new(name: impl Into<String>, ty: Type) -> Field {
         Field {
             name: name.into(),
@@ -66,12 +66,12 @@ impl Field {
         }
     }
 
-    /// The same column, counted in `unit`.
+    /// The same column in `unit`.
     pub fn unit(self, unit: Unit) -> Field {
         Field { unit, ..self }
     }
 
-    /// The same column, which may be NULL.
+    /// The same column, nullable.
     pub fn nullable(self) -> Field {
         Field {
             nullable: true,
@@ -87,7 +87,7 @@ impl Field {
         }
     }
 
-    /// The same column, which has no values but these.
+    /// The same column with a fixed set of values.
     pub fn values(self, values: ClosedSet) -> Field {
         Field {
             values: Some(values),
@@ -112,12 +112,12 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// A schema of these columns.
+    /// A schema with these columns.
     pub fn new(fields: Vec<Field>) -> Schema {
         Schema { fields }
     }
 
-    /// How many columns.
+    /// The number of columns.
     pub fn len(&self) -> usize {
         self.fields.len()
     }
@@ -127,8 +127,8 @@ impl Schema {
         self.fields.is_empty()
     }
 
-    /// The position of the column called `name`, by its own name or else by an alias, without
-    /// regard to case. With an alias in another unit, the alias as well.
+    /// The position of the column with name `name`, its own or an alias, without regard to case.
+    /// With an alias in another unit, the alias as well.
     pub fn find(&self, name: &str) -> Option<(usize, Option<&Alias>)> {
         let own = self
             .fields
@@ -148,7 +148,7 @@ impl Schema {
     /// The position of the column with exactly this plain name.
     ///
     /// # Panics
-    /// When there is none; for names that our own code writes down.
+    /// When there is none; for names in our own code.
     pub fn index(&self, name: &str) -> usize {
         self.fields
             .iter()

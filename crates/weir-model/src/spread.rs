@@ -1,11 +1,11 @@
-//! A number of 32 bits for each value, evenly spread: by it values are sampled, the same ones in the
-//! kernel, on every agent and at the monitor.
+//! A number of 32 bits for each value, uniformly distributed: it determines which values are
+//! sampled, the same ones in the kernel, on every agent and at the monitor.
 
-/// How many numbers there are.
+/// The number of such numbers.
 pub const SPREADS: i64 = 1 << 32;
 
 /// The number of a value: the upper half of MurmurHash3's 64-bit finalizer (Appleby, fmix64), which
-/// the programs in `request.bpf.h` compute as well.
+/// is also computed by the programs in `request.bpf.h`.
 pub fn spread(value: i64) -> i64 {
     let mut x = value as u64;
     x ^= x >> 33;
@@ -16,7 +16,7 @@ pub fn spread(value: i64) -> i64 {
     (x >> 32) as i64
 }
 
-/// How many of the numbers, from 0 on, make this share of all; none for a share that is no number.
+/// The number of numbers, from 0 on, for this share of all; none if the share is NaN.
 pub fn spreads_of(share: f64) -> i64 {
     (share.clamp(0.0, 1.0) * SPREADS as f64).round() as i64
 }

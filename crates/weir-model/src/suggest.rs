@@ -1,12 +1,12 @@
-//! [`nearest`]: the known name that was probably meant by an unknown one.
+//! [`nearest`]: the known name that is most similar to an unknown one.
 
 use strsim::osa_distance;
 
-/// Longer words are no typos of names; comparing them would only take time.
+/// Longer words are not compared: they are not typos of names.
 const CHARS_MAX: usize = 64;
 
-/// The candidate with the least edit distance (optimal string alignment) from `word`, if at most a
-/// third of its characters differ. Case is ignored; of equally near candidates the first.
+/// The candidate with the lowest edit distance (optimal string alignment) from `word`, if at most a
+/// third of its characters differ. Case is ignored; of candidates with equal distance the first.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let chars = word.chars().count();

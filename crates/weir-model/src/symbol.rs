@@ -1,9 +1,9 @@
 //! Text, interned once for the whole process: a [`Symbol`] is 4 bytes and equal texts have equal
 //! symbols.
 //!
-//! Names of VMs, disks and commands repeat millions of times in a stream of I/O events. A tap
-//! interns each name once; from there on events, hash tables and comparisons for equality carry the
-//! number only. Symbols are never freed, so the table is bounded in entries and in bytes.
+//! Names of VMs, disks and commands are repeated millions of times in a stream of I/O events. A tap
+//! interns each name once; events, hash tables and comparisons for equality then use the number
+//! only. Symbols are never freed, so the table is bounded in entries and in bytes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use std::sync::{OnceLock, RwLock};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Most distinct texts one process may hold.
+/// Maximum number of distinct texts in a process.
 pub const SYMBOLS_MAX: usize = 1 << 24;
 
-/// Most bytes of text one process may hold.
+/// Maximum number of bytes of text in a process.
 pub const SYMBOL_BYTES_MAX: usize = 1 << 30;
 
 /// An interned text.
@@ -48,7 +48,7 @@ fn table() -> &'static RwLock<Table> {
     static TABLE: OnceLock<RwLock<Table>> = OnceLock::new();
     TABLE.get_or_init(|| {
         let mut table = Table::default();
-        // Symbol(0) is the empty text, so that `Symbol::default()` means something.
+        // Symbol(0) is the empty text, so that `Symbol::default()` is valid.
         table.ids.insert("", 0);
         table.texts.push("");
         RwLock::new(table)
@@ -56,7 +56,7 @@ fn table() -> &'static RwLock<Table> {
 }
 
 impl Symbol {
-    /// The symbol of `text`, made now if this is the first time it is seen.
+    /// The symbol of `text`, created if it does not exist.
     ///
     /// # Errors
     /// [`TableFull`] when `text` is new and the table holds [`SYMBOLS_MAX`] texts or
@@ -80,15 +80,15 @@ impl Symbol {
         Ok(Symbol(id))
     }
 
-    /// The symbol of `text`, if it has one already.
+    /// The symbol of `text`, if it exists.
     pub fn get(text: &str) -> Option<Symbol> {
         let table = table().read().expect("no panic while held");
         table.ids.get(text).copied().map(Symbol)
     }
 
-    /// The symbol of a text that a query computes. Such texts can be as many as rows, and what is
-    /// interned stays: they get half of the table at most, so that a query that makes too many ends
-    /// alone and taps still have room for names.
+    /// The symbol of a text that a query computes. There can be as many such texts as rows, and
+    /// interned texts are never freed: they may use half of the table, so that a query that creates
+    /// too many fails alone and taps still have room for names.
     ///
     /// # Errors
     /// [`TableFull`] when `text` is new and the table is half full.
@@ -104,10 +104,10 @@ impl Symbol {
         Symbol::try_new(text)
     }
 
-    /// The symbol of `text`, for texts of our own making: literals, catalog names, tests.
+    /// The symbol of `text`, for texts in our own code: literals, catalog names, tests.
     ///
     /// # Panics
-    /// When the table is full; text from outside goes through [`Symbol::try_new`].
+    /// When the table is full; external texts use [`Symbol::try_new`].
     pub fn new(text: &str) -> Symbol {
         Symbol::try_new(text).expect("the symbol table has room for a literal")
     }
@@ -117,17 +117,17 @@ impl Symbol {
         table().read().expect("no panic while held").texts[self.0 as usize]
     }
 
-    /// The number that stands for the text in a [`crate::Column::Text`].
+    /// The number of the text in a [`crate::Column::Text`].
     pub fn id(self) -> u32 {
         self.0
     }
 
-    /// The symbol behind a number that [`Symbol::id`] gave.
+    /// The symbol for a number returned by [`Symbol::id`].
     pub fn from_id(id: u32) -> Symbol {
         Symbol(id)
     }
 
-    /// How many texts there are and how many bytes they take.
+    /// The number of texts and their size in bytes.
     pub fn usage() -> (usize, usize) {
         let table = table().read().expect("no panic while held");
         (table.texts.len(), table.bytes)
@@ -139,13 +139,13 @@ impl Symbol {
     }
 }
 
-/// True when a table of so many texts may take one more, and so many bytes, within 1/`share` of its
-/// limits.
+/// True when a table of this number of texts and bytes has room for one more, within 1/`share` of
+/// its limits.
 fn has_room(texts: usize, bytes: usize, share: usize) -> bool {
     texts < SYMBOLS_MAX / share && bytes <= SYMBOL_BYTES_MAX / share
 }
 
-/// Its text: numbers differ from process to process.
+/// Serialized as text: numbers differ between processes.
 impl Serialize for Symbol {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())

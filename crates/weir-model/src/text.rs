@@ -1,22 +1,22 @@
-//! Text that is safe to print: control characters are escaped, so that a name of a process or a
-//! message of a peer cannot control the terminal or forge a line of a log.
+//! Text that is safe to print: control characters are escaped, so that a process name or a message
+//! of a peer cannot control the terminal or forge a log line.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// True for characters that act instead of showing: C0 and C1 controls, line and paragraph
-/// separators, and the marks that turn the direction of writing (Unicode Standard Annex 9).
+/// True for characters with control functions: C0 and C1 controls, line and paragraph separators,
+/// and the marks that change the writing direction (Unicode Standard Annex 9).
 pub fn is_control(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}')
 }
 
-/// `text` as one line: every control character is escaped: `\n`, `\t`, `\x1b`, `\u{202e}`.
+/// `text` as one line, with every control character escaped: `\n`, `\t`, `\x1b`, `\u{202e}`.
 pub fn shown(text: &str) -> Cow<'_, str> {
     escaped(text, is_control)
 }
 
-/// `text` of several lines: as [`shown`], but line feeds and tabs stay.
+/// `text` of several lines: as [`shown`], but line feeds and tabs are kept.
 pub fn shown_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_control(c) && c != '\n' && c != '\t')
 }

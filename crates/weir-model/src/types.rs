@@ -1,4 +1,4 @@
-//! What a column holds: its [`Type`], its [`Unit`], and single [`Value`]s.
+//! The content of columns: [`Type`], [`Unit`], and single [`Value`]s.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,12 +18,12 @@ pub enum Type {
     Float,
     /// Text, interned.
     Text,
-    /// A point in time: nanoseconds since the Unix epoch, held as an integer.
+    /// A point in time: nanoseconds since the Unix epoch, stored as an integer.
     Time,
     /// A list of (value, count): the buckets of a histogram, a ranking.
     Tally,
-    /// The state of an aggregate over some of its rows, as bytes that another engine merges. Lies in
-    /// rows between the engines of a fleet only; no query can name it.
+    /// The state of an aggregate over some of its rows, as bytes that another engine merges. Used
+    /// only in rows between the engines of a fleet; queries cannot name it.
     Partial,
 }
 
@@ -33,7 +33,7 @@ impl Type {
         matches!(self, Type::Int | Type::Float)
     }
 
-    /// The name as CQL writes it in `CAST` and in schemas.
+    /// The name in CQL, in `CAST` and in schemas.
     pub fn name(self) -> &'static str {
         match self {
             Type::Bool => "boolean",
@@ -53,7 +53,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// A plain number.
@@ -69,19 +69,19 @@ pub enum Unit {
     Bytes,
 }
 
-/// What units can be converted into each other.
+/// A dimension: units of one dimension can be converted into each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dimension {
     /// A plain number.
     None,
-    /// A span of time.
+    /// A duration.
     Time,
     /// An amount of data.
     Data,
 }
 
 impl Unit {
-    /// What is measured.
+    /// The dimension of the unit.
     pub fn dimension(self) -> Dimension {
         match self {
             Unit::None => Dimension::None,
@@ -90,7 +90,7 @@ impl Unit {
         }
     }
 
-    /// How many of the dimension's smallest unit (nanosecond, byte) this unit is.
+    /// The size of this unit in the dimension's smallest unit (nanosecond, byte).
     pub fn scale(self) -> i64 {
         match self {
             Unit::None | Unit::Nanoseconds | Unit::Bytes => 1,
@@ -99,7 +99,7 @@ impl Unit {
         }
     }
 
-    /// The symbol printed behind a number, empty for a plain one.
+    /// The symbol printed after a number, empty for a plain one.
     pub fn symbol(self) -> &'static str {
         match self {
             Unit::None => "",
@@ -117,7 +117,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// A list of (value, count), in the order its maker chose: a histogram's buckets by upper limit, a
+/// A list of (value, count), in the order of its producer: a histogram's buckets by upper limit, a
 /// ranking by count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tally(pub Vec<(Value, i64)>);
@@ -134,8 +134,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// One value. Columns hold values of one type side by side; this is the form for literals, rows of
-/// a table and tests.
+/// One value. Columns are arrays of values of one type; this type is for literals, rows of a table
+/// and tests.
 #[derive(Clone, Debug, Default)]
 pub enum Value {
     /// SQL's NULL.
@@ -156,7 +156,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// A text value of our own making.
+    /// A text value from our own code.
     pub fn text(text: &str) -> Value {
         Value::Text(Symbol::new(text))
     }
@@ -179,7 +179,7 @@ impl Value {
     }
 }
 
-/// The bits by which floats are equal: one NaN, one zero.
+/// The key for equality of floats: one NaN, one zero.
 pub fn float_key(x: f64) -> u64 {
     if x == 0.0 {
         0
@@ -246,7 +246,7 @@ impl Hash for Value {
 }
 
 impl fmt::Display for Value {
-    /// Plain, without units: `NULL`, `true`, `12`, `0.5`, `sda`, `{4096: 10}`; bytes in
+    /// Plain text, without units: `NULL`, `true`, `12`, `0.5`, `sda`, `{4096: 10}`; bytes in
     /// hexadecimal, as `\x01ff`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

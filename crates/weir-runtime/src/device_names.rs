@@ -1,8 +1,8 @@
-//! Names of this host's block devices in queries: any path of a device means the device.
+//! Names of this host's block devices in queries: a device can be named by any of its paths.
 //!
 //! The live source names devices as the kernel does, `/dev/dm-0`. A query may use another path,
-//! `/dev/mapper/root` or a link in `/dev/disk`; it is resolved before the plan is placed, so that the
-//! kernel's selection and the engine's test the same.
+//! `/dev/mapper/root` or a link in `/dev/disk`; it is resolved before the plan is placed, so that
+//! the kernel's selection and the engine's test the same.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use weir_tap::ebpf;
 use crate::output;
 use crate::source::{Source, SourceOptions};
 
-/// Folders with other names of devices.
+/// Directories that contain other names of devices.
 const FOLDERS: [&str; 6] = [
     "/dev/mapper",
     "/dev/disk/by-id",
@@ -29,9 +29,9 @@ const FOLDERS: [&str; 6] = [
     "/dev/disk/by-uuid",
 ];
 
-/// `plan` with the kernel's names of the devices that it names. A name in `/dev` that no device has
-/// is reported on standard error: it may come to be one. Other hosts' names, as in a recording, stay
-/// as they are.
+/// `plan` with the kernel's names of the devices that it names. A name in `/dev` that belongs to no
+/// device is reported on standard error: the device may be added later. Other hosts' names, as in a
+/// recording, stay as they are.
 pub fn resolved(plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
     let (plan, unknown) = resolve(plan, args);
     for name in unknown {
@@ -40,7 +40,7 @@ pub fn resolved(plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
     plan
 }
 
-/// The same, and the names in `/dev` that no device has.
+/// As [`resolved`]; also returns the names in `/dev` that belong to no device.
 pub fn resolve(plan: &Arc<Plan>, args: &SourceOptions) -> (Arc<Plan>, BTreeSet<String>) {
     let unknown = RefCell::new(BTreeSet::new());
     if args.sources().iter().any(|source| *source != Source::Live) {
@@ -55,7 +55,7 @@ pub fn resolve(plan: &Arc<Plan>, args: &SourceOptions) -> (Arc<Plan>, BTreeSet<S
     let rename = |text: Symbol| match kernel_name(text.as_str()) {
         Some(name) => Symbol::new(&name),
         None => {
-            // An image is named by its path, and is no device.
+            // An image is named by its path, and is not a device.
             if Path::new("/dev").join(text.as_str()).starts_with("/dev") {
                 unknown.borrow_mut().insert(text.as_str().to_owned());
             }
@@ -66,7 +66,7 @@ pub fn resolve(plan: &Arc<Plan>, args: &SourceOptions) -> (Arc<Plan>, BTreeSet<S
     (plan, unknown.into_inner())
 }
 
-/// The kernel's name of a device of this host; `name` itself where there is no such device.
+/// The kernel's name of a device of this host; `name` if there is no such device.
 pub fn on_host(name: &str) -> String {
     kernel_name(name).unwrap_or_else(|| name.to_owned())
 }
@@ -75,7 +75,7 @@ fn kernel_name(name: &str) -> Option<String> {
     ebpf::kernel_name(&Path::new("/dev").join(name)).ok()
 }
 
-/// What is reported of a name that no device has.
+/// The report for a name that belongs to no device.
 fn report(name: &str) -> String {
     let names = names();
     let near = match name.starts_with('/') {

@@ -1,4 +1,4 @@
-//! [`Failure`]: why a command ends badly, and the exit code that says so.
+//! [`Failure`]: why a command failed, and its exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -9,45 +9,45 @@ use weir_wire::{Refusal, WireError};
 
 use crate::{log, output};
 
-/// What follows the error of a user who may not watch live I/O.
+/// The hint after the error of a user who has no permission to observe live I/O.
 const NOT_PERMITTED_HINT: &str = "weir: `weir doctor` lists what is missing, -v prints the kernel's \
      own words; --from FILE reads a recording";
 
-/// Why a command did not do what was asked.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The command line or the query is wrong (exit code 2). The text is complete, pictures of a query
-    /// included.
+    /// A usage error: the command line or the query is wrong (exit code 2). The text is complete,
+    /// excerpts of the query included.
     Words(String),
     /// A runtime error (exit code 1).
     World(anyhow::Error),
 }
 
-/// How a command that did its work came to its end.
+/// How a command that ran to its end has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By itself.
+    /// Normally.
     Done,
     /// By a signal, after everything was flushed.
     Signal(i32),
-    /// By itself, with a failure that was reported already.
+    /// Normally, with a failure that was reported already.
     Failed,
-    /// With the answer that the query is wrong.
+    /// With the result that the query is wrong.
     Refused,
 }
 
 impl Failure {
-    /// Words that are off: the text names them and the remedy.
+    /// A usage error: the text names the option or query and the remedy.
     pub fn words(text: impl Display) -> Failure {
         Failure::Words(format!("weir: {text}"))
     }
 
-    /// A failure of the world: the text names the thing and the remedy.
+    /// A runtime error: the text names the object and the remedy.
     pub fn world(text: impl Display) -> Failure {
         Failure::World(anyhow::anyhow!("{text}"))
     }
 
-    /// What went wrong, in words.
+    /// The error as text.
     pub fn text(&self) -> String {
         match self {
             Failure::Words(text) => text.trim_end().to_owned(),
@@ -55,7 +55,8 @@ impl Failure {
         }
     }
 
-    /// Prints it on standard error, with `verbose` also what a tap adds for those who look into it.
+    /// Prints the error on standard error, with `verbose` also the details that a tap adds for
+    /// debugging.
     pub fn report(&self, verbose: bool) -> ExitCode {
         match self {
             Failure::Words(text) => {
@@ -80,7 +81,7 @@ impl Failure {
 }
 
 impl Ending {
-    /// How a service ends on a signal: SIGTERM is how service managers stop one, which is no
+    /// The ending of a service by a signal. Service managers stop services by SIGTERM: it is not a
     /// failure.
     pub fn of_service(signal: i32) -> Ending {
         match signal {
@@ -89,7 +90,7 @@ impl Ending {
         }
     }
 
-    /// What the shell is told: 128 and the signal's number, as it does itself.
+    /// The exit code for the shell: 128 plus the signal number, as the shell does itself.
     pub fn code(self) -> ExitCode {
         match self {
             Ending::Done => ExitCode::SUCCESS,
@@ -127,7 +128,7 @@ impl From<std::io::Error> for Failure {
 impl From<WireError> for Failure {
     fn from(error: WireError) -> Failure {
         match error {
-            // Diagnostics are complete pictures.
+            // Diagnostics are complete texts.
             WireError::Refused(Refusal::Invalid(text)) => Failure::Words(text),
             WireError::Refused(Refusal::NotFound(_) | Refusal::AlreadyExists(_))
             | WireError::Address { .. }

@@ -1,20 +1,20 @@
-//! [`LeftOut`]: the stacked devices that are not watched unless asked for, and whether they had I/O
-//! meanwhile.
+//! [`LeftOut`]: the stacked devices that are not observed unless requested, and whether they had
+//! I/O meanwhile.
 
 use weir_tap::ebpf::{self, DeviceChoice};
 
 use crate::output;
 use crate::source::{Source, SourceOptions};
 
-/// Most devices that the sentence names.
+/// Maximum number of devices named in the sentence.
 const NAMED_MAX: usize = 4;
 
-/// The stacked devices (dm, md, loop) that are left out, with their requests at the beginning.
+/// The stacked devices (dm, md, loop) that are left out, with their request counts at the start.
 #[derive(Clone, Debug)]
 pub struct LeftOut(Vec<(String, u64)>);
 
 impl LeftOut {
-    /// Those that a live source leaves out.
+    /// The devices that a live source leaves out.
     pub fn of(source: &SourceOptions) -> LeftOut {
         let live = source.sources().contains(&Source::Live);
         let devices = match source.devices() {
@@ -29,7 +29,7 @@ impl LeftOut {
         LeftOut(devices)
     }
 
-    /// A sentence about those that had I/O since the beginning; `None` without any.
+    /// A sentence about those that had I/O since the start; `None` without any.
     pub fn sentence(&self) -> Option<String> {
         if self.0.is_empty() {
             return None;

@@ -1,5 +1,5 @@
-//! What every way to run queries shares: sources opened once, the loop that moves rows from sources
-//! through the engine to sinks, and how commands end.
+//! The common part of all commands that run queries: sources opened once, the loop that moves rows
+//! from sources through the engine to sinks, and the exit of commands.
 
 pub mod config;
 pub mod device_names;

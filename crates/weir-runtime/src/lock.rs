@@ -1,4 +1,4 @@
-//! [`Lock`]: a folder belongs to one process at a time.
+//! [`Lock`]: the exclusive use of a directory by one process.
 
 use std::fs::File;
 use std::io;
@@ -9,17 +9,17 @@ use rustix::io::Errno;
 
 use crate::private;
 
-/// Holds a folder until it is dropped, or the process ends, however that comes.
+/// Locks a directory until it is dropped or the process ends for any reason.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes a folder, by a file `lock` in it; `None` if another process has it.
+    /// Locks a directory, with a file `lock` in it; `None` if another process has locked it.
     ///
     /// # Errors
-    /// When the file cannot be made.
+    /// When the file cannot be created.
     pub fn take(folder: &Path) -> io::Result<Option<Lock>> {
         let mut options = File::options();
         let options = options.create(true).truncate(false).write(true);

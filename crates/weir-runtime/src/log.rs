@@ -1,9 +1,9 @@
 //! The log of a service: events of `tracing`, one line each on standard error.
 //!
-//! A line has a timestamp (RFC 3339, UTC), a level, a message and fields. Where standard error is the
-//! journal of systemd, which has its own timestamps, the line begins with the level's priority instead
-//! (`<4>`, see sd-daemon(3)). Control characters are escaped: messages and fields contain texts of other
-//! processes, hosts and files.
+//! A line has a timestamp (RFC 3339, UTC), a level, a message and fields. Where standard error is
+//! the journal of systemd, which has its own timestamps, the line begins with the level's priority
+//! instead (`<4>`, see sd-daemon(3)). Control characters are escaped: messages and fields contain
+//! texts of other processes, hosts and files.
 
 use std::fmt;
 
@@ -20,19 +20,20 @@ use weir_model::text::shown;
 
 use crate::failure::Failure;
 
-/// The variable that says what is logged, where the command line does not.
+/// The environment variable that selects what is logged, unless the command line does.
 pub const VARIABLE: &str = "WEIR_LOG";
 
 /// The names of the levels, the most severe first.
 pub const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
-/// What the targets of all crates of weir begin with.
+/// The prefix of the targets of all crates of weir.
 const WEIR: &str = "weir";
 
-/// Opens the log of this process: events up to `level`, else those of [`VARIABLE`], else up to `usual`.
+/// Opens the log of this process: events up to `level`, otherwise those of [`VARIABLE`], otherwise
+/// up to `usual`.
 ///
 /// # Errors
-/// When the variable is set to no filter.
+/// When the value of the variable is not a valid filter.
 pub fn open(level: Option<Level>, usual: Level) -> Result<(), Failure> {
     let variable = std::env::var(VARIABLE).unwrap_or_default();
     let filter = match (level, &*variable) {
@@ -130,7 +131,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     match name {
         "message" => writer.write_str(&shown(&text)),
         _ if text.is_empty() || text.contains([' ', '"', '\\', '=']) => {
-            // Backslashes first: those of escapes are added after that.
+            // Backslashes first: those of escapes are added afterwards.
             let text = text.replace('\\', "\\\\").replace('"', "\\\"");
             write!(writer, "{name}=\"{}\"", shown(&text))
         }
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// The lines of the events that `emit` emits and `filter` lets pass.
+    /// The lines of the events that `emit` emits and that pass `filter`.
     fn lines(filter: Targets, to_journal: bool, emit: impl FnOnce()) -> Vec<String> {
         let written = Written::default();
         let writer = written.clone();

@@ -1,4 +1,4 @@
-//! [`HostNames`]: the names of VMs and disks on the command line, compared with what this host has.
+//! [`HostNames`]: the names of VMs and disks on the command line, compared with those of this host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use weir_tap::inventory::Snapshot;
 use crate::failure::Failure;
 use crate::source::{Source, SourceOptions};
 
-/// Most names that an error lists.
+/// Maximum number of names listed in an error.
 const LISTED_MAX: usize = 8;
 
-/// The folders below `/dev` in which devices have further names.
+/// The directories below `/dev` that contain further names of devices.
 const FOLDERS: [&str; 2] = ["/dev", "/dev/mapper"];
 
-/// What this host has.
+/// The VMs and disks of this host.
 pub struct HostNames {
     host: Arc<Snapshot>,
     declared: Vec<String>,
 }
 
-/// What the name of a disk means.
+/// The disk or device that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Its path, as rows have it.
+    /// Its path, as in rows.
     pub path: String,
     /// Whether it is a device of the host.
     pub is_device: bool,
 }
 
 impl HostNames {
-    /// The names of this host, if events come from there and nowhere else.
+    /// The names of this host, if it is the only source of events.
     ///
     /// # Errors
     /// When the host cannot be scanned.
@@ -47,10 +47,10 @@ impl HostNames {
         }))
     }
 
-    /// Nothing if there is such a VM.
+    /// Checks that there is such a VM.
     ///
     /// # Errors
-    /// When there is none; `option` is where it was named.
+    /// When there is none; `option` is the option that named it.
     pub fn vm(&self, option: &str, name: &str) -> Result<(), Failure> {
         let of_host = self.host.vms.iter().map(|vm| vm.name.as_str());
         let names = of_host.chain(self.declared.iter().map(String::as_str));
@@ -61,10 +61,11 @@ impl HostNames {
         }
     }
 
-    /// What the name of a disk means: that of a VM, or a device of the host; with or without `/dev/`.
+    /// The disk that a name refers to: that of a VM, or a device of the host; with or without
+    /// `/dev/`.
     ///
     /// # Errors
-    /// When it means nothing; `option` is where it was named.
+    /// When it refers to nothing; `option` is the option that named it.
     pub fn disk(&self, option: &str, vm: Option<&str>, name: &str) -> Result<Disk, Failure> {
         let own = self.host.disks.iter().map(|laid| &laid.disk);
         let own = own.filter(|disk| vm.is_none_or(|vm| disk.vm.as_str() == vm));
@@ -84,7 +85,7 @@ impl HostNames {
         }
         let devices = self.host.devices.iter().map(|d| d.device.as_str());
         let all: Vec<&str> = own.into_iter().chain(devices).collect();
-        // A name is compared with names, a path with paths.
+        // A bare name is compared with names, a path with paths.
         let bare = |path: &'_ str| -> String { path.trim_start_matches("/dev/").to_owned() };
         let all: Vec<String> = match name.starts_with('/') {
             true => all.into_iter().map(str::to_owned).collect(),
@@ -95,8 +96,8 @@ impl HostNames {
     }
 }
 
-/// Refuses the names given with `-w` and `-d` that this host does not have, and completes the disk's. A
-/// stacked device that is named is watched.
+/// Rejects names given with `-w` and `-d` that this host does not have, and completes that of the
+/// disk. A stacked device that is named is observed.
 ///
 /// # Errors
 /// When there is no such VM or disk, or the host cannot be scanned.
@@ -124,8 +125,8 @@ pub fn find(
     Ok(())
 }
 
-/// The kernel's path of a block device of this host: of `sda`, of `/dev/sda`, of a link to it, or of
-/// another node with its device number.
+/// The kernel's path of a block device of this host: of `sda`, of `/dev/sda`, of a link to it, or
+/// of another node with its device number.
 pub fn device(name: &str) -> Option<String> {
     let mut paths = FOLDERS.iter().map(|folder| Path::new(folder).join(name));
     paths.find_map(|path| ebpf::kernel_name(&path).ok())

@@ -1,4 +1,4 @@
-//! Where answers go: `--format`, `-o`, and what goes with them.
+//! Destination and format of results: `--format`, `-o` and related options.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -13,25 +13,25 @@ use crate::failure::Failure;
 use crate::log;
 use crate::run_loop::Telling;
 
-/// Options of every command that shows answers.
+/// Options of every command that prints results.
 #[derive(Debug, Clone, Default)]
 pub struct OutputOptions {
-    /// How answers are shown: on a terminal as table, otherwise as delta, unless the file's name
-    /// ends in a format
+    /// Output format: on a terminal table, otherwise delta, unless the file's name ends in a format
     pub format: Option<String>,
     /// Write to this file
     pub output: Option<PathBuf>,
-    /// Show what the relation holds at the end only, without instants of coming and going
+    /// Print only the content of the relation at the end, without the instants of insertions and
+    /// retractions
     pub last: bool,
-    /// Show plain numbers in tables, not 1.2 ms or 4.0 KiB
+    /// Print plain numbers in tables, not 1.2 ms or 4.0 KiB
     pub raw: bool,
 }
 
 impl OutputOptions {
-    /// Opens the sink for an answer. `live`: it changes while it is looked at.
+    /// Opens the sink for an answer. `live`: the answer changes while it is displayed.
     ///
     /// # Errors
-    /// When the file cannot be made, or the format does not suit it.
+    /// When the file cannot be created, or the format does not suit the answer.
     pub fn open(&self, answer: Answer, live: bool) -> Result<Box<dyn Sink>, Failure> {
         let format = weir_sink::format(self.format_name()).ok_or_else(|| {
             Failure::words(format_args!("unknown format `{}`", self.format_name()))
@@ -46,7 +46,7 @@ impl OutputOptions {
         })
     }
 
-    /// What may be told on standard error: nothing where rows come on the same terminal.
+    /// What may be printed on standard error: nothing if rows are printed on the same terminal.
     pub fn telling(&self, shape: Shape) -> Telling {
         let to_terminal = self.output.is_none() && std::io::stdout().is_terminal();
         let once = shape == Shape::Relation && (self.last || self.format_name() == "table");
@@ -72,7 +72,7 @@ impl OutputOptions {
 /// A file as a target.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn file(path: &Path) -> Result<Target, Failure> {
     let name = path.display().to_string();
     match File::create(path) {
@@ -81,10 +81,10 @@ pub fn file(path: &Path) -> Result<Target, Failure> {
     }
 }
 
-/// Refuses a file that is there already, unless `force`.
+/// Rejects a file that exists already, unless `force`.
 ///
 /// # Errors
-/// When it is.
+/// When it exists.
 pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
     let regular = std::fs::metadata(path).is_ok_and(|m| m.is_file());
     match regular && !force {
@@ -96,7 +96,7 @@ pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
     }
 }
 
-/// Refuses to write over a file that is read.
+/// Rejects an output that would overwrite an input.
 ///
 /// # Errors
 /// When `output` is one of the `inputs`.
@@ -104,7 +104,7 @@ pub fn never_over<'p>(
     output: &Path,
     inputs: impl IntoIterator<Item = &'p Path>,
 ) -> Result<(), Failure> {
-    // A file that is not there yet is none of those that are read.
+    // A file that does not exist is not an input.
     let Ok(written) = output.canonicalize() else {
         return Ok(());
     };
@@ -118,10 +118,10 @@ pub fn never_over<'p>(
     }
 }
 
-/// Refuses to begin where standard output is closed: the answer would be lost.
+/// Returns an error if standard output is closed: the answer would be lost.
 ///
 /// # Errors
-/// When it is.
+/// When it is closed.
 pub fn never_nowhere() -> Result<(), Failure> {
     match weir_tap::streams::standard_output_was_closed() {
         true => Err(Failure::world(
@@ -134,7 +134,7 @@ pub fn never_nowhere() -> Result<(), Failure> {
 /// Standard output as a target.
 ///
 /// # Errors
-/// When it is closed.
+/// When standard output is closed.
 pub fn standard_output(live: bool) -> Result<Target, Failure> {
     never_nowhere()?;
     let size = || {
@@ -148,9 +148,9 @@ pub fn standard_output(live: bool) -> Result<Target, Failure> {
     Ok(Target::new("standard output", stdout, screen))
 }
 
-/// Prints one line on standard error, control characters escaped: parts of it may come from other
-/// processes, hosts or files. Work goes on where it cannot be printed. In a service it is a warning in
-/// its log.
+/// Prints one line on standard error, control characters escaped: parts of it may originate from
+/// other processes, hosts or files. Write errors are ignored. In a service it is a warning in its
+/// log.
 pub fn say(line: impl Display) {
     let line = line.to_string();
     match log::is_open() {
@@ -159,7 +159,7 @@ pub fn say(line: impl Display) {
     }
 }
 
-/// Prints why the command fails; as [`say`], but in a service it is an error in its log.
+/// Prints the reason of a failure; as [`say`], but in a service it is an error in its log.
 pub fn fail(line: impl Display) {
     let line = line.to_string();
     match log::is_open() {
@@ -168,12 +168,12 @@ pub fn fail(line: impl Display) {
     }
 }
 
-/// A log does not repeat the name of its program.
+/// The line without the name of the program, which a log does not repeat.
 fn without_program(line: &str) -> &str {
     line.strip_prefix("weir: ").unwrap_or(line)
 }
 
-/// Prints a text of several lines on standard error; as [`say`], but its lines are kept apart.
+/// Prints a text of several lines on standard error; as [`say`], but line breaks are kept.
 pub fn say_lines(lines: impl Display) {
     print_error(&text::shown_lines(&lines.to_string()));
 }
@@ -182,7 +182,7 @@ fn print_error(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Writes `text` to standard output; a reader that went away is no failure.
+/// Writes `text` to standard output; a closed pipe is not an error.
 ///
 /// # Errors
 /// When it cannot be written for another reason.
@@ -196,8 +196,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Rows of cells as aligned columns, two spaces between them, all the way to the right what is left
-/// of the line.
+/// Rows of cells as aligned columns, separated by two spaces; the last column is not padded.
 pub fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().map(|row| text::width(&row[c])).max();

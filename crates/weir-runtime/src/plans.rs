@@ -1,4 +1,4 @@
-//! What the sinks and taps must know of plans.
+//! Properties of plans that sinks and taps need.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use weir_sink::{Answer, Clock, SortKey};
 use crate::run_loop::OWN_STREAM;
 use crate::source::SourceOptions;
 
-/// What a sink is told of a plan's answer. A relation from which no row ever goes is shown as the
-/// stream of its rows, unless its rows have an order or only the `last` state is wanted.
+/// The description of a plan's answer for a sink. A relation from which no row is ever retracted is
+/// shown as the stream of its rows, unless its rows have an order or only the `last` state is
+/// wanted.
 pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
     let key = |(column, by): (usize, &OrderBy)| SortKey {
         column,
@@ -35,25 +36,25 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
     }
 }
 
-/// What the plans need of taps, row by row.
+/// The demands of the plans on taps, row by row.
 pub fn demands(plans: &[&Plan], capabilities: &Capabilities) -> Vec<Demand> {
     of_rows(plans, capabilities).demands
 }
 
-/// A plan whose joins of requests with responses are answered from what the sources have paired.
+/// A plan whose joins of requests with responses are computed from the pairs of the sources.
 pub fn paired(plan: &Arc<Plan>, args: &SourceOptions) -> Paired {
     let promise = args.capabilities().pairs(&IO_PAIRS);
     pairing::pair(plan, &[Pairing::new(&IO_PAIRS, 1, promise)])
 }
 
-/// The plans as the engine runs them on those sources, and what the taps must deliver.
+/// The plans as the engine runs them on those sources, and the demands on the taps.
 pub fn placed(plans: &[&Plan], args: &SourceOptions) -> Placement {
     without_own_stream(place::place(plans, &args.capabilities()))
 }
 
-/// The same where `rows` are beside the point: plans that only single rows can answer, which do not keep
-/// the others from taking groups. With [`SourceOptions::optional_rows`] their rows may be left out. The plans
-/// are in the order of both.
+/// As [`placed`], with secondary plans `rows` that only single rows can answer; they do not prevent
+/// folds for the others. With [`SourceOptions::optional_rows`] their rows may be left out. The
+/// plans are in the order of both.
 pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceOptions) -> Placement {
     let mut placement = placed(plans, args);
     let beside = of_rows(rows, &args.capabilities());
@@ -70,7 +71,7 @@ pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceOptions) -> P
     placement
 }
 
-/// The same where every row is wanted.
+/// As [`placed`], where every row is wanted.
 pub fn of_rows(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
     without_own_stream(Placement::of_rows(plans, capabilities))
 }

@@ -1,25 +1,25 @@
-//! Directories and files that only their owner may read: queries, results and names of a host are in
-//! them.
+//! Directories and files that only their owner may read: they contain queries, results and names of
+//! a host.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Makes a directory and its parents with mode 0700. One that is there already stays as it is: it
-/// may be shared with others on purpose.
+/// Creates a directory and its parents with mode 0700. An existing directory is not changed: it
+/// may be shared on purpose.
 ///
 /// # Errors
-/// When the system refuses it.
+/// Those of the system calls.
 pub fn directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Opens a file with `options` and gives it mode 0600, also where it is there already: earlier
+/// Opens a file with `options` and sets its mode to 0600, also if it exists: earlier
 /// versions made it readable by all.
 ///
 /// # Errors
-/// When the system refuses it.
+/// Those of the system calls.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.mode(0o600).open(path)?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {

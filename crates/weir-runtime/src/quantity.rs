@@ -1,10 +1,10 @@
-//! Amounts on the command line: `10s`, `250 ms`, `64MiB`.
+//! Durations and sizes on the command line: `10s`, `250 ms`, `64MiB`.
 
 use std::time::Duration;
 
 use weir_model::Nanos;
 
-/// Units of time, with nanoseconds.
+/// Units of time, in nanoseconds.
 const SPANS: &[(&str, f64)] = &[
     ("ns", 1.0),
     ("us", 1e3),
@@ -17,7 +17,7 @@ const SPANS: &[(&str, f64)] = &[
     ("d", 86_400e9),
 ];
 
-/// Units of data, with bytes.
+/// Units of data, in bytes.
 const SIZES: &[(&str, f64)] = &[
     ("", 1.0),
     ("b", 1.0),
@@ -32,14 +32,14 @@ const SIZES: &[(&str, f64)] = &[
     ("gb", 1e9),
 ];
 
-/// As good as for ever: instants are 64-bit nanoseconds.
+/// An effectively unlimited duration: instants are 64-bit nanoseconds.
 pub const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A span of time: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`; without unit it is
-/// seconds. And `forever`.
+/// A duration: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`; without a unit, seconds. Or
+/// `forever`.
 ///
 /// # Errors
-/// A text for the user when it is none, or not above zero.
+/// A message for the user when the text is not a duration, or not above zero.
 pub fn span(text: &str) -> Result<Duration, String> {
     if text.trim() == "forever" {
         return Ok(CENTURY);
@@ -55,7 +55,7 @@ pub fn span(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A span as [`span()`] reads it, in the greatest unit of which it is a whole number.
+/// A duration as [`span()`] parses it, in the largest unit of which it is a whole number.
 pub fn span_text(span: Duration) -> String {
     if span >= CENTURY {
         return "forever".to_owned();
@@ -67,7 +67,7 @@ pub fn span_text(span: Duration) -> String {
     )
 }
 
-/// A size as [`size()`] reads it, in the greatest unit of which it is a whole number.
+/// A size as [`size()`] parses it, in the largest unit of which it is a whole number.
 pub fn size_text(bytes: usize) -> String {
     whole(bytes as u128, &["GiB", "MiB", "KiB", "B"], SIZES)
 }
@@ -89,7 +89,7 @@ fn whole(amount: u128, units: &[&str], known: &[(&str, f64)]) -> String {
     format!("{} {unit}", amount / factor(unit))
 }
 
-/// A span in nanoseconds, those too long for that as long as can be.
+/// A duration in nanoseconds, at most the maximum of the type.
 pub fn nanos(span: Duration) -> Nanos {
     Nanos::try_from(span.as_nanos()).unwrap_or(Nanos::MAX)
 }
@@ -98,7 +98,7 @@ pub fn nanos(span: Duration) -> Nanos {
 /// `MB`, `GB`.
 ///
 /// # Errors
-/// A text for the user when it is none, or not above zero.
+/// A message for the user when the text is not a size, or not above zero.
 pub fn size(text: &str) -> Result<usize, String> {
     let bytes = amount(text, SIZES)
         .ok_or_else(|| "expected a number with KiB, MiB or GiB, as in 512MiB".to_owned())?;

@@ -1,5 +1,5 @@
-//! The text of a query or script: from the command line, a file or standard input; and what is said
-//! about it.
+//! The text of a query or script: from the command line, a file or standard input; and its
+//! diagnostics.
 
 use std::io::Read;
 use std::path::Path;
@@ -13,22 +13,22 @@ use weir_tap::format::source::is_standard_input;
 use crate::failure::Failure;
 use crate::output;
 
-/// More than the parser takes, so that it is the parser that says so.
+/// More than the parser accepts, so that the parser reports the error.
 const TEXT_BYTES_MAX: u64 = 2 << 20;
 
 /// Whether a query or a script was read from standard input.
 static ON_STANDARD_INPUT: AtomicBool = AtomicBool::new(false);
 
-/// True if standard input holds a query or a script, so that it can hold no trace.
+/// True if a query or a script was read from standard input, so that no trace can be.
 pub fn is_on_standard_input() -> bool {
     ON_STANDARD_INPUT.load(Ordering::Relaxed)
 }
 
-/// The text of a query or script and where it came from.
+/// The text of a query or script and its origin.
 pub struct Question {
     /// The text.
     pub text: String,
-    /// The file, to be named in diagnostics.
+    /// The file, for diagnostics.
     pub file: Option<String>,
 }
 
@@ -61,17 +61,17 @@ impl Question {
         })
     }
 
-    /// The checked query; warnings are said on standard error.
+    /// The checked query; warnings are printed on standard error.
     ///
     /// # Errors
-    /// The pictures of all that is wrong.
+    /// The diagnostics, with excerpts of the query.
     pub fn compile(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
         let checked = self.check(catalog, live)?;
         self.warn(&checked.warnings);
         Ok(checked)
     }
 
-    /// The checked query; of warnings nothing is said.
+    /// The checked query; warnings are not printed.
     ///
     /// # Errors
     /// As [`Question::compile`].
@@ -79,7 +79,7 @@ impl Question {
         compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))
     }
 
-    /// Says on standard error what may not be as meant.
+    /// Prints warnings on standard error.
     pub fn warn(&self, warnings: &[Diagnostic]) {
         if !warnings.is_empty() {
             output::say_lines(self.pictures(warnings).trim_end());
@@ -91,14 +91,14 @@ impl Question {
         Failure::Words(self.pictures(diagnostics))
     }
 
-    /// All diagnostics as pictures.
+    /// All diagnostics, with excerpts of the query.
     fn pictures(&self, diagnostics: &[Diagnostic]) -> String {
         let picture = |d: &Diagnostic| render(d, &self.text, self.file.as_deref());
         diagnostics.iter().map(picture).collect()
     }
 }
 
-/// How a query on the command line is checked.
+/// The options for checking a query of the command line.
 pub fn options(live: bool) -> CheckOptions {
     CheckOptions {
         second: NANOS_PER_SECOND,
@@ -107,7 +107,7 @@ pub fn options(live: bool) -> CheckOptions {
     }
 }
 
-/// A text as CQL writes it.
+/// A text as a CQL literal.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

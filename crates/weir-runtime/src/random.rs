@@ -1,15 +1,15 @@
-//! Random bytes of the system's.
+//! Random bytes of the operating system.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// Where they come from.
+/// The file from which they are read.
 const SOURCE: &str = "/dev/urandom";
 
-/// So many of them.
+/// `N` random bytes.
 ///
 /// # Errors
-/// When there are none to be had; the error names the file.
+/// When they cannot be read; the error names the file.
 pub fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let read = File::open(SOURCE).and_then(|mut file| file.read_exact(&mut bytes));

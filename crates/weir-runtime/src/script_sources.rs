@@ -1,11 +1,11 @@
-//! Where a script's streams come from: STREAM source files, traces, the live tap.
+//! The sources of a script's streams: STREAM source files, traces, the live tap.
 //!
-//! A file is a STREAM source file if its first line is a type line. Otherwise it is a trace, and the
-//! script declares columns of `IOstream`. What a file looks like besides does not count.
+//! A file is a STREAM source file if its first line is a type line. Otherwise it is a trace, and
+//! the script declares columns of `IOstream`. Nothing else in the file is considered.
 //!
-//! A stream that a script declares over a trace gets the columns of `IOstream` by their names, the
-//! thesis's or the plain ones. Where its source pairs requests with responses, joins of the two are
-//! answered from a second stream, of pairs with the same columns ([`pairings`]).
+//! A stream that a script declares over a trace gets the columns of `IOstream` by their names,
+//! those of the thesis or the plain ones. Where its source pairs requests with responses, joins of
+//! the two are computed from a second stream, of pairs with the same columns ([`pairings`]).
 
 use std::path::Path;
 
@@ -38,10 +38,10 @@ struct Wanted {
     outlet: Outlet,
 }
 
-/// Opens what a script's queries need.
+/// Opens the sources that a script's queries need.
 ///
 /// # Errors
-/// When a file cannot be read, the host cannot be watched, or a declaration does not fit its
+/// When a file cannot be read, the host cannot be observed, or a declaration does not match its
 /// source.
 pub fn open(
     script: &Script,
@@ -95,7 +95,7 @@ pub fn open(
     Ok(inputs)
 }
 
-/// What the sources of a script's events promise of requests and their responses.
+/// The properties of requests and responses that the sources of a script's events guarantee.
 pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<Pairing> {
     let of_ticks = || "the rows of a STREAM source file are no requests of which more is known";
     let of_tables = script.tables.iter().filter_map(|table| {
@@ -124,14 +124,15 @@ pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<Pairing> {
     pairings
 }
 
-/// What the engine calls the pairs of a table's events. No name in a script has this sign.
+/// The engine's name for the pairs of a table's events. Names in scripts cannot contain this
+/// character.
 fn pairs_name(table: &ScriptTable) -> String {
     format!("{}#pairs", table.declaration.name)
 }
 
-/// What is promised of a table over events, if it tells requests from responses and has their
-/// numbers. A row of the pairs has the table's columns, of the response; then, for each of them that
-/// is the time of the event, the request's; and last the request's instant.
+/// The guaranteed properties of a table over events, if it distinguishes requests from responses
+/// and has their numbers. A row of the pairs has the table's columns for the response; then, for
+/// each of them that is the time of the event, that of the request; and last the request's instant.
 fn pairing(
     table: &ScriptTable,
     columns: &[Adopted],
@@ -179,7 +180,7 @@ fn pairing(
     })
 }
 
-/// The demand for a table's pairs, and how their columns are made of those of `IO`, which begins
+/// The demand for a table's pairs, and the mapping of their columns to those of `IO`, which begins
 /// with those of `IOstream`.
 fn adopted_pairs(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
     let schema = io_schema();
@@ -205,7 +206,7 @@ fn named(text: &str) -> Source {
     }
 }
 
-/// `IOstream` and `IO` are there without being declared.
+/// `IOstream` and `IO` are predefined.
 fn predefined(script: &Script, demand: &Demand, args: &SourceOptions) -> Vec<Wanted> {
     let sources = match &script.iostream_source {
         Some(text) => vec![named(text)],
@@ -229,8 +230,8 @@ fn outlet(source: &str, adoption: Option<Adoption>) -> Outlet {
     }
 }
 
-/// Whether a file is a STREAM source file and no trace: its type line decides. Of an empty file, the
-/// reader of source files reports that this line is missing.
+/// Whether a file is a STREAM source file and not a trace: its type line decides. For an empty
+/// file, the reader of source files reports that this line is missing.
 fn holds_ticks(path: &Path, args: &SourceOptions) -> Result<bool, TapError> {
     Ok(match args.traces.beginning(path)? {
         Beginning::TypeLine => true,
@@ -239,7 +240,7 @@ fn holds_ticks(path: &Path, args: &SourceOptions) -> Result<bool, TapError> {
     })
 }
 
-/// The diagnostic, with why the table's source is taken for a trace.
+/// The diagnostic, with the reason why the table's source is read as a trace.
 fn read_as_trace(diagnostic: Diagnostic, source: &str) -> Diagnostic {
     if source == LIVE_TAP {
         return diagnostic;
@@ -267,15 +268,15 @@ fn ticks(path: &Path, declared: &Declaration, args: &SourceOptions) -> Result<In
     })
 }
 
-/// The demand for what a table declares over `IOstream`, and how its columns are made of those.
+/// The demand for the columns that a table declares over `IOstream`, and their mapping.
 fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
     Ok(demanded("IOstream", events_columns(table)?, demand))
 }
 
-/// Of which columns of `IOstream` a table's are made, which must be a stream.
+/// The columns of `IOstream` that a table declares, which must be a stream.
 ///
 /// # Errors
-/// When it is none, or a column is not to be had so.
+/// When it is not a stream, or a column is not available.
 pub fn events_columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
     if table.declaration.shape == Shape::Relation {
         let message = format!(
@@ -288,13 +289,13 @@ pub fn events_columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
     columns(table)
 }
 
-/// Of which columns of `IOstream` a table's are made.
+/// The columns of `IOstream` that a table declares.
 fn columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
     let fields = table.declaration.schema.fields.iter();
     fields.map(|field| column(field, table)).collect()
 }
 
-/// The demand for what `columns` are made of, as far as `demand` asks for them.
+/// The demand for `columns`, as far as `demand` includes them.
 fn demanded(stream: &str, columns: Vec<Adopted>, demand: &Demand) -> (Demand, Adoption) {
     let used = demand.columns.iter().map(|i| columns[*i].index);
     let mut used: Vec<usize> = used.collect();
@@ -339,7 +340,7 @@ fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
     })
 }
 
-/// One tap for each trace and one for the host, each with all that is wanted of it.
+/// One tap for each trace and one for the host, each with all its demands.
 fn events(wanted: Vec<Wanted>, args: &SourceOptions, stop: &Stop) -> Result<Vec<Input>, Failure> {
     let mut groups: Vec<(Source, Vec<Demand>, Vec<Outlet>)> = Vec::new();
     for Wanted {

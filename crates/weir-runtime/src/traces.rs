@@ -1,7 +1,7 @@
 //! [`Traces`]: the trace files and pipes of a run, each opened once.
 //!
-//! A pipe delivers its bytes once, and what a source can do is asked before it is known what of it
-//! is wanted. What was opened for that question is kept here until it is read.
+//! A pipe delivers its bytes once, and the capabilities of a source are needed before the demands
+//! are known. A trace that was opened for this purpose is kept here until it is read.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,37 +25,37 @@ pub struct Traces {
     cancel: Cancel,
 }
 
-/// How far a trace was opened.
+/// The state of a trace.
 enum Opened {
-    /// Its first bytes may have been looked at.
+    /// Its first bytes may have been read.
     Input(Input),
     /// Its format is known.
     Trace(Trace),
-    /// It could not be opened: what reads it reports why.
+    /// It could not be opened: its reader reports the error.
     Failed(TapError),
-    /// A pipe that was read.
+    /// A pipe that was read completely.
     Spent,
 }
 
-/// How a script's source begins.
+/// The first line of a script's source.
 pub enum Beginning {
-    /// With the type line of a STREAM source file.
+    /// The type line of a STREAM source file.
     TypeLine,
     /// It is empty.
     Nothing,
-    /// With something else: it is a trace.
+    /// Something else: it is a trace.
     Other,
 }
 
 impl Traces {
-    /// Waiting for a pipe ends with `stop`.
+    /// Waiting for a pipe ends at `stop`.
     pub fn end_with(&self, stop: &Stop) {
         let stop = stop.clone();
         self.cancel
             .when(move || stop.signal().is_some() || stop.is_abandoned());
     }
 
-    /// The first bytes of a trace, as many as a format needs to be known by.
+    /// The first bytes of a trace, as many as the detection of a format needs.
     ///
     /// # Errors
     /// When it cannot be opened or read.
@@ -66,7 +66,7 @@ impl Traces {
         Ok(head)
     }
 
-    /// How a script's source begins.
+    /// The type of a script's source.
     ///
     /// # Errors
     /// When it cannot be opened or read.
@@ -82,7 +82,7 @@ impl Traces {
         })
     }
 
-    /// What a trace can do.
+    /// The capabilities of a trace.
     ///
     /// # Errors
     /// When it cannot be opened, as a sentence without full stop.
@@ -117,7 +117,7 @@ impl Traces {
     /// A trace, ready to be started.
     ///
     /// # Errors
-    /// When it cannot be opened, no format knows it, or it is a pipe that was read.
+    /// When it cannot be opened, its format is unknown, or it is a pipe that was read.
     pub fn trace(&self, path: &Path, options: &Options) -> Result<Trace, TapError> {
         let input = match self.take(path) {
             Some(Opened::Trace(trace)) => return Ok(trace),
@@ -147,7 +147,7 @@ impl Traces {
         self.opened().insert(path.into(), opened);
     }
 
-    /// What was opened of a trace. Of a pipe it remains known that it was.
+    /// Removes the opened trace. For a pipe it remains recorded that it was read.
     fn take(&self, path: &Path) -> Option<Opened> {
         let mut all = self.opened();
         let opened = all.remove(path)?;

@@ -14,18 +14,19 @@ use weir_tap::Count;
 use crate::disk_totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Reader, Totals};
 use weir_runtime::run_loop::process_usage;
 
-/// What a scrape is made of.
+/// The state for scrapes.
 pub struct Exporter {
     totals: Arc<Mutex<Totals>>,
     counts: Arc<Mutex<Vec<Count>>>,
     buckets: Buckets,
     disks_max: usize,
     host: String,
-    /// Up to when the totals are whole, ns since the epoch; 0 before the first time.
+    /// The instant up to which the totals are complete, ns since the epoch; 0 before the first
+    /// update.
     whole_at: AtomicI64,
     scrapes: [AtomicU64; EXPOSITIONS.len()],
-    /// The highest that each of the taps' counts has been: what no probe saw can be found to be
-    /// less, but a counter never falls.
+    /// The maximum of each of the taps' counts: the count of unseen requests can decrease, but a
+    /// counter must not.
     highest: Mutex<HashMap<TapCount, i64>>,
     began: Nanos,
 }
@@ -33,13 +34,13 @@ pub struct Exporter {
 /// A tap's count: its name, the cause and the device.
 type TapCount = (&'static str, &'static str, &'static str);
 
-/// Keeps the totals fresh.
+/// Updates the totals.
 pub struct Keeper {
     exporter: Arc<Exporter>,
     forget_ns: Nanos,
 }
 
-/// A counter of each disk and op: its name, unit, what it counts, and how.
+/// A counter of each disk and op: its name, unit, description and function.
 struct OpCounter {
     name: &'static str,
     unit: &'static str,
@@ -87,7 +88,7 @@ static OP_COUNTERS: &[OpCounter] = &[
 ];
 
 impl Exporter {
-    /// Metrics of `totals`, which somebody else keeps up to date.
+    /// Metrics of `totals`, which are updated elsewhere.
     pub fn new(totals: Arc<Mutex<Totals>>, buckets: Buckets, disks_max: usize) -> Exporter {
         Exporter {
             totals,
@@ -102,7 +103,7 @@ impl Exporter {
         }
     }
 
-    /// Where the taps' own counts are to be kept.
+    /// The destination of the taps' own counts.
     pub fn counts(&self) -> Arc<Mutex<Vec<Count>>> {
         self.counts.clone()
     }
@@ -175,7 +176,7 @@ impl Exporter {
         families
     }
 
-    /// What the exporter says of itself.
+    /// The exporter's metrics about itself.
     fn own(&self, totals: &Totals) -> Vec<Family> {
         let whole_at = self.whole_at.load(Ordering::Relaxed);
         let mut families = vec![
@@ -226,7 +227,7 @@ impl Exporter {
         families
     }
 
-    /// What the taps counted, losses included: a family for each counter.
+    /// The counts of the taps, losses included: a family for each counter.
     fn taps(&self, counts: &[Count]) -> Vec<Family> {
         let mut sums: BTreeMap<TapCount, i64> = BTreeMap::new();
         for count in counts {
@@ -234,7 +235,7 @@ impl Exporter {
             let key = (count.counter, count.cause.unwrap_or(""), device);
             *sums.entry(key).or_default() += count.total;
         }
-        // A loss that has not happened is a zero, so that an alert has something to look at.
+        // A loss that has not occurred is exported as zero, so that alerts have a series.
         if !sums.keys().any(|(counter, ..)| *counter == "events_lost") {
             sums.insert(("events_lost", "", ""), 0);
         }
@@ -277,7 +278,7 @@ impl Exporter {
     }
 }
 
-/// The process, under the names that all exporters use.
+/// The process metrics, with the conventional names.
 fn process() -> Vec<Family> {
     let (memory_bytes, cpu_ns) = process_usage("self");
     let memory = memory_bytes.map(|bytes| {
@@ -296,7 +297,7 @@ fn process() -> Vec<Family> {
     memory.into_iter().chain(time).collect()
 }
 
-/// What a tap's counter counts.
+/// The help text of a tap's counter.
 fn help(counter: &str) -> &'static str {
     match counter {
         "events_in" => "Events that the taps received.",
@@ -343,7 +344,7 @@ fn seconds(ns: i64) -> f64 {
 }
 
 impl Keeper {
-    /// Forgets disks that did nothing for `forget_ns`.
+    /// Removes disks without I/O for `forget_ns`.
     pub fn new(exporter: Arc<Exporter>, forget_ns: Nanos) -> Keeper {
         Keeper {
             exporter,

@@ -1,4 +1,4 @@
-//! What the commands for everyday questions show: queries, and forms for their rows.
+//! The commands for common tasks: queries, and output formats for their rows.
 
 pub mod disk_totals;
 pub mod exporter;

@@ -1,4 +1,5 @@
-//! A loop device over a file in memory, loaded by fio: the fastest disk that every machine has.
+//! A loop device over a file in memory, loaded by fio: the fastest disk that is available on every
+//! machine.
 
 use std::process::Command;
 
@@ -9,7 +10,7 @@ use weir_guest::{LoopDisk, run};
 /// The size of the disk.
 const DISK_MIB: u64 = 256;
 
-/// A loop device of ours, gone when it is dropped.
+/// A loop device, removed when it is dropped.
 pub struct Disk {
     /// `/dev/loop3`
     pub device: String,
@@ -19,14 +20,14 @@ pub struct Disk {
 /// What fio counted in one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Requests finished.
+    /// Requests completed.
     pub requests: f64,
-    /// Requests finished per second.
+    /// Requests completed per second.
     pub iops: f64,
 }
 
 impl Disk {
-    /// Makes the disk, every block of it written.
+    /// Creates the disk, with every block written.
     pub fn new() -> Result<Disk> {
         let disk = LoopDisk::new(DISK_MIB)?;
         let of = format!("of={}", disk.image().display());
@@ -41,12 +42,12 @@ impl Disk {
         })
     }
 
-    /// Reads 4 KiB at random places, 32 at a time, for so many seconds.
+    /// Reads 4 KiB at random offsets, queue depth 32, for `seconds`.
     pub fn load(&self, seconds: u32) -> Result<Load> {
         self.load_at(seconds, None)
     }
 
-    /// The same, at no more than so many a second.
+    /// As [`Disk::load`], at no more than `rate_iops` requests per second.
     pub fn load_at(&self, seconds: u32, rate_iops: Option<u32>) -> Result<Load> {
         let out = Command::new("fio")
             .args([

@@ -1,4 +1,4 @@
-//! The engine's half: rows per second and core for five queries, over 5,000,000 generated events,
+//! The engine's part: rows per second and core for five queries, over 5,000,000 generated events,
 //! and what an agent sends of them.
 
 use anyhow::Result;

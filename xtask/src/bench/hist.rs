@@ -1,5 +1,5 @@
-//! The histograms' share: what it costs a disk under full load that the kernel keeps all of them, against
-//! none, against empty programs and against bpftrace's biolatency.
+//! The histograms' part: the cost of all histograms in the kernel for a disk under full load,
+//! compared with none, with empty programs and with bpftrace's biolatency.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -13,13 +13,13 @@ use super::tap::{ATTACH, BIOLATENCY, with_tracefs};
 use super::{Pace, spread};
 use crate::{cargo, execute, is_root, packages, root};
 
-/// Program time per I/O, above that of empty programs.
+/// Program time per I/O, in excess of empty programs.
 const BOUND_NS: f64 = 150.0;
 
-/// IOPS against those without any program.
+/// IOPS relative to those without any program.
 const BOUND_RATIO: f64 = 0.98;
 
-/// What is attached: a mode of the example `hist_hold`, none, or bpftrace.
+/// The attached programs: a mode of the example `hist_hold`, none, or bpftrace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attached {
     Nothing,
@@ -66,7 +66,8 @@ pub fn run(pace: &Pace) -> Result<()> {
     };
     let cases: Vec<&(&str, Attached)> = CASES.iter().filter(there).collect();
     let rates = rounds(&cases, &disk, pace, false)?;
-    // The kernel's clock around each program slows all of them down: rates are measured without it.
+    // The kernel's statistics of each program slow all of them down: rates are measured without
+    // them.
     let times = rounds(&cases, &disk, pace, true)?;
     print(&cases, &rates, &times);
     Ok(())
@@ -100,7 +101,7 @@ fn loaded(disk: &Disk, pace: &Pace) -> Result<Turn> {
     })
 }
 
-/// Loads the disk while `hist_hold` has its programs attached, and reads what it says at the end.
+/// Loads the disk while `hist_hold` has its programs attached, and reads its output at the end.
 fn held(mode: &str, disk: &Disk, pace: &Pace, with_statistics: bool) -> Result<Turn> {
     let program = root().join("target/release/examples/hist_hold");
     let mut child = Command::new(program)
@@ -158,7 +159,7 @@ fn print(cases: &[&(&str, Attached)], rates: &[Vec<Turn>], times: &[Vec<Turn>]) 
         "{:<28} {:>8} {:>22} {:>6} {:>20} {:>6} {:>6}",
         "", "IOPS", "ratio [min..max]", "bound", "program ns [least]", "bound", "MiB"
     );
-    // The order of `CASES`: nothing first, then empty programs.
+    // The order of `CASES`: no program first, then empty programs.
     let (off, empty) = (&rates[0], &times[1]);
     for (((name, attached), rates), times) in cases.iter().zip(rates).zip(times) {
         let iops = spread(rates.iter().map(|t| t.iops).collect()).1;
@@ -187,7 +188,7 @@ fn print(cases: &[&(&str, Attached)], rates: &[Vec<Turn>], times: &[Vec<Turn>]) 
     );
 }
 
-/// Time in the programs for one I/O, less what as many empty ones take.
+/// Time in the programs for one I/O, less that of as many empty ones.
 fn above_empty(turn: &Turn, empty: &[Turn]) -> f64 {
     let per_run = |program: &str| {
         let each = empty.iter().filter_map(|turn| turn.programs.get(program));
@@ -197,7 +198,7 @@ fn above_empty(turn: &Turn, empty: &[Turn]) -> f64 {
     };
     let above = turn.programs.iter().map(|(program, (runs, ns))| {
         let empty = per_run(program);
-        // Rare programs have no empty twin; all of their time counts.
+        // Rare programs have no empty counterpart; all of their time counts.
         ns - if empty.is_finite() { runs * empty } else { 0.0 }
     });
     above.sum::<f64>() / turn.requests

@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: the costs that weir holds itself to, measured on this machine and printed
-//! beside their bounds.
+//! `cargo xtask bench`: the costs of weir, measured on this machine and printed with their bounds.
 //!
-//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload` and `.. wire` run
-//! one part. Ratios are taken within one run, from rounds in which every configuration has its turn,
-//! because machines drift. Bounds are printed for comparison and never fail the run.
+//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload` and `..
+//! wire` run one part. Ratios are computed within one run, from rounds that include every
+//! configuration, because the performance of machines drifts. Bounds are printed for comparison and
+//! never fail the run.
 
 mod disk;
 mod engine;
@@ -18,7 +18,7 @@ use anyhow::{Result, bail};
 
 use crate::{build_weir, cargo, execute, number, packages};
 
-/// How long and how often each configuration is measured.
+/// The duration and number of measurements of each configuration.
 pub struct Pace {
     /// Rounds, each with every configuration.
     pub rounds: usize,
@@ -26,7 +26,7 @@ pub struct Pace {
     pub seconds: u32,
 }
 
-/// The chore.
+/// Runs the benchmarks.
 pub fn run(args: &[String]) -> Result<()> {
     let mut pace = Pace {
         rounds: 3,
@@ -88,7 +88,7 @@ fn example(package: &str, name: &str) -> Result<()> {
     ]))
 }
 
-/// The least, the middle and the greatest of some figures.
+/// The minimum, the median and the maximum of some figures.
 pub fn spread(mut figures: Vec<f64>) -> (f64, f64, f64) {
     assert!(!figures.is_empty(), "at least one round");
     figures.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! The tap's half: what watching costs a disk under full load, against no watcher and against other
-//! tools.
+//! The tap's part: the cost of observation for a disk under full load, compared with none and with
+//! other tools.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -12,14 +12,14 @@ use super::disk::{Disk, Load};
 use super::{Pace, spread};
 use crate::{cargo, execute, is_root, packages, root};
 
-/// One way of watching the disk.
+/// A tool that observes the disk.
 struct Watcher {
     name: &'static str,
-    /// The bound on the ratio of IOPS, where the design names one.
+    /// The bound on the ratio of IOPS, if the design specifies one.
     bound: Option<f64>,
-    /// The command, for a device; none is the baseline.
+    /// The command, for a device; none for the baseline.
     command: Option<fn(&str) -> Command>,
-    /// What must be on the path, beside weir.
+    /// The required program, besides weir.
     program: Option<&'static str>,
 }
 
@@ -108,14 +108,14 @@ const WATCHERS: &[Watcher] = &[
     },
 ];
 
-/// What biolatency of bpftrace's tools measures, on tracepoints, so that it runs on kernels without
-/// kprobes.
+/// The measurement of biolatency of bpftrace's tools, on tracepoints, so that it runs on kernels
+/// without kprobes.
 pub const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
      tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
      @usecs = hist((nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
 
-/// A program that finds the kernel's tracepoints where it expects them, in a mount namespace of its
-/// own: not every machine has these file systems mounted.
+/// A program in a mount namespace of its own with debugfs and tracefs mounted: not every machine
+/// has these file systems mounted.
 pub fn with_tracefs(program: &str) -> Command {
     let mut command = Command::new("unshare");
     let script = "mount -t debugfs none /sys/kernel/debug; mount -t tracefs none /sys/kernel/tracing; \
@@ -124,7 +124,7 @@ pub fn with_tracefs(program: &str) -> Command {
     command
 }
 
-/// How long a watcher may take to attach before the load starts.
+/// The time for a tool to attach before the load starts.
 pub const ATTACH: Duration = Duration::from_millis(1500);
 
 /// The binary that was built for the measurement.
@@ -193,11 +193,11 @@ fn tap_cost(options: &[&str]) -> Result<()> {
 /// One configuration in one round.
 struct Turn {
     load: Load,
-    /// Processor time of the watching process.
+    /// Processor time of the observing process.
     watcher_ns: f64,
 }
 
-/// Loads the disk under a watcher; `None` if the watcher ended before its time.
+/// Loads the disk while a tool observes it; `None` if the tool ended early.
 fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
     let Some(command) = watcher.command else {
         return Ok(Some(Turn {
@@ -229,7 +229,7 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
 /// ticks of 10 ms).
 pub fn processor_ns(child: &Child) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-    // The command name, field 2, may hold spaces; what follows its closing parenthesis is field 3.
+    // The command name, field 2, may contain spaces; field 3 follows its closing parenthesis.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = after_name.split_whitespace().collect();
     let ticks = |i: usize| {

@@ -1,4 +1,4 @@
-//! `weir top` beside a disk that does so many requests a second: what it takes of a processor.
+//! `weir top` with a disk at a given rate of requests: its processor time.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -10,10 +10,10 @@ use super::tap::{ATTACH, binary, processor_ns};
 use super::{Pace, spread};
 use crate::{execute, is_root, packages};
 
-/// Requests a second; at the last one as many as the disk can.
+/// Requests per second; the last is the maximum of the disk.
 const RATES_IOPS: [Option<u32>; 4] = [Some(1_000), Some(20_000), Some(50_000), None];
 
-/// What it may take at an interval of a second, in percent of a processor.
+/// The bound at an interval of a second, in percent of a processor.
 const BOUND_PERCENT: f64 = 2.0;
 
 /// Measures and prints the table.

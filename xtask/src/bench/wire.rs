@@ -1,4 +1,4 @@
-//! The wire's part: what rows cost between agents and monitor.
+//! The wire's part: the cost of rows between agents and monitor.
 
 use anyhow::Result;
 

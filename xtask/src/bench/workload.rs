@@ -1,4 +1,4 @@
-//! The workload's part: what it costs to follow a disk's requests, for each analysis.
+//! The workload's part: the cost of each analysis of a disk's requests.
 
 use anyhow::Result;
 

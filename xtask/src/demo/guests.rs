@@ -1,4 +1,4 @@
-//! Two small virtual machines with a disk each, so that there is something to tell apart.
+//! Two small virtual machines with a disk each.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -10,23 +10,24 @@ use weir_guest::{Disk, Guest, Kit, Load};
 
 use crate::packages;
 
-/// Size of each disk: reads of what was never written would not reach the host's disk.
+/// Size of each disk, completely written: reads of unwritten blocks would not reach the host's
+/// disk.
 const DISK_BYTES: usize = 64 << 20;
 
-/// More than a guest does before it is ended.
+/// More than a guest completes before it is ended.
 const REQUESTS: u64 = 10_000_000;
 
-/// The machines at work; they end with this value, and their disks are removed.
+/// The running machines; they end when this value is dropped, and their disks are removed.
 pub struct Guests {
     guests: Vec<Guest>,
     images: Vec<PathBuf>,
 }
 
 impl Guests {
-    /// Boots them and sets them to work, with their disks in `folder`.
+    /// Boots them and starts their load, with their disks in `folder`.
     ///
     /// # Errors
-    /// When QEMU or a guest cannot be had here.
+    /// When QEMU or a guest is not available.
     pub fn start(folder: &Path) -> Result<Guests> {
         packages::ensure(packages::GUEST)?;
         if !packages::exists("qemu-system-x86_64") {

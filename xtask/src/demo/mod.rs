@@ -1,8 +1,8 @@
-//! `cargo xtask demo`: weir's main job on real I/O, from nothing: installs, builds, shows.
+//! `cargo xtask demo`: the main features of weir on real I/O: installs, builds, runs.
 //!
-//! With root and BPF two small virtual machines are set to work, and weir shows what their disks
-//! do; where QEMU cannot be had, a file is written and read back instead. Without root or BPF weir
-//! shows the recording that comes with the project.
+//! With root and BPF two small virtual machines are started, and weir shows the I/O of their disks;
+//! if QEMU is not available, a file is written and read back instead. Without root or BPF weir
+//! shows the recording of the project.
 
 mod guests;
 mod work;
@@ -19,13 +19,13 @@ const TOP: [&str; 4] = ["top", "-b", "2", "3"];
 const QUESTION: &str = "select vm, vdisk, op, count(*), avg(latency), quantile(latency, 0.99) \
                         from IO [range 5 s slide 5 s] group by vm, vdisk, op";
 
-/// The recording that comes with the project.
+/// The recording of the project.
 const RECORDING: &str = "samples/fio-loop.parquet";
 
-/// How long the live question runs.
+/// The duration of the live query.
 const SECONDS: &str = "7s";
 
-/// Builds weir, sees to it that there is I/O, and shows it.
+/// Builds weir, generates I/O, and shows it.
 pub fn run(_args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
     println!("building weir: on two processors some five minutes, the first time");
@@ -60,7 +60,7 @@ fn watch(weir: &Path) -> Result<()> {
     )
 }
 
-/// Runs weir below the command line that does it.
+/// Prints a command line of weir and runs it.
 fn show(weir: &Path, args: &[&str]) -> Result<()> {
     let quoted = args.iter().map(|arg| match arg.contains(' ') {
         true => format!("\"{arg}\""),

@@ -1,4 +1,4 @@
-//! Something to see on an idle machine without guests: a file is written and read back.
+//! I/O on an idle machine without guests: a file is written and read back.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -11,19 +11,19 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-/// A thread that writes a file and reads it back, past the page cache on both ways where the file
-/// system allows.
+/// A thread that writes a file and reads it back, without the page cache if the file system
+/// permits.
 pub struct Work {
     stop: Arc<AtomicBool>,
     thread: thread::JoinHandle<Result<()>>,
 }
 
-/// The file is this large, in pieces of `PIECE_BYTES`.
+/// The size of the file, written in blocks of `PIECE_BYTES`.
 const FILE_BYTES: usize = 32 << 20;
 const PIECE_BYTES: usize = 64 << 10;
 
 impl Work {
-    /// Begins, in `folder`.
+    /// Starts, in `folder`.
     pub fn start(folder: &Path) -> Result<Work> {
         let path = folder.join("demo-work");
         let stop = Arc::new(AtomicBool::new(false));
@@ -75,12 +75,12 @@ fn work(path: &Path, stop: &AtomicBool) -> Result<()> {
     Ok(())
 }
 
-/// `O_DSYNC` of Linux on every architecture weir builds for (`include/uapi/asm-generic/fcntl.h`).
+/// `O_DSYNC` of Linux on every architecture that weir supports
+/// (`include/uapi/asm-generic/fcntl.h`).
 const O_DSYNC: i32 = 0o10000;
 
-/// Asks the kernel to forget the file's pages, with coreutils' `dd`, which needs no code of ours.
-/// Reading then reaches the disk; where it fails, reads come from memory and the demonstration
-/// shows writes only.
+/// Drops the file's pages from the page cache, with coreutils' `dd`. Reads then reach the disk; if
+/// it fails, they are served from memory and the demonstration shows writes only.
 fn drop_cache(path: &Path) {
     let of = format!("of={}", path.display());
     let _ = Command::new("dd")

@@ -1,8 +1,9 @@
 //! A VM of the experiments: a program that copies, on a disk of its own, at a fixed rate.
 //!
-//! The thesis ran a `cp` that ends after 60 seconds in each VM. Here the load program reads and writes one
-//! block after the other, in requests of 44 KiB, the most that Xen's block ring took (11 pages). It sleeps
-//! between bursts: a program that keeps to a rate by spinning, as fio does, hides what is measured.
+//! The thesis ran a `cp` of 60 seconds in each VM. Here the load program reads and writes blocks in
+//! sequence, in requests of 44 KiB, the maximum of Xen's block ring (11 pages). It sleeps between
+//! bursts: a program that limits its rate by busy waiting, as fio does, would distort the
+//! measurement.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -18,10 +19,10 @@ const DISK_MIB: u64 = 128;
 /// Length of a request.
 const REQUEST_BYTES: u64 = 44 << 10;
 
-/// More than a VM does before it is ended.
+/// More than a VM completes before it is ended.
 const REQUESTS_MAX: u64 = 1 << 40;
 
-/// What a real guest does all the time: some requests, then a rest, since emulation is slow.
+/// The load of a real guest: some requests, then a pause, since emulation is slow.
 const GUEST_WORK: &str =
     "while :; do load disk=/dev/vda,read=50,write=50,bytes=4096,count=500,depth=4; sleep 1; done";
 
@@ -29,12 +30,12 @@ const GUEST_WORK: &str =
 pub struct Vm {
     /// Its name.
     pub name: String,
-    // In the order of their end: a disk can go only when nobody has it open.
+    // In the order of their end: a disk can only be removed when no process has it open.
     program: Program,
     disk: LoopDisk,
 }
 
-/// What makes its requests.
+/// The source of its requests.
 enum Program {
     Copies(Copying),
     Guest(#[expect(dead_code, reason = "it lives as long as the VM")] Guest),
@@ -46,17 +47,17 @@ struct Copying(Child);
 /// Builds the program that copies.
 ///
 /// # Errors
-/// When it does not build.
+/// When the build fails.
 pub fn build() -> Result<()> {
     let what = ["--package", "weir-guest", "--bin", "load"];
     execute(cargo().args(["build", "--release", "--locked"]).args(what))
 }
 
 impl Vm {
-    /// Starts one that does so many requests a second, reads and writes each half.
+    /// Starts a VM with this number of requests per second, half of them reads and half writes.
     ///
     /// # Errors
-    /// When there can be no loop device, or the program does not start.
+    /// When no loop device is available, or the program does not start.
     pub fn start(name: &str, requests_per_second: u32) -> Result<Vm> {
         let disk = LoopDisk::new(DISK_MIB)?;
         let load = Load {
@@ -83,10 +84,10 @@ impl Vm {
         })
     }
 
-    /// Boots a real one in QEMU, and has it do some 500 requests a second.
+    /// Boots a real VM in QEMU, with some 500 requests per second.
     ///
     /// # Errors
-    /// When there can be no loop device, or the guest does not boot.
+    /// When no loop device is available, or the guest does not boot.
     pub fn boot(name: &str, kit: &Kit) -> Result<Vm> {
         let disk = LoopDisk::new(DISK_MIB)?;
         let args = Disk::new("d0", disk.path()).args();
@@ -100,12 +101,12 @@ impl Vm {
         })
     }
 
-    /// The device that is its disk, as `/dev/loop3`.
+    /// The device of its disk, such as `/dev/loop3`.
     pub fn device(&self) -> &str {
         self.disk.path()
     }
 
-    /// What tells weir that this process is a VM; of QEMU it knows.
+    /// The declaration of this process as a VM; QEMU is detected without one.
     pub fn declaration(&self) -> Option<String> {
         match &self.program {
             Program::Copies(program) => Some(format!("{}=pid:{}", self.name, program.0.id())),
@@ -113,10 +114,10 @@ impl Vm {
         }
     }
 
-    /// What it has done so far, as the kernel counts it (Documentation/block/stat.rst).
+    /// Its I/O so far, from the kernel's counters (Documentation/block/stat.rst).
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the counters cannot be read.
     pub fn done(&self) -> Result<Done> {
         let path = format!("/sys/block/{}/stat", self.disk.name());
         let text = fs::read_to_string(&path).context(path)?;
@@ -132,16 +133,16 @@ impl Vm {
     }
 }
 
-/// What VMs have done since their disks were made.
+/// The I/O of VMs since their disks were created.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
     /// Reads and writes.
     pub requests: f64,
-    /// What was written.
+    /// Data written.
     pub written_mib: f64,
 }
 
-/// What all VMs have done so far.
+/// The I/O of all VMs so far.
 ///
 /// # Errors
 /// As [`Vm::done`].

@@ -1,4 +1,4 @@
-//! Experiments 4 to 6: hosts with VMs and an agent each, and a monitor in the middle.
+//! Experiments 4 to 6: hosts with VMs and an agent each, and a monitor.
 
 use anyhow::Result;
 use weir_guest::Kit;
@@ -10,10 +10,10 @@ use super::local::{self, Beside, REQUESTS_PER_SECOND};
 use super::{Experiment, Findings, Pace};
 use crate::{guest, packages};
 
-/// VMs that a host has at most, as in the thesis.
+/// Maximum number of VMs of a host, as in the thesis.
 const VMS_PER_HOST: usize = 3;
 
-/// Requests that each of several VMs does in a second: nine of them are to leave processors idle.
+/// Requests per second of each of several VMs: nine of them must leave processors idle.
 const REQUESTS_PER_SECOND_OF_MANY: u32 = 800;
 
 /// Thesis query 0.
@@ -30,7 +30,7 @@ const Q5: &str = "with IOstreamq as (select * from IOstream where type = 'Q'), \
     CountSequentialReq as (select count(*) as Counter from DiskHeadMove where HeadMove = 0) \
     select 100*CSR.Counter/CR.Counter from CountSequentialReq as CSR, CountRequest as CR";
 
-/// What is measured of a configuration of experiments 4 and 5.
+/// The columns of experiments 4 and 5.
 const COLUMNS: &[&str] = &[
     "server, % of a processor",
     "monitor, % of a processor",
@@ -39,7 +39,7 @@ const COLUMNS: &[&str] = &[
     "sent per request, bytes",
 ];
 
-/// What is measured of a configuration of experiment 6.
+/// The columns of experiment 6.
 const COLUMNS_OF_MANY: &[&str] = &[
     "requests/s",
     "agents, % of a processor",
@@ -101,7 +101,7 @@ fn offloading(pace: Pace) -> Result<Findings> {
         match place {
             Place::Server(beside) => {
                 let figures = local::turn(beside, &vms, pace.seconds)?;
-                // The whole machine's comes first there, and nothing is sent.
+                // The figure of the whole machine is first there, and no data is sent.
                 Ok(vec![figures[1], 0.0, figures[0], 0.0, 0.0])
             }
             Place::Monitor(query, copies) => {
@@ -137,7 +137,7 @@ fn filtering(pace: Pace) -> Result<Findings> {
     })
 }
 
-/// What is sent for each request, compared.
+/// The comparison of bytes sent for each request.
 fn compared(rows: &[Row]) -> String {
     let sent = |row: usize| rows[row].figures[4].mean();
     format!(
@@ -200,7 +200,7 @@ fn scaling(pace: Pace) -> Result<Findings> {
     Ok(Findings::new(COLUMNS_OF_MANY, rows))
 }
 
-/// So many VMs on as few hosts as hold them.
+/// A number of VMs on the minimum number of hosts.
 fn copying(vms: usize) -> Result<Vec<Vec<Vm>>> {
     let numbers: Vec<usize> = (1..=vms).collect();
     let host = |numbers: &[usize]| {
@@ -219,8 +219,8 @@ fn booted(kit: &Kit) -> Result<Vec<Vec<Vm>>> {
         .collect()
 }
 
-/// Thesis query 10M, its three parts, with windows as they are printed or with a slide. Its response
-/// times are over the 3 s that its comment speaks of.
+/// Thesis query 10M, its three parts, with windows as printed or with a slide. Its response times
+/// are over the 3 s of its comment.
 fn query_10m(slide: &str, place: &str) -> Vec<Asked> {
     let window = format!("[range 3 s{slide}]");
     let sizes = |by: &str| {
@@ -234,7 +234,7 @@ fn query_10m(slide: &str, place: &str) -> Vec<Asked> {
             where q.type = 'Q' and r.type = 'R' and q.ReqId = r.ReqId and q.host = r.host and q.vm = r.vm and q.pdisk = r.pdisk)) \
          select host, vm, pdisk, avg(time) from ResponseTimes {window} group by host, vm, pdisk"
     );
-    // Of one host's requests and responses the agent makes the groups whole.
+    // The agent computes complete groups of one host's requests and responses.
     let times_place = if place == "partials" { "agent" } else { place };
     vec![
         Asked::new("sizes", &sizes("host, vm, pdisk"), Some(place)),

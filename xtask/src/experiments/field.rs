@@ -1,5 +1,5 @@
-//! The field of experiments 4 to 6: hosts as network namespaces, each with VMs and an agent that
-//! watches their disks alone, and a monitor with standing queries that write to files.
+//! The set-up of experiments 4 to 6: hosts as network namespaces, each with VMs and an agent that
+//! observes only their disks, and a monitor with standing queries that write to files.
 
 use std::fs;
 use std::thread::sleep;
@@ -14,13 +14,13 @@ use super::local::SETTLE;
 use super::time_used::Look;
 use crate::root;
 
-/// Room for what monitor and agents write.
+/// Space for the output of monitor and agents.
 const FOLDER_MIB: u64 = 1_024;
 
-/// How long it may take until all agents run all queries.
+/// The timeout until all agents run all queries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A standing query of the monitor's.
+/// A standing query of the monitor.
 #[derive(Clone)]
 pub struct Asked {
     name: String,
@@ -29,7 +29,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A query, and the way it is to be placed if not the one that costs least.
+    /// A query, and its placement strategy if not the cheapest.
     pub fn new(name: &str, text: &str, place: Option<&str>) -> Asked {
         Asked {
             name: name.to_owned(),
@@ -38,7 +38,7 @@ impl Asked {
         }
     }
 
-    /// As the monitor's settings have it.
+    /// Its entry in the monitor's settings.
     fn setting(&self) -> String {
         let Asked { name, text, place } = self;
         let place = place.as_ref().map(|place| format!("place = \"{place}\"\n"));
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-/// A fleet at work. It is taken down when it is dropped.
+/// A running fleet. It is stopped when it is dropped.
 pub struct Field {
     // In the order of their end.
     agents: Vec<FleetProcess>,
@@ -60,7 +60,7 @@ pub struct Field {
     asked: Vec<Asked>,
 }
 
-/// What went by while it was watched.
+/// The measurements of an interval.
 pub struct Used {
     /// All agents' processor time, in percent of one processor.
     pub agents_percent: f64,
@@ -68,9 +68,9 @@ pub struct Used {
     pub monitor_percent: f64,
     /// The whole machine's.
     pub machine_percent: f64,
-    /// From all agents to the monitor, as the kernel counts it on the hosts' cables.
+    /// From all agents to the monitor, as counted by the kernel on the hosts' network interfaces.
     pub sent_bytes_per_second: f64,
-    /// What all VMs did.
+    /// The I/O of all VMs.
     pub requests_per_second: f64,
 }
 
@@ -89,7 +89,7 @@ impl Field {
         for ((name, host), vms) in names.iter().zip(&hosts).zip(&vms_of_hosts) {
             let devices: Vec<&str> = vms.iter().map(Vm::device).collect();
             let declared: Vec<String> = vms.iter().filter_map(Vm::declaration).collect();
-            // Lists of texts are written alike in TOML and by Rust.
+            // Lists of texts have the same syntax in TOML and in Rust's debug format.
             let settings = format!("devices = {devices:?}\nvms = {declared:?}\n");
             agents.push(fleet.agent(name, host, monitor.address(), &settings, &[])?);
         }
@@ -144,7 +144,7 @@ impl Field {
         }
     }
 
-    /// Watches it for so many seconds, and takes it down.
+    /// Measures it for this number of seconds, and stops it.
     pub fn measured(self, seconds: u32) -> Result<Used> {
         sleep(SETTLE);
         let mut pids: Vec<u32> = vec![self.monitor.pid()];
@@ -174,7 +174,7 @@ impl Field {
         Ok(bytes as f64)
     }
 
-    /// A query that gave nothing, or not all, was not measured.
+    /// Checks the queries: one without results, or without all of them, was not measured.
     fn check(&self) -> Result<()> {
         for query in self.queries()? {
             if query["rows_lost"].as_u64() != Some(0) {

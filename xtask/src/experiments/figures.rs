@@ -1,22 +1,22 @@
-//! What was measured: figures of several runs, with the interval in which their mean lies.
+//! Measurements: figures of several runs, with the confidence interval of their mean.
 
 /// One configuration of an experiment.
 pub struct Row {
-    /// What the thesis calls it, or we.
+    /// Its name, in the thesis if it is there.
     pub name: String,
-    /// One a column.
+    /// One for each column.
     pub figures: Vec<Figure>,
 }
 
-/// A figure of one configuration, once a run.
+/// A figure of one configuration, one value for each run.
 #[derive(Clone, Debug, Default)]
 pub struct Figure {
-    /// What each run gave.
+    /// The value of each run.
     pub runs: Vec<f64>,
 }
 
-/// The 97.5 % quantiles of Student's t for 1, 2, .. degrees of freedom; beyond, that of the normal
-/// distribution is near enough.
+/// The 97.5 % quantiles of Student's t for 1, 2, .. degrees of freedom; for more, that of the
+/// normal distribution is a sufficient approximation.
 const STUDENT: [f64; 15] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131,
@@ -28,7 +28,7 @@ impl Figure {
         self.runs.iter().sum::<f64>() / self.runs.len() as f64
     }
 
-    /// Half the width of the 95 % confidence interval of the mean, as the thesis gives it.
+    /// Half the width of the 95 % confidence interval of the mean, as in the thesis.
     pub fn half_width(&self) -> f64 {
         let (n, mean) = (self.runs.len(), self.mean());
         if n < 2 {
@@ -40,10 +40,10 @@ impl Figure {
     }
 }
 
-/// Lets each configuration have its turn, so many times; `turn` gives a figure for each column.
+/// Measures the configurations in rounds; `turn` returns a figure for each column.
 ///
 /// # Errors
-/// That of the first turn that failed twice.
+/// That of the first measurement that failed twice.
 pub fn by_turns<C>(
     configurations: &[(String, C)],
     runs: usize,

@@ -1,4 +1,5 @@
-//! Findings kept in `target/experiments`, so that one experiment can be done again without the others.
+//! Findings stored in `target/experiments`, so that one experiment can be repeated without the
+//! others.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,18 +10,18 @@ use serde_json::{Value, json};
 use super::{Figure, Findings, Pace, Row};
 use crate::root;
 
-/// What was found, and how.
+/// Findings, and the parameters of the measurement.
 pub struct Kept {
-    /// How often and how long.
+    /// The number and duration of measurements.
     pub pace: Pace,
-    /// What.
+    /// The findings.
     pub findings: Findings,
 }
 
-/// Writes down what experiment `number` found.
+/// Stores the findings of experiment `number`.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When they cannot be written.
 pub fn keep(number: u32, kept: &Kept) -> Result<()> {
     let row = |row: &Row| {
         let figures: Vec<&Vec<f64>> = row.figures.iter().map(|f| &f.runs).collect();
@@ -44,7 +45,7 @@ pub fn keep(number: u32, kept: &Kept) -> Result<()> {
     fs::write(&path, format!("{all:#}\n")).with_context(|| path.display().to_string())
 }
 
-/// What was found when experiment `number` was done last, if it was.
+/// The stored findings of experiment `number`, if there are any.
 pub fn known(number: u32) -> Option<Kept> {
     let text = fs::read_to_string(path(number)).ok()?;
     let all: Value = serde_json::from_str(&text).ok()?;

@@ -1,4 +1,4 @@
-//! Experiments 1 to 3: one host with one VM, everything computed on the host.
+//! Experiments 1 to 3: one host with one VM, all computation on the host.
 
 use std::fs;
 use std::path::Path;
@@ -15,32 +15,32 @@ use super::time_used::Look;
 use super::{Experiment, Findings, Pace, scripts};
 use crate::{execute, root};
 
-/// Requests that a VM does in a second.
+/// Requests per second of a VM.
 pub const REQUESTS_PER_SECOND: u32 = 4_000;
 
 /// The VM that the thesis's query 1 selects.
 const QUERY_1_ASKS_FOR: &str = "muscatvm51";
 
-/// How long programs have to start, and probes to be attached.
+/// The time for programs to start, and for probes to be attached.
 pub const SETTLE: Duration = Duration::from_secs(1);
 
-/// Room for results.
+/// Space for results.
 const RESULTS_MIB: u64 = 1_024;
 
-/// What is measured of a configuration of one host.
+/// The columns for one host.
 const COLUMNS: &[&str] = &[
     "whole machine, % of a processor",
     "weir, % of a processor",
     "written by the VM, MiB/s",
 ];
 
-/// What runs beside the VM.
+/// The program that runs beside the VM.
 pub enum Beside {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// Every event with all that the thesis's events have, read and dropped.
+    /// A reader of every event with all columns of the thesis's events, which drops them.
     Reader,
-    /// So many copies of a query of the thesis.
+    /// A number of copies of a query of the thesis.
     Query(&'static str, usize),
 }
 
@@ -103,7 +103,7 @@ fn measured(configurations: Vec<(String, Beside)>, pace: Pace) -> Result<Finding
 /// Measures one configuration once; a figure for each column.
 ///
 /// # Errors
-/// When something beside does not work.
+/// When a program fails.
 pub fn turn(beside: &Beside, vms: &[Vm], seconds: u32) -> Result<Vec<f64>> {
     let folder = MemoryFolder::new(RESULTS_MIB)?;
     let mut program = started(beside, vms, folder.path())?;
@@ -123,7 +123,7 @@ pub fn turn(beside: &Beside, vms: &[Vm], seconds: u32) -> Result<Vec<f64>> {
     ])
 }
 
-/// Starts what runs beside the VMs, with its results in `folder`.
+/// Starts the programs beside the VMs, with their results in `folder`.
 fn started(beside: &Beside, vms: &[Vm], folder: &Path) -> Result<Option<Child>> {
     let mut weir = Command::new(root().join("target/release/weir"));
     match beside {
@@ -146,7 +146,7 @@ fn started(beside: &Beside, vms: &[Vm], folder: &Path) -> Result<Option<Child>> 
     Ok(Some(weir.spawn().context("cannot start weir")?))
 }
 
-/// Ends a program as Ctrl-C would, and sees that it was still there.
+/// Ends a program as Ctrl-C would, and checks that it was still running.
 fn stop(program: &mut Child) -> Result<()> {
     if let Some(status) = program.try_wait()? {
         bail!("weir ended before its time, with {status}; what it says above is why");
@@ -156,7 +156,7 @@ fn stop(program: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// A query that gave nothing was not measured.
+/// Checks the results: a query without any was not measured.
 fn has_results(beside: &Beside, folder: &Path) -> Result<()> {
     let Beside::Query(query, _) = beside else {
         return Ok(());

@@ -1,12 +1,12 @@
-//! `cargo xtask experiments`: experiments 1 to 6 of the thesis (Benke 2009, chapter 4), done again on
-//! this machine, and docs/experiments.md written with its figures beside ours.
+//! `cargo xtask experiments`: experiments 1 to 6 of the thesis (Benke 2009, chapter 4), repeated on
+//! this machine, and docs/experiments.md with the figures of both.
 //!
-//! Findings are kept in `target/experiments`, a JSON file each. `cargo xtask experiments 5` does one of
-//! them again and writes the page anew, if the others are known.
+//! Findings are kept in `target/experiments`, a JSON file each. `cargo xtask experiments 5` repeats
+//! one of them and rewrites the page, if the others are known.
 //!
-//! A VM is a program that copies at a fixed rate on a disk of its own, so that the work done is the same
-//! in every configuration, as it was in the thesis, and processor time is what differs. Configurations of
-//! an experiment take turns, so that a noisy neighbour hits all alike.
+//! A VM is a program that copies at a fixed rate on a disk of its own, so that the work is the same
+//! in every configuration, as in the thesis, and only the processor time differs. Configurations of
+//! an experiment alternate, so that interference affects all of them equally.
 
 mod copying;
 mod distributed;
@@ -25,27 +25,27 @@ use kept::Kept;
 
 pub use figures::{Figure, Row};
 
-/// How long and how often each configuration is measured.
+/// The number and duration of measurements of each configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Times that each configuration has its turn.
+    /// The number of measurements of each configuration.
     pub runs: usize,
-    /// Seconds that are measured each time.
+    /// The seconds of each measurement.
     pub seconds: u32,
 }
 
-/// What an experiment found.
+/// The findings of an experiment.
 pub struct Findings {
-    /// What is measured of each configuration, as columns.
+    /// The columns: the figures of each configuration.
     pub columns: Vec<String>,
-    /// One a configuration.
+    /// One for each configuration.
     pub rows: Vec<Row>,
-    /// What follows, as a sentence; or nothing.
+    /// The conclusion, as a sentence; may be empty.
     pub conclusion: String,
 }
 
 impl Findings {
-    /// Findings that speak for themselves.
+    /// Findings without a conclusion.
     pub fn new(columns: &[&str], rows: Vec<Row>) -> Findings {
         Findings {
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
@@ -57,15 +57,15 @@ impl Findings {
 
 /// An experiment of the thesis.
 pub struct Experiment {
-    /// Its number there.
+    /// Its number in the thesis.
     pub number: u32,
-    /// Its title there.
+    /// Its title in the thesis.
     pub title: &'static str,
-    /// What the thesis did and found, in words of our own with its figures.
+    /// The method and findings of the thesis, summarised with its figures.
     pub thesis: &'static str,
-    /// What is the same here and what is not.
+    /// The differences of this experiment from the thesis.
     pub here: &'static str,
-    /// Does it.
+    /// Runs it.
     pub run: fn(Pace) -> Result<Findings>,
 }
 
@@ -81,7 +81,7 @@ static EXPERIMENTS: &[&Experiment] = &[
     &distributed::SCALING,
 ];
 
-/// The chore.
+/// Runs the experiments.
 pub fn run(args: &[String]) -> Result<()> {
     let mut pace = Pace {
         runs: 4,
@@ -116,7 +116,7 @@ pub fn run(args: &[String]) -> Result<()> {
         let Experiment { number, title, .. } = experiment;
         if wanted.is_empty() || wanted.contains(number) {
             println!("\n== experiment {number}: {title}");
-            // One that fails is no reason to leave out the others.
+            // After a failure the others still run.
             if let Err(error) = experiment.done(pace) {
                 eprintln!("experiment {number}: {error:#}");
                 failed.push(number.to_string());
@@ -131,7 +131,7 @@ pub fn run(args: &[String]) -> Result<()> {
 }
 
 impl Experiment {
-    /// Does it, shows what it found and keeps it.
+    /// Runs it, prints and stores its findings.
     fn done(&self, pace: Pace) -> Result<()> {
         let findings = (self.run)(pace)?;
         print!("{}", page::shown(&findings));

@@ -1,4 +1,4 @@
-//! docs/experiments.md: what the thesis found, and what we found, beside each other.
+//! docs/experiments.md: the findings of the thesis and ours, side by side.
 
 use std::fmt::Write;
 use std::fs;
@@ -78,7 +78,7 @@ fn figure(figure: &Figure) -> String {
     };
     format!(
         "{:.digits$} ± {:.digits$}",
-        // Not minus zero.
+        // Avoids minus zero.
         figure.mean() + 0.0,
         figure.half_width()
     )
@@ -100,7 +100,7 @@ fn machine() -> String {
     format!(
         "{processors} processors ({}), Linux {}",
         model.unwrap_or_else(|| "of an unnamed model".into()),
-        // What follows the version is whoever built it.
+        // The text after the version names the builder.
         first_line("/proc/sys/kernel/osrelease")
             .trim()
             .split('-')

@@ -1,4 +1,4 @@
-//! The thesis's queries as scripts over live I/O, several times beside each other where asked for.
+//! The thesis's queries as scripts over live I/O, optionally in several copies.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 
 use crate::root;
 
-/// The script of thesis query `query` over live I/O, `copies` of it at once, as a file in `folder`.
+/// The script of thesis query `query` over live I/O, `copies` of it together, as a file in
+/// `folder`.
 ///
 /// # Errors
 /// When there is no such query, or the file cannot be written.
@@ -50,7 +51,7 @@ fn over_live(text: &str, copies: usize) -> String {
     script.join("\n") + "\n"
 }
 
-/// What the `vtable`s of a script are called.
+/// The names of a script's `vtable`s.
 fn views(lines: &[&str]) -> Vec<String> {
     let text = lines.join(" ");
     let after = text.split("vtable").skip(1).filter_map(|part| {
@@ -62,7 +63,7 @@ fn views(lines: &[&str]) -> Vec<String> {
     after.collect()
 }
 
-/// A text in which one name, as a whole word, is another.
+/// A text with one name, as a whole word, replaced by another.
 fn renamed(text: &str, from: &str, to: &str) -> String {
     let mut out = String::new();
     let mut word = String::new();

@@ -5,19 +5,19 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// What proc_stat(5) and proc_pid_stat(5) count in, everywhere that we run.
+/// The unit of proc_stat(5) and proc_pid_stat(5) on the supported architectures.
 const TICK_SECONDS: f64 = 0.01;
 
-/// A look at the clocks, to be compared with a later one.
+/// A reading of the counters, to be compared with a later one.
 pub struct Look {
     at: Instant,
     machine_ticks: f64,
     processes: Vec<(u32, f64)>,
 }
 
-/// What went by between two looks, in percent of one processor.
+/// The time used between two readings, in percent of one processor.
 pub struct Used {
-    /// Seconds between the looks.
+    /// Seconds between the readings.
     pub seconds: f64,
     /// The whole machine's, all but idle time.
     pub machine_percent: f64,
@@ -26,10 +26,10 @@ pub struct Used {
 }
 
 impl Look {
-    /// Looks at the machine and these processes.
+    /// Reads the counters of the machine and of these processes.
     ///
     /// # Errors
-    /// When one of them is gone.
+    /// When one of them has ended.
     pub fn now(processes: &[u32]) -> Result<Look> {
         let each = processes.iter().map(|pid| Ok((*pid, process_ticks(*pid)?)));
         Ok(Look {
@@ -39,7 +39,7 @@ impl Look {
         })
     }
 
-    /// What went by since.
+    /// The time used since this reading.
     ///
     /// # Errors
     /// As [`Look::now`].
@@ -59,7 +59,7 @@ impl Look {
     }
 }
 
-/// All time of all processors that was not idle or waiting, nor taken by the host below.
+/// The time of all processors that was not idle, waiting, or stolen by the hypervisor.
 fn machine_ticks() -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
     let all = text.lines().next().unwrap_or_default();
@@ -77,7 +77,7 @@ fn machine_ticks() -> Result<f64> {
 fn process_ticks(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = fs::read_to_string(&path).with_context(|| format!("{path}: it has ended"))?;
-    // Behind the name, which may hold spaces, they are fields 12 and 13.
+    // After the name, which may contain spaces, they are fields 12 and 13.
     let fields = text.rsplit(')').next().unwrap_or_default();
     let ticks: Vec<f64> = fields
         .split_whitespace()

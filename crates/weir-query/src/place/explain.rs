@@ -1,4 +1,4 @@
-//! `weir explain`: the plan, and where each of its operators runs and why.
+//! `weir explain`: the plan, and the location of each of its operators with the reason.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -15,14 +15,14 @@ use crate::expr::Expr;
 use crate::plan::{Node, Plan, Window, show};
 use crate::syntax::measure::MEASURES;
 
-/// Where an operator runs.
+/// The location of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In an eBPF program, where the request is seen.
+    /// In an eBPF program, where the request is observed.
     Kernel,
     /// In the engine on the host.
     Agent,
-    /// In the engine that merges what several hosts send.
+    /// In the engine that merges the results of several hosts.
     Monitor,
 }
 
@@ -40,39 +40,40 @@ impl Place {
 /// One operator of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operator {
-    /// How deep it lies below the result.
+    /// Its depth below the result.
     pub depth: usize,
-    /// What it does, in one line.
+    /// Its description, in one line.
     pub title: String,
     /// Names, types and units of its columns.
     pub columns: Vec<(String, Type, Unit)>,
     /// Stream or relation.
     pub shape: Shape,
-    /// Where it runs.
+    /// Its location.
     pub place: Place,
-    /// Why there, and what is left to another place; full sentences without full stop.
+    /// The reason for the location, and the remaining work elsewhere; full sentences without full
+    /// stop.
     pub notes: Vec<String>,
 }
 
-/// A plan with its places.
+/// A plan with the locations of its operators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     /// The operators, the result first, every operator before its inputs.
     pub operators: Vec<Operator>,
-    /// What the tap is asked for.
+    /// The demands on the tap.
     pub demands: Vec<Demand>,
     /// The sources' columns, in the order of `demands`.
     pub(super) sources: Vec<Declaration>,
 }
 
-/// Where each operator of `plan` runs on one host, live, where instants are nanoseconds, if the tap
-/// delivers rows.
+/// The location of each operator of `plan` on one host, live, with nanoseconds as instants, if the
+/// tap delivers rows.
 pub fn explain(plan: &Plan, capabilities: &Capabilities) -> Explanation {
     let placement = Placement::of_rows(&[plan], capabilities);
     explain_placed(plan, &placement, NANOS_PER_SECOND)
 }
 
-/// The same for a plan that was placed.
+/// As [`explain`], for a plan that was placed.
 pub fn explain_placed(plan: &Plan, placement: &Placement, second: i64) -> Explanation {
     let demands = &placement.demands;
     let sources: Vec<Declaration> = plan.sources().into_iter().cloned().collect();
@@ -97,17 +98,17 @@ pub fn explain_placed(plan: &Plan, placement: &Placement, second: i64) -> Explan
     explanation
 }
 
-/// What is known of how a plan runs.
+/// A plan with its placement.
 struct Placed<'a> {
     placement: &'a Placement,
-    /// The aggregations that take groups, each with the demand for these.
+    /// The aggregations that read groups, each with the demand for these.
     folded: Vec<(Plan, &'a Demand)>,
     span: &'a dyn Fn(i64) -> String,
 }
 
 impl Placed<'_> {
-    /// Tells of `plan` and all below it. `fold` is the demand for groups of an aggregation above,
-    /// if it takes such.
+    /// Adds `plan` and all below it. `fold` is the demand for groups of an aggregation above, if
+    /// there is one.
     fn operators(&self, plan: &Plan, depth: usize, fold: Option<&Demand>, out: &mut Vec<Operator>) {
         let own = self.folded.iter().find(|(aggregate, _)| aggregate == plan);
         let fold = own.map(|(_, demand)| *demand).or(fold);
@@ -148,7 +149,7 @@ impl Placed<'_> {
         }
     }
 
-    /// Where an operator runs whose rows come one by one.
+    /// The location of an operator with single rows as input.
     fn place(&self, plan: &Plan) -> (Place, Vec<String>) {
         match &plan.node {
             Node::Source(declaration) => {
@@ -178,7 +179,7 @@ impl Placed<'_> {
         }
     }
 
-    /// Where a selection runs of which groups are made.
+    /// The location of a selection below folded groups.
     fn fold_select_notes(
         &self,
         select: &Plan,
@@ -204,7 +205,7 @@ impl Placed<'_> {
         (place, notes)
     }
 
-    /// Where a selection runs, condition by condition.
+    /// The location of a selection, condition by condition.
     fn select_place(&self, input: &Plan, predicate: &Expr) -> (Place, Vec<String>) {
         let fields = input.schema.fields.as_slice();
         let declaration = match stream_source(input) {
@@ -236,7 +237,7 @@ impl Placed<'_> {
     }
 }
 
-/// What the kernel keeps of each group, and what is left to the agent.
+/// The values that the kernel keeps for each group, and the remaining work of the agent.
 fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
     let (Ok(grouping), Some(fold)) = (Grouping::of(aggregate), &demand.fold) else {
         return Vec::new();
@@ -269,7 +270,7 @@ fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
     ]
 }
 
-/// A span of time in the largest unit in which it is a whole number.
+/// A duration in the largest unit in which it is a whole number.
 pub fn span_text(instants: i64, second: i64) -> String {
     let units = MEASURES
         .iter()
@@ -283,7 +284,7 @@ pub fn span_text(instants: i64, second: i64) -> String {
     }
 }
 
-/// What the source delivers.
+/// The rows and columns that the source delivers.
 fn source_notes(demand: &Demand, source: &Declaration) -> Vec<String> {
     let columns = column_names(demand, source);
     let rows = rows_text(&demand.predicate, &source.schema);
@@ -313,7 +314,7 @@ fn rows_text(predicate: &Predicate, schema: &Schema) -> String {
     }
 }
 
-/// The stream on which a selection stands, or why that is none.
+/// The stream that a selection reads, or why it does not read one.
 fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
     match &plan.node {
         Node::Source(declaration) => Ok(declaration),
@@ -415,7 +416,7 @@ fn column_text((name, ty, unit): &(String, Type, Unit)) -> String {
 }
 
 impl Display for Explanation {
-    /// The schema of the result, and then the tree with its places.
+    /// The schema of the result, and then the tree with its locations.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(result) = self.operators.first() {
             let shape = match result.shape {
@@ -426,7 +427,7 @@ impl Display for Explanation {
             writeln!(f, "{shape} ({})\n", columns.join(", "))?;
         }
         let width = |o: &Operator| 2 * o.depth + o.title.chars().count();
-        // Long lines do not push the places of all others to the right.
+        // Long lines do not affect the alignment of the others.
         const ALIGNED_MAX: usize = 72;
         let widths = self
             .operators
@@ -448,7 +449,7 @@ impl Display for Explanation {
 }
 
 impl Explanation {
-    /// The same as one JSON object: `{"operators": [..], "demands": [..]}`.
+    /// As one JSON object: `{"operators": [..], "demands": [..]}`.
     pub fn to_json(&self) -> String {
         let operators = self.operators.iter().map(|o| {
             let columns = o.columns.iter().map(|(name, ty, unit)| {
@@ -503,7 +504,7 @@ impl Explanation {
     }
 }
 
-/// A text as JSON writes it (RFC 8259, section 7).
+/// A text as a JSON string (RFC 8259, section 7).
 pub(super) fn json_text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

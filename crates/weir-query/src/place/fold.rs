@@ -1,11 +1,11 @@
-//! Aggregations that the source computes: which they are, what it must keep for them, and what the
-//! engine reads off that.
+//! Aggregations that the source computes: the conditions, the values to keep, and the results that
+//! the engine derives from them.
 //!
-//! An aggregation over `[Range S Slide S]`, or over a multiple of S, can take groups in place of
-//! rows where three things hold. Its aggregates say what to keep ([`Aggregate::keep`]). Its keys are
-//! computed of columns that the source can tell groups apart by. And its selections are tested
-//! before, exactly, or look at nothing but those columns, so that they can be tested on groups. What
-//! is aggregated is a column, or a `CASE` that chooses one, or a constant, by those columns.
+//! An aggregation over `[Range S Slide S]`, or over a multiple of S, can read groups in place of
+//! rows on three conditions. Its aggregates specify the values to keep ([`Aggregate::keep`]). Its
+//! keys are computed from columns by which the source can group. And its selections are tested
+//! before, exactly, or read only those columns, so that they can be tested on groups. The argument
+//! of an aggregate is a column, or a `CASE` over those columns that selects one, or a constant.
 //!
 //! [`Aggregate::keep`]: crate::function::Aggregate::keep
 
@@ -21,68 +21,68 @@ use crate::expr::Expr;
 use crate::function::AggregateCall;
 use crate::plan::{Node, PANES_MAX, Plan, Window, show};
 
-/// An aggregation over a stream, told in columns of that stream.
+/// An aggregation over a stream, in terms of the columns of that stream.
 pub struct Grouping {
     /// The stream.
     pub source: Declaration,
-    /// How often the result changes.
+    /// The interval between changes of the result.
     pub slide: i64,
-    /// How many slides the window spans.
+    /// The number of slides in the window.
     pub panes: usize,
-    /// What rows must pass.
+    /// The conditions on rows.
     filters: Vec<Expr>,
     keys: Vec<Expr>,
     calls: Vec<Wanted>,
 }
 
-/// What a call needs of a group.
+/// The values of a group that a call needs.
 struct Wanted {
     keep: Keep,
-    /// Which of `of`, by number, where the argument is a `CASE` that looks at keys only; the first
-    /// otherwise.
+    /// The index in `of`, if the argument is a `CASE` over keys only; the first otherwise.
     choice: Option<Expr>,
     of: Vec<Of<Option<usize>>>,
 }
 
-/// What a call is of: what is kept of a column (or of all rows), or a constant for each row.
+/// The argument of a call: the kept values of a column (or of all rows), or a constant for each
+/// row.
 #[derive(Clone, Debug)]
 pub enum Of<T> {
-    /// What is kept.
+    /// The kept values.
     Kept(T),
     /// A constant, or NULL.
     Constant(Option<i64>),
 }
 
-/// Where a call finds what it needs of a group.
+/// The location of the values of a group for a call.
 #[derive(Clone, Debug)]
 pub struct Taken {
-    /// Which of `of`, by number, as an expression over the source's columns; the first without.
+    /// The index in `of`, as an expression over the source's columns; the first without.
     pub choice: Option<Expr>,
-    /// What there is to choose from, by position in [`Fold::calls`].
+    /// The alternatives, by position in [`Fold::calls`].
     pub of: Vec<Of<usize>>,
 }
 
-/// What an aggregation takes from groups that its source folded.
+/// The input of an aggregation from groups that its source folded.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// How often the result changes.
+    /// The interval between changes of the result.
     pub slide: i64,
-    /// How many slides the window spans.
+    /// The number of slides in the window.
     pub panes: usize,
-    /// What groups must pass, over the source's columns.
+    /// The conditions on groups, over the source's columns.
     pub filters: Vec<Expr>,
-    /// The aggregation's keys, likewise.
+    /// The aggregation's keys, over the source's columns.
     pub keys: Vec<Expr>,
-    /// Where each call finds what it needs.
+    /// The location of the values for each call.
     pub calls: Vec<Taken>,
-    /// Which of the source's columns the groups have, as [`Fold::keys`].
+    /// The source's columns in the groups, as [`Fold::keys`].
     pub columns: Vec<usize>,
-    /// How many columns the source has.
+    /// The number of columns of the source.
     pub width: usize,
 }
 
 impl Grouping {
-    /// What `aggregate` groups, if a source could do that.
+    /// The grouping of `aggregate`, if a source could compute it.
     ///
     /// # Errors
     /// Why none can, as a sentence without full stop.
@@ -111,7 +111,7 @@ impl Grouping {
         Ok(grouping)
     }
 
-    /// Puts everything in terms of the columns below `plan`, down to the source.
+    /// Rewrites all expressions over the columns below `plan`, down to the source.
     fn descend(&mut self, plan: &Plan, args: &mut [Option<Expr>]) {
         match &plan.node {
             Node::Select { input, predicate } => {
@@ -130,8 +130,8 @@ impl Grouping {
         }
     }
 
-    /// What to ask of the source. With `whole`, a row matters whether it passes the selections or
-    /// not.
+    /// The demand on the source. With `whole`, rows are relevant whether they pass the selections
+    /// or not.
     ///
     /// # Errors
     /// As [`Grouping::of`].
@@ -152,7 +152,7 @@ impl Grouping {
                 kept.push(call);
             }
         }
-        // What comes as rows is tested again.
+        // Single rows are tested again.
         let mut columns: Vec<usize> = kept.iter().filter_map(|c| c.column).collect();
         columns.extend(&keys);
         let columns = with(columns, &self.filters);
@@ -168,8 +168,8 @@ impl Grouping {
         })
     }
 
-    /// What is left of the selections for a source to test, and those that are not: those that can
-    /// be tested on groups with these keys, and those that no kernel can test.
+    /// The selections that remain for a source to test, and those that do not: those that can be
+    /// tested on groups with these keys, and those that no kernel can test.
     fn tested(
         &self,
         keys: &[usize],
@@ -191,8 +191,8 @@ impl Grouping {
         (all, others)
     }
 
-    /// What to read off a fold, if that has all of it. Selections that groups cannot be tested by
-    /// are left to the source.
+    /// The input from a fold, if it has all values. Selections that cannot be tested on groups are
+    /// left to the source.
     pub fn reading(&self, fold: &Fold) -> Option<Reading> {
         let taken = |call: &Wanted| call.taken(fold);
         let filters = self.filters.iter().filter(|f| is_over(f, &fold.keys));
@@ -209,7 +209,7 @@ impl Grouping {
         fits.then_some(reading)
     }
 
-    /// True when `demand` has all that this needs, `whole` as in [`Grouping::demand`].
+    /// True when `demand` includes all that this needs, `whole` as in [`Grouping::demand`].
     pub fn is_served_by(&self, demand: &Demand, whole: bool, capabilities: &Capabilities) -> bool {
         let Some(fold) = &demand.fold else {
             return false;
@@ -225,7 +225,7 @@ impl Grouping {
 }
 
 impl Wanted {
-    /// What must be kept for it.
+    /// The values to keep for it.
     fn kept(&self) -> impl Iterator<Item = FoldCall> + '_ {
         self.of.iter().filter_map(|of| match of {
             Of::Kept(column) => Some(FoldCall {
@@ -236,7 +236,7 @@ impl Wanted {
         })
     }
 
-    /// Where it is found in a fold, if that has all of it.
+    /// Its location in a fold, if that has all values.
     fn taken(&self, fold: &Fold) -> Option<Taken> {
         let mut kept = self.kept();
         let of = self.of.iter().map(|of| match of {
@@ -255,7 +255,7 @@ impl Wanted {
     }
 }
 
-/// What an aggregation reads off groups, if its source delivers such.
+/// The input of an aggregation from groups, if its source delivers them.
 pub fn reading(aggregate: &Plan) -> Option<Reading> {
     let grouping = Grouping::of(aggregate).ok()?;
     let fold = grouping.source.fold.as_deref()?;
@@ -263,7 +263,7 @@ pub fn reading(aggregate: &Plan) -> Option<Reading> {
     Some(reading.expect("it was placed over groups that it can read"))
 }
 
-/// The source below an aggregation that takes groups.
+/// The source below an aggregation that reads groups.
 pub fn groups(aggregate: &Plan) -> Option<&Arc<Plan>> {
     let (Node::Aggregate { input, .. } | Node::Partial { input, .. }) = &aggregate.node else {
         return None;
@@ -282,15 +282,15 @@ pub fn groups(aggregate: &Plan) -> Option<&Arc<Plan>> {
     }
 }
 
-/// True when an expression looks at no other columns.
+/// True when an expression reads no other columns.
 fn is_over(expr: &Expr, columns: &[usize]) -> bool {
     let mut over = true;
     expr.visit_columns(&mut |i| over &= columns.contains(&i));
     over
 }
 
-/// The stream that an aggregation is of, through a window that changes at multiples of its slide
-/// only, the slide, and how many of it the window spans.
+/// The stream of an aggregation whose window changes at multiples of its slide only, the slide, and
+/// the number of slides in the window.
 fn window(aggregate: &Plan) -> Result<(&Plan, i64, usize), String> {
     let input = match &aggregate.node {
         Node::Partial { input, slide, .. } => return Ok((input, *slide, 1)),
@@ -303,7 +303,7 @@ fn window(aggregate: &Plan) -> Result<(&Plan, i64, usize), String> {
     Ok((input, slide, (size / slide) as usize))
 }
 
-/// A window's size and slide, if it is put together of whole slides.
+/// A window's size and slide, if it consists of whole slides.
 ///
 /// # Errors
 /// Why not: a clause without full stop.
@@ -328,7 +328,7 @@ pub fn whole_slides(window: &Window) -> Result<(i64, i64), String> {
     }
 }
 
-/// The stream, if there is nothing else.
+/// The stream, if the plan is a source.
 fn source(plan: &Plan) -> Result<&Declaration, String> {
     match &plan.node {
         Node::Source(declaration) if declaration.shape == Shape::Stream => Ok(declaration),
@@ -342,7 +342,7 @@ fn source(plan: &Plan) -> Result<&Declaration, String> {
     }
 }
 
-/// What a call needs kept of `arg`.
+/// The values of `arg` that a call needs.
 fn kept(call: &AggregateCall, arg: Option<&Expr>, source: &Declaration) -> Result<Wanted, String> {
     let name = call.function.doc().name;
     if call.distinct {
@@ -383,7 +383,7 @@ fn kept(call: &AggregateCall, arg: Option<&Expr>, source: &Declaration) -> Resul
     Ok(Wanted { keep, choice, of })
 }
 
-/// The number of the first branch whose condition holds, or else how many there are.
+/// The index of the first branch whose condition holds, or the number of branches.
 fn choice(branches: &[(Expr, Expr)]) -> Expr {
     let numbered = (0..).zip(branches);
     Expr::Case {

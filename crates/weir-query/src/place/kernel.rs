@@ -1,8 +1,8 @@
-//! Selections as a source can test them: a few alternatives, each a few tests of single columns
+//! Selections that a source can test: a few alternatives, each a few tests of single columns
 //! against constants.
 //!
-//! What cannot be said so is left out, so that the result lets through at least the rows that are
-//! wanted; and it is known whether that was so, since rows that are folded are not tested again.
+//! Other conditions are left out, so that the result passes at least the wanted rows; whether it is
+//! exact is returned too, since folded rows are not tested again.
 
 use weir_model::capabilities::Select;
 use weir_model::spread::{SPREADS, spreads_of};
@@ -14,30 +14,30 @@ use weir_model::{
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::scalar::sample;
 
-/// What is known of the stream that a selection is of.
+/// The stream of a selection.
 #[derive(Clone, Copy)]
 pub struct Stream<'a> {
     declaration: &'a Declaration,
-    /// What its source can do.
+    /// The capabilities of its source.
     capabilities: &'a Capabilities,
 }
 
 /// The rows that pass a filter, as far as a kernel can test it.
 #[derive(Clone, Debug)]
 pub struct Tested {
-    /// The rows, and perhaps more.
+    /// The rows, possibly a superset.
     pub rows: Predicate,
-    /// No more.
+    /// Whether `rows` is exact.
     pub exact: bool,
 }
 
 impl Tested {
-    /// These rows and no other.
+    /// Exactly these rows.
     pub fn exactly(rows: Predicate) -> Tested {
         Tested { rows, exact: true }
     }
 
-    /// Among all rows, nobody can say which.
+    /// A superset: all rows.
     fn unknown() -> Tested {
         Tested {
             rows: Predicate::all(),
@@ -46,7 +46,7 @@ impl Tested {
     }
 }
 
-/// Rows that pass `filter`, and perhaps more.
+/// Rows that pass `filter`, possibly a superset.
 pub fn superset(filter: &Expr, source: Stream<'_>) -> Predicate {
     tested(filter, source).rows
 }
@@ -66,7 +66,7 @@ pub fn both(a: Tested, b: Tested, limits: Limits) -> Tested {
         };
         return bounded(all, limits);
     }
-    // Too many alternatives: either side alone lets all through that both do.
+    // Too many alternatives: either side alone is a superset.
     let tests = |t: &Tested| {
         let clauses = t.rows.clauses.iter();
         clauses.map(|c| c.tests.len()).min().unwrap_or(0)
@@ -77,7 +77,7 @@ pub fn both(a: Tested, b: Tested, limits: Limits) -> Tested {
     }
 }
 
-/// Rows that pass either.
+/// Rows that pass any of the two.
 fn either(a: Tested, b: Tested, limits: Limits) -> Tested {
     let any = Tested {
         rows: a.rows.or(b.rows),
@@ -86,7 +86,7 @@ fn either(a: Tested, b: Tested, limits: Limits) -> Tested {
     bounded(any, limits)
 }
 
-/// The same within the limits, by dropping tests.
+/// The same within the limits, with tests dropped.
 pub fn bounded(tested: Tested, limits: Limits) -> Tested {
     let mut clauses: Vec<Clause> = Vec::new();
     let mut exact = tested.exact;
@@ -119,7 +119,7 @@ pub fn bounded(tested: Tested, limits: Limits) -> Tested {
     }
 }
 
-/// One test an operand, and whether none was dropped; `None` when no row can pass.
+/// One test for each operand, and whether none was dropped; `None` when no row can pass.
 fn narrowed(clause: Clause, limits: Limits) -> Option<(Clause, bool)> {
     let mut tests: Vec<Test> = Vec::new();
     for test in clause.tests {
@@ -160,7 +160,7 @@ fn narrowed(clause: Clause, limits: Limits) -> Option<(Clause, bool)> {
     Some((Clause { tests }, whole))
 }
 
-/// Two alternatives as one, where they differ in the texts of one test only.
+/// Two alternatives as one, if they differ in the texts of one test only.
 fn united(a: &Clause, b: &Clause, limits: Limits) -> Option<Clause> {
     match (a.tests.as_slice(), b.tests.as_slice()) {
         (
@@ -205,7 +205,7 @@ fn test(filter: &Expr, negated: bool, source: Stream<'_>) -> Tested {
             ..
         } => {
             let (l, r) = (test(left, negated, source), test(right, negated, source));
-            // A AND B is false where A or B is.
+            // A AND B is false if A or B is.
             match (*op == BinaryOp::And) != negated {
                 true => both(l, r, source.limits()),
                 false => either(l, r, source.limits()),
@@ -241,7 +241,7 @@ fn test(filter: &Expr, negated: bool, source: Stream<'_>) -> Tested {
     }
 }
 
-/// The rows that are in a sample, or with `negated` those that are not.
+/// The rows in a sample, or with `negated` the others.
 fn sampled(x: &Expr, share: f64, negated: bool, source: Stream<'_>) -> Tested {
     let column = match x {
         Expr::Column { index, ty, .. } if *ty == Type::Int => *index,
@@ -261,7 +261,7 @@ fn sampled(x: &Expr, share: f64, negated: bool, source: Stream<'_>) -> Tested {
     })
 }
 
-/// What is true where `op` is false.
+/// The operator that is true where `op` is false.
 fn opposite(op: BinaryOp) -> BinaryOp {
     use BinaryOp::*;
     match op {
@@ -301,7 +301,7 @@ impl Linear {
     }
 
     /// The rows for which a test of the number holds. A product may overflow, which ends the query;
-    /// a kernel does not notice.
+    /// a kernel does not detect it.
     fn tested(&self, rows: Predicate) -> Tested {
         Tested {
             rows,
@@ -310,7 +310,7 @@ impl Linear {
     }
 }
 
-/// The column that is tested for a number, or a positive multiple of it.
+/// The column of a number, or of a positive multiple of it.
 fn number_field(expr: &Expr, source: Stream<'_>) -> Option<Linear> {
     match expr {
         Expr::Column {
@@ -367,7 +367,7 @@ fn number_field(expr: &Expr, source: Stream<'_>) -> Option<Linear> {
 }
 
 impl<'a> Stream<'a> {
-    /// A stream of a source that can do so much.
+    /// A stream of a source with these capabilities.
     pub fn new(declaration: &'a Declaration, capabilities: &'a Capabilities) -> Stream<'a> {
         Stream {
             declaration,
@@ -391,7 +391,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// A column of texts that the source selects by.
+/// A text column by which the source selects.
 struct TextColumn {
     column: usize,
     exact: bool,
@@ -416,7 +416,7 @@ impl TextColumn {
         }
     }
 
-    /// The rows that have one of `texts` there.
+    /// The rows with one of `texts` in it.
     fn tested(&self, texts: Vec<Symbol>) -> Tested {
         let operand = Operand::Value(self.column);
         let tests = vec![Test::In { operand, texts }];
@@ -470,14 +470,14 @@ fn compare(x: &Expr, op: BinaryOp, value: &Value, source: Stream<'_>) -> Tested 
 }
 
 /// Values of the column for which `column * factor op bound` can hold, where `low <= bound <= high`
-/// and nothing lies between.
+/// with no integer in between.
 fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
     let (operand, factor) = (linear.operand(), i128::from(linear.factor));
     let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
     let at_least = |x: i128| x.div_euclid(factor) + i128::from(x.rem_euclid(factor) != 0);
     let at_most = |x: i128| x.div_euclid(factor);
-    // With a bound between two integers, `>` begins above the lower one and `>=` at the upper one:
-    // the same.
+    // With a bound between two integers, `>` starts above the lower one and `>=` at the upper one,
+    // which is the same.
     let (from, to) = match op {
         BinaryOp::Equal if low != high => return Tested::exactly(Predicate::none()),
         BinaryOp::Equal => (at_least(low), at_most(low)),
@@ -528,7 +528,7 @@ fn in_list(x: &Expr, list: &[Value], has_null: bool, negated: bool, source: Stre
     if each.rows.clauses.len() <= source.limits().clauses {
         return each;
     }
-    // Many numbers: all between the least and the greatest.
+    // Many numbers: the range from the minimum to the maximum.
     let least = compare(x, BinaryOp::GreaterEqual, &list[0], source);
     let greatest = compare(x, BinaryOp::LessEqual, &list[list.len() - 1], source);
     Tested {

@@ -1,5 +1,5 @@
-//! The law of kernel selections, on random selections and rows: whatever is wanted passes, and where
-//! that is said to be exact, nothing else.
+//! The property of kernel selections, on random selections and rows: every wanted row passes, and
+//! if the selection is exact, no other.
 
 use super::kernel::*;
 use super::live::live;
@@ -38,7 +38,7 @@ fn row() -> impl Strategy<Value = Vec<(&'static str, Value)>> {
             ("bytes", Value::Int(sectors * SECTOR_BYTES)),
             ("op", op),
             ("comm", comm),
-            // Not known in the kernel.
+            // Unknown in the kernel.
             ("cpu", Value::Int(sectors)),
         ]
     })
@@ -171,7 +171,7 @@ fn value(expr: &Expr, row: &[(&str, Value)]) -> Value {
     }
 }
 
-/// What a call of constants gives.
+/// The result of a call with constants.
 fn called(call: &ScalarCall) -> Expr {
     let column = |arg: &Expr| match arg {
         Expr::Literal { value, ty, .. } => Column::from_values(*ty, [value.clone()]),

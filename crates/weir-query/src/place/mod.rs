@@ -1,12 +1,12 @@
-//! Which part of a plan runs where, and so what the tap must deliver.
+//! The location of each part of a plan, and the resulting demands on the tap.
 //!
-//! What a source can do it says itself ([`Capabilities`]). Selections that stand directly on one of
-//! its streams and test what it can test run there ([`kernel`]); so does the projection to the
-//! columns in use. The rest runs in the agent's engine, which also tests every selection again: a
-//! source may deliver more than was asked. A demand never lets a row go that a query needs.
+//! Each source describes its capabilities ([`Capabilities`]). Selections directly on one of its
+//! streams that it can test run there ([`kernel`]); so does the projection to the columns in use.
+//! The rest runs in the agent's engine, which also tests every selection again: a source may
+//! deliver more than was requested. A demand always includes every row that a query needs.
 //!
-//! Aggregations over slides run there too where they can ([`fold`]): [`place`] asks for groups in
-//! place of the rows that nobody else wants, and the engine puts the groups together.
+//! Aggregations over slides run there too if possible ([`fold`]): [`place`] requests groups in
+//! place of rows that no other plan needs, and the engine merges the groups.
 
 mod explain;
 pub mod fleet;
@@ -28,17 +28,17 @@ use crate::plan::{Node, Plan, ToStream};
 pub use explain::{Explanation, Operator, Place, explain, explain_placed, span_text};
 pub use placement::{Placement, place};
 
-/// Largest selection that is looked at through projections, in nodes.
+/// Maximum size of a selection that is rewritten over projections, in nodes.
 const FILTER_NODES_MAX: usize = 1_000;
 
-/// What the plans need of each source: the columns in use and, as far as it can test them, the rows.
-/// One demand a source, in order of first use.
+/// The demands of the plans on each source: the columns in use and, as far as it can test them, the
+/// rows. One demand for each source, in order of first use.
 pub fn demands(plans: &[&Plan], capabilities: &Capabilities) -> Vec<Demand> {
     demands_beside(plans, capabilities, &mut |_, _| false)
 }
 
-/// The same where some aggregations take groups: those for which `folded` is true. It is also told
-/// whether rows matter whether they pass the selections or not.
+/// The demands where the aggregations for which `folded` is true read groups. Its second argument
+/// is whether rows are relevant whether they pass the selections or not.
 fn demands_beside(
     plans: &[&Plan],
     capabilities: &Capabilities,
@@ -75,20 +75,20 @@ fn demands_beside(
     demands
 }
 
-/// What [`walk`] tells of.
+/// The callbacks of [`walk`].
 struct Visit<'a> {
-    /// What the sources can do.
+    /// The capabilities of the sources.
     capabilities: &'a Capabilities,
-    /// A source, and what is needed of it.
+    /// Called for a source, with the demand on it.
     source: &'a mut dyn FnMut(Demand),
-    /// An aggregation, and whether rows matter whether they pass or not; true if what is below it
-    /// is of no concern.
+    /// Called for an aggregation, and whether rows are relevant whether they pass or not; true if
+    /// the plan below it is skipped.
     folded: &'a mut dyn FnMut(&Plan, bool) -> bool,
 }
 
-/// Goes down to the sources. `columns` are those in use of this node, ascending; `filters` are
-/// selections that every row must pass further up before it matters, over this node's columns, or
-/// `None` where rows matter whether they pass or not.
+/// Visits the sources. `columns` are those in use of this node, ascending; `filters` are selections
+/// further up that every relevant row must pass, over this node's columns, or `None` if rows are
+/// relevant whether they pass or not.
 fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mut Visit<'_>) {
     let none_yet = filters.as_ref().map(|_| Vec::new());
     let whole = |input: &Plan| (0..input.schema.len()).collect();
@@ -114,7 +114,7 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
             walk(input, columns, filters, visit);
         }
         Node::Window { input, window } => {
-            // A row that does not pass must still push others out of a window that counts rows.
+            // A row that does not pass still removes others from a window that counts rows.
             let filters = filters.filter(|_| window.is_per_row());
             let columns = with(columns, window.exprs());
             walk(input, columns, filters, visit);
@@ -166,7 +166,7 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
             );
             walk(right, with(r, on.iter().map(|(_, r)| r)), none_yet, visit);
         }
-        // It emits whenever a row arrives, also one that does not pass.
+        // It emits whenever a row arrives, even one that does not pass.
         Node::ToStream {
             input,
             kind: ToStream::Rstream { every: None },
@@ -192,7 +192,7 @@ fn with<'a>(mut columns: Vec<usize>, exprs: impl IntoIterator<Item = &'a Expr>) 
     columns
 }
 
-/// An expression over a projection's columns as one over its input's.
+/// An expression over a projection's columns, rewritten over its input's.
 fn substituted(expr: &Expr, exprs: &[Expr]) -> Expr {
     expr.map(&|e| match e {
         Expr::Column { index, .. } => exprs[index].clone(),

@@ -1,4 +1,4 @@
-//! [`pair`]: joins of requests with their responses, answered from the pairs that a tap has made
+//! [`pair`]: joins of requests with their responses, computed from pairs that a tap has formed
 //! already.
 //!
 //! Thesis queries 4, 8 and 10 join a stream of events with itself:
@@ -8,12 +8,12 @@
 //! where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id
 //! ```
 //!
-//! A pair is in the join while both rows are in their windows. Where each request has a number that
+//! A pair is in the join while both rows are in their windows. If each request has a number that
 //! no other has, and another stream has a row for each pair, at the time of the response and with
 //! the time of the request, that is a row of this other stream from its own time until the request
-//! is too old: [`Window::Since`]. Then no request need be told, kept, or looked for.
+//! is too old: [`Window::Since`]. Then no request needs to be transferred, stored or searched.
 //!
-//! What cannot be proven so stays a join.
+//! A join for which this cannot be proven is not changed.
 
 use std::sync::Arc;
 
@@ -24,35 +24,35 @@ use crate::expr::{BinaryOp, Expr};
 use crate::optimize::optimize;
 use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
 
-/// What a source promises of a stream of events.
+/// The guarantees of a source for a stream of events.
 #[derive(Clone, Debug)]
 pub struct Pairing {
     /// The stream of events, by name.
     pub events: String,
-    /// Its column that says what a row is: `Q` a request, `R` its response.
+    /// Its column with the kind of a row: `Q` a request, `R` its response.
     pub kind: usize,
     /// Its column with the request's number, the same in both rows, and used once.
     pub number: usize,
     /// The stream with a row for each response, at the response's instant.
     pub pairs: Declaration,
-    /// For each column of the events, what a row of `pairs` tells of the request; `None` if
-    /// nothing.
+    /// For each column of the events, its value for the request in a row of `pairs`; `None` if
+    /// unknown.
     pub request: Vec<Option<Expr>>,
-    /// The same of the response.
+    /// The same for the response.
     pub response: Vec<Option<Expr>>,
-    /// The request's instant, which is not after the response's; NULL of what is no pair. Over
-    /// `pairs`.
+    /// The request's instant, which is not after the response's; NULL if the row is not a pair.
+    /// Over `pairs`.
     pub origin: Expr,
-    /// Whether the source keeps the promise, or why not, as in "a file is read as it is".
+    /// Whether the source gives the guarantee, or why not, as in "a file is read as it is".
     pub promise: Result<(), String>,
 }
 
 impl Pairing {
-    /// What a source promises of two built-in streams of the same requests. An instant has
+    /// The guarantees of a source for two built-in streams of the same requests. An instant has
     /// `instant_ns` nanoseconds.
     ///
     /// # Panics
-    /// When the catalog has not these streams and columns.
+    /// When the catalog does not have these streams and columns.
     pub fn new(of: &Pairs, instant_ns: i64, promise: Result<(), String>) -> Pairing {
         let catalog = Catalog::builtin();
         let source = |name| catalog.find(name).expect("it is built in").clone();
@@ -83,7 +83,7 @@ impl Pairing {
     }
 }
 
-/// A time in nanoseconds, which is not before 1970, as an instant.
+/// A time in nanoseconds, not before 1970, as an instant.
 fn instants(time: Expr, instant_ns: i64) -> Expr {
     match instant_ns {
         1 => time,
@@ -100,18 +100,18 @@ fn instants(time: Expr, instant_ns: i64) -> Expr {
     }
 }
 
-/// A plan whose joins of requests with responses are answered from pairs where that can be.
+/// A plan whose joins of requests with responses are computed from pairs where possible.
 #[derive(Clone, Debug)]
 pub struct Paired {
     /// The plan; its result is the same.
     pub plan: Arc<Plan>,
-    /// How many joins were answered.
+    /// The number of joins replaced.
     pub answered: usize,
-    /// Those that were not, each with why, as a sentence without full stop.
+    /// The joins that were not, each with the reason, as a sentence without full stop.
     pub whys: Vec<(Arc<Plan>, String)>,
 }
 
-/// Answers joins from pairs as `pairings` promise them.
+/// Replaces joins by pairs as guaranteed by `pairings`.
 pub fn pair(plan: &Arc<Plan>, pairings: &[Pairing]) -> Paired {
     let mut paired = Paired {
         plan: plan.clone(),
@@ -127,7 +127,7 @@ pub fn pair(plan: &Arc<Plan>, pairings: &[Pairing]) -> Paired {
 
 impl Paired {
     fn walk(&mut self, plan: &Arc<Plan>, pairings: &[Pairing]) -> Arc<Plan> {
-        // It also tells when a row arrives, which requests do that nobody answers.
+        // It also emits when a row arrives, and a request without response is such a row.
         if let Node::ToStream {
             kind: ToStream::Rstream { every: None },
             ..
@@ -156,7 +156,7 @@ impl Paired {
         }
     }
 
-    /// Notes of all joins below that they are not answered.
+    /// Records for all joins below that they are not replaced.
     fn note(&mut self, plan: &Arc<Plan>, pairings: &[Pairing], why: &str) {
         match answer(plan, pairings) {
             Some(_) => self.whys.push((plan.clone(), why.into())),
@@ -169,8 +169,8 @@ impl Paired {
     }
 }
 
-/// What a join of requests with their responses is made of pairs, or why it cannot be; `None` if it
-/// is no such join.
+/// The plan over pairs for a join of requests with their responses, or why there is none; `None` if
+/// it is no such join.
 fn answer(plan: &Arc<Plan>, pairings: &[Pairing]) -> Option<Result<Arc<Plan>, String>> {
     pairings.iter().find_map(|pairing| {
         let found = SelfJoin::find(plan, pairing)?;
@@ -185,7 +185,7 @@ struct Side<'a> {
     window: &'a Window,
     /// Its columns, over those of the events.
     exprs: Vec<Expr>,
-    /// What its rows pass, over the same; without what they are.
+    /// The conditions on its rows, over the same; without the kind.
     conditions: Vec<Expr>,
 }
 
@@ -201,7 +201,7 @@ struct SelfJoin<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// The side that `plan` is, if its rows are of `kind`.
+    /// The side in `plan`, if its rows are of `kind`.
     fn find(plan: &'a Arc<Plan>, pairing: &Pairing, kind: EventKind) -> Option<Side<'a>> {
         let mut window = None;
         let mut steps = Vec::new();
@@ -251,7 +251,7 @@ impl<'a> Side<'a> {
         (side.conditions.len() < before).then_some(side)
     }
 
-    /// An expression over the side's columns as one over those of the events.
+    /// An expression over the side's columns, rewritten over those of the events.
     fn over(&self, expr: &Expr) -> Expr {
         super::substituted(expr, &self.exprs)
     }
@@ -266,7 +266,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Whether a condition says that column `at` is the letter of `kind`.
+/// Whether a condition requires that column `at` is the letter of `kind`.
 fn is_of_kind(condition: &Expr, at: usize, kind: EventKind) -> bool {
     let letter = Value::Text(kind.symbol());
     let is_column = |e: &Expr| matches!(e, Expr::Column { index, .. } if *index == at);
@@ -387,8 +387,8 @@ impl<'a> SelfJoin<'a> {
         })
     }
 
-    /// The join looks at requests without response and at responses without request as well, which
-    /// the pairs do not tell of.
+    /// Checks that no expression can fail: the join also evaluates requests without response and
+    /// responses without request, which are not in the pairs.
     fn never_fails(&self) -> Result<(), String> {
         let sides = [&self.request, &self.response].into_iter();
         let mut looked_at = sides.flat_map(|side| side.exprs.iter().chain(&side.conditions));
@@ -399,7 +399,7 @@ impl<'a> SelfJoin<'a> {
         }
     }
 
-    /// The equalities beside that of the number.
+    /// The equalities besides that of the number.
     fn equalities(&self) -> Result<Vec<Expr>, String> {
         let pairing = self.pairing;
         let mut conditions = Vec::new();
@@ -413,7 +413,7 @@ impl<'a> SelfJoin<'a> {
             let request = self.told(&request, &pairing.request)?;
             let response = self.told(&response, &pairing.response)?;
             conditions.push(match request == response {
-                // NULL equals nothing, not even itself.
+                // NULL is not equal to anything, itself included.
                 true => Expr::IsNull {
                     expr: Box::new(request),
                     negated: true,
@@ -424,7 +424,7 @@ impl<'a> SelfJoin<'a> {
         Ok(conditions)
     }
 
-    /// The columns of the join over those of the pairs, as far as these tell them.
+    /// The columns of the join over those of the pairs, as far as these contain them.
     fn columns(&self) -> Vec<Option<Expr>> {
         let pairing = self.pairing;
         let of = |side: &Side<'_>, told: &[Option<Expr>]| {
@@ -442,7 +442,7 @@ impl<'a> SelfJoin<'a> {
         }
     }
 
-    /// An expression over the events' columns as one over those of the pairs.
+    /// An expression over the events' columns, rewritten over those of the pairs.
     fn told(&self, expr: &Expr, told: &[Option<Expr>]) -> Result<Expr, String> {
         substituted(expr, &|index| told[index].clone()).ok_or_else(|| {
             let mut untold = None;

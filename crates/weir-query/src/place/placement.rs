@@ -1,5 +1,5 @@
-//! [`place`]: plans whose aggregations take groups where the source keeps them, and what the taps
-//! must deliver.
+//! [`place`]: plans whose aggregations read groups if the source computes them, and the demands on
+//! the taps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,39 +10,38 @@ use super::fold::Grouping;
 use super::{demands, demands_beside};
 use crate::plan::{Node, Plan};
 
-/// Plans in their place.
+/// Plans with their placement.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    /// The plans as the engine runs them, in the order in which they were given. Their results are
-    /// the same.
+    /// The plans as the engine runs them, in the given order. Their results are the same.
     pub plans: Vec<Plan>,
-    /// What the taps must deliver: rows of each stream, and groups.
+    /// The demands on the taps: rows of each stream, and groups.
     pub demands: Vec<Demand>,
-    /// What the engine calls the source of each demand.
+    /// The engine's name for the source of each demand.
     pub sources: Vec<String>,
-    /// What the sources can do.
+    /// The capabilities of the sources.
     pub(super) capabilities: Capabilities,
-    /// Of each aggregation over a stream of requests, why it does not run where they are seen.
+    /// For each aggregation over a stream of requests, why it does not run where they are observed.
     whys: HashMap<Plan, String>,
 }
 
-/// An aggregation that a source can do.
+/// An aggregation that a source can compute.
 struct Candidate {
     aggregate: Plan,
     demand: Demand,
 }
 
-/// Places plans that run together over sources that can do so much.
+/// Places plans that run together over sources with these capabilities.
 ///
-/// An aggregation takes groups if the source keeps them and none of the plans needs its rows
-/// anyway. Where one keeps groups that are finer than those of another, that one reads them too.
+/// An aggregation reads groups if the source computes them and none of the plans needs its rows
+/// anyway. If one has groups that are finer than those of another, that one reads them too.
 pub fn place(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
     let mut whys = HashMap::new();
     let candidates = candidates(plans, capabilities, &mut whys);
     let (candidates, mut demands) = unless_rows_come(plans, candidates, capabilities, &mut whys);
     let mut sources: Vec<String> = demands.iter().map(|d| d.stream.clone()).collect();
     for (i, demand) in united(candidates, capabilities).into_iter().enumerate() {
-        // No name in a query has this sign.
+        // Names in queries cannot contain this character.
         sources.push(format!("{}#{}", demand.stream, i + 1));
         demands.push(demand);
     }
@@ -57,7 +56,7 @@ pub fn place(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
     placement
 }
 
-/// The aggregations that the source can do, each once.
+/// The aggregations that the source can compute, each once.
 fn candidates(
     plans: &[&Plan],
     capabilities: &Capabilities,
@@ -80,8 +79,8 @@ fn candidates(
     found
 }
 
-/// The aggregations over streams of requests, each once, and whether rows below
-/// them matter whether they pass selections or not.
+/// The aggregations over streams of requests, each once, and whether rows below them are relevant
+/// whether they pass selections or not.
 fn aggregations(plans: &[&Plan], capabilities: &Capabilities) -> Vec<(Plan, bool)> {
     let mut found: Vec<(Plan, bool)> = Vec::new();
     let is_of_requests = |plan: &Plan| {
@@ -101,7 +100,7 @@ fn aggregations(plans: &[&Plan], capabilities: &Capabilities) -> Vec<(Plan, bool
     found
 }
 
-/// The candidates whose rows do not come anyway, and the demands for rows beside them.
+/// The candidates whose rows are not delivered anyway, and the demands for further rows.
 fn unless_rows_come(
     plans: &[&Plan],
     mut candidates: Vec<Candidate>,
@@ -120,13 +119,13 @@ fn unless_rows_come(
         let Some(at) = candidates.iter().position(anyway) else {
             return (candidates, demands);
         };
-        // What one of them needs the others get too.
+        // Rows that are delivered for one of them are available to the others.
         let why = "its rows come anyway, for another part of what is asked";
         whys.insert(candidates.remove(at).aggregate, why.into());
     }
 }
 
-/// As few demands as possible for what the candidates need.
+/// The minimum set of demands for the candidates.
 fn united(candidates: Vec<Candidate>, capabilities: &Capabilities) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     for Candidate { demand, .. } in candidates {
@@ -183,8 +182,8 @@ impl Placement {
         }
     }
 
-    /// A plan as the engine runs it on what the taps deliver: its aggregations take groups where
-    /// there are such as they need.
+    /// A plan as the engine runs it on the output of the taps: its aggregations read groups if
+    /// these have the required values.
     pub fn admit(&self, plan: &Plan) -> Plan {
         let aggregations = aggregations(&[plan], &self.capabilities);
         let served = |aggregate: &Plan| {
@@ -194,7 +193,7 @@ impl Placement {
         self.admitted(plan, &served)
     }
 
-    /// The demand whose groups an aggregation takes.
+    /// The demand whose groups an aggregation reads.
     fn serving(&self, aggregate: &Plan, whole: bool) -> Option<usize> {
         if self.whys.contains_key(aggregate) {
             return None;
@@ -223,7 +222,7 @@ impl Placement {
         plan
     }
 
-    /// The aggregations of a plan that take groups, each with the demand for these.
+    /// The aggregations of a plan that read groups, each with the demand for these.
     pub(super) fn folded(&self, plan: &Plan) -> Vec<(Plan, &Demand)> {
         let all = aggregations(&[plan], &self.capabilities).into_iter();
         let served = all.filter_map(|(aggregate, whole)| {
@@ -233,15 +232,15 @@ impl Placement {
         served.collect()
     }
 
-    /// Remembers why joins stay joins, for whoever asks.
+    /// Stores why joins were not replaced, for [`Placement::why_not`].
     pub fn remember(&mut self, whys: Vec<(Arc<Plan>, String)>) {
         let whys = whys.into_iter();
         self.whys
             .extend(whys.map(|(plan, why)| ((*plan).clone(), why)));
     }
 
-    /// Why an aggregation does not run where the rows are seen, or a join of requests with their
-    /// responses is not answered from pairs.
+    /// Why an aggregation does not run where the rows are observed, or a join of requests with
+    /// their responses is not computed from pairs.
     pub fn why_not(&self, aggregate: &Plan) -> Option<&str> {
         self.whys.get(aggregate).map(String::as_str)
     }

@@ -18,7 +18,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// What differs. Keys that begin with one of `applied` need no restart.
+    /// The differences. Keys that begin with one of `applied` need no restart.
     pub fn between<T: Serialize>(before: &T, after: &T, applied: &[&str]) -> Changes {
         let (before, after) = (settings(before), settings(after));
         let new = after.keys().filter(|key| !before.contains_key(*key));

@@ -1,7 +1,7 @@
 //! Configuration files: TOML, which serde reads into the structure of the service.
 //!
-//! A mistake is reported with the file, the line, the key and the remedy. Times and sizes are texts,
-//! as on the command line (`"50 ms"`, `"16 MiB"`).
+//! A mistake is reported with the file, the line, the key and the remedy. Times and sizes are
+//! texts, as on the command line (`"50 ms"`, `"16 MiB"`).
 
 mod changes;
 mod setting;
@@ -21,21 +21,22 @@ use crate::failure::Failure;
 pub use changes::Changes;
 pub use setting::{Size, Time, count, text};
 
-/// Most bytes of a configuration file.
+/// Maximum size of a configuration file, bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// The structure that a configuration file is read into. Its fields are the keys of the file.
+/// The structure into which a configuration file is deserialized. Its fields are the keys of the
+/// file.
 pub trait Configuration: Default + DeserializeOwned {
-    /// Completes what follows from other keys, and checks what the types of the fields do not.
+    /// Derives values from other keys, and checks what the types of the fields do not.
     fn complete(&mut self, faults: &mut Vec<Fault>);
 }
 
-/// What is wrong with the value of one key.
+/// An invalid value of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The path of the key: `limits.queries`, `query.0.text`.
     pub key: String,
-    /// What is wrong, and the remedy.
+    /// The error and the remedy.
     pub why: String,
 }
 
@@ -48,7 +49,7 @@ pub struct Loaded<T> {
     pub path: Option<PathBuf>,
 }
 
-/// Reads the file `named`, otherwise the file `usual` if it exists, otherwise gives the defaults.
+/// Reads the file `named`, otherwise the file `usual` if it exists, otherwise returns the defaults.
 ///
 /// # Errors
 /// When the file cannot be read, or is wrong.
@@ -69,7 +70,7 @@ pub fn load<T: Configuration>(named: Option<&Path>, usual: &str) -> Result<Loade
 /// The configuration in `text`, the contents of file `name`.
 ///
 /// # Errors
-/// What is wrong with it, one line each.
+/// The errors, one line each.
 pub fn parse<T: Configuration>(name: &str, text: &str) -> Result<T, Vec<String>> {
     let line = |at: usize, why: &str| {
         let before = text.as_bytes().iter().take(at);
@@ -125,7 +126,7 @@ fn explained(error: &serde_path_to_error::Error<toml::de::Error>) -> String {
     format!("`{key}`: {message}")
 }
 
-/// The keys of a path, without the indexes of lists: the line shows which item it is.
+/// The keys of a path, without the indexes of lists: the line identifies the item.
 fn keys(path: &KeyPath) -> String {
     let keys = path.iter().filter_map(|segment| match segment {
         Segment::Map { key } => Some(key.as_str()),
@@ -139,7 +140,7 @@ fn without_indexes(key: &str) -> String {
     keys.collect::<Vec<&str>>().join(".")
 }
 
-/// Where the value of `key` begins, or that of the innermost table around it that the file has.
+/// Where the value of `key` begins, or that of the innermost table around it in the file.
 fn position(root: &DeValue, key: &str) -> usize {
     let (mut value, mut at) = (root, 0);
     for key in key.split('.') {
@@ -153,7 +154,8 @@ fn position(root: &DeValue, key: &str) -> usize {
     at
 }
 
-/// No key takes an empty text: it would be a path to the current directory, or no name at all.
+/// Reports empty texts. An empty text is valid for no key: it would be a path to the current
+/// directory, or an empty name.
 fn empty_texts(value: &DeValue, key: &mut String, faults: &mut Vec<Fault>) {
     let mut below = |name: &str, value: &DeValue| {
         let length = key.len();
@@ -206,18 +208,18 @@ fn serialized(config: &impl Serialize) -> Value {
     serde_json::to_value(config).expect("a configuration has texts and finite numbers")
 }
 
-/// Serialises a path, which need not be UTF-8 if it comes from the command line: as it is shown.
+/// Serialises a path as displayed: a path from the command line need not be UTF-8.
 ///
 /// # Errors
-/// As the serializer.
+/// Those of the serializer.
 pub fn path_shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&path.display())
 }
 
-/// The same of a path that may be absent.
+/// As [`path_shown`], for an optional path.
 ///
 /// # Errors
-/// As the serializer.
+/// Those of the serializer.
 pub fn optional_path_shown<S: Serializer>(
     path: &Option<PathBuf>,
     serializer: S,

@@ -12,14 +12,14 @@ use crate::quantity;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub usize);
 
-/// A span of time: `"50 ms"`, `"forever"`.
+/// A duration: `"50 ms"`, `"forever"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
 /// Deserializes a text that `parse` accepts.
 ///
 /// # Errors
-/// That of `parse`; or when it is no text.
+/// Those of `parse`, or when the value is not a text.
 pub fn text<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     parse: fn(&str) -> Result<T, String>,
@@ -44,7 +44,7 @@ impl<T> Visitor<'_> for Text<T> {
 /// Deserializes a whole number from 1 to `MAX`.
 ///
 /// # Errors
-/// When it is none.
+/// When the value is not such a number.
 pub fn count<'de, D: Deserializer<'de>, const MAX: usize>(
     deserializer: D,
 ) -> Result<usize, D::Error> {

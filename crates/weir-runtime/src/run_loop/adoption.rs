@@ -1,4 +1,5 @@
-//! [`Adoption`]: a tap's columns as a script's `register stream` names and counts them.
+//! [`Adoption`]: the conversion of a tap's columns to the names and units of a script's `register
+//! stream`.
 
 use arrow_array::{Array, Int64Array};
 use weir_model::{Batch, Column};
@@ -8,17 +9,17 @@ use weir_model::{Batch, Column};
 pub struct Adopted {
     /// Position among the tap's columns.
     pub index: usize,
-    /// How many of the tap's units make one of the script's: 1,000 for microseconds from
+    /// The number of the tap's units in one of the script's: 1,000 for microseconds from
     /// nanoseconds.
     pub divisor: i64,
 }
 
-/// Which of a tap's columns make up a stream that a script declares.
+/// The columns of a tap that form a stream declared by a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adoption(pub Vec<Adopted>);
 
 impl Adoption {
-    /// The columns of the script's stream.
+    /// Converts a batch to the columns of the script's stream.
     pub fn apply(&self, batch: &Batch) -> Batch {
         let columns = self.0.iter().map(|adopted| {
             let column = &batch.columns[adopted.index];

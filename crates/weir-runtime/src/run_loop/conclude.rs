@@ -1,10 +1,10 @@
-//! [`conclude`]: the end of a run, reported.
+//! [`conclude`]: the report at the end of a run.
 
 use super::{Report, summary};
 use crate::failure::{Ending, Failure};
 use crate::output;
 
-/// Says on standard error what the sources counted and which queries failed.
+/// Prints on standard error what the sources counted and which queries failed.
 pub fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
     let losses = summary(&report.counts, verbose);
     for line in losses.iter().chain(&report.remarks) {

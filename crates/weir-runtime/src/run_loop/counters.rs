@@ -1,4 +1,4 @@
-//! [`Counters`]: what weir knows of itself, as rows of stream `weir` and as the closing words.
+//! [`Counters`]: weir's own counters, as rows of stream `weir` and in the closing summary.
 
 use std::collections::HashMap;
 
@@ -7,39 +7,39 @@ use weir_model::{Batch, Column, ColumnBuilder, Symbol, Type, Value};
 use weir_query::engine::Counts;
 use weir_tap::Count;
 
-/// What statm(5) counts in on the architectures that we run on, and what stat(5) does everywhere.
+/// The unit of statm(5) on the supported architectures, and that of stat(5) on all.
 const PAGE_BYTES: i64 = 4_096;
 const TICK_NS: i64 = 10_000_000;
 
-/// Who counts, what, why and for which device.
+/// The identity of a counter: component, name, cause and device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counter {
     /// `tap`, `engine`, `sink`, or a query.
     pub place: String,
     /// `events_in`, `events_lost`, ...
     pub name: &'static str,
-    /// Why, for losses.
+    /// The cause, for losses.
     pub cause: Option<&'static str>,
     /// The device or file.
     pub device: Option<Symbol>,
 }
 
-/// A counter's total since the start.
+/// The total of a counter since the start.
 pub struct Reading {
-    /// The counter that was read.
+    /// The counter.
     pub counter: Counter,
     /// Its total since the start.
     pub total: i64,
 }
 
-/// All counters as they were read last.
+/// All counters at their last reading.
 #[derive(Default)]
 pub struct Counters {
     totals: HashMap<Counter, i64>,
 }
 
 impl Reading {
-    /// What taps counted. Counts of the same thing by several taps are added up.
+    /// The counts of taps. Counts of the same thing by several taps are added up.
     pub fn of_taps<'c>(counts: impl Iterator<Item = &'c Count>) -> Vec<Reading> {
         let mut places = HashMap::new();
         let mut readings: Vec<Reading> = Vec::new();
@@ -55,7 +55,7 @@ impl Reading {
         readings
     }
 
-    /// What a tap counted.
+    /// A count of a tap.
     pub fn of_tap(count: &Count) -> Reading {
         Reading {
             counter: Counter {
@@ -68,7 +68,7 @@ impl Reading {
         }
     }
 
-    /// What `place` counted.
+    /// A count of `place`.
     pub fn new(place: impl Into<String>, name: &'static str, total: i64) -> Reading {
         Reading {
             counter: Counter {
@@ -81,7 +81,7 @@ impl Reading {
         }
     }
 
-    /// The same, counted for a reason.
+    /// The same count with a cause.
     pub fn because(self, cause: &'static str) -> Reading {
         Reading {
             counter: Counter {
@@ -93,7 +93,7 @@ impl Reading {
     }
 }
 
-/// What the engine counted: rows by source, rows and memory by query.
+/// The counts of the engine: rows by source, rows and memory by query.
 pub fn engine_counts(counts: &Counts) -> Vec<Reading> {
     let mut readings = Vec::new();
     for source in &counts.sources {
@@ -115,7 +115,7 @@ pub fn engine_counts(counts: &Counts) -> Vec<Reading> {
     readings
 }
 
-/// What the process takes.
+/// Memory and processor time of the process.
 pub fn process_readings() -> Vec<Reading> {
     let (memory, time) = process_usage("self");
     let place = "process";
@@ -124,11 +124,11 @@ pub fn process_readings() -> Vec<Reading> {
     memory.into_iter().chain(time).collect()
 }
 
-/// What the process with that number takes, or `self`: memory in bytes and processor time in ns
+/// Memory in bytes and processor time in ns of the process with that number, or `self`
 /// (proc_pid_statm(5), proc_pid_stat(5)).
 pub fn process_usage(process: &str) -> (Option<i64>, Option<i64>) {
     let memory = read_fields(&format!("/proc/{process}/statm"), 1);
-    // Behind the name, which may hold spaces, user and system time are fields 12 and 13.
+    // After the name, which may contain spaces, user and system time are fields 12 and 13.
     let time = read_fields(&format!("/proc/{process}/stat"), 11);
     (
         memory.map(|pages| pages[0] * PAGE_BYTES),
@@ -136,7 +136,7 @@ pub fn process_usage(process: &str) -> (Option<i64>, Option<i64>) {
     )
 }
 
-/// The numbers of a file in /proc from position `skip` on, behind the process's name if there is
+/// The numbers of a file in /proc from position `skip` on, after the process's name if there is
 /// one.
 fn read_fields(path: &str, skip: usize) -> Option<Vec<i64>> {
     let text = std::fs::read_to_string(path).ok()?;
@@ -150,14 +150,14 @@ fn read_fields(path: &str, skip: usize) -> Option<Vec<i64>> {
 pub struct Changed {
     /// The counter that changed.
     pub counter: Counter,
-    /// By how much.
+    /// The increase.
     pub value: i64,
     /// Its total since the start.
     pub total: i64,
 }
 
 impl Counters {
-    /// The counters that changed since the last time.
+    /// The counters that changed since the previous call.
     pub fn changed(&mut self, readings: impl IntoIterator<Item = Reading>) -> Vec<Changed> {
         let changed = readings
             .into_iter()
@@ -172,7 +172,8 @@ impl Counters {
         changed.collect()
     }
 
-    /// The rows of stream `weir` at instant `at`: the counters that changed since the last time.
+    /// The rows of stream `weir` at instant `at`: the counters that changed since the previous
+    /// call.
     pub fn changes(&mut self, at: i64, readings: impl IntoIterator<Item = Reading>) -> Batch {
         let types: Vec<Type> = weir_schema().fields.iter().map(|f| f.ty).collect();
         let mut columns: Vec<ColumnBuilder> =
@@ -205,14 +206,14 @@ impl Counters {
     }
 }
 
-/// Requests of all kinds that whole disks have finished; see iostats.rst in the kernel's
+/// The number of requests of all kinds completed by whole disks; see iostats.rst in the kernel's
 /// documentation for the columns of /proc/diskstats.
 pub fn requests_finished() -> u64 {
     let text = std::fs::read_to_string("/proc/diskstats").unwrap_or_default();
     let of_line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let name = fields.get(2)?;
-        // Partitions are in their disks' counts; stacked devices in those below them.
+        // The counts of disks include those of their partitions and of stacked devices above them.
         let path = format!("/sys/block/{name}");
         if !std::fs::exists(&path).ok()?
             || std::fs::read_dir(format!("{path}/slaves"))
@@ -222,7 +223,7 @@ pub fn requests_finished() -> u64 {
         {
             return None;
         }
-        // Reads, writes, discards and flushes finished.
+        // Completed reads, writes, discards and flushes.
         let count = |at: usize| fields.get(at).and_then(|n| n.parse::<u64>().ok());
         Some([3, 7, 14, 18].into_iter().filter_map(count).sum::<u64>())
     };
@@ -241,7 +242,7 @@ mod tests {
             found.map_or(0, |r| r.total)
         };
         assert!((1 << 20..1 << 40).contains(&total("memory_bytes")));
-        // Work until it shows.
+        // Use processor time until it is measurable.
         let mut turns = 0;
         while total("cpu_ns") == 0 && turns < 1_000_000 {
             turns += 1;

@@ -1,4 +1,4 @@
-//! The thread of one tap: hands on what the tap says until it ends or is no longer wanted.
+//! The thread of one tap: forwards the tap's messages until the tap ends or is no longer wanted.
 
 use std::sync::mpsc::SyncSender;
 use std::thread::Thread;
@@ -9,16 +9,16 @@ use weir_tap::{Count, Said, Tap, TapError};
 
 use super::stop::{Stop, wall_clock};
 
-/// How long a tap may wait for something to say before it looks up.
+/// Maximum time that a tap may wait for events before the thread checks for the end.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How often a tap's counts are read, as a rule.
+/// The usual interval between two readings of a tap's counts.
 pub const COUNTS_EVERY: Duration = Duration::from_millis(500);
 
-/// How often they are read while events are lost.
+/// The interval while events are lost.
 const COUNTS_EVERY_LOSSY: Duration = Duration::from_millis(20);
 
-/// How long after its end a live tap may still tell what happened before.
+/// How long after its end a live tap may still report earlier events.
 const GRACE_NS: Nanos = 1_000_000_000;
 
 /// A message from a tap's thread to the loop.
@@ -37,42 +37,42 @@ pub enum Message {
         /// The groups of one interval.
         folded: Folded,
     },
-    /// No more rows at or before this instant.
+    /// The watermark: no more rows at or before this instant.
     Reached(Nanos),
-    /// What the tap counted.
+    /// The tap's counts.
     Counted(Account),
-    /// The tap failed; it says no more.
+    /// The tap failed; it sends no more messages.
     Failed(TapError),
     /// The tap ended.
     End,
 }
 
-/// What a tap counted so far.
+/// The counts of a tap so far.
 #[derive(Default)]
 pub struct Account {
     /// All counts.
     pub counts: Vec<Count>,
-    /// Its first bad records, in words.
+    /// Its first bad records, as text.
     pub messages: Vec<String>,
-    /// How far through a file.
+    /// The share of a file that was read.
     pub done: Option<f64>,
     /// See [`Tap::in_flight_since`].
     pub in_flight_since: Option<Nanos>,
 }
 
-/// One tap as its thread sees it.
+/// One tap in its thread.
 pub struct Feed {
     /// The tap that is polled.
     pub tap: Box<dyn Tap>,
     /// Its events happen now.
     pub live: bool,
-    /// Of a recording, how much is wanted, from its first event on.
+    /// For a recording, the interval that is wanted, from its first event on.
     pub span_ns: Option<Nanos>,
     /// When to end.
     pub stop: Stop,
-    /// How often its counts are read.
+    /// The interval between two readings of its counts.
     pub counts_every: Duration,
-    /// Whether groups of intervals that are under way at the end are delivered.
+    /// Whether groups of intervals that are open at the end are delivered.
     pub whole: bool,
     /// The loop's channel.
     pub messages: SyncSender<Message>,
@@ -81,7 +81,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Runs until the tap ends, the wanted part is over, or nobody listens.
+    /// Runs until the tap ends, the wanted interval has passed, or the loop has ended.
     pub fn run(mut self) {
         let mut first: Option<Nanos> = None;
         let mut counted = Instant::now();
@@ -97,7 +97,7 @@ impl Feed {
                 Err(TapError::Cancelled { .. }) => break Message::End,
                 Err(error) => break Message::Failed(error),
             };
-            // A loss is known before the time has passed in which it happened.
+            // Report losses before the watermark passes the time in which they happened.
             let lost_now = self.tap.lost();
             if lost_now != lost && counted.elapsed() >= COUNTS_EVERY_LOSSY {
                 (lost, counted) = (lost_now, Instant::now());
@@ -110,8 +110,8 @@ impl Feed {
                     !batch.is_empty() && !self.send(Message::Rows { demand, batch })
                 }
                 // Without open slides, an interval that ends later has no output. With them, the
-                // interval that `last` lies in has, even if the tap completed it in the meantime;
-                // the engine ignores those that end after the open slide.
+                // interval that contains `last` has one, even if the tap completed it in the
+                // meantime; the engine ignores those that end after the open slide.
                 Said::Folded { folded, .. } if !self.whole && folded.end > last => false,
                 Said::Folded { demand, folded } => !self.send(Message::Folded { demand, folded }),
                 Said::Heartbeat(at) => !self.send(Message::Reached(at.min(last))) || at >= last,
@@ -154,7 +154,7 @@ impl Feed {
         self.send(Message::Counted(account));
     }
 
-    /// False when nobody listens any more.
+    /// False when the loop has ended.
     fn send(&self, message: Message) -> bool {
         let received = self.messages.send(message).is_ok();
         self.listener.unpark();
@@ -180,7 +180,7 @@ mod tests {
     /// The end of the live query.
     const LAST: Nanos = 1_000;
 
-    /// A live tap that returns these one after the other, and has no open interval at its end.
+    /// A live tap that returns these in order, and has no open interval at its end.
     struct Script(VecDeque<Said>);
 
     impl Tap for Script {
@@ -197,7 +197,8 @@ mod tests {
         }
     }
 
-    /// The ends of the intervals that are delivered when the tap completes one right after `LAST`.
+    /// The ends of the intervals that are delivered when the tap completes one immediately after
+    /// `LAST`.
     fn ends_delivered(whole: bool) -> Vec<Nanos> {
         let folded = Folded {
             end: LAST + 1,

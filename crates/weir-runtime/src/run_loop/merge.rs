@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 use weir_model::Batch;
 
-/// Several taps' rows on their way into one source.
+/// The rows of several taps before they enter one source.
 pub struct Merge {
     lanes: Vec<Lane>,
 }
 
 struct Lane {
     waiting: VecDeque<Batch>,
-    /// No more rows at or before this instant will come.
+    /// The watermark: no more rows at or before this instant will arrive.
     reached: i64,
 }
 
 impl Merge {
-    /// A merge of so many taps.
+    /// A merge of `taps` taps.
     pub fn new(taps: usize) -> Merge {
         let lane = || Lane {
             waiting: VecDeque::new(),
@@ -27,7 +27,7 @@ impl Merge {
         }
     }
 
-    /// Takes rows of tap number `lane`.
+    /// Adds rows of tap number `lane`.
     pub fn push(&mut self, lane: usize, batch: Batch) {
         if let Some(&last) = batch.ts.last() {
             self.lanes[lane].waiting.push_back(batch);
@@ -36,23 +36,23 @@ impl Merge {
         }
     }
 
-    /// Tap number `lane` will say nothing more at or before `at`; `i64::MAX` when it has ended.
+    /// Sets the watermark of tap number `lane` to `at`; `i64::MAX` when the tap has ended.
     pub fn reach(&mut self, lane: usize, at: i64) {
         let lane = &mut self.lanes[lane];
         lane.reached = lane.reached.max(at);
     }
 
-    /// How many batches of tap number `lane` wait for the others.
+    /// The number of batches of tap number `lane` that wait for other taps.
     pub fn waiting(&self, lane: usize) -> usize {
         self.lanes[lane].waiting.len()
     }
 
-    /// The instant up to which tap number `lane` has told everything.
+    /// The watermark of tap number `lane`.
     pub fn lane_reached(&self, lane: usize) -> i64 {
         self.lanes[lane].reached
     }
 
-    /// The instant up to which all taps have told everything.
+    /// The watermark: the lowest of all taps.
     pub fn reached(&self) -> i64 {
         self.lanes
             .iter()
@@ -61,8 +61,8 @@ impl Merge {
             .unwrap_or(i64::MAX)
     }
 
-    /// Hands on all rows at or before [`Merge::reached`], in time order, in runs as long as
-    /// possible; all rows of a tap that is alone.
+    /// Passes on all rows at or before [`Merge::reached`] in timestamp order, in runs as long as
+    /// possible; all rows if there is only one tap.
     pub fn drain(&mut self, mut push: impl FnMut(Batch)) {
         if let [lane] = &mut self.lanes[..] {
             return lane.waiting.drain(..).for_each(push);

@@ -1,13 +1,13 @@
-//! The loop that every command runs: taps say rows, the engine turns them into deltas, sinks show
-//! those.
+//! The loop that every command runs: taps deliver rows, the engine computes deltas, sinks print
+//! them.
 //!
 //! ```text
 //! tap ─(thread)─ bounded channel ─ merge by time ─ engine (this thread) ─ bounded channel ─ sinks (thread)
 //! ```
 //!
-//! Whoever is slow makes those before it wait; only a live tap cannot wait, and counts what it
-//! loses. Here are the only clocks: how long an idle source may hold the others back, when counters
-//! are read, when progress is shown.
+//! A slow stage blocks the previous ones; only a live tap cannot wait, and counts the events that
+//! it loses. This module has the only clocks: how long an idle source may delay the others, when
+//! counters are read, when progress is shown.
 
 mod adoption;
 mod conclude;
@@ -50,101 +50,100 @@ use shows::Shows;
 /// The name of the stream that the loop itself produces.
 pub const OWN_STREAM: &str = "weir";
 
-/// What a tap says waits in a queue of so many words; then the tap waits.
+/// Capacity of the queue for messages of a tap; the tap waits when it is full.
 const QUEUE_MAX: usize = 16;
 
-/// A tap and where its rows go.
+/// A tap and the destinations of its rows.
 pub struct Input {
     /// The tap.
     pub tap: Box<dyn Tap>,
     /// Its events happen now.
     pub live: bool,
-    /// Of a recording, how much is wanted, from its first event on.
+    /// For a recording, the interval that is wanted, from its first event on.
     pub span_ns: Option<Nanos>,
-    /// Which rows go where.
+    /// The destination of the rows of each demand.
     pub outlets: Vec<Outlet>,
 }
 
-/// Where the rows of one demand of a tap go.
+/// The destination of the rows of one demand of a tap.
 #[derive(Clone)]
 pub struct Outlet {
     /// Position in the tap's demands.
     pub demand: usize,
     /// The engine's source.
     pub source: String,
-    /// Nanoseconds of the tap that make one instant of the engine.
+    /// The number of the tap's nanoseconds in one instant of the engine.
     pub instant_ns: i64,
-    /// From the tap's columns to the source's, where they differ.
+    /// The conversion from the tap's columns to those of the source, where they differ.
     pub adoption: Option<Adoption>,
 }
 
-/// How the loop runs.
+/// Options of the loop.
 pub struct Options {
-    /// How long a live source may hold back the others without a word.
+    /// How long a silent live source may delay the others.
     pub idle: Duration,
     /// Whether a query reads stream `weir`.
     pub own_stream: bool,
-    /// Nanoseconds that make one instant of the engine.
+    /// The number of nanoseconds in one instant of the engine.
     pub instant_ns: i64,
-    /// What is told on standard error while the work goes on.
+    /// What is printed on standard error during the run.
     pub telling: Telling,
-    /// Other questions, asked and ended while the loop runs.
+    /// Queries that are added and ended during the run.
     pub changes: Option<Receiver<Change>>,
-    /// The plan whose answer is to be whole: from the first instant of the inputs on, and up to the
-    /// end of the slide that is open when they end. Without it, answers begin and end with the rows,
-    /// as STREAM's do.
+    /// The plan whose answer is complete: from the first instant of the inputs to the end of the
+    /// slide that is open when they end. Without it, answers begin and end with the rows, as in
+    /// STREAM.
     pub whole: Option<Arc<Plan>>,
-    /// Where the taps' counts are kept up to date, for a sink that writes them down.
+    /// The taps' current counts, for a sink that stores them.
     pub counts: Arc<Mutex<Vec<Count>>>,
 }
 
-/// A change of the questions while the loop runs.
+/// A change of the queries during the run.
 pub enum Change {
-    /// Asks one more query, of sources that the inputs serve already. It sees what comes from here
-    /// on.
+    /// Adds a query of sources that the inputs already serve. It receives rows from now on.
     Ask {
-        /// What [`Change::End`] will call it.
+        /// The name for [`Change::End`].
         name: u64,
         /// The query.
         plan: Arc<Plan>,
-        /// Where its answer goes.
+        /// The sink for its answer.
         sink: Box<dyn Sink>,
     },
-    /// Ends the query of that name, and completes its sink.
+    /// Ends the query with that name, and completes its sink.
     End {
-        /// As it was asked.
+        /// The name given when it was added.
         name: u64,
     },
 }
 
-/// What happened.
+/// The result of a run.
 pub struct Report {
-    /// Everything the taps counted.
+    /// All counts of the taps.
     pub counts: Vec<Count>,
-    /// What the engine counted, of queries that did not fail.
+    /// The counts of the engine, without queries that failed.
     pub engine: Counts,
     /// Queries that failed.
     pub failed: Vec<(QueryId, EvalError)>,
-    /// What readers of the output should know.
+    /// Remarks for readers of the output.
     pub remarks: Vec<String>,
     /// The signal that ended it.
     pub signal: Option<i32>,
 }
 
-/// A query of the engine and where its answer goes.
+/// A query of the engine and the sink for its answer.
 pub struct Show {
     /// The query.
     pub id: QueryId,
-    /// Where its answer goes.
+    /// The sink for its answer.
     pub sink: Box<dyn Sink>,
-    /// What [`Change::End`] calls it, if anything.
+    /// Its name for [`Change::End`], if any.
     pub name: Option<u64>,
-    /// Nothing is shown of the very last instant, since no later one begins.
+    /// Nothing is shown of the last instant, since no later one begins.
     pub last_instant_open: bool,
 }
 
 impl Show {
-    /// All of a query's answer in a sink.
+    /// The complete answer of a query in a sink.
     pub fn new(id: QueryId, sink: Box<dyn Sink>) -> Show {
         Show {
             id,
@@ -155,11 +154,11 @@ impl Show {
     }
 }
 
-/// Runs until the inputs end, a signal comes, or nobody reads the answers any more. `shows` are the
+/// Runs until the inputs end, a signal is received, or all sinks have ended. `shows` are the
 /// engine's queries.
 ///
 /// # Errors
-/// When a tap or a sink fails; what came before is shown and complete.
+/// When a tap or a sink fails; earlier output is complete.
 pub fn run(
     engine: Engine,
     inputs: Vec<Input>,
@@ -188,7 +187,7 @@ pub fn run(
             scope.spawn(move || feed.run());
         }
         pump.run();
-        // The channels close with the pump, so that no tap waits for a place in one.
+        // The channels are closed when the pump is dropped, so that no tap waits for space in one.
         stop.abandon();
         pump.report()
     })

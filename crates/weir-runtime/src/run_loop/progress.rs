@@ -1,4 +1,5 @@
-//! [`Progress`]: how far the work is, on standard error, when it is long and somebody looks.
+//! [`Progress`]: a progress line on standard error, if the run is long and standard error is a
+//! terminal.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -8,27 +9,27 @@ use std::time::{Duration, Instant};
 use weir_model::Unit;
 use weir_sink::number::scaled;
 
-/// Work shorter than this shows nothing.
+/// Shorter runs have no progress line.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often the line is written anew.
+/// The interval between two updates of the line.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// What is told while the work goes on.
+/// What is printed during the run.
 #[derive(Clone, Debug)]
 pub enum Telling {
-    /// Nothing: the answers themselves are on the terminal.
+    /// Nothing: the answers are printed on the same terminal.
     Nothing,
-    /// How far through the files; nothing of live sources, which have no end.
+    /// The share of the files that was read; nothing for live sources, which have no end.
     Files,
-    /// What a recording holds by now. It is open, since its folder may not be readable any more.
+    /// The size of a recording. The file is open, since its directory may no longer be readable.
     Recording(Arc<File>),
 }
 
-/// How far the work is.
+/// The progress of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// How much of 1 of the files is read; `None` for live sources.
+    /// The share of the files that was read, up to 1; `None` for live sources.
     pub done: Option<f64>,
     /// Rows read so far.
     pub rows: u64,
@@ -36,7 +37,7 @@ pub struct State {
     pub missed: i64,
 }
 
-/// A line that tells how far the work is.
+/// A progress line.
 pub struct Progress {
     telling: Telling,
     started: Instant,
@@ -44,7 +45,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins now; shows nothing unless standard error is a terminal.
+    /// Starts the timer; shows nothing unless standard error is a terminal.
     pub fn new(telling: Telling) -> Progress {
         Progress {
             telling: match std::io::stderr().is_terminal() {
@@ -56,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// Shows the line, if it is time for one.
+    /// Updates the line, if the interval has passed.
     pub fn show(&mut self, state: impl FnOnce() -> State) {
         let elapsed = self.started.elapsed();
         let fresh = self.shown.is_some_and(|at| at.elapsed() < EVERY);
@@ -74,12 +75,12 @@ impl Progress {
         };
         if let Some(text) = text {
             self.shown = Some(Instant::now());
-            // A line that cannot be written is no reason to stop the work.
+            // A line that cannot be written does not stop the run.
             let _ = write!(std::io::stderr(), "\r\x1b[2Kweir: {text}");
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub fn clear(&mut self) {
         if self.shown.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[2K");

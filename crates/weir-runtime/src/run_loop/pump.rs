@@ -1,4 +1,4 @@
-//! [`Pump`]: moves rows from the taps through the engine to the sinks, and time with them.
+//! [`Pump`]: moves rows and watermarks from the taps through the engine to the sinks.
 
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -21,17 +21,17 @@ use super::summary::MISSED;
 use super::{Change, OWN_STREAM, Options, Outlet, Report, Show};
 use crate::failure::Failure;
 
-/// How long the loop sleeps when nobody has anything to say.
+/// How long the loop sleeps when no tap has sent a message.
 const NAP: Duration = Duration::from_millis(20);
 
-/// How often stream `weir` tells what changed.
+/// How often stream `weir` reports changes.
 const OWN_EVERY: Duration = Duration::from_secs(1);
 
-/// Batches of a tap that is ahead of the others wait in lines of so many; then it is not listened
-/// to.
+/// Maximum number of waiting batches of a tap that is ahead of the others; then no more are
+/// received from it.
 const WAITING_MAX: usize = 16;
 
-/// Words heard from one tap before the next one has its turn.
+/// Maximum number of messages received from one tap before the next one is polled.
 const TURN: usize = 16;
 
 /// The state of the loop.
@@ -45,32 +45,32 @@ pub struct Pump<'a> {
     sources: Vec<Source>,
     counters: Counters,
     own_told: Instant,
-    /// The latest instant that any input has told of, in the engine's unit.
+    /// The latest instant that any input has reported, in the engine's unit.
     latest: i64,
-    /// The latest instant that any input has told to be over.
+    /// The highest watermark of any input.
     latest_over: i64,
     progress: Progress,
     rows_in: u64,
     failed: Vec<(QueryId, EvalError)>,
     tap_error: Option<TapError>,
-    /// The sinks take no more.
+    /// The sinks accept no more.
     closed: bool,
     /// The first instant that any input has reported.
     begin: Option<i64>,
-    /// What readers of the output should know, beside what inputs and sinks remark.
+    /// Remarks for readers of the output, besides those of inputs and sinks.
     remarks: Vec<String>,
 }
 
 /// A query of the engine, in the order of the sinks.
 pub struct Query {
-    /// `None` once it has ended; its place is free for another.
+    /// `None` once it has ended; the position can be used again.
     id: Option<QueryId>,
-    /// What a [`Change`] calls it.
+    /// Its name for [`Change`].
     name: Option<u64>,
     last_instant_open: bool,
 }
 
-/// What the loop knows of one tap.
+/// The state of one tap in the loop.
 struct Ear {
     arrivals: Receiver<Message>,
     live: bool,
@@ -80,7 +80,7 @@ struct Ear {
     ended: bool,
 }
 
-/// One demand of a tap on its way into a source.
+/// One demand of a tap and its source.
 struct Lane {
     outlet: Outlet,
     source: usize,
@@ -95,7 +95,7 @@ struct Source {
 }
 
 impl Query {
-    /// What the loop must know of a show.
+    /// The properties of a show that the loop needs.
     pub fn of(show: &Show) -> Query {
         Query {
             id: Some(show.id),
@@ -171,10 +171,10 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Runs until the taps have ended or the sinks take no more, and then to the end of what was
-    /// told.
+    /// Runs until the taps have ended or the sinks accept no more, and processes all received
+    /// messages.
     pub fn run(&mut self) {
-        // Stream `weir` alone begins now; with inputs, their first report sets the beginning.
+        // Stream `weir` alone starts now; with inputs, their first report sets the start.
         if self.options.whole.is_some() && self.ears.is_empty() {
             self.begins(wall_clock().div_euclid(self.options.instant_ns));
         }
@@ -236,7 +236,7 @@ impl<'a> Pump<'a> {
         ));
     }
 
-    /// Notes the first instant of all.
+    /// Records the first instant of all.
     fn begins(&mut self, at: i64) {
         if self.begin.is_none() && at < i64::MAX {
             self.begin = Some(at);
@@ -244,7 +244,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// True when no tap has more to say; without taps there is stream `weir` until it is no longer
+    /// True when all taps have ended; without taps, stream `weir` continues until it is no longer
     /// wanted.
     fn is_over(&self) -> bool {
         match self.ears.is_empty() && self.options.own_stream {
@@ -253,7 +253,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Completes all output and says what happened.
+    /// Completes all output and returns the report.
     pub fn report(self) -> Result<Report, Failure> {
         let mut remarks = match self.shows.finish() {
             Ok(remarks) => remarks,
@@ -282,7 +282,7 @@ impl<'a> Pump<'a> {
         })
     }
 
-    /// Takes what the taps have said; false when that was nothing.
+    /// Receives the messages of the taps; false if there were none.
     fn listen(&mut self) -> bool {
         let mut heard = false;
         let slowest = self
@@ -367,7 +367,7 @@ impl<'a> Pump<'a> {
     fn take_rows(&mut self, ear: usize, demand: usize, batch: &Batch) {
         self.rows_in += batch.len() as u64;
         if self.ears[ear].lanes.is_empty() {
-            // Its rows are counted and go nowhere; time goes on with them.
+            // Its rows are counted and have no destination; they advance the time.
             let last = batch.ts.last().copied().unwrap_or(i64::MIN);
             self.latest = self.latest.max(last.div_euclid(self.options.instant_ns));
         }
@@ -389,8 +389,8 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Groups wait in the engine itself until their interval is over: this tap said them before
-    /// it said so, and the source has not come farther than any of its taps.
+    /// Groups wait in the engine until their interval has passed: this tap sent them before its
+    /// watermark, and the source's watermark is not ahead of any of its taps.
     fn take_folded(&mut self, ear: usize, demand: usize, folded: &Folded) {
         for lane in &self.ears[ear].lanes {
             let outlet = &lane.outlet;
@@ -409,8 +409,8 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Live sources that have been silent for too long hold nobody back; what they say later about
-    /// this time is late, and counted.
+    /// Live sources that have been silent for too long do not delay the others; rows that they send
+    /// later for this time are late, and counted.
     fn overtake_idle(&mut self) {
         let idle = |e: &Ear| e.live && !e.ended && e.heard.elapsed() >= self.options.idle;
         if self.ears.len() < 2 || !self.ears.iter().any(idle) {
@@ -418,7 +418,7 @@ impl<'a> Pump<'a> {
         }
         let reached = |e: &Ear| self.reached(e);
         let awake = self.ears.iter().filter(|e| !idle(e) && !e.ended);
-        // Where all are silent, the others follow the one that has come farthest.
+        // If all are silent, the others follow the one that is farthest ahead.
         let farthest = self.ears.iter().filter(|e| !e.ended).map(reached).max();
         let Some(reached) = awake.map(reached).min().or(farthest) else {
             return;
@@ -431,7 +431,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Hands rows and time to the engine.
+    /// Passes rows and watermarks to the engine.
     fn move_on(&mut self) {
         for source in &mut self.sources {
             let (name, engine) = (&source.name, &mut self.engine);
@@ -466,7 +466,7 @@ impl<'a> Pump<'a> {
         self.closed |= !open || running.all(failed);
     }
 
-    /// Asks and ends queries as was wished since the last time.
+    /// Adds and ends queries as requested since the previous call.
     fn make_changes(&mut self) {
         let Some(changes) = self.options.changes.take() else {
             return;
@@ -505,8 +505,8 @@ impl<'a> Pump<'a> {
         self.closed |= !self.shows.exchange(place, None);
     }
 
-    /// The last instant of all sources, once they have ended without saying that it is over;
-    /// before, the end of time.
+    /// The last instant of all sources, once they have ended without a watermark for it; before,
+    /// the maximum.
     fn open_from(&self) -> i64 {
         match self.is_over() && self.latest_over < self.latest {
             true => self.latest,
@@ -526,13 +526,13 @@ impl<'a> Pump<'a> {
             let rows = self.counters.changes(now, readings);
             self.engine.push(OWN_STREAM, rows);
         } else if now > i64::MIN {
-            // The next rows may come at this very instant.
+            // The next rows may have this very instant.
             self.engine.heartbeat(OWN_STREAM, now - 1);
         }
     }
 
-    /// The present instant of stream `weir`: the wall clock beside a live tap, otherwise how far
-    /// the recordings have come.
+    /// The current instant of stream `weir`: the wall clock with a live tap, otherwise the position
+    /// in the recordings.
     fn own_instant(&self) -> Nanos {
         let wall = wall_clock().div_euclid(self.options.instant_ns);
         match self.ears.iter().all(|e| e.live) {
@@ -568,7 +568,7 @@ impl<'a> Pump<'a> {
     }
 }
 
-/// The last of the engine's instants that is over when the tap has told everything up to `at_ns`.
+/// The last complete instant of the engine when the tap's watermark is `at_ns`.
 fn last_instant(at_ns: Nanos, instant_ns: i64) -> i64 {
     match at_ns.checked_add(1) {
         Some(next) => next.div_euclid(instant_ns) - 1,

@@ -1,4 +1,4 @@
-//! The thread of the sinks: shows answers while the engine works on the next ones.
+//! The thread of the sinks: prints answers while the engine computes the next ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,30 +9,30 @@ use std::time::{Duration, Instant};
 use weir_model::Batch;
 use weir_sink::{Incomplete, Sink, SinkError};
 
-/// How often what was written is brought to the eye, at most.
+/// Minimum interval between two flushes of written output.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
-/// How often a sink without news may look at the clock.
+/// Minimum interval between two flushes of a sink without new rows.
 const FLUSH_IDLE_EVERY: Duration = Duration::from_secs(1);
 
-/// Batches on their way to the sinks, at most; then the engine waits.
+/// Maximum number of batches in the queue to the sinks; then the engine waits.
 const SHEETS_MAX: usize = 64;
 
 enum Sheet {
-    /// From now on sink number `number` is this one, or none; the one before is complete.
+    /// Replaces or removes sink number `number`; the previous one is complete.
     Sink {
         number: usize,
         sink: Option<Box<dyn Sink>>,
     },
     /// Rows for sink number `sink`.
     Rows { sink: usize, batch: Batch },
-    /// What was sent is whole: no instant is torn.
+    /// All rows of the current instant were sent.
     Whole,
-    /// What follows is of a slide in which the inputs ended.
+    /// The following rows are of a slide in which the inputs ended.
     Incomplete(Incomplete),
 }
 
-/// The sinks, at work in a thread of their own.
+/// The sinks, which run in a thread of their own.
 pub struct Shows {
     sheets: SyncSender<Sheet>,
     thread: JoinHandle<Result<Vec<String>, SinkError>>,
@@ -56,44 +56,43 @@ impl Shows {
         }
     }
 
-    /// Puts a sink in place number `number`, or takes away the one that is there; false as in
-    /// [`Shows::rows`].
+    /// Sets sink number `number`, or removes the present one; false as in [`Shows::rows`].
     pub fn exchange(&mut self, number: usize, sink: Option<Box<dyn Sink>>) -> bool {
         self.sheets.send(Sheet::Sink { number, sink }).is_ok()
     }
 
-    /// Sends rows to sink number `sink`; false when the sinks have failed, and [`Shows::finish`]
-    /// will say why.
+    /// Sends rows to sink number `sink`; false when the sinks have failed: [`Shows::finish`]
+    /// returns the error.
     pub fn rows(&mut self, sink: usize, batch: Batch) -> bool {
         self.torn = true;
         self.sheets.send(Sheet::Rows { sink, batch }).is_ok()
     }
 
-    /// Says that no instant is torn by what was sent; false as in [`Shows::rows`].
+    /// Marks the end of an instant; false as in [`Shows::rows`].
     pub fn whole(&mut self) -> bool {
         !std::mem::take(&mut self.torn) || self.sheets.send(Sheet::Whole).is_ok()
     }
 
-    /// Marks all that follows as of a slide in which the inputs ended; false as in
+    /// Marks the following rows as of a slide in which the inputs ended; false as in
     /// [`Shows::rows`].
     pub fn incomplete(&mut self, slide: Incomplete) -> bool {
         self.sheets.send(Sheet::Incomplete(slide)).is_ok()
     }
 
-    /// True when the sinks have failed or want no more, also while there is nothing to send.
+    /// True when the sinks have failed or accept no more, also while no rows are sent.
     pub fn ended(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Rows that the sinks have taken.
+    /// Rows received by the sinks.
     pub fn rows_taken(&self) -> i64 {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Completes all output and gives the sinks' remarks.
+    /// Completes all output and returns the sinks' remarks.
     ///
     /// # Errors
-    /// The first one that a sink met.
+    /// The first error of a sink.
     pub fn finish(self) -> Result<Vec<String>, SinkError> {
         drop(self.sheets);
         self.thread.join().expect("a sink does not panic")

@@ -1,4 +1,4 @@
-//! [`Stop`]: when the taps are to end, and the signals that say so.
+//! [`Stop`]: the end of the taps, and the signals that request it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_model::Nanos;
 
-/// How often somebody who waits looks whether it is over.
+/// The interval at which a waiting thread checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// When the taps are to end. All who hold it see the same.
+/// When the taps are to end. Clones share the state.
 #[derive(Clone)]
 pub struct Stop {
     abandoned: Arc<AtomicBool>,
@@ -29,16 +29,16 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Not yet.
+    /// A stop that was not requested.
     pub fn new() -> Stop {
         Stop::default()
     }
 
-    /// Not yet; and from now on SIGINT and SIGTERM are heard. A second one ends the process at
-    /// once.
+    /// A stop that was not requested; SIGINT and SIGTERM request it from now on. A second signal
+    /// ends the process immediately.
     ///
     /// # Errors
-    /// When the signals cannot be caught.
+    /// When the signal handlers cannot be installed.
     pub fn on_signals() -> std::io::Result<Stop> {
         let stop = Stop::new();
         for number in [SIGINT, SIGTERM] {
@@ -50,7 +50,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Not yet, for taps that come after others; signals are the same.
+    /// A new stop for the following taps, with the same signals.
     pub fn anew(&self) -> Stop {
         Stop {
             signal: self.signal.clone(),
@@ -66,17 +66,18 @@ impl Stop {
         }
     }
 
-    /// Nothing more is wanted: taps end at the next occasion.
+    /// Requests the end: taps end as soon as possible.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// True once nothing more is wanted.
+    /// True once the end was requested.
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Waits so long. False if a signal came or nothing more is wanted, before that or at its end.
+    /// Waits for `span`. False if a signal was received or the end was requested, before or when it
+    /// has passed.
     pub fn wait(&self, span: Duration) -> bool {
         let until = Instant::now() + span;
         loop {
@@ -91,8 +92,7 @@ impl Stop {
         }
     }
 
-    /// What happens after `at` is no longer wanted of a live tap; what happened before and is still
-    /// on its way is.
+    /// Events of a live tap after `at` are not wanted; earlier ones that are not delivered yet are.
     pub fn live_until(&self, at: Nanos) {
         self.until_ns.fetch_min(at, Ordering::Relaxed);
     }

@@ -1,24 +1,25 @@
-//! The closing summary: how many events, what was lost and why, and how complete the answer is.
+//! The closing summary: the number of events, losses with causes, and the completeness of the
+//! answer.
 
 use std::collections::BTreeMap;
 
 use weir_model::Symbol;
 use weir_tap::{Count, UNFINISHED};
 
-/// A counter, why, and of which device.
+/// A counter, its cause and its device.
 type Cause<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
 
 /// Counter of records that could not be read.
 const BAD: &str = "bad_records";
 
-/// Counter of requests whose begin or end is not known, so that their times are missing.
+/// Counter of requests whose start or end is unknown, so that their times are missing.
 const UNTRACKED: &str = "requests_untracked";
 
-/// Counters of what happened but was not received or could not be kept.
+/// Counters of events that occurred but were not received or could not be stored.
 pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
 
-/// One line about what the taps saw and how complete it is, and one for each loss, as soon as there
-/// is any. With `verbose`, all that was counted.
+/// One line with the number of events of the taps and the completeness, and one for each loss. With
+/// `verbose`, all counts.
 pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
     let total = |names: &[&str]| -> i64 {
         let named = counts.iter().filter(|c| names.contains(&c.counter));
@@ -36,13 +37,13 @@ pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let unfinished = total(&[UNFINISHED]) > 0;
     if verbose || !sums.is_empty() || unfinished {
-        // A tap that selects sees more than it delivers.
+        // A tap that filters observes more than it delivers.
         let seen = match total(&["seen"]) {
             0 => events,
             seen => seen,
         };
         let complete = completeness(seen, missed);
-        // Of what is missing behind the end of a recording nothing is known.
+        // The losses after the end of a recording are unknown.
         let at_most = if unfinished { "at most " } else { "" };
         lines.push(format!(
             "{events} events, {missed} missed, {at_most}{complete} % complete"
@@ -52,13 +53,13 @@ pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
     lines
 }
 
-/// How much of what the taps counted was missed.
+/// The number of events that the taps missed.
 pub fn missed(counts: &[Count]) -> i64 {
     let missed = counts.iter().filter(|c| MISSED.contains(&c.counter));
     missed.map(|c| c.total).sum()
 }
 
-/// In percent, rounded down to three digits: only what is complete reads 100.
+/// In percent, rounded down to three digits: only complete results have 100.
 fn completeness(seen: i64, missed: i64) -> f64 {
     match seen + missed {
         0 => 100.0,

@@ -1,4 +1,4 @@
-//! The loop with taps and sinks that a test drives.
+//! Tests of the loop with scripted taps and sinks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,16 @@ use weir_tap::{Count, Said, Tap, TapError};
 
 use super::*;
 
-/// A tap that says what it was told to say.
+/// A tap that returns given messages.
 struct Parrot {
     words: VecDeque<Word>,
 }
 
 enum Word {
-    /// A finished request at this instant.
+    /// A completed request at this instant.
     Row(Nanos),
     Heartbeat(Nanos),
-    /// Quiet until the flag is up, five seconds at most.
+    /// Waits until the flag is set, five seconds at most.
     Await(Arc<AtomicBool>),
     Fail,
 }
@@ -88,7 +88,7 @@ fn finished(ts: Nanos) -> Batch {
     }])
 }
 
-/// A sink that keeps the instants of what it is shown, and raises a flag at the first.
+/// A sink that stores the instants of its rows, and sets a flag at the first.
 #[derive(Clone, Default)]
 struct Notes {
     instants: Arc<Mutex<Vec<i64>>>,
@@ -193,7 +193,7 @@ fn a_tap_that_fails_ends_the_work_after_what_it_said() {
     assert_eq!(*notes.instants.lock().unwrap(), [1, 2]);
 }
 
-/// A sink that wishes for its own end at the first row, and raises a flag when it is complete.
+/// A sink that requests its own end at the first row, and sets a flag when it is complete.
 struct Sated {
     notes: Notes,
     changes: std::sync::mpsc::Sender<Change>,

@@ -12,22 +12,22 @@ use weir_tap::{elevation, live, tapdisk, vdisk};
 
 use super::SourceOptions;
 
-/// The hidden command that runs as a QEMU guard: `vdisk::guard` of weir-tap.
+/// The hidden command that runs a QEMU guard: `vdisk::guard` of weir-tap.
 pub const QEMU_GUARD: &str = "qemu-guard";
 
-/// The hidden command that runs as the inspection process: `inspection` of weir-tap.
+/// The hidden command that runs the inspection process: `inspection` of weir-tap.
 pub const INSPECTION: &str = "inspection";
 
 /// The name of the live source.
 pub const LIVE: &str = "live";
 
-/// What the name of a traced VM begins with.
+/// The prefix of the name of a traced VM.
 const QEMU: &str = "qemu:";
 
-/// What the path of a tap in the disk path begins with.
+/// The prefix of the path of a tap in the disk path.
 const TAPDISK: &str = "tapdisk:";
 
-/// The program that is the inspection process: this one, also when its file has been replaced.
+/// The program of the inspection process: this executable, also when its file has been replaced.
 pub fn inspector() -> Vec<OsString> {
     ["/proc/self/exe", INSPECTION].map(OsString::from).into()
 }
@@ -35,7 +35,7 @@ pub fn inspector() -> Vec<OsString> {
 /// One source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// This host, now.
+    /// This host, live.
     Live,
     /// A VM of this host, traced in QEMU.
     Qemu(String),
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// The source itself, whichever of its names was given: of the files of a blktrace, one for each
+    /// The source itself, independent of the given name: for the files of a blktrace, one for each
     /// CPU, the first.
     pub(super) fn identity(&self) -> Source {
         match self {
@@ -82,7 +82,7 @@ impl Source {
         }
     }
 
-    /// What it can do. A file that cannot be opened can do nothing: what reads it reports why.
+    /// Its capabilities. A file that cannot be opened has none: its reader reports the error.
     pub fn capabilities(&self, args: &SourceOptions) -> Capabilities {
         let mut capabilities = match self {
             Source::Live => live::capabilities(),

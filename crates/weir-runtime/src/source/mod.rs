@@ -1,4 +1,4 @@
-//! Where events come from: `--from`, and what goes with it.
+//! Sources of events: `--from` and related options.
 //!
 //! | module | is |
 //! | --- | --- |
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::run_loop::{Input, Outlet, Stop, wall_clock};
 
-/// Everything that a source tells of I/O, as a stream that queries can speak of.
+/// All I/O columns of a source, as a stream for queries.
 pub fn everything() -> Declaration {
     Declaration {
         doc: "every request and every response".into(),
@@ -34,11 +34,11 @@ pub fn everything() -> Declaration {
 }
 
 /// Opens the sources for the demands of `placement`; the rows of each go to the engine's source of
-/// that name. Without demands, which is a query of stream `weir` alone, files are read for what is
-/// counted of them, and nothing else is opened.
+/// that name. Without demands, as for a query of stream `weir` alone, files are read for their
+/// counts, and nothing else is opened.
 ///
 /// # Errors
-/// When a file cannot be read or its format is unknown, or the host does not let us watch it.
+/// When a file cannot be read or its format is unknown, or the host cannot be observed.
 pub fn open(
     args: &SourceOptions,
     placement: &Placement,
@@ -58,8 +58,7 @@ pub fn open(
     Ok(inputs)
 }
 
-/// The sources for what is counted of them, none of their rows: nothing of live ones, which have no
-/// end.
+/// The sources for their counts, without rows; not the live ones, which have no end.
 ///
 /// # Errors
 /// As [`open`].
@@ -90,7 +89,7 @@ pub fn inputs(
     outlets: Vec<Outlet>,
 ) -> Result<Vec<Input>, Failure> {
     if !args.is_live() {
-        // What reads a file of unknown origin has no other rights than the user.
+        // A process that reads a file of unknown origin has only the rights of the user.
         elevation::give_up()?;
     }
     let input = |tap: Box<dyn Tap>, outlets| Input {
@@ -114,7 +113,7 @@ pub fn inputs(
         Source::Qemu(_) | Source::Tapdisk(_) => {
             let (own, others) = split(demands, &outlets, is_io);
             let mut inputs = Vec::new();
-            // What the host tells beside comes from the live source, if there is one.
+            // The host's other streams are read from the live source, if there is one.
             if !others.0.is_empty() && !args.sources().contains(&Source::Live) {
                 inputs = live(&others.0, &others.1)?;
             }
@@ -148,8 +147,8 @@ pub fn inputs(
     Ok(vec![input(tap, outlets)])
 }
 
-/// The demands that a file can serve, with their outlets. What only a host can tell comes from the
-/// live source beside it.
+/// The demands that a file can serve, with their routes. Demands that only a host can serve are
+/// assigned to the live source.
 ///
 /// # Errors
 /// When there is none.
@@ -173,7 +172,7 @@ fn of_files(
     Ok(split(demands, &outlets, |d| !of_host(d)).0)
 }
 
-/// True if a demand is of I/O, request by request.
+/// True if a demand is for single I/O requests.
 pub fn is_io(demand: &Demand) -> bool {
     let streams = ["IO", "IOstream", RECORDING];
     streams
@@ -181,10 +180,10 @@ pub fn is_io(demand: &Demand) -> bool {
         .any(|s| s.eq_ignore_ascii_case(&demand.stream))
 }
 
-/// Demands with their outlets, which count them from 0.
+/// Demands with their routes, numbered from 0.
 type Part = (Vec<Demand>, Vec<Outlet>);
 
-/// The demands that `first` wants, and the others.
+/// The demands that `first` selects, and the others.
 fn split(demands: &[Demand], outlets: &[Outlet], first: impl Fn(&Demand) -> bool) -> (Part, Part) {
     let part = |wanted: bool| {
         let kept: Vec<usize> = (0..demands.len())
@@ -203,7 +202,7 @@ fn split(demands: &[Demand], outlets: &[Outlet], first: impl Fn(&Demand) -> bool
     (part(true), part(false))
 }
 
-/// The tap of a VM's requests as its guest makes them. Should we be killed, another process of ours
+/// The tap of a VM's requests as its guest makes them. If this process is killed, a guard process
 /// switches tracing off again.
 fn traced(vm: &str, args: &SourceOptions, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
     let program = std::env::current_exe()?;
@@ -231,7 +230,7 @@ fn served(
     Ok(Box::new(tapdisk::open(path, demands, options)?))
 }
 
-/// What one of the host's taps has to serve.
+/// The demands for one of the host's taps.
 struct Share {
     tap: &'static LiveTap,
     demands: Vec<Demand>,
@@ -240,7 +239,7 @@ struct Share {
 }
 
 impl Share {
-    /// The outlets for its demands, which it counts from 0.
+    /// The routes for its demands, numbered from 0.
     fn outlets(&self, outlets: &[Outlet]) -> Vec<Outlet> {
         let own = |outlet: &Outlet| {
             let demand = self.positions.iter().position(|p| *p == outlet.demand)?;
@@ -276,12 +275,11 @@ fn shares(demands: &[Demand]) -> Result<Vec<Share>, TapError> {
     Ok(shares)
 }
 
-/// Drops all privileges once everything is open and before threads of the run loop, the sinks or a
-/// server start, if there was live I/O to open. `files` is what the command does with files from
-/// here on.
+/// Drops all privileges after everything is opened and before threads of the run loop, the sinks or
+/// a server start, if live I/O was opened. `files` is the command's later use of files.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Those of the system calls.
 pub fn drop_privileges(
     args: &SourceOptions,
     inputs: &[Input],
@@ -294,7 +292,7 @@ pub fn drop_privileges(
     }
 }
 
-/// Begins to count the time for which live I/O is wanted.
+/// Starts the interval for which live I/O is wanted.
 pub fn begin(args: &SourceOptions, stop: &Stop) {
     if let Some(span_ns) = args.span_ns() {
         stop.live_until(wall_clock().saturating_add(span_ns));
@@ -330,7 +328,7 @@ fn live(share: Share, args: &SourceOptions) -> Result<Box<dyn Tap>, TapError> {
     (share.tap.open)(&share.demands, &options).map_err(unwatched)
 }
 
-/// Why live I/O cannot be watched, and what can be done instead.
+/// Why live I/O cannot be observed, and the remedy.
 pub fn unwatched(error: TapError) -> TapError {
     match error {
         TapError::Unavailable { what, remedy } => TapError::Unavailable {
@@ -341,14 +339,14 @@ pub fn unwatched(error: TapError) -> TapError {
     }
 }
 
-/// What the sources do in place of the engine, one line each; of a source that cannot be opened,
-/// why.
+/// The work that the sources do in place of the engine, one line each; for a source that cannot be
+/// opened, the reason.
 pub fn describe(args: &SourceOptions, demands: &[Demand]) -> Vec<String> {
     if demands.is_empty() {
         return Vec::new();
     }
     let describe = |source: &Source| match source {
-        // To open it would be to switch tracing on.
+        // Opening it would switch tracing on.
         Source::Qemu(vm) => vec![format!(
             "vdisk: traces the requests of VM {vm} in QEMU while the query runs"
         )],

@@ -19,19 +19,20 @@ use crate::traces::Traces;
 /// Options of every command that reads events.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
-    /// Where events come from: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
-    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU meanwhile),
-    /// or a file or pipe in any trace format that weir knows, `-` for standard input; several are
-    /// merged by time. The files of a blktrace, one for each CPU, are one source: name any of them
+    /// Sources of events: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
+    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU
+    /// meanwhile), or a file or pipe in any trace format that weir knows, `-` for standard input;
+    /// several are merged in timestamp order. The files of a blktrace, one for each CPU, are one
+    /// source: name any of them
     pub from: Vec<String>,
-    /// The format of the files, where their first bytes do not show it
+    /// The format of the files, if it cannot be detected from their first bytes
     pub from_format: Option<String>,
-    /// How much of a recording that comes through a pipe may be copied to a temporary file (in
-    /// TMPDIR): Parquet is read from its end
+    /// Maximum size of a recording from a pipe that is copied to a temporary file (in TMPDIR):
+    /// Parquet is read from its end
     pub spool_limit: usize,
-    /// Watch this device only, as /dev/sda; may be repeated (live)
+    /// Observe this device only, such as /dev/sda; may be repeated (live)
     pub device: Vec<String>,
-    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
+    /// Observe dm, md and loop devices as well as the devices below them, which counts their I/O
     /// twice (live)
     pub stacked: bool,
     /// Treat processes as a VM: NAME=pid:N, NAME=comm:TEXT, NAME=cgroup:PATH, or @FILE with one of
@@ -39,21 +40,21 @@ pub struct SourceOptions {
     pub vm: Vec<Declarations>,
     /// Keep all privileges after the probes are attached; otherwise they are dropped (live)
     pub keep_privileges: bool,
-    /// Let the kernel tell every request, also where it could add them up itself (live)
+    /// Transfer every request from the kernel, also if the kernel could aggregate them (live)
     pub no_fold: bool,
     /// Join requests with their responses, also where the source has paired them already
     pub no_pairing: bool,
     /// End at the first bad record instead of skipping and counting it (files)
     pub strict: bool,
-    /// How long a silent live source may hold the others back
+    /// How long a silent live source may delay the others
     pub idle: Duration,
-    /// How long to watch; of a file, how much of it from its first event on
+    /// The duration of the observation; for a file, the interval from its first event on
     pub span: Option<Duration>,
     /// See [`weir_tap::ebpf::LiveOptions::optional_rows`].
     pub optional_rows: bool,
-    /// How long rows may be on their way, where no single row is shown.
+    /// Maximum delay of rows, if no single row is shown.
     pub rhythm: Option<Duration>,
-    /// Stacked devices that are watched although `--stacked` is not given, since they are named.
+    /// Stacked devices that are observed without `--stacked`, since they are named.
     pub also: Vec<String>,
     /// See [`weir_tap::ebpf::LiveOptions::epoch_offset_ns`].
     pub epoch_offset_ns: Option<Nanos>,
@@ -61,18 +62,18 @@ pub struct SourceOptions {
     pub interval_shift_ns: Arc<AtomicI64>,
     /// See [`weir_tap::ebpf::LiveOptions::host`]; otherwise the system's name.
     pub host: Option<Symbol>,
-    /// Whoever asks tells for himself what a source without responses means to him.
+    /// The caller reports what a source without responses means for it.
     pub without_responses: bool,
     /// The files and pipes that were opened.
     pub traces: Traces,
-    /// The host's inventory, once something asks for it.
+    /// The host's inventory, once it is needed.
     watch: Arc<Mutex<Option<Arc<Watch>>>>,
 }
 
 /// The kernel's path of a block device: `/dev/sda`, or `sda`, or another name of it.
 ///
 /// # Errors
-/// A text for the user when there is no such device.
+/// A message for the user when there is no such device.
 pub fn device(text: &str) -> Result<String, String> {
     let path = Path::new("/dev").join(text);
     let found = ebpf::kernel_name(&path);
@@ -86,7 +87,7 @@ pub struct Declarations(Vec<Declared>);
 /// What one `--vm` declares: `NAME=WHICH`, or `@FILE` with one a line.
 ///
 /// # Errors
-/// A text for the user when it cannot be understood or the file cannot be read.
+/// A message for the user when it cannot be parsed or the file cannot be read.
 pub fn declarations(text: &str) -> Result<Declarations, String> {
     let Some(path) = text.strip_prefix('@') else {
         return Ok(Declarations(vec![text.parse()?]));
@@ -130,10 +131,10 @@ impl Default for SourceOptions {
 }
 
 impl SourceOptions {
-    /// One source, with devices and VMs as the command line takes them.
+    /// One source, with devices and VMs in the syntax of the command line.
     ///
     /// # Errors
-    /// A text for the user when a device or a VM is not what it should be.
+    /// A message for the user when a device or a VM is invalid.
     pub fn of(
         from: &str,
         devices: &[String],
@@ -153,7 +154,7 @@ impl SourceOptions {
         })
     }
 
-    /// The sources, in the order given, each once.
+    /// The sources, in the given order, without duplicates.
     pub fn sources(&self) -> Vec<Source> {
         let mut known = Vec::new();
         let mut sources: Vec<Source> = self.from.iter().map(|text| Source::new(text)).collect();
@@ -175,7 +176,7 @@ impl SourceOptions {
         })
     }
 
-    /// How traces are read.
+    /// The options for reading traces.
     pub fn format_options(&self) -> format::Options {
         format::Options {
             strict: self.strict,
@@ -184,12 +185,12 @@ impl SourceOptions {
         }
     }
 
-    /// How much is wanted.
+    /// The wanted interval.
     pub fn span_ns(&self) -> Option<Nanos> {
         self.span.map(quantity::nanos)
     }
 
-    /// The devices to watch.
+    /// The devices to observe.
     pub fn devices(&self) -> DeviceChoice {
         match (self.device.is_empty(), self.stacked) {
             (false, _) => DeviceChoice::Named(self.device.clone()),
@@ -204,16 +205,16 @@ impl SourceOptions {
         self.vm.iter().flat_map(|d| d.0.clone()).collect()
     }
 
-    /// The host's inventory, watched by one inspection process for the whole command.
+    /// The host's inventory, read by one inspection process for the whole command.
     ///
     /// # Errors
-    /// When the host cannot be looked at.
+    /// When the host cannot be scanned.
     pub fn inventory(&self) -> Result<Arc<Watch>, TapError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watch.as_ref().filter(|watch| watch.notice().is_none()) {
             return Ok(watch.clone());
         }
-        // An agent keeps the rights to start another process in place of one that has ended.
+        // An agent keeps the right to start another process when one has ended.
         let started = Watch::start(&WatchOptions {
             declared: self.declared(),
             inspector: Some(inspector()),
@@ -222,14 +223,14 @@ impl SourceOptions {
         Ok(watch.insert(started).clone())
     }
 
-    /// What the sources can do together.
+    /// The common capabilities of the sources.
     pub fn capabilities(&self) -> Capabilities {
         let all = self.sources().into_iter();
         let all = all.map(|source| source.capabilities(self));
         all.reduce(Capabilities::and).unwrap_or_default()
     }
 
-    /// True when nothing was said of where events come from.
+    /// True when no source was specified.
     pub fn is_usual(&self) -> bool {
         let chosen = !self.device.is_empty() || self.stacked || !self.vm.is_empty();
         self.from == [LIVE] && self.from_format.is_none() && !chosen

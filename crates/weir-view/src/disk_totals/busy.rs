@@ -1,24 +1,24 @@
-//! [`Busy`]: for how long a disk had at least one request.
+//! [`Busy`]: the time during which a disk had at least one request.
 
 use std::collections::VecDeque;
 
-/// Busy times that are remembered one by one. What a request covers before the oldest of them is
-/// not counted, which takes a request longer than so many of the disk's pauses.
+/// Maximum number of busy times that are stored separately. The part of a request before the oldest
+/// of them is not counted: such a request spans more than this number of the disk's idle times.
 const SPANS_MAX: usize = 1_024;
 
 /// The length of the union of the times from insert to complete of all requests so far.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
-    /// The latest busy times, ascending and apart, `(from, to]`.
+    /// The latest busy times, ascending and disjoint, `(from, to]`.
     spans: VecDeque<(i64, i64)>,
-    /// Where those begin that are remembered.
+    /// The start of the stored times.
     sealed_until: Option<i64>,
     total_ns: i64,
 }
 
 impl Busy {
-    /// Adds a request that was there from `from` to `to`. Requests come in the order in which they
-    /// finished; what lies before an earlier one that has been forgotten does not count.
+    /// Adds a request that was in flight from `from` to `to`. Requests are added in order of
+    /// completion; the part before a discarded busy time is not counted.
     pub fn add(&mut self, from: i64, to: i64) {
         let mut from = self.sealed_until.map_or(from, |sealed| from.max(sealed));
         if from >= to {
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn overlaps_count_once() {
         assert_eq!(busy(&[(0, 10), (5, 15), (20, 30)]), 25);
-        // A slow request covers pauses that came before it.
+        // A slow request covers earlier idle times.
         assert_eq!(busy(&[(0, 10), (20, 30), (40, 50), (5, 60)]), 60);
         assert_eq!(busy(&[(0, 10), (10, 20)]), 20);
         assert_eq!(busy(&[(7, 7), (9, 3)]), 0);

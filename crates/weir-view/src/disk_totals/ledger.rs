@@ -1,4 +1,4 @@
-//! [`Ledger`]: takes the rows of both queries and keeps the totals, instant by instant.
+//! [`Ledger`]: receives the rows of both queries and updates the totals, instant by instant.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -13,31 +13,31 @@ use super::totals::{DiskKey, OP_NAMES, OpTotals, Totals};
 use super::whole::Whole;
 use weir_runtime::run_loop::wall_clock;
 
-/// Before the first request has come no query gives a row; the clock then says how far time is,
-/// with room for rows on their way.
+/// Before the first request, queries emit no rows; the clock then determines the instant, with a
+/// margin for rows that are not delivered yet.
 const ROOM: Duration = Duration::from_secs(1);
 
-/// Where the kernel tells of partitions.
+/// The kernel's list of devices and partitions.
 pub const SYSFS: &str = "/sys/class/block";
 
 const SLIDE_NS: Nanos = SLIDE_MS as Nanos * 1_000_000;
 
-/// Who looks at the totals.
+/// A reader of the totals.
 pub trait Reader: Send {
-    /// The totals hold everything up to instant `at`, and nothing later. Instants ascend.
+    /// The totals include everything up to instant `at`, and nothing later. Instants ascend.
     ///
     /// # Errors
-    /// [`SinkError::Closed`] when it wants no more, others when it fails.
+    /// [`SinkError::Closed`] when it has ended, others when it fails.
     fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError>;
 
-    /// Nothing more comes; the last row was of instant `at`.
+    /// The end of the input; the last row was of instant `at`.
     ///
     /// # Errors
     /// As [`Reader::whole`].
     fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError>;
 }
 
-/// Rows that have come, totals of what is over, and who looks at them.
+/// Received rows, the totals of complete instants, and their reader.
 pub struct Ledger {
     live: bool,
     /// The upper limits of the buckets, ns.
@@ -50,13 +50,13 @@ pub struct Ledger {
     reader: Box<dyn Reader>,
     /// The latest instant of a row of counters.
     last: Option<Nanos>,
-    /// When it began to look: of the time before, nobody knows anything.
+    /// The start of the observation: nothing is known about the time before.
     began: Nanos,
 }
 
 struct Row {
     at: Nanos,
-    /// `None` is the row of everything.
+    /// `None` is the row of the grand total.
     disk: Option<(DiskKey, usize)>,
     more: OpTotals,
 }
@@ -67,16 +67,16 @@ struct Span {
     time_ns: i64,
 }
 
-/// Where the rows of one of the queries go in.
+/// The input for the rows of one of the queries.
 enum Inlet {
     Counters(Arc<Mutex<Ledger>>),
     Spans(Arc<Mutex<Ledger>>),
 }
 
 impl Ledger {
-    /// The sinks of a ledger whose `totals` somebody else may look at as well: for the times of
-    /// requests, and for the counters. They are shown in this order, so that the times are there
-    /// when the counters are brought to the eye.
+    /// The sinks of a ledger whose `totals` may have other readers: for the times of requests, and
+    /// for the counters. They are flushed in this order, so that the times are available when the
+    /// counters are printed.
     pub fn sinks(
         wanted: &Wanted,
         totals: Arc<Mutex<Totals>>,
@@ -134,7 +134,7 @@ impl Ledger {
         }
     }
 
-    /// A histogram's counts by limit, NULL for what is above the last, as a row of buckets.
+    /// A histogram's counts by limit, NULL for values above the last, as a row of buckets.
     fn buckets(&self, tally: &[(Value, i64)]) -> Vec<u64> {
         let mut buckets = vec![0; self.limits_ns.len() + 1];
         for (limit, count) in tally {
@@ -160,7 +160,7 @@ impl Ledger {
         }
     }
 
-    /// Adds up what has come. No instant is torn.
+    /// Adds the received rows to the totals. The instant is complete.
     fn settle(&mut self) -> Result<(), SinkError> {
         let totals = self.totals.clone();
         let mut totals = totals.lock().expect("no panic while held");
@@ -186,7 +186,7 @@ impl Ledger {
         }
         if self.live && self.last.is_none() {
             let at = wall_clock() - ROOM.as_nanos() as Nanos;
-            // On the same marks as the slices that will come.
+            // At the same boundaries as the following slices.
             let at = at - at.rem_euclid(SLIDE_NS);
             if at >= self.began {
                 self.reader.whole(&mut totals, at)?;
@@ -217,7 +217,7 @@ impl Ledger {
     }
 }
 
-/// Where a row counts: at the device, and at the partition where these are wanted too.
+/// The totals to which a row is added: the device, and the partition if these are wanted too.
 fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Option<DiskKey>) {
     let (Some(device), true) = (disk.device, devices != Devices::AsTold) else {
         return (disk, None);
@@ -230,7 +230,7 @@ fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Optio
     (whole, apart.then_some(disk))
 }
 
-/// Whose row it is; both queries begin with the same columns.
+/// The disk of a row; both queries begin with the same columns.
 fn disk(batch: &Batch, row: usize) -> DiskKey {
     let text = |c: Column| match batch.columns[c as usize].value(row) {
         Value::Text(symbol) => Some(symbol),

@@ -11,32 +11,32 @@ use super::{Reader, Totals};
 use weir_runtime::output;
 use weir_runtime::run_loop::missed;
 
-/// How often losses are looked for, and reported at most.
+/// Minimum interval between two checks and reports of losses.
 const LOOKED_FOR_EVERY: Duration = Duration::from_secs(2);
 
-/// Less is not worth a report: it is not in the digits that are shown.
+/// Smaller shares are not reported: they do not change the printed digits.
 const SHARE: f64 = 0.001;
 
-/// A reader of totals, and what of them was missed.
+/// A reader of totals, and their losses.
 pub struct Losses {
     reader: Box<dyn Reader>,
-    /// What the taps have counted by now.
+    /// The current counts of the taps.
     counts: Arc<Mutex<Vec<Count>>>,
     last: Seen,
     looked: Instant,
 }
 
-/// Counts of the taps, as far as they matter here.
+/// The relevant counts of the taps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     received: i64,
     missed: i64,
-    /// How often single requests were left out.
+    /// The number of times that single requests were left out.
     paused: i64,
 }
 
 impl Losses {
-    /// Reports what is missing in what `reader` reads.
+    /// Reports the losses in the input of `reader`.
     pub fn new(reader: Box<dyn Reader>, counts: Arc<Mutex<Vec<Count>>>) -> Losses {
         Losses {
             reader,
@@ -69,7 +69,7 @@ impl Seen {
         }
     }
 
-    /// What to report of the time since `last`.
+    /// The report for the time since `last`.
     fn since(&self, last: &Seen) -> Option<String> {
         let missed = self.missed - last.missed;
         let all = self.received - last.received + missed;

@@ -1,4 +1,4 @@
-//! Counters by VM and disk that only grow, made of queries ([`Questions`]): what `weir iostat`,
+//! Monotonic counters by VM and disk, computed by queries ([`Questions`]): what `weir iostat`,
 //! `weir diskstats` and `weir exporter` show.
 //!
 //! ```text

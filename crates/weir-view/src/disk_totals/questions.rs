@@ -4,39 +4,39 @@ use std::fmt::Write;
 
 use weir_runtime::question::quoted;
 
-/// How often a live tap's counters are brought up to date.
+/// The update interval of a live tap's counters.
 pub const SLIDE_MS: u64 = 100;
 
-/// In the counters' query the row of everything has this in place of an op.
+/// The op of the row of the grand total in the counters' query.
 pub const EVERYTHING: &str = "all";
 
-/// What the counters of disks are asked for.
+/// The selection of counters of disks.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// The events happen now; then the counters come in slices of [`SLIDE_MS`], idle times
-    /// included. Those of a recording come at each instant that has a row.
+    /// The events happen now; then the counters are reported in slices of [`SLIDE_MS`], idle times
+    /// included. Those of a recording are reported at each instant that has a row.
     pub live: bool,
     /// Only this VM.
     pub vm: Option<String>,
-    /// When each disk had requests as well.
+    /// Also the busy times of each disk.
     pub busy: bool,
     /// The upper limits of the buckets in which latencies are counted as well, ns, ascending; with
     /// any, failures and the times by stage too.
     pub limits_ns: Vec<i64>,
-    /// What becomes of the partitions of this host's devices.
+    /// How partitions of this host's devices are counted.
     pub devices: Devices,
 }
 
-/// The rows of I/O that no virtual disk is known for, which taps tell by partition where there is
-/// one.
+/// The aggregation of I/O rows without a known virtual disk, which taps report by partition where
+/// there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Devices {
-    /// As the taps tell them. So also those of a recording, whose host's partitions nobody knows.
+    /// As the taps report them. Also for a recording: the partitions of its host are unknown.
     #[default]
     AsTold,
     /// By whole device.
     Whole,
-    /// By whole device, and by partition once more.
+    /// By whole device, and additionally by partition.
     WholeAndPartitions,
 }
 
@@ -44,7 +44,7 @@ pub enum Devices {
 pub struct Questions {
     /// Counters by disk and op, in the order of [`Column`].
     pub counters: String,
-    /// From when to when each request was there: whose it is, and [`SPAN_TIME_NS`].
+    /// The interval in which each request was in flight: its disk, and [`SPAN_TIME_NS`].
     pub spans: Option<String>,
 }
 
@@ -65,11 +65,11 @@ pub enum Column {
     Buckets,
 }
 
-/// The column of the query for busy times behind those that say whose it is.
+/// The column of the query for busy times after those that identify the disk.
 pub const SPAN_TIME_NS: usize = Column::Device as usize + 1;
 
-/// The device counts only where the virtual disk is not known: else it is one row, wherever the
-/// disk's blocks lie.
+/// The device is a key only if the virtual disk is unknown: otherwise there is one row, wherever
+/// the disk's blocks are.
 const DISK: &str = "vm, vdisk, case when vdisk is null then pdisk end";
 
 impl Questions {
@@ -81,8 +81,8 @@ impl Questions {
             true => format!("[range {SLIDE_MS} ms slide {SLIDE_MS} ms]"),
             false => "[now]".to_owned(),
         };
-        // Live, the insert of every request is known, and a tap that need not tell `service` is
-        // cheaper; of some trace files only the issue is.
+        // Live, the insert of every request is known, and a tap without `service` is cheaper; some
+        // trace files contain only the issue.
         let time = match wanted.live {
             true => "latency",
             false => "coalesce(latency, service)",

@@ -1,4 +1,4 @@
-//! [`open`]: the queries of a source, whose answers go to a reader.
+//! [`open`]: the queries of a source, whose answers are sent to a reader.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ use weir_runtime::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
 
-/// Queries of a source that is open.
+/// The queries of an open source.
 pub struct Opened {
     engine: Engine,
     inputs: Vec<Input>,
@@ -59,7 +59,7 @@ pub fn open(
         unreachable!("a plan stays a plan");
     };
     let mut shows = Vec::new();
-    // Times first, so that they are there when the counters are read.
+    // Times first, so that they are available when the counters are read.
     shows.extend(
         rest.first()
             .map(|spans| Show::new(engine.add(spans), span_sink)),
@@ -87,12 +87,12 @@ impl Opened {
     /// Drops all privileges, before other threads start.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Those of the system calls.
     pub fn drop_privileges(&self, args: &SourceOptions, files: Files) -> Result<(), Failure> {
         source::drop_privileges(args, &self.inputs, files)
     }
 
-    /// Runs the queries until the source ends, the reader wants no more, or `stop`.
+    /// Runs the queries until the source ends, the reader ends, or `stop`.
     ///
     /// # Errors
     /// When the source cannot be read, or the reader fails.

@@ -1,4 +1,4 @@
-//! [`Totals`]: what each disk has done since weir looks.
+//! [`Totals`]: the I/O of each disk since the start of weir.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use super::busy::Busy;
 
 const NANOS_PER_MILLISECOND: i64 = 1_000_000;
 
-/// The name of what has no place of its own.
+/// The name of the disks without an entry of their own.
 const OTHER: &str = "(other)";
 
-/// The letters of the ops in their order, and their names.
+/// The letters of the ops in order, and their names.
 pub const OP_NAMES: [(&str, &str); 5] = [
     ("r", "read"),
     ("w", "write"),
@@ -22,31 +22,31 @@ pub const OP_NAMES: [(&str, &str); 5] = [
     ("z", "write_zeroes"),
 ];
 
-/// Whose counters they are.
+/// The identity of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DiskKey {
-    /// The VM; `None` is what is nobody's.
+    /// The VM; `None` if the I/O belongs to none.
     pub vm: Option<Symbol>,
     /// The disk as the VM sees it.
     pub vdisk: Option<Symbol>,
-    /// The host's device, where the virtual disk is not known.
+    /// The host's device, if the virtual disk is unknown.
     pub device: Option<Symbol>,
 }
 
-/// What a disk has done.
+/// The totals of a disk.
 #[derive(Clone, Debug)]
 pub struct DiskTotals {
     /// By op, in the order of [`OP_NAMES`].
     pub ops: [OpTotals; OP_NAMES.len()],
-    /// When it had requests in flight.
+    /// The times at which it had requests in flight.
     pub busy: Busy,
-    /// When it appeared.
+    /// The time at which it appeared.
     pub since: Nanos,
-    /// When a counter last changed.
+    /// The time at which a counter last changed.
     pub changed: Nanos,
 }
 
-/// What a disk has done of one kind.
+/// The totals of a disk for one op.
 #[derive(Clone, Debug, Default)]
 pub struct OpTotals {
     /// Completed requests.
@@ -55,16 +55,16 @@ pub struct OpTotals {
     pub sectors: i64,
     /// Merged bios.
     pub merges: i64,
-    /// From insert to complete, all requests together, ns; of a source that does not know when a
-    /// request was inserted, from issue.
+    /// From insert to completion, the sum of all requests, ns; from issue if the source does not
+    /// know the insert.
     pub time_ns: i64,
     /// From insert to issue, ns.
     pub wait_ns: i64,
-    /// From issue to complete, ns.
+    /// From issue to completion, ns.
     pub service_ns: i64,
     /// Requests that failed.
     pub errors: i64,
-    /// How many took up to each limit and longer than the one before, the last without limit.
+    /// The number of requests above the previous limit and up to each limit; the last has no limit.
     pub buckets: Vec<u64>,
 }
 
@@ -72,12 +72,12 @@ pub struct OpTotals {
 pub struct Totals {
     disks: HashMap<DiskKey, DiskTotals>,
     disks_max: usize,
-    /// Requests of disks that have no place of their own.
+    /// Requests of disks without an entry of their own.
     folded: i64,
 }
 
 impl DiskKey {
-    /// The disks that have no place of their own.
+    /// The key of the disks without an entry of their own.
     fn other() -> DiskKey {
         DiskKey {
             vm: Some(Symbol::new(OTHER)),
@@ -86,8 +86,8 @@ impl DiskKey {
         }
     }
 
-    /// As reports call it: `web:vda` the VM's disk, `web@sda` what a VM did on a device without
-    /// being known to belong to a disk of its, `sda` what is nobody's.
+    /// The name in reports: `web:vda` is the VM's disk, `web@sda` the I/O of a VM on a device that
+    /// cannot be assigned to one of its disks, `sda` the I/O of no VM.
     pub fn name(&self) -> String {
         let short = |path: Symbol| {
             let path = path.as_str();
@@ -102,7 +102,7 @@ impl DiskKey {
         }
     }
 
-    /// The order of reports: VMs by name with their disks, then what is nobody's.
+    /// The sort key of reports: VMs by name with their disks, then the I/O of no VM.
     pub fn place(&self) -> (bool, [Option<&'static str>; 3]) {
         let names = [self.vm, self.vdisk, self.device].map(|s| s.map(Symbol::as_str));
         (self.vm.is_none(), names)
@@ -119,11 +119,11 @@ impl DiskTotals {
         }
     }
 
-    /// What the kernel would count for it in /proc/diskstats. There, zeroes written are writes
+    /// The counters that the kernel would show in /proc/diskstats. There, zeroes written are writes
     /// (`op_stat_group` in include/linux/blk_types.h), and so is a flush without data: the request
-    /// counts as a write and the command that the device gets for it as a flush, each with its
-    /// time (`blk_account_io_done` and `blk_account_io_flush` in block/). Requests in flight are 0,
-    /// for only finished ones are known.
+    /// counts as a write and the command that the device gets for it as a flush, each with its time
+    /// (`blk_account_io_done` and `blk_account_io_flush` in block/). Requests in flight are 0,
+    /// since only completed ones are known.
     pub fn counters(&self) -> DiskCounters {
         let op = |op: Op| &self.ops[op as usize];
         let ms = |ns: i64| count(ns / NANOS_PER_MILLISECOND);
@@ -152,7 +152,7 @@ impl DiskTotals {
 }
 
 impl OpTotals {
-    /// Adds what happened since.
+    /// Adds later counts.
     pub fn add(&mut self, more: OpTotals) {
         self.ios += more.ios;
         self.sectors += more.sectors;
@@ -170,7 +170,8 @@ impl OpTotals {
 }
 
 impl Totals {
-    /// None yet; of disks beyond `disks_max` all counts go to one that is called `(other)`.
+    /// Empty totals; the counts of disks beyond `disks_max` are added to one that is named
+    /// `(other)`.
     pub fn new(disks_max: usize) -> Totals {
         Totals {
             disks: HashMap::new(),
@@ -179,7 +180,7 @@ impl Totals {
         }
     }
 
-    /// The disk's totals to add to at instant `at`.
+    /// The totals of the disk, for an update at instant `at`.
     pub fn at(&mut self, key: DiskKey, at: Nanos) -> &mut DiskTotals {
         let key = self.place_of(key);
         let disk = self.disks.entry(key).or_insert_with(|| DiskTotals::new(at));
@@ -187,7 +188,7 @@ impl Totals {
         disk
     }
 
-    /// Adds what a disk did up to instant `at`.
+    /// Adds the I/O of a disk up to instant `at`.
     pub fn add(&mut self, key: DiskKey, op: usize, more: OpTotals, at: Nanos) {
         if self.place_of(key) != key {
             self.folded += more.ios;
@@ -195,7 +196,7 @@ impl Totals {
         self.at(key, at).ops[op].add(more);
     }
 
-    /// Where the counts of a disk go.
+    /// The key to which the counts of a disk are added.
     fn place_of(&self, key: DiskKey) -> DiskKey {
         match self.disks.len() < self.disks_max || self.disks.contains_key(&key) {
             true => key,
@@ -203,7 +204,7 @@ impl Totals {
         }
     }
 
-    /// Forgets disks that did nothing since `before`.
+    /// Removes disks without I/O since `before`.
     pub fn forget(&mut self, before: Nanos) {
         self.disks.retain(|_, disk| disk.changed >= before);
     }
@@ -216,13 +217,13 @@ impl Totals {
         disks
     }
 
-    /// Requests of disks that have no place of their own.
+    /// Requests of disks without an entry of their own.
     pub fn folded(&self) -> i64 {
         self.folded
     }
 }
 
-/// A count; taps never give a negative one.
+/// A count; counts of taps are never negative.
 fn count(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }

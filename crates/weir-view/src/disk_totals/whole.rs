@@ -1,11 +1,11 @@
-//! [`Whole`]: the device that a partition is part of.
+//! [`Whole`]: the device that contains a partition.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use weir_model::Symbol;
 
-/// Devices by path and what they are part of, as far as anyone asked.
+/// Devices by path and their parents, as far as requested.
 #[derive(Clone, Debug)]
 pub struct Whole {
     /// /sys/class/block
@@ -22,7 +22,7 @@ impl Whole {
         }
     }
 
-    /// The device that `device` is a partition of, or itself. /dev/sda of /dev/sda1.
+    /// The device of which `device` is a partition, or itself: /dev/sda for /dev/sda1.
     pub fn of(&mut self, device: Symbol) -> Symbol {
         if let Some(whole) = self.known.get(&device) {
             return *whole;
@@ -32,7 +32,7 @@ impl Whole {
         whole
     }
 
-    /// In sysfs a partition lies in the folder of its device.
+    /// In sysfs the directory of a partition is in that of its device.
     fn look(&self, device: Symbol) -> Option<Symbol> {
         let name = device.as_str().strip_prefix("/dev/")?.replace('/', "!");
         let folder = self.sysfs.join(name).canonicalize().ok()?;

@@ -1,4 +1,4 @@
-//! What works on what is collected in the background: `weir hist -l`, `-s`, `-x` and `-r`.
+//! The commands on background collections: `weir hist -l`, `-s`, `-x` and `-r`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use weir_runtime::output;
 use weir_runtime::quantity::CENTURY;
 use weir_runtime::source;
 
-/// How long it collects unless told otherwise: as vscsiStats.
+/// The default duration of a collection: as in vscsiStats.
 const SPAN: Duration = Duration::from_secs(30 * 60);
 
-/// What is to be done.
+/// The command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// `-l`
@@ -54,10 +54,10 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Does it.
+/// Runs a command.
 ///
 /// # Errors
-/// When the host cannot be looked at, or the collector does not do it.
+/// When the host cannot be scanned, or the collector rejects the command.
 pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure> {
     let listed = list(&wanted.source.inventory()?.snapshot());
     let choice = wanted.choice(&listed)?;
@@ -110,12 +110,12 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
     Ok(Ending::Done)
 }
 
-/// Is the collector, until nothing is collected any more.
+/// Runs the collector, until nothing is collected any more.
 ///
 /// # Errors
-/// When it cannot be.
+/// When it cannot be started.
 pub fn collect() -> Result<(), Failure> {
-    // Before any thread starts: collections that are begun later open further taps.
+    // Before any thread starts: later collections open further taps.
     ebpf::keep_what_collecting_takes()?;
     server::run(&Place::of_user()?, open)
 }
@@ -181,10 +181,10 @@ fn none_of(done: &[Collecting], choice: &Choice) {
     }
 }
 
-/// What collects a disk, if anything does.
+/// The collection of a disk, if any.
 fn collecting<'c>(disk: &Listed, running: &'c [Collecting]) -> Option<&'c Collecting> {
     let has = |c: &&Collecting| c.choice.has(&disk.subject());
-    // By process or cgroup there are no disks to mark.
+    // Collections by process or cgroup have no disks to mark.
     let by_disk = |c: &&Collecting| matches!(c.by, By::Disk | By::Device);
     running.iter().filter(by_disk).find(has)
 }

@@ -1,4 +1,4 @@
-//! [`Choice`]: which VM and which disk `-w` and `-i` mean.
+//! [`Choice`]: the VM and the disk selected by `-w` and `-i`.
 
 use weir_sink::text::shown;
 use weir_workload::Subject;
@@ -6,17 +6,18 @@ use weir_workload::Subject;
 use super::disks::Listed;
 use weir_runtime::failure::Failure;
 
-/// What is wanted; nothing said is everything.
+/// The selection; the default is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// This VM.
     pub vm: Option<String>,
-    /// This disk, as the VM or as the host names it, with or without `/dev/`.
+    /// This disk, by its name in the VM or on the host, with or without `/dev/`.
     pub disk: Option<String>,
 }
 
 impl Choice {
-    /// What `-w` and `-i` mean on a host with these disks: names, or the numbers that `-l` shows.
+    /// The selection of `-w` and `-i` on a host with these disks: names, or the numbers that `-l`
+    /// shows.
     ///
     /// # Errors
     /// When a number is none of them, or the disk is not one of the VM's.
@@ -58,7 +59,7 @@ impl Choice {
         })
     }
 
-    /// What names mean where there is no list: `VM:DISK`, or a disk.
+    /// The selection of a name if there is no list: `VM:DISK`, or a disk.
     pub fn of_text(text: &str) -> Choice {
         let (vm, disk) = match text.split_once(':') {
             Some((vm, disk)) if !vm.is_empty() && !vm.contains('/') => (Some(vm), disk),
@@ -70,7 +71,7 @@ impl Choice {
         }
     }
 
-    /// Whether it means `subject`.
+    /// Whether it selects `subject`.
     pub fn has(&self, subject: &Subject) -> bool {
         let vm = self.vm.as_deref();
         let vm = vm.is_none_or(|vm| subject.vm.is_some_and(|of| of.as_str() == vm));
@@ -81,7 +82,7 @@ impl Choice {
         vm && disk
     }
 
-    /// True when whatever is meant by it is meant by `other` too.
+    /// True when all that it selects is also selected by `other`.
     pub fn is_within(&self, other: &Choice) -> bool {
         let vm = other.vm.is_none() || other.vm == self.vm;
         let disk = match (&self.disk, &other.disk) {
@@ -92,8 +93,8 @@ impl Choice {
         vm && disk
     }
 
-    /// For readers: `disk vda of VM web`. A VM's name is its owner's to choose, and may not act on a
-    /// terminal.
+    /// As text: `disk vda of VM web`. The owner of a VM chooses its name, so control characters are
+    /// escaped.
     pub fn words(&self) -> String {
         let text = |name: &Option<String>| name.as_deref().map(|n| shown(n).into_owned());
         match (text(&self.vm), text(&self.disk)) {
@@ -104,7 +105,7 @@ impl Choice {
         }
     }
 
-    /// True when some disk can be meant by both.
+    /// True when a disk can be selected by both.
     pub fn overlaps(&self, other: &Choice) -> bool {
         type Name = Option<String>;
         let apart = |a: &Name, b: &Name, same: fn(&str, &str) -> bool| match (a, b) {
@@ -116,7 +117,7 @@ impl Choice {
     }
 }
 
-/// Whether a device of this path is meant by `text`.
+/// Whether `text` names the device with this path.
 pub fn is_named(path: &str, text: &str) -> bool {
     path == text || path.strip_prefix("/dev/") == Some(text)
 }

@@ -1,4 +1,5 @@
-//! [`Counting`]: counts the events of a recording, or of a live source that is read request by request.
+//! [`Counting`]: counts the events of a recording, or of a live source whose requests are read
+//! individually.
 
 use std::collections::HashMap;
 
@@ -11,20 +12,20 @@ use super::counted::{By, CLOSEST_OF, Counted};
 use crate::workload::Reader;
 use weir_runtime::failure::Failure;
 
-/// More subjects than this have no histograms; their events are counted as lost.
+/// Maximum number of subjects with histograms; the events of others are counted as lost.
 const SUBJECTS_MAX: usize = 4_096;
 
-/// Who takes what was counted: at the end, or in each interval. False when that is enough.
+/// Receives the counts: at the end, or in each interval. Returns false to end.
 pub type Each = Box<dyn FnMut(Counted) -> Result<bool, Failure> + Send>;
 
-/// Counts by subject, and hands on what came in each interval.
+/// Counts by subject, and passes on the counts of each interval.
 pub struct Counting {
     choice: Choice,
     by: By,
     interval_ns: Option<Nanos>,
     each: Each,
     counters: HashMap<Subject, (Subject, Counter)>,
-    /// The first instant of the interval, once something has come.
+    /// The first instant of the interval, once an event was received.
     begun: Option<Nanos>,
     last: Nanos,
     beyond: u64,
@@ -32,7 +33,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Of what is chosen. Without an interval everything is handed on at the end.
+    /// Counts the selection. Without an interval, all counts are passed on at the end.
     pub fn new(choice: Choice, by: By, interval_ns: Option<Nanos>, each: Each) -> Counting {
         Counting {
             choice,
@@ -47,10 +48,10 @@ impl Counting {
         }
     }
 
-    /// Hands on what came last, after the end of everything.
+    /// Passes on the last counts, after the end of the input.
     ///
     /// # Errors
-    /// When whoever takes it failed, now or before.
+    /// Those of the receiver, now or earlier.
     pub fn finish(&mut self) -> Result<(), Failure> {
         if matches!(self.ended, Ok(true)) {
             self.hand_on(self.last);
@@ -58,7 +59,7 @@ impl Counting {
         std::mem::replace(&mut self.ended, Ok(false)).map(|_| ())
     }
 
-    /// Hands on what came until `at`; an interval without anything is passed over.
+    /// Passes on the counts up to `at`; an empty interval is skipped.
     fn hand_on(&mut self, at: Nanos) {
         let mut counted = Counted {
             since: self.begun.unwrap_or(at),
@@ -75,7 +76,7 @@ impl Counting {
                 histograms.clear_outstanding();
                 counted.unreliable.push((*subject, ratio));
             }
-            // The last requests stay known, so that the next interval's first has a predecessor.
+            // The last requests are kept, so that the next interval's first has a predecessor.
             counter.reset();
             if !super::counted::is_empty(&histograms) {
                 counted.subjects.push((*subject, histograms));
@@ -119,7 +120,8 @@ impl Reader for Counting {
                 self.beyond += 1;
                 return true;
             }
-            // A virtual disk goes by the first of the host's devices on which it was met.
+            // A virtual disk is labelled with the first of the host's devices on which it was
+            // observed.
             let label = match self.by {
                 By::Disk => subject,
                 _ => key,

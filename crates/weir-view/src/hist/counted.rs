@@ -1,4 +1,4 @@
-//! [`Counted`]: the histograms of everything that was watched, over a span of time.
+//! [`Counted`]: the histograms of all observed I/O, over an interval.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,20 +8,20 @@ use weir_workload::{Histograms, Subject};
 
 use super::choice::Choice;
 
-/// How many previous requests the closest seek distance is taken from, as in vscsiStats.
+/// The number of previous requests for the closest seek distance, as in vscsiStats.
 pub const CLOSEST_OF: usize = 16;
 
-/// Of the causes in [`Counted::lost`], how that begins which ends in a device: requests whose completion
+/// Prefix of those causes in [`Counted::lost`] that end in a device: requests whose completion
 /// event was not received, so that their times are missing.
 pub const NO_COMPLETION: &str = "no_completion_event:";
 
-/// What has histograms of its own.
+/// The key of the histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// Each virtual disk; I/O that belongs to none, by device.
     #[default]
     Disk,
-    /// Each of the host's devices.
+    /// Each device of the host.
     Device,
     /// Each process that submits I/O.
     Process,
@@ -29,26 +29,26 @@ pub enum By {
     Cgroup,
 }
 
-/// Histograms by subject, and what is known of how complete they are.
+/// Histograms by subject, and their completeness.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
-    /// Requests were counted from here on.
+    /// The start of the interval.
     pub since: Nanos,
-    /// And up to here.
+    /// The end of the interval.
     pub at: Nanos,
-    /// How many previous requests the closest seek distance is taken from.
+    /// The number of previous requests for the closest seek distance.
     pub closest_of: usize,
-    /// What has histograms.
+    /// The histograms by subject.
     pub subjects: Vec<(Subject, Histograms)>,
-    /// What could not be counted, by cause.
+    /// The events that could not be counted, by cause.
     pub lost: Vec<(String, u64)>,
-    /// Subjects of which `outstandingIOs` is left out, as the number in flight is not reliable, with the
-    /// ratio of Little's law.
+    /// Subjects whose `outstandingIOs` is left out, since the number in flight is not reliable,
+    /// with the ratio of Little's law.
     pub unreliable: Vec<(Subject, f64)>,
 }
 
 impl By {
-    /// All of them, with descriptions for the command line.
+    /// All keys, with descriptions for the command line.
     pub const ALL: [(By, &str); 4] = [
         (
             By::Disk,
@@ -69,11 +69,11 @@ impl By {
         }
     }
 
-    /// What of a subject this way of counting keeps apart.
+    /// The part of a subject that is the key.
     pub fn of(self, subject: Subject) -> Subject {
         let none = Subject::default();
         match self {
-            // A virtual disk is one, wherever its pieces lie on the host.
+            // A virtual disk has one key, wherever its extents are on the host.
             By::Disk => Subject {
                 pid: None,
                 cgroup: None,
@@ -105,8 +105,8 @@ impl fmt::Display for By {
 }
 
 impl Counted {
-    /// What came since `earlier`, an earlier state of the same. Subjects to which nothing came are left
-    /// out. What somebody has reset since then counts from there.
+    /// The counts since `earlier`, an earlier state of the same subjects. Subjects without counts
+    /// are left out. A subject that was reset in the meantime is counted from the reset.
     pub fn since(&self, earlier: &Counted) -> Counted {
         let before: HashMap<&Subject, &Histograms> =
             earlier.subjects.iter().map(|(s, h)| (s, h)).collect();
@@ -133,18 +133,18 @@ impl Counted {
         }
     }
 
-    /// True if there is something that is chosen.
+    /// True if it has a subject that is selected.
     pub fn has_any(&self, choice: &Choice) -> bool {
         self.subjects.iter().any(|(subject, _)| choice.has(subject))
     }
 
-    /// Leaves out what is not chosen.
+    /// Removes subjects that are not selected.
     pub fn keep(&mut self, choice: &Choice) {
         self.subjects.retain(|(subject, _)| choice.has(subject));
         self.unreliable.retain(|(subject, _)| choice.has(subject));
     }
 
-    /// Takes in what `other` counted: the same subjects become one, the span holds both.
+    /// Adds the counts of `other`: the same subjects are merged, the interval includes both.
     pub fn merge(&mut self, other: Counted) {
         self.since = self.since.min(other.since);
         self.at = self.at.max(other.at);
@@ -160,7 +160,7 @@ impl Counted {
         }
     }
 
-    /// Takes in the histograms of a subject, which may be known already.
+    /// Adds the histograms of a subject, which may be present already.
     pub fn add(&mut self, subject: Subject, histograms: Histograms) {
         match self.subjects.iter_mut().find(|(s, _)| *s == subject) {
             Some((_, known)) => known.merge(&histograms),
@@ -168,7 +168,7 @@ impl Counted {
         }
     }
 
-    /// The histograms of all subjects together.
+    /// The sum of the histograms of all subjects.
     pub fn together(&self) -> Histograms {
         let mut all = Histograms::default();
         for (_, histograms) in &self.subjects {
@@ -177,8 +177,7 @@ impl Counted {
         all
     }
 
-    /// Puts the subjects into the order in which they are shown: VMs by name, then their disks, then what
-    /// belongs to no VM.
+    /// Sorts the subjects for display: VMs by name, then their disks, then those of no VM.
     pub fn sort(&mut self) {
         let text = |symbol: Option<Symbol>| symbol.map_or("", Symbol::as_str);
         self.subjects.sort_by_key(|(s, _)| {
@@ -195,7 +194,7 @@ impl Counted {
     }
 }
 
-/// True where nothing at all was counted.
+/// True if nothing was counted.
 pub fn is_empty(histograms: &Histograms) -> bool {
     use weir_workload::{Class, Metric};
     Metric::ALL
@@ -203,7 +202,7 @@ pub fn is_empty(histograms: &Histograms) -> bool {
         .all(|metric| histograms.of(*metric, Class::All).count == 0)
 }
 
-/// A subject's name for readers: `web:/dev/vda`, `/dev/sda`, `pid 4711 on /dev/sda`.
+/// The display name of a subject: `web:/dev/vda`, `/dev/sda`, `pid 4711 on /dev/sda`.
 pub fn name(subject: &Subject) -> String {
     let who = subject.pid.map(|pid| format!("pid {pid}"));
     let who = who.or_else(|| subject.cgroup.map(|path| format!("cgroup {path}")));
@@ -213,7 +212,7 @@ pub fn name(subject: &Subject) -> String {
         (Some(who), _, None) => who,
         (None, Some(vm), Some(disk)) => match subject.vdisk {
             Some(_) => format!("{vm}:{disk}"),
-            // Which of its disks that is, is not known.
+            // The virtual disk is unknown.
             None => format!("{vm} on {disk}"),
         },
         (None, Some(vm), None) => vm.as_str().to_owned(),

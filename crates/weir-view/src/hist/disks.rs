@@ -1,7 +1,7 @@
-//! [`Listed`]: the VMs' disks and the host's, with the numbers under which `weir hist` knows them.
+//! [`Listed`]: the VMs' disks and the host's, with their numbers in `weir hist`.
 //!
-//! vscsiStats names a VM by its world group and a disk by its handle. Here a VM's number is that of its
-//! process, a disk's its place in the list; what belongs to no VM has VM number 0.
+//! vscsiStats names a VM by its world group and a disk by its handle. Here a VM's number is that of
+//! its process, a disk's its position in the list; disks of no VM have VM number 0.
 
 use weir_model::Symbol;
 use weir_tap::inventory::Snapshot;
@@ -12,7 +12,7 @@ use super::choice::Choice;
 /// A line of `weir hist -l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its number, from 1 on.
+    /// Its number, from 1.
     pub handle: u64,
     /// Its VM's number.
     pub world_group: u64,
@@ -22,25 +22,25 @@ pub struct Listed {
     pub vdisk: Option<Symbol>,
     /// The host's device below it, or the device itself.
     pub pdisk: Option<Symbol>,
-    /// The file or device that holds a virtual disk's data.
+    /// The file or device that contains a virtual disk's data.
     pub image: Option<Symbol>,
-    /// Size.
+    /// Size in bytes.
     pub bytes: Option<i64>,
 }
 
 impl Listed {
-    /// The disk as its owner calls it.
+    /// The name of the disk in its VM, or on the host.
     pub fn disk(&self) -> Symbol {
         let name = self.vdisk.or(self.pdisk);
         name.expect("a disk is seen by its VM or by the host")
     }
 
-    /// For readers: `web:/dev/vda`.
+    /// Display name: `web:/dev/vda`.
     pub fn name(&self) -> String {
         super::counted::name(&self.subject())
     }
 
-    /// As histograms name it.
+    /// Its subject in histograms.
     pub fn subject(&self) -> Subject {
         Subject {
             vm: self.vm,
@@ -56,8 +56,7 @@ impl Listed {
     }
 }
 
-/// The disks of a host: VMs by name with their disks, then the host's own devices, as far as they have
-/// a size.
+/// The disks of a host: VMs by name with their disks, then the host's own devices that have a size.
 pub fn list(host: &Snapshot) -> Vec<Listed> {
     let mut all: Vec<Listed> = Vec::new();
     for laid in &host.disks {
@@ -73,7 +72,7 @@ pub fn list(host: &Snapshot) -> Vec<Listed> {
             bytes: disk.bytes,
         });
     }
-    // A device on several others has a row for each; it is one.
+    // A device on several others has a row for each; it is listed once.
     for device in host
         .devices
         .iter()
@@ -104,7 +103,7 @@ pub fn list(host: &Snapshot) -> Vec<Listed> {
     all
 }
 
-/// The chosen virtual disk, if its VM has another on the same device of the host.
+/// The selected virtual disk, if its VM has another one on the same device of the host.
 pub fn with_others_on_its_device<'l>(listed: &'l [Listed], choice: &Choice) -> Option<&'l Listed> {
     choice.disk.as_ref()?;
     let mut chosen = listed

@@ -1,4 +1,4 @@
-//! Counting and showing now: what `weir hist` does unless it is told to work in the background.
+//! Counting and printing in the foreground: the default mode of `weir hist`.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -28,30 +28,30 @@ use weir_runtime::run_loop::conclude;
 use weir_runtime::source;
 use weir_runtime::source::{Source, SourceOptions};
 
-/// What is to be counted.
+/// The selection and options of a count.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Where events come from.
+    /// The source of events.
     pub source: SourceOptions,
     /// `-w`
     pub vm: Option<String>,
     /// `-i`
     pub disk: Option<String>,
-    /// What has histograms of its own.
+    /// The key of the histograms.
     pub by: By,
-    /// Look at each request.
+    /// Read each request.
     pub each: bool,
-    /// What is collected in the background will do.
+    /// Background collections may be used.
     pub collected: bool,
-    /// For how long, and how often it is shown.
+    /// The duration, and the interval of the output.
     pub pace: Pace,
 }
 
 impl Wanted {
-    /// What `-w` and `-i` mean here.
+    /// The selection of `-w` and `-i`.
     ///
     /// # Errors
-    /// When they mean nothing.
+    /// When they match nothing.
     pub fn choice(&self, listed: &[Listed]) -> Result<Choice, Failure> {
         if self.vm.is_some() && self.by != By::Disk {
             let by = self.by;
@@ -81,7 +81,7 @@ impl Wanted {
         Ok(choice)
     }
 
-    /// What they mean where there is no list: names.
+    /// The selection if there is no list: names.
     fn names(&self) -> Choice {
         Choice {
             vm: self.vm.clone(),
@@ -89,10 +89,10 @@ impl Wanted {
         }
     }
 
-    /// The host's disks, if it is about this host, and what is chosen of them.
+    /// The disks, if the source is this host, and the selection among them.
     ///
     /// # Errors
-    /// When the host cannot be looked at, or what is chosen means nothing.
+    /// When the host cannot be scanned, or the selection matches nothing.
     pub fn meant(&self) -> Result<(Vec<Listed>, Choice), Failure> {
         if !self.source.sources().contains(&Source::Live) {
             return Ok((Vec::new(), self.names()));
@@ -110,7 +110,7 @@ impl Wanted {
         Ok((listed, choice))
     }
 
-    /// The source, looking at the chosen device of the host if one is chosen.
+    /// The source, limited to the selected device of the host if one is selected.
     pub fn source_for(&self, choice: &Choice, listed: &[Listed]) -> SourceOptions {
         let mut source = self.source.clone();
         if let DeviceChoice::Named(names) = kernel::devices(source.devices(), choice, listed) {
@@ -124,7 +124,7 @@ impl Wanted {
         !self.each && self.source.sources() == [Source::Live]
     }
 
-    /// The tap in the disk path that can count it.
+    /// The tap in the disk path that can count the selection.
     fn in_tap(&self) -> Option<PathBuf> {
         match &self.source.sources()[..] {
             [Source::Tapdisk(path)] if !self.each => Some(path.clone()),
@@ -132,7 +132,7 @@ impl Wanted {
         }
     }
 
-    /// The same of a file.
+    /// The same options with a file as source.
     fn of_file(&self, path: &Path) -> Wanted {
         let mut wanted = self.clone();
         wanted.source.from = vec![path.display().to_string()];
@@ -164,7 +164,8 @@ pub fn run(wanted: &Wanted, mut printer: Printer, verbose: bool) -> Result<Endin
     count(wanted, &choice, &listed, each, verbose)
 }
 
-/// Counts, and hands on what came: in the kernel or in the tap where that can be, else event by event.
+/// Counts, and passes on the counts: in the kernel or in the tap if possible, otherwise event by
+/// event.
 fn count(
     wanted: &Wanted,
     choice: &Choice,
@@ -193,7 +194,7 @@ fn count(
     Ok(ending)
 }
 
-/// Looks at who counts until it is over.
+/// Reads the gauge until the end.
 fn watch(
     gauge: &mut dyn Gauge,
     choice: &Choice,
@@ -209,21 +210,21 @@ fn watch(
     Ok(stop.signal().map_or(Ending::Done, Ending::Signal))
 }
 
-/// Counts in intervals, for who draws them.
+/// Counts in intervals, for drawing.
 ///
 /// # Errors
 /// When it cannot be counted, or `each` fails.
 pub fn in_intervals(wanted: &Wanted, each: Each, verbose: bool) -> Result<Ending, Failure> {
-    // A file of histograms has no intervals, and says so.
+    // A file of histograms has no intervals, which is reported.
     of_histograms(wanted)?;
     let (listed, choice) = wanted.meant()?;
     count(wanted, &choice, &listed, each, verbose)
 }
 
-/// Shows two side by side: what is wanted, and a file or another disk of the same source.
+/// Prints two counts side by side: the selection, and a file or another disk of the same source.
 ///
 /// # Errors
-/// When one of them cannot be had.
+/// When one of them cannot be read.
 pub fn against(
     wanted: &Wanted,
     other: &str,
@@ -244,7 +245,7 @@ pub fn against(
     let source = wanted.source.from.join(", ");
     let (both, names) = match path.is_file() {
         true => {
-            // The file first: live counting drops the right to open it.
+            // The file first: live counting drops the privilege to open it.
             let theirs = count(&wanted.of_file(path), &wanted.names(), &[])?;
             let counted = count(wanted, &own, &listed)?;
             let both = [part(&counted, &own, &source)?, part(&theirs, &own, other)?];
@@ -272,7 +273,7 @@ pub fn against(
     Ok(ending)
 }
 
-/// The histograms of what is chosen, all disks together.
+/// The histograms of the selection, the sum of all disks.
 fn part(counted: &Counted, choice: &Choice, source: &str) -> Result<Histograms, Failure> {
     let mut some = counted.clone();
     some.keep(choice);
@@ -285,7 +286,7 @@ fn part(counted: &Counted, choice: &Choice, source: &str) -> Result<Histograms, 
     Ok(some.together())
 }
 
-/// Everything that is counted until the end.
+/// All counts until the end.
 fn total(
     wanted: &Wanted,
     choice: &Choice,
@@ -307,7 +308,7 @@ fn total(
     Ok((counted, ending))
 }
 
-/// The histograms that a file holds already, of what is chosen.
+/// The histograms of the selection in a saved file.
 fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
     let [Source::File(path)] = &wanted.source.sources()[..] else {
         return Ok(None);
@@ -336,7 +337,7 @@ fn open(wanted: &Wanted, choice: &Choice, listed: &[Listed]) -> Result<Kernel, F
     Ok(kernel.map_err(source::unwatched)?)
 }
 
-/// Shows what is collected in the background, or was until it was stopped; `None` where nothing is.
+/// Prints the counts of a background collection, running or stopped; `None` if there is none.
 fn collected(
     wanted: &Wanted,
     choice: &Choice,
@@ -389,7 +390,7 @@ fn collected(
     Ok(Some(Ending::Done))
 }
 
-/// Who looks on can end the counting that begins now; a script would wait for ever.
+/// An interactive user can end the count that starts now; a script would wait for ever.
 fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
     if std::io::stdout().is_terminal() {
         return Ok(None);
@@ -400,7 +401,7 @@ fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
     )))
 }
 
-/// Disks that vscsiStats' CSV shows even if they had nothing to do: VMs', and the chosen ones.
+/// Disks that vscsiStats' CSV includes even without I/O: those of VMs, and the selected ones.
 fn idle(listed: &[Listed], choice: &Choice, by: By) -> Vec<Subject> {
     let wanted = listed.iter().filter(|l| {
         let named = choice.disk.is_some() || l.vm.is_some();

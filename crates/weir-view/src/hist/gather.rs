@@ -1,4 +1,5 @@
-//! Where counts come from: a gauge looked at in time, a source read event by event, a file of histograms.
+//! Sources of counts: a gauge that is polled, a source that is read event by event, a file of
+//! histograms.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -21,27 +22,27 @@ use weir_runtime::run_loop::{Report, Stop, Telling};
 use weir_runtime::source::SourceOptions;
 use weir_runtime::traces::Traces;
 
-/// How often we look whether somebody wants us to end.
+/// The interval at which a waiting thread checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How far a gauge is looked at.
+/// The duration and intervals of the readings of a gauge.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
-    /// What came in each of these is handed on; without, everything at the end.
+    /// The counts of each of these intervals are passed on; without, all counts at the end.
     pub interval: Option<Duration>,
-    /// How many intervals.
+    /// The number of intervals.
     pub count: Option<u64>,
-    /// How long; without, until a signal comes.
+    /// The duration; without, until a signal is received.
     pub span: Option<Duration>,
 }
 
 impl Pace {
-    /// As the events of a recording have it.
+    /// The interval in nanoseconds, for the events of a recording.
     pub fn interval_ns(&self) -> Option<Nanos> {
         self.interval.map(nanos)
     }
 
-    /// `each`, as often as is wanted.
+    /// `each`, limited to the number of intervals.
     pub fn counted(&self, mut each: Each) -> Each {
         let mut left = self.count.unwrap_or(u64::MAX);
         Box::new(move |counted| {
@@ -51,8 +52,8 @@ impl Pace {
     }
 }
 
-/// Looks at a gauge until the time is over, `each` has enough or a signal comes. What came in the
-/// part of an interval before that is handed on too.
+/// Reads a gauge until the duration has passed, `each` returns false or a signal is received. The
+/// counts of the last, incomplete interval are passed on too.
 ///
 /// # Errors
 /// When the gauge cannot be read, or `each` fails.
@@ -82,7 +83,7 @@ pub fn watch(
     Ok(())
 }
 
-/// Waits until `due`: true if it was the end of everything that came.
+/// Waits until `due`: true if this was the end of the duration.
 fn wait(due: Option<Instant>, end: Option<Instant>, stop: &Stop) -> bool {
     loop {
         let now = Instant::now();
@@ -113,7 +114,7 @@ pub fn of_events(
             "--by {by} counts live, in the kernel; events that are read one by one are counted by disk or device"
         )));
     }
-    // Which name a disk goes by is known here better than in CQL.
+    // The resolution of disk names is more precise here than in CQL.
     let selection = Selection {
         vm: choice.vm.clone(),
         disk: None,
@@ -129,7 +130,7 @@ pub fn of_events(
     Ok(report)
 }
 
-/// The histograms that a file holds; `None` if it is a file of another kind.
+/// The histograms in a file; `None` if it is a file of another kind.
 ///
 /// # Errors
 /// When it cannot be read, or is damaged.

@@ -1,17 +1,17 @@
-//! [`Gauge`]: who counts, and can be asked at any time how far it has come.
+//! [`Gauge`]: a counter of requests that can be read at any time.
 
 use super::counted::Counted;
 use weir_runtime::failure::Failure;
 
-/// Counts by itself until it is dropped.
+/// Counts continuously until it is dropped.
 pub trait Gauge {
-    /// What was counted since the beginning, or since the last reset.
+    /// The counts since the start, or since the last reset.
     ///
     /// # Errors
-    /// When whoever counts cannot be read.
+    /// When the counts cannot be read.
     fn snapshot(&mut self) -> Result<Counted, Failure>;
 
-    /// Begins anew.
+    /// Resets the counts.
     ///
     /// # Errors
     /// As [`Gauge::snapshot`].

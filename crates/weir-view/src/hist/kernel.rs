@@ -1,4 +1,4 @@
-//! [`Kernel`]: histograms that the kernel keeps for us.
+//! [`Kernel`]: histograms in the kernel.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Puts the programs into the kernel.
+    /// Loads the programs into the kernel.
     ///
     /// # Errors
     /// When the kernel or the user's rights do not suffice.
@@ -58,7 +58,8 @@ impl Gauge for Kernel {
             lost: lost(&seen.not_entered, &seen.disks),
             unreliable: Vec::new(),
         };
-        // What was made anew under its old name, as a service's cgroup is, has numbers of its own there.
+        // An object that was created again with its old name, such as a service's cgroup, has other
+        // numbers in the kernel.
         for (subject, histograms) in seen.subjects {
             counted.add(subject, histograms);
         }
@@ -73,7 +74,8 @@ impl Gauge for Kernel {
     }
 }
 
-/// The devices to watch: those given, else the chosen one if the host has it, else all that matter.
+/// The devices to observe: those given, otherwise the selected one if the host has it, otherwise
+/// all relevant ones.
 pub fn devices(given: DeviceChoice, choice: &Choice, listed: &[Listed]) -> DeviceChoice {
     let (DeviceChoice::Leaves, Some(disk)) = (&given, &choice.disk) else {
         return given;

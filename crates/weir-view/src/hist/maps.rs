@@ -19,14 +19,14 @@ use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{Stop, Telling};
 
-/// Columns of live I/O, unless an interval is given.
+/// The default width of a column for live I/O.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Those of a recording are this wide at first, and wider until there are no more than so many.
+/// Columns of a recording have this width at first; it is doubled when there are too many.
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const COLUMNS: usize = 240;
 
-/// Shows one metric over time: at the end, and on a terminal whenever a live interval is over.
+/// Prints one metric over time: at the end, and on a terminal after each live interval.
 ///
 /// # Errors
 /// When it cannot be counted or printed.
@@ -55,7 +55,7 @@ pub fn over_time(
             report_unreliable(&unreliable);
         }
         if redrawn {
-            // To the upper left corner, and nothing below.
+            // Moves the cursor to the upper left corner, and clears the screen.
             output::print("\x1b[H\x1b[2J")?;
             drawing.print_cells(&cells(&map))?;
         }
@@ -85,10 +85,10 @@ fn cells(map: &OverTime) -> Cells {
     }
 }
 
-/// Shows how two measures fall together.
+/// Prints the joint histogram of two measures.
 ///
 /// # Errors
-/// When the requests cannot be read, or nothing printed.
+/// When the requests cannot be read, or nothing can be printed.
 pub fn pairs(
     wanted: &Wanted,
     two: Two,

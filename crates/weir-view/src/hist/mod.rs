@@ -1,8 +1,8 @@
-//! What `weir hist` shows, and who counts it.
+//! The histograms of `weir hist`, and their sources.
 //!
-//! [`Counted`](counted::Counted) is what everything here speaks of: histograms by subject, over a span of
-//! time. It comes from the kernel, from a collector that works in the background, from a recording whose events
-//! are counted here, or from a file in which it was kept.
+//! [`Counted`](counted::Counted) is the common type: histograms by subject, over an interval. Its
+//! source is the kernel, a background collector, a recording whose events are counted here, or a
+//! saved file.
 
 /// The hidden command that counts in the background ([`background::collect`]).
 pub const COLLECTOR: &str = "hist-collector";

@@ -1,4 +1,4 @@
-//! [`OverTime`]: one metric of each disk, interval after interval: a heat map over time.
+//! [`OverTime`]: one metric of each disk by interval: a heat map over time.
 
 use weir_model::Nanos;
 use weir_sketch::{Axis, Grid};
@@ -6,22 +6,22 @@ use weir_workload::{Class, Distribution, Measure, Metric, Subject};
 
 use super::counted::Counted;
 
-/// Disks beyond these are left out, and counted.
+/// Maximum number of disks; further ones are left out, and counted.
 const SUBJECTS_MAX: usize = 64;
 
-/// Most columns; two become one when there would be more.
+/// Maximum number of columns; beyond it, pairs of columns are merged.
 pub const COLUMNS_MAX: usize = 4_096;
 
 /// Rows for times: two to a power of two, from 2^10 ns (1 us) to 2^34 ns (17 s).
 const TIME_ROWS: (u32, u32, u32) = (1, 10, 34);
 
-/// What came in each interval, by disk.
+/// The counts of each interval, by disk.
 #[derive(Clone, Debug)]
 pub struct OverTime {
     metric: Metric,
     interval_ns: Nanos,
     columns_max: usize,
-    /// When the first column begins.
+    /// The start of the first column.
     begun: Option<Nanos>,
     columns: usize,
     rows: Axis,
@@ -30,8 +30,8 @@ pub struct OverTime {
 }
 
 impl OverTime {
-    /// Of nothing yet. Columns are of `interval_ns`, and twice as long whenever more than `columns_max`
-    /// would be needed.
+    /// An empty map. Columns have width `interval_ns`, which doubles whenever more than
+    /// `columns_max` would be needed.
     pub fn new(metric: Metric, interval_ns: Nanos, columns_max: usize) -> OverTime {
         let (bits, from, to) = TIME_ROWS;
         OverTime {
@@ -49,7 +49,7 @@ impl OverTime {
         }
     }
 
-    /// Takes in what came in an interval.
+    /// Adds the counts of an interval.
     pub fn take(&mut self, counted: &Counted) {
         let begun = *self.begun.get_or_insert(counted.since);
         let mut column = (counted.since - begun).max(0) / self.interval_ns;
@@ -81,7 +81,7 @@ impl OverTime {
         }
     }
 
-    /// Two columns become one.
+    /// Merges pairs of columns.
     fn halve(&mut self) {
         self.interval_ns = self.interval_ns.saturating_mul(2);
         self.columns = self.columns.div_ceil(2);
@@ -102,18 +102,18 @@ impl OverTime {
         self.metric
     }
 
-    /// When the first column begins, if anything came.
+    /// The start of the first column, if there are counts.
     pub fn begun(&self) -> Option<Nanos> {
         self.begun
     }
 
-    /// What came of disks beyond the most that are kept apart.
+    /// The number of requests of disks beyond the maximum.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// A grid for each disk: the first axis is the time since the first column began, ns, the second the
-    /// metric's.
+    /// A grid for each disk: the first axis is the time since the start of the first column, ns,
+    /// the second that of the metric.
     pub fn grids(&self) -> Vec<(Subject, Grid)> {
         let ends = (1..self.columns as i64).map(|i| i.saturating_mul(self.interval_ns));
         let time = Axis::Limits(ends.collect());
@@ -131,7 +131,7 @@ impl OverTime {
     }
 }
 
-/// A value of a row.
+/// A value within a row.
 fn within(rows: &Axis, row: usize) -> i64 {
     match rows.span(row) {
         (_, Some(most)) => most,
@@ -150,7 +150,7 @@ fn add(column: &mut [u64], rows: &Axis, of: &Distribution) {
     }
     for (bin, count) in of.log.bins() {
         let (least, most) = weir_sketch::LogBins::span(bin);
-        // A bin of the distribution is no wider than an eighth of a row.
+        // A bin of the distribution is at most an eighth of a row.
         if let Some(row) = rows.cell(least + (most - least) / 2) {
             column[row] += count;
         }

@@ -1,4 +1,4 @@
-//! [`Pairs`]: histograms of two dimensions, of each disk: what section 3.6 of Ahmad 2007 asks for.
+//! [`Pairs`]: histograms of two dimensions, of each disk: proposed in section 3.6 of Ahmad 2007.
 
 use std::collections::HashMap;
 
@@ -12,22 +12,22 @@ use super::choice::Choice;
 use super::counted::{By, CLOSEST_OF};
 use crate::workload::Reader;
 
-/// Disks beyond these have no histogram; their requests are counted.
+/// Maximum number of disks with a histogram; the requests of further ones are counted.
 const SUBJECTS_MAX: usize = 256;
 
-/// Spans of time and of addresses, which double as more is needed.
+/// The number of intervals of time and of address ranges, whose width doubles when more are needed.
 const SPANS: usize = 128;
 
-/// The shortest span of time, about 1 ms, and of addresses, 4 KiB.
+/// The minimum interval of time, about 1 ms, and address range, 4 KiB.
 const SPAN_NS_MIN: i64 = 1 << 20;
 const SPAN_BYTES_MIN: i64 = 4_096;
 
-/// Which two.
+/// The two dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Two {
     /// A measure of the request against its latency.
     AgainstLatency(Pair),
-    /// When and where.
+    /// Time and address.
     TimeAddress,
 }
 
@@ -57,7 +57,7 @@ pub struct Pairs {
     choice: Choice,
     by: By,
     disks: HashMap<Subject, Disk>,
-    /// When the first request was issued.
+    /// The time at which the first request was issued.
     begun: Option<Nanos>,
     beyond: u64,
 }
@@ -70,7 +70,7 @@ struct Disk {
 }
 
 impl Pairs {
-    /// Of nothing yet.
+    /// No pairs.
     pub fn new(two: Two, choice: Choice, by: By) -> Pairs {
         Pairs {
             two,
@@ -82,18 +82,18 @@ impl Pairs {
         }
     }
 
-    /// When the first request was issued, if there was one.
+    /// The time at which the first request was issued, if there was one.
     pub fn begun(&self) -> Option<Nanos> {
         self.begun
     }
 
-    /// Events of disks beyond the most that are kept apart.
+    /// The number of events of disks beyond the maximum.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// Disks whose number of requests in flight is not reliable, and the ratio of Little's law; they have no
-    /// grid of it.
+    /// Disks whose number of requests in flight is not reliable, and the ratio of Little's law;
+    /// they have no grid for it.
     pub fn unreliable(&self) -> Vec<(Subject, f64)> {
         let unreliable = |disk: &Disk| Some((disk.label, disk.unreliable()?));
         let disks = self.disks.values().filter(|_| self.is_of_depth());
@@ -106,8 +106,8 @@ impl Pairs {
         self.two == Two::AgainstLatency(Pair::OutstandingLatency)
     }
 
-    /// A grid for each disk. Latencies and times are in ns, times since the first request; addresses in
-    /// bytes.
+    /// A grid for each disk. Latencies and times are in ns, times since the first request;
+    /// addresses in bytes.
     pub fn grids(&self) -> Vec<(Subject, Grid)> {
         let grid = |disk: &Disk| {
             if self.is_of_depth() && disk.unreliable().is_some() {

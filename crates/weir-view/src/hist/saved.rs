@@ -1,8 +1,8 @@
-//! Histograms as JSON, a line for each subject: what `--json` prints, what a collector answers, and
-//! what `--from` reads again.
+//! Histograms as JSON, a line for each subject: the output of `--json`, the responses of a
+//! collector, and an input for `--from`.
 //!
-//! How a histogram is written says [`weir_workload::json`]. From a line the distribution comes back as it
-//! was.
+//! The format of a histogram is that of [`weir_workload::json`]. The distribution is restored from
+//! a line without loss.
 
 use serde_json::{Value, json};
 use weir_model::Symbol;
@@ -11,17 +11,16 @@ use weir_workload::{Histograms, Metric, Subject};
 
 use super::counted::Counted;
 
-/// The form's version, under the key by which a line is known.
+/// The version of the format, under the key that identifies a line.
 const VERSION: u64 = 1;
 
-/// The key of the ratio of Little's law, where `outstandingIOs` is left out because of it.
+/// The key of the ratio of Little's law, if `outstandingIOs` is left out because of it.
 const UNRELIABLE: &str = "outstandingIOs_unreliable_little_ratio";
 
-/// Longest line that is read.
+/// Maximum length of a line.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
-/// The lines of everything that was counted, of `metrics` only; the last one tells the span, and what
-/// was lost.
+/// The lines of all counts, of `metrics` only; the last one contains the interval, and the losses.
 pub fn lines(counted: &Counted, metrics: &[Metric]) -> Vec<String> {
     let text = |symbol: Option<Symbol>| json!(symbol.map(Symbol::as_str));
     let line = |(subject, histograms): &(Subject, Histograms)| {
@@ -61,10 +60,10 @@ pub fn is_saved(text: &[u8]) -> bool {
     text.starts_with(br#"{"hist":"#)
 }
 
-/// What lines hold, added up over all spans.
+/// The counts in lines, added up over all intervals.
 ///
 /// # Errors
-/// In words, naming the line, when one is none of ours.
+/// A message with the line number, when a line is not of this format.
 pub fn counted(lines: impl Iterator<Item = Result<String, String>>) -> Result<Counted, String> {
     let mut all: Option<Counted> = None;
     for (number, line) in lines.enumerate() {
@@ -83,7 +82,7 @@ pub fn counted(lines: impl Iterator<Item = Result<String, String>>) -> Result<Co
     all.ok_or_else(|| "it holds no histograms".into())
 }
 
-/// A line, by which it is known at the beginning.
+/// A line, which begins with the key that identifies it.
 fn line(counted: &Counted, rest: &[(&str, Value)]) -> String {
     let Counted {
         since,
@@ -100,7 +99,7 @@ fn line(counted: &Counted, rest: &[(&str, Value)]) -> String {
     line + "}"
 }
 
-/// One line as all that was counted.
+/// The counts in one line.
 fn part(line: &Value) -> Option<Counted> {
     if line["hist"].as_u64()? != VERSION {
         return None;

@@ -1,4 +1,4 @@
-//! [`Served`]: histograms that a tap in the disk path keeps for us.
+//! [`Served`]: histograms in a tap in the disk path.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Has the tap at `path` begin to count.
+    /// Starts a count in the tap at `path`.
     ///
     /// # Errors
-    /// When it does not, or cannot count by that.
+    /// When the tap cannot be reached, or cannot count by this key.
     pub fn open(path: &Path, choice: Choice, by: By) -> Result<Served, Failure> {
         if matches!(by, By::Process | By::Cgroup) {
             return Err(Failure::words(format_args!(
@@ -55,7 +55,7 @@ impl Served {
         odd.at(&self.path).into()
     }
 
-    /// Whose histograms they are.
+    /// The subject of the histograms of a disk.
     fn subject(&self, disk: &DiskWord) -> Subject {
         let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
         let subject = Subject {

@@ -1,4 +1,4 @@
-//! Reports in the manner of sysstat's iostat: of live disks ([`reports`]), or of trees with the
+//! Reports in the format of sysstat's iostat: of live disks ([`reports`]), or of trees with the
 //! kernel's counters ([`trees`]).
 
 pub mod names;

@@ -1,4 +1,4 @@
-//! [`Names`]: what else a kernel's device is called (`-N`, `-j`).
+//! [`Names`]: alternative names of a kernel's device (`-N`, `-j`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Adds the names of device-mapper devices, as LVM's: `vg-root` for `dm-0`. `sysfs` is
+    /// Adds the names of device-mapper devices, such as LVM's: `vg-root` for `dm-0`. `sysfs` is
     /// /sys/block.
     pub fn add_mapped(&mut self, sysfs: &Path) {
         for entry in fs::read_dir(sysfs).into_iter().flatten().flatten() {
@@ -22,8 +22,8 @@ impl Names {
         }
     }
 
-    /// Adds persistent names: the links in a folder of /dev/disk, as `by-id`. Of several the first
-    /// by name counts. False when there is no such folder.
+    /// Adds persistent names: the links in a directory of /dev/disk, such as `by-id`. If there are
+    /// several, the first by name is used. False when there is no such directory.
     pub fn add_persistent(&mut self, folder: &Path) -> bool {
         let Ok(entries) = fs::read_dir(folder) else {
             return false;
@@ -41,7 +41,7 @@ impl Names {
         true
     }
 
-    /// What to show for the kernel's name.
+    /// The name to show in place of the kernel's.
     pub fn of<'n>(&'n self, kernel: &'n str) -> &'n str {
         self.shown.get(kernel).map_or(kernel, String::as_str)
     }

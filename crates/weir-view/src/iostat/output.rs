@@ -1,12 +1,12 @@
-//! [`Output`]: reports one after the other, as text or as one JSON document.
+//! [`Output`]: a sequence of reports, as text or as one JSON document.
 
 use weir_sink::iostat::{self, Host, Report, Style};
 use weir_sink::{SinkError, Target};
 
-/// Where reports go.
+/// The destination of reports.
 pub struct Output {
     target: Target,
-    /// What everything begins with, as long as it is not written.
+    /// The header, until it is written.
     heading: Option<String>,
     style: Style,
     json: bool,
@@ -14,8 +14,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Begins with the host, which is written before the first report: where no report can be made
-    /// the failure stands alone.
+    /// Starts with the host, which is written before the first report: without a report, only the
+    /// error is printed.
     pub fn begin(target: Target, style: Style, json: bool, host: &Host, at_ns: i64) -> Output {
         Output {
             target,
@@ -54,7 +54,7 @@ impl Output {
         self.target.flush()
     }
 
-    /// In sysstat's output an omitted first report leaves its line feed.
+    /// In sysstat's output an omitted first report still has its line feed.
     ///
     /// # Errors
     /// When the target fails.
@@ -63,7 +63,7 @@ impl Output {
         self.target.put("\n")
     }
 
-    /// How many reports were written.
+    /// The number of reports written.
     pub fn written(&self) -> usize {
         self.written
     }
@@ -81,7 +81,7 @@ impl Output {
     }
 }
 
-/// This host, with its processors as /proc/stat's text lists them.
+/// This host, with its processors as listed in /proc/stat.
 pub fn host(processors: usize) -> Host {
     let kernel = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));

@@ -1,4 +1,4 @@
-//! [`Reports`]: a report an interval, of what the queries count.
+//! [`Reports`]: a report for each interval, from the results of the queries.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,26 +14,26 @@ use crate::disk_totals::{DiskKey, Reader, SYSFS, Totals, Whole};
 
 const NANOS_PER_CENTISECOND: Nanos = 10_000_000;
 
-/// What the reports are made of.
+/// Options of the reports.
 pub struct Options {
-    /// Time between two reports; `None`: one report, of everything.
+    /// Time between two reports; `None`: one report of everything.
     pub interval_ns: Option<Nanos>,
-    /// How many reports, if not until the end.
+    /// Maximum number of reports; `None` for no limit.
     pub reports_max: Option<usize>,
-    /// The events happen now, so the processors' times belong to them.
+    /// The events happen now, so the processors' times are of the same interval.
     pub live: bool,
     /// The disks that are reported.
     pub selection: Selection,
-    /// How disks are named.
+    /// The names of disks.
     pub names: Names,
 }
 
-/// Writes a report whenever an interval is over.
+/// Writes a report at the end of each interval.
 pub struct Reports {
     options: Options,
     output: Output,
     whole: Whole,
-    /// What it was like at the end of the report before.
+    /// The state at the end of the previous report.
     before: Option<State>,
 }
 
@@ -45,11 +45,11 @@ struct State {
     parents: BTreeMap<String, String>,
 }
 
-/// A disk's place in the order of reports, and its name.
+/// The sort key of a disk in reports, and its name.
 type Place = ((bool, [Option<&'static str>; 3]), String);
 
 impl Reports {
-    /// Reports into `output`.
+    /// Writes reports to `output`.
     pub fn new(options: Options, output: Output) -> Reports {
         Reports {
             options,
@@ -84,7 +84,7 @@ impl Reports {
         }
     }
 
-    /// Reports what happened between the two states.
+    /// Reports the difference between the two states.
     fn report(&mut self, before: &State, now: &State) -> Result<(), SinkError> {
         let Options {
             selection, names, ..
@@ -128,7 +128,7 @@ impl Reader for Reports {
         };
         if let Some(interval_ns) = self.options.interval_ns {
             while at - before.at >= interval_ns && !self.complete() {
-                // Live, time comes in slices; a recording is cut where the interval ends.
+                // Live, time advances in slices; a recording is cut at the end of the interval.
                 let end = if self.options.live {
                     at
                 } else {
@@ -141,7 +141,7 @@ impl Reader for Reports {
         }
         self.before = Some(before);
         if self.complete() {
-            // The sink is left as it is when it wants no more.
+            // The sink is not changed when it accepts no more.
             self.output.finish()?;
             return Err(Reports::closed());
         }
@@ -151,7 +151,7 @@ impl Reader for Reports {
     fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError> {
         let recording = !self.options.live && !self.complete();
         if let (true, Some(at), Some(before)) = (recording, at, self.before.take()) {
-            // What is left of a recording, in its own time.
+            // The remainder of a recording, in its own time.
             if at > before.at {
                 let now = self.state(totals, at);
                 self.report(&before, &now)?;

@@ -1,29 +1,29 @@
-//! [`Selection`]: which devices a report lists (`-p`, and the names on the command line).
+//! [`Selection`]: the devices in a report (`-p`, and the names on the command line).
 
-/// Which devices are shown.
+/// The devices to show.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Only these, if any.
     pub devices: Vec<String>,
     /// `-p`: their partitions too.
     pub partitions: Option<Partitions>,
-    /// `ALL` among the devices: also those that were never used.
+    /// `ALL` among the devices: also those without any I/O.
     pub all: bool,
 }
 
-/// Whose partitions are shown.
+/// The devices whose partitions are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Partitions {
-    /// `-p`: of all devices that were ever used.
+    /// `-p`: all devices with any I/O.
     Used,
-    /// `-p ALL`: of all devices.
+    /// `-p ALL`: all devices.
     All,
-    /// `-p sda`: of these.
+    /// `-p sda`: these devices.
     Of(Vec<String>),
 }
 
 impl Selection {
-    /// What the words `-p [WORD]` and the devices on the command line mean.
+    /// The selection of `-p [WORD]` and the devices on the command line.
     pub fn new(partitions: Option<Option<&str>>, devices: &[String]) -> Selection {
         let kernel = |name: &str| name.strip_prefix("/dev/").unwrap_or(name).to_owned();
         let partitions = partitions.map(|word| match word {
@@ -46,7 +46,7 @@ impl Selection {
         }
     }
 
-    /// Replaces the name of a device wherever it was given.
+    /// Replaces the name of a device in the selection.
     pub fn rename(&mut self, name: &str, new: &str) {
         let parents = match &mut self.partitions {
             Some(Partitions::Of(parents)) => parents.as_mut_slice(),
@@ -59,7 +59,7 @@ impl Selection {
         }
     }
 
-    /// True when a device is listed; of a partition, `parent` is its device.
+    /// True when a device is listed; `parent` is the device of a partition.
     pub fn lists(&self, name: &str, parent: Option<&str>) -> bool {
         let named = |name: &str| self.devices.iter().any(|device| device == name);
         match (&self.partitions, parent) {
@@ -72,7 +72,7 @@ impl Selection {
         }
     }
 
-    /// True when devices are listed to which nothing was ever asked.
+    /// True when devices without any I/O are listed.
     pub fn unused_too(&self) -> bool {
         self.all || self.partitions == Some(Partitions::All)
     }

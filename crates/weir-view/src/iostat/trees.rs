@@ -1,4 +1,4 @@
-//! Directories with the kernel's counters, one for each moment: /proc and /sys copied away.
+//! Directories with the kernel's counters, one for each point in time: copies of /proc and /sys.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,24 +12,24 @@ use super::output::Output;
 use super::selection::{Partitions, Selection};
 use weir_runtime::failure::Failure;
 
-/// What a tree says of one moment.
+/// The content of a tree.
 pub struct Tree {
     /// Hundredths of a second since boot.
     pub uptime_cs: u64,
-    /// The processors' times, where the tree has them.
+    /// The processors' times, if the tree has them.
     pub cpu: Option<CpuTimes>,
-    /// How many processors.
+    /// The number of processors.
     pub processors: usize,
-    /// What diskstats holds, in its order.
+    /// The devices of diskstats, in its order.
     disks: Vec<Counted>,
-    /// The whole devices by name, where the tree has them, each with its partitions.
+    /// The whole devices by name, if the tree has them, each with its partitions.
     devices: Option<BTreeMap<String, Device>>,
 }
 
 /// A device and its counters.
 type Counted = (String, DiskCounters);
 
-/// What /sys/block says of a device.
+/// The content of /sys/block for a device.
 struct Device {
     counters: Option<DiskCounters>,
     partitions: Vec<Counted>,
@@ -40,7 +40,7 @@ impl Tree {
     /// without `proc` and `sys`.
     ///
     /// # Errors
-    /// When `diskstats` or `uptime` is not there or cannot be understood.
+    /// When `diskstats` or `uptime` does not exist or cannot be parsed.
     pub fn read(dir: &Path) -> Result<Tree, Failure> {
         let diskstats = file(dir, "diskstats")?;
         let uptime = file(dir, "uptime")?;
@@ -67,8 +67,8 @@ impl Tree {
         })
     }
 
-    /// What is listed, from where sysstat takes it: with `-p` alone from diskstats, else from
-    /// /sys/block by name, if the tree has it.
+    /// The listed devices, from the same source as in sysstat: with `-p` alone from diskstats,
+    /// otherwise from /sys/block by name, if the tree has it.
     fn listed(&self, selection: &Selection) -> Vec<Counted> {
         let used = |disk: &&Counted| selection.unused_too() || disk.1.ios() > 0;
         let by_file = matches!(
@@ -98,7 +98,7 @@ impl Tree {
         listed
     }
 
-    /// The counters of a device or partition, as far as the tree knows it.
+    /// The counters of a device or partition, if the tree has them.
     fn counters(&self, name: &str, selection: &Selection) -> Option<DiskCounters> {
         let all = self.listed(selection);
         all.into_iter()
@@ -107,7 +107,7 @@ impl Tree {
 }
 
 /// Writes a report for each tree: the first one since boot unless it is omitted, the others since
-/// the tree before.
+/// the previous tree.
 ///
 /// # Errors
 /// When the output fails.
@@ -160,7 +160,7 @@ fn file(dir: &Path, name: &str) -> Result<(PathBuf, String), Failure> {
     }
 }
 
-/// `7192.55` in hundredths; more digits are cut off.
+/// `7192.55` in hundredths; further digits are truncated.
 fn centiseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits: String = fraction.chars().chain("00".chars()).take(2).collect();
@@ -168,7 +168,8 @@ fn centiseconds(text: &str) -> Option<u64> {
     seconds.checked_mul(100)?.checked_add(digits.parse().ok()?)
 }
 
-/// The devices of `dir/sys/block` or `dir/block`. A partition's folder lies in its device's.
+/// The devices of `dir/sys/block` or `dir/block`. The directory of a partition is in that of its
+/// device.
 fn devices(dir: &Path) -> Option<BTreeMap<String, Device>> {
     let nested = dir.join("sys/block");
     let folder = if nested.exists() {

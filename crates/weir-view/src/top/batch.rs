@@ -10,10 +10,10 @@ use super::gather::{Line, Tick};
 use super::queries::{LOSSES, TOTALS};
 use super::state::State;
 
-/// What makes a line.
+/// The keys of a line.
 const KEYS: [&str; 4] = ["vm", "vdisk", "pdisk", "op"];
 
-/// The shown tick as text, sorted as the state says, with a blank line behind.
+/// The current tick as text, sorted as in the state, followed by a blank line.
 pub fn text(state: &State) -> String {
     let tick = &state.tick;
     let mut out = format!(
@@ -90,7 +90,7 @@ fn summary(tick: &Tick) -> String {
     text
 }
 
-/// The shown tick as one line of JSON; numbers are in the queries' units (ns, bytes, a second).
+/// The current tick as one line of JSON; numbers are in the queries' units (ns, bytes, per second).
 pub fn json(state: &State) -> String {
     let tick = &state.tick;
     let lines = state.lines();

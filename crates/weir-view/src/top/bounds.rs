@@ -1,21 +1,23 @@
-//! [`Bounds`]: in which intervals requests were lost, so that rates and sums are lower bounds.
+//! [`Bounds`]: the intervals in which requests were lost, so that rates and sums are lower bounds.
 
 use super::gather::Tick;
 use super::queries::{LOSSES, TOTALS};
 
-/// Less is not in the two or three digits that are shown.
+/// Smaller shares do not change the two or three printed digits.
 const SHARE: f64 = 0.001;
 
-/// What was missed up to the last interval.
+/// The losses up to the last interval.
 #[derive(Debug, Default)]
 pub struct Bounds {
     missed: f64,
-    /// In the last interval alone. A loss may have been found in the one before it.
+    /// The losses in the last interval alone. A loss may have been detected in the previous
+    /// interval.
     last: f64,
 }
 
 impl Bounds {
-    /// Marks the next tick, which is about `seconds`. `missed` is what the taps have missed by now.
+    /// Marks the next tick, which covers `seconds`. `missed` is the taps' count of lost and unseen
+    /// events so far.
     pub fn mark(&mut self, tick: &mut Tick, missed: i64, seconds: f64) {
         let number = |values: &[Option<f64>], columns: &[&str], name: &str| {
             let at = columns.iter().position(|c| *c == name);

@@ -1,4 +1,4 @@
-//! The columns of `weir top`: what each asks of the stream, and how it is shown.
+//! The columns of `weir top`: the expression and the format of each.
 
 use super::figures::Figure;
 
@@ -9,24 +9,23 @@ pub struct Column {
     pub name: &'static str,
     /// Its header on the screen.
     pub header: &'static str,
-    /// What kind of number it is.
+    /// Its type of number.
     pub figure: Figure,
-    /// Columns of the terminal it takes.
+    /// Its width on the terminal.
     pub width: u16,
-    /// Which columns stay on a narrow screen: the least first.
+    /// The columns with the lowest rank remain on a narrow screen.
     pub rank: u8,
-    /// The aggregate; `INTERVAL` stands for the interval as CQL writes it, `SECONDS` for its
-    /// seconds.
+    /// The aggregate; `INTERVAL` stands for the interval in CQL, `SECONDS` for its seconds.
     pub cql: &'static str,
-    /// The same over what QEMU counts itself, stream `blockstats`, where that tells.
+    /// The same aggregate over QEMU's counters, stream `blockstats`, if it is available.
     pub cql_vdisk: Option<&'static str>,
-    /// What it means, for the help screen.
+    /// Its meaning, for the help screen.
     pub doc: &'static str,
 }
 
 impl Column {
-    /// A value in few characters. Rates and sums of which a part was lost are at least so great, and get
-    /// `mark` before them.
+    /// A value in few characters. Rates and sums with losses are lower bounds, and are prefixed
+    /// with `mark`.
     pub fn show(&self, value: Option<f64>, lower_bound: bool, mark: &str) -> String {
         let text = self.figure.show(value);
         match lower_bound && value.is_some() && SUMS.contains(&self.name) {
@@ -36,10 +35,11 @@ impl Column {
     }
 }
 
-/// The columns that are lower bounds where requests were lost; the others are of those that were not.
+/// The columns that are lower bounds if requests were lost; the others are of the received
+/// requests.
 pub const SUMS: [&str; 3] = ["iops", "throughput", "load"];
 
-/// Every column, in the order in which they stand beside each other.
+/// Every column, in the order of display.
 #[rustfmt::skip]
 pub static COLUMNS: &[Column] = &[
     column("iops", "IOPS", Figure::Count, 6, 0, "count(*) / SECONDS",
@@ -99,7 +99,7 @@ pub static COLUMNS: &[Column] = &[
         "service: the longest"),
 ];
 
-/// The three times of a request, each with the columns of its mean, median, 99th percentile and
+/// The three times of a request, each with the columns for mean, median, 99th percentile and
 /// maximum.
 pub const TIMES: [(&str, [&str; 4]); 3] = [
     ("latency", ["mean", "p50", "p99", "max"]),
@@ -110,9 +110,9 @@ pub const TIMES: [(&str, [&str; 4]); 3] = [
     ),
 ];
 
-/// How much room the sparkline takes, and between which columns' ranks it comes.
+/// The width of the sparkline; its rank is [`SPARK_RANK`].
 pub const SPARK_WIDTH: u16 = 8;
-/// See [`SPARK_WIDTH`].
+/// The rank of the sparkline among those of the columns.
 pub const SPARK_RANK: u8 = 7;
 
 /// The position of a column.

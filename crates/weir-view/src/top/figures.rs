@@ -1,17 +1,17 @@
-//! [`Figure`]: numbers in few characters, as a column of a screen has room for.
+//! [`Figure`]: numbers in few characters, for the columns of a screen.
 
-/// What kind of number a column holds.
+/// The type of number of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// A plain number, in thousands where it is great.
+    /// A plain number, in thousands if it is large.
     Count,
     /// Bytes, in powers of 1,024.
     Bytes,
     /// Nanoseconds.
     Span,
-    /// A number around 1.
+    /// A number close to 1.
     Ratio,
-    /// From 0 to 100.
+    /// A number from 0 to 100.
     Percent,
 }
 
@@ -29,7 +29,7 @@ const BYTES: [(&str, f64); 6] = [
 const SPANS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
 
 impl Figure {
-    /// The number in at most six characters; `-` where there is none.
+    /// The number in at most six characters; `-` for none.
     pub fn show(self, x: Option<f64>) -> String {
         let Some(x) = x.filter(|x| x.is_finite()) else {
             return "-".into();
@@ -46,10 +46,10 @@ impl Figure {
     }
 }
 
-/// Three digits, and the unit of their size.
+/// Three digits, and the unit of their magnitude.
 fn scaled(x: f64, units: &[(&str, f64)], step: f64) -> String {
     let size = x.abs();
-    // What would round up to the next unit's 1 belongs there.
+    // A value that would be rounded up to 1 of the next unit is printed in that unit.
     let last = units.len() - 1;
     let at = (0..last).find(|&i| size < units[i].1 * (step - 0.5));
     let (symbol, unit) = units[at.unwrap_or(last)];

@@ -1,4 +1,4 @@
-//! [`Gather`]: puts the answers of the queries together again, instant by instant.
+//! [`Gather`]: combines the results of the queries, instant by instant.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -9,71 +9,71 @@ use weir_sink::{Sink, SinkError};
 use super::columns::{COLUMNS, index};
 use super::queries::{Disk, LOSSES, SINGLE, TOTALS};
 
-/// Lines of one instant that are kept; more are counted.
+/// Maximum number of lines of one instant; further ones are counted.
 pub const LINES_MAX: usize = 10_000;
 
-/// A line of the table: one kind of requests to one disk.
+/// A line of the table: the requests of one op to one disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Whose they are.
+    /// Its key.
     pub key: Key,
-    /// The columns' values, as in [`COLUMNS`].
+    /// The values of the columns, as in [`COLUMNS`].
     pub values: Vec<Option<f64>>,
 }
 
-/// Whose requests a line is about.
+/// The key of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The disk.
     pub disk: Disk,
-    /// The command that submitted them, where that was asked.
+    /// The command that submitted them, if it is requested.
     pub comm: Option<Symbol>,
-    /// What they do.
+    /// The op.
     pub op: Option<Symbol>,
 }
 
-/// The histograms of one kind of requests to the disk that is looked into.
+/// The histograms of one op for the selected disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// What they do.
+    /// The op.
     pub op: Option<Symbol>,
-    /// How many.
+    /// The number of requests.
     pub requests: Option<f64>,
     /// For each of the histograms, the upper limits (the last bucket has none) and the counts.
     pub histograms: Vec<Vec<(Option<f64>, i64)>>,
 }
 
-/// Everything that is known of one interval.
+/// The data of one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tick {
     /// The end of the interval.
     pub at: Nanos,
     /// The table.
     pub lines: Vec<Line>,
-    /// How many lines had no room.
+    /// The number of lines beyond the maximum.
     pub lines_left_out: usize,
-    /// The columns of lines that need single requests, where they are asked apart.
+    /// The columns of lines that need single requests, if they are queried separately.
     pub single: Vec<Line>,
-    /// Some lines lack the columns that need single requests, whose rows came too fast.
+    /// Some lines lack the columns that need single requests, whose rate was too high.
     pub single_paused: bool,
     /// Requests were lost: rates and sums are lower bounds.
     pub lower_bound: bool,
-    /// The columns of the totals; empty as long as there was no request.
+    /// The columns of the totals; empty until the first request.
     pub totals: Vec<Option<f64>>,
-    /// The columns of the losses; empty as long as nothing was counted.
+    /// The columns of the losses; empty until something was counted.
     pub losses: Vec<Option<f64>>,
-    /// Of what is looked into: who does it, where that is not a VM.
+    /// The submitters of the selected I/O, if it is not that of a VM.
     pub submitters: Vec<Line>,
-    /// Of the disk that is looked into.
+    /// Those of the selected disk.
     pub bars: Vec<Bars>,
 }
 
-/// The least share of a line's requests whose rows have come: fewer say nothing of the others.
+/// The minimum share of a line's requests whose rows were received: fewer are not representative.
 const SINGLE_SHARE: f64 = 0.999;
 
 impl Tick {
-    /// The columns that need single requests put into their lines, where the rows of (nearly) all of a
-    /// line's requests have come.
+    /// Adds the columns that need single requests to their lines, if the rows of (nearly) all
+    /// requests of a line were received.
     fn joined(mut self) -> Tick {
         let iops = |line: &Line| line.values[index("iops")];
         let single = std::mem::take(&mut self.single).into_iter();
@@ -94,7 +94,7 @@ impl Tick {
     }
 }
 
-/// Which question an answer belongs to.
+/// The query of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The table.
@@ -103,27 +103,27 @@ pub enum Part {
     Single,
     /// The totals.
     Totals,
-    /// What was seen and missed.
+    /// The observed and missed events.
     Losses,
-    /// Who does what is no VM's.
+    /// The submitters of the I/O of no VM.
     Submitters,
     /// A disk's histograms.
     Bars,
 }
 
-/// Takes ticks as they are complete; false when no more are wanted.
+/// Receives complete ticks; returns false to end.
 pub type Take = Box<dyn FnMut(Tick) -> Result<bool, SinkError> + Send>;
 
-/// The ticks that are being put together.
+/// The ticks that are being assembled.
 pub struct Gather {
     ticks: BTreeMap<Nanos, Tick>,
-    /// The columns that need single requests are asked apart.
+    /// The columns that need single requests are queried separately.
     splits: bool,
     take: Take,
 }
 
 impl Gather {
-    /// Gives complete ticks to `take`, in order. `splits` is whether [`Part::Single`] is asked.
+    /// Passes complete ticks to `take`, in order. `splits` is whether [`Part::Single`] is queried.
     pub fn new(splits: bool, take: Take) -> Arc<Mutex<Gather>> {
         Arc::new(Mutex::new(Gather {
             ticks: BTreeMap::new(),
@@ -151,11 +151,11 @@ impl Gather {
         }
     }
 
-    /// Hands on what is complete. Called between instants, when every query has passed those that
-    /// were told.
+    /// Passes on complete ticks. Called between instants, when every query has passed those that
+    /// were reported.
     fn hand_on(&mut self) -> Result<(), SinkError> {
         for (_, tick) in std::mem::take(&mut self.ticks) {
-            // The losses come before anything was asked of the disks.
+            // The losses are reported before the first result for the disks.
             let tick = match self.splits {
                 true => tick.joined(),
                 false => tick,
@@ -170,18 +170,17 @@ impl Gather {
     }
 }
 
-/// The sink of one question.
+/// The sink of one query.
 pub struct PartSink {
     part: Part,
-    /// Earlier answers are about less than an interval.
+    /// Earlier results cover less than an interval.
     since: Nanos,
     places: Places,
     gather: Arc<Mutex<Gather>>,
 }
 
 impl PartSink {
-    /// Adds an answer with columns as in `schema`, from instant `since` on, to what `gather` puts
-    /// together.
+    /// Adds a result with columns as in `schema`, from instant `since` on, to `gather`.
     pub fn boxed(
         part: Part,
         schema: &Schema,
@@ -215,7 +214,7 @@ impl Sink for PartSink {
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
-        // A question that is given up does not complete the instant of the others.
+        // A query that was ended does not complete the instant of the others.
         match self.part {
             Part::Submitters | Part::Bars => Ok(()),
             _ => self.gather().hand_on(),
@@ -223,7 +222,7 @@ impl Sink for PartSink {
     }
 }
 
-/// Where an answer has the columns of its part; not every question asks for all of them.
+/// The positions of a part's columns in a result; not every query has all of them.
 struct Places {
     keys: [Option<usize>; 5],
     values: Vec<Option<usize>>,
@@ -338,7 +337,7 @@ mod tests {
         let part = vec![line("r", 460.0, some), line("w", 10.0, some)];
         assert_eq!(tick(part), (vec![None, depth], true));
         assert_eq!(tick(Vec::new()), (vec![None, None], true));
-        // All came, but their beginning was not seen.
+        // All were received, but their start was not observed.
         let whole = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, some)];
         assert_eq!(tick(whole), (vec![None, depth], false));
     }

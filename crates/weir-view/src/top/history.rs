@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::columns::index;
 use super::gather::{Key, LINES_MAX, Line};
 
-/// Intervals that are remembered.
+/// The number of intervals stored.
 pub const INTERVALS: usize = 60;
 
-/// Lines that are remembered.
+/// The maximum number of lines stored.
 const KEYS_MAX: usize = 2 * LINES_MAX;
 
 /// The 99th percentile of each line's latency over the last intervals.
@@ -22,12 +22,12 @@ pub struct History {
 struct Past {
     /// By interval, modulo [`INTERVALS`].
     p99: [f32; INTERVALS],
-    /// The last interval in which there were requests.
+    /// The last interval with requests.
     last: u64,
 }
 
 impl History {
-    /// Takes the lines of another interval.
+    /// Adds the lines of the next interval.
     pub fn add<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) {
         self.now += 1;
         let now = self.now;

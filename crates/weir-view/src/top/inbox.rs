@@ -1,4 +1,4 @@
-//! [`Inbox`]: ticks on their way from the queries' answers to the screen.
+//! [`Inbox`]: the queue of ticks from the queries to the screen.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::gather::Tick;
 
-/// Ticks that wait, at most. A terminal that takes no more output misses old ones; nobody waits
-/// for it.
+/// Maximum number of queued ticks. If the terminal is too slow, old ones are dropped; no query
+/// waits for it.
 const TICKS_MAX: usize = 16;
 
-/// Ticks that the screen has not seen yet.
+/// Ticks that were not displayed yet.
 #[derive(Default)]
 pub struct Inbox {
     ticks: Mutex<VecDeque<Tick>>,
@@ -18,7 +18,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Another tick.
+    /// Adds a tick.
     pub fn push(&self, tick: Tick) {
         let mut ticks = self.ticks.lock().expect("no panic while held");
         if ticks.len() == TICKS_MAX {
@@ -27,17 +27,17 @@ impl Inbox {
         ticks.push_back(tick);
     }
 
-    /// The ticks since the last time.
+    /// The ticks since the previous call.
     pub fn drain(&self) -> VecDeque<Tick> {
         std::mem::take(&mut *self.ticks.lock().expect("no panic while held"))
     }
 
-    /// No more ticks will come.
+    /// Marks the end: no more ticks are added.
     pub fn close(&self) {
         self.over.store(true, Ordering::Release);
     }
 
-    /// True when no more ticks will come.
+    /// True after the end.
     pub fn is_closed(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }

@@ -1,12 +1,12 @@
-//! `weir top`: whose I/O it is and how it fares, live on a screen or as plain tables.
+//! `weir top`: I/O and latencies by VM and disk, live on a screen or as plain tables.
 //!
 //! ```text
 //! queries (CQL) ─ run loop ─ gather: ticks ─┬─ state ─ draw: the screen, in a thread of its own
 //!         └──────── changes, by keys ───────┘       └─ batch: plain tables or JSON
 //! ```
 //!
-//! [`queries`] has every question; [`columns`] is the list that both the main question and the
-//! table are made of. What keys do is a function of the state ([`state`]), and so is the picture
+//! [`queries`] has all queries; [`columns`] is the list from which both the main query and the
+//! table are built. The effect of keys is a function of the state ([`state`]), and so is the screen
 //! ([`screen`]).
 
 pub mod batch;

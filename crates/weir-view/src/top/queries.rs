@@ -1,5 +1,4 @@
-//! The questions that `weir top` asks, in CQL: every number on its screen is a column of one of
-//! these.
+//! The queries of `weir top`, in CQL: every number on its screen is a column of one of these.
 
 use std::time::Duration;
 
@@ -12,22 +11,22 @@ use weir_runtime::device_names;
 use weir_runtime::failure::Failure;
 use weir_runtime::question::{self, Question, quoted};
 
-/// What is watched, and how often.
+/// The selection and the interval.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// The interval that each table is about.
+    /// The interval of each table.
     pub interval: Duration,
     /// This VM only.
     pub vm: Option<String>,
-    /// This disk only, as the VM or as the host names it.
+    /// This disk only, by its name in the VM or on the host.
     pub disk: Option<String>,
-    /// Events happen while they are asked about.
+    /// The events happen now.
     pub live: bool,
-    /// Nothing is asked that only single requests can tell, so that the kernel can add up.
+    /// No query needs single requests, so that the kernel can fold.
     pub frugal: bool,
 }
 
-/// Where in the stack is looked.
+/// The level of observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The host's block layer: every request, from the tap.
@@ -36,13 +35,13 @@ pub enum Level {
     Vdisk,
 }
 
-/// QEMU's counters are polled this often.
+/// The interval at which QEMU's counters are polled.
 const POLL: Duration = Duration::from_secs(1);
 
 /// A disk of a VM, or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Disk {
-    /// The VM; `None` for what is not known to be a VM's.
+    /// The VM; `None` for I/O that is not attributed to a VM.
     pub vm: Option<Symbol>,
     /// The disk as the VM sees it.
     pub vdisk: Option<Symbol>,
@@ -50,14 +49,15 @@ pub struct Disk {
     pub pdisk: Option<Symbol>,
 }
 
-/// Stands for the disk that is opened later, where only the columns of its histograms matter.
+/// A placeholder for the disk that is opened later, if only the columns of its histograms are
+/// relevant.
 pub const ANY_DISK: Disk = Disk {
     vm: None,
     vdisk: None,
     pdisk: None,
 };
 
-/// What makes a line, at either level.
+/// The keys of a line, at either level.
 const KEYS: [(Level, &str); 2] = [
     (Level::Block, "vm, vdisk, pdisk, op"),
     (Level::Vdisk, "vm, vdisk, op"),
@@ -80,15 +80,15 @@ pub const LOSSES: [&str; 3] = ["seen", "missed", "late"];
 /// A histogram of a disk's requests.
 #[derive(Debug)]
 pub struct Histogram {
-    /// Over which column.
+    /// The column of its values.
     pub column: &'static str,
-    /// What it is called.
+    /// Its title.
     pub title: &'static str,
-    /// What its values are.
+    /// The type of its values.
     pub figure: Figure,
-    /// The unit in which the limits are counted, in the column's own and as CQL writes it.
+    /// The unit of the limits, in the unit of the column and in CQL.
     pub unit: (i64, &'static str),
-    /// The upper limits of the buckets; what is above the last has a bucket of its own.
+    /// The upper limits of the buckets; values above the last one have an additional bucket.
     pub limits: &'static [i64],
 }
 
@@ -123,18 +123,18 @@ pub static HISTOGRAMS: [Histogram; 3] = [
     },
 ];
 
-/// The columns that need single requests: where each lies among the others of its disk.
+/// The columns that need single requests: queue depth and sequential share of a disk.
 pub const SINGLE: [&str; 2] = ["depth", "sequential"];
 
-/// How many of [`HISTOGRAMS`] are asked for where the kernel adds up: it keeps so many things of a
-/// group, and the table's columns take the others.
+/// The number of [`HISTOGRAMS`] queried if the kernel folds: the number of values of a group is
+/// limited, and the table's columns use the others.
 const HISTOGRAMS_FRUGAL: usize = 1;
 
-/// How many intervals a histogram is about.
+/// The number of intervals in a histogram.
 pub const HISTOGRAM_INTERVALS: u32 = 10;
 
 impl Scope {
-    /// The main question: what each VM's requests to each of its disks were like.
+    /// The main query: the requests of each VM to each of its disks.
     pub fn lines(&self, level: Level) -> String {
         let [(_, block), (_, vdisk)] = KEYS;
         match level {
@@ -153,20 +153,20 @@ impl Scope {
         }
     }
 
-    /// Whether [`SINGLE`] is a query of its own, so that the kernel adds up all else. Where its rows come
-    /// faster than they are read, it is only these columns that are missing.
+    /// Whether [`SINGLE`] is a query of its own, so that the kernel folds all others. If its rows
+    /// arrive faster than they are read, only these columns are missing.
     pub fn splits(&self, level: Level) -> bool {
         self.live && !self.frugal && level == Level::Block
     }
 
-    /// What [`Scope::lines`] leaves out for it: [`SINGLE`], and of how many requests.
+    /// The columns that [`Scope::lines`] then leaves out: [`SINGLE`], and their number of requests.
     pub fn single(&self) -> String {
         let [(_, keys), _] = KEYS;
         let is_asked = |c: &Column| c.name == "iops" || SINGLE.contains(&c.name);
         self.columns(keys, &self.narrowed(Level::Block), &is_asked)
     }
 
-    /// All requests together, and those that are not known to be a VM's.
+    /// All requests, and those that are not attributed to a VM.
     pub fn totals(&self, level: Level) -> String {
         let (seconds, interval) = (self.seconds(), self.span(1));
         let (select, from) = match level {
@@ -195,13 +195,13 @@ impl Scope {
         ))
     }
 
-    /// Who does what is not known to be a VM's: a command's requests to each device.
+    /// The submitters of I/O that is not attributed to a VM: a command's requests to each device.
     pub fn submitters(&self) -> String {
         let rest = [self.narrowed(Level::Block), vec!["vm is null".into()]].concat();
         self.table("vm, comm, pdisk, op", &rest)
     }
 
-    /// A disk's histograms over the last intervals, by kind of request.
+    /// A disk's histograms over the last intervals, by op.
     pub fn histograms(&self, disk: &Disk) -> String {
         let histogram = |h: &Histogram| {
             let limits = h.limits.iter().map(|limit| format!("{limit}{}", h.unit.1));
@@ -221,10 +221,10 @@ impl Scope {
         ))
     }
 
-    /// What was seen, and what was not, since the start.
+    /// The observed and the missed events since the start.
     pub fn losses(&self) -> String {
         let count = |test: &str| format!("sum(case when {test} then value else 0 end)");
-        // A tap that selects counts what it saw; a file what it read.
+        // A tap that filters counts what it observed; a file what was read.
         let seen = count("place = 'tap' and counter = 'seen'");
         let read = count("place = 'tap' and counter = 'events_in'");
         let missed = count("place = 'tap' and counter in ('events_lost', 'unseen')");
@@ -235,7 +235,7 @@ impl Scope {
         ))
     }
 
-    /// Every question with what it is for, as `--show-query` prints them.
+    /// Every query with its purpose, as `--show-query` prints them.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let text = |name: &Option<String>| name.as_deref().map(Symbol::new);
         let disk = Disk {
@@ -260,7 +260,7 @@ impl Scope {
         all
     }
 
-    /// The columns of the requests for which the tests hold, by `keys`; without [`SINGLE`] where that is
+    /// The columns of the requests that pass the tests, by `keys`; without [`SINGLE`] if that is
     /// left out or a query of its own.
     fn table(&self, keys: &str, tests: &[String]) -> String {
         let without = self.frugal || self.splits(Level::Block);
@@ -290,13 +290,13 @@ impl Scope {
         format!("[range {} slide {}]", self.span(intervals), self.span(1))
     }
 
-    /// The window over what is polled: wide enough that a poll is always in it.
+    /// The window over polled rows: wide enough to always contain a poll.
     fn polls(&self) -> String {
         let range = span(2 * self.interval.max(POLL));
         format!("[range {range} slide {}]", self.span(1))
     }
 
-    /// So many intervals as CQL writes them.
+    /// A number of intervals in CQL.
     fn span(&self, intervals: u32) -> String {
         span(self.interval * intervals)
     }
@@ -305,7 +305,7 @@ impl Scope {
         format!("{:?}", self.interval.as_secs_f64())
     }
 
-    /// The tests that keep to what is watched.
+    /// The tests for the selection.
     fn narrowed(&self, level: Level) -> Vec<String> {
         let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
         let disk = self.disk.iter().map(|disk| {
@@ -319,13 +319,13 @@ impl Scope {
                 Level::Vdisk => format!("vdisk = {disk}"),
             }
         });
-        // QEMU tells of idle disks too, and nothing of the time before the first poll.
+        // QEMU reports idle disks too, and nothing about the time before the first poll.
         let told = (level == Level::Vdisk).then(|| "operations > 0 and interval > 0 ns".to_owned());
         vm.chain(disk).chain(told).collect()
     }
 }
 
-/// A span as CQL writes it.
+/// A duration in CQL.
 fn span(span: Duration) -> String {
     let nanos = span.as_nanos();
     match (nanos % 1_000_000_000, nanos % 1_000_000) {
@@ -335,7 +335,7 @@ fn span(span: Duration) -> String {
     }
 }
 
-/// The tests that keep to one disk. What the VM calls it is enough where that is known.
+/// The tests for one disk. Its name in the VM is sufficient if it is known.
 fn of_disk(disk: &Disk) -> Vec<String> {
     let test = |name, value: Option<Symbol>| match value {
         Some(value) => format!("{name} = {}", quoted(value.as_str())),
@@ -358,7 +358,7 @@ fn condition(tests: &[String]) -> String {
 /// The checked query.
 ///
 /// # Errors
-/// When a name in it cannot be said in CQL, as one with a line feed.
+/// When a name in it cannot be expressed in CQL, such as one with a line feed.
 pub fn checked(text: &str, live: bool) -> Result<Checked, Failure> {
     let question = Question {
         text: text.to_owned(),
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// That the kernel adds all of it up is shown where there is a kernel: tests/cli/folds.rs.
+    /// That the kernel folds all of it is tested where there is a kernel: tests/cli/folds.rs.
     #[test]
     fn what_is_asked_frugally_needs_no_single_request() {
         let scope = Scope {

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use weir_model::{Batch, Nanos};
 use weir_tap::{Count, Said, Tap, TapError};
 
-/// How long the end waits for the last interval to be shown.
+/// How long the end waits until the last interval is displayed.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A recording as it is watched.
+/// A recording that is replayed.
 pub struct Replay {
     tap: Box<dyn Tap>,
-    /// How many times as fast as it happened; without, at once.
+    /// The speed factor; without, unlimited.
     speed: Option<f64>,
     interval_ns: Nanos,
-    /// The instant of the last complete tick, which whoever shows ticks keeps up to date.
+    /// The instant of the last complete tick, updated by the display.
     shown: Arc<AtomicI64>,
-    /// What is yet to come.
+    /// Rows that are not due yet.
     waiting: Option<(usize, Batch)>,
-    /// When it began, here and in the recording.
+    /// The start, here and in the recording.
     began: Option<(Instant, Nanos)>,
     /// The last row's instant.
     last: Option<Nanos>,
-    /// Since when the end has been told.
+    /// The time at which the end was reported.
     ended: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ impl Replay {
         }
     }
 
-    /// The instant of the recording that is now.
+    /// The current instant of the recording.
     fn now(&self) -> Nanos {
         match (self.speed, self.began) {
             (Some(speed), Some((at, first))) => {
@@ -60,7 +60,7 @@ impl Replay {
         }
     }
 
-    /// Of the rows that wait, those whose time has come.
+    /// The rows that are due.
     fn due(&mut self, patience: Duration) -> Option<Said> {
         let (demand, batch) = self.waiting.take()?;
         let first = batch.ts.first().copied()?;
@@ -80,7 +80,7 @@ impl Replay {
         Some(Said::Rows { demand, batch })
     }
 
-    /// Time goes on to the end of the last interval, and the end waits until that is seen.
+    /// Advances to the end of the last interval, and waits until it is displayed.
     fn end(&mut self, patience: Duration) -> Said {
         let Some(last) = self.last else {
             return Said::End;
@@ -119,7 +119,7 @@ impl Tap for Replay {
                 self.waiting = Some((demand, batch));
                 self.due(patience).unwrap_or(Said::Quiet)
             }
-            // What the reader knows of times to come is not yet to be told.
+            // The reader's watermark may be ahead of the replay.
             Said::Heartbeat(at) => Said::Heartbeat(at.min(self.now())),
             said @ (Said::Quiet | Said::Folded { .. }) => said,
             Said::End => self.end(patience),

@@ -1,5 +1,5 @@
-//! [`State`]: what the screen shows, and what keys do to it. It does no I/O: a key gives a
-//! [`Wish`], and whoever owns the terminal and the queries grants it.
+//! [`State`]: the content of the screen, and the effect of keys. It does no I/O: a key returns a
+//! [`Wish`], which the owner of the terminal and the queries performs.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -12,95 +12,95 @@ use super::gather::{Key, Line, Tick};
 use super::history::History;
 use super::queries::{Disk, HISTOGRAM_INTERVALS, Level};
 
-/// What a key asks of the outside.
+/// An action that a key requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Nothing, or what [`State`] could do itself.
+    /// None, or one that [`State`] has performed itself.
     None,
-    /// The end.
+    /// Quit.
     Quit,
-    /// The end, as by SIGINT.
+    /// Quit, as by SIGINT.
     Interrupt,
-    /// The screen is to be written anew, whatever it holds.
+    /// Redraw the complete screen.
     Redraw,
-    /// Other questions: those of the view that is now on top.
+    /// Change the queries to those of the current view.
     Ask,
-    /// Other questions: those of the other level.
+    /// Change the queries to those of the other level.
     Level,
 }
 
-/// What is looked at.
+/// A view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// Every disk of every VM.
     All,
     /// One VM's disks.
     Vm(Symbol),
-    /// What is not a VM's: the commands that do it.
+    /// The I/O of no VM, by command.
     Rest,
     /// One disk's histograms.
     Disk(Disk),
 }
 
-/// By what lines are sorted: names first, then the columns.
+/// The sort keys: names first, then the columns.
 pub const NAMES: [&str; 3] = ["VM", "DISK", "OP"];
 
-/// Longest text to filter by.
+/// Maximum length of the filter.
 const FILTER_CHARS_MAX: usize = 60;
 
-/// Everything that a picture depends on.
+/// The complete input for drawing.
 #[derive(Debug)]
 pub struct State {
-    /// Where events come from, in words.
+    /// The source of events, as text.
     pub source: String,
-    /// How often there is a table.
+    /// The interval between tables.
     pub interval: Duration,
-    /// Where in the stack is looked.
+    /// The level of observation.
     pub level: Level,
-    /// Whether the other level can be had.
+    /// Whether the other level is available.
     pub levels: bool,
-    /// What is looked at, the last on top. Never empty.
+    /// The stack of views, the current one last. Never empty.
     pub views: Vec<View>,
-    /// The tick that is shown.
+    /// The displayed tick.
     pub tick: Tick,
-    /// The latest one, while an older one is shown.
+    /// The latest tick, while an older one is displayed.
     latest: Option<Tick>,
-    /// Whether the picture stands still.
+    /// Whether the display is paused.
     pub paused: bool,
     /// Latencies of the last intervals.
     pub history: History,
-    /// By which of [`NAMES`] and columns lines are sorted.
+    /// The index of the sort key in [`NAMES`] and columns.
     pub sort: usize,
-    /// The other way round.
+    /// Whether the order is reversed.
     pub reversed: bool,
-    /// Lines that have this in a name are shown.
+    /// Only lines with this text in a name are shown.
     pub filter: String,
-    /// The filter is being typed; this is what it was before.
+    /// The previous filter, while a new one is typed.
     pub typing: Option<String>,
-    /// The line that keys act upon.
+    /// The selected line.
     pub selected: Option<Key>,
-    /// The selected line is the first one, whichever that is.
+    /// The first line is selected, whichever it is.
     at_top: bool,
-    /// The lines that are shown, as positions in [`State::lines`].
+    /// The displayed lines, as positions in [`State::lines`].
     pub order: Vec<usize>,
     /// The first line on the screen.
     pub first: usize,
-    /// Lines that the screen has room for; told by whoever draws.
+    /// The number of lines that fit; set by the drawing code.
     pub page: usize,
-    /// Which kind of requests a disk's histograms are about, among those there are.
+    /// The index of the op of a disk's histograms, among those present.
     pub op: usize,
     /// The help is shown.
     pub help: bool,
-    /// Something to tell, until the next key.
+    /// A message, until the next key.
     pub notice: Option<String>,
-    /// Which stacked devices have I/O and are not watched, where nothing else is shown.
+    /// The stacked devices with I/O that are not observed, if nothing else is displayed.
     pub left_out: Option<String>,
     /// The source has ended.
     pub ended: bool,
 }
 
 impl State {
-    /// Nothing seen yet, everything looked at, the greatest load first.
+    /// No tick, all disks, the highest load first.
     pub fn new(source: String, interval: Duration) -> State {
         State {
             source,
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// What is looked at.
+    /// The current view.
     pub fn view(&self) -> View {
         *self.views.last().expect("there is always a view")
     }
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// The line that keys act upon.
+    /// The selected line.
     pub fn selected_line(&self) -> Option<&Line> {
         let lines = self.lines();
         let selected = self.selected?;
@@ -150,7 +150,7 @@ impl State {
         shown.find(|line| line.key == selected)
     }
 
-    /// Takes what another interval brought.
+    /// Adds the tick of the next interval.
     pub fn take(&mut self, tick: Tick) {
         self.history.add(tick.lines.iter().chain(&tick.submitters));
         if self.paused {
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn key(&mut self, key: KeyEvent) -> Wish {
         self.notice = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -209,7 +209,7 @@ impl State {
         Wish::None
     }
 
-    /// How many intervals of its histograms have gone by is of no concern: they fill as they come.
+    /// The interval of histograms; the number of intervals received so far is not considered.
     pub fn histogram_span(&self) -> Duration {
         self.interval * HISTOGRAM_INTERVALS
     }
@@ -229,7 +229,7 @@ impl State {
         self.arrange();
     }
 
-    /// From the host's requests to the VMs' own, and back.
+    /// Switches between the host's requests and the VMs' own.
     fn switch_level(&mut self) -> Wish {
         if !self.levels {
             self.notice = Some("level vdisk needs VMs of QEMU, watched live".into());
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// Looks into the selected line: a VM, then a disk.
+    /// Opens the selected line: a VM, then a disk.
     fn open(&mut self) -> Wish {
         let Some(line) = self.selected_line() else {
             return Wish::None;
@@ -281,7 +281,7 @@ impl State {
         Wish::Ask
     }
 
-    /// Back to where one came from; at the top the filter goes.
+    /// Returns to the previous view; in the first one removes the filter.
     fn back(&mut self) -> Wish {
         if self.views.len() == 1 {
             self.filter.clear();
@@ -294,14 +294,14 @@ impl State {
     }
 
     fn entered(&mut self) {
-        // Old answers to these questions are of another view.
+        // Earlier results of these queries are of another view.
         self.tick.submitters.clear();
         self.tick.bars.clear();
         (self.first, self.op, self.at_top) = (0, 0, true);
         self.arrange();
     }
 
-    /// Moves the selection by so many lines.
+    /// Moves the selection by a number of lines.
     fn step(&mut self, by: isize) {
         let last = self.order.len() as isize - 1;
         if last < 0 {
@@ -313,20 +313,20 @@ impl State {
         self.follow();
     }
 
-    /// Where the selected line stands.
+    /// The position of the selected line.
     fn place(&self) -> usize {
         let lines = self.lines();
         let selected = |&i: &usize| Some(lines[i].key) == self.selected;
         self.order.iter().position(selected).unwrap_or(0)
     }
 
-    /// The screen has room for so many lines.
+    /// Sets the number of lines that fit.
     pub fn set_page(&mut self, lines: usize) {
         self.page = lines.max(1);
         self.follow();
     }
 
-    /// Keeps the selected line on the screen.
+    /// Scrolls to the selected line.
     fn follow(&mut self) {
         let place = self.place();
         let last_first = self.order.len().saturating_sub(self.page);
@@ -334,7 +334,7 @@ impl State {
         self.first = self.first.clamp(least, place.max(least)).min(last_first);
     }
 
-    /// Picks and sorts the lines that are shown.
+    /// Filters and sorts the displayed lines.
     fn arrange(&mut self) {
         let lines = self.lines();
         let filter = self.filter.to_lowercase();
@@ -351,7 +351,8 @@ impl State {
             by_sort.then_with(|| names(&lines[a]).cmp(&names(&lines[b])))
         });
         self.order = order;
-        // Who looks at the top goes on looking at the top; a line that was chosen is followed.
+        // If the first line is selected, the selection remains at the top; a line that the user
+        // selected is followed.
         if self.at_top || self.selected_line().is_none() {
             let top = self.order.first().map(|&i| self.lines()[i].key);
             (self.selected, self.at_top) = (top, true);
@@ -359,7 +360,7 @@ impl State {
         self.follow();
     }
 
-    /// True for lines of the present view.
+    /// True for lines of the current view.
     fn belongs(&self, line: &Line) -> bool {
         match self.view() {
             View::All | View::Rest => true,
@@ -369,7 +370,7 @@ impl State {
     }
 }
 
-/// The letters that sort, as in top(1): by VM, disk, requests, bytes, latency.
+/// The sort keys by letter, as in top(1): by VM, disk, requests, bytes, latency.
 fn sort_of(letter: char) -> Option<usize> {
     let column = |name| Some(NAMES.len() + index(name));
     match letter {
@@ -388,7 +389,7 @@ fn sort_of(letter: char) -> Option<usize> {
     }
 }
 
-/// A line's names as they are shown.
+/// A line's names as displayed.
 pub fn names(line: &Line) -> [&'static str; 3] {
     let text = |name: Option<Symbol>| name.map_or("", Symbol::as_str);
     let Key { disk, comm, op } = line.key;
@@ -406,7 +407,7 @@ fn matches(line: &Line, filter: &str) -> bool {
     filter.is_empty() || texts.any(|t| t.as_str().to_lowercase().contains(filter))
 }
 
-/// Names in their order, what has none last; numbers greatest first.
+/// Names ascending, missing ones last; numbers descending.
 fn compare(a: &Line, b: &Line, sort: usize) -> Ordering {
     match sort.checked_sub(NAMES.len()) {
         None => {

@@ -1,4 +1,4 @@
-//! [`Feed`]: opens a source and gives its events to a [`Reader`].
+//! [`Feed`]: opens a source and passes its events to a [`Reader`].
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,18 +19,18 @@ use weir_runtime::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
 
-/// How long rows may be on their way.
+/// Maximum delay of rows.
 const RHYTHM: Duration = Duration::from_millis(100);
 
 /// A consumer of events.
 pub trait Reader: Send {
-    /// Receives what happened to a request of `subject`, in timestamp order; false when it wants no more.
-    /// Where a source does not know when requests finished, their ends come at once and without times: how
-    /// long they took and which were in flight together is not known.
+    /// Receives what happened to a request of `subject`, in timestamp order; false to end. If a
+    /// source does not know when requests completed, their ends follow immediately and without
+    /// times: latencies and the number in flight are unknown.
     fn take(&mut self, subject: Subject, event: Event) -> bool;
 }
 
-/// A source, opened.
+/// An open source.
 pub struct Feed {
     args: SourceOptions,
     engine: Engine,
@@ -40,11 +40,11 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Opens the sources for what is wanted of them.
+    /// Opens the sources for the selection.
     ///
     /// # Errors
-    /// When a file cannot be read or its format is unknown, the host does not let us watch it, or a name
-    /// cannot be said in CQL.
+    /// When a file cannot be read or its format is unknown, the host cannot be observed, or a name
+    /// cannot be expressed in CQL.
     pub fn open(args: &SourceOptions, selection: &Selection, stop: &Stop) -> Result<Feed, Failure> {
         let question = Question {
             text: selection.question(args.is_live()),
@@ -58,7 +58,8 @@ impl Feed {
         let mut engine = Engine::new(EngineOptions::default());
         let mut args = args.clone();
         args.without_responses = true;
-        // Nobody sees single requests here: rows may come in larger lots, which is cheaper.
+        // Single requests are not displayed: rows may be delivered in larger batches, which is
+        // cheaper.
         args.rhythm = Some(RHYTHM);
         args.idle = args.idle.max(5 * RHYTHM);
         Ok(Feed {
@@ -74,10 +75,10 @@ impl Feed {
         })
     }
 
-    /// Gives every event to `reader`, until the sources end, it wants no more, or `stop`.
+    /// Passes every event to `reader`, until the sources end, it returns false, or `stop`.
     ///
     /// # Errors
-    /// When a source fails; what came before was taken.
+    /// When a source fails; earlier events were delivered.
     pub fn run<R: Reader + 'static>(
         self,
         reader: &Arc<Mutex<R>>,
@@ -104,7 +105,7 @@ impl Feed {
     }
 }
 
-/// Gives rows to a reader.
+/// Passes rows to a reader.
 struct Pour<R> {
     reader: Arc<Mutex<R>>,
     selection: Selection,
@@ -112,8 +113,8 @@ struct Pour<R> {
 }
 
 impl<R: Reader> Pour<R> {
-    /// Gives a row to the reader, after the requests that it shows to have ended; false when the reader
-    /// wants no more.
+    /// Passes a row to the reader, after the ends of earlier requests that it implies; false when
+    /// the reader ends.
     fn pour(&mut self, row: &Row) -> bool {
         let Row { subject, event, .. } = *row;
         let (counted, ts) = (row.counted, event.ts());
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// Everything that comes, up to a number.
+    /// Receives all events, up to a number.
     struct All {
         taken: Vec<(Subject, Event)>,
         wanted: usize,

@@ -1,5 +1,5 @@
-//! The report of `weir characterise` as JSON: its fields by their names, and the distributions as
-//! `weir hist --json` writes them.
+//! The report of `weir characterise` as JSON: its fields by name, and the distributions as in `weir
+//! hist --json`.
 
 use serde_json::Value;
 use weir_workload::{Metric, Report, json};
@@ -9,7 +9,7 @@ use weir_runtime::failure::Failure;
 /// The whole report.
 ///
 /// # Errors
-/// When it cannot be said in JSON.
+/// When it cannot be expressed in JSON.
 pub fn report(report: &Report) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(report).map_err(std::io::Error::from)?;
     let profiles = value["profiles"].as_array_mut().into_iter().flatten();

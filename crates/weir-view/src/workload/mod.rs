@@ -1,9 +1,9 @@
-//! The events of any source as `weir-workload` takes them in: what `weir characterise` and
-//! `weir hist --from FILE` are fed with.
+//! The events of any source in the form of `weir-workload`: the input of `weir characterise` and
+//! `weir hist --from FILE`.
 //!
-//! [`Selection`] is what of a source is wanted; it makes the [`question`](Selection::question), one CQL
-//! query over everything that a source tells. [`Feed`] asks it and turns its rows into
-//! [`Subject`](weir_workload::Subject)s and [`Event`](weir_workload::Event)s, in order of time.
+//! [`Selection`] selects the VM and disk; it creates the [`question`](Selection::question), one CQL
+//! query over all columns of a source. [`Feed`] runs it and converts its rows to
+//! [`Subject`](weir_workload::Subject)s and [`Event`](weir_workload::Event)s, in timestamp order.
 
 mod feed;
 pub mod json;

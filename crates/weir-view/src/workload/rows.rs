@@ -10,11 +10,11 @@ pub struct Rows<'a> {
 
 /// A row.
 pub struct Row {
-    /// Whose it is.
+    /// The subject.
     pub subject: Subject,
-    /// What happened.
+    /// The event.
     pub event: Event,
-    /// What `in_flight` is a count of.
+    /// The scope of the count `in_flight`.
     pub counted: Counted,
     /// Requests in flight when the request was issued, itself included, by the source's own count.
     pub in_flight: Option<i64>,

@@ -5,12 +5,12 @@ use weir_workload::Subject;
 
 use weir_runtime::question::quoted;
 
-/// What of a source is selected.
+/// The selected VM and disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// This VM only.
     pub vm: Option<String>,
-    /// This disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it.
+    /// This disk only, by its name in the VM (/dev/vda) or on the host (/dev/sda).
     pub disk: Option<String>,
 }
 
@@ -36,9 +36,9 @@ pub const COLUMNS: [&str; 17] = [
 ];
 
 impl Selection {
-    /// The CQL that gives requests and responses in timestamp order: all of a recording, and of a live
-    /// source those of the selected disk, to which the kernel can keep. The others are needed too, as
-    /// `in_flight` counts every request of a device; [`Selection::has`] tests the subject.
+    /// The CQL for requests and responses in timestamp order: all of a recording, and of a live
+    /// source those of the selected disk, which the kernel can select. The others are needed too,
+    /// as `in_flight` counts every request of a device; [`Selection::has`] tests the subject.
     pub fn question(&self, live: bool) -> String {
         let disk = self.disk.iter().filter(|_| live).map(|disk| {
             let disk = quoted(disk);

@@ -1,4 +1,4 @@
-//! What is measured: back ends of a disk, each beside its peers, and who listens to ours.
+//! The measured cases: back ends of a disk, each with its peers, and the consumers of ours.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use super::medium::Medium;
 use crate::root;
 
-/// How the load reaches the disk.
+/// The interface between load and disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
     /// vhost-user-blk, by the client of `weir_guest::vhost`.
@@ -15,15 +15,15 @@ pub enum Front {
     Nbd,
 }
 
-/// Who listens to what our back end tells.
+/// The consumer of our back end's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
     Nobody,
-    /// Takes every request and every end.
+    /// Receives every request and every completion.
     Everything,
-    /// Takes the requests and ends of a hundredth of the disk.
+    /// Receives the requests and completions of a hundredth of the disk.
     Hundredth,
-    /// Asks for the histograms.
+    /// Polls the histograms.
     Histograms,
 }
 
@@ -32,12 +32,12 @@ pub struct Case {
     pub name: &'static str,
     pub front: Front,
     pub listener: Listener,
-    /// What must be on the path.
+    /// The required program.
     program: Option<&'static str>,
     command: fn(&Medium, &Path) -> Command,
 }
 
-/// Every case, the one that others are compared with first.
+/// Every case, the base of the comparison first.
 pub const CASES: &[Case] = &[
     ours("weir, nobody listens", Front::Vhost, Listener::Nobody),
     ours(
@@ -135,13 +135,14 @@ const fn ours(name: &'static str, front: Front, listener: Listener) -> Case {
 }
 
 impl Case {
-    /// The program that must be there and is not.
+    /// The required program if it is missing.
     pub fn missing(&self) -> Option<&'static str> {
         self.program
             .filter(|program| !crate::packages::exists(program))
     }
 
-    /// Whether it can serve the medium as others do: nbdkit knows no O_DIRECT, and its memory is no disk.
+    /// Whether it can serve the medium as others do: nbdkit does not support O_DIRECT, and its
+    /// memory is not a disk.
     pub fn serves(&self, medium: &Medium) -> bool {
         !medium.is_direct || self.program != Some("nbdkit")
     }
@@ -164,7 +165,7 @@ pub fn example(name: &str) -> Command {
     Command::new(target.join("release/examples").join(name))
 }
 
-/// Our back end, which tells what it sees at `SOCKET.tap`.
+/// Our back end, which sends its events at `SOCKET.tap`.
 fn weir(medium: &Medium, front: &str, socket: &Path) -> Command {
     let mut command = example("serve");
     let (image, socket) = (medium.image.display(), socket.display());

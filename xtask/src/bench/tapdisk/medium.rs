@@ -1,4 +1,4 @@
-//! [`Medium`]: the file that is served: in memory, or on a disk past the page cache.
+//! [`Medium`]: the file that is served: in memory, or on a disk without the page cache.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use weir_guest::MemoryFolder;
 
-/// An image, gone when it is dropped.
+/// An image, removed when it is dropped.
 pub struct Medium {
-    /// What the table calls it.
+    /// Its name in the table.
     pub name: &'static str,
     pub image: PathBuf,
     pub bytes: u64,
     /// Back ends open it with O_DIRECT.
     pub is_direct: bool,
-    /// Where sockets lie.
+    /// The directory of the sockets.
     _folder: Option<MemoryFolder>,
 }
 
 impl Medium {
-    /// A file in memory, through the page cache, which is its disk.
+    /// A file in memory, through the page cache, which is its storage.
     pub fn memory(mebibytes: u64) -> Result<Medium> {
         let folder = MemoryFolder::new(mebibytes + 8)?;
         let image = folder.path().join("disk.raw");
@@ -47,7 +47,7 @@ impl Medium {
         medium.filled()
     }
 
-    /// Every block is written: holes would make reads free.
+    /// Writes every block: reads of holes would be free.
     fn filled(self) -> Result<Medium> {
         let shown = || self.image.display().to_string();
         let mut file = File::create(&self.image).with_context(shown)?;

@@ -1,4 +1,4 @@
-//! The tapdisk's share: what it costs a disk that our back end tells what it sees, and how fast it is beside
+//! The tapdisk's part: the cost of our back end's events for a disk, and its speed compared with
 //! QEMU's and nbdkit's, at several queue depths, on a file in memory and on a disk.
 
 mod case;
@@ -14,23 +14,23 @@ use medium::Medium;
 use turn::{Turn, turn};
 use weir_guest::MemoryFolder;
 
-/// Requests under way.
+/// Queue depths.
 const DEPTHS: [u32; 3] = [1, 16, 64];
 
 /// The size of the disk.
 const DISK_MIB: u64 = 256;
 
-/// IOPS while every request is told, against those while nobody listens.
+/// IOPS while every request is sent to a consumer, relative to those without a consumer.
 const BOUND_LOGGED: f64 = 0.97;
 
-/// What telling may add to a request, in processor time of the back end.
+/// The added processor time of the back end for a request.
 const BOUND_LOGGED_NS: f64 = 1000.0;
 
 /// The programs that are measured: examples of the crates, on the same code as `weir tapdisk`.
 const BUILD: &str = "build --release --locked --package weir-tapdisk --package weir-tap --package weir-guest \
                      --example serve --example tapdisk_take --example vhost_load";
 
-/// What the peers are in.
+/// The packages of the peers.
 const PACKAGES: &[&str] = &["fio", "nbdkit", "qemu-system-common", "qemu-utils"];
 
 /// Measures and prints the tables.
@@ -69,7 +69,7 @@ fn is_there(case: &Case) -> bool {
     case.missing().is_none()
 }
 
-/// By case, its turn in each round.
+/// By case, its result in each round.
 fn rounds(cases: &[&Case], medium: &Medium, depth: u32, pace: &Pace) -> Result<Vec<Vec<Turn>>> {
     let folder = MemoryFolder::new(1)?;
     let mut turns: Vec<Vec<Turn>> = cases.iter().map(|_| Vec::new()).collect();
@@ -126,7 +126,7 @@ fn row(case: &Case, turns: &[Turn], base: &[Turn]) -> String {
     )
 }
 
-/// IOPS of each round, against those of another case in the same round.
+/// IOPS of each round, relative to those of another case in the same round.
 fn ratios(turns: &[Turn], base: &[Turn]) -> Vec<f64> {
     turns
         .iter()

@@ -1,4 +1,5 @@
-//! One case under one load for some seconds: its back end is started, listened to, loaded, and ended.
+//! One case under one load for some seconds: its back end is started, connected to a consumer,
+//! loaded, and ended.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,30 +15,30 @@ use super::medium::Medium;
 use crate::bench::tap::processor_ns;
 use crate::execute;
 
-/// What one turn gave.
+/// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Turn {
     pub iops: f64,
     pub p50_ns: f64,
     pub p99_ns: f64,
-    /// Processor time of the back end, for one request.
+    /// Processor time of the back end for one request.
     pub back_end_ns: f64,
-    /// Processor time of whoever listens, for one request.
+    /// Processor time of the consumer for one request.
     pub listener_ns: f64,
-    /// Records that found their ring full, by request.
+    /// Records lost to a full ring, per request.
     pub lost: f64,
 }
 
-/// How long a back end may take until it listens at its socket.
+/// The timeout for a back end to open its socket.
 const START_TIME: Duration = Duration::from_secs(10);
 
-/// Does the turn; sockets lie in `folder`.
+/// Runs the measurement; sockets are created in `folder`.
 pub fn turn(case: &Case, medium: &Medium, depth: u32, seconds: u32, folder: &Path) -> Result<Turn> {
     let socket = folder.join("disk.sock");
     let mut back_end = Running::start(case.command(medium, &socket), case.name)?;
     back_end.until_listening(&socket)?;
     let mut listener = listener(case.listener, &tap_of(&socket), medium)?;
-    // Also sees to it that the listener is heard before anything is counted.
+    // Also ensures that the consumer is connected before anything is counted.
     load(case.front, &socket, depth, 1)?;
     let before = (
         back_end.spent_ns(),
@@ -53,7 +54,7 @@ pub fn turn(case: &Case, medium: &Medium, depth: u32, seconds: u32, folder: &Pat
         None => 0.0,
     };
     back_end.end()?;
-    // Not every back end takes its socket away.
+    // Not every back end removes its socket.
     drop(std::fs::remove_file(&socket));
     Ok(Turn {
         iops: loaded.iops,
@@ -79,13 +80,13 @@ fn listener(listener: Listener, tap: &Path, medium: &Medium) -> Result<Option<Ru
     let mut command = example("tapdisk_take");
     command.arg(tap).arg(mode);
     let mut listener = Running::start(command, "tapdisk_take")?;
-    // It connects at once; whether it could is seen when it is still there.
+    // It connects immediately; if it could not, it has exited by then.
     thread::sleep(Duration::from_millis(300));
     listener.alive()?;
     Ok(Some(listener))
 }
 
-/// What a load counted.
+/// The counts of a load.
 struct Loaded {
     requests: f64,
     iops: f64,
@@ -149,7 +150,7 @@ fn json(command: &mut Command) -> Result<Value> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    // fio begins with remarks, such as the list of a server's exports.
+    // fio first prints remarks, such as the list of a server's exports.
     let begin = output.stdout.iter().position(|byte| *byte == b'{');
     serde_json::from_slice(&output.stdout[begin.unwrap_or(0)..]).context(shown)
 }
@@ -158,7 +159,7 @@ fn figure(value: &Value) -> Result<f64> {
     value.as_f64().context("a report lacks a figure")
 }
 
-/// A program that runs beside the load, and does not outlive the turn.
+/// A program that runs during the load, and is killed at the end of the measurement.
 struct Running {
     child: Child,
     name: &'static str,
@@ -175,7 +176,8 @@ impl Running {
 
     fn until_listening(&mut self, socket: &Path) -> Result<()> {
         let deadline = Instant::now() + START_TIME;
-        // A connection would be a client to some back ends, so the file has to do.
+        // Some back ends would accept a connection as a client, so the existence of the file is
+        // checked.
         while !socket.exists() {
             self.alive()?;
             if Instant::now() > deadline {
@@ -197,7 +199,8 @@ impl Running {
         processor_ns(&self.child)
     }
 
-    /// Ends a listener: how many events it did not get. It says `told N lost N`.
+    /// Ends a consumer; returns the number of events that it did not receive, from its line `told N
+    /// lost N`.
     fn lost(mut self) -> Result<f64> {
         self.alive()?;
         drop(self.child.stdin.take());
@@ -219,7 +222,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Only after a failure: whoever was ended in order has been waited for.
+        // Only after a failure: a program that ended normally was waited for.
         if matches!(self.child.try_wait(), Ok(None)) {
             drop(self.child.kill());
             drop(self.child.wait());

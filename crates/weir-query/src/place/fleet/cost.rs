@@ -1,16 +1,16 @@
-//! What a fragment costs an agent, estimated from rates or taken as measured.
+//! The costs of a fragment for an agent, estimated from rates or measured.
 //!
-//! Every operator below the cut is walked over once, from the sources up: how many rows (or changes
-//! of a relation) come out of it in a second, and what that takes of a processor. The figures for
-//! operators are those of `docs/costs.md`, of one core of the machine named there; what counts is
-//! how they compare. Shares of rows that pass are guessed as System R does (Selinger 1979, section
-//! 4): a tenth for an equality, a third for a range.
+//! Every operator of the fragment is visited once, from the sources up: the number of rows (or
+//! changes of a relation) that it emits per second, and the processor time for them. The figures
+//! for operators are those of `docs/costs.md`, of one core of the machine named there; only their
+//! ratios are relevant. Shares of rows that pass are estimated as in System R (Selinger 1979,
+//! section 4): a tenth for an equality, a third for a range.
 //!
-//! **The rule.** A join of two sides that are local to a host is made there, and so are relations of
-//! the inventory met where they live. Among the ways that do so, the cheapest is the one with the least
-//! `processor time of an agent + bytes that it sends × 8 ns`, all per second. A byte occupies a link
-//! of 1 Gbit/s for 8 ns, so both are times of which a second has one. Where two ways cost the same,
-//! the one that asks less of the agents is taken.
+//! **The rule.** A join of two sides that are local to a host runs there, and so do joins of a
+//! host's own inventory relations. Among the placement strategies that do so, the cheapest is the
+//! one with the lowest `processor time of an agent + bytes that it sends × 8 ns`, all per second. A
+//! byte occupies a link of 1 Gbit/s for 8 ns, so both are times per second. If two strategies cost
+//! the same, the one with less work on the agents is chosen.
 
 use weir_model::capabilities::Rate;
 use weir_model::{Capabilities, Declaration, Keep, Shape, Type};
@@ -24,65 +24,66 @@ use crate::place::fold::Grouping;
 use crate::place::kernel::{self, Stream};
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
-/// What a byte on the network counts as, in nanoseconds of an agent's processor.
+/// The cost of a byte on the network, in nanoseconds of an agent's processor.
 pub const BYTE_NS: f64 = 8.0;
 
-/// A request seen by the tap's programs (docs/costs.md, "finished requests, counted").
+/// A request observed by the tap's programs (docs/costs.md, "finished requests, counted").
 const SEEN_NS: f64 = 57.0;
-/// A row from the tap into the engine (likewise, consumer).
+/// A row from the tap into the engine (docs/costs.md, consumer).
 const TAPPED_NS: f64 = 47.0;
-/// A request seen and added to a group in the kernel (docs/costs.md, "number and moments of bytes, by
-/// op").
+/// A request observed and added to a group in the kernel (docs/costs.md, "number and moments of
+/// bytes, by op").
 const FOLDED_NS: f64 = 97.0;
 /// A row tested (docs/costs.md: 97 M rows/s).
 const SELECT_NS: f64 = 10.0;
-/// A value computed: a selection tests one and passes the row on.
+/// A value computed: a selection tests one and passes on the row.
 const COMPUTE_NS: f64 = 5.0;
-/// A row into a group that only grows (docs/costs.md, running sum: 42 M rows/s).
+/// A row added to a group without retractions (docs/costs.md, running sum: 42 M rows/s).
 const GROW_NS: f64 = 24.0;
-/// A change of a group, or of a set of rows (docs/costs.md, group-by over 3 s: 8.7 M rows/s, each of
-/// which comes and goes).
+/// A change of a group, or of a set of rows (docs/costs.md, group-by over 3 s: 8.7 M rows/s, each
+/// of which is inserted and retracted).
 const GROUP_NS: f64 = 57.0;
-/// A change on a side of a join (docs/costs.md, join over 3 s: 3.9 M rows/s, likewise).
+/// A change on a side of a join (docs/costs.md, join over 3 s: 3.9 M rows/s, each inserted and
+/// retracted).
 const JOIN_NS: f64 = 128.0;
-/// A row into a window and out of it: what is left of the join above without its table.
+/// A row inserted into a window and removed: the cost of the join above without its table.
 const WINDOW_NS: f64 = 10.0;
-/// A row put into words for the network, its columns included. Not in docs/costs.md: taken as a row
-/// from the tap, which is copied column by column as well.
+/// A row encoded for the network, its columns included. Not in docs/costs.md: assumed equal to a
+/// row from the tap, which is copied column by column as well.
 const SENT_NS: f64 = 47.0;
 
-/// What a message takes besides its rows: about 200 bytes of what they are and how they are written.
+/// The overhead of a message: about 200 bytes of schema and encoding.
 const MESSAGE_BYTES: f64 = 200.0;
-/// How often rows are sent in a second, at most: an agent looks after them about each 10 ms.
+/// Maximum number of messages per second: an agent sends rows about every 10 ms.
 const MESSAGES: f64 = 100.0;
 
-/// Content of a relation of the inventory, in rows.
+/// Estimated size of a relation of the inventory, in rows.
 const INVENTORY_ROWS: f64 = 100.0;
-/// Content of a window without end, in rows.
+/// Estimated size of an unbounded window, in rows.
 const UNBOUNDED_ROWS: f64 = 1e9;
-/// How often a row of a relation of the inventory comes or goes, per second.
+/// Estimated rate of changes of a row of a relation of the inventory, per second.
 const INVENTORY_RATE: f64 = 0.1;
 
-/// What something costs one agent, per second.
+/// Costs for one agent, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Events that concern it.
+    /// Events read.
     pub rows_in: f64,
-    /// Rows that it sends.
+    /// Rows sent.
     pub rows_out: f64,
-    /// Bytes that it sends.
+    /// Bytes sent.
     pub bytes_out: f64,
     /// Processor time.
     pub cpu_ns: f64,
 }
 
 impl Cost {
-    /// What ways are compared by: processor time and bytes as one time.
+    /// The value by which strategies are compared: processor time and bytes as one time.
     pub fn total_ns(&self) -> f64 {
         self.cpu_ns + self.bytes_out * BYTE_NS
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(self, other: Cost) -> Cost {
         Cost {
             rows_in: self.rows_in + other.rows_in,
@@ -93,7 +94,7 @@ impl Cost {
     }
 }
 
-/// What a fragment costs an agent, as far as rates tell.
+/// The costs of a fragment for an agent, estimated from rates.
 pub fn estimated(fragment: &Plan, options: &CutOptions) -> Cost {
     let (meter, flow) = metered(fragment, options);
     Cost {
@@ -104,8 +105,8 @@ pub fn estimated(fragment: &Plan, options: &CutOptions) -> Cost {
     }
 }
 
-/// What of [`Cost::cpu_ns`] is the agent's process's, not that of programs in the kernel, were the
-/// host the machine of docs/costs.md.
+/// The part of [`Cost::cpu_ns`] in the agent's process, without programs in the kernel, on the
+/// machine of docs/costs.md.
 pub fn estimated_process_ns(fragment: &Plan, options: &CutOptions) -> f64 {
     let (meter, flow) = metered(fragment, options);
     process_ns(&meter, flow)
@@ -126,7 +127,7 @@ fn process_ns(meter: &Meter<'_>, flow: Flow) -> f64 {
     meter.cpu_ns + flow.rows * SENT_NS
 }
 
-/// What was measured of a fragment, with an estimate of the processor time where that is not known.
+/// The measured costs of a fragment, with an estimate of the processor time if that is unknown.
 pub fn measured(fragment: &Plan, options: &CutOptions) -> Option<Cost> {
     let known = options.rates.of(fragment)?;
     let cpu_ns = known.cpu_ns;
@@ -138,8 +139,9 @@ pub fn measured(fragment: &Plan, options: &CutOptions) -> Option<Cost> {
     })
 }
 
-/// About how many bytes a row takes on the wire: its instant and its values. Integers are differences
-/// from the least of a batch, texts are numbers, and what is the same in all rows takes nothing.
+/// The approximate size of an encoded row in bytes: its instant and its values. Integers are
+/// differences from the minimum of a batch, texts are numbers, and a value that is the same in all
+/// rows needs no bytes.
 fn row_bytes(plan: &Plan) -> f64 {
     let value = |ty: Type| match ty {
         Type::Bool | Type::Text => 1.0,
@@ -150,7 +152,7 @@ fn row_bytes(plan: &Plan) -> f64 {
     };
     let values: f64 = plan.schema.fields.iter().map(|f| value(f.ty)).sum();
     let states: f64 = match &plan.node {
-        // How many requests it is made of is a small number, of which one byte is written.
+        // The number of requests in it is small, and encoded in one byte.
         Node::Partial { calls, .. } => calls.iter().map(state_bytes).sum::<f64>() - 3.0,
         _ => 0.0,
     };
@@ -162,7 +164,7 @@ fn row_bytes(plan: &Plan) -> f64 {
     4.0 + weight + values + states
 }
 
-/// About how many bytes the state of one group takes.
+/// The approximate size of the state of one group in bytes.
 fn state_bytes(call: &AggregateCall) -> f64 {
     match call.function.keep(call) {
         Some(Keep::Moments) => 12.0,
@@ -172,26 +174,26 @@ fn state_bytes(call: &AggregateCall) -> f64 {
     }
 }
 
-/// What comes out of an operator.
+/// The output of an operator.
 #[derive(Clone, Copy)]
 struct Flow {
     /// Rows, or changes of a relation, per second.
     rows: f64,
-    /// Of a relation: how many rows it holds.
+    /// The number of rows of a relation.
     content: f64,
 }
 
-/// Adds up what operators cost.
+/// Sums the costs of operators.
 struct Meter<'a> {
     rates: &'a Rates,
-    /// What the agent's sources can do.
+    /// The capabilities of the agent's sources.
     capabilities: &'a Capabilities,
-    /// How many instants a second has.
+    /// The number of instants per second.
     second: f64,
     rows_in: f64,
-    /// Of programs in the kernel.
+    /// Time of programs in the kernel.
     kernel_ns: f64,
-    /// Of the agent's process.
+    /// Time of the agent's process.
     cpu_ns: f64,
 }
 
@@ -288,7 +290,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// An aggregation that the kernel can do, where the rows are seen.
+    /// An aggregation that the kernel can compute, where the rows are observed.
     fn folded(&mut self, plan: &Plan) -> Option<Flow> {
         let (Node::Partial { input, keys, .. } | Node::Aggregate { input, keys, .. }) = &plan.node
         else {
@@ -315,7 +317,7 @@ impl<'a> Meter<'a> {
         })
     }
 
-    /// A selection that the kernel makes: what does not pass costs no more than to be seen.
+    /// A selection in the kernel: a row that does not pass costs only its observation.
     fn tapped(&mut self, plan: &Plan) -> Option<Flow> {
         let Node::Select { input, predicate } = &plan.node else {
             return None;
@@ -412,7 +414,7 @@ impl<'a> Meter<'a> {
                     ..groups
                 }
             }
-            // Each change takes a result away and gives another.
+            // Each change retracts a result and inserts another.
             None => Flow {
                 rows: 2.0 * below.rows,
                 content: self.groups(input, keys),
@@ -425,10 +427,10 @@ impl<'a> Meter<'a> {
         let rows = match kind {
             ToStream::Istream if input.is_append_only() => below.rows,
             ToStream::Dstream if input.is_append_only() => 0.0,
-            // Half of the changes are rows that come.
+            // Half of the changes are insertions.
             ToStream::Istream | ToStream::Dstream => below.rows / 2.0,
             ToStream::Rstream { every: Some(every) } => below.content / self.seconds(every),
-            // Half of the changes are rows that come, and at one instant there is hardly more than one.
+            // Half of the changes are insertions, and at most instants there is only one.
             ToStream::Rstream { every: None } if lasts_an_instant(input) => below.rows / 2.0,
             ToStream::Rstream { every: None } => below.content * below.rows,
         };
@@ -443,7 +445,7 @@ impl<'a> Meter<'a> {
         known.unwrap_or(self.rates.groups)
     }
 
-    /// A row for each group at each multiple of a slide: no more than rows come in.
+    /// A row for each group at each multiple of a slide: at most the number of input rows.
     fn groups_each(&self, slide: i64, rows: f64, (input, keys): (&Plan, &[Expr])) -> Flow {
         let groups = self.groups(input, keys).min(rows * self.seconds(slide));
         Flow {
@@ -452,7 +454,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// How many messages its rows take in a second.
+    /// The number of messages per second for its rows.
     fn messages(&self, plan: &Plan, flow: Flow) -> f64 {
         let most = slide(plan).map_or(MESSAGES, |slide| 1.0 / self.seconds(slide));
         most.min(MESSAGES).min(flow.rows)
@@ -513,12 +515,12 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Whether a relation is there at the instants of its rows only.
+/// Whether a relation exists at the instants of its rows only.
 fn lasts_an_instant(plan: &Plan) -> bool {
     lasting(plan) == Ok(Lasting::Instant)
 }
 
-/// How often anything comes, where all windows have slides.
+/// The interval between outputs, if all windows have slides.
 fn slide(plan: &Plan) -> Option<i64> {
     match &plan.node {
         Node::Window {

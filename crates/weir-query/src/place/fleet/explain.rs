@@ -1,5 +1,5 @@
-//! `weir explain` for a fleet: what of a query runs in the kernel, on the agents and at the monitor,
-//! why not lower, and what the ways cost.
+//! `weir explain` for a fleet: the parts of a query in the kernel, on the agents and at the
+//! monitor, the reasons, and the costs of the placement strategies.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -9,29 +9,29 @@ use crate::plan::{Node, Plan};
 
 use super::{Candidate, Cost, Cut, CutOptions, Way, cost};
 
-/// What a fragment costs an agent, per second.
+/// The costs of a fragment for an agent, per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FragmentCost {
-    /// From rates.
+    /// Estimated from rates.
     pub estimated: Cost,
-    /// As it was measured, the mean over the agents.
+    /// As measured, the mean over the agents.
     pub measured: Option<Cost>,
 }
 
-/// A cut query with its places and costs.
+/// A cut query with locations and costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetExplanation {
     /// The operators: those of the monitor, and below them those of the fragments that they read.
     pub plan: Explanation,
-    /// The way that was taken.
+    /// The chosen strategy.
     pub way: Way,
-    /// All ways with what they cost.
+    /// All strategies with their costs.
     pub candidates: Vec<Candidate>,
     /// By fragment.
     pub fragments: Vec<FragmentCost>,
 }
 
-/// Where each operator of a cut query runs. What was measured is in the options' rates.
+/// The location of each operator of a cut query. Measurements are in the options' rates.
 pub fn explain_cut(cut: &Cut, options: &CutOptions) -> FleetExplanation {
     let mut teller = Teller {
         cut,
@@ -73,7 +73,7 @@ pub fn explain_cut(cut: &Cut, options: &CutOptions) -> FleetExplanation {
     }
 }
 
-/// The same where nothing was measured of this fragment.
+/// The same options without the measurements of this fragment.
 fn unmeasured(fragment: &Plan, options: &CutOptions) -> CutOptions {
     let mut options = options.clone();
     options.rates.measured.retain(|m| m.plan != *fragment);
@@ -83,15 +83,15 @@ fn unmeasured(fragment: &Plan, options: &CutOptions) -> CutOptions {
 struct Teller<'a> {
     cut: &'a Cut,
     options: &'a CutOptions,
-    /// Each fragment on its own.
+    /// Each fragment separately.
     fragments: Vec<Explanation>,
-    /// The fragments that were told of.
+    /// The fragments that were described already.
     told: Vec<usize>,
     operators: Vec<Operator>,
 }
 
 impl Teller<'_> {
-    /// Tells of an operator of the monitor and all below it.
+    /// Adds an operator of the monitor and all below it.
     fn monitor(&mut self, plan: &Plan, depth: usize) {
         if let Some(fragment) = fragment_of(plan) {
             return self.fragment(fragment, depth);
@@ -131,7 +131,7 @@ impl Teller<'_> {
         self.told.push(number);
     }
 
-    /// What a fragment is to the monitor.
+    /// The description of a fragment in the monitor's plan.
     fn sending(&self, number: usize, again: bool) -> String {
         let fragment = &self.cut.fragments[number];
         let filled = fragment.intake.iter();
@@ -147,7 +147,7 @@ impl Teller<'_> {
     }
 }
 
-/// Which fragment a source of the monitor stands for.
+/// The fragment of a source of the monitor.
 fn fragment_of(plan: &Plan) -> Option<usize> {
     match &plan.node {
         Node::Source(declaration) => declaration.name.strip_prefix('#')?.parse().ok(),
@@ -156,7 +156,7 @@ fn fragment_of(plan: &Plan) -> Option<usize> {
 }
 
 impl Display for FleetExplanation {
-    /// The tree with its places, then what each fragment and each way costs.
+    /// The tree with locations, then the costs of each fragment and each strategy.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.plan)?;
         let head = [
@@ -226,7 +226,7 @@ fn line(name: String, cost: &Cost) -> Vec<String> {
     [name].into_iter().chain(numbers.map(short)).collect()
 }
 
-/// Three digits that count: `0.12`, `9000`.
+/// Three significant digits: `0.12`, `9000`.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         x if x < 1.0 => 2,
@@ -241,9 +241,9 @@ fn short(value: f64) -> String {
 }
 
 impl FleetExplanation {
-    /// The same as one JSON object: `{"operators": [..], "demands": [..], "way": "..",
-    /// "fragments": [{"estimated": {..}, "measured": {..}}], "ways": [..]}`. Costs are per agent and
-    /// second: `rows_in`, `rows_out`, `bytes_out`, `cpu_ns`.
+    /// As one JSON object: `{"operators": [..], "demands": [..], "way": "..", "fragments":
+    /// [{"estimated": {..}, "measured": {..}}], "ways": [..]}`. Costs are per agent and second:
+    /// `rows_in`, `rows_out`, `bytes_out`, `cpu_ns`.
     pub fn to_json(&self) -> String {
         let fragments = self.fragments.iter().map(|fragment| {
             let measured = fragment.measured.as_ref();

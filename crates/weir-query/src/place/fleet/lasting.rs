@@ -1,11 +1,13 @@
-//! What an agent may run so that the answer does not depend on the life of its process.
+//! The plans that an agent may run such that the answer does not depend on the lifetime of its
+//! process.
 //!
-//! Agents are ended, killed and started again, and time goes on at the monitor. So what is sent of
-//! streams is always a stream: rows of one instant, made of rows that the agent has at hand, from
-//! which the monitor makes the windows. A group of several instants would be counted anew by the
-//! next process, and nothing would remove it when the host is gone. A join of a request's events,
-//! which come from one process, is sent as the stream of its pairs, each with the earliest of its
-//! rows' times, by which it leaves the window that the monitor makes again.
+//! Agents are ended, killed and restarted, while time advances at the monitor. So data of
+//! streams is always sent as a stream: rows of one instant, computed from rows that the agent has,
+//! from which the monitor computes the windows. A group of several instants would be counted again
+//! by the next process, and would not be removed when the host has left. A join of a request's
+//! events, which are observed by one process, is sent as the stream of its pairs, each with the
+//! earliest of its rows' times, which determines when it leaves the window that the monitor
+//! computes.
 
 use std::sync::Arc;
 
@@ -16,39 +18,39 @@ use super::lower::is_seen_through_windows;
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
 
-/// How long what a plan gives at an instant is there, when no more rows come.
+/// How long the output of a plan at an instant remains, without further rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lasting {
-    /// It is a stream, each row of which is made of rows of that instant.
+    /// It is a stream, each row of which depends on rows of that instant.
     Passing,
-    /// At that instant only: it is made of the instant's rows and of relations.
+    /// At that instant only: it depends on the instant's rows and on relations.
     Instant,
-    /// From the last to so long after the earliest row that it is made of, both rounded up to a
+    /// From the latest to `size` after the earliest of its input rows, both rounded up to a
     /// multiple of the slide; without `size` for ever.
     Since {
         size: Option<i64>,
         slide: Option<i64>,
     },
-    /// As long as the query runs: rows of a stream, each by itself.
+    /// As long as the query runs: rows of a stream, each independent of the others.
     Growing,
-    /// Rows of a stream, each by itself, under windows of other kinds.
+    /// Rows of a stream, each independent of the others, under windows of other kinds.
     Windows,
-    /// Until relations change: it is made of nothing else.
+    /// Until relations change: it depends on nothing else.
     Relation,
 }
 
 /// The stream's column with the time of each row.
 const TIME: &str = "ts";
 
-/// Why an operator is not run where a process has only what came since it began.
+/// Why an operator does not run where a process has only the rows since its start.
 const REMEMBERS: &str =
     "it looks at rows of several instants, which another process of the agent would not have";
 
-/// Why a join of a request's events is not run there: [`Window::Since`] goes by one time.
+/// Why a join of a request's events does not run there: [`Window::Since`] uses one time.
 const DIFFER: &str =
     "its windows differ, and the earlier of two times does not tell when a pair leaves both";
 
-/// How long what a local plan gives lasts.
+/// How long the output of a local plan remains.
 ///
 /// # Errors
 /// Why it may not run on the agents: a clause without full stop.
@@ -62,7 +64,7 @@ pub(super) fn lasting(plan: &Plan) -> Result<Lasting, String> {
             Shape::Relation => Relation,
         },
         (Node::Select { .. } | Node::Project { .. }, [input]) => *input,
-        // On a relation it changes nothing.
+        // On a relation it has no effect.
         (Node::Window { .. }, [Relation]) => Relation,
         (Node::Window { window, .. }, [Passing]) => match window {
             Window::Now => Instant,
@@ -77,7 +79,7 @@ pub(super) fn lasting(plan: &Plan) -> Result<Lasting, String> {
             },
             _ => Windows,
         },
-        // Groups of an interval are merged at the monitor, whichever process they come from.
+        // Groups of an interval are merged at the monitor, independent of the process.
         (Node::Partial { .. }, [Passing]) => Passing,
         (Node::Aggregate { .. } | Node::Distinct { .. }, [Instant]) => Instant,
         (Node::Aggregate { .. } | Node::Distinct { .. }, [Relation]) => Relation,
@@ -142,7 +144,7 @@ fn join(plan: &Plan, kind: JoinKind, left: Lasting, right: Lasting) -> Result<La
 }
 
 impl Lasting {
-    /// The same as [`Lasting::Since`], if it is that.
+    /// Itself, if it is [`Lasting::Since`].
     fn since(self) -> Option<Lasting> {
         match self {
             Lasting::Since { .. } => Some(self),
@@ -155,9 +157,9 @@ impl Lasting {
     }
 }
 
-/// What is sent of a local plan that is not seen through windows alone, and the window under which
-/// the monitor has the same relation again. The stream may have one more column, the last, which is
-/// then the window's.
+/// The stream that is sent for a local plan that is not only read through windows, and the window
+/// by which the monitor computes the same relation. The stream may have one more column, the last,
+/// which that window uses.
 pub(super) fn as_stream(plan: &Arc<Plan>) -> Option<(Arc<Plan>, Window)> {
     match lasting(plan) {
         Ok(Lasting::Instant) => {
@@ -178,9 +180,9 @@ pub(super) fn as_stream(plan: &Arc<Plan>) -> Option<(Arc<Plan>, Window)> {
     }
 }
 
-/// The same plan with one more column: the earliest time of the rows that each of its rows is made
-/// of. `None` where a stream has no such column. Its windows do not slide: a pair is sent when it is
-/// made, with the time at which it was, and the monitor makes the slide.
+/// The plan with one more column: the earliest time of the input rows of each of its rows. `None`
+/// if a stream has no such column. Its windows do not slide: a pair is sent when it is complete,
+/// with that time, and the monitor computes the slide.
 fn dated(plan: &Arc<Plan>) -> Option<Arc<Plan>> {
     match &plan.node {
         Node::Source(declaration) => {
@@ -245,7 +247,7 @@ fn last_column(plan: &Plan) -> Expr {
     Expr::column(at, plan.schema[at].ty, plan.schema[at].unit)
 }
 
-/// The lesser of two times.
+/// The earlier of two times.
 fn earlier(a: Expr, b: Expr) -> Expr {
     let is_less = Expr::Binary {
         op: BinaryOp::Less,

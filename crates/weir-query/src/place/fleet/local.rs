@@ -1,15 +1,15 @@
-//! What is local to a host: operators that give the same on each agent alone, united, as over the
-//! rows of all agents together.
+//! The local operators: their results on each agent, united, are the same as over the rows of all
+//! agents.
 //!
-//! What passes row by row is local: selections, projections, windows of time. What compares rows is
-//! local where rows of different hosts never meet: groups, joins and the like whose key holds a
-//! column that tells the host (`host`, `req_id`), followed through projections. Three things must be
-//! looked at twice:
+//! Operators on single rows are local: selections, projections, windows of time. Operators that
+//! compare rows are local if rows of different hosts never match: groups, joins and others whose
+//! key contains a column that identifies the host (`host`, `req_id`), followed through projections.
+//! There are three special cases:
 //!
-//! - An aggregation without keys has a row even where there is nothing, on every host.
-//! - What came or went in the net (`Istream`, `Dstream`) may have gone on one host and come on
-//!   another, unless rows only come, or tell their host.
-//! - An outer join makes columns NULL, and NULL does not tell a host.
+//! - An aggregation without keys has a row even without input, on every host.
+//! - A row in the net changes (`Istream`, `Dstream`) may be retracted on one host and inserted on
+//!   another, unless rows are only inserted, or identify their host.
+//! - An outer join makes columns NULL, and NULL does not identify a host.
 
 use std::sync::Arc;
 
@@ -18,17 +18,18 @@ use weir_model::{Declaration, Value};
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
 
-/// Names of the column that holds the host: ours, and the thesis's in scripts that declare
-/// `IOstream` themselves.
+/// Names of the column with the host: ours, and the thesis's in scripts that declare `IOstream`
+/// themselves.
 const HOST: [&str; 2] = ["host", "IP"];
 
-/// Names of the column that holds the number of a request.
+/// Names of the column with the number of a request.
 const REQUEST: [&str; 2] = ["req_id", "ReqId"];
 
 /// Names of the column that only the monitor can fill.
 const INTAKE: [&str; 2] = ["monitor_ts", "MtrTS"];
 
-/// How a column tells the host. Equality of two that tell it alike means the same host.
+/// How a column identifies the host. Equality of two columns of the same kind implies the same
+/// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tells {
     /// It is the host's name.
@@ -37,19 +38,19 @@ enum Tells {
     Request,
 }
 
-/// What is known of the rows of a local plan.
+/// The known properties of the rows of a local plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
-    /// Columns that tell the host; none of them is ever NULL.
+    /// Columns that identify the host; none of them is ever NULL.
     tells: Vec<(usize, Tells)>,
-    /// All rows are of the host of this name.
+    /// All rows are of the host with this name.
     only: Option<Value>,
     /// Columns that the monitor fills.
     pub intake: Vec<usize>,
 }
 
 impl Facts {
-    /// Of a source at the agents.
+    /// The properties of a source at the agents.
     pub(super) fn of_source(declaration: &Declaration) -> Facts {
         let columns = |names: [&str; 2]| {
             let fields = declaration.schema.fields.iter().enumerate();
@@ -69,14 +70,14 @@ impl Facts {
         }
     }
 
-    /// How an expression over the columns tells the host.
+    /// How an expression over the columns identifies the host.
     fn told_by(&self, expr: &Expr) -> Option<Tells> {
         match expr {
             Expr::Column { index, .. } => {
                 let found = self.tells.iter().find(|(at, _)| at == index);
                 found.map(|(_, tells)| *tells)
             }
-            // The first that is not NULL, and what tells a host never is.
+            // The first that is not NULL; a column that identifies a host never is.
             Expr::Call(call) if call.function.doc().name == "coalesce" => {
                 self.told_by(call.args.first()?)
             }
@@ -94,7 +95,7 @@ impl Facts {
         self.only.is_some() || !self.tells.is_empty()
     }
 
-    /// Whether an expression looks at what the monitor fills.
+    /// Whether an expression reads a column that the monitor fills.
     fn is_intake(&self, expr: &Expr) -> bool {
         let mut reads = false;
         expr.visit_columns(&mut |at| reads |= self.intake.contains(&at));
@@ -102,8 +103,8 @@ impl Facts {
     }
 }
 
-/// What is known of the rows of `plan`, if that is local over local inputs of which this is known;
-/// or why it is not.
+/// The properties of the rows of `plan`, if it is local over local inputs with these properties; or
+/// why it is not.
 pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
     let one = || inputs[0].clone();
     match &plan.node {
@@ -151,7 +152,7 @@ pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
                 false => Err("rows of several hosts make one group".into()),
             }
         }
-        // Groups are merged over hosts: nothing is known of the rows.
+        // Groups are merged over hosts: the rows have no known properties.
         Node::Partial { .. } => Ok(Facts::default()),
         Node::Merge { .. } => Err("it merges what the agents send".into()),
         Node::Distinct { .. } => {
@@ -175,9 +176,9 @@ pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
     }
 }
 
-/// What is known of the rows of a plan that was found to be local.
+/// The properties of the rows of a plan that is known to be local.
 pub(super) fn known(plan: &Plan) -> Facts {
-    // A relation that is sent as a stream has its own columns, and perhaps a time.
+    // A relation that is sent as a stream has its own columns, and optionally a time.
     if let Node::ToStream { input, .. } = &plan.node {
         return known(input);
     }
@@ -185,8 +186,8 @@ pub(super) fn known(plan: &Plan) -> Facts {
     facts(plan, &inputs).expect("it was found to be local")
 }
 
-/// Whether partners in a local join are of one request, and so come from one process of an agent:
-/// numbers of requests are not those of another process.
+/// Whether rows that match in a local join are of one request, and so of one process of an agent:
+/// each process has its own numbers of requests.
 pub(super) fn joins_by_request(plan: &Plan) -> bool {
     let Node::Join {
         left, right, on, ..
@@ -202,7 +203,7 @@ pub(super) fn joins_by_request(plan: &Plan) -> bool {
     })
 }
 
-/// Nothing if there is no column that the monitor fills.
+/// Checks that there is no column that the monitor fills.
 fn untouched(facts: &Facts) -> Result<(), String> {
     match facts.intake.is_empty() {
         true => Ok(()),
@@ -220,7 +221,7 @@ fn select(input: Facts, predicate: &Expr) -> Result<Facts, String> {
     Ok(Facts { only, ..input })
 }
 
-/// The host of which rows must be to pass a condition.
+/// The host whose rows pass a condition.
 fn host_named(facts: &Facts, condition: &Expr) -> Option<Value> {
     let Expr::Binary {
         op: BinaryOp::Equal,
@@ -302,7 +303,7 @@ fn join(plan: &Plan, left: &Facts, right: &Facts) -> Result<Facts, String> {
     })
 }
 
-/// Whether a condition over the columns of both sides holds for partners of one host only.
+/// Whether a condition over the columns of both sides holds only for rows of one host.
 fn is_same_host(condition: &Expr, middle: usize, alike: &dyn Fn(&Expr, &Expr) -> bool) -> bool {
     let Expr::Binary {
         op: BinaryOp::Equal,
@@ -325,7 +326,7 @@ fn is_same_host(condition: &Expr, middle: usize, alike: &dyn Fn(&Expr, &Expr) ->
         && alike(l, &r.map_columns(&|at| at.saturating_sub(middle)))
 }
 
-/// What is known of rows that are of either.
+/// The common properties of rows of either side.
 fn common(left: &Facts, right: &Facts) -> Facts {
     let tells = left.tells.iter().filter(|t| right.tells.contains(t));
     Facts {

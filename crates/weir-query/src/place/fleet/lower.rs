@@ -1,4 +1,5 @@
-//! Cutting in one way: what is wanted and may run on the agents stays below, the rest goes above.
+//! Cutting by one placement strategy: the operators that are wanted and permitted on the agents
+//! stay below, the others above.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use crate::place::explain::span_text;
 use crate::place::fold::whole_slides;
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
-/// A part of the plan, where it runs.
+/// A part of the plan, with its location.
 enum Lowered {
-    /// On the agents, as far as it goes by now.
+    /// On the agents so far.
     Agents { plan: Arc<Plan>, facts: Facts },
-    /// At the monitor, over what the agents send.
+    /// At the monitor, over the rows from the agents.
     Monitor(Arc<Plan>),
 }
 
@@ -29,7 +30,7 @@ struct Lowering<'a> {
     reasons: Vec<Reason>,
 }
 
-/// Cuts a plan in this way.
+/// Cuts a plan by this strategy.
 pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
     let mut lowering = Lowering {
         way,
@@ -39,7 +40,7 @@ pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
     };
     let lowered = lowering.visit(&Arc::new(plan.clone()), false);
     let monitor = lowering.sent(lowered);
-    // From the result down, as the plan is read.
+    // From the result down, the order in which the plan is read.
     lowering.reasons.reverse();
     let cut = Cut {
         way,
@@ -51,7 +52,7 @@ pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
     without_twins(narrowed(cut))
 }
 
-/// What a fragment gives, as a source.
+/// The output of a fragment, as a source.
 pub(super) fn declaration(fragment: &Plan, name: String) -> Declaration {
     Declaration {
         doc: "what the agents send".into(),
@@ -60,7 +61,8 @@ pub(super) fn declaration(fragment: &Plan, name: String) -> Declaration {
 }
 
 impl Lowering<'_> {
-    /// Where a plan runs. With `arrivals`, it matters when rows come in, whether they pass or not.
+    /// The location of a plan. With `arrivals`, the arrival of rows is relevant, whether they pass
+    /// or not.
     fn visit(&mut self, plan: &Arc<Plan>, arrivals: bool) -> Lowered {
         if let Node::Source(declaration) = &plan.node {
             return self.source(plan, declaration);
@@ -111,8 +113,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The plan on the agents, if it may run there and is wanted to. Else why not, where it reads
-    /// what the agents have.
+    /// The plan on the agents, if it may run there and is wanted. Otherwise the reason, if it reads
+    /// sources of the agents.
     fn on_agents(
         &self,
         plan: &Arc<Plan>,
@@ -139,10 +141,10 @@ impl Lowering<'_> {
         Ok(Lowered::Agents { plan, facts })
     }
 
-    /// Whether the way has such an operator on the agents.
+    /// Whether the strategy has such an operator on the agents.
     fn is_wanted(&self, plan: &Plan, arrivals: bool) -> Result<(), String> {
         match plan.node {
-            // A window is made again where its rows arrive.
+            // A window is computed again where its rows are received.
             Node::Source(_) | Node::Project { .. } | Node::Window { .. } => Ok(()),
             _ if arrivals => {
                 Err("rstream without a pace gives something whenever a row comes in".into())
@@ -153,7 +155,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// An aggregation put together of what each agent has of its groups.
+    /// An aggregation computed from the partials of each agent.
     fn in_parts(&mut self, aggregate: &Plan) -> Result<Arc<Plan>, String> {
         let Node::Aggregate {
             input,
@@ -200,7 +202,7 @@ impl Lowering<'_> {
         ))
     }
 
-    /// A plan as the monitor reads it.
+    /// A plan as read by the monitor.
     fn sent(&mut self, lowered: Lowered) -> Arc<Plan> {
         match lowered {
             Lowered::Monitor(plan) => plan,
@@ -209,8 +211,8 @@ impl Lowering<'_> {
     }
 
     /// Ends the local part. Rows in a window are inserted and retracted: they are sent once, as a
-    /// stream, and the monitor makes the window. So time removes there what an agent has sent,
-    /// whether it is still there or not.
+    /// stream, and the monitor computes the window. So the passing of time removes the rows of an
+    /// agent, whether it is still connected or not.
     fn send(&mut self, plan: &Arc<Plan>) -> Arc<Plan> {
         if !is_seen_through_windows(plan) {
             let Some((stream, window)) = lasting::as_stream(plan) else {
@@ -228,7 +230,7 @@ impl Lowering<'_> {
         with_inputs(plan, inputs)
     }
 
-    /// The source of what `plan` gives on the agents.
+    /// The source for the output of `plan` on the agents.
     fn fragment(&mut self, plan: &Arc<Plan>) -> Arc<Plan> {
         let at = self.fragments.iter().position(|f| f.plan == **plan);
         let at = at.unwrap_or_else(|| {
@@ -242,15 +244,15 @@ impl Lowering<'_> {
     }
 }
 
-/// A stream seen through a window that is put together of intervals.
+/// A stream read through a window that consists of intervals.
 struct Paned {
     stream: Arc<Plan>,
-    /// How far the window reaches back; without, it is unbounded.
+    /// The size of the window; without, it is unbounded.
     size: Option<i64>,
     slide: i64,
 }
 
-/// Selections and projections are made on either side of a window of time alike.
+/// Selections and projections commute with a window of time.
 fn paned(plan: &Arc<Plan>) -> Result<Paned, String> {
     match &plan.node {
         Node::Select { input, .. } | Node::Project { input, .. } => {
@@ -283,7 +285,7 @@ fn intake(plan: &Plan) -> Vec<usize> {
     local::known(plan).intake
 }
 
-/// Whether it is a stream, or several, seen through windows.
+/// Whether it is one or several streams read through windows.
 pub(super) fn is_seen_through_windows(plan: &Plan) -> bool {
     match &plan.node {
         Node::Window { input, .. } => {
@@ -308,7 +310,7 @@ fn with_inputs(plan: &Arc<Plan>, inputs: Vec<Arc<Plan>>) -> Arc<Plan> {
     })
 }
 
-/// The same cut where fragments give the columns that the monitor reads and no others.
+/// The cut with only those columns of fragments that the monitor reads.
 fn narrowed(mut cut: Cut) -> Cut {
     let wanted = demands(&[&cut.monitor], &Capabilities::default());
     let mut narrow = false;
@@ -348,7 +350,7 @@ fn projected(plan: &Plan, columns: &[usize]) -> Plan {
     (*Plan::project(input, exprs, fields)).clone()
 }
 
-/// The columns of `whole` over a plan that has only `columns` of them; nobody reads the others.
+/// The columns of `whole` over a plan that has only `columns` of them; the others are not read.
 fn widened(narrow: &Arc<Plan>, whole: &Plan, columns: &[usize]) -> Arc<Plan> {
     let own = narrow.columns();
     let exprs = (0..whole.schema.len()).map(|at| match columns.binary_search(&at) {
@@ -367,7 +369,7 @@ fn null(ty: Type, unit: Unit) -> Expr {
     }
 }
 
-/// The plan with `again` in place of the source called `name`.
+/// The plan with `again` in place of the source with that name.
 fn over(plan: &Arc<Plan>, name: &str, again: &Arc<Plan>) -> Arc<Plan> {
     match &plan.node {
         Node::Source(declaration) if declaration.name == name => again.clone(),
@@ -378,7 +380,7 @@ fn over(plan: &Arc<Plan>, name: &str, again: &Arc<Plan>) -> Arc<Plan> {
     }
 }
 
-/// The same cut where no two fragments are the same.
+/// The cut without duplicate fragments.
 fn without_twins(cut: Cut) -> Cut {
     let mut kept: Vec<Fragment> = Vec::new();
     let mut names = Vec::new();

@@ -8,20 +8,20 @@
 //!                   source IO                                source #0
 //! ```
 //!
-//! 1. [`lower`] goes up from the sources and keeps on the agents what may run there: what is
-//!    *local*, so that running it on each agent and uniting what comes gives the same as running it
-//!    over all, and of which no state is lost with an agent's process. [`local`] and [`lasting`] say
-//!    what is. How much of that is wanted is the [`Way`].
-//! 2. Where the local part ends there is a [`Fragment`], an ordinary [`Plan`], with as few columns
-//!    as the monitor reads. The rest of the plan reads it as a source.
-//! 3. A join of two sides that are local is made on the agents. Of the ways that do so, [`cost`]
-//!    estimates what each costs, or takes what was measured, and the cheapest is taken.
+//! 1. [`lower`] proceeds up from the sources and keeps operators on the agents that may run there:
+//!    they are *local*, so that the united results of all agents are the same as those over all
+//!    rows, and no state is lost with an agent's process. [`local`] and [`lasting`] decide this.
+//!    The [`Way`] determines how many of them are wanted.
+//! 2. The local part ends with a [`Fragment`], an ordinary [`Plan`], with only the columns that
+//!    the monitor reads. The rest of the plan reads it as a source.
+//! 3. A join of two sides that are local runs on the agents. Of the placement strategies with this
+//!    property, [`cost`] estimates the costs or uses measurements, and the cheapest is chosen.
 //!
-//! The law: however the events are dealt over agents, and whenever agents come, end or are killed,
-//! what a cut query gives is what one engine gives that sees all events that were sent. Two things
-//! are promised of the agents. Each fills column `host` with its own name, never NULL. And numbers
-//! of requests (`req_id`) are not the same on two hosts: an agent puts its own number into the high
-//! bits.
+//! The invariant: however events are distributed over agents, and whenever agents start, end or are
+//! killed, the result of a cut query is that of one engine that receives all events that were sent.
+//! Agents guarantee two properties. Each fills column `host` with its own name, never NULL. And
+//! numbers of requests (`req_id`) are not the same on two hosts: an agent puts its own number into
+//! the high bits.
 
 pub mod cost;
 mod explain;
@@ -41,19 +41,19 @@ pub use cost::Cost;
 pub use explain::{FleetExplanation, explain_cut};
 pub use rates::{Measured, Rates};
 
-/// How much of a query the agents run.
+/// The placement strategy: how much of a query the agents run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Way {
-    /// Selections and projections: the rows that matter are forwarded, as narrow as can be.
+    /// Selections and projections: only the relevant rows and columns are sent.
     Rows,
-    /// Besides, aggregations over slides: what an agent has of each group is forwarded.
+    /// Also aggregations over slides: an agent's partials are sent.
     Partials,
-    /// Besides, joins of a host's own streams and relations, and what is made of one instant's rows.
+    /// Also joins of a host's own streams and relations, and operators over one instant's rows.
     Agent,
 }
 
 impl Way {
-    /// All ways, the one that asks least of the agents first.
+    /// All strategies, the one with the least work on the agents first.
     pub const ALL: [Way; 3] = [Way::Rows, Way::Partials, Way::Agent];
 
     /// `rows`, `partials`, `agent`.
@@ -81,25 +81,25 @@ impl FromStr for Way {
     }
 }
 
-/// How to cut.
+/// Options for cutting.
 #[derive(Clone, Debug)]
 pub struct CutOptions {
-    /// This way instead of the cheapest.
+    /// This strategy instead of the cheapest.
     pub hint: Option<Way>,
     /// Sources that are at the monitor, not at the agents; names are compared without regard to
     /// case.
     pub monitor_sources: Vec<String>,
-    /// How many instants a second has: 1 in scripts.
+    /// The number of instants per second: 1 in scripts.
     pub second: i64,
-    /// How much happens, which decides between the ways.
+    /// The rates by which strategies are compared.
     pub rates: Rates,
-    /// What the sources of the agents can do.
+    /// The capabilities of the agents' sources.
     pub capabilities: Capabilities,
 }
 
 impl Default for CutOptions {
-    /// Live: `hosts` and `weir` are at the monitor, instants are nanoseconds. Nothing is known of what
-    /// agents' sources can do.
+    /// Live: `hosts` and `weir` are at the monitor, instants are nanoseconds. The capabilities of
+    /// the agents' sources are unknown.
     fn default() -> CutOptions {
         CutOptions {
             hint: None,
@@ -111,7 +111,7 @@ impl Default for CutOptions {
     }
 }
 
-/// Why a query cannot be cut as it is asked for: a sentence without full stop.
+/// Why a query cannot be cut as requested: a sentence without full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutError(pub String);
 
@@ -123,58 +123,57 @@ impl fmt::Display for CutError {
 
 impl std::error::Error for CutError {}
 
-/// What every agent runs, and sends what it gives.
+/// The part that every agent runs, and whose output it sends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fragment {
-    /// An ordinary plan. Where it is a relation, the monitor's source is one too, of deltas: what
-    /// an agent that is gone for good had in it must be taken out by the monitor.
+    /// An ordinary plan. If it is a relation, the monitor's source is one too, of deltas: the
+    /// monitor must retract the rows of an agent that has left permanently.
     pub plan: Plan,
-    /// The columns of it in which the monitor puts the instant when it took the row in, in place of
-    /// what comes.
+    /// Its columns that the monitor replaces by the instant at which it received the row.
     pub intake: Vec<usize>,
 }
 
-/// Why an operator runs no lower than at the monitor.
+/// Why an operator runs at the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The operator, as [`Plan::title_in`] writes it.
     pub operator: String,
-    /// Why: a clause without full stop.
+    /// The reason: a clause without full stop.
     pub why: String,
 }
 
-/// A way of cutting a query and what it costs, or why there is none.
+/// A placement strategy for a query and its costs, or why it is not a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// The way.
+    /// The strategy.
     pub way: Way,
-    /// What it costs an agent, per second: as measured as far as its fragments are measured, the
-    /// rest estimated.
+    /// Its costs for an agent, per second: measured for the fragments that are measured, otherwise
+    /// estimated.
     ///
     /// # Errors
-    /// Why this way makes no difference: a clause without full stop.
+    /// Why this strategy makes no difference: a clause without full stop.
     pub cost: Result<Cost, String>,
 }
 
 /// A query, cut.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
-    /// The way.
+    /// The strategy.
     pub way: Way,
-    /// The ways that were looked at, in the order of [`Way::ALL`].
+    /// The strategies that were considered, in the order of [`Way::ALL`].
     pub candidates: Vec<Candidate>,
-    /// What every agent runs; none twice.
+    /// The fragments that every agent runs, without duplicates.
     pub fragments: Vec<Fragment>,
-    /// What the monitor runs; what fragment `i` gives is source `#i`.
+    /// The plan of the monitor; the output of fragment `i` is source `#i`.
     pub monitor: Plan,
     /// Why the operators that read fragments are not on the agents, in order of the monitor's plan.
     pub reasons: Vec<Reason>,
 }
 
-/// Cuts a query in the way that costs least, or in the one that is asked for.
+/// Cuts a query by the cheapest strategy, or by the requested one.
 ///
 /// # Errors
-/// When the way that is asked for makes no difference to this query, and why.
+/// When the requested strategy makes no difference to this query, and why.
 pub fn cut(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError> {
     let ways = Way::ALL.map(|way| lower::lower(plan, way, options));
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -202,7 +201,7 @@ fn is_same(a: &Cut, b: &Cut) -> bool {
     a.fragments == b.fragments && a.monitor == b.monitor
 }
 
-/// Why one way is no other than another.
+/// Why one strategy is the same as another.
 fn why_same(cut: &Cut, other: &Cut) -> String {
     let more = match cut.way {
         Way::Rows => unreachable!("it is the first"),
@@ -218,7 +217,7 @@ fn why_same(cut: &Cut, other: &Cut) -> String {
     )
 }
 
-/// What a cut costs an agent.
+/// The costs of a cut for an agent.
 fn cost_of(cut: &Cut, options: &CutOptions) -> Cost {
     let costs = cut.fragments.iter().map(|fragment| {
         let plan = &fragment.plan;
@@ -227,8 +226,8 @@ fn cost_of(cut: &Cut, options: &CutOptions) -> Cost {
     costs.fold(Cost::default(), Cost::and)
 }
 
-/// The way that costs least of those that make joins where both sides are; of those that cost the
-/// same the first.
+/// The cheapest strategy of those that run joins where both sides are; of those with equal costs
+/// the first.
 fn cheapest(candidates: &[Candidate], ways: &[Cut]) -> Way {
     let possible = || candidates.iter().zip(ways).filter(|(c, _)| c.cost.is_ok());
     let joins_max = possible().map(|(_, cut)| joins_on_agents(cut)).max();
@@ -248,13 +247,12 @@ fn joins_on_agents(cut: &Cut) -> usize {
 }
 
 impl Cut {
-    /// What source `#i` is called in [`Cut::monitor`]. No name in a query begins so.
+    /// The name of source `#i` in [`Cut::monitor`]. No name in a query has this prefix.
     pub fn source_name(fragment: usize) -> String {
         format!("#{fragment}")
     }
 
-    /// What the monitor runs where the source that gives what fragment `i` gives is called
-    /// `names[i]`.
+    /// The plan of the monitor with `names[i]` as the name of the source for fragment `i`.
     ///
     /// # Panics
     /// When there are fewer names than fragments.
@@ -266,13 +264,13 @@ impl Cut {
         })
     }
 
-    /// What a fragment gives, as a source of the monitor called `name`.
+    /// The output of a fragment, as a source of the monitor with that name.
     pub fn declaration(&self, fragment: usize, name: &str) -> Declaration {
         lower::declaration(&self.fragments[fragment].plan, name.to_owned())
     }
 }
 
-/// The plan over sources of other names.
+/// The plan over sources with other names.
 fn renamed(plan: &Plan, name: &dyn Fn(&str) -> Option<String>) -> Plan {
     let mut plan = super::placement::rebuilt(plan, &mut |input| renamed(input, name));
     if let Node::Source(declaration) = &mut plan.node

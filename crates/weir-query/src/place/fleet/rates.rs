@@ -1,30 +1,30 @@
-//! How much happens in a fleet, and what fragments that run were seen to cost: by this the ways are
-//! compared.
+//! Rates of a fleet, and the measured costs of running fragments: the input for comparing
+//! strategies.
 //!
-//! A fragment that runs tells of others too. Those that make the same selection pass as many rows,
+//! Measurements of a fragment apply to others too. Those with the same selection pass as many rows,
 //! and those that group the same rows by the same keys have as many groups.
 
 use crate::expr::Expr;
 use crate::place::{placement, substituted};
 use crate::plan::{Node, Plan};
 
-/// How much happens in a fleet.
+/// Rates of a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
     /// Agents.
     pub hosts: f64,
-    /// Requests that finish on a host in a second.
+    /// Requests completed on a host per second.
     pub requests_per_second: f64,
-    /// Groups that one host has rows of in an interval, for a query that groups.
+    /// The number of groups of one host in an interval, for a query that groups.
     pub groups: f64,
-    /// How long agents take for what the machine of docs/costs.md takes 1 for.
+    /// The processor time of agents relative to the machine of docs/costs.md.
     pub cpu_factor: f64,
-    /// What fragments that run cost, by host and second.
+    /// The costs of running fragments, by host and second.
     pub measured: Vec<Measured>,
 }
 
 impl Default for Rates {
-    /// Where nothing is measured: 10 hosts of 10,000 requests per second, 100 groups.
+    /// Without measurements: 10 hosts with 10,000 requests per second, 100 groups.
     fn default() -> Rates {
         Rates {
             hosts: 10.0,
@@ -36,29 +36,29 @@ impl Default for Rates {
     }
 }
 
-/// What a fragment was seen to cost, the mean over the agents that run it, per second.
+/// The measured costs of a fragment, the mean over the agents that run it, per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// The fragment.
     pub plan: Plan,
-    /// Rows that its sources gave.
+    /// Rows from its sources.
     pub rows_in: f64,
-    /// Rows that it gave.
+    /// Rows that it emitted.
     pub rows_out: f64,
-    /// Bytes on the wire.
+    /// Bytes sent.
     pub bytes_out: f64,
-    /// Processor time, where it is known for this fragment alone.
+    /// Processor time, if it is known for this fragment alone.
     pub cpu_ns: Option<f64>,
 }
 
 impl Rates {
-    /// What was measured of this very fragment.
+    /// The measurements of this very fragment.
     pub(super) fn of(&self, fragment: &Plan) -> Option<&Measured> {
         self.measured.iter().find(|m| m.plan == *fragment)
     }
 
-    /// How many rows come out of a plan in a second, where a fragment that runs gives the same rows,
-    /// whichever columns of them.
+    /// The number of rows of a plan per second, if a running fragment emits the same rows, with any
+    /// columns.
     pub(super) fn rows_of(&self, plan: &Plan) -> Option<f64> {
         let rows = without_projections(plan);
         let mut known = self.measured.iter();
@@ -66,8 +66,8 @@ impl Rates {
         Some(same.rows_out)
     }
 
-    /// How many groups one host has in an interval when it groups what `input` gives by these keys,
-    /// where a fragment that runs does so. A second has so many instants.
+    /// The number of groups of one host in an interval when it groups `input` by these keys, if a
+    /// running fragment does. `second` is the number of instants per second.
     pub(super) fn groups_of(&self, input: &Plan, keys: &[Expr], second: f64) -> Option<f64> {
         let input = without_windows(input);
         let wanted = grouped(&input, keys);
@@ -84,7 +84,7 @@ impl Rates {
     }
 }
 
-/// What gives the rows of a plan, and the keys over its columns.
+/// The plan that produces the rows of a plan, and the keys over its columns.
 fn grouped<'a>(plan: &'a Plan, keys: &[Expr]) -> (&'a Plan, Vec<Expr>) {
     match &plan.node {
         Node::Project { input, exprs } => {
@@ -95,7 +95,7 @@ fn grouped<'a>(plan: &'a Plan, keys: &[Expr]) -> (&'a Plan, Vec<Expr>) {
     }
 }
 
-/// What gives the rows of a plan, of whichever columns.
+/// The plan that produces the rows of a plan, with any columns.
 fn without_projections(plan: &Plan) -> &Plan {
     match &plan.node {
         Node::Project { input, .. } => without_projections(input),
@@ -103,7 +103,7 @@ fn without_projections(plan: &Plan) -> &Plan {
     }
 }
 
-/// The stream of what a plan sees through windows.
+/// The stream that a plan reads through windows.
 pub(super) fn without_windows(plan: &Plan) -> Plan {
     match &plan.node {
         Node::Window { input, .. } => without_windows(input),

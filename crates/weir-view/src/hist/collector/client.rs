@@ -1,4 +1,4 @@
-//! Asking a collector, and starting one.
+//! Client of a collector; starts one if necessary.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,28 +15,28 @@ use crate::hist::saved;
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
 
-/// How long a collector may take for a line: to put its programs into the kernel takes a while.
+/// The timeout for a line of a collector: loading its programs into the kernel takes time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long to go on where one collector ends as the next is wanted.
+/// How long to retry if one collector ends when the next is started.
 const START: Duration = Duration::from_secs(30);
 
-/// The collector as others see it.
+/// A client of the collector.
 #[derive(Clone, Debug)]
 pub struct Client {
     place: Place,
 }
 
 impl Client {
-    /// Of the collector at `place`, if there is one.
+    /// A client of the collector at `place`, if there is one.
     pub fn new(place: Place) -> Client {
         Client { place }
     }
 
-    /// Starts to collect, with a collector that is there or with a new one.
+    /// Starts a collection, in the running collector or in a new one.
     ///
     /// # Errors
-    /// When it cannot be done, and why.
+    /// The reason why it cannot be started.
     pub fn start(&self, order: &Order, program: &str) -> Result<Collecting, Failure> {
         let until = Instant::now() + START;
         while Instant::now() < until {
@@ -58,15 +58,15 @@ impl Client {
         self.told(&Question::Status)
     }
 
-    /// Stops what is chosen; says what that was.
+    /// Stops the selected collections; returns them.
     ///
     /// # Errors
-    /// As [`Client::status`], or when only a part of a selection is chosen.
+    /// As [`Client::status`], or when only a part of a collection is selected.
     pub fn stop(&self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
         self.told(&Question::Stop(choice.clone()))
     }
 
-    /// Forgets what was counted of what is chosen; says what that was.
+    /// Resets the counts of the selected collections; returns them.
     ///
     /// # Errors
     /// As [`Client::stop`].
@@ -74,7 +74,7 @@ impl Client {
         self.told(&Question::Reset(choice.clone()))
     }
 
-    /// What was counted so far of what is chosen, `None` if that is not collected.
+    /// The counts so far of the selection, `None` if it is not collected.
     ///
     /// # Errors
     /// As [`Client::status`].
@@ -92,7 +92,7 @@ impl Client {
         collecting(&self.ask(question)?.unwrap_or_default())
     }
 
-    /// The lines of an answer, without its end; `None` if there is no collector.
+    /// The lines of a response, without its end; `None` if there is no collector.
     fn ask(&self, question: &Question) -> Result<Option<Vec<String>>, Failure> {
         let socket = self.place.socket();
         let failed = |error: io::Error| {
@@ -135,7 +135,7 @@ impl Client {
                 Err(error) if is_gone(&error) => None,
                 Err(error) => return Err(failed(error)),
             };
-            // Without an end it was about to end itself.
+            // Without an end, the collector was about to exit.
             let Some(line) = line else {
                 return Ok(None);
             };
@@ -147,13 +147,13 @@ impl Client {
     }
 }
 
-/// What is chosen of what a collector collects, as a gauge.
+/// The selection of a collector's counts, as a gauge.
 pub struct Remote {
     /// The collector.
     pub client: Client,
-    /// What is chosen.
+    /// The selection.
     pub choice: Choice,
-    /// What has histograms of its own.
+    /// The key of the histograms.
     pub by: By,
 }
 
@@ -168,7 +168,7 @@ impl Gauge for Remote {
     }
 }
 
-/// Whether an error says that nobody is there (any more).
+/// Whether an error means that the collector has ended.
 fn is_gone(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -190,7 +190,8 @@ fn collecting(lines: &[String]) -> Result<Vec<Collecting>, Failure> {
     all.collect::<Option<_>>().ok_or_else(odd)
 }
 
-/// Starts a collector and waits until it listens. One that finds another there is well too.
+/// Starts a collector and waits until it accepts connections. It is not an error if another one is
+/// running.
 fn spawn(program: &str) -> Result<(), Failure> {
     let cannot = |why: String| Failure::world(format_args!("the collector does not start: {why}"));
     let weir = std::env::current_exe()?;
@@ -203,7 +204,7 @@ fn spawn(program: &str) -> Result<(), Failure> {
         .map_err(|error| cannot(error.to_string()))?;
     let stdout = child.stdout.take().expect("it was asked for");
     let mut word = String::new();
-    // It says a word or ends, and so this does.
+    // It prints a line or exits, so this ends.
     let _ = BufReader::new(stdout).read_line(&mut word);
     match word.trim_end() {
         READY => Ok(()),

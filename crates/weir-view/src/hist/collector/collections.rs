@@ -1,4 +1,4 @@
-//! [`Collections`]: what a collector collects: selections, each with its own gauge and its own end.
+//! [`Collections`]: the selections that a collector counts, each with its own gauge and end.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -17,27 +17,28 @@ use weir_runtime::output;
 use weir_runtime::quantity::nanos;
 use weir_runtime::run_loop::wall_clock;
 
-/// More selections at a time would only be dear: each has programs of its own in the kernel.
+/// Maximum number of selections: more are expensive, since each has programs of its own in the
+/// kernel.
 const COLLECTIONS_MAX: usize = 8;
 
 /// Opens a gauge for an order.
 pub type Open<G> = Box<dyn FnMut(&Order) -> Result<G, Failure>>;
 
-/// Everything that is collected.
+/// All collections.
 pub struct Collections<G> {
     open: Open<G>,
     place: Place,
     running: Vec<Collection<G>>,
-    /// What was stopped and is in the files.
+    /// Stopped collections whose counts are in the files.
     stopped: Vec<Stopped>,
 }
 
-/// One selection.
+/// One collection.
 struct Collection<G> {
     order: Order,
     gauge: G,
     since: Nanos,
-    /// When it stops by itself, on the clock that nobody sets.
+    /// When it stops automatically, on the monotonic clock.
     until: Option<Instant>,
 }
 
@@ -48,7 +49,7 @@ struct Stopped {
 }
 
 impl<G: Gauge> Collections<G> {
-    /// None yet.
+    /// No collections.
     pub fn new(place: Place, open: Open<G>) -> Collections<G> {
         Collections {
             open,
@@ -63,10 +64,10 @@ impl<G: Gauge> Collections<G> {
         self.running.is_empty()
     }
 
-    /// The lines that answer a question.
+    /// The lines of the response to a request.
     ///
     /// # Errors
-    /// When it cannot be done.
+    /// When it fails.
     pub fn answer(&mut self, question: Question) -> Result<Vec<String>, Failure> {
         match question {
             Question::Start(order) => self.start(order),
@@ -77,13 +78,13 @@ impl<G: Gauge> Collections<G> {
         }
     }
 
-    /// How long until something stops by itself; `None` if nothing does.
+    /// The time until the next collection stops automatically; `None` if none does.
     pub fn next_stop(&self) -> Option<Duration> {
         let until = self.running.iter().filter_map(|c| c.until).min()?;
         Some(until.saturating_duration_since(Instant::now()))
     }
 
-    /// Stops what has come to its end.
+    /// Stops collections whose time has passed.
     pub fn stop_what_is_over(&mut self) {
         let now = Instant::now();
         self.end(|c| c.until.is_some_and(|until| until <= now));
@@ -131,10 +132,10 @@ impl<G: Gauge> Collections<G> {
             .collect())
     }
 
-    /// Ends what has no disk that is not chosen.
+    /// Ends the collections whose disks are all selected.
     fn stop(&mut self, choice: &Choice) -> Result<Vec<String>, Failure> {
         let chosen = |c: &Collection<G>| c.order.choice.overlaps(choice);
-        // To stop one disk of a selection would leave the selection with a hole that nobody sees.
+        // Stopping one disk of a collection would leave an invisible gap in it.
         if let Some(wider) = self
             .running
             .iter()
@@ -177,7 +178,8 @@ impl<G: Gauge> Collections<G> {
         for collection in self.running.iter_mut().filter(asked) {
             let mut counted = collection.counted()?;
             counted.keep(choice);
-            // A disk that is chosen here by its VM's name for it and there by the host's, counts once.
+            // A disk that is selected by its name in the VM and by its name on the host counts
+            // once.
             counted
                 .subjects
                 .retain(|(subject, _)| told.insert(*subject));
@@ -186,12 +188,13 @@ impl<G: Gauge> Collections<G> {
         Ok(lines)
     }
 
-    /// Ends some: what they counted goes to the files, their programs out of the kernel.
+    /// Ends collections: their counts are written to the files, their programs removed from the
+    /// kernel.
     fn end(&mut self, ended: impl Fn(&Collection<G>) -> bool) {
         let (over, running): (Vec<_>, Vec<_>) = self.running.drain(..).partition(ended);
         self.running = running;
         for mut collection in over {
-            // Of what cannot be read any more, nothing can be kept; it ends all the same.
+            // Counts that can no longer be read are not kept; the collection ends nevertheless.
             let counted = collection.counted();
             let lines = counted.map_or(Vec::new(), |c| saved::lines(&c, &Metric::ALL));
             let Order { choice, by, .. } = collection.order;
@@ -235,7 +238,7 @@ impl<G: Gauge> Collection<G> {
     }
 }
 
-/// When a span that begins now is over; never for one that no clock can measure.
+/// The end of a duration that starts now; `None` for one that exceeds the clock's range.
 fn end_of(span: Option<Duration>) -> Option<Instant> {
     Instant::now().checked_add(span?)
 }
@@ -250,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts one request for each look, of one disk.
+    /// Counts one request of one disk at each reading.
     struct Looks {
         seen: i64,
         open: Rc<RefCell<usize>>,
@@ -386,7 +389,7 @@ mod tests {
         assert_eq!(*bench.open.borrow(), 0, "nothing stays in the kernel");
         let kept = std::fs::read_to_string(bench.place.stopped(By::Disk)).unwrap();
         let kept = saved::counted(kept.lines().map(|l| Ok(l.to_owned()))).unwrap();
-        // The other disk's gauge has counted as well, but of a disk that was not chosen there.
+        // The other disk's gauge has counted as well, but its disk was not selected.
         assert_eq!(kept.together().requests(), 2);
     }
 

@@ -1,12 +1,12 @@
-//! The collector: a process in the background that counts until it is told to stop, or its time is over.
+//! The collector: a background process that counts until it is stopped, or its time has passed.
 //!
-//! 1. `weir hist -s` asks over a socket that only the same user may open ([`place`]); where nobody
-//!    answers it starts a collector ([`client`]), which leaves the terminal behind ([`server`]).
+//! 1. `weir hist -s` connects to a socket that only the same user may open ([`place`]); if there is
+//!    none it starts a collector ([`client`]), which detaches from the terminal ([`server`]).
 //! 2. The collector holds the kernel's programs, one set for each selection that was started
-//!    ([`collections`]). It answers in lines of JSON ([`protocol`]).
-//! 3. What is stopped is kept in a file beside the socket, so that it can still be printed. With the last
-//!    selection the collector ends, and so nothing of it stays in the kernel; should it be killed, the
-//!    kernel takes its programs out by itself.
+//!    ([`collections`]). Responses are lines of JSON ([`protocol`]).
+//! 3. Stopped counts are stored in a file beside the socket, so that they can still be printed.
+//!    With the last selection the collector exits, so nothing of it remains in the kernel; if it is
+//!    killed, the kernel removes its programs.
 
 pub mod client;
 pub mod collections;

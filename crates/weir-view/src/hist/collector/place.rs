@@ -1,4 +1,4 @@
-//! [`Place`]: where the collector's socket is, and what it kept.
+//! [`Place`]: the location of the collector's socket and stored counts.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -9,18 +9,18 @@ use crate::hist::counted::By;
 use weir_runtime::failure::Failure;
 use weir_runtime::lock::Lock;
 
-/// Below root's `/run`, or what systemd or the session gives us.
+/// Below root's `/run`, or the directory provided by systemd or the session.
 const FOLDER: &str = "weir/hist";
 
-/// A folder that only its user may enter.
+/// A directory that only its user may enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     folder: PathBuf,
 }
 
 impl Place {
-    /// That of this user: in `$RUNTIME_DIRECTORY` where a service has one, else in `/run` for root and in
-    /// `$XDG_RUNTIME_DIR` for others.
+    /// The place of this user: in `$RUNTIME_DIRECTORY` in a service, otherwise in `/run` for root
+    /// and in `$XDG_RUNTIME_DIR` for others.
     ///
     /// # Errors
     /// When there is none.
@@ -43,7 +43,7 @@ impl Place {
         })
     }
 
-    /// In that folder, which is made when it is needed.
+    /// In that directory, which is created when it is needed.
     #[cfg(test)]
     pub fn at(folder: &Path) -> Place {
         Place {
@@ -56,15 +56,16 @@ impl Place {
         self.folder.join("socket")
     }
 
-    /// What was counted until it was stopped.
+    /// The counts of stopped collections.
     pub fn stopped(&self, by: By) -> PathBuf {
         self.folder.join(format!("stopped-{by}.json"))
     }
 
-    /// Makes the folder, for this user only.
+    /// Creates the directory, for this user only.
     ///
     /// # Errors
-    /// When it cannot be made, or is there already and somebody else's, or open to others.
+    /// When it cannot be created, or exists and belongs to another user, or is accessible to
+    /// others.
     pub fn make(&self) -> Result<(), Failure> {
         let failed = |path: &Path, error: io::Error| {
             Failure::world(format_args!(
@@ -92,17 +93,17 @@ impl Place {
         Ok(())
     }
 
-    /// Takes the place, if nobody else has it. A collector that ended, however that came, has not.
+    /// Locks the place, unless another process has. The lock of a process that ended is free.
     ///
     /// # Errors
-    /// When the lock's file cannot be made.
+    /// When the lock file cannot be created.
     pub fn lock(&self) -> Result<Option<Lock>, Failure> {
         Lock::take(&self.folder)
             .map_err(|error| Failure::world(format_args!("{}: {error}", self.folder.display())))
     }
 
-    /// Takes away what a collector left that was killed; true if there was anything. One that ends in order takes
-    /// its socket with it.
+    /// Removes the files of a collector that was killed; true if there were any. One that exits
+    /// normally removes its socket.
     ///
     /// # Errors
     /// As [`Place::lock`].
@@ -110,14 +111,14 @@ impl Place {
         if !self.socket().exists() {
             return Ok(false);
         }
-        // While somebody holds the place, it is his to clear up.
+        // The process that holds the lock removes its own files.
         let Some(_held) = self.lock()? else {
             return Ok(false);
         };
         Ok(fs::remove_file(self.socket()).is_ok())
     }
 
-    /// Writes what was counted, whole or not at all; without lines, takes it away.
+    /// Writes the counts atomically; without lines, removes the file.
     ///
     /// # Errors
     /// When it cannot be written.

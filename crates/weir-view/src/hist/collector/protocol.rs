@@ -1,8 +1,9 @@
-//! What is asked of a collector and how it answers: lines of JSON over a Unix socket.
+//! Requests to a collector and its responses: lines of JSON over a Unix socket.
 //!
-//! A connection carries one question, a line of at most [`QUESTION_BYTES_MAX`]. The answer is lines, of
-//! histograms (as [`saved`](crate::hist::saved) has them) or of what is collected, and at the end
-//! `{"end":true}`, or `{"error":"..","words":false}`. An answer without such an end is incomplete.
+//! A connection carries one request, a line of at most [`QUESTION_BYTES_MAX`]. The response is
+//! lines of histograms (as [`saved`](crate::hist::saved) has them) or of collections, and at the
+//! end `{"end":true}`, or `{"error":"..","words":false}`. A response without such an end is
+//! incomplete.
 
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
@@ -15,60 +16,60 @@ use crate::hist::counted::By;
 use weir_runtime::failure::Failure;
 use weir_runtime::quantity::nanos;
 
-/// Longest question.
+/// Maximum size of a request, bytes.
 pub const QUESTION_BYTES_MAX: usize = 64 << 10;
 
-/// What is to be collected, and how.
+/// A collection to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
     /// The VM and the disk.
     pub choice: Choice,
-    /// What has histograms of its own.
+    /// The key of the histograms.
     pub by: By,
-    /// For how long; `None` until it is stopped.
+    /// The duration; `None` until it is stopped.
     pub span: Option<Duration>,
-    /// The host's devices to watch; none is all that matter.
+    /// The host's devices to observe; empty for all relevant ones.
     pub devices: Vec<String>,
-    /// Watch stacked devices too.
+    /// Observe stacked devices too.
     pub stacked: bool,
-    /// Processes that are to be VMs, as `--vm` declares them.
+    /// Processes that are treated as VMs, in the syntax of `--vm`.
     pub declared: Vec<String>,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Starts, or gives more time to what was started with the same choice.
+    /// Starts a collection, or extends one that was started with the same selection.
     Start(Order),
-    /// Stops what is chosen.
+    /// Stops the selection.
     Stop(Choice),
-    /// Forgets what was counted of what is chosen.
+    /// Resets the counts of the selection.
     Reset(Choice),
-    /// What was counted so far.
+    /// The counts so far.
     Snapshot(Choice, By),
-    /// What is collected.
+    /// The running collections.
     Status,
 }
 
-/// Something that is, or was, collected.
+/// A collection that is running or stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collecting {
-    /// Which disks.
+    /// The selected disks.
     pub choice: Choice,
-    /// What has histograms of its own.
+    /// The key of the histograms.
     pub by: By,
-    /// Since when.
+    /// The start.
     pub since: Nanos,
-    /// When it stops by itself; `None` for never.
+    /// When it stops automatically; `None` for never.
     pub until: Option<Nanos>,
 }
 
-/// The last line of an answer.
+/// The last line of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// All was told.
+    /// The response is complete.
     Done,
-    /// It could not be done, in words; and whether the question was wrong.
+    /// The error as text; and whether it is a usage error.
     Refused(String, bool),
 }
 
@@ -100,7 +101,7 @@ impl Question {
         line.to_string()
     }
 
-    /// The question that a line asks.
+    /// The request in a line.
     pub fn of_line(line: &str) -> Option<Question> {
         let line: Value = serde_json::from_str(line).ok()?;
         let choice = choice(&line);
@@ -138,7 +139,7 @@ impl Collecting {
         line.to_string()
     }
 
-    /// What a line tells.
+    /// The collection in a line.
     pub fn of_line(line: &str) -> Option<Collecting> {
         let line: Value = serde_json::from_str(line).ok()?;
         Some(Collecting {
@@ -162,9 +163,9 @@ impl End {
         }
     }
 
-    /// The end that a line says, if it says one.
+    /// The end of a response in a line, if it is one.
     pub fn of_line(line: &str) -> Option<Result<(), Failure>> {
-        // Lines of histograms are long, and none of them is an end.
+        // Lines of histograms are long, and none of them ends a response.
         let short = line.len() <= QUESTION_BYTES_MAX && !line.starts_with("{\"hist\":");
         let line: Value = serde_json::from_str(short.then_some(line)?).ok()?;
         match (line["end"].as_bool(), line["error"].as_str()) {
@@ -178,10 +179,10 @@ impl End {
     }
 }
 
-/// The next line, without its end; `None` at the end of all.
+/// The next line, without its end; `None` at the end of the input.
 ///
 /// # Errors
-/// When it is longer than `bytes_max`, is no text, or the other side is silent too long.
+/// When it is longer than `bytes_max`, is not UTF-8, or the peer is silent for too long.
 pub fn read_line(from: &mut impl BufRead, bytes_max: usize) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     from.by_ref()

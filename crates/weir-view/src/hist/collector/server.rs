@@ -1,4 +1,5 @@
-//! The collector's own process: listens, answers one after the other, and ends with what it collects.
+//! The collector's own process: accepts connections, serves one after the other, and ends with its
+//! collections.
 
 use std::fs;
 use std::io::{self, BufReader, BufWriter, Write};
@@ -17,32 +18,32 @@ use super::protocol::{End, Order, QUESTION_BYTES_MAX, Question, read_line};
 use crate::hist::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
-/// How long somebody who asks may take for a line or to take one.
+/// The timeout for a client to send or receive a line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a collector waits for its first order.
+/// How long a collector waits for its first collection.
 const FIRST_ORDER: Duration = Duration::from_secs(10);
 
-/// How long the lock may still be held by one that is about to end.
+/// How long the lock may still be held by a collector that is about to end.
 const LOCK: Duration = Duration::from_secs(5);
 
-/// What the collector says when it listens.
+/// The line that the collector prints when it accepts connections.
 pub const READY: &str = "ready";
 
-/// What it says when there is one already.
+/// The line that it prints when another one is running.
 pub const RUNNING: &str = "running";
 
-/// Is the collector of `place` in a process of its own, until nothing is collected any more. Whoever
-/// started it reads a line of standard output: [`READY`], [`RUNNING`] or why it cannot be one.
+/// Runs the collector of `place` in a process of its own, until nothing is collected any more. The
+/// parent process reads a line of standard output: [`READY`], [`RUNNING`] or the error.
 ///
 /// # Errors
-/// When the place cannot be had, or nothing can be listened to.
+/// When the place cannot be locked, or the socket cannot be opened.
 pub fn run<G: Gauge>(
     place: &Place,
     open: impl FnMut(&Order) -> Result<G, Failure> + 'static,
 ) -> Result<(), Failure> {
-    // Ctrl-C and a closed terminal do not reach a session of its own; that it leads none already is what
-    // it was started as.
+    // A session of its own does not receive Ctrl-C or the hangup of a terminal. The call fails if
+    // the process already leads one.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     let (signals, told) = UnixStream::pair()?;
@@ -51,7 +52,7 @@ pub fn run<G: Gauge>(
     }
     let said = |word: &str| {
         let mut out = io::stdout().lock();
-        // Whoever asked may be gone.
+        // The parent process may have ended.
         let _ = writeln!(out, "{word}").and_then(|()| out.flush());
     };
     serve(place, signals, Box::new(open), said)
@@ -66,7 +67,7 @@ pub(super) fn serve<G: Gauge>(
 ) -> Result<(), Failure> {
     place.make()?;
     let until = Instant::now() + LOCK;
-    // Held to the end.
+    // Held until the end.
     let _lock = loop {
         match place.lock()? {
             Some(lock) => break lock,
@@ -74,7 +75,7 @@ pub(super) fn serve<G: Gauge>(
                 said(RUNNING);
                 return Ok(());
             }
-            // It has stopped listening and is about to end.
+            // It has closed its socket and is about to end.
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
@@ -89,13 +90,13 @@ pub(super) fn serve<G: Gauge>(
     server.serve()
 }
 
-/// Listens at the socket; one that a dead collector left behind goes.
+/// Opens the socket; one that a killed collector left is removed.
 fn listen(place: &Place) -> Result<UnixListener, Failure> {
     let socket = place.socket();
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)
         .map_err(|error| Failure::world(format_args!("{}: {error}", socket.display())))?;
-    // Its folder keeps others out already.
+    // The directory is already inaccessible to others.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -104,10 +105,10 @@ fn listen(place: &Place) -> Result<UnixListener, Failure> {
 struct Server<G> {
     listener: UnixListener,
     place: Place,
-    /// Readable once a signal has come.
+    /// Readable once a signal was received.
     signals: UnixStream,
     collections: Collections<G>,
-    /// Something was collected.
+    /// A collection was started.
     ordered: bool,
 }
 
@@ -138,24 +139,24 @@ impl<G: Gauge> Server<G> {
         }
     }
 
-    /// Nothing is collected, and nobody is about to order anything.
+    /// True if nothing is collected, and the time for the first collection has passed.
     fn is_over(&self, begun: Instant) -> bool {
         self.collections.is_empty() && (self.ordered || begun.elapsed() >= FIRST_ORDER)
     }
 
-    /// From here on nobody finds a collector. Who asked just now is told to ask again by the end of the
-    /// connection.
+    /// Removes the socket. A client that has just connected receives the end of the connection, and
+    /// connects again.
     fn close(&self) {
         let _ = fs::remove_file(self.place.socket());
     }
 
-    /// Waits until somebody asks or a signal comes: whether they did.
+    /// Waits for a connection or a signal; returns which of them occurred.
     fn wait(&self, patience: Option<Duration>) -> Result<(bool, bool), Failure> {
         let mut ready = [
             PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
         ];
-        // The kernel may wake us a little early; a loop more does not hurt.
+        // The kernel may wake the thread a little early; one more iteration is harmless.
         let patience = patience.and_then(|p| Timespec::try_from(p).ok());
         match poll(&mut ready, patience.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -167,10 +168,10 @@ impl<G: Gauge> Server<G> {
 
     fn answer_next(&mut self) {
         let Ok((stream, _)) = self.listener.accept() else {
-            // It has gone again.
+            // The client has disconnected.
             return;
         };
-        // Whoever goes away without an answer, or is too slow, gets none.
+        // A client that disconnects or is too slow receives no response.
         let _ = self.answer(stream);
     }
 

@@ -1,4 +1,4 @@
-//! A collector and those who ask it, in one process and without a kernel's programs.
+//! Tests of a collector and its clients, in one process and without kernel programs.
 
 use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ use crate::hist::counted::{By, Counted};
 use crate::hist::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
-/// Has counted one request of whatever it was asked for.
+/// Has counted one request of its selection.
 struct One {
     subject: Subject,
     attached: Arc<AtomicUsize>,
@@ -118,7 +118,7 @@ impl Collector {
         self.attached.load(Ordering::SeqCst)
     }
 
-    /// Waits until it has ended, and looks for what is left.
+    /// Waits until it has ended, and checks what is left.
     fn ended(mut self) {
         self.thread.take().unwrap().join().unwrap();
         assert_eq!(self.attached(), 0);
@@ -177,7 +177,7 @@ fn nonsense_gets_an_answer_or_none_and_harms_nobody() {
     collector.start("web:vda", false).unwrap();
     let ask = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(&socket).unwrap();
-        // It may have heard enough before the end.
+        // It may close the connection before all bytes are sent.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut answer = String::new();
@@ -205,7 +205,7 @@ fn there_is_one_at_a_time_and_a_dead_one_is_none() {
     (&first.signal).write_all(b"x").unwrap();
     let folder = first.folder.clone();
     first.ended();
-    // What a killed one leaves: a socket at which nobody listens.
+    // The remains of a killed collector: a socket without a listener.
     let place = Place::at(&folder);
     place.make().unwrap();
     let dead = || drop(std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap());

@@ -1,4 +1,4 @@
-//! Histograms for the eye: bars as bcc's tools draw them, with the figures below; and as SVG.
+//! Histograms as text: bars as bcc's tools draw them, with figures below; and as SVG.
 
 use weir_model::Op;
 use weir_sink::plot::{Histogram, Ink, Layout, Quantity, phrase, svg, terminal, thousands};
@@ -8,16 +8,16 @@ use weir_workload::{Class, Distribution, Histograms, Metric};
 
 use crate::hist::counted::{Counted, name};
 
-/// Histograms that stand beside each other.
+/// Maximum number of histograms side by side.
 const COLUMNS_MAX: usize = 3;
 
-/// Pictures that stand beside each other.
+/// The number of pictures side by side.
 const PICTURES_ABREAST: usize = 2;
 
-/// Room for a name before its figures.
+/// The width of the names of figures.
 const NAME_WIDTH: usize = 12;
 
-/// Histograms of one metric that belong together, each with its name.
+/// Histograms of one metric, each with its name.
 struct Group<'a> {
     title: String,
     of: Vec<(String, &'a Distribution)>,
@@ -31,21 +31,21 @@ pub fn text(counted: &Counted, metrics: &[Metric], ink: Ink, columns: usize) -> 
         .collect()
 }
 
-/// The same as one picture.
+/// As [`text`], as one picture.
 pub fn picture(counted: &Counted, metrics: &[Metric]) -> String {
     drawn(&groups(counted, metrics))
 }
 
-/// Two that are compared: each metric's classes side by side.
+/// Two counts that are compared: each metric's classes side by side.
 pub struct Compared<'a> {
-    /// What they are called.
+    /// Their names.
     pub names: [&'a str; 2],
-    /// What they counted.
+    /// Their histograms.
     pub both: [&'a Histograms; 2],
 }
 
 impl Compared<'_> {
-    /// For lines of `columns` characters.
+    /// As text for lines of `columns` characters.
     pub fn text(&self, metrics: &[Metric], ink: Ink, columns: usize) -> String {
         self.groups(metrics)
             .iter()
@@ -65,7 +65,7 @@ impl Compared<'_> {
                 let pair = self.both.map(|histograms| histograms.of(*metric, class));
                 let same =
                     |h: &&Histograms| h.of(*metric, class).count == h.of(*metric, Class::All).count;
-                // One kind that is everything would be shown twice.
+                // A single class that contains all requests would be shown twice.
                 let again = class != Class::All && self.both.iter().all(same);
                 if again || pair.iter().all(|of| of.count == 0) {
                     continue;
@@ -101,14 +101,14 @@ fn groups<'a>(counted: &'a Counted, metrics: &[Metric]) -> Vec<Group<'a>> {
     subjects.flat_map(of).collect()
 }
 
-/// All, and each kind of request if there are several.
+/// All requests, and each class if there are several.
 fn classes(metric: Metric, histograms: &Histograms) -> Vec<(String, &Distribution)> {
     let kinds = Class::ALL[1..].iter();
     let kinds = kinds.map(|class| (label(*class).to_owned(), histograms.of(metric, *class)));
     let kinds: Vec<(String, &Distribution)> = kinds.filter(|(_, of)| of.count > 0).collect();
     let of = histograms.of(metric, Class::All);
     match &kinds[..] {
-        // One kind that is everything says which it is.
+        // A single class that contains all requests is named.
         [(_, only)] if only.count == of.count => kinds,
         _ => std::iter::once((label(Class::All).to_owned(), of))
             .chain(kinds)
@@ -167,7 +167,7 @@ impl Group<'_> {
     }
 }
 
-/// Columns that end below each other.
+/// Right-aligned columns.
 fn right_aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |c: usize| rows.iter().map(|row| width(&row[c])).max().unwrap_or(0);
@@ -182,7 +182,7 @@ fn right_aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A name that has to fit: its end tells more than its beginning.
+/// A shortened name: its end is more specific than its beginning.
 fn end_of(name: &str) -> String {
     let length = name.chars().count();
     match length > NAME_WIDTH {

@@ -1,4 +1,5 @@
-//! Histograms of two dimensions: as heat maps for the terminal or as SVG, their cells as JSON or CSV.
+//! Histograms of two dimensions: as heat maps for the terminal or as SVG, or their cells as JSON or
+//! CSV.
 
 use serde_json::{Value, json};
 use weir_model::{Nanos, Symbol};
@@ -12,19 +13,19 @@ use crate::hist::counted::name;
 /// One dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dimension {
-    /// Of a metric.
+    /// A metric.
     Of(Metric),
-    /// Time since the beginning, ns.
+    /// Time since the start, ns.
     Time,
     /// Address on the disk, bytes.
     Address,
 }
 
-/// A grid for each disk, and what they are of.
+/// A grid for each disk, and its dimensions.
 pub struct Cells {
-    /// Along and up.
+    /// The horizontal and vertical dimension.
     pub dimensions: [Dimension; 2],
-    /// When the time begins.
+    /// The start of the time axis.
     pub begun: Option<Nanos>,
     /// The grids.
     pub grids: Vec<(Subject, Grid)>,
@@ -47,7 +48,7 @@ impl Dimension {
         }
     }
 
-    /// For an axis: in words, and what its values are.
+    /// The label of an axis, and the quantity of its values.
     fn axis(self) -> (&'static str, Quantity) {
         match self {
             Dimension::Of(metric) => (phrase(metric), metric.measure().into()),
@@ -70,7 +71,7 @@ impl Cells {
         svg::Picture::side_by_side("heat maps", &pictures, 1).standalone()
     }
 
-    /// The cells that hold something, a line of JSON for each disk.
+    /// The cells that are not empty, a line of JSON for each disk.
     pub fn json(&self) -> String {
         let [x, y] = self.dimensions;
         let text = |symbol: Option<Symbol>| symbol.map(Symbol::as_str);
@@ -90,7 +91,7 @@ impl Cells {
         self.grids.iter().map(line).collect()
     }
 
-    /// The cells that hold something, with a header; an open end of a cell is empty.
+    /// The cells that are not empty, with a header; an open limit of a cell is empty.
     pub fn csv(&self) -> String {
         let [x, y] = self.dimensions.map(Dimension::name);
         let mut text = format!("disk,{x}_min,{x}_max,{y}_min,{y}_max,requests\n");
@@ -114,7 +115,7 @@ impl Cells {
     }
 }
 
-/// The least and the greatest value of a cell along an axis.
+/// The lowest and the highest value of a cell along an axis.
 type Span = (Option<i64>, Option<i64>);
 
 fn cells(grid: &Grid) -> impl Iterator<Item = (Span, Span, u64)> + '_ {

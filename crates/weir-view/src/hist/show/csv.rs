@@ -7,8 +7,8 @@ use weir_workload::{Metric, Subject};
 use crate::hist::counted::Counted;
 use crate::hist::disks::Listed;
 
-/// The CSV of everything that was counted. What the list knows has its numbers from there; others are
-/// numbered on, VMs from 1.
+/// The CSV of all counts. Listed disks have the numbers of the list; others are numbered in
+/// sequence, VMs from 1.
 pub fn csv(counted: &Counted, metrics: &[Metric], listed: &[Listed]) -> String {
     let mut unknown = Vec::new();
     let mut next_handle = listed.len() as u64;
@@ -41,7 +41,7 @@ fn is_same(listed: &Listed, subject: &Subject) -> bool {
         && (subject.pid, subject.cgroup) == (None, None)
 }
 
-/// The number of a process is its own, that of a VM its process's; nobody has 0.
+/// The number of a process is its pid, that of a VM its process's; 0 stands for no VM.
 fn world_group(subject: &Subject, listed: &[Listed], unknown: &mut Vec<Symbol>) -> u64 {
     if let Some(pid) = subject.pid {
         return u64::try_from(pid).unwrap_or(0);
@@ -63,7 +63,7 @@ fn world_group(subject: &Subject, listed: &[Listed], unknown: &mut Vec<Symbol>) 
     at as u64 + 1
 }
 
-/// What stands where ESX has `scsi0:0`.
+/// The name in place of ESX's `scsi0:0`.
 fn name(subject: &Subject) -> String {
     let disk = subject.vdisk.or(subject.pdisk).map_or("-", Symbol::as_str);
     disk.strip_prefix("/dev/").unwrap_or(disk).to_owned()

@@ -1,4 +1,4 @@
-//! How histograms are shown: as bars and heat maps, as pictures, as vscsiStats' CSV, as JSON.
+//! Output formats of histograms: bars and heat maps, pictures, vscsiStats' CSV, JSON.
 
 mod bars;
 mod cells;
@@ -23,12 +23,12 @@ use super::saved;
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
 
-/// The forms.
+/// The formats.
 #[derive(Clone, Debug)]
 pub enum Form {
-    /// For the eye.
+    /// Bars as text.
     Bars,
-    /// CSV, vscsiStats' where that has one.
+    /// CSV, in the format of vscsiStats where it has one.
     Csv,
     /// JSON, a line a disk.
     Json,
@@ -36,7 +36,7 @@ pub enum Form {
     Svg(Picture),
 }
 
-/// A file that is made before rights are given up, and written when there is something to draw.
+/// A file that is created before privileges are dropped, and written when there is a picture.
 #[derive(Clone, Debug)]
 pub struct Picture {
     path: PathBuf,
@@ -44,10 +44,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Makes the file.
+    /// Creates the file.
     ///
     /// # Errors
-    /// When that cannot be done.
+    /// When it cannot be created.
     pub fn create(path: &Path) -> Result<Picture, Failure> {
         let file = File::create(path)
             .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))?;
@@ -57,17 +57,17 @@ impl Picture {
         })
     }
 
-    /// Writes the picture in place of the one before.
+    /// Writes the picture over the previous one.
     fn draw(&self, svg: &str) -> Result<(), Failure> {
         let mut file = &*self.file;
-        // A device or a pipe takes one picture after the other.
+        // A device or a pipe receives pictures in sequence.
         let _ = file.set_len(0).and_then(|()| file.rewind());
         file.write_all(svg.as_bytes())
             .map_err(|error| Failure::world(format_args!("{}: {error}", self.path.display())))
     }
 }
 
-/// Reports on standard error of which disks the number of requests in flight is left out.
+/// Reports on standard error the disks whose number of requests in flight is left out.
 pub fn report_unreliable(unreliable: &[(Subject, f64)]) {
     for (subject, ratio) in unreliable {
         output::say(format_args!(
@@ -78,30 +78,30 @@ pub fn report_unreliable(unreliable: &[(Subject, f64)]) {
     }
 }
 
-/// Makes text of what was counted, and prints it.
+/// Formats counts, and prints them.
 #[derive(Clone, Debug)]
 pub struct Printer {
-    /// These histograms.
+    /// The histograms to print.
     pub metrics: Vec<Metric>,
-    /// In this form.
+    /// The format.
     pub form: Form,
-    /// With these characters.
+    /// The character set and colours.
     pub ink: Ink,
-    /// In lines of so many characters.
+    /// The width of lines, characters.
     pub columns: usize,
-    /// Each with its time.
+    /// Print the time of each.
     pub times: bool,
     /// The numbers of disks.
     pub listed: Vec<Listed>,
-    /// Disks that the CSV shows in any case.
+    /// Disks that the CSV includes in any case.
     pub idle: Vec<Subject>,
 }
 
 impl Printer {
-    /// Prints what was counted; reports what was not.
+    /// Prints the counts; reports losses.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When they cannot be written.
     pub fn print(&self, counted: &Counted) -> Result<(), Failure> {
         self.report_incomplete(counted);
         let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
@@ -118,7 +118,7 @@ impl Printer {
         )
     }
 
-    /// Reports on standard error what is missing in the histograms, and why.
+    /// Reports on standard error what is missing in the histograms, and the causes.
     pub fn report_incomplete(&self, counted: &Counted) {
         let device = |cause: &str| Some(cause.strip_prefix(NO_COMPLETION)?.to_owned());
         let (unseen, lost): (Vec<_>, Vec<_>) = counted
@@ -172,7 +172,7 @@ impl Printer {
         )
     }
 
-    /// Writes it in its form: for the eye, as a picture, as data.
+    /// Writes in the chosen format: text, picture or data.
     fn put(
         &self,
         eye: impl Fn() -> String,

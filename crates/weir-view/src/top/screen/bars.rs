@@ -1,4 +1,4 @@
-//! A disk's histograms as bars: latency, size, seek distance, side by side or one under the other.
+//! A disk's histograms as bars: latency, size, seek distance, side by side or one below the other.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -12,14 +12,14 @@ use crate::top::queries::{HISTOGRAMS, Histogram};
 use crate::top::state::State;
 use weir_sink::plot::Ink;
 
-/// A panel narrower than this is not worth having.
+/// Minimum width of a panel.
 const PANEL_MIN: u16 = 24;
 
-/// Room for a limit and for a percentage beside a bar.
+/// The width of a limit and of a percentage beside a bar.
 const LABEL: usize = 8;
 const SHARE: usize = 5;
 
-/// Draws the histograms of the kind of requests that is chosen.
+/// Draws the histograms of the selected op.
 pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     if area.height == 0 {
         return;
@@ -69,7 +69,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// All buckets from the first that holds something to the last, each with its label.
+/// All buckets from the first to the last that is not empty, each with its label.
 fn buckets(histogram: &Histogram, found: &[(Option<f64>, i64)]) -> Vec<(String, i64)> {
     let limit = |i: usize| (histogram.limits[i] * histogram.unit.0) as f64;
     let count = |limit: Option<f64>| {
@@ -88,7 +88,7 @@ fn buckets(histogram: &Histogram, found: &[(Option<f64>, i64)]) -> Vec<(String, 
     all[first..end].to_vec()
 }
 
-/// One histogram, a line a bucket.
+/// One histogram, a line for each bucket.
 fn panel(
     histogram: &Histogram,
     buckets: &[(String, i64)],
@@ -105,7 +105,7 @@ fn panel(
     let total: i64 = buckets.iter().map(|(_, n)| n).sum();
     let most = buckets.iter().map(|(_, n)| *n).max().unwrap_or(0);
     let bar_room = width.saturating_sub(LABEL + SHARE + 2);
-    // Where not all have room, the last ones matter: the slow, the large, the far.
+    // If there are too many, the last ones are shown: the slow, the large, the far.
     let room = usize::from(area.height - 1);
     let buckets = &buckets[buckets.len().saturating_sub(room)..];
     for (y, (label, count)) in (area.y + 1..area.bottom()).zip(buckets) {

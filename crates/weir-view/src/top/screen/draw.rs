@@ -1,5 +1,5 @@
-//! The picture: a function of the state. Everything that is drawn fits into the buffer it is drawn
-//! into, whatever its size.
+//! Drawing of the screen: a function of the state. All output fits into the given buffer, whatever
+//! its size.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -15,22 +15,22 @@ use crate::top::queries::{LOSSES, Level, TOTALS};
 use crate::top::state::{NAMES, State, View, names};
 use weir_sink::plot::Ink;
 
-/// A screen lower than this has no pane for the selected line.
+/// Minimum height of a screen with a pane for the selected line.
 const DETAIL_FROM: u16 = 18;
 
-/// The same beside histograms.
+/// The same with histograms.
 const DETAIL_FROM_OF_BARS: u16 = 28;
 
-/// Lines of that pane.
+/// The height of that pane.
 const DETAIL_LINES: u16 = 5;
 
-/// Lines above the table.
+/// The number of lines above the table.
 const SUMMARY_LINES: u16 = 4;
 
-/// Where the parts of the screen are.
+/// The layout of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// Title, totals, losses, what is looked at.
+    /// Title, totals, losses, current view.
     pub summary: Rect,
     /// The table, header included, or the histograms.
     pub body: Rect,
@@ -41,8 +41,8 @@ pub struct Places {
 }
 
 impl Places {
-    /// On a screen of this size. A disk's histograms leave no room for the selected line, unless
-    /// the screen is high.
+    /// The layout for a screen of this size. A disk's histograms leave no room for the selected
+    /// line, unless the screen is high.
     pub fn new(area: Rect, view: View) -> Places {
         let summary = SUMMARY_LINES.min(area.height.saturating_sub(3));
         let keys = u16::from(area.height > summary + 2);
@@ -64,13 +64,13 @@ impl Places {
         }
     }
 
-    /// Lines of the table that have room.
+    /// The number of lines of the table that fit.
     pub fn page(&self) -> usize {
         usize::from(self.body.height.saturating_sub(1))
     }
 }
 
-/// Draws the picture.
+/// Draws the screen.
 pub fn draw(state: &State, ink: Ink, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width == 0 || area.height == 0 {
@@ -89,7 +89,7 @@ pub fn draw(state: &State, ink: Ink, buffer: &mut Buffer) {
     keys(state, ink, places.keys, buffer);
 }
 
-/// Writes a line from the left, and another one to the right where there is room.
+/// Writes a line from the left, and another one right-aligned if there is room.
 fn line(buffer: &mut Buffer, area: Rect, row: u16, left: (&str, Style), right: (&str, Style)) {
     if row >= area.height {
         return;
@@ -150,11 +150,11 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// What is no VM's, and what was not received; true when something was not.
+/// The I/O of no VM, and the losses; true when there are losses.
 fn rest_and_losses(state: &State) -> (String, bool) {
     let total = |name| value(&state.tick.totals, &TOTALS, name).unwrap_or(0.0);
     let share = |part: f64, all: f64| match all > 0.0 {
-        // Nothing at all is not -0.
+        // Zero is not printed as -0.
         true => format!("{:.1} %", 100.0 * part / all + 0.0),
         false => "-".into(),
     };
@@ -175,13 +175,13 @@ fn rest_and_losses(state: &State) -> (String, bool) {
     if seen + missed + late == 0.0 {
         return (rest, false);
     }
-    // Rounded down: only what is complete reads 100.
+    // Rounded down: only complete results have 100.
     let complete = (100_000.0 * seen / (seen + missed)).floor() / 1_000.0;
     let text = format!("{rest}   seen {complete} %, missed {missed}, late {late}");
     (text, missed + late > 0.0)
 }
 
-/// The way to what is looked at, the filter, and what there is to tell.
+/// The path of the current view, the filter, and the notices.
 fn looked_at(state: &State) -> String {
     if let Some(notice) = &state.notice {
         return shown(notice).into_owned();

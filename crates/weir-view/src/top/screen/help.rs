@@ -1,4 +1,4 @@
-//! The help: what keys do and what columns mean.
+//! The help screen: keys and columns.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::style::Style;
@@ -32,7 +32,7 @@ const KEYS: &[(&str, &str)] = &[
     ("Ctrl-L", "write the screen anew"),
 ];
 
-/// Draws the help instead of everything else.
+/// Draws the help in place of the view.
 pub fn draw(ink: Ink, buffer: &mut Buffer) {
     let area = buffer.area;
     let mut lines: Vec<(String, Style)> = vec![("weir top: keys".into(), ink.title())];

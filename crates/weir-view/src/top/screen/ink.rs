@@ -1,12 +1,12 @@
-//! [`Styles`]: how things look with what the terminal can show ([`Ink`]). Colour never says anything
-//! that a letter or a mark does not say as well.
+//! [`Styles`]: the styles for the capabilities of the terminal ([`Ink`]). Everything shown by
+//! colour is also shown by a letter or a mark.
 
 use ratatui_core::style::{Color, Modifier, Style};
 use weir_sink::plot::Ink;
 
-/// The look of each thing, as what the terminal can show allows.
+/// The style of each element, depending on the capabilities of the terminal.
 pub trait Styles: Copy {
-    /// In a colour, where there are colours.
+    /// In a colour, if colours are supported.
     fn colored(self, color: Color) -> Style;
     /// The title.
     fn title(self) -> Style;
@@ -14,7 +14,7 @@ pub trait Styles: Copy {
     fn header(self) -> Style;
     /// The column by which lines are sorted.
     fn sorted(self) -> Style;
-    /// The line that keys act upon; it has a mark as well.
+    /// The selected line; it has a mark as well.
     fn selected(self) -> Style;
     /// The name of a VM.
     fn vm(self) -> Style;
@@ -22,11 +22,11 @@ pub trait Styles: Copy {
     fn op(self, op: &str) -> Style;
     /// Sparklines and bars.
     fn bar(self) -> Style;
-    /// What should be noticed; the text says so too.
+    /// A warning; the text contains it too.
     fn warning(self) -> Style;
-    /// What may be passed over.
+    /// Secondary text.
     fn faint(self) -> Style;
-    /// Which way lines are sorted.
+    /// The sort direction.
     fn arrow(self, reversed: bool) -> &'static str;
 }
 

@@ -1,4 +1,4 @@
-//! The screen: a picture drawn from the state, and the terminal that shows it.
+//! The screen: drawn from the state, and displayed on the terminal.
 
 mod bars;
 mod draw;

@@ -1,5 +1,4 @@
-//! The table: as many columns as there is room for, the lines that are in sight, and a sparkline of
-//! each.
+//! The table: as many columns as fit, the visible lines, and a sparkline of each.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -12,32 +11,32 @@ use crate::top::gather::Line;
 use crate::top::state::{NAMES, State, View, names};
 use weir_sink::plot::Ink;
 
-/// Least room for the name of a VM and of a disk.
+/// Minimum width of the name of a VM and of a disk.
 const NAME_MIN: u16 = 8;
 
-/// Most.
+/// Maximum width of such a name.
 const NAME_MAX: u16 = 32;
 
-/// What stands before a line: the mark of the selected one, and a space.
+/// The width before a line: the mark of the selected one, and a space.
 const MARGIN: u16 = 2;
 
-/// Room for what a request does, in its column.
+/// The width of the op's column.
 const OP_WIDTH: u16 = 2;
 
-/// The columns that have room.
+/// The columns that fit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fit {
     /// Of the VM and of the disk.
     pub names: [u16; 2],
-    /// Which of [`COLUMNS`], in order.
+    /// The indexes in [`COLUMNS`], in order.
     pub columns: Vec<usize>,
     /// Whether there is a sparkline.
     pub spark: bool,
 }
 
 impl Fit {
-    /// What fits into `room`, when names would like so much. The column by which lines are sorted
-    /// is always there.
+    /// The columns that fit into `room`, with the wanted widths of names. The sort column is always
+    /// included.
     pub fn new(room: u16, wanted: [u16; 2], sort: usize) -> Fit {
         let sorted = sort.checked_sub(NAMES.len());
         let first = |i: usize| match sorted == Some(i) {
@@ -48,7 +47,7 @@ impl Fit {
             (0..COLUMNS.len()).map(|i| (first(i), Some(i))).collect();
         candidates.push((1 + SPARK_RANK, None));
         candidates.sort_unstable();
-        // A narrow screen leaves names a third.
+        // On a narrow screen names have limited width.
         let most = (room / 5).clamp(NAME_MIN, NAME_MAX);
         let names = wanted.map(|w| w.clamp(NAME_MIN, most));
         let mut left = room.saturating_sub(MARGIN + names[0] + 1 + names[1] + 1 + OP_WIDTH);
@@ -129,7 +128,7 @@ fn header(state: &State, ink: Ink, fit: &Fit, area: Rect, buffer: &mut Buffer) {
         false => ink.header(),
     };
     let marked = |sort: usize, text: &str, width: u16| match sort == state.sort {
-        // The mark needs a place; the header may lose its last letter.
+        // The mark needs space; the header may lose its last letter.
         true => format!(
             "{}{}",
             fitting(text, usize::from(width) - 1),
@@ -184,7 +183,7 @@ fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &Line, pen: &mut Pen<'_>)
     for &i in &fit.columns {
         let column = &COLUMNS[i];
         pen.skip(1);
-        // One character has room in a column.
+        // A column has space for one more character.
         let cell = column.show(line.values[i], state.tick.lower_bound, ">");
         pen.right(&cell, column.width, base);
     }
@@ -199,7 +198,7 @@ fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &Line, pen: &mut Pen<'_>)
     }
 }
 
-/// Writes cells one after the other into a line.
+/// Writes cells in sequence into a line.
 struct Pen<'b> {
     buffer: &'b mut Buffer,
     x: u16,

@@ -1,4 +1,4 @@
-//! The terminal: taken over while the screen is shown, and given back whatever happens.
+//! The terminal: set to raw mode while the screen is shown, and always restored.
 
 use std::io::{self, Stdout, stdout};
 use std::panic;
@@ -21,26 +21,26 @@ use super::draw::{Places, draw};
 use crate::top::state::{State, Wish};
 use weir_sink::plot::Ink;
 
-/// How long to wait for a key before looking whether there is news.
+/// How long to wait for a key before checking for new ticks.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The terminal is ours.
+/// The terminal is in raw mode.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The terminal while it is taken over. What is on it is known, so that only what changes is
-/// written; it is asked nothing, since not every terminal answers.
+/// The terminal in raw mode. Its content is stored, so that only changes are written; it is not
+/// queried, since not every terminal answers.
 pub struct Screen {
     backend: CrosstermBackend<Stdout>,
-    /// The picture on the terminal; of another size than the terminal's if that is not known.
+    /// The content of the terminal; its size differs from the terminal's if the content is unknown.
     shown: Buffer,
     ink: Ink,
 }
 
 impl Screen {
-    /// Takes the terminal over. It is given back when this is dropped, and before a panic is told.
+    /// Sets up the terminal. It is restored on drop, and before a panic message is printed.
     ///
     /// # Errors
-    /// When standard output is no terminal that can be written to.
+    /// When standard output is not a writable terminal.
     pub fn open(ink: Ink) -> io::Result<Screen> {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
@@ -77,7 +77,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Forgets what is on the terminal.
+    /// Marks the content of the terminal as unknown.
     fn forget(&mut self) {
         self.shown = Buffer::empty(Rect::ZERO);
     }
@@ -89,17 +89,17 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back, once.
+/// Restores the terminal, once.
 fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // Where this fails there is no terminal any more.
+        // If this fails, the terminal no longer exists.
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }
 }
 
-/// Shows the state until the end is wished for. `news` brings the state up to date: true when
-/// something is new, `None` when it is over. `grant` does what the state cannot.
+/// Shows the state until the user ends it. `news` updates the state: true when
+/// it has changed, `None` at the end. `grant` performs the actions that the state cannot.
 ///
 /// # Errors
 /// When the terminal cannot be read or written.
@@ -130,7 +130,7 @@ pub fn watch(
                     Wish::Redraw => screen.forget(),
                     Wish::Quit => return Ok(()),
                     Wish::Interrupt => {
-                        // The signal may end the process at once.
+                        // The signal may end the process immediately.
                         drop(screen);
                         grant(&wish, &mut state);
                         return Ok(());

@@ -1,4 +1,4 @@
-//! Pictures of the screen, held against those in `pictures/`. `WEIR_BLESS=1` writes them anew.
+//! Screens are compared with those in `pictures/`. `WEIR_BLESS=1` rewrites them.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn symbol(text: &str) -> Option<Symbol> {
     (!text.is_empty()).then(|| Symbol::new(text))
 }
 
-/// A line with some IOPS and a mean latency in us, from which the other columns follow.
+/// A line with given IOPS and mean latency in us, from which the other columns are derived.
 fn line(vm: &str, vdisk: &str, pdisk: &str, op: &str, iops: f64, mean_us: f64) -> Line {
     let disk = Disk {
         vm: symbol(vm),
@@ -132,7 +132,7 @@ fn text(buffer: &Buffer) -> String {
     (0..area.height).map(line).collect()
 }
 
-/// Holds the picture against `pictures/NAME.txt`.
+/// Compares the screen with `pictures/NAME.txt`.
 fn check(name: &str, state: &mut State, size: (u16, u16), ink: Ink) {
     let seen = text(&picture(state, size, ink));
     let path = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -181,7 +181,7 @@ fn without_colours_everything_is_still_said() {
     assert!(!plain.content.iter().any(colored));
     assert!(text(&plain).is_ascii());
     check("monochrome", &mut state, (80, 24), PLAIN);
-    // The same letters stand there with colours.
+    // With colours, the letters are the same.
     let unicode = Ink {
         unicode: true,
         ..PLAIN
@@ -255,7 +255,7 @@ fn a_vm_opens_to_its_disks_and_a_disk_to_its_histograms() {
     assert_eq!(press(&mut state, KeyCode::Char('q')), Wish::Quit);
 }
 
-/// Requests dealt over the buckets, the later the fewer.
+/// Requests distributed over the buckets, fewer in later ones.
 fn bars(op: &str, requests: i64) -> Bars {
     let histogram = |h: &crate::top::queries::Histogram| {
         let limits = h.limits.iter().enumerate().skip(2);
