@@ -25,7 +25,7 @@ pub struct Outlet {
     columns: Columns,
 }
 
-/// The columns that an outlet converts.
+/// The columns that an [`Outlet`] converts.
 #[derive(Clone, Debug)]
 struct Columns {
     ts: Option<usize>,
@@ -137,7 +137,7 @@ impl Outlet {
         self.last_number.get().max(self.first_number)
     }
 
-    /// Continues from another outlet of the same rows, with its watermark.
+    /// Continues from another [`Outlet`] of the same rows, with its watermark.
     pub fn follow(&mut self, before: &Outlet) {
         self.over = self.over.max(before.over);
     }

@@ -44,7 +44,7 @@ pub struct OpenTap {
     pub demands: Vec<Demand>,
     /// The engine's name of the source of each demand.
     pub sources: Vec<String>,
-    /// The outlet of the rows of each demand.
+    /// The [`Outlet`] of the rows of each demand.
     pub outlets: Vec<Outlet>,
     /// Its counters.
     pub account: Account,

@@ -140,7 +140,7 @@ fn explain_says_where_each_operator_runs() {
     });
 }
 
-/// A source that keeps any column of groups that few columns tell apart.
+/// A source that keeps any column of groups with few keys.
 fn few_keys() -> Capabilities {
     let mut all = capabilities::live();
     let io = &mut all.streams[0];

@@ -1,5 +1,5 @@
 //! What a live source can do, as far as tests of the planner need it: about what `weir_tap::live`
-//! says of itself.
+//! reports of itself.
 
 use weir_model::capabilities::{Measure, Rate, Select};
 use weir_model::{Capabilities, ColumnCapabilities, GroupLimits, Limits, NANOS_PER_SECOND};

@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// A source that keeps any column of groups that any columns tell apart.
+/// A source that keeps any column of groups by any keys.
 pub fn foldable() -> Capabilities {
     let mut all = live();
     for column in &mut all.streams[0].columns {
