@@ -1,9 +1,9 @@
 //! Names of VMs, disks and devices: those that this host does not have, and those of devices that are
 //! watched only when they are named.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_guest::LoopDisk;
 
@@ -51,8 +51,14 @@ fn under_writes(args: &[&str], device: &str) -> Said {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Long enough for the probes to be attached, and well before the end.
-    std::thread::sleep(Duration::from_millis(1_500));
+    // It drops its privileges when the probes are attached.
+    let status = format!("/proc/{}/status", child.id());
+    let until = Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(&status).is_ok_and(|text| text.contains("NoNewPrivs:\t1")) {
+        assert!(Instant::now() < until, "{args:?} watches nothing");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
     let target = format!("of={device}");
     let written = Command::new("dd")
         .args([
