@@ -58,7 +58,8 @@ fn under_writes(args: &[&str], device: &str) -> Said {
         assert!(Instant::now() < until, "{args:?} watches nothing");
         std::thread::sleep(Duration::from_millis(20));
     }
-    std::thread::sleep(Duration::from_millis(500));
+    // In the middle of the five seconds, wherever between there and the first batch they begin.
+    std::thread::sleep(Duration::from_secs(2));
     let target = format!("of={device}");
     let written = Command::new("dd")
         .args([
