@@ -10,7 +10,7 @@ use crate::queries::{SOURCES, catalog};
 use crate::scenario::Scenario;
 use crate::{MS, SECOND};
 
-/// How often a process goes on.
+/// The interval between two steps of a process.
 const HEARTBEAT: Nanos = 50 * MS;
 
 /// The column of the request's number.
@@ -135,7 +135,7 @@ impl Host {
         dials
     }
 
-    /// The process goes on: orders, rows, messages.
+    /// One step of the process: orders, rows, messages.
     pub fn run(&mut self, now: Nanos, has_rows: bool, random: &mut Rng) {
         let shown = self.shown(now);
         let Some((_, process)) = &mut self.process else {

@@ -34,7 +34,7 @@
 //! | results that were shown before a restart are shown again | 3 |
 //! | rows that a killed process reported and did not deliver are not counted | 0, 4 |
 //!
-//! It does not find a recovery that lets time go on before agents have sent their messages again:
+//! It does not find a recovery that advances time before agents have sent their messages again:
 //! agents are waited for anyway in the scenarios whose results are compared.
 //!
 //! The seed decides what happens. Only the order in which hash maps are walked, and the monitor's

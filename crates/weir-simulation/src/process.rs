@@ -50,7 +50,7 @@ pub struct Process {
     pub core: AgentCore,
     /// What is known of the monitor's time.
     pub clock: Clock,
-    /// It has said all it has to say, and ends when that is delivered.
+    /// It has queued its last message, and ends when that is delivered.
     pub is_ending: bool,
     /// How many channels the monitor wants to run.
     channels: usize,
@@ -58,7 +58,7 @@ pub struct Process {
     outbox: Outbox,
     texts: TextTable,
     status: Option<UpBody>,
-    /// The column of a channel's rows that says how many requests each stands for.
+    /// The column of a channel's rows that holds the number of requests of each row.
     counts: BTreeMap<ChannelId, Option<usize>>,
     /// Segments on a disk that is lost with the process.
     disk: BTreeMap<u64, VecDeque<EncodedMessage>>,
@@ -222,7 +222,7 @@ impl Process {
 
     // ---- What goes up -------------------------------------------------------------------------
 
-    /// Goes on to `at`, before which all rows are in.
+    /// Advances to `at`; all earlier rows have been received.
     pub fn step(&mut self, at: Nanos) {
         for (channel, requests) in self.outbox.take_dropped() {
             self.core.lost(channel, requests);

@@ -177,7 +177,7 @@ pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
 /// True if the answer of a scenario to a query is known.
 fn is_checked(query: &Query, kind: ScenarioKind, hold_max: i64) -> bool {
     let fragments = &query.cut.fragments;
-    // Without a bound of its memory a query starts anew after a restart.
+    // Without a bound of its memory a query starts again after a restart.
     let resumes =
         !kind.kills_monitor() || query.cut.monitor.memory().is_some_and(|m| m <= hold_max);
     // What a process that ends leaves in a relation stays there until the next one begins.

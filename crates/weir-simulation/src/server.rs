@@ -197,7 +197,7 @@ impl Server {
         self.orders(now)
     }
 
-    /// Time goes on.
+    /// Advances time.
     pub fn tick(&mut self, now: Nanos) -> Vec<Action> {
         self.monitor.tick(now);
         self.orders(now)

@@ -213,7 +213,7 @@ fn check_losses(world: &World) -> Result<u64, String> {
         .sum();
     let mut missing = 0;
     let mut counted_by = vec![(0, shown.len() as u64)];
-    // A query that starts anew does not retract what it had shown before.
+    // A query that starts again does not retract its earlier results.
     if kind != Kind::HastyMonitorRestarts {
         counted_by.push((1, requests_in_groups(&net_of(&world.result(1)))));
     }

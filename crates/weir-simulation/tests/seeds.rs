@@ -5,7 +5,7 @@ use std::panic;
 
 use weir_simulation::{Report, run};
 
-/// How many seeds are run unless `WEIR_SEEDS` says otherwise; a debug build takes some seconds.
+/// The number of seeds unless `WEIR_SEEDS` is set; a debug build takes some seconds.
 const SEEDS: u64 = 24;
 
 fn number(name: &str) -> Option<u64> {

@@ -4,7 +4,7 @@
 //!
 //! 1. [`take`](Lane::take): the front end took it from its queue. This is its `Q`. An invalid
 //!    request ends here, with an error.
-//! 2. [`submit`](Lane::submit): all taken requests are issued. Service time starts here.
+//! 2. [`submit`](Lane::submit): all received requests are issued. Service time starts here.
 //! 3. The engine executes it; [`completions`](Lane::completions) is readable when it may have
 //!    ended.
 //! 4. [`reap`](Lane::reap): it has ended. This is its `R`, `E` or `N`, and the front end answers

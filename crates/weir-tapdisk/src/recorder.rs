@@ -16,7 +16,7 @@ use crate::hub::{Hub, HubError, Subscription};
 use crate::selection::Selection;
 use crate::{Outcome, Request};
 
-/// A request when it was taken from the guest. Times are CLOCK_MONOTONIC, in ns.
+/// A request when it was received from the guest. Times are CLOCK_MONOTONIC, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The request.

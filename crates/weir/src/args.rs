@@ -105,7 +105,7 @@ struct SourceLine {
     /// Keep all privileges after the probes are attached; otherwise they are dropped (live)
     #[arg(long)]
     keep_privileges: bool,
-    /// Let the kernel tell every request, also where it could add them up itself (live)
+    /// Transfer every request from the kernel, even where the kernel could aggregate them (live)
     #[arg(long)]
     no_fold: bool,
     /// Join requests with their responses, also where the source has paired them already
@@ -309,7 +309,7 @@ impl FleetArgs {
     }
 }
 
-/// Where a query may be told to run, as command lines take it.
+/// The placement strategies, as values of an option.
 pub fn places() -> PossibleValuesParser {
     PossibleValuesParser::new(Way::ALL.map(Way::name))
 }

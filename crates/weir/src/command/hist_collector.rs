@@ -1,4 +1,4 @@
-//! `weir hist-collector`: started by `weir hist -s` to count in the background. Nobody types it.
+//! `weir hist-collector`: started by `weir hist -s` to count in the background. Not for direct use.
 
 use std::io::Write;
 

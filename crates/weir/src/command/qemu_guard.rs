@@ -1,5 +1,5 @@
 //! `weir qemu-guard`: started by `--from qemu:VM` to switch tracing off when weir has ended,
-//! however that came. Nobody types it.
+//! for whatever reason. Not for direct use.
 
 use std::sync::Arc;
 

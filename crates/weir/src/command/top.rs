@@ -502,7 +502,7 @@ impl<'a> Run<'a> {
         let later: Vec<(Part, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
         let asked = self.asked.iter().map(|(part, _, plan)| (part, plan));
         let all = asked.chain(later.iter().map(|(part, plan)| (part, plan)));
-        // Of a disk that is opened, and of where requests lie, only rows tell.
+        // The details of one disk, and the positions of requests, need rows.
         let needs_rows = |part: &Part| match part {
             Part::Single => true,
             Part::Bars => !scope.frugal,

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(one.tap, Some("/run/a.sock.tap".into()));
         let nbd = setup(&["image=/a"], Some("unix:/run/n")).unwrap();
         assert_eq!(nbd.tap, Some("/run/n.tap".into()));
-        // Only the number of a free port says where.
+        // The kernel chose the port.
         let port = setup(&["image=/a"], Some("127.0.0.1:0")).unwrap();
         assert_eq!(port.tap, None);
     }

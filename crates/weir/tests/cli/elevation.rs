@@ -20,7 +20,7 @@ const CAPABILITIES: &str =
 /// Bits of CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, which the inventory's thread raises.
 const READING: u64 = 1 << 2 | 1 << 19;
 
-/// A copy of the binary with mode `mode`; `None`, and a line that says why, where that cannot be
+/// A copy of the binary with mode `mode`; `None`, and a line with the reason, where that cannot be
 /// tried.
 fn copy(test: &str, scratch: &Scratch, mode: u32) -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {

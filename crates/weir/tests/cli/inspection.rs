@@ -60,7 +60,7 @@ fn pid(number: u32) -> Pid {
     Pid::from_raw(number.try_into().unwrap()).unwrap()
 }
 
-/// Whether a process runs; one that nobody has waited for does not.
+/// Whether a process runs; a zombie does not.
 fn runs(number: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
     status

@@ -214,8 +214,8 @@ fn what_only_a_tap_in_the_disk_path_tests_is_selected_there_and_answers_the_same
     });
     let (few, all) = (&consumers[0], &consumers[1]);
     served.tapdisk.stop();
-    // Without the instant: each process places the monotonic clock on the wall clock by itself, some
-    // nanoseconds apart.
+    // Without the instant: each process computes the offset of the monotonic clock from the wall
+    // clock, and these differ by some nanoseconds.
     let rows = |child| {
         let values = |line: &str| {
             let row: Value = serde_json::from_str(line).unwrap();
