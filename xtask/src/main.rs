@@ -10,6 +10,7 @@ mod experiments;
 mod guest;
 mod packages;
 mod pictures;
+mod simulate;
 mod test;
 
 use std::path::PathBuf;
@@ -42,6 +43,11 @@ const CHORES: &[Chore] = &[
         "experiments",
         "do the thesis's experiments again and write docs/experiments.md",
         experiments::run,
+    ),
+    (
+        "simulate",
+        "load a monitor with many synthetic agents, and measure it",
+        simulate::run,
     ),
     (
         "guest",

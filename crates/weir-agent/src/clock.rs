@@ -1,5 +1,4 @@
-//! [`AgentClock`]: the agent's clock. For tests it can have an error, so that hosts on one machine
-//! have different clocks.
+//! [`AgentClock`]: the agent's clock.
 
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::{NANOS_PER_SECOND, Nanos};
@@ -12,56 +11,25 @@ use weir_tap::ebpf;
 pub struct AgentClock {
     /// The offset to add to the monotonic clock.
     epoch_offset_ns: Nanos,
-    drill: Drill,
-    /// The time at which the drift began.
-    begin: Nanos,
-}
-
-/// The error of a clock in a test.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Drill {
-    /// The initial offset; positive if the clock is ahead.
-    pub offset_ns: Nanos,
-    /// The drift, in parts per million; positive if the clock is fast.
-    pub drift_ppm: i64,
 }
 
 impl AgentClock {
     /// A clock that starts now.
-    pub fn start(drill: Drill) -> AgentClock {
-        let epoch_offset_ns = ebpf::epoch_offset_ns();
-        let mut clock = AgentClock {
-            epoch_offset_ns,
-            drill,
-            begin: 0,
-        };
-        clock.begin = clock.steady();
-        clock
+    pub fn start() -> AgentClock {
+        AgentClock {
+            epoch_offset_ns: ebpf::epoch_offset_ns(),
+        }
     }
 
-    /// The offset to add to the monotonic clock to get [`AgentClock::steady`].
+    /// The offset to add to the monotonic clock to get [`AgentClock::now`].
     pub fn epoch_offset_ns(&self) -> Nanos {
         self.epoch_offset_ns
     }
 
-    /// The current time without the error of a drill; taps use it for the timestamps of events.
-    pub fn steady(&self) -> Nanos {
+    /// The current time; taps use it for the timestamps of events.
+    pub fn now(&self) -> Nanos {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec * NANOS_PER_SECOND + now.tv_nsec + self.epoch_offset_ns
-    }
-
-    /// The current time of the clock, with the error of a drill.
-    pub fn now(&self) -> Nanos {
-        self.shown(self.steady())
-    }
-
-    /// The time that the clock shows at the steady time `at`.
-    pub fn shown(&self, at: Nanos) -> Nanos {
-        let since = i128::from(at) - i128::from(self.begin);
-        let drifted = since * i128::from(self.drill.drift_ppm) / 1_000_000;
-        let drifted = i64::try_from(drifted).unwrap_or(0);
-        at.saturating_add(self.drill.offset_ns)
-            .saturating_add(drifted)
     }
 }
 
@@ -69,28 +37,16 @@ impl AgentClock {
 mod tests {
     use super::*;
 
-    fn clock(offset_ns: Nanos, drift_ppm: i64) -> AgentClock {
-        AgentClock {
-            epoch_offset_ns: 0,
-            drill: Drill {
-                offset_ns,
-                drift_ppm,
-            },
-            begin: 1_000,
-        }
-    }
-
     #[test]
-    fn a_drill_clock_is_off_and_drifts() {
-        assert_eq!(clock(-50, 200).shown(1_000), 950);
-        assert_eq!(clock(-50, 200).shown(1_001_000), 1_001_150);
-        assert_eq!(clock(0, 0).shown(7), 7);
-    }
-
-    #[test]
-    fn a_clock_goes_on() {
-        let clock = AgentClock::start(Drill::default());
+    fn a_clock_begins_at_the_hosts_time_and_does_not_go_back() {
+        let host_ns = || std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as Nanos;
+        let before = host_ns();
+        let clock = AgentClock::start();
         let first = clock.now();
-        assert!(clock.now() >= first && first >= clock.begin);
+        assert!(
+            (first - before).abs() < NANOS_PER_SECOND,
+            "{first} {before}"
+        );
+        assert!(clock.now() >= first);
     }
 }

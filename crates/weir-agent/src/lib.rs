@@ -19,7 +19,7 @@ mod shedding;
 mod tally_file;
 mod tap;
 
-pub use self::clock::{AgentClock, Drill};
+pub use self::clock::AgentClock;
 pub use self::core::AgentCore;
 pub use self::live::{Agent, Options};
 pub use self::outlet::Outlet;

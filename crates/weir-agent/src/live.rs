@@ -311,14 +311,14 @@ impl Agent {
 
     // ---- Time -----------------------------------------------------------------------------
 
-    /// Converts a steady time to the monitor's time, by what the agent's clock shows then.
+    /// Converts a time of the agent to the monitor's time.
     fn to_monitor(&self, at: Nanos) -> Nanos {
-        self.uplink.clock().to_monitor(self.clock.shown(at))
+        self.uplink.clock().to_monitor(at)
     }
 
     /// The current time of the monitor.
     fn now(&self) -> Nanos {
-        self.to_monitor(self.clock.steady())
+        self.to_monitor(self.clock.now())
     }
 
     fn is_synchronised(&self) -> bool {
@@ -330,9 +330,9 @@ impl Agent {
         if !self.is_synchronised() {
             return;
         }
-        let now = self.clock.steady();
-        let (uplink, clock) = (self.uplink.clock(), self.clock);
-        let to_monitor = |at| uplink.to_monitor(clock.shown(at));
+        let now = self.clock.now();
+        let clock = self.uplink.clock();
+        let to_monitor = |at| clock.to_monitor(at);
         let mut at = to_monitor(now);
         let shift_ns = &self.options.ground.args.interval_shift_ns;
         shift_ns.store(at - now, Ordering::Relaxed);

@@ -42,7 +42,7 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// Replays the events of `tap`, which was opened for `demands`, by the steady time of `clock`.
+    /// Replays the events of `tap`, which was opened for `demands`, by `clock`.
     pub fn new(tap: Box<dyn Tap>, demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
         Paced {
             tap,
@@ -90,7 +90,7 @@ impl Paced {
         if self.origin.is_none() {
             let firsts = self.rows.iter().filter_map(|(_, batch)| batch.ts.first());
             self.origin = firsts.min().map(|first| match self.replay {
-                Replay::Pace(_) => (*first, self.clock.steady()),
+                Replay::Pace(_) => (*first, self.clock.now()),
                 Replay::Shift(by) => (*first, first.saturating_add(by)),
             });
         }
@@ -160,7 +160,7 @@ impl Tap for Paced {
         let until = Instant::now() + patience;
         loop {
             self.read(patience)?;
-            let now = self.clock.steady();
+            let now = self.clock.now();
             // A consumer that waits for the recording starts now, before the first event.
             if !std::mem::replace(&mut self.begun, true)
                 && let Some((_, began)) = self.origin
@@ -202,7 +202,6 @@ mod tests {
     use weir_model::{Predicate, Value};
 
     use super::*;
-    use crate::clock::Drill;
 
     /// Two streams of the same events, delivered one after the other.
     struct Told(VecDeque<Said>);
@@ -253,8 +252,8 @@ mod tests {
             rows(1, &[91]),
             Said::Heartbeat(5_000_000 + 90_999_999),
         ];
-        let clock = AgentClock::start(Drill::default());
-        let began = clock.steady();
+        let clock = AgentClock::start();
+        let began = clock.now();
         let mut tap = Paced::new(
             Box::new(Told(said.into())),
             &[demand.clone(), demand],
@@ -266,7 +265,7 @@ mod tests {
         loop {
             match tap.next(Duration::from_millis(15)).unwrap() {
                 Said::Rows { demand, batch } => {
-                    let now = clock.steady();
+                    let now = clock.now();
                     assert!(batch.ts.iter().all(|ts| *ts > over && *ts <= now));
                     assert!(over >= began - 1, "a heartbeat comes first");
                     for (row, ts) in batch.ts.iter().enumerate() {

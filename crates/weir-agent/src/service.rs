@@ -142,7 +142,7 @@ impl Service {
         self.changed = Instant::now();
     }
 
-    /// The watermark of the service, in the agent's steady time, at the time `now`. A live tap that
+    /// The watermark of the service, in the agent's time, at the time `now`. A live tap that
     /// is not open yet or that is silent for long does not delay others.
     pub fn reached(&self, now: Nanos) -> Nanos {
         let told = match &self.next {

@@ -54,7 +54,7 @@ pub struct OpenTap {
     pub ended: bool,
     /// Its events occur now.
     pub live: bool,
-    /// The time at which it was requested, in the agent's steady time.
+    /// The time at which it was requested, in the agent's time.
     pub begun: Nanos,
     arrivals: Receiver<Message>,
     stop: Stop,
@@ -141,7 +141,7 @@ impl OpenTap {
             reached: None,
             ended: false,
             live: ground.serves_live(&demands),
-            begun: ground.clock.steady(),
+            begun: ground.clock.now(),
             demands,
             sources,
             arrivals,

@@ -1,4 +1,5 @@
-//! The agent and the monitor on a simulated network, by a simulated clock, in one thread.
+//! Simulations of fleets: the agent and the monitor on a simulated network, by a simulated clock,
+//! in one thread; and a load test of a monitor with many synthetic agents ([`load_test`]).
 //!
 //! A run is drawn from a seed: hosts with rows and clocks that are wrong, queries by every placement
 //! strategy, and faults. [`network`] delays and reorders messages, partitions hosts and breaks
@@ -44,6 +45,7 @@
 #[allow(dead_code)]
 mod grammar;
 mod host;
+pub mod load_test;
 mod network;
 mod process;
 mod queries;

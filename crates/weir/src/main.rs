@@ -6,7 +6,6 @@
 mod args;
 mod certificates;
 mod command;
-mod simulate;
 mod tapdisk;
 
 use std::process::ExitCode;

@@ -92,7 +92,7 @@ impl Agent {
 
     /// Receives from the taps. False if there was nothing.
     pub(super) fn listen(&mut self) -> bool {
-        let now = self.clock.steady();
+        let now = self.clock.now();
         let full = self.uplink.state().waiting.bytes > RECORDED_BYTES_MAX;
         let mut heard = false;
         let names: Vec<String> = self.services.keys().cloned().collect();
@@ -173,8 +173,8 @@ impl Agent {
         if batch.weights.is_none() && !self.core.reads(source) {
             return;
         }
-        let (uplink, clock) = (self.uplink.clock(), self.clock);
-        let to_monitor = |at| uplink.to_monitor(clock.shown(at));
+        let clock = self.uplink.clock();
+        let to_monitor = |at| clock.to_monitor(at);
         let outlet = &tap.outlets[demand];
         let rows = outlet.rows(batch, self.now(), to_monitor);
         // Relations are small, and rows that the kernel aggregates are expensive only as rows.

@@ -29,10 +29,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
+use weir_model::Nanos;
 
 use crate::access::Access;
 use crate::address::DEFAULT_PORT;
@@ -67,6 +68,15 @@ pub struct ServerOptions {
     pub open: bool,
     /// The limits on requests of peers.
     pub limits: Limits,
+    /// The clock of the fleet, in nanoseconds since the Unix epoch: this host's, except in tests of
+    /// agents whose clocks differ from it.
+    pub clock: fn() -> Nanos,
+}
+
+/// This host's clock.
+fn host_clock() -> Nanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as Nanos)
 }
 
 impl Default for ServerOptions {
@@ -77,6 +87,7 @@ impl Default for ServerOptions {
             tokens: None,
             open: false,
             limits: Limits::default(),
+            clock: host_clock,
         }
     }
 }
@@ -124,7 +135,7 @@ impl Server {
         let connections = Arc::new(Connections::new(limits.clone(), counters.clone()));
         let (rules, rules_now) = watch::channel(rules);
         let (send, events) = EventQueue::channel(limits.events_waiting_max);
-        let shared = Shared::new(limits, counters.clone(), rules_now, send);
+        let shared = Shared::new(limits, options.clock, counters.clone(), rules_now, send);
         let (stop, stopped) = oneshot::channel();
 
         let runtime = Builder::new_multi_thread()

@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request as Call, Response, Status, Streaming};
+use weir_model::Nanos;
 
 use super::Rules;
 use super::connections::{ActiveRequest, Connection};
@@ -42,6 +43,7 @@ type ListStream<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
+    pub(super) clock: fn() -> Nanos,
     pub(super) counters: Arc<Counters>,
     pub(super) rules: watch::Receiver<Arc<Rules>>,
     pub(super) refusals: Refusals,
@@ -64,12 +66,14 @@ pub(super) struct Caller {
 impl Shared {
     pub(super) fn new(
         limits: Limits,
+        clock: fn() -> Nanos,
         counters: Arc<Counters>,
         rules: watch::Receiver<Arc<Rules>>,
         events: mpsc::Sender<ServerEvent>,
     ) -> Arc<Shared> {
         Arc::new(Shared {
             limits,
+            clock,
             counters,
             rules,
             refusals: Refusals::new(events.clone()),

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use arrow_flight::FlightData;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
-use weir_model::Nanos;
 
 use super::counters::Count;
 use super::limits::{ORDERS_WAITING_MAX, RateLimit};
@@ -166,7 +165,7 @@ async fn receive(
             shared.counters.add(Count::MessagesSlowed, 1);
             tokio::time::sleep(wait).await;
         }
-        let incoming = match intake.receive(&message, now()) {
+        let incoming = match intake.receive(&message, (shared.clock)()) {
             Ok(Incoming::Message(number, message)) => message_event(session, number, message),
             Ok(Incoming::Pong(answer)) => {
                 // An agent that does not read replies will send another ping.
@@ -215,10 +214,4 @@ async fn send_orders(
         }
     }
     Status::unavailable("the monitor disconnected the agent")
-}
-
-/// This host's clock, which is the clock of the fleet.
-fn now() -> Nanos {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_nanos() as Nanos)
 }

@@ -16,7 +16,7 @@ use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
 use crate::args::LogArgs;
 use weir_agent::config::{self, AgentConfig};
-use weir_agent::{Agent, AgentClock, Budget, Drill, Ground, Options, Replay, TallyFile};
+use weir_agent::{Agent, AgentClock, Budget, Ground, Options, Replay, TallyFile};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::lock::Lock;
@@ -72,8 +72,6 @@ pub struct AgentArgs {
     #[command(flatten)]
     ground: GroundArgs,
     #[command(flatten)]
-    drill: DrillArgs,
-    #[command(flatten)]
     log: LogArgs,
 }
 
@@ -109,24 +107,6 @@ struct GroundArgs {
     vm: Vec<String>,
 }
 
-/// What sets the agent's clock wrong on purpose.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Drill")]
-struct DrillArgs {
-    /// Let the agent's clock be ahead so many milliseconds; negative: behind
-    #[arg(
-        long,
-        value_name = "MS",
-        default_value_t = 0,
-        allow_negative_numbers = true
-    )]
-    clock_offset: i64,
-    /// Let the agent's clock run faster by so many parts per million; negative: slower
-    #[arg(long, value_name = "PPM", default_value_t = 0, allow_negative_numbers = true,
-        value_parser = clap::value_parser!(i64).range(-400..=400))]
-    clock_drift: i64,
-}
-
 fn pace(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(pace) if pace > 0.0 && pace.is_finite() => Ok(pace),
@@ -155,7 +135,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     signal_hook::flag::register(SIGHUP, hangup.clone())?;
     let host = host(config)?;
     let home = Home::open(&config.state)?;
-    let clock = AgentClock::start(args.drill.drill());
+    let clock = AgentClock::start();
     source.epoch_offset_ns = Some(clock.epoch_offset_ns());
     let ground = Ground {
         first_number: i64::from(home.instance as u32 >> 1),
@@ -283,15 +263,6 @@ impl GroundArgs {
         match self.shift {
             Some(by) => Replay::Shift(quantity::nanos(by)),
             None => Replay::Pace(self.pace),
-        }
-    }
-}
-
-impl DrillArgs {
-    fn drill(&self) -> Drill {
-        Drill {
-            offset_ns: self.clock_offset.saturating_mul(1_000_000),
-            drift_ppm: self.clock_drift,
         }
     }
 }

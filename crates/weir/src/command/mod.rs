@@ -22,7 +22,6 @@ mod qemu_guard;
 pub mod query;
 mod record;
 mod run;
-mod simulate;
 mod streams;
 mod tapdisk;
 mod tapdisk_insert;
@@ -79,7 +78,6 @@ enum Command {
     Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
     Certificates(certificates::CertificatesArgs),
-    Simulate(simulate::SimulateArgs),
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
@@ -150,7 +148,6 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Monitor(args) => monitor::run(&args, cli.verbose),
         Command::Fleet(args) => fleet::run(&args),
         Command::Certificates(args) => certificates::run(&args),
-        Command::Simulate(args) => simulate::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Streams(args) => streams::run(&args),
         Command::Functions(args) => functions::run(&args),

@@ -174,13 +174,13 @@ fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
     };
     Ok(ServerOptions {
         listen,
-        open: false,
         tls: config.tls.clone().map(Into::into),
         tokens: config.tokens.clone(),
         limits: Limits {
             connections_max: config.limits.connections,
             ..Limits::default()
         },
+        ..ServerOptions::default()
     })
 }
 

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use weir_guest::LoopDisk;
 use weir_model::Value;
 
-use super::monitor::{Agent, Monitor, with_rights};
+use super::monitor::{Agent, Monitor, with_rights, wrong_clock};
 use crate::live::{watchable, watched_disk};
 use crate::support::{Scratch, all_but_missed, run, skipped};
 
@@ -20,10 +20,10 @@ struct Ground {
 
 impl Ground {
     /// Or a loud line that `test` is skipped.
-    fn new(test: &str, args: &[&str]) -> Option<Ground> {
+    fn new(test: &str, monitor: Monitor) -> Option<Ground> {
         let disk = watched_disk(test)?;
-        let (scratch, monitor) = (Scratch::new(), Monitor::start());
-        let agent = monitor.agent(&scratch, &[&["--device", disk.path()], args].concat());
+        let scratch = Scratch::new();
+        let agent = monitor.agent(&scratch, &["--device", disk.path()]);
         Some(Ground {
             disk,
             monitor,
@@ -59,7 +59,7 @@ impl Ground {
 
     /// Waits until the agent has told of all that has happened by now, and in this second.
     fn settle(&self) {
-        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
+        let now = self.monitor.now();
         self.monitor
             .until("time has come", |heard| heard.reached > now + 1_200_000_000);
     }
@@ -93,7 +93,7 @@ fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
 #[test]
 fn a_live_agent_tells_of_each_request_once_while_taps_change() {
     let test = "a_live_agent_tells_of_each_request_once_while_taps_change";
-    let Some(ground) = Ground::new(test, &[]) else {
+    let Some(ground) = Ground::new(test, Monitor::start()) else {
         return;
     };
     let monitor = &ground.monitor;
@@ -129,10 +129,10 @@ fn a_live_agent_tells_of_each_request_once_while_taps_change() {
 }
 
 #[test]
-fn groups_made_in_the_kernel_are_those_of_the_rows_though_the_clock_is_off() {
-    let test = "groups_made_in_the_kernel_are_those_of_the_rows_though_the_clock_is_off";
-    let drill = ["--clock-offset", "1370", "--clock-drift", "-300"];
-    let Some(ground) = Ground::new(test, &drill) else {
+fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
+    let test = "groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ";
+    let monitor = Monitor::with_clock(wrong_clock::<-1370, 300>);
+    let Some(ground) = Ground::new(test, monitor) else {
         return;
     };
     let monitor = &ground.monitor;

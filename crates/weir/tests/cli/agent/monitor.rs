@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ const NOBODY: u32 = 65534;
 /// A monitor that listens on a free port of this host.
 pub struct Monitor {
     address: SocketAddr,
+    clock: fn() -> Nanos,
     heard: Arc<Mutex<Heard>>,
     deaf: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -58,8 +59,25 @@ pub struct Heard {
     acked: HashMap<u64, u64>,
 }
 
+/// A clock that is ahead of the host's by `OFFSET_MS` when it is first read, and fast by `DRIFT_PPM`.
+pub fn wrong_clock<const OFFSET_MS: i64, const DRIFT_PPM: i64>() -> Nanos {
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    let since = BEGUN.get_or_init(Instant::now).elapsed().as_nanos() as Nanos;
+    host_clock() + OFFSET_MS * 1_000_000 + since * DRIFT_PPM / 1_000_000
+}
+
+/// The host's clock.
+pub fn host_clock() -> Nanos {
+    std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as Nanos
+}
+
 impl Monitor {
     pub fn start() -> Monitor {
+        Monitor::with_clock(host_clock)
+    }
+
+    /// A monitor whose clock is `clock`, which agents follow.
+    pub fn with_clock(clock: fn() -> Nanos) -> Monitor {
         let options = ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
             limits: Limits {
@@ -67,6 +85,7 @@ impl Monitor {
                 ..Limits::default()
             },
             open: true,
+            clock,
             ..ServerOptions::default()
         };
         let (server, events) = Server::bind(options).unwrap();
@@ -80,6 +99,7 @@ impl Monitor {
         });
         Monitor {
             address,
+            clock,
             heard,
             deaf,
             stop,
@@ -90,6 +110,11 @@ impl Monitor {
     /// Where it listens.
     pub fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// The time of its clock.
+    pub fn now(&self) -> Nanos {
+        (self.clock)()
     }
 
     /// An agent called `a` of this monitor, at home in `scratch`.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use weir_model::Value;
 
-use super::monitor::Monitor;
+use super::monitor::{Monitor, host_clock, wrong_clock};
 use crate::support::{Scratch, requests, run};
 
 /// What two fragments ask of the recording.
@@ -85,19 +85,18 @@ fn response_times_come_from_pairs_and_are_those_of_the_join() {
 
 #[test]
 fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
-    let (scratch, monitor) = (Scratch::new(), Monitor::start());
+    let monitor = Monitor::with_clock(wrong_clock::<5000, -300>);
+    let scratch = Scratch::new();
     let trace = recording(&scratch, 500);
     let first_ns = 1_172_163_603_000_000_000;
-    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as i64;
-    let shift = now + 3_000_000_000 - first_ns;
+    let shift = host_clock() + 3_000_000_000 - first_ns;
     monitor.run(
         1,
         "select ts, agent_ts, req_id from IOstream where type = 'Q'",
     );
     let shift_text = format!("{shift}ns");
     let args = ["--from", &trace, "--shift", &shift_text, "--once"];
-    let drill = ["--clock-offset", "-5000", "--clock-drift", "300"];
-    let agent = monitor.agent(&scratch, &[&args[..], &drill].concat());
+    let agent = monitor.agent(&scratch, &args);
     let (code, said) = agent.end();
     assert_eq!(code, Some(0), "{said}");
     monitor.until("the agent has gone", |heard| heard.left == 1);
@@ -110,7 +109,7 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
             panic!("{values:?}");
         };
         // The clocks are five seconds apart; on one host the offset is known far better.
-        let expected = first_ns + shift + i as i64 * 1_000_000;
+        let expected = first_ns + shift + 5_000_000_000 + i as i64 * 1_000_000;
         assert!((ts - expected).abs() < 1_000_000_000, "{ts} for {expected}");
         assert_eq!(own, *ts);
         assert!(agent_ts >= *ts, "taken in after it happened");

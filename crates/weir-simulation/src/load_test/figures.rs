@@ -1,4 +1,4 @@
-//! [`Measured`]: what a simulation found, as text and as JSON.
+//! [`Measured`]: the figures of a load test, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -7,34 +7,34 @@ use weir_model::Nanos;
 
 use weir_monitor::client::Note;
 
-/// What a simulation found.
+/// The figures of a load test.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Agents that were asked for, and those that were connected at the end.
+    /// Agents requested, and those connected at the end.
     pub agents: usize,
     /// See [`Measured::agents`].
     pub connected: u64,
-    /// How often an agent was refused or lost its connection.
+    /// Connections that were rejected or broke.
     pub failures: u64,
-    /// Queries that ran, and fragments of them on all agents.
+    /// Queries, and their fragments on all agents.
     pub queries: usize,
     /// See [`Measured::queries`].
     pub fragments: u64,
-    /// For how long it was measured.
+    /// The duration of the measurement, in seconds.
     pub seconds: f64,
-    /// Events that agents saw meanwhile.
+    /// Events that agents generated meanwhile.
     pub events: u64,
-    /// Rows that their fragments gave.
-    pub rows_said: u64,
-    /// Rows that the monitor needed no more.
-    pub rows_taken: u64,
-    /// Words that agents said.
-    pub words: u64,
+    /// Rows that their fragments emitted.
+    pub rows_emitted: u64,
+    /// Rows that the monitor acknowledged.
+    pub rows_acked: u64,
+    /// Messages that agents sent.
+    pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Rows that came to those who watch.
+    /// Rows that clients received.
     pub results: u64,
-    /// The furthest that an agent's words were behind its clock.
+    /// The greatest delay of an agent's messages relative to its clock.
     pub behind_ns_max: u64,
     /// Processor time of the monitor, and of the agents together, meanwhile.
     pub monitor_cpu_ns: Option<Nanos>,
@@ -44,7 +44,7 @@ pub struct Measured {
     pub memory_bytes: [Option<i64>; 3],
     /// From results' instants to their arrival, in ns, the smallest first.
     pub delays: Vec<Nanos>,
-    /// How complete the answers were.
+    /// The completeness of the results.
     pub completeness: Note,
 }
 
@@ -71,7 +71,7 @@ impl Measured {
         Some(self.monitor_cpu_ns? as f64 / 1e9 / self.seconds)
     }
 
-    /// The delay that so much of the results had at most, in milliseconds.
+    /// The delay of this quantile of the results, in milliseconds.
     fn delay_ms(&self, share: f64) -> Option<f64> {
         let last = self.delays.len().checked_sub(1)?;
         let at = (last as f64 * share).round() as usize;
@@ -89,9 +89,9 @@ impl Measured {
             "fragments": self.fragments,
             "seconds": self.seconds,
             "events_per_second": self.per_second(self.events),
-            "rows_per_second": self.per_second(self.rows_said),
-            "rows_taken_per_second": self.per_second(self.rows_taken),
-            "words_per_second": self.per_second(self.words),
+            "rows_per_second": self.per_second(self.rows_emitted),
+            "rows_acked_per_second": self.per_second(self.rows_acked),
+            "messages_per_second": self.per_second(self.messages),
             "bytes_per_second": self.per_second(self.bytes),
             "results_per_second": self.per_second(self.results),
             "agents_behind_ms_max": self.behind_ns_max as f64 / 1e6,
@@ -117,7 +117,7 @@ impl Measured {
     pub fn text(&self) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             let _ = writeln!(text, "{name:22} {value}");
         };
         let count = |n: f64| format!("{n:.0}");
@@ -138,9 +138,9 @@ impl Measured {
             format!("{}, {} fragments on agents", self.queries, self.fragments),
         );
         line("events/s", count(self.per_second(self.events)));
-        line("rows/s", count(self.per_second(self.rows_said)));
-        line("rows/s taken", count(self.per_second(self.rows_taken)));
-        line("words/s", count(self.per_second(self.words)));
+        line("rows/s", count(self.per_second(self.rows_emitted)));
+        line("rows/s acked", count(self.per_second(self.rows_acked)));
+        line("messages/s", count(self.per_second(self.messages)));
         line("bytes/s", count(self.per_second(self.bytes)));
         line("results/s", count(self.per_second(self.results)));
         line("monitor", processors(self.monitor_processors()));
@@ -173,7 +173,7 @@ mod tests {
             agents: 10,
             queries: 2,
             seconds: 5.0,
-            rows_said: 50,
+            rows_emitted: 50,
             memory_bytes: [Some(1_000), Some(21_000), Some(31_000)],
             delays: (1..=100).map(|ms| ms * 1_000_000).collect(),
             ..Measured::default()

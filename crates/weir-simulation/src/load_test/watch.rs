@@ -1,4 +1,4 @@
-//! [`Watchers`]: each query is watched, and how long its results took is noted.
+//! [`Watchers`]: a client for each query that records the delays of its results.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,50 +15,51 @@ use weir_monitor::client::Note;
 use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::wall_clock;
 
-/// Delays that are kept of one query; the results beyond are counted only.
+/// The maximum number of recorded delays; further results are only counted.
 const DELAYS_MAX: usize = 1 << 20;
-/// How long one waits for results before it is seen whether the end has come.
+/// The interval at which a waiting client checks whether to end.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What those who watch have seen.
+/// What the clients have received.
 #[derive(Debug, Default)]
-pub struct Seeing {
-    /// Results are noted as long as this is set.
-    pub noting: AtomicBool,
-    /// Rows that came.
+pub struct Seen {
+    /// Results are recorded while this is set.
+    pub recording: AtomicBool,
+    /// Rows that were received.
     pub rows: AtomicU64,
-    /// From a result's instant to its arrival, in ns.
+    /// From the instant of a result to its arrival, in ns.
     delays: Mutex<Vec<Nanos>>,
-    /// What was said last of how complete the answers are.
+    /// The last note on the completeness of results.
     note: Mutex<Note>,
     /// Why a query ended, if one did.
     ended: Mutex<Option<String>>,
 }
 
-/// Those who watch; they go when this is dropped, and with them the queries.
+/// The clients. When this is dropped, they and the queries end.
 pub struct Watchers {
-    pub seeing: Arc<Seeing>,
+    /// What they have received.
+    pub seen: Arc<Seen>,
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Watchers {
-    /// Places each query and watches it.
+    /// Submits each query and watches it.
     ///
     /// # Errors
-    /// When a query is refused.
+    /// When a query is rejected.
     pub fn start(
         connect: impl Fn() -> Result<Client, Failure>,
         queries: &[String],
     ) -> Result<Watchers, Failure> {
         let mut watchers = Watchers {
-            seeing: Arc::default(),
+            seen: Arc::default(),
             end: Arc::default(),
             threads: Vec::new(),
         };
         let mut client = connect()?;
         for (number, query) in queries.iter().enumerate() {
-            // A connection has room for 32 requests; a watch is one as long as it lasts.
+            // A connection has room for 32 requests; a watch is one of them until it ends.
             if number % 16 == 15 {
                 client = connect()?;
             }
@@ -66,21 +67,21 @@ impl Watchers {
                 query: query.clone(),
                 ..Submit::default()
             };
-            let placed = client.submit(&submit)?;
-            let mut watch = client.watch(&placed.name)?;
-            let (seeing, end) = (watchers.seeing.clone(), watchers.end.clone());
-            let look = move || {
+            let submitted = client.submit(&submit)?;
+            let mut watch = client.watch(&submitted.name)?;
+            let (seen, end) = (watchers.seen.clone(), watchers.end.clone());
+            let receive = move || {
                 while !end.load(Ordering::Relaxed) {
                     match watch.next(PATIENCE) {
-                        Ok(WatchEvent::Update(shown)) => seeing.note(&shown),
+                        Ok(WatchEvent::Update(update)) => seen.note(&update),
                         Ok(WatchEvent::Timeout) => {}
-                        Ok(WatchEvent::Ended) => return seeing.end("the query ended"),
-                        Err(error) => return seeing.end(&error.to_string()),
+                        Ok(WatchEvent::Ended) => return seen.end("the query ended"),
+                        Err(error) => return seen.end(&error.to_string()),
                     }
                 }
             };
             let thread = std::thread::Builder::new().name("weir-watch".to_owned());
-            watchers.threads.push(thread.spawn(look)?);
+            watchers.threads.push(thread.spawn(receive)?);
         }
         Ok(watchers)
     }
@@ -90,56 +91,56 @@ impl Drop for Watchers {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // If it panicked it has said so.
+            // A panic was already reported.
             let _ = thread.join();
         }
     }
 }
 
-impl Seeing {
-    fn note(&self, shown: &ResultUpdate) {
+impl Seen {
+    fn note(&self, update: &ResultUpdate) {
         let now = wall_clock();
-        let next = Note::of(&shown.note);
+        let next = Note::of(&update.note);
         if let Some(why) = &next.ended {
             self.end(why);
         }
-        // What a relation holds already is no news.
-        let is_news = next.reset.is_none();
-        let mut note = self.note.lock().expect("nobody panics here");
+        // The current state of a relation is not a new result.
+        let is_new = next.reset.is_none();
+        let mut note = self.note.lock().expect("no panic while held");
         *note = std::mem::take(&mut *note).then(next);
         drop(note);
-        let instants = shown
+        let instants = update
             .batch
             .column_by_name("instant")
             .and_then(|column| column.as_primitive_opt::<TimestampNanosecondType>());
-        let Some(instants) = instants.filter(|_| is_news && self.noting.load(Ordering::Relaxed))
+        let Some(instants) = instants.filter(|_| is_new && self.recording.load(Ordering::Relaxed))
         else {
             return;
         };
         self.rows
             .fetch_add(instants.len() as u64, Ordering::Relaxed);
-        let mut delays = self.delays.lock().expect("nobody panics here");
+        let mut delays = self.delays.lock().expect("no panic while held");
         let room = DELAYS_MAX.saturating_sub(delays.len());
         delays.extend(instants.values().iter().take(room).map(|at| now - at));
     }
 
     fn end(&self, why: &str) {
-        *self.ended.lock().expect("nobody panics here") = Some(why.to_owned());
+        *self.ended.lock().expect("no panic while held") = Some(why.to_owned());
     }
 
     /// Why a query ended, if one did.
     pub fn ended(&self) -> Option<String> {
-        self.ended.lock().expect("nobody panics here").clone()
+        self.ended.lock().expect("no panic while held").clone()
     }
 
-    /// What was said last of how complete the answers are.
+    /// The last note on the completeness of results.
     pub fn completeness(&self) -> Note {
-        self.note.lock().expect("nobody panics here").clone()
+        self.note.lock().expect("no panic while held").clone()
     }
 
-    /// The delays so far, the smallest first.
+    /// The delays so far, in ascending order.
     pub fn delays(&self) -> Vec<Nanos> {
-        let mut delays = self.delays.lock().expect("nobody panics here").clone();
+        let mut delays = self.delays.lock().expect("no panic while held").clone();
         delays.sort_unstable();
         delays
     }

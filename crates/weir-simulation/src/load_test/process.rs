@@ -1,27 +1,27 @@
-//! [`MonitorProcess`]: the monitor that is measured, started here or found by its number.
+//! [`MonitorProcess`]: the process of the monitor that is measured, and what it uses.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 use weir_model::Nanos;
 
 use weir_runtime::run_loop::process_usage;
 
-/// How long a monitor may take to listen.
+/// How long a monitor may take until it listens.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// What it says before its address.
+/// The text of its log before its address.
 const LISTENS: &str = "listening address=";
 
-/// What the monitor's process takes.
+/// What the monitor's process uses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Memory in bytes, if the process can be looked at.
+    /// Memory in bytes, if the process can be read.
     pub memory_bytes: Option<i64>,
     /// Processor time in ns.
     pub cpu_ns: Option<Nanos>,
@@ -35,15 +35,15 @@ pub struct MonitorProcess {
     _started: Option<Started>,
 }
 
-/// A monitor that was started here, with a directory of its own; both go when this is dropped.
+/// A monitor that was started for the test, with a folder of its own.
 #[derive(Debug)]
 struct Started {
     child: Child,
-    directory: PathBuf,
+    _folder: TempDir,
 }
 
 impl MonitorProcess {
-    /// A monitor that runs already, if its number is known.
+    /// A monitor that runs already, if its process is known.
     pub fn found(pid: Option<u32>) -> MonitorProcess {
         MonitorProcess {
             pid,
@@ -51,44 +51,45 @@ impl MonitorProcess {
         }
     }
 
-    /// Starts `weir monitor` at a socket of its own, with `heartbeat` and room for so many agents and
-    /// queries; gives its address as well.
+    /// Starts `weir monitor` at a socket of its own, with `heartbeat` and room for these numbers of
+    /// agents and queries; also returns its address.
     ///
     /// # Errors
-    /// When it does not start or ends at once, with what it said.
+    /// When it does not start or ends at once, with its output.
     pub fn start(
+        weir: &Path,
         heartbeat: Duration,
         agents: usize,
         queries: usize,
     ) -> Result<(MonitorProcess, String)> {
-        let name = format!("weir-simulate-{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir(&directory).with_context(|| directory.display().to_string())?;
-        let config = directory.join("monitor.toml");
+        let folder = tempfile::tempdir().context("a temporary folder")?;
+        let config = folder.path().join("monitor.toml");
         let text = format!(
             "listen = \"unix:{}\"\nheartbeat = \"{}us\"\n[limits]\nagents = {}\n\
              connections = {}\nqueries = {queries}\nqueries_per_client = {queries}\n",
-            directory.join("monitor.sock").display(),
+            folder.path().join("monitor.sock").display(),
             heartbeat.as_micros(),
             agents.max(1),
             agents + queries + 64,
             queries = queries.max(1),
         );
-        fs::write(&config, text).with_context(|| config.display().to_string())?;
-        let program = std::env::current_exe().context("where weir itself is")?;
-        let mut child = Command::new(program)
+        std::fs::write(&config, text).with_context(|| config.display().to_string())?;
+        let mut child = Command::new(weir)
             .args(["monitor", "--log-level", "info"])
             .arg("--config")
             .arg(&config)
             .arg("--state")
-            .arg(directory.join("state"))
+            .arg(folder.path().join("state"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .context("weir monitor")?;
+            .with_context(|| weir.display().to_string())?;
         let lines = lines_of(&mut child);
-        let started = Started { child, directory };
+        let started = Started {
+            child,
+            _folder: folder,
+        };
         let address = address(&lines)?;
         let process = MonitorProcess {
             pid: Some(started.child.id()),
@@ -97,7 +98,7 @@ impl MonitorProcess {
         Ok((process, address))
     }
 
-    /// What it takes now.
+    /// What it uses now.
     pub fn usage(&self) -> Usage {
         let Some(pid) = self.pid else {
             return Usage::default();
@@ -110,29 +111,29 @@ impl MonitorProcess {
     }
 }
 
-/// What the child says on standard error, read to its end so that it never waits.
+/// The lines of the child's standard error, read to the end so that it never waits.
 fn lines_of(child: &mut Child) -> Receiver<String> {
-    let said = child.stderr.take().expect("it is piped");
-    let (tell, lines) = channel();
+    let output = child.stderr.take().expect("it is piped");
+    let (send, lines) = channel();
     std::thread::spawn(move || {
-        for line in BufReader::new(said).lines().map_while(Result::ok) {
-            // Once the address is known nobody listens.
-            let _ = tell.send(line);
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // No one receives lines after the address.
+            let _ = send.send(line);
         }
     });
     lines
 }
 
 fn address(lines: &Receiver<String>) -> Result<String> {
-    let mut said = String::new();
+    let mut output = String::new();
     while let Ok(line) = lines.recv_timeout(START_TIMEOUT) {
         if let Some((_, address)) = line.split_once(LISTENS) {
             return Ok(address.to_owned());
         }
-        said += &line;
-        said.push('\n');
+        output += &line;
+        output.push('\n');
     }
-    bail!("weir monitor did not start: {}", said.trim())
+    bail!("weir monitor did not start: {}", output.trim())
 }
 
 impl Drop for Started {
@@ -142,7 +143,5 @@ impl Drop for Started {
             let _ = kill_process(pid, Signal::TERM);
         }
         let _ = self.child.wait();
-        // A directory that stays is in nobody's way.
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }

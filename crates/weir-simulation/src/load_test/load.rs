@@ -1,10 +1,11 @@
-//! [`Load`]: I/O events as a host with a few VMs has them, made once and shared by all agents.
+//! [`Load`]: generated I/O events of a host with a few VMs, shared by all agents.
 //!
-//! An agent takes a piece of the pool, spreads it over the time since its last piece, and puts its
-//! host's name and numbers of requests in, as the outlet of a tap does.
+//! An agent spreads a piece of the pool over the time since its last piece, and adds its host's name
+//! and request numbers, as the outlet of a tap does.
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{
     Batch, Event, EventBatch, EventKind, IoBatch, IoEvent, Nanos, Op, Schema, Symbol,
@@ -12,10 +13,10 @@ use weir_model::{
 
 use weir_agent::Outlet;
 
-/// Events in the pool; an agent's come round after so many.
+/// Events in the pool; those of an agent repeat after this number.
 const POOL: usize = 4_096;
 
-/// The streams of which there are events.
+/// The streams that have events.
 pub const STREAMS: [&str; 2] = ["IO", "IOstream"];
 
 /// The pool: of each of [`STREAMS`], the events as columns.
@@ -30,17 +31,17 @@ impl Load {
     pub fn new(vms: usize) -> Arc<Load> {
         let name = |what: &str, n: usize| Symbol::try_new(&format!("{what}{n}"));
         let disk = Symbol::try_new("/dev/vda").ok();
-        let mut numbers = Numbers(1);
+        let mut random = Rng::with_seed(1);
         let mut events = Vec::with_capacity(POOL);
         for number in 0..POOL {
             let vm = number % vms.max(1);
-            let op = if numbers.below(5) == 0 {
+            let op = if random.u64(..5) == 0 {
                 Op::Write
             } else {
                 Op::Read
             };
-            let sectors = 8 << numbers.below(5);
-            let sector = numbers.below(1 << 30) as i64 * 8;
+            let sectors = 8 << random.u64(..5);
+            let sector = random.i64(0..1 << 30) * 8;
             let id = number as i64 + 1;
             let kind = EventKind::Response;
             let event = Event {
@@ -50,14 +51,14 @@ impl Load {
                 ..Event::new(0, kind, op, id, Some(sector), sectors)
             };
             // The product of two numbers is small most of the time.
-            let service = 50_000 + (numbers.below(2_500) * numbers.below(2_500)) as Nanos;
-            let wait = numbers.below(20_000) as Nanos;
+            let service = 50_000 + random.i64(0..2_500) * random.i64(0..2_500);
+            let wait = random.i64(0..20_000);
             events.push(IoEvent {
                 wait_ns: Some(wait),
                 service_ns: Some(service),
                 latency_ns: Some(wait + service),
-                in_flight: Some(1 + numbers.below(16) as i64),
-                seek_sectors: Some(numbers.below(1 << 20) as i64),
+                in_flight: Some(random.i64(1..=16)),
+                seek_sectors: Some(random.i64(0..1 << 20)),
                 ..IoEvent::new(event)
             });
         }
@@ -70,7 +71,7 @@ impl Load {
         })
     }
 
-    /// Where the events of one of [`STREAMS`] leave an agent of that host.
+    /// The outlet of one of [`STREAMS`] for an agent of that host.
     pub fn outlet(&self, stream: usize, host: Symbol) -> Outlet {
         let schema = &self.pools[stream].1;
         let all: Vec<usize> = (0..schema.len()).collect();
@@ -89,18 +90,6 @@ impl Load {
             ts: (0..count).map(each).collect::<Vec<_>>().into(),
             ..piece
         }
-    }
-}
-
-/// Numbers that look random and are the same each time (xorshift, Marsaglia 2003).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % bound
     }
 }
 

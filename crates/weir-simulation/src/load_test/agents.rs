@@ -1,8 +1,8 @@
 //! [`Agents`]: any number of agents in one thread, each with a connection of its own.
 //!
-//! An agent here is [`AgentCore`], which runs the fragments that the monitor orders, over events of
-//! a [`Load`]; only the taps are made up. What one says on a connection that breaks is gone: it
-//! dials again as a new process.
+//! An agent here is [`AgentCore`], which runs the fragments that the monitor sends, over events of
+//! a [`Load`]; only the taps are replaced. Messages on a connection that breaks are lost: the agent
+//! connects again as a new process.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,49 +23,49 @@ use super::load::{Load, STREAMS};
 use weir_agent::{AgentCore, Outlet};
 use weir_runtime::run_loop::wall_clock;
 
-/// The pause between the first connections of two agents. A monitor takes 100 requests a second of
-/// one that shows neither token nor certificate.
+/// The pause between the first connections of two agents. A monitor accepts 100 requests per second
+/// from a peer without token and certificate.
 const ARRIVAL_PAUSE: Duration = Duration::from_millis(12);
-/// How long an agent waits before it dials again.
+/// The pause before an agent connects again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How often an agent says how it is.
+/// The interval of status messages.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
-/// Words with rows whose taking is awaited, for each agent.
+/// The maximum number of messages with rows that wait for an ack, per agent.
 const AWAITED_MAX: usize = 4_096;
 
-/// What the agents are to do.
+/// The configuration of the agents.
 #[derive(Clone, Debug)]
 pub struct Orders {
-    /// How many there are.
+    /// Their number.
     pub agents: usize,
-    /// Events of each in a second.
+    /// Events of each per second.
     pub events_per_second: f64,
     /// VMs of each.
     pub vms: usize,
-    /// The way to the monitor.
+    /// How to reach the monitor.
     pub dial: Dial,
 }
 
-/// What they have done.
+/// The counters of all agents.
 #[derive(Debug, Default)]
 pub struct Figures {
     /// Agents that are connected now.
     pub connected: AtomicU64,
-    /// How often one was refused or lost its connection.
+    /// Connections that were rejected or broke.
     pub failures: AtomicU64,
     /// Fragments that run, on all agents.
     pub fragments: AtomicU64,
-    /// Events that were made.
+    /// Generated events.
     pub events: AtomicU64,
-    /// Rows that fragments gave.
-    pub rows_said: AtomicU64,
-    /// Those of them that the monitor needs no more.
-    pub rows_taken: AtomicU64,
-    /// Words that were said.
-    pub words: AtomicU64,
+    /// Rows that fragments emitted.
+    pub rows_emitted: AtomicU64,
+    /// Those of them that the monitor has acknowledged.
+    pub rows_acked: AtomicU64,
+    /// Messages that were sent.
+    pub messages: AtomicU64,
     /// Their bytes.
     pub bytes: AtomicU64,
-    /// The furthest that an agent's words have been behind its clock, in ns.
+    /// The greatest delay of an agent's messages relative to its clock, in ns.
     pub behind_ns_max: AtomicU64,
     last_failure: std::sync::Mutex<Option<String>>,
 }
@@ -73,15 +73,15 @@ pub struct Figures {
 impl Figures {
     fn failed(&self, error: &WireError) {
         add(&self.failures, 1);
-        let mut last = self.last_failure.lock().expect("nobody panics here");
+        let mut last = self.last_failure.lock().expect("no panic while held");
         *last = Some(error.to_string());
     }
 
-    /// Why the last agent was refused or lost its connection.
+    /// The reason of the last failure.
     pub fn last_failure(&self) -> Option<String> {
         self.last_failure
             .lock()
-            .expect("nobody panics here")
+            .expect("no panic while held")
             .clone()
     }
 }
@@ -90,30 +90,31 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-/// The agents; they go when this is dropped.
+/// The agents. They end when this is dropped.
 pub struct Agents {
+    /// Their counters.
     pub figures: Arc<Figures>,
     end: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Agents {
-    /// Starts to dial, one agent after the other.
+    /// Starts to connect, one agent after the other.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// When no thread can be started.
     pub fn start(orders: Orders) -> std::io::Result<Agents> {
         let figures = Arc::new(Figures::default());
         let end = Arc::new(AtomicBool::new(false));
-        let (told, ending) = (figures.clone(), end.clone());
+        let (shared, ending) = (figures.clone(), end.clone());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let run = move || {
             let all = LocalSet::new();
             let load = Load::new(orders.vms);
             let orders = Arc::new(orders);
             for number in 0..orders.agents {
-                let (orders, load, told) = (orders.clone(), load.clone(), told.clone());
-                all.spawn_local(live(number, orders, load, told));
+                let (orders, load, figures) = (orders.clone(), load.clone(), shared.clone());
+                all.spawn_local(live(number, orders, load, figures));
             }
             let ended = async {
                 while !ending.load(Ordering::Relaxed) {
@@ -135,20 +136,20 @@ impl Drop for Agents {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // If it panicked it has said so.
+            // A panic was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// One agent: connected, and connected again, for ever.
+/// One agent: connects, again and again.
 async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<Figures>) {
     sleep(ARRIVAL_PAUSE * number as u32).await;
     for process in 1.. {
         let hello = Hello {
             host: format!("sim{}", number + 1),
             instance: wall_clock() as u64 ^ (number as u64) << 40 ^ process,
-            version: format!("weir simulate {}", env!("CARGO_PKG_VERSION")),
+            version: format!("weir-simulation {}", env!("CARGO_PKG_VERSION")),
             ..Hello::default()
         };
         let error = match exchange::join(&orders.dial, &hello).await {
@@ -158,7 +159,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
                 // Agents tick at different times, as those of different hosts do.
                 let part = number as f64 / orders.agents as f64;
                 let error = agent
-                    .speak(welcome.heartbeat_interval, part, receiver)
+                    .serve(welcome.heartbeat_interval, part, receiver)
                     .await;
                 figures.connected.fetch_sub(1, Ordering::Relaxed);
                 let ended = agent.reads.len() as u64;
@@ -172,7 +173,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
     }
 }
 
-/// An agent that was welcomed.
+/// A connected agent.
 struct Agent<'a> {
     core: AgentCore,
     load: Arc<Load>,
@@ -182,12 +183,12 @@ struct Agent<'a> {
     events_per_second: f64,
     /// Which of [`STREAMS`] each fragment reads.
     reads: HashMap<ChannelId, [bool; 2]>,
-    /// What is left of an event, and the next one's number.
+    /// The fraction of the next event, and the number of the next one.
     event_part: f64,
     event_next: u64,
-    /// Up to here events were made.
+    /// The time up to which events were generated.
     at: Nanos,
-    /// Words with rows that the monitor has not taken: number and rows.
+    /// Messages with rows that are not acknowledged: number and rows.
     awaited: VecDeque<(u64, u64)>,
     bytes_counted: u64,
     /// Bytes of each fragment's rows.
@@ -226,14 +227,14 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Does what the monitor says until the connection is gone.
-    async fn speak(
+    /// Serves the monitor until the connection breaks.
+    async fn serve(
         &mut self,
         heartbeat: Nanos,
         part: f64,
         mut receiver: MessageReceiver,
     ) -> WireError {
-        // The protocol has bounds for it.
+        // The protocol bounds it.
         let pace = |ns: Nanos| Duration::from_nanos(ns as u64);
         let mut tick = ticks(pace(heartbeat), part);
         loop {
@@ -242,17 +243,17 @@ impl<'a> Agent<'a> {
                     Ok(()) => {}
                     Err(error) => return receiver.receive().await.err().unwrap_or(error),
                 },
-                heard = receiver.receive() => match heard {
+                received = receiver.receive() => match received {
                     Ok(MonitorMessage::HeartbeatInterval(ns)) => tick = ticks(pace(ns), part),
-                    Ok(word) => self.obey(word),
+                    Ok(message) => self.apply(message),
                     Err(error) => return error,
                 },
             }
         }
     }
 
-    fn obey(&mut self, word: MonitorMessage) {
-        match word {
+    fn apply(&mut self, message: MonitorMessage) {
+        match message {
             MonitorMessage::Start { channel, fragment } => {
                 let plan = codec::decode(&fragment).map_err(|e| e.to_string());
                 let known = |name: &str| STREAMS.iter().any(|s| s.eq_ignore_ascii_case(name));
@@ -285,39 +286,39 @@ impl<'a> Agent<'a> {
             MonitorMessage::Ack { number } => {
                 while self.awaited.front().is_some_and(|(n, _)| *n <= number) {
                     let (_, rows) = self.awaited.pop_front().expect("there is a first");
-                    add(&self.figures.rows_taken, rows);
+                    add(&self.figures.rows_acked, rows);
                 }
             }
             MonitorMessage::HeartbeatInterval(_) => {
-                unreachable!("whoever has the ticks sees to it")
+                unreachable!("the caller has the ticks")
             }
         }
     }
 
-    /// Makes the events since the last tick, and says what the fragments give.
+    /// Generates the events since the last tick, and sends what the fragments emit.
     async fn tick(&mut self) -> Result<(), WireError> {
         let now = wall_clock().max(self.at + 1);
-        self.make(now);
+        self.generate(now);
         self.core.reached(now);
-        let mut words = Vec::new();
-        self.core.step(&mut |word| words.push(word));
+        let mut messages = Vec::new();
+        self.core.step(&mut |message| messages.push(message));
         if self.status_at <= Instant::now() {
             self.status_at += STATUS_PAUSE;
-            words.push(AgentMessage::Status(self.status()));
+            messages.push(AgentMessage::Status(self.status()));
         }
-        for word in words {
-            let (channel, rows) = match &word {
+        for message in messages {
+            let (channel, rows) = match &message {
                 AgentMessage::Rows { channel, batch } => (Some(*channel), batch.len() as u64),
                 _ => (None, 0),
             };
             let bytes_before = self.sender.bytes();
-            self.sender.send(word).await?;
+            self.sender.send(message).await?;
             if let Some(channel) = channel.filter(|c| self.reads.contains_key(c)) {
                 let sent = self.sent.entry(channel).or_default();
                 *sent += self.sender.bytes() - bytes_before;
             }
-            add(&self.figures.words, 1);
-            add(&self.figures.rows_said, rows);
+            add(&self.figures.messages, 1);
+            add(&self.figures.rows_emitted, rows);
             if rows > 0 && self.awaited.len() < AWAITED_MAX {
                 self.awaited.push_back((self.sender.number(), rows));
             }
@@ -332,8 +333,8 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    /// Makes the events up to `now`. Nobody's are not made.
-    fn make(&mut self, now: Nanos) {
+    /// Generates the events up to `now` of the streams that fragments read.
+    fn generate(&mut self, now: Nanos) {
         let seconds = (now - self.at) as f64 / 1e9;
         self.event_part += seconds * self.events_per_second;
         let mut left = self.event_part.floor() as usize;
@@ -346,7 +347,7 @@ impl<'a> Agent<'a> {
         add(&self.figures.events, left as u64);
         let total = left;
         while left > 0 {
-            // The pool's end may cut a piece; what is left of the time goes to the rest.
+            // The end of the pool may cut a piece; the rest gets the remaining time.
             let done = (total - left) as f64 / total as f64;
             let from = self.at + ((now - self.at) as f64 * done) as Nanos;
             let mut made = left;
@@ -375,8 +376,7 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// A tick every `pace`, the first after a part of it. An agent that is late does not catch up in
-/// small steps.
+/// A tick every `pace`, the first after a part of it. Late ticks are skipped.
 fn ticks(pace: Duration, part: f64) -> tokio::time::Interval {
     let mut ticks = interval_at(Instant::now() + pace.mul_f64(part), pace);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
