@@ -22,7 +22,7 @@ use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::{RECORDING, Said};
 use weir_tapdisk::engine::EngineOption;
 use weir_tapdisk::nbd::{self, Export};
-use weir_tapdisk::{Disk, DiskOptions, Stop};
+use weir_tapdisk::{DiskOptions, ServedDisk, StopEvent};
 use weir_wire::frame::texts::TextBudget;
 use weir_wire::message::{Down, FlightData, Up};
 use weir_wire::outbox::spool;
@@ -380,7 +380,7 @@ pub fn nbd(data: &[u8]) {
     let disk = nbd_disk();
     let exports = [Export::new("disk", disk.clone())];
     let (ours, theirs) = UnixStream::pair().expect("a socket");
-    let stop = Stop::new().expect("an event");
+    let stop = StopEvent::new().expect("an event");
     let answered = thread::scope(|scope| {
         let mut hearing = theirs.try_clone().expect("a socket");
         let hearing = scope.spawn(move || {
@@ -404,12 +404,12 @@ pub fn nbd(data: &[u8]) {
 }
 
 /// A disk for all inputs; its content is irrelevant.
-fn nbd_disk() -> Arc<Disk> {
-    static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
+fn nbd_disk() -> Arc<ServedDisk> {
+    static DISK: OnceLock<Arc<ServedDisk>> = OnceLock::new();
     let open = || {
         let path = std::env::temp_dir().join(format!("weir-fuzz-nbd-{}", std::process::id()));
         std::fs::write(&path, vec![0; DISK_BYTES as usize]).expect("room for a disk");
-        let disk = Disk::open(DiskOptions {
+        let disk = ServedDisk::open(DiskOptions {
             engine: EngineOption::Sync,
             ..DiskOptions::new(&path)
         });

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::{Arc, OnceLock};
 
-use weir_tapdisk::disk::{Disk, DiskOptions};
+use weir_tapdisk::disk::{DiskOptions, ServedDisk};
 use weir_tapdisk::engine::EngineOption;
 use weir_tapdisk::vhost::{OfflineQueue, run_queue};
 
@@ -49,8 +49,8 @@ pub fn virtqueue(data: &[u8]) {
 }
 
 struct Disks {
-    writable: Arc<Disk>,
-    read_only: Arc<Disk>,
+    writable: Arc<ServedDisk>,
+    read_only: Arc<ServedDisk>,
     file: File,
 }
 
@@ -69,7 +69,7 @@ fn disks() -> &'static Disks {
             options.block_size = Some(512);
             options.engine = EngineOption::Sync;
             options.lock = false;
-            Disk::open(options).expect("the scratch file is a disk")
+            ServedDisk::open(options).expect("the scratch file is a disk")
         };
         let (writable, read_only) = (open(false), open(true));
         // It is removed with this process.

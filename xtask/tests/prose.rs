@@ -22,6 +22,7 @@ const SCANNED: &[&str] = &[
     "crates/weir-sink",
     "crates/weir-sketch",
     "crates/weir-tap",
+    "crates/weir-tapdisk",
     "crates/weir-view",
     "crates/weir-wire",
     "crates/weir-workload",

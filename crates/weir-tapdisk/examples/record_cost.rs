@@ -1,5 +1,5 @@
-//! The cost of recording requests in a lane: processor time of the lane's thread per request, which
-//! has two events, by consumers and requests per round.
+//! The cost of recording requests in an I/O queue: processor time of the I/O queue's thread per
+//! request, which has two events, by consumers and requests per round.
 //!
 //! `data_memory run --release -p weir-tapdisk --example record_cost`
 
@@ -13,13 +13,14 @@ use weir_model::Op;
 use weir_tap::monotonic_ns;
 use weir_tap::tapdisk::ring::Readers;
 use weir_tap::tapdisk::words::{ClauseWord, DiskFigures, DiskWord, FieldWord, Wanted};
-use weir_tapdisk::histograms::Counting;
-use weir_tapdisk::{Ended, Hub, Outcome, Recorder, Request, Taken};
+use weir_tapdisk::histograms::HistogramCounter;
+use weir_tapdisk::{EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request};
 
 /// Requests per measurement.
 const REQUESTS: u64 = 1_000_000;
 
-/// After this number of requests the consumers get time to read, which does not count for the lane.
+/// After this number of requests the consumers get time to read, which does not count for the I/O
+/// queue.
 const REQUESTS_PER_PAUSE: u64 = 32 << 10;
 
 /// The interval of their reads.
@@ -30,7 +31,7 @@ const ATTEMPTS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!(
-        "ns of the lane's processor time a request, over {REQUESTS} requests, least of {ATTEMPTS}"
+        "ns of the I/O queue's processor time a request, over {REQUESTS} requests, least of {ATTEMPTS}"
     );
     println!("{:<44} {:>9} {:>9} {:>9}", "requests in a round", 1, 16, 64);
     let none = ClauseWord {
@@ -60,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         report(name, &hub)?;
     }
     let hub = hub()?;
-    let _counting = Counting::begin(&hub)?;
+    let _counting = HistogramCounter::begin(&hub)?;
     report("the tap's own histograms", &hub)?;
     Ok(())
 }
@@ -145,11 +146,11 @@ fn report(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
     Ok(())
 }
 
-/// A round of a lane, without its clock and its work.
+/// A round of an I/O queue, without its clock and its work.
 fn round(recorder: &mut Recorder, first: u64, requests: u64) {
     recorder.begin();
     for id in first..first + requests {
-        let taken = Taken {
+        let received = ReceivedRequest {
             request: Request {
                 op: Op::Read,
                 sector: id * 8,
@@ -159,13 +160,13 @@ fn round(recorder: &mut Recorder, first: u64, requests: u64) {
                 unmap: false,
             },
             id,
-            taken_ns: 1_000 + id,
+            received_ns: 1_000 + id,
             in_flight: 1,
             seek_sectors: Some(1),
         };
-        recorder.taken(&taken);
-        recorder.ended(&Ended {
-            taken,
+        recorder.request_received(&received);
+        recorder.request_ended(&EndedRequest {
+            received,
             submitted_ns: Some(1_000 + id),
             ended_ns: 1_000 + id,
             outcome: Outcome::Done,

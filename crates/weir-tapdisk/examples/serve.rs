@@ -14,11 +14,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::net::SocketType;
 use weir_tapdisk::nbd::{self, Export, NbdOptions};
-use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop, vhost};
+use weir_tapdisk::{
+    ControlServer, DiskOptions, Hub, ServedDisk, ServerSocket, SocketAccess, StopEvent, vhost,
+};
 
 fn main() -> Result<()> {
     let mut disk = DiskOptions::new("");
-    let mut vhost = vhost::Options::new(Arc::new(|_| {}));
+    let mut vhost = vhost::VhostOptions::new(Arc::new(|_| {}));
     let (mut socket, mut nbd, mut tap) = (None, None, None);
     for arg in std::env::args().skip(1) {
         let (key, value) = arg
@@ -36,23 +38,27 @@ fn main() -> Result<()> {
             _ => bail!("unknown key `{key}`"),
         }
     }
-    let (stop, hub) = (Stop::new()?, Arc::new(Hub::default()));
-    let disk = Disk::open(disk)?;
+    let (stop, hub) = (StopEvent::new()?, Arc::new(Hub::default()));
+    let disk = ServedDisk::open(disk)?;
     disk.attach(&hub, Arc::new(Default::default))?;
-    let tap = tap.map(|path| Listening::start(&hub, Path::new(&path), Access::default(), &stop));
+    let tap = tap
+        .map(|path| ControlServer::start(&hub, Path::new(&path), SocketAccess::default(), &stop));
     let _tap = tap.transpose()?;
     thread::scope(|scope| {
         if let Some(path) = nbd {
             let address = format!("unix:{path}").parse();
             let address = address.map_err(anyhow::Error::msg)?;
-            let listener = nbd::Listener::bind(&address, Access::default())?;
+            let listener = nbd::Listener::bind(&address, SocketAccess::default())?;
             let export = Export::new("disk", disk.clone());
             let stop = &stop;
             scope.spawn(move || nbd::serve(&[export], &[listener], &NbdOptions::default(), stop));
         }
         if let Some(path) = socket {
-            let socket =
-                ServerSocket::bind(Path::new(&path), SocketType::STREAM, Access::default())?;
+            let socket = ServerSocket::bind(
+                Path::new(&path),
+                SocketType::STREAM,
+                SocketAccess::default(),
+            )?;
             vhost::serve(&disk, &socket, &vhost, &stop)?;
         }
         anyhow::Ok(())

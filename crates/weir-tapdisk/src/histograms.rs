@@ -1,9 +1,10 @@
-//! [`Counting`]: the histograms of every disk, kept in the tap while a client requests them.
+//! [`HistogramCounter`]: the histograms of every disk, kept in the tap while a client requests
+//! them.
 //!
-//! It is one more consumer of the lanes' records, in the tap's own process: the lanes write the
-//! records that any consumer receives, and a thread sorts them by time and counts. So a disk's
-//! queues are one stream, the counts equal those of a recording of the same requests, and counting
-//! adds no latency to requests.
+//! It is one more consumer of the I/O queues' records, in the tap's own process: the I/O queues
+//! write the records that any consumer receives, and a thread sorts them by time and counts. So a
+//! disk's queues are one stream, the counts equal those of a recording of the same requests, and
+//! counting adds no latency to requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -28,21 +29,21 @@ const RING_BYTES: u64 = 32 << 20;
 /// The interval of counting while there are few records.
 const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a snapshot may wait for a lane that is inside a round.
+/// How long a snapshot may wait for an I/O queue that is inside a round.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Counts until it is dropped.
 #[derive(Debug)]
-pub struct Counting {
+pub struct HistogramCounter {
     hub: Arc<Hub>,
     subscription: Arc<Subscription>,
-    counted: Arc<Mutex<Counted>>,
+    counted: Arc<Mutex<CounterState>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Counted {
+struct CounterState {
     readers: Readers,
     /// By number of the disk.
     counters: Vec<Option<Counter>>,
@@ -52,25 +53,25 @@ struct Counted {
     damaged: u64,
 }
 
-impl Counting {
+impl HistogramCounter {
     /// Starts counting.
     ///
     /// # Errors
     /// When there are too many consumers, or no memory or thread for one more.
-    pub fn begin(hub: &Arc<Hub>) -> Result<Counting, HubError> {
+    pub fn begin(hub: &Arc<Hub>) -> Result<HistogramCounter, HubError> {
         let wanted = Wanted {
             clauses: vec![ClauseWord::all("QREN")],
             ring_bytes: RING_BYTES,
         };
         let subscription = hub.subscribe(wanted, None)?;
-        let counted = Arc::new(Mutex::new(Counted {
+        let counted = Arc::new(Mutex::new(CounterState {
             readers: Readers::new(subscription.memory().clone(), monotonic_ns()),
             counters: Vec::new(),
             since_ns: epoch_ns(),
             lost_before: 0,
             damaged: 0,
         }));
-        let mut counting = Counting {
+        let mut counting = HistogramCounter {
             hub: hub.clone(),
             subscription,
             counted: counted.clone(),
@@ -121,14 +122,14 @@ impl Counting {
         counted.lost_before = self.subscription.status().lost;
     }
 
-    fn counted(&self) -> MutexGuard<'_, Counted> {
+    fn counted(&self) -> MutexGuard<'_, CounterState> {
         self.counted
             .lock()
             .expect("the lock is not poisoned: counting does not panic")
     }
 }
 
-impl Drop for Counting {
+impl Drop for HistogramCounter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -136,11 +137,11 @@ impl Drop for Counting {
             // It counts and does not panic.
             let _ = thread.join();
         }
-        self.hub.forget(&self.subscription);
+        self.hub.disconnect(&self.subscription);
     }
 }
 
-fn count(counted: &Mutex<Counted>, stop: &AtomicBool) {
+fn count(counted: &Mutex<CounterState>, stop: &AtomicBool) {
     let mut pace = Pace::new(Instant::now(), COUNT_INTERVAL);
     while !stop.load(Ordering::Relaxed) {
         thread::park_timeout(pace.due().saturating_duration_since(Instant::now()));
@@ -157,7 +158,7 @@ fn count(counted: &Mutex<Counted>, stop: &AtomicBool) {
     }
 }
 
-impl Counted {
+impl CounterState {
     /// Counts the available records and returns their number.
     fn drain(&mut self) -> usize {
         let mut read = Vec::new();

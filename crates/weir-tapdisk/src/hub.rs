@@ -1,8 +1,8 @@
-//! [`Hub`]: connects the lanes of a process with the consumers of their records.
+//! [`Hub`]: connects the I/O queues of a process with the consumers of their records.
 //!
-//! Consumers connect and disconnect while lanes run. Every change of consumers increments
-//! [`Hub::generation`]; a lane that finds another number at the start of a round reads the list
-//! again. So a lane locks only then, and nothing waits for a lane.
+//! Consumers connect and disconnect while I/O queues run. Every change of consumers increments
+//! [`Hub::generation`]; an I/O queue that finds another number at the start of a round reads the
+//! list again. So an I/O queue locks only then, and nothing waits for an I/O queue.
 
 use std::fmt;
 use std::io;
@@ -19,23 +19,23 @@ use weir_tap::tapdisk::words::{
 /// Maximum number of consumers.
 pub const CONSUMERS_MAX: usize = 8;
 
-/// Minimum and maximum size of all rings of a consumer, while no lane joins.
+/// Minimum and maximum size of all rings of a consumer, while no I/O queue joins.
 const RINGS_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=256 << 20;
 
-/// Rings are sized for at least this number of lanes: a booting guest opens more.
-const LANES_EXPECTED: usize = 32;
+/// Rings are sized for at least this number of I/O queues: a booting guest opens more.
+const RINGS_EXPECTED: usize = 32;
 
-/// Why a disk, lane or consumer is rejected.
+/// Why a disk, I/O queue or consumer is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// More disks than [`DISKS_MAX`].
     #[error("a tap serves {DISKS_MAX} disks at most; start another for the rest")]
     TooManyDisks,
-    /// More lanes than [`LANES_MAX`].
+    /// More I/O queues than [`LANES_MAX`].
     #[error(
         "a tap serves {LANES_MAX} queues and connections at a time; start another for the rest"
     )]
-    TooManyLanes,
+    TooManyRings,
     /// More consumers than [`CONSUMERS_MAX`].
     #[error("{CONSUMERS_MAX} consumers are connected already; wait until one has disconnected")]
     TooManyConsumers,
@@ -44,7 +44,7 @@ pub enum HubError {
     NoMemory(#[from] io::Error),
 }
 
-/// The lanes and consumers of one process.
+/// The I/O queues and consumers of one process.
 pub struct Hub {
     generation: AtomicU64,
     since_ns: i64,
@@ -53,40 +53,40 @@ pub struct Hub {
 
 #[derive(Default)]
 struct State {
-    disks: Vec<Enlisted>,
-    /// The disk of each lane that is open.
-    lanes: Vec<Option<u16>>,
-    present: Vec<Arc<Subscription>>,
-    /// Consumers that have left, until every lane has noticed: lanes must not be the ones to free
-    /// their memory.
-    departed: Vec<Arc<Subscription>>,
+    disks: Vec<RegisteredDisk>,
+    /// The disk of each I/O queue that is open.
+    rings: Vec<Option<u16>>,
+    consumers: Vec<Arc<Subscription>>,
+    /// Consumers that have left, until every I/O queue has noticed: I/O queues must not be the ones
+    /// to free their memory.
+    removed: Vec<Arc<Subscription>>,
 }
 
-struct Enlisted {
+struct RegisteredDisk {
     names: DiskWord,
-    figures: Figures,
+    statistics: StatisticsProvider,
 }
 
 /// Provides a disk's statistics on request.
-pub type Figures = Arc<dyn Fn() -> DiskFigures + Send + Sync>;
+pub type StatisticsProvider = Arc<dyn Fn() -> DiskFigures + Send + Sync>;
 
 /// A consumer of records.
 #[derive(Debug)]
 pub struct Subscription {
     wanted: Wanted,
     memory: Arc<Memory>,
-    lanes: Vec<LaneCounts>,
+    rings: Vec<RingCounts>,
     /// Its process.
     pid: Option<i32>,
     since_ns: i64,
-    /// A lane was opened for which there was no memory.
+    /// An I/O queue was opened for which there was no memory.
     starved: AtomicU64,
 }
 
-/// The counts of one lane for one consumer; only the lane writes them.
+/// The counts of one I/O queue for one consumer; only the I/O queue writes them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct LaneCounts {
+pub struct RingCounts {
     written: AtomicU64,
     avoided: AtomicU64,
     lost: AtomicU64,
@@ -95,7 +95,7 @@ pub struct LaneCounts {
 impl Default for Hub {
     fn default() -> Hub {
         Hub {
-            // A lane that has not read the list yet is at 0.
+            // An I/O queue that has not read the list yet is at 0.
             generation: AtomicU64::new(1),
             since_ns: epoch_ns(),
             state: Mutex::default(),
@@ -119,14 +119,18 @@ impl Hub {
     ///
     /// # Errors
     /// When there are too many.
-    pub fn register(&self, names: DiskWord, figures: Figures) -> Result<u16, HubError> {
+    pub fn register(
+        &self,
+        names: DiskWord,
+        statistics: StatisticsProvider,
+    ) -> Result<u16, HubError> {
         let mut state = self.lock();
         if state.disks.len() >= DISKS_MAX {
             return Err(HubError::TooManyDisks);
         }
         let number = state.disks.len() as u16;
         let names = DiskWord { number, ..names };
-        state.disks.push(Enlisted { names, figures });
+        state.disks.push(RegisteredDisk { names, statistics });
         Ok(number)
     }
 
@@ -145,20 +149,20 @@ impl Hub {
     pub fn status(&self) -> StatusWord {
         let (disks, consumers) = {
             let state = self.lock();
-            let lanes = |disk: usize| {
-                let of = |lane: &&Option<u16>| **lane == Some(disk as u16);
-                state.lanes.iter().filter(of).count()
+            let queues = |disk: usize| {
+                let of = |ring: &&Option<u16>| **ring == Some(disk as u16);
+                state.rings.iter().filter(of).count()
             };
             let disks = state.disks.iter().enumerate();
-            let disks = disks.map(|(i, d)| (d.names.clone(), lanes(i), d.figures.clone()));
-            let consumers = state.present.iter().map(|s| s.status());
+            let disks = disks.map(|(i, d)| (d.names.clone(), queues(i), d.statistics.clone()));
+            let consumers = state.consumers.iter().map(|s| s.status());
             (disks.collect::<Vec<_>>(), consumers.collect())
         };
         // Providing statistics may take time.
-        let disk = |(disk, lanes, figures): (DiskWord, usize, Figures)| DiskStatus {
+        let disk = |(disk, queues, statistics): (DiskWord, usize, StatisticsProvider)| DiskStatus {
             disk,
-            lanes,
-            figures: figures(),
+            lanes: queues,
+            figures: statistics(),
         };
         StatusWord {
             program: env!("CARGO_PKG_VERSION").into(),
@@ -170,7 +174,7 @@ impl Hub {
     }
 }
 
-/// Lanes.
+/// I/O queues.
 impl Hub {
     /// The number of changes of consumers.
     #[inline]
@@ -178,45 +182,45 @@ impl Hub {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Opens a lane of a disk: its number, which no other open lane has.
-    pub(crate) fn open_lane(&self, disk: u16) -> Result<usize, HubError> {
+    /// Opens an I/O queue of a disk: its number, which no other open I/O queue has.
+    pub(crate) fn open_ring(&self, disk: u16) -> Result<usize, HubError> {
         let mut state = self.lock();
-        let free = state.lanes.iter().position(Option::is_none);
-        let lane = free.unwrap_or(state.lanes.len());
-        if lane >= LANES_MAX {
-            return Err(HubError::TooManyLanes);
+        let free = state.rings.iter().position(Option::is_none);
+        let ring = free.unwrap_or(state.rings.len());
+        if ring >= LANES_MAX {
+            return Err(HubError::TooManyRings);
         }
-        if lane == state.lanes.len() {
-            state.lanes.push(None);
+        if ring == state.rings.len() {
+            state.rings.push(None);
         }
-        state.lanes[lane] = Some(disk);
-        for subscription in &state.present {
-            subscription.make_room(lane, state.lanes.len());
+        state.rings[ring] = Some(disk);
+        for subscription in &state.consumers {
+            subscription.reserve_ring(ring, state.rings.len());
         }
-        Ok(lane)
+        Ok(ring)
     }
 
-    /// Closes a lane, after its last record.
-    pub(crate) fn close_lane(&self, lane: usize) {
-        self.lock().lanes[lane] = None;
+    /// Closes an I/O queue, after its last record.
+    pub(crate) fn close_ring(&self, ring: usize) {
+        self.lock().rings[ring] = None;
     }
 
-    /// How many lanes there are.
-    pub fn lanes_open(&self) -> usize {
-        self.lock().lanes.iter().flatten().count()
+    /// How many I/O queues there are.
+    pub fn open_rings(&self) -> usize {
+        self.lock().rings.iter().flatten().count()
     }
 
     /// The current consumers, and the generation.
-    pub(crate) fn present(&self) -> (u64, Vec<Arc<Subscription>>) {
+    pub(crate) fn consumers(&self) -> (u64, Vec<Arc<Subscription>>) {
         let state = self.lock();
-        let present = state.present.iter().filter(|s| !s.is_starved());
-        (self.generation(), present.cloned().collect())
+        let consumers = state.consumers.iter().filter(|s| !s.is_starved());
+        (self.generation(), consumers.cloned().collect())
     }
 }
 
 /// Consumers.
 impl Hub {
-    /// Adds a consumer. It receives records from each lane's next round on.
+    /// Adds a consumer. It receives records from each I/O queue's next round on.
     ///
     /// # Errors
     /// When there are too many already, or there is no memory.
@@ -225,31 +229,31 @@ impl Hub {
         wanted: Wanted,
         pid: Option<i32>,
     ) -> Result<Arc<Subscription>, HubError> {
-        let lanes = {
+        let rings = {
             let mut state = self.lock();
-            state.drop_departed();
-            if state.present.len() >= CONSUMERS_MAX {
+            state.drop_removed();
+            if state.consumers.len() >= CONSUMERS_MAX {
                 return Err(HubError::TooManyConsumers);
             }
-            state.lanes.len()
+            state.rings.len()
         };
         // Without the lock: allocating memory takes milliseconds.
-        let subscription = Arc::new(Subscription::new(wanted, pid, lanes)?);
+        let subscription = Arc::new(Subscription::new(wanted, pid, rings)?);
         let mut state = self.lock();
-        if state.present.len() >= CONSUMERS_MAX {
+        if state.consumers.len() >= CONSUMERS_MAX {
             return Err(HubError::TooManyConsumers);
         }
-        for lane in lanes..state.lanes.len() {
-            subscription.make_room(lane, state.lanes.len());
+        for ring in rings..state.rings.len() {
+            subscription.reserve_ring(ring, state.rings.len());
         }
-        state.present.push(subscription.clone());
+        state.consumers.push(subscription.clone());
         self.generation.fetch_add(1, Ordering::SeqCst);
         Ok(subscription)
     }
 
-    /// Removes a consumer that has disconnected: its memory is freed at once, though idle lanes may
-    /// keep it mapped for long.
-    pub fn forget(&self, subscription: &Arc<Subscription>) {
+    /// Removes a consumer that has disconnected: its memory is freed at once, though idle I/O
+    /// queues may keep it mapped for long.
+    pub fn disconnect(&self, subscription: &Arc<Subscription>) {
         subscription.memory.release();
         self.unsubscribe(subscription);
     }
@@ -258,11 +262,11 @@ impl Hub {
     pub fn unsubscribe(&self, subscription: &Arc<Subscription>) {
         let mut state = self.lock();
         let of = |s: &Arc<Subscription>| Arc::ptr_eq(s, subscription);
-        if let Some(at) = state.present.iter().position(of) {
-            let consumer = state.present.remove(at);
+        if let Some(at) = state.consumers.iter().position(of) {
+            let consumer = state.consumers.remove(at);
             self.generation.fetch_add(1, Ordering::SeqCst);
-            state.departed.push(consumer);
-            state.drop_departed();
+            state.removed.push(consumer);
+            state.drop_removed();
         }
     }
 
@@ -274,24 +278,24 @@ impl Hub {
 }
 
 impl State {
-    /// Drops consumers that have left and that no lane holds any more.
-    fn drop_departed(&mut self) {
-        self.departed
+    /// Drops consumers that have left and that no I/O queue holds any more.
+    fn drop_removed(&mut self) {
+        self.removed
             .retain(|consumer| Arc::strong_count(consumer) > 1);
     }
 }
 
 impl Subscription {
-    fn new(wanted: Wanted, pid: Option<i32>, lanes: usize) -> io::Result<Subscription> {
+    fn new(wanted: Wanted, pid: Option<i32>, rings: usize) -> io::Result<Subscription> {
         let (least, most) = (*RINGS_BYTES.start(), *RINGS_BYTES.end());
-        let ring_bytes = wanted.ring_bytes.clamp(least, most) / lanes.max(LANES_EXPECTED) as u64;
+        let ring_bytes = wanted.ring_bytes.clamp(least, most) / rings.max(RINGS_EXPECTED) as u64;
         let memory = Memory::create(Layout::new(ring_bytes / (8 * RECORD_WORDS as u64)))?;
-        (0..lanes).try_for_each(|lane| memory.reserve(lane))?;
-        memory.use_lanes(lanes);
+        (0..rings).try_for_each(|ring| memory.reserve(ring))?;
+        memory.use_lanes(rings);
         Ok(Subscription {
             wanted,
             memory: Arc::new(memory),
-            lanes: (0..LANES_MAX).map(|_| LaneCounts::default()).collect(),
+            rings: (0..LANES_MAX).map(|_| RingCounts::default()).collect(),
             pid,
             since_ns: epoch_ns(),
             starved: AtomicU64::new(0),
@@ -308,44 +312,44 @@ impl Subscription {
         &self.memory
     }
 
-    /// Whether a lane was opened for which there was no memory: the consumer must be disconnected,
-    /// since it would not receive that lane's records.
+    /// Whether an I/O queue was opened for which there was no memory: the consumer must be
+    /// disconnected, since it would not receive that I/O queue's records.
     pub fn is_starved(&self) -> bool {
         self.starved.load(Ordering::Relaxed) != 0
     }
 
-    /// The counts of a lane for it.
-    pub(crate) fn lane(&self, lane: usize) -> &LaneCounts {
-        &self.lanes[lane]
+    /// The counts of an I/O queue for it.
+    pub(crate) fn ring(&self, ring: usize) -> &RingCounts {
+        &self.rings[ring]
     }
 
-    fn make_room(&self, lane: usize, lanes: usize) {
-        if self.memory.reserve(lane).is_err() {
+    fn reserve_ring(&self, ring: usize, rings: usize) {
+        if self.memory.reserve(ring).is_err() {
             self.starved.store(1, Ordering::Relaxed);
         }
-        self.memory.use_lanes(lanes);
+        self.memory.use_lanes(rings);
     }
 
     /// Its counts.
     pub fn status(&self) -> ConsumerStatus {
-        let sum = |of: fn(&LaneCounts) -> &AtomicU64| {
+        let sum = |of: fn(&RingCounts) -> &AtomicU64| {
             let counts = self
-                .lanes
+                .rings
                 .iter()
-                .map(|lane| of(lane).load(Ordering::Relaxed));
+                .map(|ring| of(ring).load(Ordering::Relaxed));
             counts.sum()
         };
         ConsumerStatus {
             pid: self.pid,
             since_ns: self.since_ns,
-            records: sum(|lane| &lane.written),
-            avoided: sum(|lane| &lane.avoided),
-            lost: sum(|lane| &lane.lost),
+            records: sum(|ring| &ring.written),
+            avoided: sum(|ring| &ring.avoided),
+            lost: sum(|ring| &ring.lost),
         }
     }
 }
 
-impl LaneCounts {
+impl RingCounts {
     /// Records written, events avoided, records lost so far.
     pub(crate) fn get(&self) -> (u64, u64, u64) {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);

@@ -114,7 +114,7 @@ pub(crate) fn in_use(path: &Path, conflict: String) -> DiskError {
 }
 
 fn no_locks(path: &Path, error: io::Error) -> DiskError {
-    DiskError::Unfit {
+    DiskError::Unsuitable {
         path: path.to_owned(),
         reason: format!("cannot be locked: {error}"),
         remedy: "ensure that no other program writes it, and disable the lock".to_owned(),

@@ -12,7 +12,8 @@ pub struct Request {
     /// Bytes at the start of that sector that it excludes: 0 unless the disk's
     /// [step](crate::Disk::step_bytes) is less than a sector.
     pub skip_bytes: u16,
-    /// Length in bytes; 0 for a flush. The lane checks it against the disk's blocks and its end.
+    /// Length in bytes; 0 for a flush. The I/O queue checks it against the disk's blocks and its
+    /// end.
     pub bytes: u64,
     /// A write must be on stable storage when it ends.
     pub fua: bool,

@@ -1,5 +1,5 @@
-//! [`Selection`]: which events of one disk a consumer receives, evaluated in the lane, so that
-//! other records are not written.
+//! [`RecordSelection`]: which events of one disk a consumer receives, evaluated in the I/O queue,
+//! so that other records are not written.
 
 use weir_model::spread::spread;
 use weir_model::{EventKind, Op};
@@ -8,7 +8,7 @@ use weir_tap::tapdisk::words::{ClauseWord, FieldWord};
 
 /// Clauses that can hold for events of one disk; an event is selected if any holds.
 #[derive(Clone, Debug, Default)]
-pub struct Selection {
+pub struct RecordSelection {
     clauses: Vec<Clause>,
     /// The kinds of events that any clause selects, a bit each.
     kinds: u8,
@@ -21,17 +21,17 @@ struct Clause {
     between: Vec<(FieldWord, i64, i64)>,
 }
 
-impl Selection {
+impl RecordSelection {
     /// The clauses for a disk that is called `pdisk` on the host: conditions on names are evaluated
     /// here.
-    pub fn new(clauses: &[ClauseWord], pdisk: Option<&str>) -> Selection {
+    pub fn new(clauses: &[ClauseWord], pdisk: Option<&str>) -> RecordSelection {
         let of_disk = |clause: &&ClauseWord| match &clause.pdisks {
             None => true,
             Some(names) => pdisk.is_some_and(|own| names.iter().any(|name| name == own)),
         };
         let clauses = clauses.iter().filter(of_disk).map(Clause::new);
         let clauses: Vec<Clause> = clauses.filter(|c| c.kinds != 0 && c.ops != 0).collect();
-        Selection {
+        RecordSelection {
             kinds: clauses.iter().fold(0, |kinds, c| kinds | c.kinds),
             clauses,
         }

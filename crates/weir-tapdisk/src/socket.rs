@@ -21,17 +21,17 @@ const BACKLOG: i32 = 16;
 
 /// Who may connect: the access rights of the socket's file. Connecting requires the right to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct SocketAccess {
     /// As for `chmod`.
     pub mode: u32,
     /// The group, if not that of the process.
     pub group: Option<u32>,
 }
 
-impl Default for Access {
+impl Default for SocketAccess {
     /// The owner only.
-    fn default() -> Access {
-        Access {
+    fn default() -> SocketAccess {
+        SocketAccess {
             mode: 0o600,
             group: None,
         }
@@ -53,7 +53,7 @@ pub enum SocketError {
     },
     /// A process serves there.
     #[error("{path}: another process serves there; choose another path, or end that process first")]
-    Taken {
+    InUse {
         /// The path.
         path: PathBuf,
     },
@@ -93,7 +93,7 @@ impl ServerSocket {
     pub fn bind(
         path: &Path,
         kind: SocketType,
-        access: Access,
+        access: SocketAccess,
     ) -> Result<ServerSocket, SocketError> {
         let bytes = path.as_os_str().len();
         if bytes > PATH_BYTES_MAX {
@@ -192,7 +192,7 @@ fn clear(path: &Path, address: &SocketAddrUnix, kind: SocketType) -> Result<(), 
             Errno::ACCESS.into(),
         )),
         // Connected, of another kind, or with a full backlog: it is alive.
-        _ => Err(SocketError::Taken { path: owned() }),
+        _ => Err(SocketError::InUse { path: owned() }),
     }
 }
 
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn bind(path: &Path) -> Result<ServerSocket, SocketError> {
-        ServerSocket::bind(path, SocketType::STREAM, Access::default())
+        ServerSocket::bind(path, SocketType::STREAM, SocketAccess::default())
     }
 
     #[test]
@@ -232,9 +232,9 @@ mod tests {
         assert!(path.exists());
         let living = bind(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert!(matches!(bind(&path), Err(SocketError::Taken { .. })));
-        let seqpacket = ServerSocket::bind(&path, SocketType::SEQPACKET, Access::default());
-        assert!(matches!(seqpacket, Err(SocketError::Taken { .. })));
+        assert!(matches!(bind(&path), Err(SocketError::InUse { .. })));
+        let seqpacket = ServerSocket::bind(&path, SocketType::SEQPACKET, SocketAccess::default());
+        assert!(matches!(seqpacket, Err(SocketError::InUse { .. })));
         UnixStream::connect(&path).unwrap();
         drop(living);
         assert!(!path.exists(), "the file is removed");
@@ -257,7 +257,7 @@ mod tests {
     fn the_socket_has_the_requested_rights() {
         let folder = Folder::new("rights");
         let path = folder.0.join("s");
-        let access = Access {
+        let access = SocketAccess {
             mode: 0o660,
             group: Some(fs::metadata(&folder.0).unwrap().gid()),
         };

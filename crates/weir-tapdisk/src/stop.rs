@@ -1,4 +1,4 @@
-//! [`Stop`]: signals the end to every thread of a server, also to those that wait in poll(2).
+//! [`StopEvent`]: signals the end to every thread of a server, also to those that wait in poll(2).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 /// Raised once; it cannot be reset. Clones are the same.
 ///
 /// ```
-/// let stop = weir_tapdisk::Stop::new()?;
+/// let stop = weir_tapdisk::StopEvent::new()?;
 /// let seen_by_a_thread = stop.clone();
 /// assert!(!seen_by_a_thread.is_raised());
 /// stop.raise();
@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Stop {
+pub struct StopEvent {
     shared: Arc<Shared>,
 }
 
@@ -28,15 +28,15 @@ struct Shared {
     event: OwnedFd,
 }
 
-impl Stop {
+impl StopEvent {
     /// One that is not raised.
     ///
     /// # Errors
     /// The process has no room for another file descriptor.
-    pub fn new() -> std::io::Result<Stop> {
+    pub fn new() -> std::io::Result<StopEvent> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let raised = AtomicBool::new(false);
-        Ok(Stop {
+        Ok(StopEvent {
             shared: Arc::new(Shared { raised, event }),
         })
     }

@@ -1,5 +1,5 @@
 //! An image has one writer: this program, another one like it, or QEMU.
-#![allow(unsafe_code)] // A lane is told memory by its address.
+#![allow(unsafe_code)] // An I/O queue receives memory by its address.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use weir_guest::LoopDisk;
 use weir_model::Op;
-use weir_tapdisk::{Disk, DiskError, DiskOptions, Done, Lane, LaneOptions, Outcome, Request};
+use weir_tapdisk::{
+    Completion, DiskError, DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk,
+};
 
 struct Image(PathBuf);
 
@@ -45,13 +47,13 @@ fn read_only(path: &Path) -> DiskOptions {
 
 /// Opens an image that is free, or will be as soon as the kernel has released the previous owner's
 /// lock.
-fn opened(mut options: DiskOptions) -> Arc<Disk> {
+fn opened(mut options: DiskOptions) -> Arc<ServedDisk> {
     options.lock_wait = Duration::from_secs(120);
-    Disk::open(options).unwrap()
+    ServedDisk::open(options).unwrap()
 }
 
 fn in_use(options: DiskOptions) -> String {
-    match Disk::open(options) {
+    match ServedDisk::open(options) {
         Err(error @ DiskError::InUse { .. }) => error.to_string(),
         Err(error) => panic!("another error: {error}"),
         Ok(_) => panic!("it was opened"),
@@ -90,14 +92,14 @@ fn readers_share_an_image_and_exclude_writers() {
 }
 
 #[test]
-fn a_lane_keeps_the_lock_as_long_as_it_may_write() {
-    let image = Image::new("lane");
+fn an_io_queue_holds_the_lock_as_long_as_it_may_write() {
+    let image = Image::new("io_queue");
     let disk = opened(options(&image.0));
-    let lane_options = weir_tapdisk::LaneOptions { queue: 0, depth: 8 };
-    let lane = weir_tapdisk::Lane::new(&disk, lane_options).unwrap();
+    let queue_options = weir_tapdisk::IoQueueOptions { queue: 0, depth: 8 };
+    let io_queue = weir_tapdisk::IoQueue::new(&disk, queue_options).unwrap();
     drop(disk);
     in_use(options(&image.0));
-    drop(lane);
+    drop(io_queue);
     opened(options(&image.0));
 }
 
@@ -118,7 +120,7 @@ fn the_lock_is_waited_for() {
     let first = opened(options(&image.0));
     let path = image.0.clone();
     let waiting = std::thread::spawn(move || {
-        Disk::open(DiskOptions {
+        ServedDisk::open(DiskOptions {
             lock_wait: Duration::from_secs(120),
             ..options(&path)
         })
@@ -249,16 +251,16 @@ fn an_image_locked_by_qemu_is_rejected_with_its_name() {
 const BLOCK: usize = 4096;
 
 /// Fills an image with a byte, many requests at a time, while `again` returns true.
-fn fill(disk: &Arc<Disk>, byte: u8, again: impl Fn() -> bool) {
+fn fill(disk: &Arc<ServedDisk>, byte: u8, again: impl Fn() -> bool) {
     let depth = (disk.size_bytes() / BLOCK as u64) as u32;
-    let mut lane = Lane::new(disk, LaneOptions { queue: 0, depth }).unwrap();
+    let mut io_queue = IoQueue::new(disk, IoQueueOptions { queue: 0, depth }).unwrap();
     let mut memory = vec![byte; 2 * BLOCK];
     let start = memory.as_ptr().align_offset(BLOCK);
     let buffer = libc::iovec {
         iov_base: memory[start..].as_mut_ptr().cast(),
         iov_len: BLOCK,
     };
-    let mut done: Vec<Done> = Vec::new();
+    let mut done: Vec<Completion> = Vec::new();
     loop {
         for block in 0..u64::from(depth) {
             let request = Request {
@@ -269,10 +271,10 @@ fn fill(disk: &Arc<Disk>, byte: u8, again: impl Fn() -> bool) {
                 fua: false,
                 unmap: false,
             };
-            // SAFETY: the memory is only read, and lasts until the lane is gone.
-            unsafe { lane.take(request, &[buffer], block) };
+            // SAFETY: the memory is only read, and lasts until the I/O queue is gone.
+            unsafe { io_queue.enqueue(request, &[buffer], block) };
         }
-        lane.drain(&mut done).unwrap();
+        io_queue.drain(&mut done).unwrap();
         assert!(done.drain(..).all(|done| done.outcome == Outcome::Done));
         if !again() {
             return;

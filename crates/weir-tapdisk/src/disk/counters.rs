@@ -1,7 +1,7 @@
-//! [`Counters`]: statistics of a disk since it was opened, by operation.
+//! [`DiskStatistics`]: statistics of a disk since it was opened, by operation.
 //!
-//! Each lane counts for itself, in memory that only its thread writes; readers add them up. State
-//! that all queues of a disk share for every request is in [`Head`].
+//! Each I/O queue counts for itself, in memory that only its thread writes; readers add them up.
+//! State that all queues of a disk share for every request is in [`SharedState`].
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::Outcome;
 
 /// Statistics of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpCounters {
+pub struct OpStatistics {
     /// Ended requests, successful or not.
     pub requests: u64,
     /// Bytes of successful requests.
@@ -27,16 +27,16 @@ pub struct OpCounters {
 
 /// Statistics of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct DiskStatistics {
     /// In the order of [`Op::ALL`].
-    pub ops: [OpCounters; 5],
-    /// Requests that were taken and have not ended.
+    pub ops: [OpStatistics; 5],
+    /// Requests that were received and have not ended.
     pub in_flight: u64,
 }
 
-impl Counters {
+impl DiskStatistics {
     /// Those of one operation.
-    pub fn of(&self, op: Op) -> OpCounters {
+    pub fn of(&self, op: Op) -> OpStatistics {
         self.ops[op as usize]
     }
 }
@@ -44,19 +44,19 @@ impl Counters {
 /// The state that all queues of a disk access for every request, on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Head {
+pub(crate) struct SharedState {
     in_flight: AtomicI64,
-    /// Last sector of the newest request with a location; [`NOWHERE`] before the first.
+    /// Last sector of the newest request with a location; [`NO_SECTOR`] before the first.
     last_sector: AtomicI64,
 }
 
-const NOWHERE: i64 = i64::MIN;
+const NO_SECTOR: i64 = i64::MIN;
 
-impl Head {
-    pub(crate) fn new() -> Head {
-        Head {
+impl SharedState {
+    pub(crate) fn new() -> SharedState {
+        SharedState {
             in_flight: AtomicI64::new(0),
-            last_sector: AtomicI64::new(NOWHERE),
+            last_sector: AtomicI64::new(NO_SECTOR),
         }
     }
 
@@ -76,14 +76,14 @@ impl Head {
         let first = sector as i64;
         let last = first + sectors as i64 - 1;
         let before = self.last_sector.swap(last, Relaxed);
-        (before != NOWHERE).then(|| first - before)
+        (before != NO_SECTOR).then(|| first - before)
     }
 }
 
-/// The counters of one lane. Only its thread writes.
+/// The counters of one I/O queue. Only its thread writes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct LaneCounters {
+pub(crate) struct QueueCounters {
     ops: [Cells; 5],
 }
 
@@ -101,7 +101,7 @@ fn add(cell: &AtomicU64, amount: u64) {
     cell.store(cell.load(Relaxed).wrapping_add(amount), Relaxed);
 }
 
-impl LaneCounters {
+impl QueueCounters {
     pub(crate) fn count(&self, op: Op, bytes: u64, outcome: Outcome, latency_ns: u64) {
         let cells = &self.ops[op as usize];
         add(&cells.requests, 1);
@@ -113,10 +113,10 @@ impl LaneCounters {
         }
     }
 
-    fn read(&self) -> [OpCounters; 5] {
+    fn read(&self) -> [OpStatistics; 5] {
         std::array::from_fn(|op| {
             let cells = &self.ops[op];
-            OpCounters {
+            OpStatistics {
                 requests: cells.requests.load(Relaxed),
                 bytes: cells.bytes.load(Relaxed),
                 errors: cells.errors.load(Relaxed),
@@ -127,66 +127,66 @@ impl LaneCounters {
     }
 }
 
-/// The counters of all lanes of a disk, closed ones included.
+/// The counters of all I/O queues of a disk, closed ones included.
 #[derive(Debug)]
-pub(crate) struct Ledger {
-    pub(crate) head: Head,
-    lanes: Mutex<Lanes>,
+pub(crate) struct DiskCounters {
+    pub(crate) head: SharedState,
+    queues: Mutex<QueueList>,
 }
 
 #[derive(Debug, Default)]
-struct Lanes {
-    here: Vec<Arc<LaneCounters>>,
-    /// The sums of closed lanes.
-    closed: [OpCounters; 5],
+struct QueueList {
+    open: Vec<Arc<QueueCounters>>,
+    /// The sums of closed I/O queues.
+    closed: [OpStatistics; 5],
 }
 
-impl Ledger {
-    pub(crate) fn new() -> Ledger {
-        Ledger {
-            head: Head::new(),
-            lanes: Mutex::default(),
+impl DiskCounters {
+    pub(crate) fn new() -> DiskCounters {
+        DiskCounters {
+            head: SharedState::new(),
+            queues: Mutex::default(),
         }
     }
 
-    pub(crate) fn open(&self) -> Arc<LaneCounters> {
-        let counters = Arc::new(LaneCounters::default());
-        self.lanes().here.push(Arc::clone(&counters));
+    pub(crate) fn open(&self) -> Arc<QueueCounters> {
+        let counters = Arc::new(QueueCounters::default());
+        self.queues().open.push(Arc::clone(&counters));
         counters
     }
 
-    pub(crate) fn close(&self, counters: &Arc<LaneCounters>) {
-        let mut lanes = self.lanes();
-        let Some(place) = lanes.here.iter().position(|c| Arc::ptr_eq(c, counters)) else {
+    pub(crate) fn close(&self, counters: &Arc<QueueCounters>) {
+        let mut queues = self.queues();
+        let Some(position) = queues.open.iter().position(|c| Arc::ptr_eq(c, counters)) else {
             return;
         };
-        let last = lanes.here.swap_remove(place).read();
-        for (closed, last) in lanes.closed.iter_mut().zip(last) {
+        let last = queues.open.swap_remove(position).read();
+        for (closed, last) in queues.closed.iter_mut().zip(last) {
             *closed = sum(*closed, last);
         }
     }
 
-    pub(crate) fn read(&self) -> Counters {
-        let lanes = self.lanes();
-        let mut ops = lanes.closed;
-        for lane in &lanes.here {
-            for (total, counted) in ops.iter_mut().zip(lane.read()) {
+    pub(crate) fn read(&self) -> DiskStatistics {
+        let queues = self.queues();
+        let mut ops = queues.closed;
+        for queue in &queues.open {
+            for (total, counted) in ops.iter_mut().zip(queue.read()) {
                 *total = sum(*total, counted);
             }
         }
         let in_flight = self.head.in_flight.load(Relaxed);
         let in_flight = u64::try_from(in_flight).unwrap_or(0);
-        Counters { ops, in_flight }
+        DiskStatistics { ops, in_flight }
     }
 
-    fn lanes(&self) -> std::sync::MutexGuard<'_, Lanes> {
-        // A panic with the lock held has at worst left a lane uncounted.
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> std::sync::MutexGuard<'_, QueueList> {
+        // A panic with the lock held has at worst left an I/O queue uncounted.
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn sum(a: OpCounters, b: OpCounters) -> OpCounters {
-    OpCounters {
+fn sum(a: OpStatistics, b: OpStatistics) -> OpStatistics {
+    OpStatistics {
         requests: a.requests.wrapping_add(b.requests),
         bytes: a.bytes.wrapping_add(b.bytes),
         errors: a.errors.wrapping_add(b.errors),

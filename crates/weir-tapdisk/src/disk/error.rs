@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Why a disk cannot be opened, or a lane cannot continue. The result of a single request is an
-/// [`Outcome`](crate::Outcome), never this.
+/// Why a disk cannot be opened, or an I/O queue cannot continue. The result of a single request is
+/// an [`Outcome`](crate::Outcome), never this.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     /// The system rejects an operation on the image.
@@ -18,7 +18,7 @@ pub enum DiskError {
     },
     /// The image does not match the options.
     #[error("{}: {reason}; {remedy}", path.display())]
-    Unfit {
+    Unsuitable {
         /// The image.
         path: PathBuf,
         /// The reason.

@@ -76,7 +76,7 @@ impl FromStr for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Disk, DiskOptions};
+    use crate::disk::{DiskOptions, ServedDisk};
 
     #[test]
     fn another_file_at_the_same_path_is_not_served() {
@@ -88,12 +88,12 @@ mod tests {
             identity: Some(was),
             ..DiskOptions::new(&path)
         };
-        drop(Disk::open(options.clone()).unwrap());
+        drop(ServedDisk::open(options.clone()).unwrap());
         // Created before the other is removed, so that it cannot have its number.
         let other = path.with_extension("new");
         std::fs::write(&other, [0; 4096]).unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let error = Disk::open(options).unwrap_err().to_string();
+        let error = ServedDisk::open(options).unwrap_err().to_string();
         assert!(error.contains("is not the file that it was"), "{error}");
         std::fs::remove_file(&path).unwrap();
         for bad in ["", "file", "file:1", "file:1:x", "device:1:2", "link:1"] {

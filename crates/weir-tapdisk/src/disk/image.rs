@@ -65,7 +65,7 @@ impl Image {
             .identity
             .is_some_and(|identity| identity != Identity::of(&metadata))
         {
-            return Err(DiskError::Unfit {
+            return Err(DiskError::Unsuitable {
                 path: path.to_owned(),
                 reason: "is not the file that it was".to_owned(),
                 remedy: "see who replaced it".to_owned(),
@@ -76,7 +76,7 @@ impl Image {
             let mut options = OpenOptions::new();
             options.read(true).write(!read_only);
             options.custom_flags(if exclusive { libc::O_EXCL } else { 0 } | libc::O_NOCTTY);
-            options.open(itself(&named))
+            options.open(proc_path(&named))
         };
         let opened = lock::claim(if exclusive { wait } else { Duration::ZERO }, open);
         let mut file = opened.map_err(|error| match exclusive && lock::is_claimed(&error) {
@@ -93,7 +93,7 @@ impl Image {
         if options.format == ImageFormat::Probe
             && let Some(format) = format::find(&file, bytes).map_err(failed("read it"))?
         {
-            return Err(DiskError::Unfit {
+            return Err(DiskError::Unsuitable {
                 path: path.to_owned(),
                 reason: format!(
                     "is an image in the format {format}; only raw images are served, and a write to it as \
@@ -131,17 +131,17 @@ impl Image {
         set_direct(&self.file, direct)
     }
 
-    /// The image for one lane. For a file, the lane has a description of its own. For a device, all
-    /// lanes share one for reads and writes: its exclusive open must not end before the last
-    /// request.
-    pub(crate) fn for_a_lane(&self) -> io::Result<LaneFiles> {
+    /// The image for one I/O queue. For a file, the I/O queue has a description of its own. For a
+    /// device, all I/O queues share one for reads and writes: its exclusive open must not end
+    /// before the last request.
+    pub(crate) fn for_queue(&self) -> io::Result<QueueFiles> {
         let again = self.open_again()?;
         Ok(match self.is_device {
-            true => LaneFiles {
+            true => QueueFiles {
                 image: self.file.try_clone()?,
                 flushed: again,
             },
-            false => LaneFiles {
+            false => QueueFiles {
                 flushed: again.try_clone()?,
                 image: again,
             },
@@ -156,7 +156,7 @@ impl Image {
         options.read(true).write(!self.read_only);
         options.custom_flags((flags & OFlags::DIRECT).bits() as i32);
         // It is the same file even when its name was removed.
-        let Ok(file) = options.open(itself(&self.file)) else {
+        let Ok(file) = options.open(proc_path(&self.file)) else {
             return self.file.try_clone();
         };
         // A device is opened exclusively, not locked.
@@ -167,13 +167,13 @@ impl Image {
     }
 }
 
-/// The file descriptors of a lane.
+/// The file descriptors of an I/O queue.
 #[derive(Debug)]
-pub(crate) struct LaneFiles {
+pub(crate) struct QueueFiles {
     /// For reads and writes.
     pub(crate) image: File,
     /// For flushes. The kernel reports a write-back error of the page cache once per description;
-    /// so the flushes of all lanes receive it, also concurrent ones.
+    /// so the flushes of all I/O queues receive it, also concurrent ones.
     pub(crate) flushed: File,
 }
 
@@ -186,7 +186,7 @@ fn name(path: &Path) -> io::Result<File> {
 }
 
 /// The path by which this process can open the file of `file` again (proc_pid_fd(5)).
-fn itself(file: &File) -> String {
+fn proc_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
@@ -196,7 +196,7 @@ fn kind(metadata: &fs::Metadata, path: &Path) -> Result<bool, DiskError> {
     match (file_type.is_file(), file_type.is_block_device()) {
         (true, _) => Ok(false),
         (_, true) => Ok(true),
-        _ => Err(DiskError::Unfit {
+        _ => Err(DiskError::Unsuitable {
             path: path.to_owned(),
             reason: "is neither a file nor a block device".to_owned(),
             remedy: "name a raw image".to_owned(),
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_lane_receives_the_write_back_error_of_a_device() {
+    fn each_queue_receives_the_write_back_error_of_a_device() {
         // A device of 16 MiB with space for 4: the page cache accepts more than can be written
         // back.
         let device = MemoryFolder::new(4).and_then(|folder| {
@@ -309,7 +309,7 @@ mod tests {
             Err(why) => {
                 // Not `eprintln!`, which the test harness captures.
                 let mut err = io::stderr();
-                let test = "each_lane_receives_the_write_back_error_of_a_device";
+                let test = "each_queue_receives_the_write_back_error_of_a_device";
                 writeln!(err, "skipped: {test}: {why:#}").unwrap();
                 return;
             }
@@ -317,13 +317,13 @@ mod tests {
         let path = Path::new(device.path());
         let image = Image::open(path, &DiskOptions::new(path)).unwrap();
         image.set_direct(false).unwrap();
-        let [one, other] = [(); 2].map(|()| image.for_a_lane().unwrap());
-        for lane in [&one, &other] {
-            lane.flushed.sync_data().unwrap();
+        let [one, other] = [(); 2].map(|()| image.for_queue().unwrap());
+        for queue in [&one, &other] {
+            queue.flushed.sync_data().unwrap();
         }
         one.image.write_all_at(&vec![1; 8 << 20], 0).unwrap();
-        for lane in [&one, &other] {
-            lane.flushed.sync_data().unwrap_err();
+        for queue in [&one, &other] {
+            queue.flushed.sync_data().unwrap_err();
         }
     }
 }

@@ -1,12 +1,12 @@
-//! [`Disk`]: a virtual disk, its image, and the state that its queues share.
+//! [`ServedDisk`]: a virtual disk, its image, and the state that its queues share.
 //!
 //! Guarantees, for every front end and every engine:
 //!
 //! - A request is reported as done when it is done: all its bytes were transferred, and those of a
 //!   write with `fua` are on stable storage.
 //! - A flush that is done has brought every write that was reported as done when the flush was
-//!   [taken](crate::lane::Lane::take), on any queue, to stable storage. It is fdatasync(2) of the
-//!   image.
+//!   [received](crate::io_queue::IoQueue::enqueue), on any queue, to stable storage. It is
+//!   fdatasync(2) of the image.
 //! - When the page cache could not be written back, the flush that receives the error fails, and so
 //!   does every later one: data that were reported as written may be lost, and no later success can
 //!   restore them.
@@ -31,16 +31,18 @@ mod format;
 mod identity;
 mod image;
 
-pub use counters::{Counters, OpCounters};
-pub(crate) use counters::{LaneCounters, Ledger};
+pub(crate) use counters::{DiskCounters, QueueCounters};
+pub use counters::{DiskStatistics, OpStatistics};
 pub use error::DiskError;
 pub use format::ImageFormat;
 pub use identity::Identity;
 pub use image::Alignment;
-pub(crate) use image::LaneFiles;
+pub(crate) use image::QueueFiles;
 
-use crate::engine::{CacheOption, Choice, ChoiceError, EngineOption, Facts, choose, try_uring};
-use crate::hub::{Figures, Hub, HubError};
+use crate::engine::{
+    CacheOption, ChoiceError, EngineChoice, EngineInputs, EngineOption, choose, try_uring,
+};
+use crate::hub::{Hub, HubError, StatisticsProvider};
 use crate::inject::{Injections, Injector, RULES_MAX};
 use crate::recorder::Recorder;
 use image::Image;
@@ -106,7 +108,7 @@ impl DiskOptions {
 
 /// The disk's identity in rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subject {
+pub struct DiskNames {
     /// The VM.
     pub vm: Option<String>,
     /// The disk's name in the VM.
@@ -117,7 +119,7 @@ pub struct Subject {
 
 /// A virtual disk that is being served.
 #[derive(Debug)]
-pub struct Disk {
+pub struct ServedDisk {
     image: Image,
     size_bytes: AtomicU64,
     /// It covers the whole image, also when that grows.
@@ -125,15 +127,15 @@ pub struct Disk {
     block_size: u32,
     step_bytes: u32,
     serial: String,
-    subject: Subject,
-    choice: Choice,
+    subject: DiskNames,
+    choice: EngineChoice,
     injector: Injector,
-    ledger: Ledger,
-    /// The first request id that no lane has.
+    counters_by_queue: DiskCounters,
+    /// The first request id that no I/O queue has.
     next_id: AtomicU64,
     /// The errno of a flush that could not write the page cache; 0 otherwise.
     write_back_error: AtomicI32,
-    /// The hub to which its lanes send records, and its number there.
+    /// The hub to which its I/O queues send records, and its number there.
     hub: OnceLock<(Weak<Hub>, u16)>,
 }
 
@@ -146,17 +148,17 @@ const BLOCK_SIZES: [u32; 4] = [512, 1024, 2048, 4096];
 /// Maximum size of a disk in bytes: offsets are passed to the kernel as signed numbers of bytes.
 const SIZE_MAX: u64 = i64::MAX as u64 - 4095;
 
-impl Disk {
+impl ServedDisk {
     /// Opens an image, locks it, and chooses an engine.
     ///
     /// # Errors
     /// The image does not exist, is in use, or does not match the options; no engine can serve it.
-    pub fn open(options: DiskOptions) -> Result<Arc<Disk>, DiskError> {
+    pub fn open(options: DiskOptions) -> Result<Arc<ServedDisk>, DiskError> {
         let path = std::path::absolute(&options.image).unwrap_or(options.image.clone());
         check(&options, &path)?;
         let image = Image::open(&path, &options)?;
         let size_bytes = size(&image, options.size_bytes)?;
-        let facts = Facts {
+        let facts = EngineInputs {
             engine: options.engine,
             cache: options.cache,
             block_size: options.block_size,
@@ -165,7 +167,7 @@ impl Disk {
             direct: image.direct,
         };
         let block_size = match options.block_size {
-            Some(asked) => asked,
+            Some(requested) => requested,
             // Not reduced for an image that ends within a block of its file system: it was created
             // with such blocks.
             None => block_size(&facts).map_err(|refusal| refusal.of(&path))?,
@@ -177,12 +179,12 @@ impl Disk {
             what: "choose between O_DIRECT and the page cache",
             error,
         })?;
-        let subject = Subject {
+        let subject = DiskNames {
             vm: options.vm,
             vdisk: options.vdisk,
             pdisk: path.to_string_lossy().into_owned(),
         };
-        Ok(Arc::new(Disk {
+        Ok(Arc::new(ServedDisk {
             image,
             size_bytes: AtomicU64::new(size_bytes),
             grows: options.size_bytes.is_none(),
@@ -192,7 +194,7 @@ impl Disk {
             subject,
             choice,
             injector: Injector::new(options.injections),
-            ledger: Ledger::new(),
+            counters_by_queue: DiskCounters::new(),
             next_id: AtomicU64::new(1),
             write_back_error: AtomicI32::new(0),
             hub: OnceLock::new(),
@@ -234,7 +236,7 @@ impl Disk {
             true => "give block size 512 if it was made with such blocks, ",
             false => "",
         };
-        Err(DiskError::Unfit {
+        Err(DiskError::Unsuitable {
             path: self.image.path.clone(),
             reason: format!(
                 "its size of {size} bytes is not a number of blocks of {block}, and a guest could not reach its end"
@@ -272,26 +274,26 @@ impl Disk {
     }
 
     /// The disk's identity.
-    pub fn subject(&self) -> &Subject {
+    pub fn subject(&self) -> &DiskNames {
         &self.subject
     }
 
     /// The engine and cache mode that were chosen.
-    pub fn choice(&self) -> &Choice {
+    pub fn choice(&self) -> &EngineChoice {
         &self.choice
     }
 
     /// The statistics so far.
-    pub fn counters(&self) -> Counters {
-        self.ledger.read()
+    pub fn counters(&self) -> DiskStatistics {
+        self.counters_by_queue.read()
     }
 
-    /// Registers the disk with `hub`, to which lanes that are opened from now on send their
-    /// records; `figures` provides the disk's statistics to the hub. A disk keeps its first hub.
+    /// Registers the disk with `hub`, to which I/O queues that are opened from now on send their
+    /// records; `statistics` provides the disk's statistics to the hub. A disk keeps its first hub.
     ///
     /// # Errors
     /// The hub has the maximum number of disks.
-    pub fn attach(&self, hub: &Arc<Hub>, figures: Figures) -> Result<(), HubError> {
+    pub fn attach(&self, hub: &Arc<Hub>, statistics: StatisticsProvider) -> Result<(), HubError> {
         if self.hub.get().is_some() {
             return Ok(());
         }
@@ -301,20 +303,20 @@ impl Disk {
             vdisk: self.subject.vdisk.clone(),
             pdisk: Some(self.subject.pdisk.clone()),
         };
-        let number = hub.register(names, figures)?;
+        let number = hub.register(names, statistics)?;
         // The hub may hold the disk, for its statistics.
         self.hub.get_or_init(|| (Arc::downgrade(hub), number));
         Ok(())
     }
 
-    /// The recorder of a lane, if the disk is registered.
+    /// The recorder of an I/O queue, if the disk is registered.
     pub(crate) fn recorder(&self, queue: u16) -> Result<Option<Recorder>, DiskError> {
         let hub = self
             .hub
             .get()
             .and_then(|(hub, n)| Some((hub.upgrade()?, *n)));
         let recorder = hub.map(|(hub, number)| Recorder::new(&hub, number, queue));
-        recorder.transpose().map_err(|error| DiskError::Unfit {
+        recorder.transpose().map_err(|error| DiskError::Unsuitable {
             path: self.image.path.clone(),
             reason: "its requests cannot be recorded".into(),
             remedy: error.to_string(),
@@ -334,12 +336,12 @@ impl Disk {
         &self.injector
     }
 
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub(crate) fn counters_by_queue(&self) -> &DiskCounters {
+        &self.counters_by_queue
     }
 
-    pub(crate) fn files_for_a_lane(&self) -> Result<LaneFiles, DiskError> {
-        self.image.for_a_lane().map_err(|error| DiskError::Image {
+    pub(crate) fn files_for_queue(&self) -> Result<QueueFiles, DiskError> {
+        self.image.for_queue().map_err(|error| DiskError::Image {
             path: self.image.path.clone(),
             what: "open it once more for a queue",
             error,
@@ -368,7 +370,7 @@ impl Disk {
 
 /// Checks the options that do not depend on the image.
 fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
-    let unfit = |reason: String, remedy: &str| DiskError::Unfit {
+    let unfit = |reason: String, remedy: &str| DiskError::Unsuitable {
         path: path.to_owned(),
         reason,
         remedy: remedy.to_owned(),
@@ -395,14 +397,14 @@ fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
 }
 
 /// The size of the disk: that of its image, or the requested one.
-fn size(image: &Image, asked: Option<u64>) -> Result<u64, DiskError> {
-    let unfit = |reason: String, remedy: String| DiskError::Unfit {
+fn size(image: &Image, requested: Option<u64>) -> Result<u64, DiskError> {
+    let unfit = |reason: String, remedy: String| DiskError::Unsuitable {
         path: image.path.clone(),
         reason,
         remedy,
     };
     let there = image.bytes.min(SIZE_MAX);
-    let size = asked.unwrap_or(there);
+    let size = requested.unwrap_or(there);
     if size > there {
         let reason = format!("has {there} bytes, not {size}");
         let remedy = format!("extend it with `truncate -s {size}`, or ask for less");
@@ -417,8 +419,8 @@ fn size(image: &Image, asked: Option<u64>) -> Result<u64, DiskError> {
 
 /// The default logical block size: the alignment of `O_DIRECT` where it is used, or would be if the
 /// image did not end within such a block.
-fn block_size(facts: &Facts) -> Result<u32, ChoiceError> {
-    let whole = Facts {
+fn block_size(facts: &EngineInputs) -> Result<u32, ChoiceError> {
+    let whole = EngineInputs {
         size_bytes: 0,
         ..*facts
     };

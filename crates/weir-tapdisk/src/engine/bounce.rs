@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 /// Size of a buffer in bytes. A longer request uses it in parts.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
-/// Maximum number of buffers of a lane; further requests wait for one.
+/// Maximum number of buffers of an I/O queue; further requests wait for one.
 const BUFFERS_MAX: usize = 16;
 
 /// The maximum alignment of `O_DIRECT`: a page.
@@ -46,7 +46,7 @@ impl Drop for Buffer {
 // SAFETY: a buffer is plain memory that it alone owns.
 unsafe impl Send for Buffer {}
 
-/// The buffers of a lane. They are allocated on first use and kept.
+/// The buffers of an I/O queue. They are allocated on first use and kept.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: Vec<Buffer>,

@@ -1,4 +1,4 @@
-//! [`Choice`]: which engine executes requests, and whether through the page cache.
+//! [`EngineChoice`]: which engine executes requests, and whether through the page cache.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ pub enum EngineKind {
 
 /// The engine and cache mode of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct EngineChoice {
     /// The engine.
     pub engine: EngineKind,
     /// The alignment for `O_DIRECT`; `None`: through the page cache.
@@ -49,7 +49,7 @@ pub struct Choice {
     pub reason: Option<String>,
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for EngineChoice {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self.engine {
             EngineKind::Uring => "io_uring",
@@ -98,7 +98,7 @@ impl FromStr for CacheOption {
 
 /// The inputs of the choice.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct EngineInputs {
     pub(crate) engine: EngineOption,
     pub(crate) cache: CacheOption,
     /// The requested block size in bytes.
@@ -119,9 +119,9 @@ pub(crate) struct Facts {
 /// # Errors
 /// The user's settings cannot be applied; the text states the reason and the remedy.
 pub(crate) fn choose(
-    facts: &Facts,
+    facts: &EngineInputs,
     uring: impl FnOnce() -> std::io::Result<()>,
-) -> Result<Choice, ChoiceError> {
+) -> Result<EngineChoice, ChoiceError> {
     let obstacle = obstacle_to_direct(facts);
     let wants_direct = match (facts.cache, facts.engine) {
         (CacheOption::Direct, _) => match obstacle {
@@ -138,7 +138,7 @@ pub(crate) fn choose(
         _ => None,
     };
     let direct = facts.direct.filter(|_| wants_direct);
-    let chosen = |engine, direct, reason| Choice {
+    let chosen = |engine, direct, reason| EngineChoice {
         engine,
         direct,
         reason,
@@ -173,7 +173,7 @@ pub(crate) enum ChoiceError {
 impl ChoiceError {
     pub(crate) fn of(self, path: &std::path::Path) -> DiskError {
         match self {
-            ChoiceError::Direct(reason) => DiskError::Unfit {
+            ChoiceError::Direct(reason) => DiskError::Unsuitable {
                 path: path.to_owned(),
                 reason: format!("cannot be used past the page cache: {reason}"),
                 remedy: "choose cache `auto` or `page`".to_owned(),
@@ -187,7 +187,7 @@ impl ChoiceError {
     }
 }
 
-fn obstacle_to_direct(facts: &Facts) -> Option<String> {
+fn obstacle_to_direct(facts: &EngineInputs) -> Option<String> {
     match (facts.direct, facts.block_size) {
         (None, _) => Some("its file system has no O_DIRECT".to_owned()),
         (Some(direct), Some(block)) if block < direct.offset => Some(format!(
@@ -208,7 +208,7 @@ fn obstacle_to_direct(facts: &Facts) -> Option<String> {
 mod tests {
     use super::*;
 
-    const FILE: Facts = Facts {
+    const FILE: EngineInputs = EngineInputs {
         engine: EngineOption::Auto,
         cache: CacheOption::Auto,
         block_size: None,
@@ -220,7 +220,7 @@ mod tests {
         }),
     };
 
-    fn chosen(facts: Facts) -> String {
+    fn chosen(facts: EngineInputs) -> String {
         choose(&facts, || Ok(())).unwrap().to_string()
     }
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_file_in_memory_is_served_by_system_calls() {
-        let facts = Facts {
+        let facts = EngineInputs {
             in_memory: true,
             ..FILE
         };
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_too_small_for_o_direct_go_through_the_page_cache() {
-        let facts = Facts {
+        let facts = EngineInputs {
             block_size: Some(512),
             ..FILE
         };
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_user_s_settings_are_applied_or_rejected() {
-        let facts_with = |engine, cache| Facts {
+        let facts_with = |engine, cache| EngineInputs {
             engine,
             cache,
             ..FILE
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(chosen(sync), "system calls with O_DIRECT");
         let cached = facts_with(EngineOption::Uring, CacheOption::PageCache);
         assert_eq!(chosen(cached), "io_uring through the page cache");
-        let impossible = Facts {
+        let impossible = EngineInputs {
             direct: None,
             ..facts_with(EngineOption::Auto, CacheOption::Direct)
         };
@@ -279,7 +279,7 @@ mod tests {
             choice.starts_with("system calls through the page cache (no io_uring: "),
             "{choice}"
         );
-        let asked = Facts {
+        let asked = EngineInputs {
             engine: EngineOption::Uring,
             ..FILE
         };

@@ -1,4 +1,4 @@
-//! [`SyncEngine`]: system calls of the lane's own thread, one request after the other.
+//! [`SyncEngine`]: system calls of the I/O queue's own thread, one request after the other.
 //!
 //! For data in the page cache this is the fastest engine.
 #![allow(unsafe_code)] // preadv(2) and pwritev2(2) take a guest's memory by its address.
@@ -7,25 +7,25 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
 use super::bounce::Pool;
-use super::work::{Call, Next, Span, Work};
+use super::work::{Call, Next, Transfer, Work};
 use crate::Outcome;
-use crate::disk::{Disk, LaneFiles};
+use crate::disk::{QueueFiles, ServedDisk};
 
 /// An engine whose requests have ended when it returns.
 #[derive(Debug)]
 pub(crate) struct SyncEngine {
-    files: LaneFiles,
+    files: QueueFiles,
     pool: Pool,
 }
 
 impl SyncEngine {
-    pub(crate) fn new(files: LaneFiles) -> SyncEngine {
+    pub(crate) fn new(files: QueueFiles) -> SyncEngine {
         let pool = Pool::default();
         SyncEngine { files, pool }
     }
 
     /// Executes a request.
-    pub(crate) fn run(&mut self, work: &mut Work, disk: &Disk) -> Outcome {
+    pub(crate) fn run(&mut self, work: &mut Work, disk: &ServedDisk) -> Outcome {
         loop {
             let call = work.call(disk, &mut self.pool);
             let call = call.expect("one request at a time finds a buffer");
@@ -38,10 +38,10 @@ impl SyncEngine {
 }
 
 /// Makes a call; returns its result, or a negative errno.
-fn perform(files: &LaneFiles, call: Call) -> i32 {
+fn perform(files: &QueueFiles, call: Call) -> i32 {
     let file = files.image.as_raw_fd();
     let done = match call {
-        Call::Read(Span {
+        Call::Read(Transfer {
             pieces,
             count,
             offset,
@@ -50,7 +50,7 @@ fn perform(files: &LaneFiles, call: Call) -> i32 {
             unsafe { libc::preadv(file, pieces, count as i32, offset as i64) }
         }
         Call::Write { span, durable } => {
-            let Span {
+            let Transfer {
                 pieces,
                 count,
                 offset,

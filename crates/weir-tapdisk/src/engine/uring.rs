@@ -12,9 +12,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::bounce::Pool;
 use super::sync::discard;
-use super::work::{Call, Next, Span, Work};
+use super::work::{Call, Next, Transfer, Work};
 use crate::Outcome;
-use crate::disk::{Disk, LaneFiles};
+use crate::disk::{QueueFiles, ServedDisk};
 
 /// Maximum number of calls in the ring; further ones wait.
 const ENTRIES_MAX: u32 = 4096;
@@ -34,7 +34,7 @@ const DISCARD_COMMAND: u32 = 0x1200;
 /// An engine with many requests in flight.
 pub(crate) struct UringEngine {
     ring: IoUring,
-    files: LaneFiles,
+    files: QueueFiles,
     event: OwnedFd,
     pool: Pool,
     /// Slots whose next call waits for a buffer or for an entry.
@@ -42,7 +42,7 @@ pub(crate) struct UringEngine {
     /// Calls in the ring, submitted to the kernel or not.
     in_ring: u32,
     capacity: u32,
-    telling: Telling,
+    event_mode: EventMode,
     /// The kernel had no memory for calls.
     unsubmitted: bool,
     /// The error of a submission that is not reported yet.
@@ -53,11 +53,11 @@ pub(crate) struct UringEngine {
 
 /// When the event is signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Telling {
+enum EventMode {
     /// Always: the caller does not announce waiting.
     Always,
     /// Not now: the caller polls the ring.
-    Not,
+    Never,
     /// The caller is about to wait.
     Once,
 }
@@ -94,7 +94,7 @@ pub(crate) fn try_uring() -> io::Result<()> {
 
 impl UringEngine {
     /// A ring for `depth` requests.
-    pub(crate) fn new(files: LaneFiles, depth: u32) -> io::Result<UringEngine> {
+    pub(crate) fn new(files: QueueFiles, depth: u32) -> io::Result<UringEngine> {
         let entries = depth.clamp(1, ENTRIES_MAX).next_power_of_two();
         let ring = cooperative(entries).or_else(|_| IoUring::new(entries))?;
         let known = [&files.image, &files.flushed].map(AsRawFd::as_raw_fd);
@@ -109,7 +109,7 @@ impl UringEngine {
             waiting: VecDeque::with_capacity(depth as usize),
             in_ring: 0,
             capacity: entries,
-            telling: Telling::Always,
+            event_mode: EventMode::Always,
             unsubmitted: false,
             broken: None,
             results: Vec::with_capacity(entries as usize),
@@ -123,7 +123,7 @@ impl UringEngine {
 
     /// Enables the event; returns false if a request has already ended.
     pub(crate) fn arm(&mut self) -> bool {
-        self.telling = Telling::Once;
+        self.event_mode = EventMode::Once;
         let mut completions = self.ring.completion();
         completions.enable_eventfd();
         // Requests that ended before are not signalled; later ones are.
@@ -140,7 +140,7 @@ impl UringEngine {
     }
 
     /// Queues the next call of a request.
-    pub(crate) fn start(&mut self, slot: u32, work: &mut Work, disk: &Disk) {
+    pub(crate) fn start(&mut self, slot: u32, work: &mut Work, disk: &ServedDisk) {
         if self.in_ring == self.capacity {
             self.waiting.push_back(slot);
             return;
@@ -183,7 +183,7 @@ impl UringEngine {
     /// by slot. Follow-up calls are submitted at once.
     pub(crate) fn reap(
         &mut self,
-        disk: &Disk,
+        disk: &ServedDisk,
         works: &mut [Work],
         ended: &mut Vec<(u32, Outcome)>,
     ) {
@@ -204,7 +204,7 @@ impl UringEngine {
                 result = self.discard_here(work, disk);
             }
             match work.ended(result, disk, &mut self.pool) {
-                Next::Again => self.start(slot, work, disk),
+                Next::Continue => self.start(slot, work, disk),
                 Next::End(outcome) => ended.push((slot, outcome)),
             }
         }
@@ -234,7 +234,7 @@ impl UringEngine {
     }
 
     /// Waits until the kernel has finished all calls. Calls that wait for an entry are never made.
-    pub(crate) fn drain_ring(&mut self, disk: &Disk, works: &mut [Work]) {
+    pub(crate) fn drain_ring(&mut self, disk: &ServedDisk, works: &mut [Work]) {
         self.waiting.clear();
         let mut ended = Vec::new();
         while self.in_ring > 0 {
@@ -261,19 +261,19 @@ impl UringEngine {
 
     /// Clears the event before reading the ring, so that later results signal it again.
     fn clear_event(&mut self) {
-        if self.telling == Telling::Not {
+        if self.event_mode == EventMode::Never {
             return;
         }
         // Nothing to read is the usual case.
         let _nothing = rustix::io::read(&self.event, &mut [0_u8; 8]);
-        if self.telling == Telling::Once {
-            self.telling = Telling::Not;
+        if self.event_mode == EventMode::Once {
+            self.event_mode = EventMode::Never;
             self.ring.completion().disable_eventfd();
         }
     }
 
-    /// Discards in the lane's thread, where the ring does not support it.
-    fn discard_here(&mut self, work: &mut Work, disk: &Disk) -> i32 {
+    /// Discards in the I/O queue's thread, where the ring does not support it.
+    fn discard_here(&mut self, work: &mut Work, disk: &ServedDisk) -> i32 {
         match work.call(disk, &mut self.pool) {
             Some(Call::Discard { offset, bytes }) => {
                 discard(self.files.image.as_raw_fd(), offset, bytes)
@@ -347,7 +347,7 @@ fn entry(call: Call, slot: u32) -> squeue::Entry {
 
 /// A span of one piece that fits a call's length. It needs no list, which the kernel would have to
 /// read.
-fn piece(span: Span) -> Option<(*mut u8, u32)> {
+fn piece(span: Transfer) -> Option<(*mut u8, u32)> {
     if span.count != 1 {
         return None;
     }

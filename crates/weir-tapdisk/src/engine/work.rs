@@ -11,16 +11,16 @@ use libc::{FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE};
 use weir_model::Op;
 
 use super::bounce::{BUFFER_BYTES, Buffer, Pool};
-use crate::disk::{Alignment, Disk};
+use crate::disk::{Alignment, ServedDisk};
 use crate::{Outcome, Request};
 
 /// A system call. Its pointers are valid until [`Work::ended`] receives its result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
     /// preadv(2)
-    Read(Span),
+    Read(Transfer),
     /// pwritev2(2), with `RWF_DSYNC` when it is `durable`
-    Write { span: Span, durable: bool },
+    Write { span: Transfer, durable: bool },
     /// fdatasync(2)
     Sync,
     /// fallocate(2)
@@ -31,7 +31,7 @@ pub(crate) enum Call {
 
 /// Memory and its position in the image.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct Transfer {
     pub(crate) pieces: *const iovec,
     pub(crate) count: u32,
     pub(crate) offset: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Another call.
-    Again,
+    Continue,
     /// Nothing.
     End(Outcome),
 }
@@ -108,10 +108,12 @@ impl Work {
     }
 
     /// Starts a request that is valid for the disk. `buffers` is the memory of reads and writes.
-    pub(crate) fn begin(&mut self, request: &Request, buffers: &[iovec], disk: &Disk) {
+    pub(crate) fn begin(&mut self, request: &Request, buffers: &[iovec], disk: &ServedDisk) {
         self.op = request.op;
         self.fua = request.fua;
-        self.offset = request.offset_bytes().expect("the lane has checked it");
+        self.offset = request
+            .offset_bytes()
+            .expect("the I/O queue has checked it");
         self.remaining = request.bytes;
         self.first = 0;
         self.pieces.clear();
@@ -127,11 +129,11 @@ impl Work {
             Op::WriteZeroes => Stage::ZeroRange,
         };
         let direct = disk.choice().direct;
-        self.bounces = direct.is_some_and(|alignment| !suits(&self.pieces, alignment));
+        self.bounces = direct.is_some_and(|alignment| !is_aligned(&self.pieces, alignment));
     }
 
     /// The next call; `None` when it waits for a buffer of the pool.
-    pub(crate) fn call(&mut self, disk: &Disk, pool: &mut Pool) -> Option<Call> {
+    pub(crate) fn call(&mut self, disk: &ServedDisk, pool: &mut Pool) -> Option<Call> {
         let (offset, bytes) = (self.offset, self.remaining);
         let allocate = |mode| Call::Allocate {
             mode: mode | FALLOC_FL_KEEP_SIZE,
@@ -162,14 +164,14 @@ impl Work {
 
     /// Through the page cache a durable write is a write and a sync: only an error of a sync means
     /// lost data.
-    fn write(&self, span: Span, disk: &Disk) -> Call {
+    fn write(&self, span: Transfer, disk: &ServedDisk) -> Call {
         let durable = self.fua && disk.choice().direct.is_some();
         Call::Write { span, durable }
     }
 
-    fn span(&self) -> Span {
+    fn span(&self) -> Transfer {
         let pieces = &self.pieces[self.first..];
-        Span {
+        Transfer {
             pieces: pieces.as_ptr(),
             count: pieces.len().min(PIECES_MAX) as u32,
             offset: self.offset,
@@ -177,7 +179,7 @@ impl Work {
     }
 
     /// The next part of the request in a buffer: filled for a write, empty for a read.
-    fn bounced_span(&mut self, pool: &mut Pool) -> Option<Span> {
+    fn bounced_span(&mut self, pool: &mut Pool) -> Option<Transfer> {
         if self.buffer.is_none() {
             self.buffer = Some(pool.take()?);
         }
@@ -196,7 +198,7 @@ impl Work {
             iov_base: start.cast(),
             iov_len: bytes,
         };
-        Some(Span {
+        Some(Transfer {
             pieces: &raw const self.bounced,
             count: 1,
             offset: self.offset,
@@ -219,9 +221,9 @@ impl Work {
     }
 
     /// Processes a call's result: bytes or 0, or a negative errno.
-    pub(crate) fn ended(&mut self, result: i32, disk: &Disk, pool: &mut Pool) -> Next {
+    pub(crate) fn ended(&mut self, result: i32, disk: &ServedDisk, pool: &mut Pool) -> Next {
         let next = match -result {
-            EINTR => Next::Again,
+            EINTR => Next::Continue,
             errno if errno > 0 => self.failed(errno, disk),
             _ => self.continue_after(result as u64, disk),
         };
@@ -233,7 +235,7 @@ impl Work {
         next
     }
 
-    fn failed(&mut self, errno: i32, disk: &Disk) -> Next {
+    fn failed(&mut self, errno: i32, disk: &ServedDisk) -> Next {
         let impossible = matches!(errno, EOPNOTSUPP | ENOSYS);
         let instead = match self.stage {
             Stage::Discard if impossible => return Next::End(Outcome::Unsupported),
@@ -248,11 +250,11 @@ impl Work {
             _ => return Next::End(Outcome::Failed(errno)),
         };
         self.stage = instead;
-        Next::Again
+        Next::Continue
     }
 
     /// Continues after a call that did its work, or a part of it.
-    fn continue_after(&mut self, bytes: u64, disk: &Disk) -> Next {
+    fn continue_after(&mut self, bytes: u64, disk: &ServedDisk) -> Next {
         match self.stage {
             Stage::Sync => match disk.write_back_error() {
                 // Another queue's flush has received the error that written data are lost.
@@ -280,13 +282,13 @@ impl Work {
                     0 => self.transferred(disk),
                     // The file ends inside a block; `O_DIRECT` cannot continue there.
                     _ if part_of_a_block => Next::End(Outcome::Failed(EIO)),
-                    _ => Next::Again,
+                    _ => Next::Continue,
                 }
             }
         }
     }
 
-    fn transferred(&mut self, disk: &Disk) -> Next {
+    fn transferred(&mut self, disk: &ServedDisk) -> Next {
         match disk.choice().direct {
             // The calls were durable themselves.
             Some(_) => Next::End(Outcome::Done),
@@ -300,7 +302,7 @@ impl Work {
             return Next::End(Outcome::Done);
         }
         self.stage = Stage::Sync;
-        Next::Again
+        Next::Continue
     }
 
     fn cut(&mut self, bytes: u64) {
@@ -321,7 +323,7 @@ impl Work {
 }
 
 /// Whether memory can be passed to the kernel directly.
-fn suits(pieces: &[iovec], alignment: Alignment) -> bool {
+fn is_aligned(pieces: &[iovec], alignment: Alignment) -> bool {
     let Alignment { offset, memory } = alignment;
     pieces.iter().all(|piece| {
         piece.iov_base.addr() % memory as usize == 0 && piece.iov_len % offset as usize == 0

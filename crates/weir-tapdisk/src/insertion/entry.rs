@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::insertion::exchange::Plan;
+use crate::insertion::exchange::InsertionPlan;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use weir_tap::vdisk::guard::started;
@@ -46,7 +46,7 @@ pub struct Record {
     /// QEMU's process.
     pub qemu: Process,
     /// The exchange.
-    pub plan: Plan,
+    pub plan: InsertionPlan,
     /// Arguments of the tap, for a restart.
     pub arguments: Vec<String>,
     /// The tap, once it runs.
@@ -86,7 +86,7 @@ impl Entry {
 
     fn lock_below(base: &Path, vm: &str, vdisk: &str) -> Result<Entry, InsertionError> {
         let folder = base.join(folder_name(vm, vdisk));
-        make(&folder)?;
+        create_folder(&folder)?;
         match Entry::lock_folder(folder)? {
             Some(entry) => Ok(entry),
             None => Err(InsertionError::failed(format_args!(
@@ -99,7 +99,7 @@ impl Entry {
     fn lock_folder(folder: PathBuf) -> Result<Option<Entry>, InsertionError> {
         check(&folder)?;
         let path = folder.join("lock");
-        let failed = |error: io::Error| cannot(&path, &error);
+        let failed = |error: io::Error| io_failure(&path, &error);
         let mut options = File::options();
         let lock = options.create(true).truncate(false).write(true).open(&path);
         let lock = lock.map_err(failed)?;
@@ -141,7 +141,7 @@ impl Entry {
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(cannot(&path, &error)),
+            Err(error) => return Err(io_failure(&path, &error)),
         };
         serde_json::from_str(&text).map(Some).map_err(|error| {
             InsertionError::failed(format_args!(
@@ -160,7 +160,7 @@ impl Entry {
         let beside = path.with_extension("new");
         let text = serde_json::to_string(record).expect("a record has texts and numbers");
         let written = fs::write(&beside, text + "\n").and_then(|()| fs::rename(&beside, &path));
-        written.map_err(|error| cannot(&path, &error))
+        written.map_err(|error| io_failure(&path, &error))
     }
 
     /// Removes the folder, including the files of a killed process.
@@ -169,7 +169,7 @@ impl Entry {
     /// When it cannot be removed.
     pub fn clear(mut self) -> Result<(), InsertionError> {
         self.is_cleared = true;
-        fs::remove_dir_all(&self.folder).map_err(|error| cannot(&self.folder, &error))
+        fs::remove_dir_all(&self.folder).map_err(|error| io_failure(&self.folder, &error))
     }
 }
 
@@ -186,8 +186,8 @@ impl Drop for Entry {
 
 /// Removes the folder of a tap that ends with its VM: `folder`, as it was passed to the process
 /// `tap`, which calls this at its end. A folder that cannot be removed here is removed by
-/// [`sweep`].
-pub fn leave(folder: &Path, tap: u32) {
+/// [`remove_stale_folders`].
+pub fn remove_folder(folder: &Path, tap: u32) {
     if let Ok(Some(entry)) = Entry::lock_folder(folder.to_owned()) {
         let is_own = |record: Record| record.tap.is_some_and(|process| process.pid == tap);
         if entry.record().ok().flatten().is_some_and(is_own) {
@@ -199,7 +199,7 @@ pub fn leave(folder: &Path, tap: u32) {
 
 /// Removes the folders of taps that have ended with their VMs: a tap that was killed, or lacks
 /// permissions, leaves its own. Folders in use by another process, or of another version, are kept.
-pub fn sweep() {
+pub fn remove_stale_folders() {
     let folders = base().ok().and_then(|base| fs::read_dir(base).ok());
     let folders = folders.into_iter().flatten().flatten();
     for folder in folders.take(FOLDERS_MAX) {
@@ -226,7 +226,7 @@ pub fn sweep() {
 /// When it cannot be created.
 pub fn run_folder() -> Result<PathBuf, InsertionError> {
     let base = base()?;
-    make(&base)?;
+    create_folder(&base)?;
     Ok(base)
 }
 
@@ -245,11 +245,11 @@ fn base() -> Result<PathBuf, InsertionError> {
 }
 
 /// Creates a folder that others can pass through but not change, or uses an existing one.
-fn make(folder: &Path) -> Result<(), InsertionError> {
+fn create_folder(folder: &Path) -> Result<(), InsertionError> {
     let made = DirBuilder::new().mode(PASS_THROUGH).create(folder);
     match made {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(cannot(folder, &error));
+            return Err(io_failure(folder, &error));
         }
         _ => {}
     }
@@ -258,7 +258,7 @@ fn make(folder: &Path) -> Result<(), InsertionError> {
 
 /// Checks that no other user can change the folder.
 fn check(folder: &Path) -> Result<(), InsertionError> {
-    let meta = fs::symlink_metadata(folder).map_err(|error| cannot(folder, &error))?;
+    let meta = fs::symlink_metadata(folder).map_err(|error| io_failure(folder, &error))?;
     let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     match own && meta.mode() & 0o022 == 0 {
         true => Ok(()),
@@ -269,7 +269,7 @@ fn check(folder: &Path) -> Result<(), InsertionError> {
     }
 }
 
-fn cannot(path: &Path, error: &io::Error) -> InsertionError {
+fn io_failure(path: &Path, error: &io::Error) -> InsertionError {
     InsertionError::failed(format_args!("{}: {error}", path.display()))
 }
 
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn an_entry_is_locked_and_what_is_written_is_read() {
         let base = std::env::temp_dir().join(format!("weir-entry-{}", std::process::id()));
-        make(&base).unwrap();
+        create_folder(&base).unwrap();
         let entry = Entry::lock_below(&base, "web", "/dev/vda").unwrap();
         assert_eq!(fs::metadata(&entry.folder).unwrap().mode() & 0o777, 0o711);
         let busy = Entry::lock_below(&base, "web", "/dev/vda").unwrap_err();

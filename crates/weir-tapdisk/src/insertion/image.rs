@@ -64,8 +64,8 @@ pub fn image(
 
 /// Whether a file is open for reading, and for writing too if `writes`, by its /proc/PID/fdinfo/FD
 /// (proc_pid_fdinfo(5)).
-fn is_open_for(told: &Path, writes: bool) -> bool {
-    let text = fs::read_to_string(told).unwrap_or_default();
+fn is_open_for(fdinfo: &Path, writes: bool) -> bool {
+    let text = fs::read_to_string(fdinfo).unwrap_or_default();
     let flags = text.lines().find_map(|line| {
         let octal = line.strip_prefix("flags:")?.trim();
         u32::from_str_radix(octal, 8).ok()

@@ -1,37 +1,37 @@
 //! `weir tapdisk insert` and `remove`: inserts a tap below the disk of a running VM, and removes
 //! it.
 //!
-//! 1. [`chosen`] finds the VM and its disk, and QEMU's node for it.
+//! 1. [`selected_disk`] finds the VM and its disk, and QEMU's node for it.
 //! 2. [`entry`] is a folder for this disk: sockets, log, and a record of the exchange, which is
 //!    written before it, so that the next process can undo an interrupted one.
 //! 3. [`image`] finds the file that QEMU has open; [`process`] starts the process that serves it.
 //! 4. [`exchange`] exchanges the nodes. If that fails everything is undone.
 
-mod chosen;
 mod entry;
 mod error;
 pub mod exchange;
 mod image;
 mod process;
+mod selected_disk;
 
 use std::fs;
 use std::path::PathBuf;
 
 pub use exchange::RECONNECT_DELAY_S;
-use exchange::{Below, ExchangeError, Graph, InsertionPoint, Plan};
+use exchange::{Below, ExchangeError, Graph, InsertionPlan, InsertionPoint};
 use weir_tap::inventory::NodeOptions;
 use weir_tap::qmp::{Address, Monitor};
 
-use chosen::{Chosen, PATIENCE};
-use entry::{Entry, Process, Record, sweep};
-pub use entry::{leave, run_folder};
+use entry::{Entry, Process, Record, remove_stale_folders};
+pub use entry::{remove_folder, run_folder};
 pub use error::InsertionError;
+use selected_disk::{QMP_TIMEOUT, SelectedDisk};
 
 /// Attempts to undo: QEMU may be busy with the failed step.
 const UNDO_TRIES: usize = 3;
 
 /// The selection of a disk.
-pub struct Which<'a> {
+pub struct DiskSelector<'a> {
     /// The VM's name.
     pub vm: &'a str,
     /// The disk's name in the VM, or that of its device or node.
@@ -54,7 +54,7 @@ pub struct Inserted {
     /// Its process.
     pub pid: Option<u32>,
     /// How it was inserted.
-    pub how: How,
+    pub how: InsertionOutcome,
     /// Warnings for the user.
     pub remarks: Vec<String>,
 }
@@ -62,24 +62,25 @@ pub struct Inserted {
 /// How a tap was inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum InsertionOutcome {
     /// By this command.
     Inserted,
     /// It was inserted before, but its process had ended and was restarted.
-    Revived,
+    Restarted,
     /// It was inserted before.
-    Already,
+    #[serde(rename = "already")]
+    AlreadyInserted,
 }
 
 /// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Removed {
+pub enum RemovalOutcome {
     /// It was removed.
-    Gone,
+    Removed,
     /// Its VM has ended; its process has ended by now.
-    WithVm,
+    EndedWithVm,
     /// There was none.
-    None,
+    NotInserted,
 }
 
 /// Inserts a tap below a disk. `discard` sets what QEMU does not report: whether discards reach the
@@ -88,47 +89,48 @@ pub enum Removed {
 /// # Errors
 /// When it fails: the disk is then unchanged, or the message states what remains to be done.
 pub fn insert(
-    which: &Which,
+    which: &DiskSelector,
     discard: Option<bool>,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Inserted, InsertionError> {
-    sweep();
-    let chosen = Chosen::find(which.vm, which.disk, which.monitor.as_ref())?;
-    let chosen = chosen.ok_or_else(|| no_vm(which.vm))?;
-    let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
-    let record = swept(&entry)?;
-    let point = point(&chosen)?;
+    remove_stale_folders();
+    let selected = SelectedDisk::find(which.vm, which.disk, which.monitor.as_ref())?;
+    let selected = selected.ok_or_else(|| no_vm(which.vm))?;
+    let entry = Entry::lock(&selected.vm, &selected.vdisk)?;
+    let record = record_of_running_vm(&entry)?;
+    let point = point(&selected)?;
     let node = match &point.below {
         Below::File { node, .. } => node.clone(),
         Below::Tap { name, socket } => {
             let record = record.filter(|record| record.plan.tap_node == *name);
-            let record = record.ok_or_else(|| no_record(&chosen, socket.as_deref()))?;
-            return there_already(&chosen, &entry, record, interrupted);
+            let record = record.ok_or_else(|| no_record(&selected, socket.as_deref()))?;
+            return already_inserted(&selected, &entry, record, interrupted);
         }
     };
     if let Some(left) = record {
         // From a process that was killed.
-        take_back(&chosen, &left)?;
+        undo(&selected, &left)?;
     }
     let mut remarks = Vec::new();
-    let told = told(&chosen, &point, discard, &mut remarks);
+    let options = options(&selected, &point, discard, &mut remarks);
     let socket = entry.socket();
-    let plan = Plan::new(&point, told, socket.clone(), String::new()).expect("a file is below it");
-    let (image, identity) = image::image(chosen.pid, &node.filename, !point.format.read_only)
-        .map_err(|f| about(&chosen, &f.to_string()))?;
-    let tap = process::Wanted {
+    let plan = InsertionPlan::new(&point, options, socket.clone(), String::new())
+        .expect("a file is below it");
+    let (image, identity) = image::image(selected.pid, &node.filename, !point.format.read_only)
+        .map_err(|f| failed(&selected, &f.to_string()))?;
+    let tap = process::TapParameters {
         image,
         identity,
-        vm: &chosen.vm,
-        vdisk: &chosen.vdisk,
+        vm: &selected.vm,
+        vdisk: &selected.vdisk,
         direct: node.direct,
         read_only: point.format.read_only,
-        pid: chosen.pid,
+        pid: selected.pid,
     };
     let mut record = Record {
-        vm: chosen.vm.clone(),
-        vdisk: chosen.vdisk.clone(),
-        qemu: Process::of(chosen.pid).ok_or_else(|| no_vm(which.vm))?,
+        vm: selected.vm.clone(),
+        vdisk: selected.vdisk.clone(),
+        qemu: Process::of(selected.pid).ok_or_else(|| no_vm(which.vm))?,
         arguments: tap.arguments(&socket),
         plan,
         tap: None,
@@ -136,27 +138,29 @@ pub fn insert(
     let started = process::start(&entry, &mut record, interrupted);
     let inserted = started.and_then(|()| {
         let wanted = || !interrupted();
-        let done = ask(&chosen, |qemu| exchange::insert(qemu, &record.plan, wanted));
-        done.map_err(|error| about(&chosen, &error.to_string()))
+        let done = query_qemu(&selected, |qemu| {
+            exchange::insert(qemu, &record.plan, wanted)
+        });
+        done.map_err(|error| failed(&selected, &error.to_string()))
     });
     match inserted {
         Ok(more) => {
             remarks.extend(more);
             Ok(inserted_as(
-                &chosen,
+                &selected,
                 &entry,
                 &record,
-                How::Inserted,
+                InsertionOutcome::Inserted,
                 remarks,
             ))
         }
         Err(failure) => {
-            let undone = take_back(&chosen, &record).and_then(|()| entry.clear());
+            let undone = undo(&selected, &record).and_then(|()| entry.clear());
             Err(match undone {
                 Ok(()) => failure,
                 Err(undoing) => InsertionError::failed(format_args!(
                     "{}; and that could not be undone yet: {}; `weir tapdisk remove --vm {} --disk {}` tries again",
-                    failure, undoing, chosen.vm, chosen.vdisk
+                    failure, undoing, selected.vm, selected.vdisk
                 )),
             })
         }
@@ -167,35 +171,38 @@ pub fn insert(
 ///
 /// # Errors
 /// When it fails: the tap is then still inserted, and a retry does the remaining steps.
-pub fn remove(which: &Which, interrupted: &dyn Fn() -> bool) -> Result<Removed, InsertionError> {
-    sweep();
-    let Some(chosen) = Chosen::find(which.vm, which.disk, which.monitor.as_ref())? else {
+pub fn remove(
+    which: &DiskSelector,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<RemovalOutcome, InsertionError> {
+    remove_stale_folders();
+    let Some(selected) = SelectedDisk::find(which.vm, which.disk, which.monitor.as_ref())? else {
         return remove_from_gone(which);
     };
-    let entry = Entry::lock(&chosen.vm, &chosen.vdisk)?;
-    let Some(mut record) = swept(&entry)? else {
-        return match point(&chosen) {
+    let entry = Entry::lock(&selected.vm, &selected.vdisk)?;
+    let Some(mut record) = record_of_running_vm(&entry)? else {
+        return match point(&selected) {
             Ok(InsertionPoint {
                 below: Below::Tap { socket, .. },
                 ..
-            }) => Err(no_record(&chosen, socket.as_deref())),
+            }) => Err(no_record(&selected, socket.as_deref())),
             // Nothing can have been inserted.
-            _ => entry.clear().map(|()| Removed::None),
+            _ => entry.clear().map(|()| RemovalOutcome::NotInserted),
         };
     };
     let is_below = |point: &InsertionPoint| matches!(point.below, Below::Tap { .. });
-    if point(&chosen).is_ok_and(|point| is_below(&point)) && !is_served(&entry, &record) {
+    if point(&selected).is_ok_and(|point| is_below(&point)) && !is_served(&entry, &record) {
         // Requests that wait for it would block the exchange as well.
         process::end(&record);
         process::start(&entry, &mut record, interrupted)?;
     }
-    take_back(&chosen, &record)?;
+    undo(&selected, &record)?;
     entry.clear()?;
-    Ok(Removed::Gone)
+    Ok(RemovalOutcome::Removed)
 }
 
 /// Removes the remainder of a tap whose VM has ended.
-fn remove_from_gone(which: &Which) -> Result<Removed, InsertionError> {
+fn remove_from_gone(which: &DiskSelector) -> Result<RemovalOutcome, InsertionError> {
     let entry = Entry::lock(which.vm, which.disk)?;
     let record = entry.record()?;
     if record.as_ref().is_some_and(|record| record.qemu.is_alive()) {
@@ -206,13 +213,13 @@ fn remove_from_gone(which: &Which) -> Result<Removed, InsertionError> {
     }
     entry.clear()?;
     match record {
-        Some(_) => Ok(Removed::WithVm),
+        Some(_) => Ok(RemovalOutcome::EndedWithVm),
         None => Err(no_vm(which.vm)),
     }
 }
 
 /// The record, unless its VM has ended: then the tap ends too.
-fn swept(entry: &Entry) -> Result<Option<Record>, InsertionError> {
+fn record_of_running_vm(entry: &Entry) -> Result<Option<Record>, InsertionError> {
     let record = entry.record()?;
     match record {
         Some(record) if !record.qemu.is_alive() => {
@@ -224,22 +231,22 @@ fn swept(entry: &Entry) -> Result<Option<Record>, InsertionError> {
 }
 
 /// A tap is already inserted: it is left unchanged if it runs.
-fn there_already(
-    chosen: &Chosen,
+fn already_inserted(
+    selected: &SelectedDisk,
     entry: &Entry,
     mut record: Record,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Inserted, InsertionError> {
     let how = match is_served(entry, &record) {
-        true => How::Already,
+        true => InsertionOutcome::AlreadyInserted,
         false => {
             process::end(&record);
             process::start(entry, &mut record, interrupted)
-                .map_err(|f| about(chosen, &f.to_string()))?;
-            How::Revived
+                .map_err(|f| failed(selected, &f.to_string()))?;
+            InsertionOutcome::Restarted
         }
     };
-    Ok(inserted_as(chosen, entry, &record, how, Vec::new()))
+    Ok(inserted_as(selected, entry, &record, how, Vec::new()))
 }
 
 fn is_served(entry: &Entry, record: &Record) -> bool {
@@ -247,15 +254,15 @@ fn is_served(entry: &Entry, record: &Record) -> bool {
 }
 
 fn inserted_as(
-    chosen: &Chosen,
+    selected: &SelectedDisk,
     entry: &Entry,
     record: &Record,
-    how: How,
+    how: InsertionOutcome,
     remarks: Vec<String>,
 ) -> Inserted {
     Inserted {
-        vm: chosen.vm.clone(),
-        vdisk: chosen.vdisk.clone(),
+        vm: selected.vm.clone(),
+        vdisk: selected.vdisk.clone(),
         socket: entry.socket(),
         log: entry.log(),
         pid: record.tap.map(|tap| tap.pid),
@@ -265,15 +272,15 @@ fn inserted_as(
 }
 
 /// Restores the disk, and ends the tap.
-fn take_back(chosen: &Chosen, record: &Record) -> Result<(), InsertionError> {
+fn undo(selected: &SelectedDisk, record: &Record) -> Result<(), InsertionError> {
     let mut tries = 0;
     loop {
         tries += 1;
-        match ask(chosen, |qemu| exchange::remove(qemu, &record.plan)) {
+        match query_qemu(selected, |qemu| exchange::remove(qemu, &record.plan)) {
             Ok(_) => break,
             // All changes have ended with QEMU.
             Err(_) if !record.qemu.is_alive() => break,
-            Err(error) if tries == UNDO_TRIES => return Err(about(chosen, &error.to_string())),
+            Err(error) if tries == UNDO_TRIES => return Err(failed(selected, &error.to_string())),
             Err(_) => {}
         }
     }
@@ -282,32 +289,32 @@ fn take_back(chosen: &Chosen, record: &Record) -> Result<(), InsertionError> {
 }
 
 /// The insertion point, with or without a tap.
-fn point(chosen: &Chosen) -> Result<InsertionPoint, InsertionError> {
-    let found = ask(chosen, |qemu| {
-        let Some(root) = chosen.root(qemu)? else {
+fn point(selected: &SelectedDisk) -> Result<InsertionPoint, InsertionError> {
+    let found = query_qemu(selected, |qemu| {
+        let Some(root) = selected.root(qemu)? else {
             return Ok(None);
         };
-        InsertionPoint::find(&Graph::ask(qemu)?, &root).map(Some)
+        InsertionPoint::find(&Graph::query(qemu)?, &root).map(Some)
     });
     match found {
         Ok(Some(point)) => Ok(point),
-        Ok(None) => Err(about(
-            chosen,
+        Ok(None) => Err(failed(
+            selected,
             "QEMU's block layer has no image for it: the drive is empty, or a vhost-user back end serves it, \
              which tells its requests itself if it is a `weir tapdisk`",
         )),
-        Err(error) => Err(about(chosen, &error.to_string())),
+        Err(error) => Err(failed(selected, &error.to_string())),
     }
 }
 
 /// The options of the raw node from QEMU's start, or from the user.
-fn told(
-    chosen: &Chosen,
+fn options(
+    selected: &SelectedDisk,
     point: &InsertionPoint,
     discard: Option<bool>,
     remarks: &mut Vec<String>,
 ) -> NodeOptions {
-    let line = fs::read(format!("/proc/{}/cmdline", chosen.pid)).unwrap_or_default();
+    let line = fs::read(format!("/proc/{}/cmdline", selected.pid)).unwrap_or_default();
     let words = line.split(|byte| *byte == 0);
     let arguments: Vec<String> = words
         .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -325,19 +332,24 @@ fn told(
     options
 }
 
-fn ask<T>(
-    chosen: &Chosen,
-    question: impl FnOnce(&mut dyn Monitor) -> Result<T, ExchangeError>,
+fn query_qemu<T>(
+    selected: &SelectedDisk,
+    query: impl FnOnce(&mut dyn Monitor) -> Result<T, ExchangeError>,
 ) -> Result<T, ExchangeError> {
-    let visited = chosen.address.visit(PATIENCE, |qemu| match question(qemu) {
-        Err(ExchangeError::Qmp(error)) => Err(error),
-        other => Ok(other),
-    });
+    let visited = selected
+        .address
+        .visit(QMP_TIMEOUT, |qemu| match query(qemu) {
+            Err(ExchangeError::Qmp(error)) => Err(error),
+            other => Ok(other),
+        });
     visited?
 }
 
-fn about(chosen: &Chosen, what: &str) -> InsertionError {
-    InsertionError::failed(format_args!("{} of VM {}: {what}", chosen.vdisk, chosen.vm))
+fn failed(selected: &SelectedDisk, what: &str) -> InsertionError {
+    InsertionError::failed(format_args!(
+        "{} of VM {}: {what}",
+        selected.vdisk, selected.vm
+    ))
 }
 
 fn no_vm(vm: &str) -> InsertionError {
@@ -346,12 +358,12 @@ fn no_vm(vm: &str) -> InsertionError {
     ))
 }
 
-fn no_record(chosen: &Chosen, socket: Option<&str>) -> InsertionError {
+fn no_record(selected: &SelectedDisk, socket: Option<&str>) -> InsertionError {
     let at = socket
         .map(|socket| format!(" at {socket}"))
         .unwrap_or_default();
-    about(
-        chosen,
+    failed(
+        selected,
         &format!(
             "a tap{at} is under it of which nothing is written down here: another user inserted it, or its folder \
              was removed; ask as that user"

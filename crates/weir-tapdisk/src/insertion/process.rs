@@ -18,19 +18,19 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::entry::{Entry, Process, Record};
 
 /// How long a tap may take to listen.
-const START: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long it may take to end; then it is killed.
-const END: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The interval of checks.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How much of a log is shown, in bytes.
 const LOG_BYTES_SHOWN: u64 = 2000;
 
 /// The parameters of a tap.
-pub struct Wanted<'a> {
+pub struct TapParameters<'a> {
     /// The image.
     pub image: PathBuf,
     /// The identity of that file, which must not be replaced at its path.
@@ -47,7 +47,7 @@ pub struct Wanted<'a> {
     pub pid: u32,
 }
 
-impl Wanted<'_> {
+impl TapParameters<'_> {
     /// The arguments of `weir` that serve it at `socket`.
     pub fn arguments(&self, socket: &Path) -> Vec<String> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
@@ -110,7 +110,7 @@ pub fn start(
     let ready = entry
         .write(record)
         .and_then(|()| listens(&mut child, entry, interrupted))
-        .and_then(|()| admit(record.qemu.pid, &entry.socket()));
+        .and_then(|()| grant_access(record.qemu.pid, &entry.socket()));
     if ready.is_err() {
         // It may have ended already.
         let _ = child.kill();
@@ -124,7 +124,7 @@ fn listens(
     entry: &Entry,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<(), InsertionError> {
-    let until = Instant::now() + START;
+    let until = Instant::now() + START_TIMEOUT;
     let log = entry.log();
     loop {
         if is_listening(&entry.socket()) {
@@ -144,11 +144,11 @@ fn listens(
         }
         if Instant::now() >= until {
             return Err(InsertionError::failed(format_args!(
-                "the tap does not listen within {START:?}: {}",
+                "the tap does not listen within {START_TIMEOUT:?}: {}",
                 end_of(&log)
             )));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(CHECK_INTERVAL);
     }
 }
 
@@ -158,7 +158,7 @@ pub fn is_listening(socket: &Path) -> bool {
 }
 
 /// Grants QEMU access, which may run as another user.
-fn admit(qemu: u32, socket: &Path) -> Result<(), InsertionError> {
+fn grant_access(qemu: u32, socket: &Path) -> Result<(), InsertionError> {
     let failed = |error: std::io::Error| {
         InsertionError::failed(format_args!(
             "{}: cannot be opened to QEMU's user: {error}; run as root or as QEMU's user",
@@ -182,13 +182,13 @@ pub fn end(record: &Record) {
         return;
     };
     for signal in [Signal::TERM, Signal::KILL] {
-        let until = Instant::now() + END;
+        let until = Instant::now() + END_TIMEOUT;
         // It may have ended in the meantime.
         if tap.is_alive() {
             let _ = kill_process(pid, signal);
         }
         while tap.is_alive() && Instant::now() < until {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }

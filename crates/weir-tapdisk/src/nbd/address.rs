@@ -1,4 +1,4 @@
-//! [`Address`] and [`Listener`]: the sockets for NBD clients: a unix socket, or a port that is
+//! [`NbdAddress`] and [`Listener`]: the sockets for NBD clients: a unix socket, or a port that is
 //! reachable from this machine only.
 
 use std::fmt;
@@ -12,37 +12,37 @@ use rustix::net::sockopt::{set_socket_keepalive, set_tcp_nodelay, socket_peercre
 use rustix::net::{SocketFlags, SocketType, accept_with};
 
 use super::NbdError;
-use crate::socket::{Access, ServerSocket};
+use crate::socket::{ServerSocket, SocketAccess};
 
 /// An address for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum NbdAddress {
     /// A unix socket's path.
     Unix(PathBuf),
     /// A loopback address and port; port 0 is any free one.
     Loopback(SocketAddr),
 }
 
-impl FromStr for Address {
+impl FromStr for NbdAddress {
     type Err = String;
 
     /// `unix:PATH`, a path with a slash, `127.0.0.1:10809`, `[::1]:10809` or `localhost:10809`.
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<NbdAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.is_empty() {
                 true => Err("`unix:` lacks the path of a socket".into()),
-                false => Ok(Address::Unix(path.into())),
+                false => Ok(NbdAddress::Unix(path.into())),
             };
         }
         if text.contains('/') {
-            return Ok(Address::Unix(text.into()));
+            return Ok(NbdAddress::Unix(text.into()));
         }
         let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
         let address: SocketAddr = numeric.parse().map_err(|_| {
             format!("`{text}` is no address: give a path, unix:PATH or 127.0.0.1:PORT")
         })?;
         match address.ip().is_loopback() {
-            true => Ok(Address::Loopback(address)),
+            true => Ok(NbdAddress::Loopback(address)),
             false => Err(format!(
                 "`{text}`: NBD here has neither encryption nor passwords, so it listens on this machine only: \
                  give 127.0.0.1:PORT, and reach it from elsewhere through an SSH tunnel"
@@ -51,11 +51,11 @@ impl FromStr for Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for NbdAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
-            Address::Loopback(address) => address.fmt(f),
+            NbdAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+            NbdAddress::Loopback(address) => address.fmt(f),
         }
     }
 }
@@ -63,7 +63,7 @@ impl fmt::Display for Address {
 /// A listening socket, open until it is dropped.
 #[derive(Debug)]
 pub struct Listener {
-    address: Address,
+    address: NbdAddress,
     door: Door,
 }
 
@@ -79,17 +79,17 @@ impl Listener {
     ///
     /// # Errors
     /// When another process listens there, or the system rejects it.
-    pub fn bind(address: &Address, access: Access) -> Result<Listener, NbdError> {
+    pub fn bind(address: &NbdAddress, access: SocketAccess) -> Result<Listener, NbdError> {
         let (address, door) = match address {
-            Address::Unix(path) => {
+            NbdAddress::Unix(path) => {
                 let socket = ServerSocket::bind(path, SocketType::STREAM, access)?;
                 (address.clone(), Door::Unix(socket))
             }
-            Address::Loopback(at) => {
+            NbdAddress::Loopback(at) => {
                 let failed = |error| NbdError::Port { at: *at, error };
                 let listener = TcpListener::bind(at).map_err(failed)?;
                 let bound = listener.local_addr().map_err(failed)?;
-                (Address::Loopback(bound), Door::Tcp(listener))
+                (NbdAddress::Loopback(bound), Door::Tcp(listener))
             }
         };
         let listener = Listener { address, door };
@@ -99,7 +99,7 @@ impl Listener {
     }
 
     /// The bound address: for port 0 the actual port.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &NbdAddress {
         &self.address
     }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn an_address_is_a_path_or_a_loopback_port() {
-        let unix = |path: &str| Ok(Address::Unix(path.into()));
+        let unix = |path: &str| Ok(NbdAddress::Unix(path.into()));
         assert_eq!("unix:tap".parse(), unix("tap"));
         assert_eq!("/run/tap".parse(), unix("/run/tap"));
         assert_eq!("./tap:1".parse(), unix("./tap:1"));
@@ -154,14 +154,14 @@ mod tests {
             "[::1]:1",
             "127.9.9.9:0",
         ] {
-            let address: Address = text.parse().unwrap();
-            assert!(matches!(address, Address::Loopback(_)), "{text}");
+            let address: NbdAddress = text.parse().unwrap();
+            assert!(matches!(address, NbdAddress::Loopback(_)), "{text}");
         }
         for text in ["", "unix:", "tap", "127.0.0.1", "10809"] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
+            assert!(text.parse::<NbdAddress>().is_err(), "{text}");
         }
         for text in ["0.0.0.0:10809", "[::]:10809", "192.0.2.7:10809"] {
-            let why = text.parse::<Address>().unwrap_err();
+            let why = text.parse::<NbdAddress>().unwrap_err();
             assert!(why.contains("SSH tunnel"), "{why}");
         }
     }

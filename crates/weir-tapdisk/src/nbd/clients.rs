@@ -23,8 +23,8 @@ use super::NbdOptions;
 pub struct Activity {
     started_at: Instant,
     /// When data were last transferred, in milliseconds after `started_at`.
-    moved_ms: AtomicU64,
-    has_asked: AtomicBool,
+    last_transfer_ms: AtomicU64,
+    has_sent_request: AtomicBool,
     open: AtomicUsize,
 }
 
@@ -33,8 +33,8 @@ impl Activity {
     pub fn new() -> Activity {
         Activity {
             started_at: Instant::now(),
-            moved_ms: AtomicU64::new(0),
-            has_asked: AtomicBool::new(false),
+            last_transfer_ms: AtomicU64::new(0),
+            has_sent_request: AtomicBool::new(false),
             open: AtomicUsize::new(0),
         }
     }
@@ -42,16 +42,16 @@ impl Activity {
     /// Records a transfer; `answered` requests have ended, and the disk has `open` others.
     pub fn note(&self, answered: usize, open: usize) {
         let now_ms = u64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.moved_ms.store(now_ms, Relaxed);
+        self.last_transfer_ms.store(now_ms, Relaxed);
         self.open.store(open, Relaxed);
         if answered + open > 0 {
-            self.has_asked.store(true, Relaxed);
+            self.has_sent_request.store(true, Relaxed);
         }
     }
 
     /// How long it has been idle; `None` while it has a request at the disk.
     fn idle(&self) -> Option<Duration> {
-        let moved = Duration::from_millis(self.moved_ms.load(Relaxed));
+        let moved = Duration::from_millis(self.last_transfer_ms.load(Relaxed));
         let idle = self.started_at.elapsed().saturating_sub(moved);
         (self.open.load(Relaxed) == 0).then_some(idle)
     }
@@ -70,11 +70,11 @@ pub struct Client {
 
 /// The connected clients, by number.
 pub struct Clients<'scope> {
-    places: Vec<Option<Place<'scope>>>,
+    slots: Vec<Option<Slot<'scope>>>,
     options: NbdOptions,
 }
 
-struct Place<'scope> {
+struct Slot<'scope> {
     /// The socket is closed as soon as its thread has ended.
     socket: Weak<OwnedFd>,
     process: Option<u32>,
@@ -99,22 +99,22 @@ impl<'scope> Clients<'scope> {
     /// No client yet.
     pub fn new(options: &NbdOptions) -> Self {
         Clients {
-            places: Vec::new(),
+            slots: Vec::new(),
             options: *options,
         }
     }
 
     /// Finds a slot for a client of `process`, and closes an idle connection if there is none.
     pub fn slot_for(&mut self, process: Option<u32>) -> ClientSlot {
-        for place in &mut self.places {
+        for slot in &mut self.slots {
             // Its end is already reported; a panic is on standard error.
-            let ended = place.take_if(|place| place.thread.is_finished());
-            let _ = ended.map(|place| place.thread.join());
+            let ended = slot.take_if(|slot| slot.thread.is_finished());
+            let _ = ended.map(|slot| slot.thread.join());
         }
-        let connected = self.places.iter().flatten().filter(|p| !p.evicted).count();
+        let connected = self.slots.iter().flatten().filter(|p| !p.evicted).count();
         let connections_max = usize::from(self.options.connections_max);
-        let free = self.places.iter().position(Option::is_none);
-        let free = free.unwrap_or(self.places.len());
+        let free = self.slots.iter().position(Option::is_none);
+        let free = free.unwrap_or(self.slots.len());
         if connected < connections_max {
             return ClientSlot::Free(free);
         }
@@ -127,16 +127,16 @@ impl<'scope> Clients<'scope> {
         let is_owner = owner.is_some() && process == owner;
         let idle_min = if is_owner { Duration::ZERO } else { idle };
         let candidates: Vec<Option<Candidate>> = self
-            .places
+            .slots
             .iter()
-            .map(|place| Candidate::of(place.as_ref()?))
+            .map(|slot| Candidate::of(slot.as_ref()?))
             .collect();
         let Some((number, idle)) = eviction_candidate(&candidates, owner, idle_min) else {
             return ClientSlot::None;
         };
-        let place = self.places[number].as_mut().expect("it is a candidate");
-        place.evicted = true;
-        if let Some(socket) = place.socket.upgrade() {
+        let slot = self.slots[number].as_mut().expect("it is a candidate");
+        slot.evicted = true;
+        if let Some(socket) = slot.socket.upgrade() {
             // It fails only where the client has already disconnected.
             let _ = shutdown(&*socket, Shutdown::Both);
         }
@@ -145,10 +145,10 @@ impl<'scope> Clients<'scope> {
 
     /// Puts a client into the slot that was found for it.
     pub fn enter(&mut self, number: usize, client: Client, thread: ScopedJoinHandle<'scope, ()>) {
-        if self.places.len() <= number {
-            self.places.resize_with(number + 1, || None);
+        if self.slots.len() <= number {
+            self.slots.resize_with(number + 1, || None);
         }
-        self.places[number] = Some(Place {
+        self.slots[number] = Some(Slot {
             socket: Arc::downgrade(&client.socket),
             process: client.process,
             activity: client.activity,
@@ -162,16 +162,16 @@ impl<'scope> Clients<'scope> {
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     process: Option<u32>,
-    has_asked: bool,
+    has_sent_request: bool,
     idle: Option<Duration>,
 }
 
 impl Candidate {
-    fn of(place: &Place) -> Option<Candidate> {
-        (!place.evicted).then(|| Candidate {
-            process: place.process,
-            has_asked: place.activity.has_asked.load(Relaxed),
-            idle: place.activity.idle(),
+    fn of(slot: &Slot) -> Option<Candidate> {
+        (!slot.evicted).then(|| Candidate {
+            process: slot.process,
+            has_sent_request: slot.activity.has_sent_request.load(Relaxed),
+            idle: slot.activity.idle(),
         })
     }
 }
@@ -192,7 +192,7 @@ fn eviction_candidate(
         let idle = candidate.idle?;
         let is_owner = owner.is_some() && candidate.process == owner;
         let rank = (
-            !candidate.has_asked,
+            !candidate.has_sent_request,
             connections_of(candidate.process),
             idle,
         );
@@ -210,10 +210,10 @@ mod tests {
 
     /// Process, whether it has sent a request, and the seconds for which it has been idle.
     fn evicted(connections: &[(u32, bool, Option<u64>)], owner: Option<u32>) -> Option<usize> {
-        let candidate = |(process, has_asked, idle_s): &(u32, bool, Option<u64>)| {
+        let candidate = |(process, has_sent_request, idle_s): &(u32, bool, Option<u64>)| {
             Some(Candidate {
                 process: Some(*process),
-                has_asked: *has_asked,
+                has_sent_request: *has_sent_request,
                 idle: idle_s.map(Duration::from_secs),
             })
         };

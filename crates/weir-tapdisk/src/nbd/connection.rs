@@ -1,9 +1,9 @@
-//! One client: its handshake, and then its requests, many at a time, on a lane of its own.
+//! One client: its handshake, and then its requests, many at a time, on an I/O queue of its own.
 //!
 //! A connection is a loop in a thread of its own: read input, submit requests, collect ended ones,
 //! send replies, and wait for the next event. The requests in flight, the partial request and the
 //! unread replies of a client are bounded; a slow client only delays itself.
-#![allow(unsafe_code)] // the lane receives pointers to the data of requests
+#![allow(unsafe_code)] // the I/O queue receives pointers to the data of requests
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 
 use super::buffer::{Buffer, Pool};
 use super::clients::{Activity, Client};
-use super::handshake::{Chosen, MESSAGE_BYTES_MAX, Negotiation, Offer, Step, Violation};
+use super::handshake::{MESSAGE_BYTES_MAX, Negotiation, Offer, SelectedExport, Step, Violation};
 use super::protocol::{Command, Disposition, Geometry, INVALID, reply};
 use super::wire::{INPUT_BYTES, InputBuffer, Outbox, ReadResult, receive};
 use super::{Export, NbdError, offers};
-use crate::lane::{Done, Lane, LaneOptions};
-use crate::stop::Stop;
+use crate::io_queue::{Completion, IoQueue, IoQueueOptions};
+use crate::stop::StopEvent;
 use crate::{Outcome, Request};
 
 /// The timeout of the handshake.
@@ -42,11 +42,11 @@ const _: () = assert!(MESSAGE_BYTES_MAX <= INPUT_BYTES, "an option fits");
 #[derive(Debug)]
 pub enum Ending {
     /// Closed by the client or a stop.
-    Fine,
+    Closed,
     /// The client violated the protocol.
     Broken(Violation),
     /// The handshake timed out.
-    Slow,
+    TimedOut,
     /// The socket, the thread or the disk failed.
     Failed(NbdError),
 }
@@ -56,46 +56,46 @@ impl From<std::io::Error> for Ending {
         use std::io::ErrorKind as Kind;
         match error.kind() {
             // Clients may disconnect without a message.
-            Kind::ConnectionReset | Kind::BrokenPipe => Ending::Fine,
+            Kind::ConnectionReset | Kind::BrokenPipe => Ending::Closed,
             _ => Ending::Failed(NbdError::Socket(error)),
         }
     }
 }
 
 /// Serves a client on a non-blocking socket until it disconnects or `stop` is raised.
-pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &Stop) -> Ending {
+pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &StopEvent) -> Ending {
     let socket = &*client.socket;
     let offers = offers(exports);
     let mut input_buffer = InputBuffer::new();
-    let chosen = match negotiate(socket, &offers, stop, &mut input_buffer) {
-        Ok(Some(chosen)) => chosen,
-        Ok(None) => return Ending::Fine,
+    let selected = match negotiate(socket, &offers, stop, &mut input_buffer) {
+        Ok(Some(selected)) => selected,
+        Ok(None) => return Ending::Closed,
         Err(ending) => return ending,
     };
-    let options = LaneOptions {
+    let options = IoQueueOptions {
         queue,
         depth: DEPTH as u32,
     };
-    let lane = match Lane::new(&exports[chosen.export].disk, options) {
-        Ok(lane) => lane,
+    let io_queue = match IoQueue::new(&exports[selected.export].disk, options) {
+        Ok(io_queue) => io_queue,
         Err(error) => return Ending::Failed(error.into()),
     };
     client.activity.note(0, 0);
     let session = Session {
         socket,
         activity: &client.activity,
-        lane,
-        geometry: offers[chosen.export].geometry,
-        structured: chosen.structured,
+        io_queue,
+        geometry: offers[selected.export].geometry,
+        structured: selected.structured,
         input_buffer,
         stage: Stage::Head,
-        open: Open::new(),
+        open: InFlight::new(),
         pool: Pool::new(DATA_BYTES_MAX),
         outbox: Outbox::default(),
-        listening: true,
+        reads_requests: true,
     };
     match session.run(stop) {
-        Ok(()) => Ending::Fine,
+        Ok(()) => Ending::Closed,
         Err(ending) => ending,
     }
 }
@@ -104,9 +104,9 @@ pub fn serve(client: &Client, exports: &[Export], queue: u16, stop: &Stop) -> En
 fn negotiate(
     socket: &OwnedFd,
     offers: &[Offer],
-    stop: &Stop,
+    stop: &StopEvent,
     input_buffer: &mut InputBuffer,
-) -> Result<Option<Chosen>, Ending> {
+) -> Result<Option<SelectedExport>, Ending> {
     let until = Instant::now() + HANDSHAKE_TIMEOUT;
     // No data are sent here, so no buffer is lent.
     let mut pool = Pool::new(0);
@@ -121,13 +121,13 @@ fn negotiate(
         outbox.send(socket, &mut pool)?;
         // A client that does not read the answers is not read from.
         while step == Step::NeedInput && outbox.is_empty() {
-            let (taken, next) = negotiation
+            let (consumed, next) = negotiation
                 .process(input_buffer.bytes(), &mut out)
                 .map_err(Ending::Broken)?;
-            if taken == 0 {
+            if consumed == 0 {
                 break;
             }
-            input_buffer.take(taken);
+            input_buffer.take(consumed);
             step = next;
             if !out.is_empty() {
                 outbox.push(std::mem::take(&mut out), None);
@@ -136,7 +136,7 @@ fn negotiate(
         }
         match step {
             _ if !outbox.is_empty() => {}
-            Step::Begin(chosen) => return Ok(Some(chosen)),
+            Step::Begin(selected) => return Ok(Some(selected)),
             Step::Aborted => return Ok(None),
             Step::NeedInput => {}
         }
@@ -145,7 +145,7 @@ fn negotiate(
             return Ok(None);
         }
         if now >= until {
-            return Err(Ending::Slow);
+            return Err(Ending::TimedOut);
         }
         let interest = match outbox.is_empty() {
             true => PollFlags::IN,
@@ -180,16 +180,16 @@ struct Session<'a> {
     socket: &'a OwnedFd,
     activity: &'a Activity,
     /// Before the buffers: its drop waits until the kernel has finished with them.
-    lane: Lane,
+    io_queue: IoQueue,
     geometry: Geometry,
     structured: bool,
     input_buffer: InputBuffer,
     stage: Stage,
-    open: Open,
+    open: InFlight,
     pool: Pool,
     outbox: Outbox,
     /// Whether more requests are read.
-    listening: bool,
+    reads_requests: bool,
 }
 
 /// The state of the input.
@@ -205,39 +205,39 @@ enum Stage {
 }
 
 impl Session<'_> {
-    fn run(mut self, stop: &Stop) -> Result<(), Ending> {
+    fn run(mut self, stop: &StopEvent) -> Result<(), Ending> {
         let mut done = Vec::with_capacity(DEPTH);
         let mut last: Option<Instant> = None;
         loop {
             if last.is_none() && stop.is_raised() {
-                self.listening = false;
+                self.reads_requests = false;
                 last = Some(Instant::now() + LAST_REPLIES_TIMEOUT);
             }
-            self.lane.begin();
+            self.io_queue.begin();
             let received = self.receive();
             if !self.open.is_empty() {
                 // Submitting may block for long; the connection is not idle meanwhile.
                 self.activity.note(0, self.open.len());
             }
-            let submitted = self.lane.submit();
-            if !self.listening {
+            let submitted = self.io_queue.submit();
+            if !self.reads_requests {
                 // Injected delays are not waited for.
-                self.lane.end_delays();
+                self.io_queue.end_delays();
             }
-            self.lane.reap(&mut done);
+            self.io_queue.reap(&mut done);
             // Delayed requests, and those of several calls, may continue now.
-            let submitted = submitted.and_then(|()| self.lane.submit());
-            self.lane.end();
+            let submitted = submitted.and_then(|()| self.io_queue.submit());
+            self.io_queue.end();
             received?;
             submitted.map_err(|error| Ending::Failed(error.into()))?;
             let answered = done.len();
-            for Done { token, outcome } in done.drain(..) {
+            for Completion { token, outcome } in done.drain(..) {
                 self.answer(token, outcome);
             }
             self.outbox.send(self.socket, &mut self.pool)?;
             self.activity.note(answered, self.open.len());
             let over = self.open.is_empty() && self.outbox.is_empty();
-            if !self.listening && over {
+            if !self.reads_requests && over {
                 return Ok(());
             }
             if last.is_some_and(|last| self.open.is_empty() && Instant::now() >= last) {
@@ -271,7 +271,7 @@ impl Session<'_> {
                 ReadResult::Bytes(_) => {}
                 ReadResult::Nothing => break,
                 ReadResult::End => {
-                    self.listening = false;
+                    self.reads_requests = false;
                     break;
                 }
             }
@@ -281,7 +281,7 @@ impl Session<'_> {
 
     /// Whether more input is needed: all earlier input is processed, and there is room.
     fn needs_input(&self) -> bool {
-        self.listening
+        self.reads_requests
             && match &self.stage {
                 Stage::Head => self.has_room(),
                 Stage::AwaitBuffer(..) => false,
@@ -295,7 +295,7 @@ impl Session<'_> {
 
     /// Parses the input into requests, as far as there is room.
     fn parse_input(&mut self) -> Result<(), Ending> {
-        while self.listening {
+        while self.reads_requests {
             match std::mem::replace(&mut self.stage, Stage::Head) {
                 Stage::Head => {
                     let head = self
@@ -360,21 +360,21 @@ impl Session<'_> {
                 let head = reply(&command, INVALID, self.structured);
                 self.outbox.push(head, None);
             }
-            Disposition::Disconnect => self.listening = false,
+            Disposition::Disconnect => self.reads_requests = false,
         }
     }
 
     fn take(&mut self, command: Command, request: Request, buffer: Option<Buffer>) {
         let (token, buffer) = self.open.insert(command, buffer);
         let data = buffer.map(|buffer| buffer.iovec(request.bytes as usize));
-        // SAFETY: the buffer is kept in `open`, unused, until the lane has returned the token or is
-        // dropped, which happens first.
-        unsafe { self.lane.take(request, data.as_slice(), token) };
+        // SAFETY: the buffer is kept in `open`, unused, until the I/O queue has returned the token
+        // or is dropped, which happens first.
+        unsafe { self.io_queue.enqueue(request, data.as_slice(), token) };
     }
 
     fn reject(&mut self, command: Command, request: Request, outcome: Outcome) {
         let (token, _) = self.open.insert(command, None);
-        self.lane.reject(request, outcome, token);
+        self.io_queue.reject(request, outcome, token);
     }
 
     fn answer(&mut self, token: u64, outcome: Outcome) {
@@ -394,11 +394,11 @@ impl Session<'_> {
     }
 
     /// Waits for the next event. `last`: the deadline of a client that is to be disconnected.
-    fn wait(&mut self, stop: &Stop, last: Option<Instant>) -> Result<(), Ending> {
-        if self.can_go_on() || !self.lane.arm() {
+    fn wait(&mut self, stop: &StopEvent, last: Option<Instant>) -> Result<(), Ending> {
+        if self.can_continue() || !self.io_queue.arm() {
             return Ok(());
         }
-        let due = self.lane.due();
+        let due = self.io_queue.due();
         let mut interest = PollFlags::empty();
         if self.needs_input() {
             interest |= PollFlags::IN;
@@ -415,7 +415,7 @@ impl Session<'_> {
         if last.is_none() {
             sources.push((stop.fd(), PollFlags::IN));
         }
-        sources.extend(self.lane.completions().map(|fd| (fd, PollFlags::IN)));
+        sources.extend(self.io_queue.completions().map(|fd| (fd, PollFlags::IN)));
         // Requests at the disk are waited for without a limit.
         let last = last.filter(|_| self.open.is_empty());
         let due = [due, last].into_iter().flatten().min();
@@ -424,8 +424,8 @@ impl Session<'_> {
     }
 
     /// Whether input that was already read can be processed, now that there is room again.
-    fn can_go_on(&self) -> bool {
-        self.listening
+    fn can_continue(&self) -> bool {
+        self.reads_requests
             && match &self.stage {
                 Stage::Head => self.input_buffer.bytes().len() >= Command::BYTES && self.has_room(),
                 Stage::AwaitBuffer(command, _) => self.pool.lends(command.data_bytes() as usize),
@@ -435,14 +435,14 @@ impl Session<'_> {
 }
 
 /// Requests at the disk, by token.
-struct Open {
+struct InFlight {
     slots: Vec<Option<(Command, Option<Buffer>)>>,
     free: Vec<u64>,
 }
 
-impl Open {
-    fn new() -> Open {
-        Open {
+impl InFlight {
+    fn new() -> InFlight {
+        InFlight {
             slots: (0..DEPTH).map(|_| None).collect(),
             free: (0..DEPTH as u64).rev().collect(),
         }

@@ -75,7 +75,7 @@ pub struct Offer {
 #[derive(Debug)]
 pub struct Negotiation<'a> {
     offers: &'a [Offer],
-    greeted: bool,
+    has_client_flags: bool,
     no_zeroes: bool,
     fixed: bool,
     structured: bool,
@@ -88,14 +88,14 @@ pub enum Step {
     /// The client has to send more.
     NeedInput,
     /// The transmission phase follows.
-    Begin(Chosen),
+    Begin(SelectedExport),
     /// The client has ended the handshake.
     Aborted,
 }
 
 /// The result of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chosen {
+pub struct SelectedExport {
     /// The index of the export among the offers.
     pub export: usize,
     /// Whether replies are structured.
@@ -113,7 +113,7 @@ impl<'a> Negotiation<'a> {
         out.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
         Negotiation {
             offers,
-            greeted: false,
+            has_client_flags: false,
             no_zeroes: false,
             fixed: false,
             structured: false,
@@ -127,12 +127,12 @@ impl<'a> Negotiation<'a> {
     /// # Errors
     /// The client violates the protocol: the connection ends.
     pub fn process(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(usize, Step), Violation> {
-        if !self.greeted {
+        if !self.has_client_flags {
             let Some(flags) = input.first_chunk::<4>() else {
                 return Ok((0, Step::NeedInput));
             };
             return self
-                .greet(u32::from_be_bytes(*flags))
+                .set_client_flags(u32::from_be_bytes(*flags))
                 .map(|()| (4, Step::NeedInput));
         }
         let Some((head, rest)) = input.split_first_chunk::<OPTION_HEAD_BYTES>() else {
@@ -157,12 +157,12 @@ impl<'a> Negotiation<'a> {
         Ok((OPTION_HEAD_BYTES + length, step))
     }
 
-    fn greet(&mut self, flags: u32) -> Result<(), Violation> {
+    fn set_client_flags(&mut self, flags: u32) -> Result<(), Violation> {
         let known = u32::from(FIXED_NEWSTYLE | NO_ZEROES);
         if flags & !known != 0 {
             return Err("it greets with flags that this server does not know");
         }
-        self.greeted = true;
+        self.has_client_flags = true;
         self.fixed = flags & u32::from(FIXED_NEWSTYLE) != 0;
         self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
         Ok(())
@@ -199,9 +199,9 @@ impl<'a> Negotiation<'a> {
                 bare(out);
             }
             INFO | GO => {
-                let chosen = self.describe(option, data, out);
-                if let (GO, Some(export)) = (option, chosen) {
-                    return Ok(Step::Begin(self.chosen(export)));
+                let selected = self.describe(option, data, out);
+                if let (GO, Some(export)) = (option, selected) {
+                    return Ok(Step::Begin(self.selected(export)));
                 }
             }
             _ => error(
@@ -215,7 +215,7 @@ impl<'a> Negotiation<'a> {
     }
 
     /// Answers `NBD_OPT_EXPORT_NAME`, which has no error reply.
-    fn export_name(&self, data: &[u8], out: &mut Vec<u8>) -> Result<Chosen, Violation> {
+    fn export_name(&self, data: &[u8], out: &mut Vec<u8>) -> Result<SelectedExport, Violation> {
         let export = self.find(data).ok_or("it requested an unknown export")?;
         let offer = &self.offers[export];
         out.extend(offer.geometry.size_bytes.to_be_bytes());
@@ -223,7 +223,7 @@ impl<'a> Negotiation<'a> {
         if !self.no_zeroes {
             out.extend([0; ZEROES]);
         }
-        Ok(self.chosen(export))
+        Ok(self.selected(export))
     }
 
     /// Answers `NBD_OPT_INFO` and `NBD_OPT_GO`; returns the export, if it exists.
@@ -281,8 +281,8 @@ impl<'a> Negotiation<'a> {
         error_message
     }
 
-    fn chosen(&self, export: usize) -> Chosen {
-        Chosen {
+    fn selected(&self, export: usize) -> SelectedExport {
+        SelectedExport {
             export,
             structured: self.structured,
         }
@@ -375,8 +375,8 @@ mod tests {
         for byte in messages.concat() {
             input.push(byte);
             match negotiation.process(&input, &mut out) {
-                Ok((taken, step)) => {
-                    input.drain(..taken);
+                Ok((consumed, step)) => {
+                    input.drain(..consumed);
                     end = Ok(step);
                 }
                 Err(violation) => {
@@ -439,11 +439,11 @@ mod tests {
         assert_eq!(answers[6].2, b"\0\x01vdb");
         let sizes = [512u32, 4096, 32 << 20].map(u32::to_be_bytes).concat();
         assert_eq!(answers[9].2, [&[0, 3], &sizes[..]].concat());
-        let chosen = Chosen {
+        let selected = SelectedExport {
             export: 0,
             structured: true,
         };
-        assert_eq!(end, Ok(Step::Begin(chosen)));
+        assert_eq!(end, Ok(Step::Begin(selected)));
     }
 
     #[test]
@@ -488,14 +488,14 @@ mod tests {
             negotiation.process(&[0; 4], &mut out),
             Ok((4, Step::NeedInput))
         );
-        let (taken, step) = negotiation
+        let (consumed, step) = negotiation
             .process(&option(EXPORT_NAME, b""), &mut out)
             .unwrap();
-        let chosen = Chosen {
+        let selected = SelectedExport {
             export: 0,
             structured: false,
         };
-        assert_eq!((taken, step), (16, Step::Begin(chosen)));
+        assert_eq!((consumed, step), (16, Step::Begin(selected)));
         assert_eq!(out.len(), 8 + 2 + ZEROES);
         assert_eq!(out[..8], (1u64 << 20).to_be_bytes());
     }

@@ -4,12 +4,12 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use weir_tapdisk::nbd::{self, Export, Listener, NbdOptions};
-//! use weir_tapdisk::{Access, Disk, DiskOptions, Stop};
+//! use weir_tapdisk::{SocketAccess, ServedDisk, DiskOptions, StopEvent};
 //!
-//! let disk = Disk::open(DiskOptions::new("/images/web.raw"))?;
+//! let disk = ServedDisk::open(DiskOptions::new("/images/web.raw"))?;
 //! let exports = [Export::new("vda", disk)];
 //! let listener = Listener::bind(&"unix:/run/web.nbd".parse()?, Access::default())?;
-//! let stop = Stop::new()?;
+//! let stop = StopEvent::new()?;
 //! nbd::serve(&exports, &[listener], &NbdOptions::default(), &stop)?; // until `stop` is raised
 //! # Ok(())
 //! # }
@@ -17,8 +17,8 @@
 //!
 //! It supports "fixed newstyle" with `NBD_OPT_GO`, simple and structured replies, and read, write,
 //! flush, trim and write zeroes with FUA; no TLS, so it listens on this machine only. A connection
-//! is a thread with a lane of its own; several may be open to one export, and a flush on one covers
-//! what was written through the others.
+//! is a thread with an I/O queue of its own; several may be open to one export, and a flush on one
+//! covers what was written through the others.
 //!
 //! Source: doc/proto.md of the NBD project.
 
@@ -40,15 +40,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-pub use address::{Address, Listener};
+pub use address::{Listener, NbdAddress};
 use clients::{Activity, Client, ClientSlot, Clients};
 use connection::Ending;
 use handshake::{NAME_BYTES_MAX, Offer};
 use protocol::Geometry;
 
-use crate::disk::{Disk, DiskError};
+use crate::disk::{DiskError, ServedDisk};
 use crate::socket::SocketError;
-use crate::stop::Stop;
+use crate::stop::StopEvent;
 
 /// The pause when no client can be accepted, because the process has no memory or descriptors for
 /// one.
@@ -61,12 +61,12 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct Export {
     name: String,
-    disk: Arc<Disk>,
+    disk: Arc<ServedDisk>,
 }
 
 impl Export {
     /// `disk` under that name. A client that sends no name gets the only export.
-    pub fn new(name: impl Into<String>, disk: Arc<Disk>) -> Export {
+    pub fn new(name: impl Into<String>, disk: Arc<ServedDisk>) -> Export {
         Export {
             name: name.into(),
             disk,
@@ -144,7 +144,7 @@ pub fn serve(
     exports: &[Export],
     listeners: &[Listener],
     options: &NbdOptions,
-    stop: &Stop,
+    stop: &StopEvent,
 ) -> Result<(), NbdError> {
     check_names(exports)?;
     let error_reports = ErrorReports::new(options.report);
@@ -218,7 +218,7 @@ pub fn serve(
 ///
 /// # Errors
 /// When names are invalid, or the client violates the protocol.
-pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &Stop) -> Result<(), NbdError> {
+pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &StopEvent) -> Result<(), NbdError> {
     check_names(exports)?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(|e| NbdError::Socket(e.into()))?;
     let client = Client {
@@ -227,10 +227,10 @@ pub fn serve_client(socket: OwnedFd, exports: &[Export], stop: &Stop) -> Result<
         activity: Arc::new(Activity::new()),
     };
     match connection::serve(&client, exports, 0, stop) {
-        Ending::Fine => Ok(()),
+        Ending::Closed => Ok(()),
         Ending::Failed(error) => Err(error),
         Ending::Broken(why) => Err(NbdError::Socket(io::Error::other(why))),
-        Ending::Slow => Err(NbdError::Socket(io::ErrorKind::TimedOut.into())),
+        Ending::TimedOut => Err(NbdError::Socket(io::ErrorKind::TimedOut.into())),
     }
 }
 
@@ -268,7 +268,11 @@ fn offers(exports: &[Export]) -> Vec<Offer> {
 }
 
 /// Waits until a client connects, `stop` is raised, or for the timeout.
-fn wait(listeners: &[Listener], stop: &Stop, timeout: Option<Duration>) -> Result<(), NbdError> {
+fn wait(
+    listeners: &[Listener],
+    stop: &StopEvent,
+    timeout: Option<Duration>,
+) -> Result<(), NbdError> {
     let clients = listeners.iter().map(Listener::fd);
     let sources = clients.chain([stop.fd()]);
     let mut fds: Vec<PollFd> = sources
@@ -302,11 +306,13 @@ impl ErrorReports {
         }
     }
 
-    fn ended(&self, at: &Address, ending: &Ending) {
+    fn ended(&self, at: &NbdAddress, ending: &Ending) {
         match ending {
-            Ending::Fine => {}
+            Ending::Closed => {}
             Ending::Broken(why) => self.add(&format!("{at}: connection closed: {why}")),
-            Ending::Slow => self.add(&format!("{at}: connection closed: the handshake timed out")),
+            Ending::TimedOut => {
+                self.add(&format!("{at}: connection closed: the handshake timed out"))
+            }
             Ending::Failed(error) => self.add(&format!("{at}: connection closed: {error}")),
         }
     }

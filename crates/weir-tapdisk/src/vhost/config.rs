@@ -3,7 +3,7 @@
 use virtio_bindings::bindings::{virtio_blk as blk, virtio_config, virtio_ring};
 
 use super::command::{RANGE_SECTORS_MAX, RANGES_MAX};
-use crate::disk::Disk;
+use crate::disk::ServedDisk;
 
 /// Maximum number of buffers of a request: what fits a queue of QEMU's default size, beside header
 /// and status.
@@ -19,7 +19,7 @@ pub const INDIRECT_DESC: u64 = 1 << virtio_ring::VIRTIO_RING_F_INDIRECT_DESC;
 pub const FLUSH: u64 = 1 << blk::VIRTIO_BLK_F_FLUSH;
 
 /// The features of this disk, with several queues or one.
-pub fn features(disk: &Disk, queues: u16) -> u64 {
+pub fn features(disk: &ServedDisk, queues: u16) -> u64 {
     let mut features = PROTOCOL_FEATURES
         | EVENT_IDX
         | INDIRECT_DESC
@@ -44,7 +44,7 @@ pub fn features(disk: &Disk, queues: u16) -> u64 {
 }
 
 /// The configuration space, `struct virtio_blk_config` up to the last supported field.
-pub fn space(disk: &Disk, queues: u16) -> Vec<u8> {
+pub fn space(disk: &ServedDisk, queues: u16) -> Vec<u8> {
     let block_sectors = disk.block_size() / 512;
     let mut space = Space::default();
     space.put(&disk.sectors().to_le_bytes()); // capacity

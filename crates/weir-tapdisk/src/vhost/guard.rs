@@ -21,7 +21,7 @@ use libc::{c_int, c_void, sigaction, siginfo_t};
 pub const GUARDS_MAX: usize = (1 << 15) + 512;
 
 /// The addresses of guarded mappings; an empty range is free.
-static RANGES: [Range; GUARDS_MAX] = [const { Range::nowhere() }; GUARDS_MAX];
+static RANGES: [Range; GUARDS_MAX] = [const { Range::empty() }; GUARDS_MAX];
 
 /// Ranges from here on have never been used.
 static UNUSED_FROM: AtomicUsize = AtomicUsize::new(0);
@@ -33,7 +33,7 @@ static CUTS: AtomicU64 = AtomicU64::new(0);
 static CHANGES: Mutex<()> = Mutex::new(());
 
 /// The action for SIGBUS before this one; `None` if the system does not allow another one.
-static BEFORE: OnceLock<Option<sigaction>> = OnceLock::new();
+static PREVIOUS_ACTION: OnceLock<Option<sigaction>> = OnceLock::new();
 
 struct Range {
     start: AtomicUsize,
@@ -42,7 +42,7 @@ struct Range {
 }
 
 impl Range {
-    const fn nowhere() -> Range {
+    const fn empty() -> Range {
         Range {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
@@ -94,7 +94,7 @@ impl Guard {
     /// # Errors
     /// The share, or the table of the process, is used up.
     pub fn new(start: *const u8, bytes: usize, share: &Arc<Share>) -> Result<Guard, String> {
-        BEFORE.get_or_init(install);
+        PREVIOUS_ACTION.get_or_init(install);
         let _only_one = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
         let max = share.mappings_max;
         if share.used.load(Ordering::Relaxed) >= max {
@@ -150,7 +150,7 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut siginfo_t, _context: *mut c_vo
     // SAFETY: errno is the thread's own; it is restored below.
     let errno = unsafe { *libc::__errno_location() };
     // No guard exists between the installation of the handler and this.
-    let Some(Some(before)) = BEFORE.get() else {
+    let Some(Some(before)) = PREVIOUS_ACTION.get() else {
         return;
     };
     // Memory with a hardware error (`BUS_MCEERR_AR`) had content that zeroes must not replace.

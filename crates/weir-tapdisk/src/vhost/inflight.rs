@@ -151,9 +151,9 @@ impl Inflight {
         Ok(inflight)
     }
 
-    /// The requests that were taken and not answered when the region was last used, in the order in
-    /// which they were taken. `used_idx` is the current index of the used ring. Indexes beyond
-    /// `size` are ignored.
+    /// The requests that were received and not answered when the region was last used, in the order
+    /// in which they were received. `used_idx` is the current index of the used ring. Indexes
+    /// beyond `size` are ignored.
     pub fn recover(&mut self, used_idx: u16, size: u16) -> Vec<u16> {
         self.finish_batch(used_idx);
         let mut left: Vec<(u64, u16)> = Vec::new();
@@ -182,8 +182,8 @@ impl Inflight {
         self.store(region::USED_IDX, used_idx);
     }
 
-    /// Enters a request that was taken from the available ring.
-    pub fn taken(&mut self, head: u16) {
+    /// Adds a request of the available ring.
+    pub fn add(&mut self, head: u16) {
         let entry = self.entry(head);
         self.store(entry + entry::COUNTER, self.counter);
         self.counter = self.counter.wrapping_add(1);
@@ -191,14 +191,14 @@ impl Inflight {
     }
 
     /// Marks a request that is about to be put into the used ring, alone.
-    pub fn ending(&mut self, head: u16) {
+    pub fn set_last_batch(&mut self, head: u16) {
         let before: u16 = self.load(region::LAST_BATCH_HEAD);
         self.store(self.entry(head) + entry::NEXT, before);
         self.store(region::LAST_BATCH_HEAD, head);
     }
 
     /// Removes it; the ring's index is now `used_idx`.
-    pub fn ended(&mut self, head: u16, used_idx: u16) {
+    pub fn remove(&mut self, head: u16, used_idx: u16) {
         self.store(self.entry(head) + entry::INFLIGHT, 0_u8);
         self.store(region::USED_IDX, used_idx);
     }

@@ -3,8 +3,8 @@
 //!
 //! The stages of a request: the guest's driver writes descriptors and kicks. The queue's thread
 //! ([`worker`]) wakes, takes the head of a chain from the [`ring`], follows the [`chain`], decodes
-//! its [`command`], and passes the request to its lane with the guest's own memory as buffers
-//! ([`queue`]). When the lane reports that it is done, the status byte and the used ring are
+//! its [`command`], and passes the request to its I/O queue with the guest's own memory as buffers
+//! ([`queue`]). When the I/O queue reports that it is done, the status byte and the used ring are
 //! written, and the driver is notified. Connections, memory and rings are set up over a unix socket
 //! ([`serve()`], [`session`], [`memory`]). Requests in flight are tracked in memory that outlives
 //! the process ([`inflight`]): after a kill the next process executes what was not done.
@@ -61,9 +61,9 @@ pub fn memory_slots(disks: usize) -> u16 {
     })
 }
 
-/// How a disk is served. [`Options::new`] sets the defaults.
+/// How a disk is served. [`VhostOptions::new`] sets the defaults.
 #[derive(Clone)]
-pub struct Options {
+pub struct VhostOptions {
     /// The number of queues that a guest may use: 1 to [`QUEUES_MAX`]. An unused one costs nothing;
     /// QEMU requires as many as the VM has processors.
     pub queues: u16,
@@ -79,10 +79,10 @@ pub struct Options {
     pub log_line: LogLine,
 }
 
-impl Options {
+impl VhostOptions {
     /// 64 queues, polling for 50 µs, 20 s for requests in flight, and messages to `log`.
-    pub fn new(log_line: LogLine) -> Options {
-        Options {
+    pub fn new(log_line: LogLine) -> VhostOptions {
+        VhostOptions {
             queues: 64,
             poll: Duration::from_micros(50),
             memory_slots: memory_slots(1),

@@ -10,8 +10,8 @@ use super::guard::Share;
 use super::memory::{GuestMemory, GuestRegion};
 use super::queue::{BlockQueue, Broken};
 use super::ring::{Layout, Ring};
-use crate::disk::Disk;
-use crate::lane::{Lane, LaneOptions};
+use crate::disk::ServedDisk;
+use crate::io_queue::{IoQueue, IoQueueOptions};
 
 /// Maximum number of rounds for a guest that never ends.
 const ROUNDS_MAX: usize = 64;
@@ -44,9 +44,9 @@ pub struct TrialEnd {
 /// in one region up to its middle and in another from there on.
 ///
 /// # Errors
-/// The rings are outside the memory, or the disk has no lane.
+/// The rings are outside the memory, or the disk has no I/O queue.
 pub fn run_queue(
-    disk: &Arc<Disk>,
+    disk: &Arc<ServedDisk>,
     memory: &[u8],
     queue: OfflineQueue,
 ) -> Result<TrialEnd, VhostError> {
@@ -79,17 +79,17 @@ pub fn run_queue(
     let ring = Ring::new(&mapped, &layout, queue.base, None)
         .map_err(|error| VhostError::Ring { index, error })?;
     let depth = u32::from(queue.size);
-    let lane = Lane::new(
+    let io_queue = IoQueue::new(
         disk,
-        LaneOptions {
+        IoQueueOptions {
             queue: index,
             depth,
         },
     )?;
-    let mut queue = BlockQueue::new(disk, lane, ring, &mapped, false);
+    let mut queue = BlockQueue::new(disk, io_queue, ring, &mapped, false);
     let broken = run(&mut queue).err();
     // Requests that were in flight when the queue broke.
-    while queue.lane().in_flight() > 0 {
+    while queue.io_queue().in_flight() > 0 {
         if let Err(Broken::Disk(error)) = queue.round(0) {
             return Err(error.into());
         }
@@ -108,7 +108,7 @@ fn run(queue: &mut BlockQueue) -> Result<(), Broken> {
         queue.disarm()?;
         let waiting = queue.waiting()?;
         queue.round(waiting)?;
-        if queue.lane().in_flight() == 0 && !queue.arm()? {
+        if queue.io_queue().in_flight() == 0 && !queue.arm()? {
             return Ok(());
         }
     }

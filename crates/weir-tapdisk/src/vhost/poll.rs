@@ -23,10 +23,10 @@ pub struct Polling {
     /// Periods of this trial, how many found work, and their total time.
     periods: u32,
     found: u32,
-    looked: Duration,
+    polled: Duration,
     /// Idle periods without polling that remain, and their number next time.
     paused: u32,
-    rest: u32,
+    pause: u32,
 }
 
 impl Polling {
@@ -36,9 +36,9 @@ impl Polling {
             longest,
             periods: 0,
             found: 0,
-            looked: Duration::ZERO,
+            polled: Duration::ZERO,
             paused: 0,
-            rest: PAUSE_MIN,
+            pause: PAUSE_MIN,
         }
     }
 
@@ -54,21 +54,21 @@ impl Polling {
         Some(self.longest)
     }
 
-    /// Ends a period after `looked`; `found`: whether there was work.
-    pub fn end(&mut self, found: bool, looked: Duration) {
+    /// Ends a period after `polled`; `found`: whether there was work.
+    pub fn end(&mut self, found: bool, polled: Duration) {
         self.periods += 1;
         self.found += u32::from(found);
-        self.looked += looked;
+        self.polled += polled;
         if self.periods < TRIAL_PERIODS {
             return;
         }
-        if self.looked <= self.longest * self.found {
-            self.rest = PAUSE_MIN;
+        if self.polled <= self.longest * self.found {
+            self.pause = PAUSE_MIN;
         } else {
-            self.paused = self.rest;
-            self.rest = (self.rest * 2).min(PAUSE_MAX);
+            self.paused = self.pause;
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
         }
-        (self.periods, self.found, self.looked) = (0, 0, Duration::ZERO);
+        (self.periods, self.found, self.polled) = (0, 0, Duration::ZERO);
     }
 }
 
@@ -80,16 +80,16 @@ mod tests {
 
     /// The number of periods with polling out of `periods` idle ones. `comes` is when work arrives
     /// in each.
-    fn looked(polling: &mut Polling, periods: u32, comes: impl Fn(u32) -> Duration) -> u32 {
-        let mut looked = 0;
+    fn polled(polling: &mut Polling, periods: u32, comes: impl Fn(u32) -> Duration) -> u32 {
+        let mut polled = 0;
         for period in 0..periods {
             if let Some(longest) = polling.begin() {
                 let comes = comes(period);
                 polling.end(comes <= longest, comes.min(longest));
-                looked += 1;
+                polled += 1;
             }
         }
-        looked
+        polled
     }
 
     fn micros(micros: u64) -> Duration {
@@ -99,16 +99,16 @@ mod tests {
     #[test]
     fn without_a_polling_time_it_never_polls() {
         let mut polling = Polling::new(Duration::ZERO);
-        assert_eq!(looked(&mut polling, 1000, |_| Duration::ZERO), 0);
+        assert_eq!(polled(&mut polling, 1000, |_| Duration::ZERO), 0);
     }
 
     #[test]
     fn polling_continues_while_it_finds_work() {
-        let late = looked(&mut Polling::new(LONGEST), 10_000, |_| micros(45));
+        let late = polled(&mut Polling::new(LONGEST), 10_000, |_| micros(45));
         assert_eq!(late, 10_000);
         // Two of three after 10 us, one never: 35 us for each success.
         let mostly = |period| micros(if period % 3 == 0 { 1000 } else { 10 });
-        assert_eq!(looked(&mut Polling::new(LONGEST), 10_000, mostly), 10_000);
+        assert_eq!(polled(&mut Polling::new(LONGEST), 10_000, mostly), 10_000);
     }
 
     #[test]
@@ -118,11 +118,11 @@ mod tests {
         let seldom = |period| micros(if period % 2 == 0 { 1000 } else { 25 });
         for comes in [never, seldom] {
             let mut polling = Polling::new(LONGEST);
-            let in_vain = looked(&mut polling, 100_000, comes);
+            let in_vain = polled(&mut polling, 100_000, comes);
             assert!((TRIAL_PERIODS * 10..3000).contains(&in_vain), "{in_vain}");
             // When there is work again, polling resumes after one pause.
-            looked(&mut polling, PAUSE_MAX + TRIAL_PERIODS, |_| micros(5));
-            assert_eq!(looked(&mut polling, 1000, |_| micros(5)), 1000);
+            polled(&mut polling, PAUSE_MAX + TRIAL_PERIODS, |_| micros(5));
+            assert_eq!(polled(&mut polling, 1000, |_| micros(5)), 1000);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! [`BlockQueue`]: one queue of a virtio block device: passes requests from its ring to a lane, and
-//! returns ended ones.
+//! [`BlockQueue`]: one queue of a virtio block device: passes requests from its ring to an I/O
+//! queue, and returns ended ones.
 //!
-//! An invalid request ends with an error. A request that cannot be answered breaks the queue:
-//! nothing more is taken from it until the driver sets it up again. Other queues and other disks
+//! An invalid request ends with an error. A request that cannot be answered breaks the queue: no
+//! more requests are read from it until the driver sets it up again. Other queues and other disks
 //! are not affected.
 #![allow(unsafe_code)] // Data go between the guest's memory and the engine without a copy of ours.
 
@@ -20,11 +20,12 @@ use super::command::{Action, Command, CommandData, NoStatus, SERIAL_BYTES, read}
 use super::guard;
 use super::memory::{GuestMemory, GuestRegion, in_one_region};
 use super::ring::{Ring, RingError};
-use crate::disk::{Disk, DiskError};
-use crate::lane::{Done, Lane};
+use crate::disk::{DiskError, ServedDisk};
+use crate::io_queue::{Completion, IoQueue};
 use crate::{Outcome, Request};
 
-/// Maximum number of requests that are taken at once, so that ended ones are returned in between.
+/// Maximum number of requests that are processed at once, so that ended ones are returned in
+/// between.
 const BATCH_MAX: usize = 64;
 
 /// How long a request waits for memory that was removed. QEMU needs less than a millisecond to add
@@ -45,7 +46,7 @@ pub enum Broken {
     NoStatus(#[from] NoStatus),
     /// The driver makes a buffer available that is still in use.
     #[error("descriptor {0} is made available again before its request has ended")]
-    Twice(u16),
+    AlreadyAvailable(u16),
     /// Data outside of memory. It does not break the queue: the request waits, or ends with an
     /// error.
     #[error("a request has data outside the guest's memory")]
@@ -60,7 +61,7 @@ pub enum Broken {
 
 impl Broken {
     /// Whether it may succeed after a change of memory.
-    fn may_pass(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         let table = matches!(self, Broken::Chain(ChainError::Table(_)));
         table || matches!(self, Broken::NoStatus(_))
     }
@@ -68,8 +69,8 @@ impl Broken {
 
 /// A queue and its requests in flight. It belongs to one thread.
 pub struct BlockQueue {
-    disk: Arc<Disk>,
-    lane: Lane,
+    disk: Arc<ServedDisk>,
+    io_queue: IoQueue,
     ring: Ring,
     memory: Rc<GuestMemory>,
     /// The value of [`guard::cuts`] when all memory was intact.
@@ -82,7 +83,7 @@ pub struct BlockQueue {
     /// Injected delays are ended.
     ends_delays: bool,
     /// Taken from the ring and not started.
-    taken: VecDeque<u16>,
+    pending: VecDeque<u16>,
     /// Ended requests, with the number of bytes written, that could not be put into the ring, which
     /// is missing.
     unreturned: VecDeque<(u16, u32)>,
@@ -90,12 +91,12 @@ pub struct BlockQueue {
     ended: usize,
     /// Until when missing memory may be added again.
     memory_wait_until: Option<Instant>,
-    /// The first of `taken` waits for memory.
+    /// The first of `pending` waits for memory.
     waits: bool,
     // Reused allocations.
     chain: Chain,
     data_memory: CommandData,
-    done: Vec<Done>,
+    done: Vec<Completion>,
 }
 
 /// A request in flight.
@@ -112,7 +113,7 @@ struct Slot {
 /// The result of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// A request was taken or has ended.
+    /// A request was started or has ended.
     pub progress: bool,
     /// The driver requires a notification.
     pub call: bool,
@@ -121,8 +122,8 @@ pub struct Round {
 impl BlockQueue {
     /// The queue of this ring in this memory. `size` is its number of descriptors.
     pub fn new(
-        disk: &Arc<Disk>,
-        lane: Lane,
+        disk: &Arc<ServedDisk>,
+        io_queue: IoQueue,
         ring: Ring,
         memory: &Arc<GuestMemory>,
         write_through: bool,
@@ -130,7 +131,7 @@ impl BlockQueue {
         let size = usize::from(ring.table().size);
         BlockQueue {
             disk: Arc::clone(disk),
-            lane,
+            io_queue,
             ring,
             memory: Rc::new(GuestMemory::clone(memory)),
             cuts: 0,
@@ -138,7 +139,7 @@ impl BlockQueue {
             slots: std::iter::repeat_with(Slot::default).take(size).collect(),
             broken: false,
             ends_delays: false,
-            taken: VecDeque::new(),
+            pending: VecDeque::new(),
             unreturned: VecDeque::new(),
             ended: 0,
             memory_wait_until: None,
@@ -163,26 +164,29 @@ impl BlockQueue {
         self.ends_delays = true;
     }
 
-    /// The lane, for waiting on it.
-    pub fn lane(&self) -> &Lane {
-        &self.lane
+    /// The I/O queue, for waiting on it.
+    pub fn io_queue(&self) -> &IoQueue {
+        &self.io_queue
     }
 
     /// When the next round is due even if nothing happens until then.
     pub fn due(&self) -> Option<Instant> {
         let drain_timeout = self.memory_wait_until.filter(|_| self.waits);
-        [self.lane.due(), drain_timeout].into_iter().flatten().min()
+        [self.io_queue.due(), drain_timeout]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether no request is in flight.
     pub fn is_idle(&self) -> bool {
-        self.lane.in_flight() == 0 && self.unreturned.is_empty() && self.ended == 0
+        self.io_queue.in_flight() == 0 && self.unreturned.is_empty() && self.ended == 0
     }
 
     /// The next index of the available ring.
     pub fn next_available(&self) -> u16 {
         let next = self.ring.next_available();
-        next.wrapping_sub(self.taken.len() as u16)
+        next.wrapping_sub(self.pending.len() as u16)
     }
 
     /// The number of requests that can be started now: none of a broken queue, or while its memory
@@ -202,7 +206,7 @@ impl BlockQueue {
             return Ok(0);
         }
         match self.ring.waiting(&self.memory) {
-            Ok(waiting) => Ok(waiting + self.taken.len()),
+            Ok(waiting) => Ok(waiting + self.pending.len()),
             Err(error) if error.is_missing() => Ok(0),
             Err(error) => Err(self.broke(error)),
         }
@@ -214,9 +218,9 @@ impl BlockQueue {
     /// # Errors
     /// The queue breaks; requests in flight still end in later rounds.
     pub fn round(&mut self, waiting: usize) -> Result<Round, Broken> {
-        self.lane.begin();
+        self.io_queue.begin();
         let result = self.take_and_end(waiting.min(BATCH_MAX));
-        self.lane.end();
+        self.io_queue.end();
         result.map_err(|error| self.broke(error))
     }
 
@@ -239,7 +243,7 @@ impl BlockQueue {
 
     /// Enables the engine's event only. Returns true if a request has already ended.
     pub fn arm_ends(&mut self) -> bool {
-        !self.lane.arm()
+        !self.io_queue.arm()
     }
 
     /// Disables the driver's kicks.
@@ -275,11 +279,11 @@ impl BlockQueue {
 
     fn take_and_end(&mut self, count: usize) -> Result<Round, Broken> {
         if self.ends_delays {
-            self.lane.end_delays();
+            self.io_queue.end_delays();
         }
         let started = self.take(count);
-        // Requests that were taken before the queue broke are executed.
-        self.lane.submit()?;
+        // Requests that were started before the queue broke are executed.
+        self.io_queue.submit()?;
         self.end_done()?;
         self.return_ended()?;
         let started = started?;
@@ -303,25 +307,25 @@ impl BlockQueue {
         if count == 0 {
             return Ok(0);
         }
-        let new = count.saturating_sub(self.taken.len());
+        let new = count.saturating_sub(self.pending.len());
         let taken = match new {
             0 => Ok(()),
-            _ => self.ring.take(&self.memory, new, &mut self.taken),
+            _ => self.ring.take(&self.memory, new, &mut self.pending),
         };
         let mut started = 0;
-        while let Some(head) = self.taken.front().copied() {
+        while let Some(head) = self.pending.front().copied() {
             match self.start(head) {
                 // It may wait for memory when it finds this. Afterwards, it tries once more.
                 Err(Broken::NoMemory) => {
                     self.waits = true;
                     return Ok(started);
                 }
-                Err(error) if error.may_pass() && self.waits_for_memory() => {
+                Err(error) if error.is_retryable() && self.waits_for_memory() => {
                     self.waits = true;
                     return Ok(started);
                 }
                 result => {
-                    self.taken.pop_front();
+                    self.pending.pop_front();
                     started += 1;
                     result?;
                 }
@@ -338,10 +342,10 @@ impl BlockQueue {
             .is_some_and(|until| Instant::now() < until)
     }
 
-    /// Decodes the request that begins with `head`, and passes it to the lane.
+    /// Decodes the request that begins with `head`, and passes it to the I/O queue.
     fn start(&mut self, head: u16) -> Result<(), Broken> {
         if self.slots[usize::from(head)].memory.is_some() {
-            return Err(Broken::Twice(head));
+            return Err(Broken::AlreadyAvailable(head));
         }
         self.chain.follow(&self.memory, self.ring.table(), head)?;
         let command = read(
@@ -370,7 +374,10 @@ impl BlockQueue {
                 // SAFETY: the buffers are in the guest's memory, which the slot keeps mapped until
                 // the token is reaped. The guest may change them meanwhile, as it may while a
                 // device reads them; their content is not used here.
-                unsafe { self.lane.take(request, &self.data_memory.buffers, token) };
+                unsafe {
+                    self.io_queue
+                        .enqueue(request, &self.data_memory.buffers, token)
+                };
             }
             Action::ExecuteRanges => {
                 let slot = &mut self.slots[usize::from(head)];
@@ -385,28 +392,29 @@ impl BlockQueue {
                 copy_out(&serial, &self.data_memory.buffers);
                 self.finish(head, Outcome::Done)?;
             }
-            Action::Reject(Some(request), outcome) => self.lane.reject(request, outcome, token),
+            Action::Reject(Some(request), outcome) => self.io_queue.reject(request, outcome, token),
             Action::Reject(None, outcome) => self.finish(head, outcome)?,
         }
         Ok(())
     }
 
-    /// Passes the next range of a discard or a write of zeroes to the lane; false if there is none.
+    /// Passes the next range of a discard or a write of zeroes to the I/O queue; false if there is
+    /// none.
     fn next_range(&mut self, head: u16) -> bool {
         let Some(request) = self.slots[usize::from(head)].more.pop() else {
             return false;
         };
         // SAFETY: there are no buffers.
-        unsafe { self.lane.take(request, &[], u64::from(head)) };
+        unsafe { self.io_queue.enqueue(request, &[], u64::from(head)) };
         true
     }
 
-    /// Ends the requests that the lane has finished.
+    /// Ends the requests that the I/O queue has finished.
     fn end_done(&mut self) -> Result<(), Broken> {
         loop {
             let mut done = std::mem::take(&mut self.done);
             done.clear();
-            self.lane.reap(&mut done);
+            self.io_queue.reap(&mut done);
             let mut went_on = false;
             let mut finished = Ok(());
             for one in &done {
@@ -421,7 +429,7 @@ impl BlockQueue {
             self.done = done;
             finished?;
             // Submits further parts, and requests whose injected delay has ended.
-            self.lane.submit()?;
+            self.io_queue.submit()?;
             if !went_on {
                 return Ok(());
             }
@@ -464,7 +472,7 @@ impl BlockQueue {
 
 impl Drop for BlockQueue {
     fn drop(&mut self) {
-        if self.lane.in_flight() > 0 {
+        if self.io_queue.in_flight() > 0 {
             // Only when the engine failed. The kernel may still write to this memory, so it is
             // never unmapped.
             let memories = self.slots.iter_mut().filter_map(|slot| slot.memory.take());

@@ -148,7 +148,7 @@ impl Ring {
     /// to `heads`. Requests of an earlier back end come first, in their order.
     ///
     /// # Errors
-    /// The content of the ring is invalid. The requests in `heads` were taken.
+    /// The content of the ring is invalid. The requests in `heads` were removed from the ring.
     pub fn take(
         &mut self,
         memory: &GuestMemory,
@@ -168,7 +168,7 @@ impl Ring {
                 return Err(RingError::Head { head, size });
             }
             if let Some(inflight) = &mut self.inflight {
-                inflight.taken(head);
+                inflight.add(head);
             }
             heads.push_back(head);
         }
@@ -187,11 +187,11 @@ impl Ring {
         // All of it or nothing: a missing part may be added again, and then it is put once.
         self.queue.used_idx(memory, Ordering::Relaxed)?;
         if let Some(inflight) = &mut self.inflight {
-            inflight.ending(head);
+            inflight.set_last_batch(head);
         }
         self.queue.add_used(memory, head, written)?;
         if let Some(inflight) = &mut self.inflight {
-            inflight.ended(head, self.queue.next_used());
+            inflight.remove(head, self.queue.next_used());
         }
         Ok(())
     }

@@ -18,16 +18,16 @@ use vhost::vhost_user::{BackendReqHandler as Protocol, Error};
 use super::channel::{Channel, SET_BACKEND_REQ_FD};
 use super::log::EventLog;
 use super::session::Session;
-use super::{Options, QUEUES_MAX, VhostError};
-use crate::disk::Disk;
-use crate::{ServerSocket, Stop};
+use super::{QUEUES_MAX, VhostError, VhostOptions};
+use crate::disk::ServedDisk;
+use crate::{ServerSocket, StopEvent};
 
 /// How long a front end may take to send the rest of a message, or to read an answer.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval of checks for the rest of a message.
 const MESSAGE_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A front end without a message for this time is reported.
-const SILENCE: Duration = Duration::from_secs(5);
+const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Without a message for this time, the size of the image is checked.
 const SIZE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause when the process cannot accept another connection.
@@ -37,15 +37,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 const HEADER_BYTES: usize = 12;
 
 /// Serves the disk to front ends until `stop` is raised. Requests in flight then still end, if they
-/// do so within [`Options::drain_timeout`].
+/// do so within [`VhostOptions::drain_timeout`].
 ///
 /// # Errors
 /// The options are invalid, or the socket fails. An error of a front end ends its connection.
 pub fn serve(
-    disk: &Arc<Disk>,
+    disk: &Arc<ServedDisk>,
     socket: &ServerSocket,
-    options: &Options,
-    stop: &Stop,
+    options: &VhostOptions,
+    stop: &StopEvent,
 ) -> Result<(), VhostError> {
     let queues = options.queues;
     if !(1..=QUEUES_MAX).contains(&queues) {
@@ -104,19 +104,19 @@ fn run_session(acceptor: &Acceptor, connection: UnixStream, session: Session) ->
             }
             Ok(Next::Message(_)) => {}
             Ok(Next::Nothing) => {
-                silence.lasts();
+                silence.report_if_late();
                 let session = session.lock();
                 session
                     .unwrap_or_else(PoisonError::into_inner)
                     .report_growth();
                 continue;
             }
-            Ok(Next::Left) => break "the front end has left".into(),
+            Ok(Next::Disconnected) => break "the front end has left".into(),
             Ok(Next::Stop) => break "the front end is disconnected: shutting down".into(),
             Err(why) => break format!("the front end is disconnected: {why}"),
         }
         match protocol.handle_request() {
-            Ok(()) => silence.ends(),
+            Ok(()) => silence.received(),
             Err(Error::Disconnected) => break "the front end has left".into(),
             Err(Error::ReqHandlerError(error)) => {
                 break format!("the front end is disconnected: {error}");
@@ -157,21 +157,21 @@ impl FirstMessage<'_> {
     }
 
     /// A message was answered.
-    fn ends(&mut self) {
+    fn received(&mut self) {
         if !std::mem::replace(&mut self.is_reported, true) {
             self.log.report(|| "a front end has connected".into());
         }
     }
 
     /// There is still none.
-    fn lasts(&mut self) {
-        if !self.is_reported && self.since.elapsed() >= SILENCE {
+    fn report_if_late(&mut self) {
+        if !self.is_reported && self.since.elapsed() >= FIRST_MESSAGE_TIMEOUT {
             self.is_reported = true;
             self.log.report(|| {
                 format!(
                     "a front end has connected, and has sent nothing for {} s; a QEMU from 7.2 to 9.0 that does so \
                      has lost the disk, and its VM must be started again (docs/tapdisk.md)",
-                    SILENCE.as_secs()
+                    FIRST_MESSAGE_TIMEOUT.as_secs()
                 )
             });
         }
@@ -181,7 +181,7 @@ impl FirstMessage<'_> {
 /// The listening socket and its state.
 struct Acceptor<'a> {
     socket: &'a ServerSocket,
-    stop: &'a Stop,
+    stop: &'a StopEvent,
     log: &'a EventLog,
 }
 
@@ -190,7 +190,7 @@ enum Next {
     Message(u32),
     /// None has arrived for [`SIZE_CHECK_INTERVAL`].
     Nothing,
-    Left,
+    Disconnected,
     Stop,
 }
 
@@ -253,7 +253,7 @@ impl Acceptor<'_> {
             let missing = missing(connection).map_err(|e| e.to_string())?;
             let over = found.intersects(PollFlags::HUP | PollFlags::ERR);
             match missing {
-                Missing::Everything if over => return Ok(Next::Left),
+                Missing::Everything if over => return Ok(Next::Disconnected),
                 Missing::Something if over => return Err("it left within a message".into()),
                 Missing::Nothing(message) if over || found.contains(PollFlags::OUT) => {
                     return Ok(Next::Message(message));

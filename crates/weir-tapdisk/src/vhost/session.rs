@@ -25,10 +25,10 @@ use super::inflight::{self, Inflight, InflightMemory};
 use super::log::EventLog;
 use super::memory::MemoryTable;
 use super::ring::{Layout, QUEUE_SIZE_MAX, Ring};
-use super::worker::{End, Setup, Signals, Worker};
-use super::{Options, VhostError};
-use crate::Stop;
-use crate::disk::Disk;
+use super::worker::{JoinTimeout, Signals, Worker, WorkerSetup};
+use super::{VhostError, VhostOptions};
+use crate::StopEvent;
+use crate::disk::ServedDisk;
 
 /// The supported protocol features. Logging of dirty memory is not supported, so QEMU does not
 /// migrate a VM with such a disk.
@@ -45,10 +45,10 @@ const SPACE_BYTES: usize = 4096;
 
 /// A connection's state.
 pub struct Session {
-    disk: Arc<Disk>,
-    options: Options,
+    disk: Arc<ServedDisk>,
+    options: VhostOptions,
     log: Arc<EventLog>,
-    end: End,
+    end: JoinTimeout,
     /// The acknowledged features.
     features: Option<u64>,
     protocol: VhostUserProtocolFeatures,
@@ -80,7 +80,12 @@ struct RingState {
 
 impl Session {
     /// Nothing is set up.
-    pub fn new(disk: &Arc<Disk>, options: &Options, log: &Arc<EventLog>, stop: &Stop) -> Session {
+    pub fn new(
+        disk: &Arc<ServedDisk>,
+        options: &VhostOptions,
+        log: &Arc<EventLog>,
+        stop: &StopEvent,
+    ) -> Session {
         let rings = std::iter::repeat_with(RingState::default);
         // While a table or the in-flight memory is replaced, the old one is mapped, too.
         let share = Share::new(2 * (usize::from(options.memory_slots) + 1));
@@ -88,7 +93,7 @@ impl Session {
             disk: Arc::clone(disk),
             options: options.clone(),
             log: Arc::clone(log),
-            end: End {
+            end: JoinTimeout {
                 stop: stop.clone(),
                 drain_timeout: options.drain_timeout,
             },
@@ -227,7 +232,7 @@ impl Session {
         let rings = Ring::new(memory, &layout, ring.base, inflight)
             .map_err(|error| VhostError::Ring { index, error })?;
         self.sectors_reported = None;
-        ring.worker = Some(Worker::start(Setup {
+        ring.worker = Some(Worker::start(WorkerSetup {
             disk: Arc::clone(&self.disk),
             index,
             ring: rings,
@@ -265,7 +270,7 @@ impl Session {
 }
 
 impl RingState {
-    fn halt(&mut self, end: &End) -> std::result::Result<(), VhostError> {
+    fn halt(&mut self, end: &JoinTimeout) -> std::result::Result<(), VhostError> {
         if let Some(worker) = self.worker.take() {
             self.base = worker.join(end)?;
         }

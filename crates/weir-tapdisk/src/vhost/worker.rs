@@ -17,9 +17,9 @@ use super::memory::GuestMemory;
 use super::poll::Polling;
 use super::queue::{BlockQueue, Broken};
 use super::ring::Ring;
-use crate::Stop;
-use crate::disk::Disk;
-use crate::lane::{Lane, LaneOptions};
+use crate::StopEvent;
+use crate::disk::ServedDisk;
+use crate::io_queue::{IoQueue, IoQueueOptions};
 
 /// The interval of polls of the ring when the front end provides no kick.
 const KICKLESS_POLL_INTERVAL: Duration = Duration::from_micros(100);
@@ -29,9 +29,9 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const POLLS_PER_CLOCK_READ: u32 = 16;
 
 /// The parameters of a queue.
-pub struct Setup {
+pub struct WorkerSetup {
     /// The disk.
-    pub disk: Arc<Disk>,
+    pub disk: Arc<ServedDisk>,
     /// Its number.
     pub index: u16,
     /// Its rings.
@@ -70,9 +70,9 @@ pub struct Worker {
 
 /// When joining a thread times out.
 #[derive(Clone, Debug)]
-pub struct End {
+pub struct JoinTimeout {
     /// The stop of the whole server.
-    pub stop: Stop,
+    pub stop: StopEvent,
     /// The time after the stop.
     pub drain_timeout: Duration,
 }
@@ -82,13 +82,13 @@ pub struct End {
 struct Control {
     /// Incremented with each change of `requested`.
     changes: AtomicU64,
-    requested: Mutex<Requested>,
+    requested: Mutex<PendingChanges>,
     /// Wakes the thread.
     wake: OwnedFd,
 }
 
 #[derive(Debug)]
-struct Requested {
+struct PendingChanges {
     memory: Arc<GuestMemory>,
     /// When a region was removed.
     removed: Option<Instant>,
@@ -100,11 +100,11 @@ impl Worker {
     /// Starts the thread. Requests in the ring are executed at once.
     ///
     /// # Errors
-    /// The system has no memory for a thread, a lane, or a file descriptor.
-    pub fn start(setup: Setup) -> Result<Worker, VhostError> {
+    /// The system has no memory for a thread, an I/O queue, or a file descriptor.
+    pub fn start(setup: WorkerSetup) -> Result<Worker, VhostError> {
         let index = setup.index;
         let system = |error| VhostError::Queue { index, error };
-        let requested = Requested {
+        let requested = PendingChanges {
             memory: Arc::clone(&setup.memory),
             removed: None,
             signals: setup.signals.clone(),
@@ -164,7 +164,7 @@ impl Worker {
     /// # Errors
     /// The thread panicked, or does not end in time after the stop: the image does not answer, or
     /// the front end keeps its call descriptor blocked.
-    pub fn join(self, end: &End) -> Result<u16, VhostError> {
+    pub fn join(self, end: &JoinTimeout) -> Result<u16, VhostError> {
         self.stop();
         let mut since = None;
         loop {
@@ -188,17 +188,17 @@ impl Worker {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Requested)) {
+    fn change(&self, change: impl FnOnce(&mut PendingChanges)) {
         let mut requested = self.control.requested();
         change(&mut requested);
         self.control.changes.fetch_add(1, Ordering::Release);
         drop(requested);
-        raise(&self.control.wake);
+        signal_event(&self.control.wake);
     }
 }
 
 impl Control {
-    fn requested(&self) -> std::sync::MutexGuard<'_, Requested> {
+    fn requested(&self) -> std::sync::MutexGuard<'_, PendingChanges> {
         // A change is one assignment, so a panic leaves no partial update.
         self.requested
             .lock()
@@ -207,12 +207,12 @@ impl Control {
 }
 
 /// Adds to an event counter. A full counter is readable, which is sufficient.
-fn raise(event: &impl AsFd) {
+fn signal_event(event: &impl AsFd) {
     let _full = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
 /// Empties an event counter; never blocks, though another reader may have emptied it first.
-fn lower(event: &impl AsFd) {
+fn clear_event(event: &impl AsFd) {
     let mut count = [0; 8];
     let mut buffers = [rustix::io::IoSliceMut::new(&mut count)];
     let nowait = ReadWriteFlags::NOWAIT;
@@ -225,16 +225,16 @@ fn lower(event: &impl AsFd) {
 
 /// Runs the queue; returns the next index of the available ring, or nothing if it could not start.
 fn run(
-    setup: Setup,
+    setup: WorkerSetup,
     control: Arc<Control>,
     started: &SyncSender<Result<(), VhostError>>,
 ) -> Option<u16> {
-    let options = LaneOptions {
+    let options = IoQueueOptions {
         queue: setup.index,
         depth: u32::from(setup.ring.table().size),
     };
-    let lane = match Lane::new(&setup.disk, options) {
-        Ok(lane) => lane,
+    let io_queue = match IoQueue::new(&setup.disk, options) {
+        Ok(io_queue) => io_queue,
         Err(error) => {
             // The session waits for this message.
             let _session = started.send(Err(VhostError::Disk(error)));
@@ -243,7 +243,7 @@ fn run(
     };
     let queue = BlockQueue::new(
         &setup.disk,
-        lane,
+        io_queue,
         setup.ring,
         &setup.memory,
         setup.write_through,
@@ -252,7 +252,7 @@ fn run(
     let mut thread = Thread {
         queue,
         control,
-        seen: 0,
+        changes_seen: 0,
         stopping: false,
         dead: false,
         kick: setup.kick,
@@ -272,7 +272,7 @@ struct Thread {
     queue: BlockQueue,
     control: Arc<Control>,
     /// The number of changes that were applied.
-    seen: u64,
+    changes_seen: u64,
     stopping: bool,
     /// The engine failed.
     dead: bool,
@@ -289,11 +289,11 @@ impl Thread {
     fn run(&mut self) {
         loop {
             while self.step() {}
-            if self.stopping && (self.dead || self.queue.lane().in_flight() == 0) {
+            if self.stopping && (self.dead || self.queue.io_queue().in_flight() == 0) {
                 return;
             }
-            if !self.look() {
-                self.rest();
+            if !self.poll_ring() {
+                self.wait_for_work();
             }
         }
     }
@@ -302,7 +302,7 @@ impl Thread {
     fn step(&mut self) -> bool {
         let result = self.try_step();
         result.unwrap_or_else(|broken| {
-            self.broke(&broken);
+            self.on_broken(&broken);
             true
         })
     }
@@ -332,18 +332,18 @@ impl Thread {
 
     fn call(&self) {
         if let Some(call) = &self.signals.call {
-            raise(&**call);
+            signal_event(&**call);
         }
     }
 
     /// Applies the session's requests; false if there are no new ones.
     fn apply_changes(&mut self) -> bool {
-        if self.control.changes.load(Ordering::Acquire) == self.seen {
+        if self.control.changes.load(Ordering::Acquire) == self.changes_seen {
             return false;
         }
-        lower(&self.control.wake);
+        clear_event(&self.control.wake);
         let requested = self.control.requested();
-        self.seen = self.control.changes.load(Ordering::Relaxed);
+        self.changes_seen = self.control.changes.load(Ordering::Relaxed);
         self.queue.remap(&requested.memory, requested.removed);
         let before = std::mem::replace(&mut self.signals, requested.signals.clone());
         self.stopping = requested.stop;
@@ -359,7 +359,7 @@ impl Thread {
         true
     }
 
-    fn broke(&mut self, broken: &Broken) {
+    fn on_broken(&mut self, broken: &Broken) {
         self.dead |= matches!(broken, Broken::Disk(_));
         let index = self.index;
         self.log
@@ -367,17 +367,17 @@ impl Thread {
         // Requests that ended in the round that broke the queue are notified as well.
         self.call();
         if let Some(error) = &self.signals.error {
-            raise(&**error);
+            signal_event(&**error);
         }
     }
 
     /// Polls for work for a while, if that pays; true if there was some.
-    fn look(&mut self) -> bool {
+    fn poll_ring(&mut self) -> bool {
         if self.stopping {
             return false;
         }
-        let pace = usize::from(self.queue.lane().in_flight() > 0);
-        let Some(longest) = self.polling[pace].begin() else {
+        let in_flight = usize::from(self.queue.io_queue().in_flight() > 0);
+        let Some(longest) = self.polling[in_flight].begin() else {
             return false;
         };
         let started = Instant::now();
@@ -390,12 +390,12 @@ impl Thread {
             }
             std::hint::spin_loop();
         };
-        self.polling[pace].end(found, started.elapsed());
+        self.polling[in_flight].end(found, started.elapsed());
         found
     }
 
     /// Sleeps until there may be work.
-    fn rest(&mut self) {
+    fn wait_for_work(&mut self) {
         let armed = match (self.dead, self.stopping) {
             (true, _) => Ok(false),
             (_, true) => Ok(self.queue.arm_ends()),
@@ -404,19 +404,19 @@ impl Thread {
         match armed {
             Ok(true) => {}
             Ok(false) => self.sleep(),
-            Err(broken) => self.broke(&broken),
+            Err(broken) => self.on_broken(&broken),
         }
         if let Err(broken) = self.queue.disarm() {
-            self.broke(&broken);
+            self.on_broken(&broken);
         }
     }
 
     fn sleep(&self) {
-        let lane = self.queue.lane();
+        let io_queue = self.queue.io_queue();
         let kick = self.kick.as_ref().filter(|_| !self.stopping && !self.dead);
         let mut events = Vec::with_capacity(3);
         events.push(PollFd::new(&self.control.wake, PollFlags::IN));
-        if let Some(completions) = lane.completions().filter(|_| !self.dead) {
+        if let Some(completions) = io_queue.completions().filter(|_| !self.dead) {
             events.push(PollFd::from_borrowed_fd(completions, PollFlags::IN));
         }
         if let Some(kick) = kick {
@@ -437,7 +437,7 @@ impl Thread {
         let _woken = poll(&mut events, timeout.as_ref());
         let kicked = kick.is_some() && events.last().is_some_and(|e| !e.revents().is_empty());
         if let (true, Some(kick)) = (kicked, kick) {
-            lower(kick);
+            clear_event(kick);
         }
     }
 }

@@ -12,7 +12,9 @@ use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, Predicate};
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tap::{Said, Tap};
-use weir_tapdisk::{Access, Disk, DiskOptions, Hub, Listening, ServerSocket, Stop, vhost};
+use weir_tapdisk::{
+    ControlServer, DiskOptions, Hub, ServedDisk, ServerSocket, SocketAccess, StopEvent, vhost,
+};
 
 use crate::records::{Row, rows};
 
@@ -22,10 +24,10 @@ pub const SECTORS: u64 = 16 << 11;
 /// A disk of zeroes at a socket, its tap at another.
 pub struct Served {
     folder: PathBuf,
-    stop: Stop,
-    disk: Arc<Disk>,
+    stop: StopEvent,
+    disk: Arc<ServedDisk>,
     threads: Vec<JoinHandle<()>>,
-    tap: Option<Listening>,
+    tap: Option<ControlServer>,
 }
 
 impl Served {
@@ -44,14 +46,18 @@ impl Served {
         options.block_size = Some(512);
         (options.vm, options.vdisk) = (Some("web".into()), Some("/dev/vda".into()));
         change(&mut options);
-        let disk = Disk::open(options).unwrap();
-        let (stop, hub) = (Stop::new().unwrap(), Arc::new(Hub::default()));
+        let disk = ServedDisk::open(options).unwrap();
+        let (stop, hub) = (StopEvent::new().unwrap(), Arc::new(Hub::default()));
         disk.attach(&hub, Arc::new(Default::default)).unwrap();
         let tap = folder.join("tap");
-        let tap = Listening::start(&hub, &tap, Access::default(), &stop).unwrap();
-        let socket = ServerSocket::bind(&folder.join("s"), SocketType::STREAM, Access::default());
+        let tap = ControlServer::start(&hub, &tap, SocketAccess::default(), &stop).unwrap();
+        let socket = ServerSocket::bind(
+            &folder.join("s"),
+            SocketType::STREAM,
+            SocketAccess::default(),
+        );
         let (socket, served, ended) = (socket.unwrap(), disk.clone(), stop.clone());
-        let options = vhost::Options::new(Arc::new(|_| {}));
+        let options = vhost::VhostOptions::new(Arc::new(|_| {}));
         let serve = move || vhost::serve(&served, &socket, &options, &ended).unwrap();
         Served {
             folder,
@@ -71,7 +77,7 @@ impl Served {
         self.folder.join("disk.raw")
     }
 
-    pub fn disk(&self) -> &Disk {
+    pub fn disk(&self) -> &ServedDisk {
         &self.disk
     }
 

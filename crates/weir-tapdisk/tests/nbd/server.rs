@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
-use weir_tapdisk::nbd::{self, Address, Export, Listener, NbdError, NbdOptions};
-use weir_tapdisk::{Access, Disk, DiskOptions, Stop};
+use weir_tapdisk::nbd::{self, Export, Listener, NbdAddress, NbdError, NbdOptions};
+use weir_tapdisk::{DiskOptions, ServedDisk, SocketAccess, StopEvent};
 
 /// Disks served at a socket, in a folder that is removed with this.
 pub struct TestServer {
     pub folder: PathBuf,
-    pub disks: Vec<Arc<Disk>>,
-    address: Address,
-    stop: Stop,
+    pub disks: Vec<Arc<ServedDisk>>,
+    address: NbdAddress,
+    stop: StopEvent,
     server: Option<JoinHandle<Result<(), NbdError>>>,
 }
 
@@ -68,9 +68,9 @@ impl TestServer {
         let open = |name: &&str| {
             let image = folder.join(format!("{name}.raw"));
             fs::write(&image, vec![0; mebibytes << 20]).unwrap();
-            Disk::open(change(DiskOptions::new(image))).unwrap()
+            ServedDisk::open(change(DiskOptions::new(image))).unwrap()
         };
-        let disks: Vec<Arc<Disk>> = names.iter().map(open).collect();
+        let disks: Vec<Arc<ServedDisk>> = names.iter().map(open).collect();
         let exports = names
             .iter()
             .zip(&disks)
@@ -78,11 +78,11 @@ impl TestServer {
         let exports: Vec<Export> = exports.collect();
         let address = match port {
             Some(port) => format!("127.0.0.1:{port}").parse().unwrap(),
-            None => Address::Unix(folder.join("s")),
+            None => NbdAddress::Unix(folder.join("s")),
         };
-        let listener = Listener::bind(&address, Access::default()).unwrap();
+        let listener = Listener::bind(&address, SocketAccess::default()).unwrap();
         let address = listener.address().clone();
-        let stop = Stop::new().unwrap();
+        let stop = StopEvent::new().unwrap();
         let until = stop.clone();
         let server = thread::spawn(move || nbd::serve(&exports, &[listener], &options, &until));
         TestServer {
@@ -97,15 +97,15 @@ impl TestServer {
     /// The URI of an export.
     pub fn uri(&self, export: &str) -> String {
         match &self.address {
-            Address::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
-            Address::Loopback(address) => format!("nbd://{address}/{export}"),
+            NbdAddress::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+            NbdAddress::Loopback(address) => format!("nbd://{address}/{export}"),
         }
     }
 
     pub fn socket(&self) -> &Path {
         match &self.address {
-            Address::Unix(path) => path,
-            Address::Loopback(address) => panic!("{address} is no path"),
+            NbdAddress::Unix(path) => path,
+            NbdAddress::Loopback(address) => panic!("{address} is no path"),
         }
     }
 

@@ -9,21 +9,21 @@ use std::time::Duration;
 use weir_tap::Tap;
 use weir_tapdisk::Hub;
 
-use super::lanes::{Key, Lane, Received, TestTap, all, assert_same, count};
+use super::simulated_queues::{Key, Received, SimulatedQueue, TestTap, all, assert_same, count};
 
-/// Lanes of two disks with two queues each, on threads of their own.
-fn lanes(hub: &Arc<Hub>, events: usize) -> Vec<thread::JoinHandle<Vec<Key>>> {
-    let lane = |number: u16| {
-        let lane = Lane::new(hub, usize::from(number / 2), number % 2, 2);
-        thread::spawn(move || lane.run(events))
+/// I/O queues of two disks with two queues each, on threads of their own.
+fn io_queues(hub: &Arc<Hub>, events: usize) -> Vec<thread::JoinHandle<Vec<Key>>> {
+    let io_queue = |number: u16| {
+        let io_queue = SimulatedQueue::new(hub, usize::from(number / 2), number % 2, 2);
+        thread::spawn(move || io_queue.run(events))
     };
-    (0..4).map(lane).collect()
+    (0..4).map(io_queue).collect()
 }
 
-fn join(lanes: Vec<thread::JoinHandle<Vec<Key>>>) -> Vec<Key> {
-    lanes
+fn join(io_queues: Vec<thread::JoinHandle<Vec<Key>>>) -> Vec<Key> {
+    io_queues
         .into_iter()
-        .flat_map(|lane| lane.join().unwrap())
+        .flat_map(|io_queue| io_queue.join().unwrap())
         .collect()
 }
 
@@ -32,12 +32,12 @@ fn every_event_arrives_once_and_in_time_order() {
     let mut test_tap = TestTap::new(2);
     let mut tap = test_tap.open(&all(), 64 << 20);
     // More than a ring holds would be lost if this thread were slow.
-    let lanes = lanes(&test_tap.hub, 20_000);
+    let io_queues = io_queues(&test_tap.hub, 20_000);
     let mut received = Received::default();
     received.receive_until(&mut tap, |_| {
-        lanes.iter().all(thread::JoinHandle::is_finished)
+        io_queues.iter().all(thread::JoinHandle::is_finished)
     });
-    let recorded = join(lanes);
+    let recorded = join(io_queues);
     test_tap.end();
     received.receive_until(&mut tap, |_| false);
     assert_eq!(count(&mut tap, "events_late"), 0);
@@ -56,7 +56,7 @@ fn lost_records_are_counted_by_disk() {
     let mut test_tap = TestTap::new(2);
     let mut tap = test_tap.open(&all(), 0);
     // Nothing is read meanwhile.
-    let recorded = join(lanes(&test_tap.hub, 20_000));
+    let recorded = join(io_queues(&test_tap.hub, 20_000));
     let status = test_tap.hub.status();
     test_tap.end();
     let mut received = Received::default();
@@ -86,17 +86,19 @@ fn lost_records_are_counted_by_disk() {
 }
 
 #[test]
-fn consumers_come_and_go_while_lanes_run() {
+fn consumers_connect_and_disconnect_while_queues_run() {
     let test_tap = TestTap::new(2);
     let stop = Arc::new(AtomicBool::new(false));
     let running: Vec<_> = (0..2)
         .map(|disk| {
-            let (mut lane, stop) = (Lane::new(&test_tap.hub, disk, 0, 1), stop.clone());
+            let (mut io_queue, stop) =
+                (SimulatedQueue::new(&test_tap.hub, disk, 0, 1), stop.clone());
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    lane.round();
-                    lane.recorded.clear();
-                    // Two lanes that never pause would leave a small machine to no other thread.
+                    io_queue.round();
+                    io_queue.recorded.clear();
+                    // Two I/O queues that never pause would leave a small machine to no other
+                    // thread.
                     thread::sleep(Duration::from_micros(50));
                 }
             })
@@ -119,7 +121,9 @@ fn consumers_come_and_go_while_lanes_run() {
         });
     }
     stop.store(true, Ordering::Relaxed);
-    running.into_iter().for_each(|lane| lane.join().unwrap());
+    running
+        .into_iter()
+        .for_each(|io_queue| io_queue.join().unwrap());
     if count(&mut steady, "events_lost") == 0 {
         assert_without_gaps(&steady_heard.rows);
     }
@@ -141,15 +145,15 @@ fn assert_without_gaps(rows: &[Key]) {
 }
 
 #[test]
-fn records_of_a_later_lane_are_received_and_its_number_is_reused() {
+fn records_of_a_later_queue_are_received_and_its_ring_is_reused() {
     let mut test_tap = TestTap::new(1);
     let mut tap = test_tap.open(&all(), 16 << 20);
     let mut recorded = Vec::new();
     for generation in 0..200 {
-        let mut lane = Lane::new(&test_tap.hub, 0, generation, 200);
-        (0..5).for_each(|_| lane.round());
-        lane.finish();
-        recorded.append(&mut lane.recorded);
+        let mut io_queue = SimulatedQueue::new(&test_tap.hub, 0, generation, 200);
+        (0..5).for_each(|_| io_queue.round());
+        io_queue.finish();
+        recorded.append(&mut io_queue.recorded);
     }
     test_tap.end();
     let mut received = Received::default();
@@ -161,14 +165,14 @@ fn records_of_a_later_lane_are_received_and_its_number_is_reused() {
 fn a_request_from_before_the_start_has_no_request_row() {
     use weir_model::event::io_schema;
     let mut test_tap = TestTap::new(1);
-    let mut lane = Lane::new(&test_tap.hub, 0, 0, 1);
-    (0..50).for_each(|_| lane.round());
+    let mut io_queue = SimulatedQueue::new(&test_tap.hub, 0, 0, 1);
+    (0..50).for_each(|_| io_queue.round());
     let mut tap = test_tap.open(&all(), 16 << 20);
-    lane.recorded.clear();
-    (0..50).for_each(|_| lane.round());
-    lane.finish();
-    let recorded = std::mem::take(&mut lane.recorded);
-    drop(lane);
+    io_queue.recorded.clear();
+    (0..50).for_each(|_| io_queue.round());
+    io_queue.finish();
+    let recorded = std::mem::take(&mut io_queue.recorded);
+    drop(io_queue);
     test_tap.end();
     let mut received = Received::default();
     received.receive_until(&mut tap, |_| false);

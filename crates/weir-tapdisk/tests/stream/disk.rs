@@ -1,5 +1,5 @@
-//! A lane of a real disk: its records equal the requests and their outcomes.
-#![allow(unsafe_code)] // A lane takes memory by its address.
+//! An I/O queue of a real disk: its records equal the requests and their outcomes.
+#![allow(unsafe_code)] // An I/O queue receives memory by its address.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use libc::iovec;
 use weir_model::event::io_schema;
 use weir_model::{Batch, Op, Value};
 use weir_tap::tapdisk::words::DiskFigures;
-use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
+use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk};
 
-use super::lanes::{Received, TestTap, all};
+use super::simulated_queues::{Received, TestTap, all};
 
 const BLOCK: usize = 4096;
 
@@ -40,7 +40,7 @@ fn int(batch: &Batch, row: usize, name: &str) -> Option<i64> {
 }
 
 /// Requests one by one, each to its end.
-fn run(lane: &mut Lane, requests: &[Request]) -> Vec<Outcome> {
+fn run(io_queue: &mut IoQueue, requests: &[Request]) -> Vec<Outcome> {
     let mut memory = vec![0_u8; 4 * BLOCK];
     let mut done = Vec::new();
     for (token, request) in requests.iter().enumerate() {
@@ -50,19 +50,19 @@ fn run(lane: &mut Lane, requests: &[Request]) -> Vec<Outcome> {
             iov_len: request.bytes.min(4 * BLOCK as u64) as usize,
         }];
         let pieces = if moves { &pieces[..] } else { &[] };
-        lane.begin();
+        io_queue.begin();
         // SAFETY: the memory outlives the request, which is completed here.
         unsafe {
-            lane.take(*request, pieces, token as u64);
+            io_queue.enqueue(*request, pieces, token as u64);
         }
-        lane.drain(&mut done).unwrap();
-        lane.end();
+        io_queue.drain(&mut done).unwrap();
+        io_queue.end();
     }
     done.iter().map(|done| done.outcome).collect()
 }
 
 #[test]
-fn records_match_the_requests_of_a_lane() {
+fn records_match_the_requests_of_an_io_queue() {
     let mut test_tap = TestTap::new(0);
     let image = test_tap.scratch.socket().with_extension("raw");
     File::create(&image)
@@ -74,11 +74,11 @@ fn records_match_the_requests_of_a_lane() {
         vdisk: Some("/dev/vda".into()),
         ..DiskOptions::new(&image)
     };
-    let disk = Disk::open(options).unwrap();
+    let disk = ServedDisk::open(options).unwrap();
     disk.attach(&test_tap.hub, Arc::new(DiskFigures::default))
         .unwrap();
     let mut tap = test_tap.open(&all(), 16 << 20);
-    let mut lane = Lane::new(&disk, LaneOptions { queue: 3, depth: 8 }).unwrap();
+    let mut io_queue = IoQueue::new(&disk, IoQueueOptions { queue: 3, depth: 8 }).unwrap();
     let request = |op, block: u64, blocks: u64, fua| Request {
         op,
         sector: block * 8,
@@ -96,10 +96,10 @@ fn records_match_the_requests_of_a_lane() {
         // Beyond the end.
         request(Op::Read, 256, 1, false),
     ];
-    let outcomes = run(&mut lane, &requests);
+    let outcomes = run(&mut io_queue, &requests);
     assert_eq!(outcomes[..5], [Outcome::Done; 5]);
     assert_eq!(outcomes[5], Outcome::Failed(libc::EINVAL));
-    drop(lane);
+    drop(io_queue);
     test_tap.end();
     let mut received = Received::default();
     received.receive_until(&mut tap, |_| false);

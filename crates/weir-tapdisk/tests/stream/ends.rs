@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use weir_tap::Tap;
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
-use weir_tapdisk::{Access, Listening, Stop};
+use weir_tapdisk::{ControlServer, SocketAccess, StopEvent};
 
-use super::lanes::{Lane, Received, Scratch, all, count, hub, options};
+use super::simulated_queues::{Received, Scratch, SimulatedQueue, all, count, hub, options};
 
 /// The socket of the process that is a tap.
 const SOCKET: &str = "WEIR_TEST_TAP_SOCKET";
@@ -20,13 +20,13 @@ fn is_a_tap() {
     let Some(socket) = std::env::var_os(SOCKET) else {
         return;
     };
-    let (hub, stop) = (hub(1), Stop::new().unwrap());
-    let listening = Listening::start(&hub, Path::new(&socket), Access::default(), &stop);
+    let (hub, stop) = (hub(1), StopEvent::new().unwrap());
+    let listening = ControlServer::start(&hub, Path::new(&socket), SocketAccess::default(), &stop);
     let _listening = listening.unwrap();
-    let mut lane = Lane::new(&hub, 0, 0, 1);
+    let mut io_queue = SimulatedQueue::new(&hub, 0, 0, 1);
     loop {
-        lane.round();
-        lane.recorded.clear();
+        io_queue.round();
+        io_queue.recorded.clear();
         thread::sleep(Duration::from_micros(200));
     }
 }

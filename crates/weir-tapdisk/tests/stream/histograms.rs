@@ -8,7 +8,7 @@ use weir_tap::tapdisk::Client;
 use weir_tap::tapdisk::words::{Answer, Ask, HistogramsWord};
 use weir_workload::{Class, Counter, Event, Histograms, Metric, Request, Response, json};
 
-use super::lanes::{Lane, Received, TestTap, all};
+use super::simulated_queues::{Received, SimulatedQueue, TestTap, all};
 
 fn histograms(client: &mut Client, ask: Ask) -> HistogramsWord {
     match client.ask(ask).unwrap() {
@@ -68,11 +68,14 @@ fn the_histograms_of_the_tap_equal_those_of_a_recording() {
     assert_eq!(histograms(&mut client, Ask::Histograms).disks, []);
     let mut tap = test_tap.open(&all(), 64 << 20);
     // Two queues of one disk at the same time, and one of another.
-    let lanes = [(0, 0), (0, 1), (1, 0)].map(|(disk, queue)| {
-        let lane = Lane::new(&test_tap.hub, disk, queue, 2);
-        thread::spawn(move || lane.run(5_000).len())
+    let io_queues = [(0, 0), (0, 1), (1, 0)].map(|(disk, queue)| {
+        let io_queue = SimulatedQueue::new(&test_tap.hub, disk, queue, 2);
+        thread::spawn(move || io_queue.run(5_000).len())
     });
-    let recorded: usize = lanes.into_iter().map(|lane| lane.join().unwrap()).sum();
+    let recorded: usize = io_queues
+        .into_iter()
+        .map(|io_queue| io_queue.join().unwrap())
+        .sum();
     let kept = histograms(&mut client, Ask::Histograms);
     assert_eq!(kept.lost, 0);
     test_tap.end();
@@ -101,14 +104,14 @@ fn counting_can_be_reset_and_ends_with_its_client() {
                 .count,
         )
     };
-    let mut lane = Lane::new(&test_tap.hub, 0, 0, 1);
-    (0..100).for_each(|_| lane.round());
+    let mut io_queue = SimulatedQueue::new(&test_tap.hub, 0, 0, 1);
+    (0..100).for_each(|_| io_queue.round());
     let before = requests(&histograms(&mut client, Ask::Histograms)).unwrap();
     assert!(before > 0);
     assert_eq!(requests(&histograms(&mut client, Ask::Reset)), Some(0));
-    let recorded = lane.recorded.len();
-    (0..100).for_each(|_| lane.round());
-    let asked = lane.recorded[recorded..]
+    let recorded = io_queue.recorded.len();
+    (0..100).for_each(|_| io_queue.round());
+    let asked = io_queue.recorded[recorded..]
         .iter()
         .filter(|key| key.2 == "Q")
         .count();

@@ -13,7 +13,9 @@ use weir_tap::TapError;
 use weir_tap::tapdisk::words::{Answer, Ask, Question, Wanted};
 use weir_tap::tapdisk::{Client, ClientError, open};
 
-use super::lanes::{Lane, Random, Received, TestTap, all, assert_same, count, options};
+use super::simulated_queues::{
+    Random, Received, SimulatedQueue, TestTap, all, assert_same, count, options,
+};
 
 fn records() -> Ask {
     Ask::Records(Wanted::of(&all(), 1 << 20))
@@ -34,7 +36,7 @@ fn garbage_in_the_memory_affects_no_other_consumer() {
         let stop = stop.clone();
         thread::spawn(move || {
             let mut random = Random(77);
-            // The header, the lanes' state and the first rings.
+            // The header, the I/O queues' state and the first rings.
             let words = (length / 8).min(64 << 10);
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..64 {
@@ -50,7 +52,7 @@ fn garbage_in_the_memory_affects_no_other_consumer() {
             }
         })
     };
-    let recorded = Lane::new(&test_tap.hub, 0, 0, 1).run(20_000);
+    let recorded = SimulatedQueue::new(&test_tap.hub, 0, 0, 1).run(20_000);
     stop.store(true, Ordering::Relaxed);
     scribbler.join().unwrap();
     test_tap.end();

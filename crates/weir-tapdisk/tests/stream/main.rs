@@ -1,10 +1,10 @@
-//! Records of lanes are received: by recorders, a hub, the tap's socket and the consumer, with
-//! simulated lanes and without a disk.
+//! Records of I/O queues are received: by recorders, a hub, the tap's socket and the consumer, with
+//! simulated I/O queues and without a disk.
 
 mod arriving;
 mod disk;
 mod ends;
 mod histograms;
 mod hostile;
-mod lanes;
 mod selections;
+mod simulated_queues;

@@ -1,4 +1,4 @@
-//! Only selected records are written: the lane's selection equals the model's, row by row.
+//! Only selected records are written: the I/O queue's selection equals the model's, row by row.
 
 use proptest::prelude::*;
 use weir_model::event::{sample, value};
@@ -9,9 +9,9 @@ use weir_tap::tapdisk::Names;
 use weir_tap::tapdisk::layout::Record;
 use weir_tap::tapdisk::ring::Read;
 use weir_tap::tapdisk::words::{Wanted, everything};
-use weir_tapdisk::selection::Selection;
+use weir_tapdisk::selection::RecordSelection;
 
-use super::lanes::{Lane, Received, TestTap, all, assert_same, count, names};
+use super::simulated_queues::{Received, SimulatedQueue, TestTap, all, assert_same, count, names};
 
 /// Whether a row passes, by the model: from the columns and their tests.
 fn passes(predicate: &Predicate, batch: &Batch, row: usize) -> bool {
@@ -128,7 +128,7 @@ fn demand(stream: &str, predicate: Predicate) -> Demand {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
-    fn a_lane_makes_the_records_that_pass_and_no_others(
+    fn a_queue_writes_the_selected_records_only(
         predicate in any_predicate(),
         record in any_record(),
         finished_only in any::<bool>(),
@@ -136,7 +136,7 @@ proptest! {
         let stream = if finished_only { "IO" } else { "IOstream" };
         let wanted = Wanted::of(&[demand(stream, predicate.clone())], 0);
         let pdisk = names(usize::from(record.disk)).pdisk;
-        let selection = Selection::new(&wanted.clauses, pdisk.as_deref());
+        let selection = RecordSelection::new(&wanted.clauses, pdisk.as_deref());
         let is_row = !finished_only || record.is_end();
         let expected = is_row && passes(&predicate, &batch_of(record), 0);
         prop_assert_eq!(selection.holds(&record), expected);
@@ -173,7 +173,9 @@ fn a_selection_delivers_its_rows_and_others_are_not_recorded() {
     let mut some = test_tap.open(&[demand("recording", predicate.clone())], 64 << 20);
     let mut recorded = 0;
     for disk in 0..2 {
-        recorded += Lane::new(&test_tap.hub, disk, 0, 1).run(3_000).len();
+        recorded += SimulatedQueue::new(&test_tap.hub, disk, 0, 1)
+            .run(3_000)
+            .len();
     }
     let status = test_tap.hub.status();
     test_tap.end();

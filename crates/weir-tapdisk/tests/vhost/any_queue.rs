@@ -4,7 +4,7 @@
 use std::fs::File;
 
 use proptest::prelude::*;
-use weir_tapdisk::disk::Disk;
+use weir_tapdisk::disk::ServedDisk;
 use weir_tapdisk::engine::EngineOption;
 use weir_tapdisk::vhost::{OfflineQueue, run_queue};
 
@@ -129,7 +129,7 @@ proptest! {
         let mut options = disk_options(&folder.image());
         options.engine = EngineOption::Sync;
         options.read_only = read_only;
-        let disk = Disk::open(options).unwrap();
+        let disk = ServedDisk::open(options).unwrap();
         let queue = OfflineQueue { size: SIZE, rings: RINGS, base: 0, event_idx, indirect };
         let end = run_queue(&disk, &memory(&descriptors, &heads, &sectors), queue).unwrap();
         let number = |at: usize| u16::from_le_bytes([end.memory[at], end.memory[at + 1]]);

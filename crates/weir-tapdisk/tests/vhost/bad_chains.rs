@@ -361,7 +361,7 @@ fn inconsistent_rings_break_only_their_queue() {
             driver.offer_quietly(QUEUE_SIZE)
         }),
         ("the same twice", |driver| {
-            // It is still in flight when it is offered again: both are taken at once.
+            // It is still in flight when it is offered again: both are processed at once.
             driver.submit(0, READ, 0, 512);
             driver.offer_quietly(0);
         }),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-use weir_tapdisk::{Disk, Stop, vhost};
+use weir_tapdisk::{ServedDisk, StopEvent, vhost};
 
 use super::*;
 use crate::server::disk_options;
@@ -126,13 +126,13 @@ fn a_disk_that_ends_within_a_block_is_not_served() {
             .unwrap()
             .set_len(bytes)
             .unwrap();
-        let disk = Disk::open(disk_options(&folder.image())).unwrap();
+        let disk = ServedDisk::open(disk_options(&folder.image())).unwrap();
         let socket = server::listen(&folder.socket());
         let refused = vhost::serve(
             &disk,
             &socket,
-            &Options::new(Arc::new(|_| {})),
-            &Stop::new().unwrap(),
+            &VhostOptions::new(Arc::new(|_| {})),
+            &StopEvent::new().unwrap(),
         );
         let refused = refused.unwrap_err().to_string();
         let whole = format!("truncate -s {}", u64::next_multiple_of(bytes, 512));

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_tapdisk::Stop;
-use weir_tapdisk::disk::Disk;
-use weir_tapdisk::vhost::{self, Options};
+use weir_tapdisk::StopEvent;
+use weir_tapdisk::disk::ServedDisk;
+use weir_tapdisk::vhost::{self, VhostOptions};
 
 use super::*;
 use crate::server::{Folder, disk_options, listen};
@@ -24,10 +24,10 @@ fn a_process_that_serves() {
         return;
     };
     let folder = PathBuf::from(folder);
-    let disk = Disk::open(disk_options(&folder.join("disk.raw"))).unwrap();
+    let disk = ServedDisk::open(disk_options(&folder.join("disk.raw"))).unwrap();
     let socket = listen(&folder.join("s"));
-    let options = Options::new(Arc::new(|message: &str| eprintln!("{message}")));
-    vhost::serve(&disk, &socket, &options, &Stop::new().unwrap()).unwrap();
+    let options = VhostOptions::new(Arc::new(|message: &str| eprintln!("{message}")));
+    vhost::serve(&disk, &socket, &options, &StopEvent::new().unwrap()).unwrap();
 }
 
 struct Process(Child);

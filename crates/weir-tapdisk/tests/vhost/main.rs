@@ -18,7 +18,7 @@ use driver::*;
 use front_end::*;
 use server::{SECTORS, Server};
 use weir_model::Op;
-use weir_tapdisk::vhost::Options;
+use weir_tapdisk::vhost::VhostOptions;
 
 const ALL: u64 = F_VERSION_1 | F_EVENT_IDX | F_INDIRECT | F_FLUSH;
 
@@ -402,7 +402,7 @@ fn a_region_that_is_removed_and_added_again_is_waited_for() {
     }
 }
 
-/// As above with the rings elsewhere, so that requests are taken while their data are missing.
+/// As above with the rings elsewhere, so that requests are started while their data are missing.
 #[test]
 fn data_in_a_region_that_is_added_again_are_waited_for() {
     let server = Server::new();
@@ -471,7 +471,7 @@ fn a_second_front_end_is_rejected_and_may_reconnect() {
 
 #[test]
 fn a_panic_ends_only_its_connection() {
-    let panics = |options: &mut Options| {
+    let panics = |options: &mut VhostOptions| {
         let log_line = Arc::clone(&options.log_line);
         options.log_line = Arc::new(move |message: &str| {
             log_line(message);

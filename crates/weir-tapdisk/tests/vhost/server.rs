@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
-use weir_tapdisk::disk::{Disk, DiskOptions};
-use weir_tapdisk::vhost::{self, Options, VhostError};
-use weir_tapdisk::{Access, ServerSocket, Stop};
+use weir_tapdisk::disk::{DiskOptions, ServedDisk};
+use weir_tapdisk::vhost::{self, VhostError, VhostOptions};
+use weir_tapdisk::{ServerSocket, SocketAccess, StopEvent};
 
 use crate::front_end::TIMEOUT;
 
@@ -60,9 +60,9 @@ impl Drop for Folder {
 /// A back end in threads of the test.
 pub struct Server {
     pub folder: Folder,
-    pub disk: Arc<Disk>,
+    pub disk: Arc<ServedDisk>,
     log: Arc<Mutex<Vec<String>>>,
-    stop: Stop,
+    stop: StopEvent,
     thread: Option<JoinHandle<Result<(), VhostError>>>,
 }
 
@@ -71,20 +71,23 @@ impl Server {
         Server::with(|_| {}, |_| {})
     }
 
-    pub fn with(disk: impl FnOnce(&mut DiskOptions), serve: impl FnOnce(&mut Options)) -> Server {
+    pub fn with(
+        disk: impl FnOnce(&mut DiskOptions),
+        serve: impl FnOnce(&mut VhostOptions),
+    ) -> Server {
         let folder = Folder::new();
         folder.make_image();
         let mut options = disk_options(&folder.image());
         disk(&mut options);
-        let disk = Disk::open(options).unwrap();
+        let disk = ServedDisk::open(options).unwrap();
         let socket = listen(&folder.socket());
         let log = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&log);
         let send = move |message: &str| heard.lock().unwrap().push(message.to_owned());
-        let mut options = Options::new(Arc::new(send));
+        let mut options = VhostOptions::new(Arc::new(send));
         options.queues = 4;
         serve(&mut options);
-        let stop = Stop::new().unwrap();
+        let stop = StopEvent::new().unwrap();
         let (served, stopped) = (Arc::clone(&disk), stop.clone());
         let thread = std::thread::spawn(move || vhost::serve(&served, &socket, &options, &stopped));
         Server {
@@ -142,5 +145,5 @@ pub fn disk_options(image: &Path) -> DiskOptions {
 }
 
 pub fn listen(path: &Path) -> ServerSocket {
-    ServerSocket::bind(path, SocketType::STREAM, Access::default()).unwrap()
+    ServerSocket::bind(path, SocketType::STREAM, SocketAccess::default()).unwrap()
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use weir_tapdisk::Access;
+use weir_tapdisk::SocketAccess;
 use weir_tapdisk::disk::{Identity, ImageFormat};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::inject::{DelayRule, ErrorRule, Injections};
-use weir_tapdisk::nbd::Address;
+use weir_tapdisk::nbd::NbdAddress;
 
 use super::tapdisk_insert::{self, InsertArgs};
 use super::tapdisk_remove::{self, RemoveArgs};
@@ -130,7 +130,7 @@ struct ServeArgs {
     config: Option<PathBuf>,
     /// Serve the disks over NBD as well, at unix:PATH or 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS")]
-    nbd: Option<Address>,
+    nbd: Option<NbdAddress>,
     /// NBD clients at a time; when all places are used, a new client gets that of one that is idle
     /// [default: 32]
     #[arg(long, value_name = "N", value_parser = tapdisk::nbd_clients)]
@@ -175,7 +175,7 @@ pub fn run(args: &TapdiskArgs, verbose: bool) -> Result<Ending, Failure> {
             if let Some(folder) = &args.serve.run_folder
                 && companion.nap(Duration::ZERO)
             {
-                insertion::leave(folder, std::process::id());
+                insertion::remove_folder(folder, std::process::id());
             }
             Ok(ending)
         }
@@ -190,8 +190,8 @@ impl TapdiskArgs {
         let mut disks = file.disks;
         disks.extend(self.disk.entry());
         disks.extend(serve.disks.iter().cloned());
-        let usual = Access::default();
-        let access = Access {
+        let usual = SocketAccess::default();
+        let access = SocketAccess {
             mode: serve.socket_mode.or(file.socket_mode).unwrap_or(usual.mode),
             group: serve.socket_group.or(file.socket_group),
         };

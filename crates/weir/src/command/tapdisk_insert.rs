@@ -9,7 +9,7 @@ use weir_tapdisk::insertion::RECONNECT_DELAY_S;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
-use weir_tapdisk::insertion::{self, How, Inserted, Which};
+use weir_tapdisk::insertion::{self, DiskSelector, Inserted, InsertionOutcome};
 
 /// Put a tap under the disk of a VM that runs
 ///
@@ -53,8 +53,8 @@ pub struct WhichArgs {
 
 impl WhichArgs {
     /// What is meant.
-    pub fn which(&self) -> Which<'_> {
-        Which {
+    pub fn which(&self) -> DiskSelector<'_> {
+        DiskSelector {
             vm: &self.vm,
             disk: &self.disk,
             monitor: self.qmp.clone().map(Address::Socket),
@@ -102,11 +102,11 @@ fn tell(inserted: &Inserted) {
     } = inserted;
     let pid = inserted.pid.unwrap_or_default();
     let how = match inserted.how {
-        How::Inserted => "a tap is under it now".to_owned(),
-        How::Revived => {
+        InsertionOutcome::Inserted => "a tap is under it now".to_owned(),
+        InsertionOutcome::Restarted => {
             "its tap had ended, and runs again; QEMU connects within seconds".to_owned()
         }
-        How::Already => "a tap is under it already".to_owned(),
+        InsertionOutcome::AlreadyInserted => "a tap is under it already".to_owned(),
     };
     let minutes = RECONNECT_DELAY_S / 60;
     output::say(format_args!(

@@ -6,7 +6,7 @@ use super::tapdisk_insert::WhichArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
-use weir_tapdisk::insertion::{self, Removed};
+use weir_tapdisk::insertion::{self, RemovalOutcome};
 
 /// Take a tap out from under the disk of a VM that runs
 ///
@@ -26,9 +26,9 @@ pub fn run(args: &RemoveArgs) -> Result<Ending, Failure> {
     let removed =
         insertion::remove(&which, &|| stop.signal().is_some()).map_err(super::tapdisk::failure)?;
     let words = match removed {
-        Removed::Gone => "the tap is out, and the disk is as it was",
-        Removed::WithVm => "the VM has ended, and so has its tap",
-        Removed::None => "no tap is under it",
+        RemovalOutcome::Removed => "the tap is out, and the disk is as it was",
+        RemovalOutcome::EndedWithVm => "the VM has ended, and so has its tap",
+        RemovalOutcome::NotInserted => "no tap is under it",
     };
     output::say(format_args!(
         "weir: {} of VM {}: {words}",

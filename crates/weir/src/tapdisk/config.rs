@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use weir_runtime::config::{Configuration, Fault, text};
-use weir_tapdisk::nbd::Address;
+use weir_tapdisk::nbd::NbdAddress;
 
 use super::entry::{self, DiskEntry, Form, KEYS, Key};
 use super::rights;
@@ -21,7 +21,7 @@ pub struct TapdiskConfig {
     pub tap: Option<PathBuf>,
     /// Where all disks are served over NBD.
     #[serde(deserialize_with = "nbd")]
-    pub nbd: Option<Address>,
+    pub nbd: Option<NbdAddress>,
     /// Most NBD clients at a time.
     #[serde(deserialize_with = "nbd_clients")]
     pub nbd_clients: Option<u16>,
@@ -43,7 +43,7 @@ impl Configuration for TapdiskConfig {
     fn complete(&mut self, _: &mut Vec<Fault>) {}
 }
 
-fn nbd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Address>, D::Error> {
+fn nbd<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NbdAddress>, D::Error> {
     text(deserializer, str::parse).map(Some)
 }
 

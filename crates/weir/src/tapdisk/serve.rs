@@ -12,11 +12,11 @@ use weir_sink::number::scaled;
 use weir_tap::ebpf::{Files, drop_privileges};
 use weir_tap::tapdisk::words::{DiskFigures, OpFigures};
 use weir_tap::user::User;
+use weir_tapdisk::control::ControlServer;
 use weir_tapdisk::hub::Hub;
-use weir_tapdisk::listen::Listening;
-use weir_tapdisk::nbd::{self, Address, Export, NbdOptions};
+use weir_tapdisk::nbd::{self, Export, NbdAddress, NbdOptions};
 use weir_tapdisk::socket::SocketType;
-use weir_tapdisk::{Disk, ServerSocket, Stop as Halt, vhost};
+use weir_tapdisk::{ServedDisk, ServerSocket, StopEvent as Halt, vhost};
 
 use super::{Companion, DiskEntry, Setup};
 use weir_runtime::failure::{Ending, Failure};
@@ -78,7 +78,7 @@ pub fn serve(
         // Root's capabilities belong to a thread: they are dropped before there is another one.
         drop_privileges(Files::Named)?;
     }
-    let listening = Listening::start(&hub, &tap, setup.access, &halt).map_err(world)?;
+    let control = ControlServer::start(&hub, &tap, setup.access, &halt).map_err(world)?;
     let bound: Vec<(Served, Option<ServerSocket>)> = disks
         .into_iter()
         .map(|disk| disk.bind(setup).map(|socket| (disk, socket)))
@@ -108,7 +108,7 @@ pub fn serve(
     }
     halt.raise();
     let failed = end(threads);
-    drop(listening);
+    drop(control);
     Ok(match (failed, signals.signal()) {
         (false, Some(number)) => Ending::of_service(number),
         (false, None) if alone => Ending::Done,
@@ -150,7 +150,7 @@ fn tap_path(setup: &Setup, nbd: Option<&nbd::Listener>) -> Result<PathBuf, Failu
     if let Some(tap) = &setup.tap {
         return Ok(tap.clone());
     }
-    let Some(Address::Loopback(address)) = nbd.map(nbd::Listener::address) else {
+    let Some(NbdAddress::Loopback(address)) = nbd.map(nbd::Listener::address) else {
         panic!("without a port, the path of a socket gives that of the tap");
     };
     let folder = run_folder()
@@ -194,15 +194,15 @@ fn world(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
 
 /// A disk that is open.
 struct Served {
-    disk: Arc<Disk>,
+    disk: Arc<ServedDisk>,
     /// Where it is served over vhost-user.
     socket: Option<PathBuf>,
-    options: vhost::Options,
+    options: vhost::VhostOptions,
 }
 
 impl Served {
     fn open(entry: &DiskEntry, setup: &Setup, hub: &Arc<Hub>) -> Result<Served, Failure> {
-        let disk = Disk::open(entry.options()).map_err(world)?;
+        let disk = ServedDisk::open(entry.options()).map_err(world)?;
         let socket = entry.socket.clone();
         if socket.is_some() {
             disk.check_blocks().map_err(world)?;
@@ -214,8 +214,8 @@ impl Served {
         let figures = Arc::new(move || figures(&shown, &sockets));
         disk.attach(hub, figures).map_err(world)?;
         let log: vhost::LogLine = Arc::new(|line| info!("{line}"));
-        let usual = vhost::Options::new(log);
-        let options = vhost::Options {
+        let usual = vhost::VhostOptions::new(log);
+        let options = vhost::VhostOptions {
             queues: entry.queues.unwrap_or(usual.queues),
             poll: entry.poll.unwrap_or(usual.poll),
             memory_slots: vhost::memory_slots(setup.disks.len()),
@@ -269,7 +269,7 @@ impl Served {
 }
 
 /// What a disk is and has done, as [`Hub`] tells it.
-fn figures(disk: &Disk, sockets: &[String]) -> DiskFigures {
+fn figures(disk: &ServedDisk, sockets: &[String]) -> DiskFigures {
     let counters = disk.counters();
     let ops = Op::ALL.iter().map(|op| {
         let counted = counters.of(*op);

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weir_tapdisk::Access;
-use weir_tapdisk::nbd::Address;
+use weir_tapdisk::SocketAccess;
+use weir_tapdisk::nbd::NbdAddress;
 
 use super::DiskEntry;
 use weir_runtime::failure::Failure;
@@ -21,14 +21,14 @@ pub struct Setup {
     /// socket.
     pub tap: Option<PathBuf>,
     /// Who may connect.
-    pub access: Access,
+    pub access: SocketAccess,
 }
 
 /// How disks are served over NBD; what is `None` is left to the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NbdEntry {
     /// Where.
-    pub address: Address,
+    pub address: NbdAddress,
     /// Clients at a time.
     pub clients_max: Option<u16>,
     /// How long a client must have been idle to lose its place to another one.
@@ -48,7 +48,7 @@ impl Setup {
         disks: Vec<DiskEntry>,
         nbd: Option<NbdEntry>,
         tap: Option<PathBuf>,
-        access: Access,
+        access: SocketAccess,
     ) -> Result<Setup, Failure> {
         let mut wrong = Vec::new();
         if disks.is_empty() {
@@ -64,7 +64,7 @@ impl Setup {
         let disks: Vec<DiskEntry> = disks.into_iter().map(placed).collect();
         let nbd = nbd.map(|nbd| NbdEntry {
             address: match nbd.address {
-                Address::Unix(path) => Address::Unix(absolute(&path)),
+                NbdAddress::Unix(path) => NbdAddress::Unix(absolute(&path)),
                 port => port,
             },
             ..nbd
@@ -79,8 +79,8 @@ impl Setup {
             }));
         }
         let nbd_path = nbd.as_ref().and_then(|nbd| match &nbd.address {
-            Address::Unix(path) => Some(path.clone()),
-            Address::Loopback(_) => None,
+            NbdAddress::Unix(path) => Some(path.clone()),
+            NbdAddress::Loopback(_) => None,
         });
         let first = disks
             .iter()
@@ -155,7 +155,7 @@ mod tests {
             clients_max: None,
             idle: None,
         });
-        Setup::new(disks, nbd, None, Access::default()).map_err(|failure| failure.text())
+        Setup::new(disks, nbd, None, SocketAccess::default()).map_err(|failure| failure.text())
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn a_tap_that_is_killed_under_load_is_brought_back_or_taken_out() {
         // The guest waits meanwhile.
         thread::sleep(Duration::from_millis(300 * time));
         let again = machine.insert();
-        assert_eq!(again["how"], "revived");
+        assert_eq!(again["how"], "restarted");
         assert_eq!(taps_of(&machine.name).len(), 1);
     }
     // QEMU looks for it more and more seldom, up to every 16 s.

@@ -11,13 +11,13 @@ use weir_tap::qmp::{Monitor, QmpError};
 /// A snapshot of the graph.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
-    nodes: HashMap<String, Node>,
+    nodes: HashMap<String, BlockNode>,
     edges: Vec<Edge>,
 }
 
 /// A node and its options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub struct BlockNode {
     /// `raw`, `file`, `nbd`, ...
     pub driver: String,
     /// Writes are forbidden.
@@ -72,7 +72,7 @@ impl Graph {
     ///
     /// # Errors
     /// When it does not answer, or does not support the query: before QEMU 4.0.
-    pub fn ask(qemu: &mut dyn Monitor) -> Result<Graph, QmpError> {
+    pub fn query(qemu: &mut dyn Monitor) -> Result<Graph, QmpError> {
         let named = qemu.execute("query-named-block-nodes", json!({"flat": true}))?;
         let graph = qemu.execute("x-debug-query-block-graph", Value::Null)?;
         Ok(Graph::of(&named, &graph))
@@ -115,7 +115,7 @@ impl Graph {
     }
 
     /// A node by its name.
-    pub fn node(&self, name: &str) -> Option<&Node> {
+    pub fn node(&self, name: &str) -> Option<&BlockNode> {
         self.nodes.get(name)
     }
 
@@ -156,10 +156,10 @@ fn claim(edge: &Value) -> NodePermissions {
     }
 }
 
-fn node(info: &Value) -> Node {
+fn node(info: &Value) -> BlockNode {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let flag = |value: &Value| value.as_bool().unwrap_or(false);
-    Node {
+    BlockNode {
         driver: text(&info["drv"]),
         read_only: flag(&info["ro"]),
         direct: flag(&info["cache"]["direct"]),

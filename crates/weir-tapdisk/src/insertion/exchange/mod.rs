@@ -2,7 +2,7 @@
 //!
 //! 1. [`Graph`] is the graph of QEMU's block nodes; [`InsertionPoint`] is the insertion point:
 //!    between a raw node and its file or device.
-//! 2. [`Plan`] has the node to insert, and all options that the raw node must keep.
+//! 2. [`InsertionPlan`] has the node to insert, and all options that the raw node must keep.
 //! 3. [`insert`] adds the tap's node and replaces the child of the raw node (`blockdev-reopen`,
 //!    which lets requests in flight finish and holds back new ones meanwhile). [`remove`] does the
 //!    opposite; it examines the graph, so it also undoes a partial insertion.
@@ -21,8 +21,8 @@ use std::fmt;
 use serde_json::json;
 use weir_tap::qmp::{Monitor, QmpError};
 
-pub use graph::{Graph, Node, NodePermissions, Parent};
-pub use plan::{Plan, RECONNECT_DELAY_S};
+pub use graph::{BlockNode, Graph, NodePermissions, Parent};
+pub use plan::{InsertionPlan, RECONNECT_DELAY_S};
 pub use point::{Below, InsertionPoint, TAP_PREFIX};
 
 /// Why a tap cannot be inserted or removed.
@@ -33,7 +33,7 @@ pub enum ExchangeError {
     Qmp(#[from] QmpError),
     /// The disk is not suitable for a tap.
     #[error("block node `{node}` {reason}; {remedy}")]
-    Unsuited {
+    Unsuitable {
         /// The node.
         node: String,
         /// The reason.
@@ -45,7 +45,7 @@ pub enum ExchangeError {
     #[error(
         "block node `{node}` does not exist any more: the VM's disks were changed concurrently; try again"
     )]
-    Gone {
+    NodeMissing {
         /// The node.
         node: String,
     },
@@ -53,7 +53,7 @@ pub enum ExchangeError {
     #[error("cannot {step}: {why}")]
     Step {
         /// The step.
-        step: Step,
+        step: InsertionStep,
         /// The error of QEMU.
         why: String,
     },
@@ -64,7 +64,7 @@ pub enum ExchangeError {
 
 /// The steps of an insertion, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum InsertionStep {
     /// Keeps the file's node alive, where it would be removed.
     Hold,
     /// QEMU connects to the tap.
@@ -77,25 +77,25 @@ pub enum Step {
     Verify,
 }
 
-impl Step {
+impl InsertionStep {
     /// All steps.
-    pub const ALL: [Step; 5] = [
-        Step::Hold,
-        Step::Connect,
-        Step::Exchange,
-        Step::Lock,
-        Step::Verify,
+    pub const ALL: [InsertionStep; 5] = [
+        InsertionStep::Hold,
+        InsertionStep::Connect,
+        InsertionStep::Exchange,
+        InsertionStep::Lock,
+        InsertionStep::Verify,
     ];
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for InsertionStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Hold => "keep the file's node (blockdev-add)",
-            Step::Connect => "connect QEMU to the tap (blockdev-add)",
-            Step::Exchange => "put the disk on the tap (blockdev-reopen)",
-            Step::Lock => "keep the image locked (blockdev-add)",
-            Step::Verify => "see the disk on the tap",
+            InsertionStep::Hold => "keep the file's node (blockdev-add)",
+            InsertionStep::Connect => "connect QEMU to the tap (blockdev-add)",
+            InsertionStep::Exchange => "put the disk on the tap (blockdev-reopen)",
+            InsertionStep::Lock => "keep the image locked (blockdev-add)",
+            InsertionStep::Verify => "see the disk on the tap",
         })
     }
 }
@@ -107,17 +107,17 @@ impl fmt::Display for Step {
 /// When a step fails, or the caller cancels. The finished steps stay: [`remove`] undoes them.
 pub fn insert(
     qemu: &mut dyn Monitor,
-    plan: &Plan,
+    plan: &InsertionPlan,
     mut may_continue: impl FnMut() -> bool,
 ) -> Result<Vec<String>, ExchangeError> {
     let mut remarks = Vec::new();
-    for step in Step::ALL {
+    for step in InsertionStep::ALL {
         if !may_continue() {
             return Err(ExchangeError::Interrupted);
         }
         match take(qemu, plan, step) {
             // Some builds of QEMU lack the required driver.
-            Err(ExchangeError::Step { why, .. }) if step == Step::Lock => remarks.push(format!(
+            Err(ExchangeError::Step { why, .. }) if step == InsertionStep::Lock => remarks.push(format!(
                 "QEMU cannot keep the image locked meanwhile ({why}): ensure that no other program writes it"
             )),
             other => other?,
@@ -126,21 +126,25 @@ pub fn insert(
     Ok(remarks)
 }
 
-fn take(qemu: &mut dyn Monitor, plan: &Plan, step: Step) -> Result<(), ExchangeError> {
+fn take(
+    qemu: &mut dyn Monitor,
+    plan: &InsertionPlan,
+    step: InsertionStep,
+) -> Result<(), ExchangeError> {
     let failed = |why: QmpError| match why {
         QmpError::Refused { reason, .. } => ExchangeError::Step { step, why: reason },
         other => ExchangeError::Qmp(other),
     };
     match step {
-        Step::Hold => {
+        InsertionStep::Hold => {
             if let Some(options) = plan.hold_options() {
                 qemu.execute("blockdev-add", options).map_err(failed)?;
             }
         }
-        Step::Connect => {
+        InsertionStep::Connect => {
             qemu.execute("blockdev-add", plan.tap_options())
                 .map_err(failed)?;
-            let graph = Graph::ask(qemu).map_err(failed)?;
+            let graph = Graph::query(qemu).map_err(failed)?;
             let size_bytes = graph.node(&plan.tap_node).map_or(0, |node| node.size_bytes);
             if size_bytes != plan.size_bytes {
                 let why = format!(
@@ -150,16 +154,16 @@ fn take(qemu: &mut dyn Monitor, plan: &Plan, step: Step) -> Result<(), ExchangeE
                 return Err(ExchangeError::Step { step, why });
             }
         }
-        Step::Exchange => {
+        InsertionStep::Exchange => {
             let options = plan.reopened_on(&plan.tap_node);
             qemu.execute("blockdev-reopen", options).map_err(failed)?;
         }
-        Step::Lock => {
+        InsertionStep::Lock => {
             qemu.execute("blockdev-add", plan.lock_options())
                 .map_err(failed)?;
         }
-        Step::Verify => {
-            let graph = Graph::ask(qemu).map_err(failed)?;
+        InsertionStep::Verify => {
+            let graph = Graph::query(qemu).map_err(failed)?;
             let below = graph.child(&plan.format_node, "file");
             if below != Some(&plan.tap_node) {
                 let why = format!("it stands on {below:?}");
@@ -175,8 +179,8 @@ fn take(qemu: &mut dyn Monitor, plan: &Plan, step: Step) -> Result<(), ExchangeE
 ///
 /// # Errors
 /// When QEMU fails. Calling it again does the remaining steps.
-pub fn remove(qemu: &mut dyn Monitor, plan: &Plan) -> Result<bool, ExchangeError> {
-    let graph = Graph::ask(qemu)?;
+pub fn remove(qemu: &mut dyn Monitor, plan: &InsertionPlan) -> Result<bool, ExchangeError> {
+    let graph = Graph::query(qemu)?;
     let mut changed = false;
     let mut delete = |qemu: &mut dyn Monitor, node: &str| {
         if graph.node(node).is_some() {
@@ -189,7 +193,7 @@ pub fn remove(qemu: &mut dyn Monitor, plan: &Plan) -> Result<bool, ExchangeError
     let is_under = graph.child(&plan.format_node, "file") == Some(&plan.tap_node);
     if is_under {
         if graph.node(&plan.file_node).is_none() {
-            return Err(ExchangeError::Gone {
+            return Err(ExchangeError::NodeMissing {
                 node: plan.file_node.clone(),
             });
         }

@@ -1,4 +1,4 @@
-//! [`Plan`]: the node names and options to insert a tap below a disk, and to remove it.
+//! [`InsertionPlan`]: the node names and options to insert a tap below a disk, and to remove it.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub const RECONNECT_DELAY_S: u32 = 3600;
 
 /// The nodes to exchange.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct InsertionPlan {
     /// The raw node.
     pub format_node: String,
     /// Its child without a tap.
@@ -47,14 +47,14 @@ pub struct Plan {
     pub size_bytes: u64,
 }
 
-impl Plan {
+impl InsertionPlan {
     /// The plan for an insertion point without a tap; `None` if there is one already.
     pub fn new(
         point: &InsertionPoint,
         options_of_node: NodeOptions,
         socket: PathBuf,
         export: String,
-    ) -> Option<Plan> {
+    ) -> Option<InsertionPlan> {
         let Below::File { name, node, claim } = &point.below else {
             return None;
         };
@@ -90,7 +90,7 @@ impl Plan {
         // A node that was added with its parent belongs to it and is removed with the last
         // one.
         let is_owned = name.starts_with('#') || options_of_node.is_inline;
-        Some(Plan {
+        Some(InsertionPlan {
             format_node: point.format_node.clone(),
             file_node: name.clone(),
             options,

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::ExchangeError;
-use super::graph::{Graph, Node, NodePermissions, Parent};
+use super::graph::{BlockNode, Graph, NodePermissions, Parent};
 
 /// Maximum depth of nodes that are followed.
 const DEPTH_MAX: usize = 32;
@@ -38,7 +38,7 @@ pub struct InsertionPoint {
     /// The raw node.
     pub format_node: String,
     /// Its options.
-    pub format: Node,
+    pub format: BlockNode,
     /// Its child.
     pub below: Below,
 }
@@ -51,7 +51,7 @@ pub enum Below {
         /// Its node.
         name: String,
         /// Its options.
-        node: Node,
+        node: BlockNode,
         /// The permissions of the raw node on it.
         claim: NodePermissions,
     },
@@ -68,11 +68,11 @@ impl InsertionPoint {
     /// The insertion point below the disk whose root node is `root`.
     ///
     /// # Errors
-    /// [`ExchangeError::Unsuited`] when there is none, with the reason and the remedy.
+    /// [`ExchangeError::Unsuitable`] when there is none, with the reason and the remedy.
     pub fn find(graph: &Graph, root: &str) -> Result<InsertionPoint, ExchangeError> {
         let mut name = root;
         for _ in 0..DEPTH_MAX {
-            let node = graph.node(name).ok_or_else(|| ExchangeError::Gone {
+            let node = graph.node(name).ok_or_else(|| ExchangeError::NodeMissing {
                 node: name.to_owned(),
             })?;
             no_job(graph, name)?;
@@ -82,7 +82,7 @@ impl InsertionPoint {
                     name = match graph.child(name, "file").or(graph.child(name, "image")) {
                         Some(below) => below,
                         None => {
-                            return Err(unsuited(
+                            return Err(unsuitable(
                                 name,
                                 "stands on nothing",
                                 "examine it with QEMU's tools",
@@ -93,30 +93,32 @@ impl InsertionPoint {
                 driver => return Err(of_driver(name, driver)),
             }
         }
-        Err(unsuited(
+        Err(unsuitable(
             root,
             "stands on too many nodes",
             "a tap fits under a plain raw disk",
         ))
     }
 
-    fn at(graph: &Graph, name: &str, format: &Node) -> Result<InsertionPoint, ExchangeError> {
+    fn at(graph: &Graph, name: &str, format: &BlockNode) -> Result<InsertionPoint, ExchangeError> {
         let Some(below) = graph.child(name, "file") else {
-            return Err(unsuited(
+            return Err(unsuitable(
                 name,
                 "stands on nothing",
                 "examine it with QEMU's tools",
             ));
         };
-        let node = graph.node(below).ok_or_else(|| ExchangeError::Gone {
-            node: below.to_owned(),
-        })?;
+        let node = graph
+            .node(below)
+            .ok_or_else(|| ExchangeError::NodeMissing {
+                node: below.to_owned(),
+            })?;
         no_job(graph, below)?;
         if name.starts_with('#') {
             let reason = "has a name that QEMU generated, by which it cannot be changed";
             let remedy =
                 "start the VM with -blockdev, or with -drive ..,node-name=NAME; libvirt does";
-            return Err(unsuited(name, reason, remedy));
+            return Err(unsuitable(name, reason, remedy));
         }
         let below = match node.driver.as_str() {
             driver if FILES.contains(&driver) => Below::File {
@@ -133,13 +135,13 @@ impl InsertionPoint {
                     "stands on `{driver}`, whose data this host does not have as a file or device"
                 );
                 let remedy = "a tap fits over file and host_device; QEMU's own view is `weir query --from qemu:VM`";
-                return Err(unsuited(name, reason, remedy));
+                return Err(unsuitable(name, reason, remedy));
             }
         };
         if matches!(below, Below::File { .. }) && has_offset(&format.filename) {
             let reason = "is a part of a larger file: the tap would record the sectors of the file, not of the disk";
             let remedy = "QEMU's own view is `weir query --from qemu:VM`";
-            return Err(unsuited(name, reason, remedy));
+            return Err(unsuitable(name, reason, remedy));
         }
         Ok(InsertionPoint {
             format_node: name.to_owned(),
@@ -158,7 +160,7 @@ fn no_job(graph: &Graph, name: &str) -> Result<(), ExchangeError> {
     match job {
         Some(job) => {
             let reason = format!("is in the hands of block job `{job}`");
-            Err(unsuited(
+            Err(unsuitable(
                 name,
                 reason,
                 "wait until the job has ended, or cancel it",
@@ -174,22 +176,22 @@ fn of_driver(name: &str, driver: &str) -> ExchangeError {
         let reason =
             "is the file itself, with no raw node over it that could change what it stands on";
         let remedy = "start the VM with two nodes, -blockdev driver=raw,file=NODE over this one, as libvirt does";
-        return unsuited(name, reason, remedy);
+        return unsuitable(name, reason, remedy);
     }
     if JOBS.contains(&driver) {
         let reason = format!("is in the hands of a block job (`{driver}`)");
-        return unsuited(name, reason, "wait until the job has ended, or cancel it");
+        return unsuitable(name, reason, "wait until the job has ended, or cancel it");
     }
     let reason = format!(
         "has format `{driver}`: below it the tap would record clusters and tables of the format, not the guest's sectors"
     );
     let remedy =
         "the guest's own requests are in `weir query --from qemu:VM`, or convert the image to raw";
-    unsuited(name, reason, remedy)
+    unsuitable(name, reason, remedy)
 }
 
-fn unsuited(node: &str, reason: impl Into<String>, remedy: &'static str) -> ExchangeError {
-    ExchangeError::Unsuited {
+fn unsuitable(node: &str, reason: impl Into<String>, remedy: &'static str) -> ExchangeError {
+    ExchangeError::Unsuitable {
         node: node.to_owned(),
         reason: reason.into(),
         remedy,

@@ -27,7 +27,7 @@ struct Qemu {
     root: String,
     /// Rejects this command from now on, counted from 0; it may be executed all the same.
     refuses: Option<(usize, bool)>,
-    asked: usize,
+    commands: usize,
     job_on: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Qemu {
     }
 
     /// Removes nodes without users that were added with their parents.
-    fn sweep(&mut self) {
+    fn remove_stale_folders(&mut self) {
         loop {
             let stood_on: Vec<String> = self
                 .blocks
@@ -187,15 +187,15 @@ impl Qemu {
             }
             other => return Err(format!("The command {other} has not been found")),
         }
-        self.sweep();
+        self.remove_stale_folders();
         Ok(json!({}))
     }
 }
 
 impl Monitor for Qemu {
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
-        let number = self.asked;
-        self.asked += 1;
+        let number = self.commands;
+        self.commands += 1;
         let refuses = self.refuses.filter(|(at, _)| number >= *at);
         let refused = |reason: String| QmpError::Refused {
             at: "test".into(),
@@ -214,16 +214,16 @@ impl Monitor for Qemu {
 
 fn point(qemu: &mut Qemu) -> Result<InsertionPoint, ExchangeError> {
     let root = qemu.root.clone();
-    InsertionPoint::find(&Graph::ask(qemu)?, &root)
+    InsertionPoint::find(&Graph::query(qemu)?, &root)
 }
 
-fn plan(qemu: &mut Qemu) -> Plan {
+fn plan(qemu: &mut Qemu) -> InsertionPlan {
     let options_of_node = NodeOptions {
         discard: true,
         ..NodeOptions::default()
     };
     let point = point(qemu).unwrap();
-    Plan::new(&point, options_of_node, "/run/t/nbd".into(), "vda".into()).unwrap()
+    InsertionPlan::new(&point, options_of_node, "/run/t/nbd".into(), "vda".into()).unwrap()
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_tap_is_inserted_and_removed_without_a_trace() {
         let tapped = point(&mut qemu).unwrap();
         assert!(matches!(tapped.below, Below::Tap { .. }), "{tapped:?}");
         assert_eq!(
-            Plan::new(&tapped, NodeOptions::default(), "/x".into(), "x".into()),
+            InsertionPlan::new(&tapped, NodeOptions::default(), "/x".into(), "x".into()),
             None
         );
         assert!(remove(&mut qemu, &plan).unwrap());
@@ -276,9 +276,9 @@ fn any_failed_step_leaves_the_disk_as_before() {
         let commands = {
             let mut qemu = Qemu::new(made_up);
             let plan = plan(&mut qemu);
-            let before = qemu.asked;
+            let before = qemu.commands;
             insert(&mut qemu, &plan, || true).unwrap();
-            qemu.asked - before
+            qemu.commands - before
         };
         assert!(commands >= 7, "{commands}");
         // Rejected, or executed with the answer lost.
@@ -286,7 +286,7 @@ fn any_failed_step_leaves_the_disk_as_before() {
             let mut qemu = Qemu::new(made_up);
             let before = qemu.blocks.clone();
             let plan = plan(&mut qemu);
-            qemu.refuses = Some((qemu.asked + at, done));
+            qemu.refuses = Some((qemu.commands + at, done));
             insert(&mut qemu, &plan, || true).unwrap_err();
             qemu.refuses = None;
             remove(&mut qemu, &plan).unwrap();
@@ -319,7 +319,7 @@ fn a_failed_removal_is_completed_by_the_next() {
     let inserted = qemu.clone();
     for (at, done) in (0..6).flat_map(|at| [(at, false), (at, true)]) {
         let mut qemu = inserted.clone();
-        qemu.refuses = Some((qemu.asked + at, done));
+        qemu.refuses = Some((qemu.commands + at, done));
         remove(&mut qemu, &plan).unwrap_err();
         qemu.refuses = None;
         remove(&mut qemu, &plan).unwrap();
@@ -329,7 +329,7 @@ fn a_failed_removal_is_completed_by_the_next() {
 
 #[test]
 fn cancellation_is_checked_before_each_step() {
-    for steps in 0..Step::ALL.len() {
+    for steps in 0..InsertionStep::ALL.len() {
         let mut qemu = Qemu::new(false);
         let before = qemu.blocks.clone();
         let plan = plan(&mut qemu);
@@ -351,7 +351,7 @@ fn unsuitable_disks_are_rejected_with_a_remedy() {
         let mut qemu = Qemu::new(false);
         change(&mut qemu);
         match point(&mut qemu) {
-            Err(error @ ExchangeError::Unsuited { .. }) => error.to_string(),
+            Err(error @ ExchangeError::Unsuitable { .. }) => error.to_string(),
             other => panic!("{other:?}"),
         }
     };
@@ -455,5 +455,8 @@ fn node_names_fit_and_contain_their_owner() {
     );
     assert!(plan.tap_node.ends_with("node-31-b"));
     let written = serde_json::to_string(&plan).unwrap();
-    assert_eq!(serde_json::from_str::<Plan>(&written).unwrap(), plan);
+    assert_eq!(
+        serde_json::from_str::<InsertionPlan>(&written).unwrap(),
+        plan
+    );
 }

@@ -1,4 +1,4 @@
-//! Simulated lanes, their tap, and a consumer that collects their events.
+//! Simulated I/O queues, their tap, and a consumer that collects their events.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,10 @@ use weir_model::{Batch, Demand, EventKind, Op, Value};
 use weir_tap::tapdisk::words::{DiskFigures, DiskWord, everything};
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tap::{Said, Tap, monotonic_ns};
-use weir_tapdisk::{Access, Ended, Hub, Listening, Outcome, Recorder, Request, Stop, Taken};
+use weir_tapdisk::{
+    ControlServer, EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request, SocketAccess,
+    StopEvent,
+};
 
 /// A folder that is removed at the end.
 pub struct Scratch(PathBuf);
@@ -41,15 +44,16 @@ impl Drop for Scratch {
 pub struct TestTap {
     pub hub: Arc<Hub>,
     pub scratch: Scratch,
-    stop: Stop,
-    listening: Option<Listening>,
+    stop: StopEvent,
+    listening: Option<ControlServer>,
 }
 
 impl TestTap {
     pub fn new(disks: usize) -> TestTap {
-        let (scratch, stop) = (Scratch::new(), Stop::new().unwrap());
+        let (scratch, stop) = (Scratch::new(), StopEvent::new().unwrap());
         let hub = hub(disks);
-        let listening = Listening::start(&hub, &scratch.socket(), Access::default(), &stop);
+        let listening =
+            ControlServer::start(&hub, &scratch.socket(), SocketAccess::default(), &stop);
         TestTap {
             listening: Some(listening.unwrap()),
             hub,
@@ -113,27 +117,27 @@ impl Random {
 /// The identity of an event: disk, id, kind, time.
 pub type Key = (String, i64, String, i64);
 
-/// A lane that generates requests.
-pub struct Lane {
+/// An I/O queue that generates requests.
+pub struct SimulatedQueue {
     recorder: Recorder,
     disk: usize,
     random: Random,
-    under_way: Vec<(Taken, Option<u64>)>,
+    in_flight: Vec<(ReceivedRequest, Option<u64>)>,
     next_id: u64,
     step: u64,
     /// Its events, in order.
     pub recorded: Vec<Key>,
 }
 
-impl Lane {
-    /// Lane `queue` of `queues` of a disk, with ids of its own.
-    pub fn new(hub: &Arc<Hub>, disk: usize, queue: u16, queues: u16) -> Lane {
+impl SimulatedQueue {
+    /// I/O queue `queue` of `queues` of a disk, with ids of its own.
+    pub fn new(hub: &Arc<Hub>, disk: usize, queue: u16, queues: u16) -> SimulatedQueue {
         let seed = 0x9e37_79b9_7f4a_7c15 ^ (disk as u64) << 17 ^ u64::from(queue) << 5;
-        Lane {
+        SimulatedQueue {
             recorder: Recorder::new(hub, disk as u16, queue).unwrap(),
             disk,
             random: Random(seed),
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             next_id: u64::from(queue) + 1,
             step: u64::from(queues),
             recorded: Vec::new(),
@@ -157,7 +161,7 @@ impl Lane {
     /// Ends the requests in flight.
     pub fn finish(&mut self) {
         self.recorder.begin();
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.finish_one();
         }
         self.recorder.end();
@@ -175,7 +179,7 @@ impl Lane {
     fn take(&mut self) {
         let op = Op::ALL[self.random.below(5) as usize];
         let is_flush = op == Op::Flush;
-        let taken = Taken {
+        let received = ReceivedRequest {
             request: Request {
                 op,
                 sector: if is_flush {
@@ -193,44 +197,44 @@ impl Lane {
                 unmap: false,
             },
             id: self.next_id,
-            taken_ns: monotonic_ns(),
-            in_flight: self.under_way.len() as u32 + 1,
+            received_ns: monotonic_ns(),
+            in_flight: self.in_flight.len() as u32 + 1,
             seek_sectors: (self.random.below(4) > 0).then_some(1),
         };
         self.next_id += self.step;
-        self.recorder.taken(&taken);
-        self.tell(EventKind::Request, &taken, taken.taken_ns);
+        self.recorder.request_received(&received);
+        self.record(EventKind::Request, &received, received.received_ns);
         // Some are rejected and never submitted.
         let submitted = self.random.below(16) > 0;
         self.pause();
         let submitted_ns = submitted.then(monotonic_ns);
-        self.under_way.push((taken, submitted_ns));
+        self.in_flight.push((received, submitted_ns));
     }
 
     fn finish_one(&mut self) {
-        if self.under_way.is_empty() {
+        if self.in_flight.is_empty() {
             return;
         }
-        let at = self.random.below(self.under_way.len() as u64) as usize;
-        let (taken, submitted_ns) = self.under_way.swap_remove(at);
+        let at = self.random.below(self.in_flight.len() as u64) as usize;
+        let (received, submitted_ns) = self.in_flight.swap_remove(at);
         let (outcome, kind) = match self.random.below(16) {
             0 => (Outcome::Failed(5), EventKind::Error),
             1 => (Outcome::Unsupported, EventKind::Unsupported),
             _ => (Outcome::Done, EventKind::Response),
         };
         let ended_ns = monotonic_ns();
-        self.recorder.ended(&Ended {
-            taken,
+        self.recorder.request_ended(&EndedRequest {
+            received,
             submitted_ns,
             ended_ns,
             outcome,
         });
-        self.tell(kind, &taken, ended_ns);
+        self.record(kind, &received, ended_ns);
     }
 
-    fn tell(&mut self, kind: EventKind, taken: &Taken, ts: u64) {
+    fn record(&mut self, kind: EventKind, request: &ReceivedRequest, ts: u64) {
         let disk = names(self.disk).pdisk.unwrap();
-        let id = taken.id as i64 | (self.disk as i64) << 48;
+        let id = request.id as i64 | (self.disk as i64) << 48;
         self.recorded
             .push((disk, id, kind.as_str().into(), ts as i64));
     }

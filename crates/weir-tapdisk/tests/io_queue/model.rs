@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use weir_model::Op;
-use weir_tapdisk::{Disk, Outcome, Request};
+use weir_tapdisk::{Outcome, Request, ServedDisk};
 
-use crate::location::{MODES, lane, locations, open};
+use crate::location::{MODES, io_queue, locations, open};
 use crate::support::{Memory, Rig, report_skipped};
 
 const MEBIBYTES: u64 = 2;
@@ -131,8 +131,8 @@ fn clash(a: &Step, b: &Step) -> bool {
 }
 
 /// Executes the steps on both and compares.
-fn agrees(disk: &Arc<Disk>, model: &mut [u8], steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut rig = lane(disk);
+fn agrees(disk: &Arc<ServedDisk>, model: &mut [u8], steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut rig = io_queue(disk);
     let mut under_way: Vec<(u64, &Step, Vec<u8>)> = Vec::new();
     for step in steps {
         if step.alone || under_way.iter().any(|(_, other, _)| clash(step, other)) {
@@ -147,7 +147,7 @@ fn agrees(disk: &Arc<Disk>, model: &mut [u8], steps: &[Step]) -> Result<(), Test
         }
         under_way.push((token, step, model[range].to_vec()));
         if step.alone {
-            rig.lane.submit().unwrap();
+            rig.io_queue.submit().unwrap();
         }
     }
     settle(&mut rig, &mut under_way)?;
@@ -187,7 +187,7 @@ fn every_engine_on_every_kind_of_image_matches_a_list_of_bytes() {
             let result = runner.run(&steps, |steps| {
                 // A case begins with the image of the previous one; when it is shrunk, with the
                 // current image.
-                let mut before = lane(&disk).read(0, MEBIBYTES as usize * (1 << 20)).1;
+                let mut before = io_queue(&disk).read(0, MEBIBYTES as usize * (1 << 20)).1;
                 agrees(&disk, &mut before, &steps)
             });
             result.unwrap_or_else(|e| panic!("{} {}: {e}", location.name, disk.choice()));
@@ -203,15 +203,15 @@ fn every_engine_reads_what_the_others_wrote() {
             let byte = |at: usize| (at * 7 + number) as u8;
             let data: Vec<u8> = (0..17 * 4096).map(byte).collect();
             let disk = open(&location.image, way);
-            assert_eq!(lane(&disk).write(8, &data), Outcome::Done);
+            assert_eq!(io_queue(&disk).write(8, &data), Outcome::Done);
             assert_eq!(
-                lane(&disk).run_without_memory(Request::FLUSH),
+                io_queue(&disk).run_without_memory(Request::FLUSH),
                 Outcome::Done
             );
             drop(disk);
             for other in MODES {
                 let disk = open(&location.image, other);
-                let (outcome, read) = lane(&disk).read(8, data.len());
+                let (outcome, read) = io_queue(&disk).read(8, data.len());
                 assert_eq!(outcome, Outcome::Done);
                 assert!(
                     read == data,
@@ -232,7 +232,7 @@ fn requests_with_more_pieces_than_a_call_supports_are_split() {
     for location in locations(MEBIBYTES, |what| report_skipped(test, what)) {
         for (way, shift) in MODES.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
             let disk = open(&location.image, way);
-            let mut rig = lane(&disk);
+            let mut rig = io_queue(&disk);
             let mut memory = Memory::new(&lengths, shift);
             memory.fill(&data);
             let write = Request::new(Op::Write, 8, bytes as u64);

@@ -1,4 +1,5 @@
-//! [`Listening`]: the tap's control socket, where clients request status, records and histograms.
+//! [`ControlServer`]: the tap's control socket, where clients request status, records and
+//! histograms.
 //!
 //! One thread serves all of them and never waits for one: data that cannot be written now are
 //! written when the peer reads, and a peer that does not read is disconnected. It sleeps after
@@ -24,9 +25,9 @@ use weir_tap::tapdisk::words::{
     ASK_BYTES_MAX, Answer, Ask, HistogramsWord, Question, RecordsWord, Reply, Wanted,
 };
 
-use crate::histograms::Counting;
+use crate::histograms::HistogramCounter;
 use crate::hub::{Hub, Subscription};
-use crate::{Access, ServerSocket, SocketError, Stop};
+use crate::{ServerSocket, SocketAccess, SocketError, StopEvent};
 
 /// Maximum number of connections. Beyond that, the one that has been silent for longest is closed.
 const CONNECTIONS_MAX: usize = 32;
@@ -39,13 +40,13 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sleep of the thread after serving a client, and after accepting or closing a connection.
 const SLEEP: Duration = Duration::from_millis(1);
-const LONG_REST: Duration = Duration::from_millis(5);
+const LONG_SLEEP: Duration = Duration::from_millis(5);
 
 /// The interval of the checks for unresponsive, silent and starved clients.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long lanes may take to end after the tap was stopped.
-const LANES_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long I/O queues may take to end after the tap was stopped.
+const QUEUES_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the last messages may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -55,23 +56,23 @@ const READ_BYTES: usize = 16 << 10;
 
 /// The tap's socket and the thread that serves it.
 #[derive(Debug)]
-pub struct Listening {
-    stop: Stop,
+pub struct ControlServer {
+    stop: StopEvent,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Listening {
-    /// Listens at `path` until `stop` is raised; clients are then informed, once the lanes have
-    /// ended.
+impl ControlServer {
+    /// Listens at `path` until `stop` is raised; clients are then informed, once the I/O queues
+    /// have ended.
     ///
     /// # Errors
     /// When the socket or the thread cannot be created.
     pub fn start(
         hub: &Arc<Hub>,
         path: &Path,
-        access: Access,
-        stop: &Stop,
-    ) -> Result<Listening, SocketError> {
+        access: SocketAccess,
+        stop: &StopEvent,
+    ) -> Result<ControlServer, SocketError> {
         let failed = |what| {
             let path = path.to_owned();
             move |error| SocketError::System { path, what, error }
@@ -91,14 +92,14 @@ impl Listening {
         let thread = name
             .spawn(move || server.serve())
             .map_err(failed("start a thread"))?;
-        Ok(Listening {
+        Ok(ControlServer {
             stop: stop.clone(),
             thread: Some(thread),
         })
     }
 }
 
-impl Drop for Listening {
+impl Drop for ControlServer {
     /// Stops it, and waits for the end.
     fn drop(&mut self) {
         self.stop.raise();
@@ -111,32 +112,34 @@ impl Drop for Listening {
 struct Server {
     hub: Arc<Hub>,
     socket: ServerSocket,
-    stop: Stop,
+    stop: StopEvent,
     connections: Vec<Connection>,
 }
 
 impl Server {
     fn serve(mut self) {
-        let mut looked = Instant::now();
+        let mut checked = Instant::now();
         while !self.stop.is_raised() {
             let busy = self.wait();
-            let mut rest = if busy { SLEEP } else { Duration::ZERO };
+            let mut pause = if busy { SLEEP } else { Duration::ZERO };
             if self.accept() {
-                rest = LONG_REST;
+                pause = LONG_SLEEP;
             }
             let before = self.hub.generation();
             for connection in &mut self.connections {
                 connection.serve(&self.hub);
             }
-            if looked.elapsed() > CHECK_INTERVAL {
-                looked = Instant::now();
-                self.connections.iter_mut().for_each(Connection::look);
+            if checked.elapsed() > CHECK_INTERVAL {
+                checked = Instant::now();
+                self.connections
+                    .iter_mut()
+                    .for_each(Connection::check_timeouts);
             }
-            self.connections.retain(|c| !c.over);
+            self.connections.retain(|c| !c.is_closed);
             if before != self.hub.generation() {
-                rest = LONG_REST;
+                pause = LONG_SLEEP;
             }
-            thread::sleep(rest);
+            thread::sleep(pause);
         }
         self.send_end();
     }
@@ -153,15 +156,15 @@ impl Server {
             PollFd::from_borrowed_fd(c.stream.as_fd(), flags)
         });
         let mut all: Vec<PollFd> = [listener, stop].into_iter().chain(connections).collect();
-        let asked = self.connections.iter().any(Connection::has_question);
-        let timeout = Timespec::try_from(if asked {
+        let has_request = self.connections.iter().any(Connection::has_request);
+        let timeout = Timespec::try_from(if has_request {
             Duration::ZERO
         } else {
             CHECK_INTERVAL
         })
         .ok();
         // An interrupted wait is a short one.
-        poll(&mut all, timeout.as_ref()).is_ok_and(|ready| ready > 0) || asked
+        poll(&mut all, timeout.as_ref()).is_ok_and(|ready| ready > 0) || has_request
     }
 
     /// Accepts a waiting client; false if there is none.
@@ -188,18 +191,18 @@ impl Server {
 
     /// Sends the end, after all records.
     fn send_end(mut self) {
-        let until = Instant::now() + LANES_TIMEOUT;
-        while self.hub.lanes_open() > 0 && Instant::now() < until {
+        let until = Instant::now() + QUEUES_TIMEOUT;
+        while self.hub.open_rings() > 0 && Instant::now() < until {
             thread::sleep(SLEEP);
         }
-        let bye = Reply::to_line(Answer::Bye("it was stopped".into()));
+        let last_message = Reply::to_line(Answer::Bye("it was stopped".into()));
         for connection in &mut self.connections {
             let _ = connection.stream.set_nonblocking(false);
             let _ = connection.stream.set_write_timeout(Some(CLOSE_TIMEOUT));
             if connection.output.is_empty() {
-                let _ = connection.stream.write_all(bye.as_bytes());
+                let _ = connection.stream.write_all(last_message.as_bytes());
             }
-            connection.leave(&self.hub, Hub::unsubscribe);
+            connection.close(&self.hub, Hub::unsubscribe);
         }
     }
 }
@@ -211,13 +214,13 @@ struct Connection {
     input: Vec<u8>,
     output: VecDeque<u8>,
     /// Passed with the first byte of the output.
-    pass: Option<Arc<Memory>>,
+    passed_memory: Option<Arc<Memory>>,
     subscription: Option<Arc<Subscription>>,
-    counting: Option<Counting>,
+    histograms: Option<HistogramCounter>,
     last_read: Instant,
     /// Since when the peer has read nothing.
     unread_since: Option<Instant>,
-    over: bool,
+    is_closed: bool,
 }
 
 impl Connection {
@@ -229,18 +232,18 @@ impl Connection {
             pid: pid.map(|peer| peer.pid.as_raw_nonzero().get()),
             input: Vec::new(),
             output: VecDeque::new(),
-            pass: None,
+            passed_memory: None,
             subscription: None,
-            counting: None,
+            histograms: None,
             last_read: Instant::now(),
             unread_since: None,
-            over: false,
+            is_closed: false,
         })
     }
 
     /// Whether it has no state that outlives an answer.
     fn is_idle(&self) -> bool {
-        self.subscription.is_none() && self.counting.is_none()
+        self.subscription.is_none() && self.histograms.is_none()
     }
 
     /// Reads, answers one request, and writes, as far as possible without waiting.
@@ -262,20 +265,20 @@ impl Connection {
             Ok(())
         });
         if served.is_err() {
-            self.leave(hub, Hub::forget);
+            self.close(hub, Hub::disconnect);
         }
         let starved = self.subscription.as_ref().is_some_and(|s| s.is_starved());
-        if starved && !self.over {
+        if starved && !self.is_closed {
             let why = "no memory for the ring of a queue that came; start again with less";
             let _ = self
                 .stream
                 .write(Reply::to_line(Answer::Error(why.into())).as_bytes());
-            self.leave(hub, Hub::unsubscribe);
+            self.close(hub, Hub::unsubscribe);
         }
     }
 
     /// Disconnects clients that are silent or do not read.
-    fn look(&mut self) {
+    fn check_timeouts(&mut self) {
         let silent = self.is_idle() && self.last_read.elapsed() > IDLE_TIMEOUT;
         let unread_since = self
             .unread_since
@@ -288,9 +291,9 @@ impl Connection {
     }
 
     /// Closes the connection.
-    fn leave(&mut self, hub: &Hub, remove: fn(&Hub, &Arc<Subscription>)) {
-        self.over = true;
-        self.counting = None;
+    fn close(&mut self, hub: &Hub, remove: fn(&Hub, &Arc<Subscription>)) {
+        self.is_closed = true;
+        self.histograms = None;
         if let Some(subscription) = self.subscription.take() {
             remove(hub, &subscription);
         }
@@ -302,7 +305,7 @@ impl Connection {
             Ask::Disks => Answer::Disks(hub.disks()),
             Ask::Records(wanted) => self.records(wanted, hub),
             Ask::Histograms => self.histograms(hub, |_| {}),
-            Ask::Reset => self.histograms(hub, Counting::reset),
+            Ask::Reset => self.histograms(hub, HistogramCounter::reset),
         }
     }
 
@@ -316,7 +319,7 @@ impl Connection {
         };
         let memory = subscription.memory().clone();
         let ring_records = memory.layout().ring_records();
-        self.pass = Some(memory);
+        self.passed_memory = Some(memory);
         self.subscription = Some(subscription);
         Answer::Records(RecordsWord {
             layout: layout::VERSION,
@@ -325,16 +328,16 @@ impl Connection {
         })
     }
 
-    fn histograms(&mut self, hub: &Arc<Hub>, first: impl Fn(&Counting)) -> Answer {
-        let started = match self.counting.take() {
-            Some(counting) => Ok(counting),
-            None => Counting::begin(hub),
+    fn histograms(&mut self, hub: &Arc<Hub>, first: impl Fn(&HistogramCounter)) -> Answer {
+        let started = match self.histograms.take() {
+            Some(histograms) => Ok(histograms),
+            None => HistogramCounter::begin(hub),
         };
         match started {
-            Ok(counting) => {
-                first(&counting);
-                let word: HistogramsWord = counting.snapshot();
-                self.counting = Some(counting);
+            Ok(histograms) => {
+                first(&histograms);
+                let word: HistogramsWord = histograms.snapshot();
+                self.histograms = Some(histograms);
                 Answer::Histograms(word)
             }
             Err(error) => Answer::Error(error.to_string()),
@@ -362,7 +365,7 @@ impl Connection {
 
     fn write(&mut self) -> io::Result<usize> {
         let (first, _) = self.output.as_slices();
-        let files = self.pass.as_ref().map(|memory| [memory.as_fd()]);
+        let files = self.passed_memory.as_ref().map(|memory| [memory.as_fd()]);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if let Some(files) = &files {
@@ -370,7 +373,7 @@ impl Connection {
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let written = sendmsg(&self.stream, &[IoSlice::new(first)], &mut control, flags)?;
-        self.pass = None;
+        self.passed_memory = None;
         Ok(written)
     }
 
@@ -391,7 +394,7 @@ impl Connection {
     }
 
     /// Whether a line was read that can be answered.
-    fn has_question(&self) -> bool {
+    fn has_request(&self) -> bool {
         self.output.is_empty() && self.input.contains(&b'\n')
     }
 
@@ -403,8 +406,8 @@ impl Connection {
                 false => Ok(None),
             };
         };
-        let rest = self.input.split_off(end + 1);
-        let line = std::mem::replace(&mut self.input, rest);
+        let pause = self.input.split_off(end + 1);
+        let line = std::mem::replace(&mut self.input, pause);
         Ok(Some(line))
     }
 }

@@ -5,22 +5,22 @@ use std::time::{Duration, Instant};
 use libc::{EIO, ENOSPC};
 use weir_model::Op;
 use weir_tapdisk::inject::Injections;
-use weir_tapdisk::{Disk, DiskOptions, Outcome, Request};
+use weir_tapdisk::{DiskOptions, Outcome, Request, ServedDisk};
 
-use crate::location::{Folder, MODES, lane, options};
+use crate::location::{Folder, MODES, io_queue, options};
 use crate::support::{Memory, Rig};
 
 const MIB: u64 = 1 << 20;
 
 fn rig(folder: &Folder, way: usize, delays: &[&str], errors: &[&str]) -> Rig {
-    let disk = Disk::open(DiskOptions {
+    let disk = ServedDisk::open(DiskOptions {
         injections: Injections {
             delays: delays.iter().map(|rule| rule.parse().unwrap()).collect(),
             errors: errors.iter().map(|rule| rule.parse().unwrap()).collect(),
         },
         ..options(&folder.image(MIB), MODES[way])
     });
-    lane(&disk.unwrap())
+    io_queue(&disk.unwrap())
 }
 
 #[test]
@@ -73,21 +73,21 @@ fn a_delayed_request_does_not_delay_others() {
         let folder = Folder::new();
         let mut rig = rig(&folder, way, &["3600s,op=w"], &[]);
         let late = rig.take(Request::new(Op::Write, 0, 4096), Memory::of(&[1; 4096]));
-        rig.lane.submit().unwrap();
-        let due = rig.lane.due().expect("it waits");
+        rig.io_queue.submit().unwrap();
+        let due = rig.io_queue.due().expect("it waits");
         assert!(due > Instant::now() + Duration::from_secs(3000));
         // It is not executed: it has no effect yet, and is still in flight.
         let read = rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
         let mut ended = Vec::new();
         while ended.is_empty() {
-            rig.lane.submit().unwrap();
+            rig.io_queue.submit().unwrap();
             ended = rig.reap();
         }
         assert_eq!((ended[0].0.token, ended[0].1.data()), (read, vec![0; 4096]));
-        assert_eq!(rig.lane.in_flight(), 1);
+        assert_eq!(rig.io_queue.in_flight(), 1);
         // A drain does not wait for injected delays.
         let mut done = Vec::new();
-        rig.lane.drain(&mut done).unwrap();
+        rig.io_queue.drain(&mut done).unwrap();
         let ended = rig.with_memory(done);
         assert_eq!(
             (ended[0].0.token, ended[0].0.outcome),
@@ -95,7 +95,7 @@ fn a_delayed_request_does_not_delay_others() {
         );
         let mut done = Vec::new();
         rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
-        rig.lane.drain(&mut done).unwrap();
+        rig.io_queue.drain(&mut done).unwrap();
         assert_eq!(rig.with_memory(done)[0].1.data(), vec![1; 4096]);
     }
 }
@@ -104,7 +104,7 @@ fn a_delayed_request_does_not_delay_others() {
 fn a_delay_is_part_of_the_service_time() {
     for way in MODES {
         let folder = Folder::new();
-        let disk = Disk::open(DiskOptions {
+        let disk = ServedDisk::open(DiskOptions {
             injections: Injections {
                 delays: vec!["20ms,op=r".parse().unwrap()],
                 errors: vec!["EIO,op=r,after=1".parse().unwrap()],
@@ -112,7 +112,7 @@ fn a_delay_is_part_of_the_service_time() {
             ..options(&folder.image(MIB), way)
         });
         let disk = disk.unwrap();
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         assert_eq!(rig.read(0, 4096).0, Outcome::Done);
         assert_eq!(rig.read(0, 4096).0, Outcome::Failed(EIO));
         let reads = disk.counters().of(Op::Read);

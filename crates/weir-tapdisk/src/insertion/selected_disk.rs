@@ -1,4 +1,4 @@
-//! [`Chosen`]: the VM and the disk of `--vm` and `--disk`, and its node in QEMU's graph.
+//! [`SelectedDisk`]: the VM and the disk of `--vm` and `--disk`, and its node in QEMU's graph.
 
 use super::InsertionError;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use weir_tap::qmp::{self, Address, Drive, Monitor, QmpError, Subject};
 
 /// How long QEMU may take for an answer: it lets requests in flight finish before it exchanges the
 /// node below them.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const QMP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A disk of a running VM.
-pub struct Chosen {
+pub struct SelectedDisk {
     /// The VM's name.
     pub vm: String,
     /// The disk's name in the VM, such as `/dev/vda`.
@@ -26,7 +26,7 @@ pub struct Chosen {
     disk: Disk,
 }
 
-impl Chosen {
+impl SelectedDisk {
     /// The disk called `disk` (its name in the VM, with or without `/dev/`, its device or its node)
     /// of the VM called `vm`; `None` if no such VM runs. `monitor` replaces the monitor in the
     /// inventory.
@@ -37,7 +37,7 @@ impl Chosen {
         vm: &str,
         disk: &str,
         monitor: Option<&Address>,
-    ) -> Result<Option<Chosen>, InsertionError> {
+    ) -> Result<Option<SelectedDisk>, InsertionError> {
         let snapshot = Watch::start(&WatchOptions::default())?.snapshot();
         let found = snapshot.vm(vm).map_err(|conflict| {
             let what = conflict.to_string();
@@ -81,7 +81,7 @@ impl Chosen {
         let Some(found) = found.cloned() else {
             return Err(no_disk(vm.as_str(), disk, &subject.disks));
         };
-        Ok(Some(Chosen {
+        Ok(Some(SelectedDisk {
             vm: vm.to_string(),
             vdisk: found.vdisk.as_str().to_owned(),
             pid,

@@ -7,9 +7,9 @@ use std::path::Path;
 use libc::{EAGAIN, EINVAL, EIO, ENOSPC, EROFS};
 use weir_guest::{LoopDisk, MemoryFolder};
 use weir_model::Op;
-use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
+use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk};
 
-use crate::location::{Folder, MODES, image, lane, open, options};
+use crate::location::{Folder, MODES, image, io_queue, open, options};
 use crate::support::{Memory, Rig, report_skipped};
 
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ fn a_full_file_system_is_an_error_and_earlier_data_are_kept() {
             Err(why) => return report_skipped(test, why),
         };
         let disk = open(&image(folder.path(), 8 * MIB), way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         let block = vec![7_u8; 65_536];
         let mut written = 0;
         let outcome = loop {
@@ -56,7 +56,7 @@ fn reading_a_truncated_file_is_an_error() {
         let folder = Folder::new();
         let path = folder.image(MIB);
         let disk = open(&path, way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         assert_eq!(rig.write(0, &vec![3; 65_536]), Outcome::Done);
         // Inside a block, within a request.
         let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -82,7 +82,7 @@ fn a_device_that_fails_is_an_error() {
             Err(why) => return report_skipped(test, why),
         };
         let disk = open(Path::new(device.path()), way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         assert_eq!(rig.write(0, &vec![5; 8192]), Outcome::Done);
         // The device loses its second half: a loop device does not read beyond its file's end.
         let file = OpenOptions::new().write(true).open(device.image()).unwrap();
@@ -98,12 +98,12 @@ fn invalid_requests_are_rejected_without_effect() {
     let folder = Folder::new();
     let path = folder.image(MIB);
     for way in MODES {
-        let disk = Disk::open(DiskOptions {
+        let disk = ServedDisk::open(DiskOptions {
             block_size: Some(4096),
             ..options(&path, way)
         })
         .unwrap();
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         let end = disk.sectors();
         let lengths = |rig: &mut Rig, op, sector, bytes, memory: usize| {
             rig.run(Request::new(op, sector, bytes), Memory::new(&[memory], 0))
@@ -147,13 +147,13 @@ fn a_read_only_disk_rejects_writes() {
     let folder = Folder::new();
     let path = folder.image(MIB);
     for way in MODES {
-        let disk = Disk::open(DiskOptions {
+        let disk = ServedDisk::open(DiskOptions {
             read_only: true,
             ..options(&path, way)
         })
         .unwrap();
         assert!(disk.is_read_only() && !disk.discards());
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         assert_eq!(rig.write(0, &[1; 4096]), failed(EROFS));
         assert_eq!(
             rig.run_without_memory(Request::new(Op::Discard, 0, 4096)),
@@ -174,8 +174,8 @@ fn requests_beyond_the_queue_depth_fail_and_others_do_not() {
     let path = folder.image(MIB);
     for way in MODES {
         let disk = open(&path, way);
-        let options = LaneOptions { queue: 0, depth: 4 };
-        let mut rig = Rig::new(Lane::new(&disk, options).unwrap());
+        let options = IoQueueOptions { queue: 0, depth: 4 };
+        let mut rig = Rig::new(IoQueue::new(&disk, options).unwrap());
         for number in 0..6 {
             rig.take(
                 Request::new(Op::Read, number * 8, 4096),
@@ -198,12 +198,12 @@ fn requests_beyond_the_queue_depth_fail_and_others_do_not() {
 fn a_request_rejected_by_the_front_end_ends_with_its_outcome() {
     let folder = Folder::new();
     let disk = open(&folder.image(MIB), MODES[3]);
-    let mut rig = lane(&disk);
+    let mut rig = io_queue(&disk);
     let strange = Request::new(Op::Read, 0, 0);
-    rig.lane.reject(strange, Outcome::Unsupported, 71);
-    rig.lane.reject(strange, failed(EIO), 72);
+    rig.io_queue.reject(strange, Outcome::Unsupported, 71);
+    rig.io_queue.reject(strange, failed(EIO), 72);
     let mut done = Vec::new();
-    rig.lane.reap(&mut done);
+    rig.io_queue.reap(&mut done);
     let told: Vec<_> = done.iter().map(|done| (done.token, done.outcome)).collect();
     assert_eq!(told, [(71, Outcome::Unsupported), (72, failed(EIO))]);
     let reads = disk.counters().of(Op::Read);
@@ -211,7 +211,9 @@ fn a_request_rejected_by_the_front_end_ends_with_its_outcome() {
 }
 
 fn refused(options: DiskOptions) -> String {
-    Disk::open(options).expect_err("it is refused").to_string()
+    ServedDisk::open(options)
+        .expect_err("it is refused")
+        .to_string()
 }
 
 #[test]
@@ -251,7 +253,7 @@ fn a_durable_write_of_zeroes_leaves_no_dirty_page() {
     let path = folder.image(MIB);
     for way in MODES {
         let disk = open(&path, way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         assert_eq!(rig.write(0, &[9; 16_384]), Outcome::Done);
         let zeroes = Request {
             fua: true,

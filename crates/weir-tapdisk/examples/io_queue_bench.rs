@@ -1,14 +1,14 @@
-//! The cost of a lane without a front end: requests per second and processor time per request, by
-//! engine, cache and queue depth.
+//! The cost of an I/O queue without a front end: requests per second and processor time per
+//! request, by engine, cache and queue depth.
 //!
 //! ```text
-//! cargo run --release -p weir-tapdisk --example lane_bench -- /dev/shm/disk.raw /tmp/disk.raw
+//! cargo run --release -p weir-tapdisk --example io_queue_bench -- /dev/shm/disk.raw /tmp/disk.raw
 //! ```
 //!
 //! Each image is a file or device whose data may be overwritten, of 64 MiB at least. Lines are
 //! tab-separated: image, engine and cache, operation, queue depth, thousand requests per second,
-//! processor time of the lane's thread per request in ns.
-#![allow(unsafe_code)] // A lane is told memory by its address.
+//! processor time of the I/O queue's thread per request in ns.
+#![allow(unsafe_code)] // An I/O queue receives memory by its address.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
 use weir_model::Op;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
-use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Outcome, Request};
+use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk};
 
 const BLOCK: usize = 4096;
 const LASTS: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ fn main() -> Result<(), weir_tapdisk::DiskError> {
                 cache,
                 ..DiskOptions::new(&image)
             };
-            let disk = match Disk::open(options) {
+            let disk = match ServedDisk::open(options) {
                 Ok(disk) => disk,
                 Err(why) => {
                     eprintln!("skipped: {why}");
@@ -64,9 +64,9 @@ fn main() -> Result<(), weir_tapdisk::DiskError> {
     Ok(())
 }
 
-/// A lane with as many requests in flight as there are pieces of memory.
+/// An I/O queue with as many requests in flight as there are pieces of memory.
 struct Load {
-    lane: Lane,
+    io_queue: IoQueue,
     op: Op,
     blocks: u64,
     memory: Vec<u8>,
@@ -78,17 +78,17 @@ struct Load {
 
 impl Load {
     fn new(
-        disk: &std::sync::Arc<Disk>,
+        disk: &std::sync::Arc<ServedDisk>,
         op: Op,
         depth: usize,
     ) -> Result<Load, weir_tapdisk::DiskError> {
-        let options = LaneOptions {
+        let options = IoQueueOptions {
             queue: 0,
             depth: depth as u32,
         };
         let memory = vec![1; (depth + 1) * BLOCK];
         Ok(Load {
-            lane: Lane::new(disk, options)?,
+            io_queue: IoQueue::new(disk, options)?,
             op,
             blocks: disk.size_bytes() / BLOCK as u64,
             start: memory.as_ptr().align_offset(BLOCK),
@@ -108,26 +108,26 @@ impl Load {
         let mut requests = 0;
         let mut free: Vec<u64> = (0..self.depth as u64).collect();
         while started.elapsed() < lasts {
-            self.lane.begin();
+            self.io_queue.begin();
             free.drain(..).for_each(|piece| self.take(piece));
-            self.lane.submit()?;
-            self.lane.reap(&mut done);
-            self.lane.end();
+            self.io_queue.submit()?;
+            self.io_queue.reap(&mut done);
+            self.io_queue.end();
             requests += done.len() as u64;
             for done in done.drain(..) {
                 assert_eq!(done.outcome, Outcome::Done);
                 free.push(done.token);
             }
             if free.is_empty()
-                && self.lane.arm()
-                && let Some(completions) = self.lane.completions()
+                && self.io_queue.arm()
+                && let Some(completions) = self.io_queue.completions()
             {
                 let mut sources = [PollFd::new(&completions, PollFlags::IN)];
                 poll(&mut sources, None).expect("a poll that nothing interrupts");
             }
         }
         let took = (started.elapsed(), processor_time() - processor);
-        self.lane.drain(&mut done)?;
+        self.io_queue.drain(&mut done)?;
         Ok((requests, took.0, took.1))
     }
 
@@ -148,8 +148,9 @@ impl Load {
             iov_base: self.memory[at..at + BLOCK].as_mut_ptr().cast(),
             iov_len: BLOCK,
         };
-        // SAFETY: each piece of memory has one request at a time, and lasts as long as the lane.
-        unsafe { self.lane.take(request, &[buffer], piece) };
+        // SAFETY: each piece of memory has one request at a time, and lasts as long as the I/O
+        // queue.
+        unsafe { self.io_queue.enqueue(request, &[buffer], piece) };
     }
 }
 

@@ -1,5 +1,5 @@
 //! Executes requests with memory, and waits for them.
-#![allow(unsafe_code)] // A lane is told memory by its address.
+#![allow(unsafe_code)] // An I/O queue receives memory by its address.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libc::iovec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_model::Op;
-use weir_tapdisk::{Done, Lane, Outcome, Request};
+use weir_tapdisk::{Completion, IoQueue, Outcome, Request};
 
 /// More than any machine needs.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
@@ -93,43 +93,43 @@ impl Memory {
     }
 }
 
-/// A lane with its requests' memory.
+/// An I/O queue with its requests' memory.
 pub struct Rig {
-    pub lane: Lane,
+    pub io_queue: IoQueue,
     memory: HashMap<u64, Memory>,
     next: u64,
 }
 
 impl Rig {
-    pub fn new(lane: Lane) -> Rig {
+    pub fn new(io_queue: IoQueue) -> Rig {
         let memory = HashMap::new();
         Rig {
-            lane,
+            io_queue,
             memory,
             next: 0,
         }
     }
 
-    /// Has the lane take a request; returns its token.
+    /// Has the I/O queue take a request; returns its token.
     pub fn take(&mut self, request: Request, mut memory: Memory) -> u64 {
         self.next += 1;
         let buffers = memory.buffers();
         self.memory.insert(self.next, memory);
         // SAFETY: the memory is kept until the token is reaped, and does not move: it is on the
         // heap.
-        unsafe { self.lane.take(request, &buffers, self.next) };
+        unsafe { self.io_queue.enqueue(request, &buffers, self.next) };
         self.next
     }
 
     /// The ended requests.
-    pub fn reap(&mut self) -> Vec<(Done, Memory)> {
+    pub fn reap(&mut self) -> Vec<(Completion, Memory)> {
         let mut done = Vec::new();
-        self.lane.reap(&mut done);
+        self.io_queue.reap(&mut done);
         self.with_memory(done)
     }
 
-    pub fn with_memory(&mut self, done: Vec<Done>) -> Vec<(Done, Memory)> {
-        let with = |done: Done| {
+    pub fn with_memory(&mut self, done: Vec<Completion>) -> Vec<(Completion, Memory)> {
+        let with = |done: Completion| {
             (
                 done,
                 self.memory.remove(&done.token).expect("it was taken once"),
@@ -139,15 +139,15 @@ impl Rig {
     }
 
     /// Rounds as in a front end, until all requests have ended.
-    pub fn finish(&mut self) -> Vec<(Done, Memory)> {
+    pub fn finish(&mut self) -> Vec<(Completion, Memory)> {
         let mut all = Vec::new();
         let until = Instant::now() + TIMEOUT;
-        while self.lane.in_flight() > 0 {
-            self.lane.begin();
-            self.lane.submit().unwrap();
+        while self.io_queue.in_flight() > 0 {
+            self.io_queue.begin();
+            self.io_queue.submit().unwrap();
             all.extend(self.reap());
-            self.lane.end();
-            if self.lane.in_flight() > 0 {
+            self.io_queue.end();
+            if self.io_queue.in_flight() > 0 {
                 self.wait();
                 assert!(Instant::now() < until, "requests do not end");
             }
@@ -157,9 +157,9 @@ impl Rig {
 
     /// Waits as a front end does, until there may be requests to reap.
     pub fn wait(&mut self) {
-        let due = self.lane.due();
+        let due = self.io_queue.due();
         let left = due.map_or(TIMEOUT, |due| due.saturating_duration_since(Instant::now()));
-        let Some(fd) = self.lane.completions() else {
+        let Some(fd) = self.io_queue.completions() else {
             std::thread::sleep(left);
             return;
         };
@@ -170,7 +170,10 @@ impl Rig {
 
     /// Whether the event is signalled.
     pub fn is_signalled(&self) -> bool {
-        let fd = self.lane.completions().expect("an engine with completions");
+        let fd = self
+            .io_queue
+            .completions()
+            .expect("an engine with completions");
         let now = Timespec::default();
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)).unwrap() > 0
     }

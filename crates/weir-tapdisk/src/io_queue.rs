@@ -1,18 +1,18 @@
-//! [`Lane`]: executes the requests of a queue on the image. It belongs to one thread.
+//! [`IoQueue`]: executes the requests of a queue on the image. It belongs to one thread.
 //!
 //! The stages of a request:
 //!
-//! 1. [`take`](Lane::take): the front end took it from its queue. This is its `Q`. An invalid
-//!    request ends here, with an error.
-//! 2. [`submit`](Lane::submit): all received requests are issued. Service time starts here.
-//! 3. The engine executes it; [`completions`](Lane::completions) is readable when it may have
+//! 1. [`enqueue`](IoQueue::enqueue): the front end received it. This is its `Q`. An
+//!    invalid request ends here, with an error.
+//! 2. [`submit`](IoQueue::submit): all received requests are issued. Service time starts here.
+//! 3. The engine executes it; [`completions`](IoQueue::completions) is readable when it may have
 //!    ended.
-//! 4. [`reap`](Lane::reap): it has ended. This is its `R`, `E` or `N`, and the front end answers
-//!    the guest.
+//! 4. [`reap`](IoQueue::reap): it has ended. This is its `R`, `E` or `N`, and the front end
+//!    answers the guest.
 //!
-//! A round of these is between [`begin`](Lane::begin) and [`end`](Lane::end), which publishes its
-//! records to consumers all at once.
-#![allow(unsafe_code)] // It takes a guest's memory by its address, and says what for.
+//! A round of these is between [`begin`](IoQueue::begin) and [`end`](IoQueue::end), which
+//! publishes its records to consumers all at once.
+#![allow(unsafe_code)] // It receives a guest's memory by its address.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,14 +25,14 @@ use libc::iovec;
 use weir_model::{Op, SECTOR_BYTES};
 use weir_tap::monotonic_ns;
 
-use crate::disk::{Disk, DiskError, LaneCounters, engine_failed};
+use crate::disk::{DiskError, QueueCounters, ServedDisk, engine_failed};
 use crate::engine::{EngineKind, SyncEngine, UringEngine, Work};
-use crate::recorder::{Ended, Recorder, Taken};
+use crate::recorder::{EndedRequest, ReceivedRequest, Recorder};
 use crate::{Outcome, Request};
 
-/// The options of a lane.
+/// The options of an I/O queue.
 #[derive(Clone, Copy, Debug)]
-pub struct LaneOptions {
+pub struct IoQueueOptions {
     /// The number of the queue or the connection, as in rows.
     pub queue: u16,
     /// Maximum number of requests in flight, the size of the queue. Further requests fail with
@@ -42,8 +42,8 @@ pub struct LaneOptions {
 
 /// A request that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
-    /// The token of [`Lane::take`].
+pub struct Completion {
+    /// The token of [`IoQueue::enqueue`].
     pub token: u64,
     /// Its outcome.
     pub outcome: Outcome,
@@ -53,41 +53,41 @@ pub struct Done {
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions, Request};
+/// use weir_tapdisk::{ServedDisk, DiskOptions, IoQueue, IoQueueOptions, Request};
 ///
-/// let disk = Disk::open(DiskOptions::new("disk.raw"))?;
-/// let mut lane = Lane::new(&disk, LaneOptions { queue: 0, depth: 128 })?;
+/// let disk = ServedDisk::open(DiskOptions::new("disk.raw"))?;
+/// let mut queue = IoQueue::new(&disk, IoQueueOptions { queue: 0, depth: 128 })?;
 /// let mut done = Vec::new();
-/// lane.begin();
+/// queue.begin();
 /// // SAFETY: a flush has no memory.
-/// unsafe { lane.take(Request::FLUSH, &[], 1) };
-/// lane.submit()?;
-/// lane.drain(&mut done)?;
-/// lane.end();
+/// unsafe { queue.enqueue(Request::FLUSH, &[], 1) };
+/// queue.submit()?;
+/// queue.drain(&mut done)?;
+/// queue.end();
 /// # Ok::<(), weir_tapdisk::DiskError>(())
 /// ```
-pub struct Lane {
-    disk: Arc<Disk>,
+pub struct IoQueue {
+    disk: Arc<ServedDisk>,
     depth: usize,
     /// Requests in flight, and their calls, by slot; and the free slots.
     slots: Vec<Slot>,
     works: Vec<Work>,
     free: Vec<u32>,
     /// Taken and not submitted.
-    taken: Vec<u32>,
+    received: Vec<u32>,
     /// Delayed by an injection, and until when.
     delayed: BinaryHeap<Reverse<(Instant, u32)>>,
     engine: Engine,
     /// Ended in the engine in this round.
     ended: Vec<(u32, Outcome)>,
     /// Ended and not reaped.
-    done: Vec<Done>,
-    counters: Arc<LaneCounters>,
+    done: Vec<Completion>,
+    counters: Arc<QueueCounters>,
     recorder: Option<Recorder>,
     ids: Range<u64>,
-    /// When the requests of this round were taken: they became visible in the queue at the same
+    /// When the requests of this round were received: they became visible in the queue at the same
     /// time.
-    taken_ns: Option<u64>,
+    received_ns: Option<u64>,
 }
 
 enum Engine {
@@ -99,56 +99,56 @@ enum Engine {
 #[derive(Clone, Copy)]
 struct Slot {
     token: u64,
-    taken: Taken,
+    received: ReceivedRequest,
     issued_ns: Option<u64>,
     /// The injected errno, after the delay.
     errno: Option<i32>,
 }
 
-/// Number of request ids that a lane allocates at a time.
+/// Number of request ids that an I/O queue allocates at a time.
 const IDS: u64 = 1024;
 
-impl Lane {
-    /// Opens a lane. Any thread may create it; it then belongs to the one that uses it.
+impl IoQueue {
+    /// Opens an I/O queue. Any thread may create it; it then belongs to the one that uses it.
     ///
     /// # Errors
     /// The system has no memory for its engine.
-    pub fn new(disk: &Arc<Disk>, options: LaneOptions) -> Result<Lane, DiskError> {
-        let files = disk.files_for_a_lane()?;
+    pub fn new(disk: &Arc<ServedDisk>, options: IoQueueOptions) -> Result<IoQueue, DiskError> {
+        let files = disk.files_for_queue()?;
         let engine = match disk.choice().engine {
             EngineKind::Sync => Engine::Sync(SyncEngine::new(files)),
             // The permissions or limits for a ring may have changed since the disk was opened. A
             // guest that waits for its disk is worse than one without io_uring.
             EngineKind::Uring => match UringEngine::new(files, options.depth) {
                 Ok(engine) => Engine::Uring(Box::new(engine)),
-                Err(_) => Engine::Sync(SyncEngine::new(disk.files_for_a_lane()?)),
+                Err(_) => Engine::Sync(SyncEngine::new(disk.files_for_queue()?)),
             },
         };
         let depth = options.depth as usize;
-        Ok(Lane {
+        Ok(IoQueue {
             recorder: disk.recorder(options.queue)?,
-            counters: disk.ledger().open(),
+            counters: disk.counters_by_queue().open(),
             disk: Arc::clone(disk),
             depth,
             slots: Vec::with_capacity(depth),
             works: Vec::with_capacity(depth),
             free: Vec::with_capacity(depth),
-            taken: Vec::with_capacity(depth),
+            received: Vec::with_capacity(depth),
             delayed: BinaryHeap::new(),
             engine,
             ended: Vec::with_capacity(depth),
             done: Vec::with_capacity(depth),
             ids: 0..0,
-            taken_ns: None,
+            received_ns: None,
         })
     }
 
-    /// Starts a round. Its records until [`end`](Lane::end) are published together.
+    /// Starts a round. Its records until [`end`](IoQueue::end) are published together.
     pub fn begin(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.begin();
         }
-        self.taken_ns = None;
+        self.received_ns = None;
     }
 
     /// Ends a round.
@@ -159,12 +159,12 @@ impl Lane {
     }
 
     /// Takes a request, with its memory in the guest's order. An invalid request ends like any
-    /// other, with its error; [`reap`](Lane::reap) returns the `token`.
+    /// other, with its error; [`reap`](IoQueue::reap) returns the `token`.
     ///
     /// # Safety
     /// The memory of `buffers` is valid, and for a read writable, until the token is reaped or the
-    /// lane is dropped. The list itself is copied.
-    pub unsafe fn take(&mut self, request: Request, buffers: &[iovec], token: u64) {
+    /// I/O queue is dropped. The list itself is copied.
+    pub unsafe fn enqueue(&mut self, request: Request, buffers: &[iovec], token: u64) {
         let end = match self.check(&request, buffers) {
             Err(errno) => Some(Outcome::Failed(errno)),
             Ok(()) if self.in_flight() >= self.depth => Some(Outcome::Failed(libc::EAGAIN)),
@@ -177,7 +177,7 @@ impl Lane {
             Some(outcome) => self.finish_at_once(slot, outcome),
             None => {
                 self.works[slot as usize].begin(&request, buffers, &self.disk);
-                self.taken.push(slot);
+                self.received.push(slot);
             }
         }
     }
@@ -189,25 +189,25 @@ impl Lane {
         self.finish_at_once(slot, outcome);
     }
 
-    /// Issues all taken requests. The sync engine executes them here, io_uring receives them in one
-    /// system call.
+    /// Issues all enqueued requests. The sync engine executes them here, io_uring receives them in
+    /// one system call.
     ///
     /// # Errors
-    /// The engine has failed. The requests stay in flight; the lane must be closed.
+    /// The engine has failed. The requests stay in flight; the I/O queue must be closed.
     pub fn submit(&mut self) -> Result<(), DiskError> {
-        if !self.taken.is_empty() {
-            self.taken_ns = None;
+        if !self.received.is_empty() {
+            self.received_ns = None;
             let mut now_ns = monotonic_ns();
-            for place in 0..self.taken.len() {
-                now_ns = self.issue(self.taken[place], now_ns);
+            for place in 0..self.received.len() {
+                now_ns = self.issue(self.received[place], now_ns);
             }
-            self.taken.clear();
+            self.received.clear();
         }
         self.hand_over()
     }
 
     /// Appends the requests that ended since the last call. It does not wait.
-    pub fn reap(&mut self, done: &mut Vec<Done>) {
+    pub fn reap(&mut self, done: &mut Vec<Completion>) {
         if !self.delayed.is_empty() {
             self.start_delayed(Instant::now());
         }
@@ -215,11 +215,11 @@ impl Lane {
         done.append(&mut self.done);
     }
 
-    /// Ends all taken requests and appends them: waits for the kernel, and ends injected delays.
+    /// Ends all enqueued requests and appends them: waits for the kernel, and ends injected delays.
     ///
     /// # Errors
     /// The engine has failed. Requests in flight may not have ended.
-    pub fn drain(&mut self, done: &mut Vec<Done>) -> Result<(), DiskError> {
+    pub fn drain(&mut self, done: &mut Vec<Completion>) -> Result<(), DiskError> {
         self.submit()?;
         self.end_delays();
         loop {
@@ -243,8 +243,9 @@ impl Lane {
         }
     }
 
-    /// Readable when [`reap`](Lane::reap) may find ended requests; reap makes it unreadable. `None`
-    /// for the sync engine, whose requests have ended when [`submit`](Lane::submit) returns.
+    /// Readable when [`reap`](IoQueue::reap) may find ended requests; reap makes it unreadable.
+    /// `None` for the sync engine, whose requests have ended when [`submit`](IoQueue::submit)
+    /// returns.
     pub fn completions(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
             Engine::Sync(_) => None,
@@ -252,10 +253,10 @@ impl Lane {
         }
     }
 
-    /// For front ends that poll: to be called before waiting for
-    /// [`completions`](Lane::completions). False: do not wait, there are requests to reap. After
-    /// the first call, the descriptor is signalled only between a call and the next reap, which
-    /// saves a system call whenever the front end does not wait.
+    /// For front ends that poll: to be called before waiting for [`completions`](
+    /// IoQueue::completions). False: do not wait, there are requests to reap. After the first call,
+    /// the descriptor is signalled only between a call and the next reap, which saves a system call
+    /// whenever the front end does not wait.
     pub fn arm(&mut self) -> bool {
         let nothing = self.done.is_empty();
         match &mut self.engine {
@@ -264,8 +265,8 @@ impl Lane {
         }
     }
 
-    /// When [`reap`](Lane::reap) and [`submit`](Lane::submit) must be called again even if nothing
-    /// becomes readable: a request is delayed until then, or the kernel had no memory.
+    /// When [`reap`](IoQueue::reap) and [`submit`](IoQueue::submit) must be called again even
+    /// if nothing becomes readable: a request is delayed until then, or the kernel had no memory.
     pub fn due(&self) -> Option<Instant> {
         if let Engine::Uring(engine) = &self.engine
             && engine.has_unsubmitted()
@@ -275,7 +276,7 @@ impl Lane {
         self.delayed.peek().map(|Reverse((until, _))| *until)
     }
 
-    /// Requests that were taken and have not been reaped.
+    /// Requests that were enqueued and have not been reaped.
     pub fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len() + self.done.len()
     }
@@ -288,7 +289,7 @@ const RING: &str = "io_uring";
 const RING_REMEDY: &str = "choose engine `sync`";
 
 /// Taking and issuing.
-impl Lane {
+impl IoQueue {
     /// Whether a request is valid for the disk; else its errno.
     fn check(&self, request: &Request, buffers: &[iovec]) -> Result<(), i32> {
         let Request { op, bytes, .. } = *request;
@@ -315,28 +316,28 @@ impl Lane {
         }
     }
 
-    /// Stores a request, and records that it was taken.
+    /// Stores a request, and records its receipt.
     fn enter(&mut self, request: Request, token: u64, has_place: bool) -> u32 {
-        let head = &self.disk.ledger().head;
+        let head = &self.disk.counters_by_queue().head;
         let in_flight = head.enter();
         let sectors = request.whole_bytes() / SECTOR_BYTES as u64;
         let seek_sectors = match has_place {
             true => head.move_to(request.sector, sectors),
             false => None,
         };
-        let taken = Taken {
+        let received = ReceivedRequest {
             request,
             id: self.id(),
-            taken_ns: *self.taken_ns.get_or_insert_with(monotonic_ns),
+            received_ns: *self.received_ns.get_or_insert_with(monotonic_ns),
             in_flight,
             seek_sectors,
         };
         if let Some(recorder) = &mut self.recorder {
-            recorder.taken(&taken);
+            recorder.request_received(&received);
         }
         let slot = Slot {
             token,
-            taken,
+            received,
             issued_ns: None,
             errno: None,
         };
@@ -364,7 +365,7 @@ impl Lane {
     fn issue(&mut self, slot: u32, now_ns: u64) -> u64 {
         let noted = &mut self.slots[slot as usize];
         noted.issued_ns = Some(now_ns);
-        if let Some(injection_for) = self.disk.injector().injection_for(&noted.taken.request) {
+        if let Some(injection_for) = self.disk.injector().injection_for(&noted.received.request) {
             noted.errno = injection_for.errno;
             if !injection_for.delay.is_zero() {
                 let until = Instant::now() + injection_for.delay;
@@ -414,7 +415,7 @@ impl Lane {
             && until <= now
         {
             self.delayed.pop();
-            self.taken_ns = None;
+            self.received_ns = None;
             let time = *now_ns.get_or_insert_with(monotonic_ns);
             now_ns = Some(self.start(slot, time));
         }
@@ -422,7 +423,7 @@ impl Lane {
 }
 
 /// Completion.
-impl Lane {
+impl IoQueue {
     /// Collects the requests that the engine has finished.
     fn collect(&mut self) {
         let Engine::Uring(engine) = &mut self.engine else {
@@ -432,7 +433,7 @@ impl Lane {
         if self.ended.is_empty() {
             return;
         }
-        self.taken_ns = None;
+        self.received_ns = None;
         let now_ns = monotonic_ns();
         let mut ended = std::mem::take(&mut self.ended);
         for (slot, outcome) in ended.drain(..) {
@@ -442,7 +443,7 @@ impl Lane {
     }
 
     fn finish_at_once(&mut self, slot: u32, outcome: Outcome) {
-        let now_ns = self.slots[slot as usize].taken.taken_ns;
+        let now_ns = self.slots[slot as usize].received.received_ns;
         self.finish(slot, outcome, now_ns);
     }
 
@@ -450,36 +451,36 @@ impl Lane {
     fn finish(&mut self, slot: u32, outcome: Outcome, now_ns: u64) {
         let Slot {
             token,
-            taken,
+            received,
             issued_ns,
             ..
         } = self.slots[slot as usize];
-        let Request { op, bytes, .. } = taken.request;
-        let latency_ns = now_ns.saturating_sub(taken.taken_ns);
+        let Request { op, bytes, .. } = received.request;
+        let latency_ns = now_ns.saturating_sub(received.received_ns);
         self.counters.count(op, bytes, outcome, latency_ns);
         if let Some(recorder) = &mut self.recorder {
-            recorder.ended(&Ended {
-                taken,
+            recorder.request_ended(&EndedRequest {
+                received,
                 submitted_ns: issued_ns,
                 ended_ns: now_ns,
                 outcome,
             });
         }
-        self.disk.ledger().head.leave(1);
+        self.disk.counters_by_queue().head.leave(1);
         self.free.push(slot);
-        self.done.push(Done { token, outcome });
+        self.done.push(Completion { token, outcome });
     }
 }
 
-impl Drop for Lane {
+impl Drop for IoQueue {
     fn drop(&mut self) {
-        // The kernel may still write to memory of the guest or of the lane. Delayed requests have
-        // not started, and never will.
+        // The kernel may still write to memory of the guest or of the I/O queue. Delayed requests
+        // have not started, and never will.
         if let Engine::Uring(engine) = &mut self.engine {
             engine.drain_ring(&self.disk, &mut self.works);
         }
         let under_way = self.slots.len() - self.free.len();
-        self.disk.ledger().head.leave(under_way);
-        self.disk.ledger().close(&self.counters);
+        self.disk.counters_by_queue().head.leave(under_way);
+        self.disk.counters_by_queue().close(&self.counters);
     }
 }

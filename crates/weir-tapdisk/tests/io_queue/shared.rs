@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::thread;
 
 use weir_model::Op;
-use weir_tapdisk::{Lane, LaneOptions, Outcome, Request};
+use weir_tapdisk::{IoQueue, IoQueueOptions, Outcome, Request};
 
-use crate::location::{Folder, MODES, lane, open};
+use crate::location::{Folder, MODES, io_queue, open};
 use crate::support::{Memory, Rig};
 
 const MIB: u64 = 1 << 20;
@@ -21,7 +21,7 @@ fn queues_of_one_disk_run_concurrently() {
         let queue = |number: u64| {
             let disk = Arc::clone(&disk);
             thread::spawn(move || {
-                let mut rig = lane(&disk);
+                let mut rig = io_queue(&disk);
                 for round in 0..ROUNDS {
                     for location in 0..16 {
                         let sector = (number * MIB + location * 65_536) / 512;
@@ -37,7 +37,7 @@ fn queues_of_one_disk_run_concurrently() {
         };
         let queues: Vec<_> = (0..QUEUES).map(queue).collect();
         queues.into_iter().for_each(|queue| queue.join().unwrap());
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         for number in 0..QUEUES {
             let (_, read) = rig.read(number * MIB / 512, MIB as usize);
             assert!(
@@ -58,13 +58,13 @@ fn queues_of_one_disk_run_concurrently() {
 }
 
 #[test]
-fn a_lane_can_be_created_by_another_thread() {
+fn an_io_queue_can_be_created_by_another_thread() {
     for way in MODES {
         let folder = Folder::new();
         let disk = open(&folder.image(MIB), way);
-        let lane = Lane::new(&disk, LaneOptions { queue: 1, depth: 8 }).unwrap();
+        let io_queue = IoQueue::new(&disk, IoQueueOptions { queue: 1, depth: 8 }).unwrap();
         let worker = thread::spawn(move || {
-            let mut rig = Rig::new(lane);
+            let mut rig = Rig::new(io_queue);
             (rig.write(0, &[6; 4096]), rig.read(0, 4096))
         });
         let done = worker.join().unwrap();
@@ -77,10 +77,10 @@ fn the_completion_event_is_set_and_cleared() {
     for way in &MODES[..2] {
         let folder = Folder::new();
         let disk = open(&folder.image(MIB), *way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         for _ in 0..50 {
             rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
-            rig.lane.submit().unwrap();
+            rig.io_queue.submit().unwrap();
             rig.wait();
             while rig.reap().is_empty() {}
             assert!(!rig.is_signalled() || rig.reap().is_empty());
@@ -88,15 +88,15 @@ fn the_completion_event_is_set_and_cleared() {
         }
         // A polling front end arms the event before it waits.
         for _ in 0..50 {
-            assert!(rig.lane.arm());
+            assert!(rig.io_queue.arm());
             rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
-            rig.lane.submit().unwrap();
+            rig.io_queue.submit().unwrap();
             rig.wait();
             while rig.reap().is_empty() {}
             // Not armed, so requests that end are not signalled; they are found by polling.
             rig.take(Request::new(Op::Read, 0, 4096), Memory::new(&[4096], 0));
-            rig.lane.submit().unwrap();
-            while rig.lane.arm() {
+            rig.io_queue.submit().unwrap();
+            while rig.io_queue.arm() {
                 rig.wait();
             }
             assert_eq!(rig.reap().len(), 1);
@@ -105,18 +105,18 @@ fn the_completion_event_is_set_and_cleared() {
 }
 
 #[test]
-fn a_lane_that_is_dropped_waits_for_the_kernel() {
+fn an_io_queue_that_is_dropped_waits_for_the_kernel() {
     for way in MODES {
         let folder = Folder::new();
         let disk = open(&folder.image(4 * MIB), way);
         for _ in 0..20 {
-            let mut rig = lane(&disk);
+            let mut rig = io_queue(&disk);
             for number in 0..32 {
                 let write = Request::new(Op::Write, number * 256, 131_072);
                 rig.take(write, Memory::of(&vec![8; 131_072]));
             }
-            rig.lane.submit().unwrap();
-            // Its memory is freed after the lane: fields are dropped in their order.
+            rig.io_queue.submit().unwrap();
+            // Its memory is freed after the I/O queue: fields are dropped in their order.
             drop(rig);
             assert_eq!(disk.counters().in_flight, 0);
         }

@@ -12,7 +12,7 @@ use weir_model::Op;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Outcome, Request};
 
-use crate::location::{Folder, image, lane, open};
+use crate::location::{Folder, image, io_queue, open};
 use crate::support::{Memory, report_skipped};
 
 /// linux/mman.h, `struct cachestat`.
@@ -53,7 +53,7 @@ fn a_flush_leaves_no_dirty_page() {
         let path = folder.image(4 << 20);
         let disk = open(&path, way);
         // One queue flushes what another one wrote.
-        let (mut writer, mut flusher) = (lane(&disk), lane(&disk));
+        let (mut writer, mut flusher) = (io_queue(&disk), io_queue(&disk));
         let data = vec![1; 1 << 20];
         assert_eq!(writer.write(0, &data), Outcome::Done);
         match pages_to_write(&path) {
@@ -73,7 +73,7 @@ fn a_durable_write_leaves_no_dirty_page() {
         let folder = Folder::new();
         let path = folder.image(4 << 20);
         let disk = open(&path, way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         assert_eq!(rig.write(2048, &vec![1; 65_536]), Outcome::Done);
         match pages_to_write(&path) {
             Ok(0) => return report_skipped(test, "the file system writes at once"),
@@ -113,7 +113,7 @@ fn a_device_receives_each_flush_before_it_is_reported_as_done() {
         let cache = fs::read_to_string(device.sysfs().join("queue/write_cache")).unwrap();
         assert_eq!(cache.trim(), "write back");
         let disk = open(Path::new(device.path()), way);
-        let mut rig = lane(&disk);
+        let mut rig = io_queue(&disk);
         for _ in 0..5 {
             let before = flushes(&device);
             assert_eq!(rig.write(8, &[4; 4096]), Outcome::Done);
@@ -146,7 +146,7 @@ fn after_data_were_lost_no_flush_succeeds() {
             Err(why) => return report_skipped(test, why),
         };
         let disk = open(Path::new(device.path()), way);
-        let (mut first, mut second) = (lane(&disk), lane(&disk));
+        let (mut first, mut second) = (io_queue(&disk), io_queue(&disk));
         assert_eq!(first.run_without_memory(Request::FLUSH), Outcome::Done);
         assert_eq!(first.write(0, &vec![1; 8 << 20]), Outcome::Done);
         let is_failure = |outcome| matches!(outcome, Outcome::Failed(_));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_guest::{LoopDisk, MemoryFolder};
 use weir_tapdisk::engine::{CacheOption, EngineOption};
-use weir_tapdisk::{Disk, DiskOptions, Lane, LaneOptions};
+use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, ServedDisk};
 
 use crate::support::Rig;
 
@@ -19,7 +19,7 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 impl Folder {
     pub fn new() -> Folder {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lane-{}-{number}", std::process::id());
+        let name = format!("io-queue-{}-{number}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -106,14 +106,14 @@ pub fn options(image: &Path, way: (EngineOption, CacheOption)) -> DiskOptions {
     }
 }
 
-pub fn open(image: &Path, way: (EngineOption, CacheOption)) -> Arc<Disk> {
-    Disk::open(options(image, way)).unwrap()
+pub fn open(image: &Path, way: (EngineOption, CacheOption)) -> Arc<ServedDisk> {
+    ServedDisk::open(options(image, way)).unwrap()
 }
 
-pub fn lane(disk: &Arc<Disk>) -> Rig {
-    let options = LaneOptions {
+pub fn io_queue(disk: &Arc<ServedDisk>) -> Rig {
+    let options = IoQueueOptions {
         queue: 0,
         depth: 64,
     };
-    Rig::new(Lane::new(disk, options).unwrap())
+    Rig::new(IoQueue::new(disk, options).unwrap())
 }

@@ -13,9 +13,9 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use weir_model::Op;
 use weir_tapdisk::disk::ImageFormat;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
-use weir_tapdisk::{Disk, DiskError, DiskOptions, Outcome, Request};
+use weir_tapdisk::{DiskError, DiskOptions, Outcome, Request, ServedDisk};
 
-use crate::location::{Folder, lane, open};
+use crate::location::{Folder, io_queue, open};
 use crate::support::{Memory, TIMEOUT, report_skipped};
 
 /// Images of `qemu-img create`: format and options, and the name in the error.
@@ -34,15 +34,15 @@ const MADE: [(&str, &str, &str); 11] = [
 ];
 
 fn refusal(path: &Path) -> String {
-    let error = Disk::open(DiskOptions::new(path)).expect_err("it is refused");
-    assert!(matches!(error, DiskError::Unfit { .. }), "{error}");
+    let error = ServedDisk::open(DiskOptions::new(path)).expect_err("it is refused");
+    assert!(matches!(error, DiskError::Unsuitable { .. }), "{error}");
     error.to_string()
 }
 
 fn serves_as_raw(path: &Path) -> Result<u64, DiskError> {
     let mut options = DiskOptions::new(path);
     options.format = ImageFormat::Raw;
-    Disk::open(options).map(|disk| disk.size_bytes())
+    ServedDisk::open(options).map(|disk| disk.size_bytes())
 }
 
 #[test]
@@ -115,9 +115,15 @@ fn formats_are_detected_by_signatures_in_their_position_only() {
         assert_eq!(serves_as_raw(&path).unwrap(), bytes);
         // Elsewhere on a disk it is data.
         put(4096, signature);
-        assert!(Disk::open(DiskOptions::new(&path)).is_ok(), "{format}");
+        assert!(
+            ServedDisk::open(DiskOptions::new(&path)).is_ok(),
+            "{format}"
+        );
         put(0, &signature[..3]);
-        assert!(Disk::open(DiskOptions::new(&path)).is_ok(), "{format}");
+        assert!(
+            ServedDisk::open(DiskOptions::new(&path)).is_ok(),
+            "{format}"
+        );
     }
     // Data that a guest writes to the start of a raw disk: a partition table, LUKS, a file system.
     for begin in [
@@ -128,7 +134,10 @@ fn formats_are_detected_by_signatures_in_their_position_only() {
         b"# Disk",
     ] {
         put(0, begin);
-        assert!(Disk::open(DiskOptions::new(&path)).is_ok(), "{begin:?}");
+        assert!(
+            ServedDisk::open(DiskOptions::new(&path)).is_ok(),
+            "{begin:?}"
+        );
     }
 }
 
@@ -160,10 +169,10 @@ fn the_examined_file_is_the_opened_one() {
             options.read_only = true;
             options.lock = false;
             for _ in 0..3000 {
-                match Disk::open(options.clone()) {
+                match ServedDisk::open(options.clone()) {
                     Ok(disk) => assert_eq!(disk.size_bytes(), 1 << 16),
                     // Also before the name exists.
-                    Err(DiskError::Unfit { .. } | DiskError::Image { .. }) => {}
+                    Err(DiskError::Unsuitable { .. } | DiskError::Image { .. }) => {}
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -198,7 +207,7 @@ fn the_size_of_a_disk_is_that_of_its_image_to_the_byte() {
             let disk = open(&path, (engine, CacheOption::PageCache));
             assert_eq!((disk.size_bytes(), disk.step_bytes()), (size, step));
             assert_eq!(disk.check_blocks().is_ok(), size % 512 == 0, "{size}");
-            let mut rig = lane(&disk);
+            let mut rig = io_queue(&disk);
             let mut step_at = |op, offset: u64, bytes: u64, memory| {
                 let request = Request {
                     skip_bytes: (offset % 512) as u16,
@@ -228,11 +237,11 @@ fn an_image_that_ends_within_a_block_is_not_served_with_direct_io() {
     for size in [513, 4097, MIB + 1] {
         let path = folder.image(size);
         let mut options = crate::location::options(&path, direct);
-        let refused = Disk::open(options.clone()).unwrap_err().to_string();
+        let refused = ServedDisk::open(options.clone()).unwrap_err().to_string();
         assert!(refused.contains("is not a multiple of the"), "{refused}");
         options.cache = CacheOption::Auto;
         options.engine = EngineOption::Auto;
-        let disk = Disk::open(options).unwrap();
+        let disk = ServedDisk::open(options).unwrap();
         assert_eq!((disk.choice().direct, disk.size_bytes()), (None, size));
         let refused = disk.check_blocks().unwrap_err().to_string();
         let whole = size.next_multiple_of(u64::from(disk.block_size()));
@@ -249,7 +258,7 @@ fn a_disk_grows_with_its_image_and_does_not_shrink() {
     let path = folder.image(MIB);
     let disk = open(&path, (EngineOption::Sync, CacheOption::PageCache));
     let image = File::options().write(true).open(&path).unwrap();
-    let mut rig = lane(&disk);
+    let mut rig = io_queue(&disk);
     assert_eq!(disk.grow(), None);
     assert_eq!(rig.write(2048, &[1; 512]), Outcome::Failed(libc::EINVAL));
     // A partial block is not offered.
@@ -266,7 +275,7 @@ fn a_disk_grows_with_its_image_and_does_not_shrink() {
         lock: false,
         ..DiskOptions::new(&path)
     };
-    let part = Disk::open(part).unwrap();
+    let part = ServedDisk::open(part).unwrap();
     image.set_len(2 * MIB).unwrap();
     assert_eq!(
         (part.grow(), part.size_bytes()),
