@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Host, HostState, Nanos, Symbol};
+use weir_sink::RelationView;
 use weir_wire::message::EARLIER_MAX;
 use weir_wire::{ChannelId, ChannelTally, MonitorMessage, Peer, SessionId, Status};
 
 use super::account::{Account, Instants};
 use super::channels::{Channel, Channels};
 use super::checkpoint::Unsafe;
-use super::content::Content;
 use super::forgotten::Forgotten;
 use super::rates::Readings;
 use super::recovery::Before;
@@ -129,9 +129,9 @@ pub struct Run {
     /// intervals.
     pub reported: u64,
     /// For a relation: the rows that the agent has inserted.
-    pub content: Content,
+    pub content: RelationView,
     /// The same for safe messages, if a standing query reads it.
-    pub safe_content: Content,
+    pub safe_content: RelationView,
 }
 
 impl Agent {

@@ -271,7 +271,7 @@ fn saved_agent(
     stands_still: bool,
 ) -> SavedAgent {
     let open = |id: &ChannelId| unsettled.get(id).copied().unwrap_or_default();
-    let row = |(row, count): (&Vec<Value>, i64)| {
+    let row = |(row, count): (&[Value], i64)| {
         let cells = row.iter().map(Cell::of).collect::<Option<Vec<Cell>>>();
         cells.map(|cells| (cells, count))
     };

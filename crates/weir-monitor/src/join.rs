@@ -277,7 +277,7 @@ impl Monitor {
         let at = self.frontier.saturating_add(1);
         for (channel, mut run) in agent.runs {
             if let Some(channel) = self.channels.get_mut(channel)
-                && let Some(gone) = run.content.retract(at, &channel.fragment.plan.schema)
+                && let Some(gone) = run.content.clear(&channel.fragment.plan.schema, at)
             {
                 self.waiting_bytes += channel.waiting.push(id, gone);
             }

@@ -25,7 +25,6 @@ mod checkpoint;
 pub mod client;
 mod completeness;
 pub mod config;
-mod content;
 mod files;
 mod forgotten;
 mod gather;
@@ -44,7 +43,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod time;
-mod watcher;
 mod words;
 
 use std::collections::{BTreeMap, HashMap};
@@ -54,6 +52,7 @@ use weir_model::{Catalog, Declaration, Host, NANOS_PER_SECOND, Nanos, Shape, Sym
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_query::function::EvalError;
 use weir_query::place::fleet::Cut;
+use weir_sink::RelationView;
 use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 
 pub use account::Account;
@@ -66,7 +65,6 @@ pub use question::check_queries;
 pub use run::run;
 pub use state::StateError;
 
-use content::Content;
 use forgotten::ForgottenAgents;
 use own_stream::OwnStream;
 use recovery::Recovery;
@@ -471,7 +469,7 @@ impl Monitor {
             {
                 run.safe_content = match held {
                     true => run.content.clone(),
-                    false => Content::default(),
+                    false => RelationView::default(),
                 };
                 channel.given_up = channel.given_up.max(now);
             }

@@ -9,21 +9,23 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
-use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Shape, Type};
+use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Shape};
 use weir_query::engine::in_time_order;
-use weir_sink::{Answer, Relation, arrow, relation};
+use weir_sink::{Answer, RelationView, SubscriberLimits, Subscribers, Update, arrow};
 use weir_wire::ResultUpdate;
 
 use super::completeness::Completeness;
 use super::files::FileSink;
 use super::state::Position;
-use super::watcher::Watcher;
 
 /// The interval at which clients receive the watermark when there are no results.
-const TELL_EVERY: Nanos = NANOS_PER_SECOND;
+const WATERMARK_EVERY: Nanos = NANOS_PER_SECOND;
 
 /// The minimum interval between flushes of files.
 const FLUSH_EVERY: Nanos = NANOS_PER_SECOND / 10;
+
+/// Maximum number of updates that wait for a client.
+const UPDATES_MAX: usize = 1024;
 
 /// The limits of one query's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,27 +40,43 @@ pub struct Bounds {
     pub rows_per_second_max: usize,
 }
 
+impl Bounds {
+    fn subscribers(&self) -> SubscriberLimits {
+        SubscriberLimits {
+            readers_max: self.watchers_max,
+            updates_max: UPDATES_MAX,
+            bytes_max: self.waiting_bytes_max,
+        }
+    }
+}
+
 /// The publisher of one query.
 pub struct Publisher {
-    answer: Answer,
-    schema: SchemaRef,
+    state: PublishedState,
     bounds: Bounds,
-    /// The current rows of a relation.
-    held: Option<Relation>,
+    clients: Subscribers<ResultUpdate>,
     files: Vec<FileSink>,
     flushed_at: Nanos,
-    watchers: Vec<Watcher>,
     /// Results since the last complete instant.
-    fresh: Vec<Batch>,
-    said: Option<Completeness>,
-    told_at: Nanos,
+    unpublished: Vec<Batch>,
+    published_at: Nanos,
+    rate: RowRate,
+}
+
+/// The state that a client receives which is new or was too slow.
+struct PublishedState {
+    answer: Answer,
+    schema: SchemaRef,
+    /// The current rows of a relation.
+    view: Option<RelationView>,
+    completeness: Option<Completeness>,
+    /// Rows that were emitted.
     rows: u64,
-    pace: Pace,
 }
 
 /// The rate of rows.
 #[derive(Default)]
-struct Pace {
+struct RowRate {
     since: Nanos,
     rows: u64,
     too_fast: bool,
@@ -67,30 +85,34 @@ struct Pace {
 impl Publisher {
     /// Publishes `answer` to `files` and to the clients.
     pub fn new(answer: Answer, bounds: Bounds, files: Vec<FileSink>) -> Publisher {
+        let is_relation = answer.shape == Shape::Relation;
         Publisher {
-            schema: Arc::new(arrow::schema(&answer)),
-            held: (answer.shape == Shape::Relation).then(|| Relation::new(bounds.held_bytes_max)),
-            answer,
+            state: PublishedState {
+                schema: Arc::new(arrow::schema(&answer)),
+                view: is_relation.then(|| RelationView::new(bounds.held_bytes_max)),
+                answer,
+                completeness: None,
+                rows: 0,
+            },
             bounds,
+            clients: Subscribers::new(bounds.subscribers()),
             files,
             flushed_at: Nanos::MIN,
-            watchers: Vec::new(),
-            fresh: Vec::new(),
-            said: None,
-            told_at: Nanos::MIN,
-            rows: 0,
-            pace: Pace::default(),
+            unpublished: Vec::new(),
+            published_at: Nanos::MIN,
+            rate: RowRate::default(),
         }
     }
 
     /// The columns of the results, as an Arrow schema.
     pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+        &self.state.schema
     }
 
     /// Replaces the limits.
     pub fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = bounds;
+        self.clients.set_limits(bounds.subscribers());
     }
 
     /// The sizes of its files with the results emitted so far, flushed to the operating system.
@@ -108,54 +130,46 @@ impl Publisher {
 
     /// The number of clients.
     pub fn watchers(&self) -> usize {
-        self.watchers.iter().filter(|w| !w.is_gone()).count()
+        self.clients.len()
     }
 
     /// Rows that were emitted.
     pub fn rows_given(&self) -> u64 {
-        self.rows
+        self.state.rows
     }
 
     /// The completeness of the last results.
     pub fn completeness(&self) -> Option<&Completeness> {
-        self.said.as_ref()
+        self.state.completeness.as_ref()
     }
 
     /// True if the rate of rows exceeds its limit.
     pub fn is_too_fast(&self) -> bool {
-        self.pace.too_fast
+        self.rate.too_fast
     }
 
     /// Adds a client, unless there are too many.
     pub fn watch(&mut self) -> Option<mpsc::Receiver<ResultUpdate>> {
-        self.watchers.retain(|watcher| !watcher.is_gone());
-        if self.watchers.len() >= self.bounds.watchers_max {
-            return None;
-        }
-        let (mut watcher, results) = Watcher::new(self.bounds.waiting_bytes_max);
-        let (shown, bytes) = self.standing(&watcher);
-        watcher.show(shown, bytes, 0);
-        self.watchers.push(watcher);
-        Some(results)
+        self.clients.subscribe(|| Some(self.state.current(0)))
     }
 
     /// Publishes rows of a stream or changes of a relation, in timestamp order. The first `shown`
     /// of them were emitted before a restart.
     pub fn rows(&mut self, batch: &Batch, shown: usize) {
-        if let Some(held) = &mut self.held {
-            held.apply(batch);
-        }
         let rest = batch.slice(shown, batch.len() - shown);
         if !rest.is_empty() {
             self.files.iter_mut().for_each(|file| file.write(&rest));
         }
-        // Clients of a relation have received its earlier rows.
-        let fresh = match self.held {
-            Some(_) => batch.clone(),
+        let unpublished = match &mut self.state.view {
+            // Clients of a relation need its earlier rows, too.
+            Some(view) => {
+                view.apply(batch);
+                batch.clone()
+            }
             None => rest,
         };
-        if !fresh.is_empty() {
-            self.fresh.push(fresh);
+        if !unpublished.is_empty() {
+            self.unpublished.push(unpublished);
         }
     }
 
@@ -166,108 +180,88 @@ impl Publisher {
             self.flushed_at = at;
             self.files.iter_mut().for_each(FileSink::flush);
         }
-        let fresh = std::mem::take(&mut self.fresh);
-        let rows: u64 = fresh.iter().map(|batch| batch.len() as u64).sum();
-        self.pace.count(rows, at, self.bounds.rows_per_second_max);
-        self.rows += rows;
-        let same = self.said.as_ref().is_some_and(|s| s.is_like(completeness));
-        self.said = Some(completeness.clone());
-        self.watchers.retain(|watcher| !watcher.is_gone());
-        let due = rows > 0 || !same || at.saturating_sub(self.told_at) >= TELL_EVERY;
+        let batches = std::mem::take(&mut self.unpublished);
+        let rows: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
+        self.rate.count(rows, at, self.bounds.rows_per_second_max);
+        let state = &mut self.state;
+        let rows_before = state.rows;
+        state.rows += rows;
+        let previous = state.completeness.replace(completeness.clone());
+        let same = previous.is_some_and(|previous| previous.is_like(completeness));
+        let due = rows > 0 || !same || at.saturating_sub(self.published_at) >= WATERMARK_EVERY;
         if !due {
             return;
         }
-        self.told_at = at;
-        if self.watchers.is_empty() {
+        self.published_at = at;
+        if self.clients.is_empty() {
             return;
         }
-        let batch = self.record(&fresh);
-        let bytes = batch.get_array_memory_size();
-        let shown = ResultUpdate {
-            batch,
-            note: self.noted(completeness, self.rows - rows),
-        };
-        let mut watchers = std::mem::take(&mut self.watchers);
-        for watcher in &mut watchers {
-            self.show(watcher, &shown, bytes, rows);
-        }
-        self.watchers = watchers;
+        let state = &self.state;
+        let update = update(state.record(&batches), state.note(rows_before), rows);
+        self.clients.publish(&update, |skipped| match &state.view {
+            Some(_) => state.current(skipped),
+            None => {
+                let mut update = update.clone();
+                update.body.note["skipped"] = json!(skipped);
+                update
+            }
+        });
     }
 
     /// Ends the results with the reason `why`.
     pub fn end(&mut self, why: &str) {
         self.files.iter_mut().for_each(FileSink::finish);
-        let said = self.said.as_ref();
-        let mut note = said.map_or(json!({}), |said| self.noted(said, self.rows));
-        note["ended"] = json!(why);
-        for watcher in self.watchers.drain(..) {
-            note["skipped"] = json!(watcher.skipped());
-            watcher.end(ResultUpdate {
-                batch: RecordBatch::new_empty(self.schema.clone()),
-                note: note.clone(),
-            });
-        }
-    }
-
-    fn show(&self, watcher: &mut Watcher, shown: &ResultUpdate, bytes: usize, rows: u64) {
-        if rows == 0 && !watcher.is_behind() {
-            // The next rows carry the completeness as well.
-            watcher.try_show(shown.clone(), bytes);
-        } else if !watcher.is_behind() {
-            watcher.show(shown.clone(), bytes, rows);
-        } else if !watcher.is_idle() {
-            watcher.skip(rows);
-        } else if self.held.is_some() {
-            let (standing, bytes) = self.standing(watcher);
-            watcher.show(standing, bytes, rows);
-        } else {
-            let mut shown = shown.clone();
-            shown.note["skipped"] = json!(watcher.skipped());
-            watcher.show(shown, bytes, rows);
-        }
-    }
-
-    /// The current state, for a client that is new or was too slow.
-    fn standing(&self, watcher: &Watcher) -> (ResultUpdate, usize) {
-        let mut note = match &self.said {
-            Some(said) => self.noted(said, self.rows),
-            None => json!({ "whole": true, "rows_before": self.rows }),
+        let mut note = match self.state.completeness {
+            Some(_) => self.state.note(self.state.rows),
+            None => json!({}),
         };
-        if watcher.skipped() > 0 {
-            note["skipped"] = json!(watcher.skipped());
+        note["ended"] = json!(why);
+        let batch = RecordBatch::new_empty(self.state.schema.clone());
+        self.clients.end(|skipped| {
+            note["skipped"] = json!(skipped);
+            let (batch, note) = (batch.clone(), note.clone());
+            Some(ResultUpdate { batch, note })
+        });
+    }
+}
+
+impl PublishedState {
+    /// The current state for a client that has skipped a number of rows.
+    fn current(&self, skipped: u64) -> Update<ResultUpdate> {
+        let mut note = self.note(self.rows);
+        if skipped > 0 {
+            note["skipped"] = json!(skipped);
         }
-        let batch = match &self.held {
+        let batch = match &self.view {
             None => RecordBatch::new_empty(self.schema.clone()),
-            Some(held) => {
-                let types: Vec<Type> = self.answer.schema.fields.iter().map(|f| f.ty).collect();
-                let at = held.instant();
-                let batch = relation::deltas(&types, at, held.rows());
+            Some(view) => {
+                let batch = view.snapshot(&self.answer.schema, view.instant());
                 note["reset"] = json!(batch.len());
-                if held.left_out() != 0 {
-                    note["left_out"] = json!(held.left_out());
+                if view.omitted() != 0 {
+                    note["left_out"] = json!(view.omitted());
                 }
                 self.record(&[batch])
             }
         };
-        let bytes = batch.get_array_memory_size();
-        (ResultUpdate { batch, note }, bytes)
+        update(batch, note, 0)
     }
 
     /// The note for rows after which no instant is partial. From the number of rows that the query
     /// emitted before them a client computes the number that it missed, also while it was
     /// disconnected.
-    fn noted(&self, completeness: &Completeness, rows_before: u64) -> Json {
-        let mut note = completeness.json();
+    fn note(&self, rows_before: u64) -> Json {
+        let completeness = self.completeness.as_ref();
+        let mut note = completeness.map_or(json!({}), Completeness::json);
         note["whole"] = json!(true);
         note["rows_before"] = json!(rows_before);
         note
     }
 
     /// Rows as the clients receive them.
-    fn record(&self, fresh: &[Batch]) -> RecordBatch {
+    fn record(&self, batches: &[Batch]) -> RecordBatch {
         let pieces: Vec<Batch> = match self.answer.shape {
-            Shape::Relation => fresh.to_vec(),
-            Shape::Stream => fresh
+            Shape::Relation => batches.to_vec(),
+            Shape::Stream => batches
                 .iter()
                 .flat_map(|batch| arrow::each_once(&self.answer, batch))
                 .collect(),
@@ -279,7 +273,15 @@ impl Publisher {
     }
 }
 
-impl Pace {
+fn update(batch: RecordBatch, note: Json, rows: u64) -> Update<ResultUpdate> {
+    Update {
+        bytes: batch.get_array_memory_size(),
+        rows,
+        body: ResultUpdate { batch, note },
+    }
+}
+
+impl RowRate {
     /// Adds rows up to `at` to the rate.
     fn count(&mut self, rows: u64, at: Nanos, rows_per_second_max: usize) {
         self.rows += rows;

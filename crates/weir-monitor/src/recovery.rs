@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use weir_model::{Nanos, Symbol, Value};
+use weir_sink::RelationView;
 use weir_wire::ChannelId;
 
 use super::Monitor;
 use super::agents::{Agent, AgentId, Run};
-use super::content::Content;
 use super::state::{Cell, Saved, SavedAgent, SavedQuery, SavedRun};
 
 /// The state of a recovery.
@@ -149,7 +149,8 @@ impl Monitor {
             for (channel, run) in &agent.runs {
                 let channel = self.channels.get_mut(*channel).expect("it runs");
                 channel.failed += usize::from(run.failed);
-                if let Some(content) = run.content.bring(at, &channel.fragment.plan.schema) {
+                let content = run.content.snapshot(&channel.fragment.plan.schema, at);
+                if !content.is_empty() {
                     let bytes = channel.waiting.push(id, content);
                     agent.waiting_bytes += bytes;
                     self.waiting_bytes += bytes;
@@ -210,7 +211,7 @@ fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agen
         values.map(|values| (values, count))
     };
     let run = |saved: SavedRun| {
-        let content = Content::new(saved.content.into_iter().filter_map(row));
+        let content = RelationView::from_iter(saved.content.into_iter().filter_map(row));
         let run = Run {
             started: saved.started,
             failed: saved.failed,

@@ -10,6 +10,9 @@ use super::account::{Account, Instants};
 use super::agents::{AgentId, count};
 use super::checkpoint::Unsafe;
 
+/// Maximum number of distinct rows of an agent in one relation.
+const RELATION_ROWS_MAX: usize = 1 << 18;
+
 impl Monitor {
     /// Processes a message, once.
     pub(super) fn hear(
@@ -140,7 +143,9 @@ impl Monitor {
         let most = self.options.waiting_bytes_max;
         // Without this change the relation would be wrong from then on, so the agent is
         // disconnected.
-        if channel.is_relation() && !(agent.waiting_bytes <= most && run.content.apply(&batch)) {
+        if channel.is_relation()
+            && !(agent.waiting_bytes <= most && run.content.try_apply(&batch, RELATION_ROWS_MAX))
+        {
             self.lose_of(id, channel_id, requests, "refused", now);
             let why = format!("channel {}: too many rows in a relation", channel_id.0);
             return self.bar(id, why, now);
@@ -235,7 +240,7 @@ impl Monitor {
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let late_to = late_before.unwrap_or(told_to);
         let from = at.max(late_to.max(self.frontier).saturating_add(1));
-        if let Some(gone) = run.content.retract(from, &channel.fragment.plan.schema) {
+        if let Some(gone) = run.content.clear(&channel.fragment.plan.schema, from) {
             if channel.hold.is_some() {
                 self.effect.until = gone.ts.last().copied();
                 self.effect.late = (from > at).then_some(late_to);

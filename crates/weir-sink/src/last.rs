@@ -1,9 +1,9 @@
 //! [`Last`]: the final content of a relation, written once to any sink.
 
-use weir_model::{Batch, Column, Shape, Type};
+use weir_model::{Batch, Shape};
 
-use crate::relation::{RELATION_BYTES_MAX, Relation};
-use crate::{Answer, Format, Incomplete, Sink, SinkError, Target};
+use crate::view::deltas;
+use crate::{Answer, Format, Incomplete, RelationView, Sink, SinkError, Target};
 
 /// Rows per batch.
 const CHUNK: usize = 4_096;
@@ -12,7 +12,7 @@ const CHUNK: usize = 4_096;
 /// instant of the last change and no weight.
 pub struct Last {
     answer: Answer,
-    relation: Relation,
+    view: RelationView,
     inner: Box<dyn Sink>,
 }
 
@@ -35,14 +35,14 @@ impl Last {
         Ok(Last {
             inner: (format.open)(rows, target)?,
             answer,
-            relation: Relation::new(RELATION_BYTES_MAX),
+            view: RelationView::default(),
         })
     }
 }
 
 impl Sink for Last {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        self.relation.apply(batch);
+        self.view.apply(batch);
         Ok(())
     }
 
@@ -52,17 +52,11 @@ impl Sink for Last {
 
     fn finish(&mut self) -> Result<(), SinkError> {
         let order = |a: &[_], b: &[_]| self.answer.compare(a, b);
-        let rows = self.relation.first(usize::MAX, order);
-        let types: Vec<Type> = self.answer.schema.fields.iter().map(|f| f.ty).collect();
+        let rows = self.view.first(usize::MAX, order);
         for chunk in rows.chunks(CHUNK) {
-            let column = |(i, ty): (usize, &Type)| {
-                Column::from_values(*ty, chunk.iter().map(|(row, _)| row[i].clone()))
-            };
-            self.inner.write(&Batch::deltas(
-                vec![self.relation.instant(); chunk.len()],
-                chunk.iter().map(|(_, times)| *times).collect::<Vec<_>>(),
-                types.iter().enumerate().map(column).collect(),
-            ))?;
+            let rows = chunk.iter().copied();
+            let batch = deltas(&self.answer.schema, self.view.instant(), rows);
+            self.inner.write(&batch)?;
         }
         self.inner.finish()
     }
@@ -72,7 +66,7 @@ impl Sink for Last {
     }
 
     fn remarks(&self) -> Vec<String> {
-        self.relation.remarks()
+        self.view.remarks()
     }
 }
 
@@ -82,7 +76,7 @@ mod tests {
     use crate::target::capture::Captured;
     use crate::{Clock, SortKey};
     use std::sync::Arc;
-    use weir_model::{Field, Schema};
+    use weir_model::{Column, Field, Schema, Type};
 
     fn answer(shape: Shape) -> Answer {
         Answer {

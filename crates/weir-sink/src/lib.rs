@@ -16,6 +16,8 @@
 //! | [`report`] | the report of `weir characterise` |
 //! | [`plot`] | histograms, heat maps and lines, as SVG or for a terminal |
 //! | [`last`] | any of these, of what a relation holds at the end |
+//! | [`view`] | the current rows of a relation: snapshot and changes |
+//! | [`subscribers`] | any number of readers of a view, slow ones too |
 //!
 //! A sink gets the description of its columns ([`Answer`]) before the first row. It does not depend
 //! on taps or queries.
@@ -33,20 +35,22 @@ pub mod metrics;
 pub mod number;
 pub mod parquet;
 pub mod plot;
-pub mod relation;
 pub mod report;
 pub mod stream;
+pub mod subscribers;
 pub mod table;
 pub mod target;
 pub mod text;
 
 pub mod time;
+pub mod view;
 pub mod vscsistats;
 
 pub use answer::{Answer, Clock, SortKey};
 pub use error::SinkError;
-pub use relation::Relation;
+pub use subscribers::{SubscriberLimits, Subscribers, Update};
 pub use target::{Screen, Target};
+pub use view::RelationView;
 
 use weir_model::Batch;
 

@@ -6,7 +6,7 @@ use weir_model::Shape;
 use weir_sink::{Answer, Sink, SinkError, arrow};
 use weir_wire::{Client, ResultUpdate, SubmittedQuery, Watch, WatchEvent, WireError};
 
-use super::held::Held;
+use super::replica::Replica;
 use super::{Missed, Note};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -69,7 +69,7 @@ pub fn show(
 ) -> Result<Ending, Failure> {
     let mut showing = Showing {
         answer,
-        held: (answer.shape == Shape::Relation).then(|| Held::new(answer)),
+        replica: (answer.shape == Shape::Relation).then(|| Replica::new(answer)),
         sink,
         note: Note::default(),
         missed: Missed::default(),
@@ -116,7 +116,7 @@ enum End {
 struct Showing<'a> {
     answer: &'a Answer,
     /// The current rows of a relation.
-    held: Option<Held>,
+    replica: Option<Replica>,
     sink: Box<dyn Sink>,
     /// The completeness of the results, as known so far.
     note: Note,
@@ -207,8 +207,8 @@ impl Showing<'_> {
     fn take(&mut self, shown: &ResultUpdate) -> Result<(), Broken> {
         let note = Note::of(&shown.note);
         let at = note.at.or(self.note.at).unwrap_or(0);
-        if let (Some(held), Some(rows)) = (&mut self.held, note.reset) {
-            held.reset(rows);
+        if let (Some(replica), Some(rows)) = (&mut self.replica, note.reset) {
+            replica.begin_snapshot(rows);
         }
         self.torn = (self.torn || shown.batch.num_rows() > 0) && !note.whole;
         let begins = note.reset.is_some();
@@ -219,8 +219,8 @@ impl Showing<'_> {
             return Ok(());
         }
         let batch = arrow::batch_of(self.answer, &shown.batch).map_err(Broken::Odd)?;
-        let batch = match &mut self.held {
-            Some(held) => held.take(batch, at),
+        let batch = match &mut self.replica {
+            Some(replica) => replica.apply(batch, at),
             None => Some(batch),
         };
         match batch {

@@ -6,8 +6,7 @@ use std::fmt::Write;
 use weir_model::{Batch, Value};
 
 use super::layout::Layout;
-use crate::relation::{RELATION_BYTES_MAX, Relation};
-use crate::{Answer, Sink, SinkError, Target, text};
+use crate::{Answer, RelationView, Sink, SinkError, Target, text};
 
 /// The assumed height of a terminal.
 const HEIGHT_DEFAULT: usize = 24;
@@ -19,7 +18,7 @@ pub struct Snapshot {
     answer: Answer,
     target: Target,
     layout: Layout,
-    relation: Relation,
+    view: RelationView,
     changed: bool,
     /// The number of lines on the screen.
     drawn: usize,
@@ -31,7 +30,7 @@ impl Snapshot {
             layout: Layout::new(&answer, false),
             answer,
             target,
-            relation: Relation::new(RELATION_BYTES_MAX),
+            view: RelationView::default(),
             changed: true,
             drawn: 0,
         }
@@ -40,7 +39,7 @@ impl Snapshot {
     /// The cells of the first `rows_max` distinct rows, each with its count.
     fn cells(&mut self, rows_max: usize) -> Vec<(Vec<String>, i64)> {
         let answer = &self.answer;
-        let rows = self.relation.first(rows_max, |a, b| answer.compare(a, b));
+        let rows = self.view.first(rows_max, |a, b| answer.compare(a, b));
         let cells = |(row, times): (&[Value], i64)| (self.layout.cells(None, row), times);
         rows.into_iter().map(cells).collect()
     }
@@ -52,7 +51,7 @@ impl Snapshot {
     /// The relation as at most `lines_max` lines, header first; the last one has the number of
     /// omitted rows.
     fn lines(&mut self, lines_max: usize) -> Vec<String> {
-        let total = self.relation.len();
+        let total = self.view.len();
         let cut = total >= lines_max as i64;
         let shown = lines_max - 1 - usize::from(cut);
         let cells = self.cells(shown);
@@ -96,7 +95,7 @@ impl Snapshot {
 impl Sink for Snapshot {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         self.changed |= !batch.is_empty();
-        self.relation.apply(batch);
+        self.view.apply(batch);
         Ok(())
     }
 
@@ -123,7 +122,7 @@ impl Sink for Snapshot {
     }
 
     fn remarks(&self) -> Vec<String> {
-        self.relation.remarks()
+        self.view.remarks()
     }
 }
 
