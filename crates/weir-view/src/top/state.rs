@@ -63,6 +63,8 @@ pub struct State {
     pub views: Vec<View>,
     /// The displayed tick.
     pub tick: Tick,
+    /// The number of ticks that were skipped, since the terminal was too slow.
+    pub ticks_skipped: u64,
     /// The latest tick, while an older one is displayed.
     latest: Option<Tick>,
     /// Whether the display is paused.
@@ -109,6 +111,7 @@ impl State {
             levels: false,
             views: vec![View::All],
             tick: Tick::default(),
+            ticks_skipped: 0,
             latest: None,
             paused: false,
             history: History::default(),

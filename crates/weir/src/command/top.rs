@@ -33,11 +33,11 @@ use weir_view::top::batch;
 use weir_view::top::bounds::Bounds;
 use weir_view::top::columns::COLUMNS;
 use weir_view::top::gather::{Gather, Part, PartSink, Take};
-use weir_view::top::inbox::Inbox;
 use weir_view::top::queries::{self, Level, SINGLE, Scope};
 use weir_view::top::replay::Replay;
 use weir_view::top::screen::{self, Ink, Screen};
 use weir_view::top::state::{NAMES, State, View, Wish};
+use weir_view::top::ticks::{TickReader, Ticks};
 
 /// Shorter intervals would measure weir more than the disks.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -239,14 +239,14 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
 
 /// Shows a screen until it is left.
 fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result<Ending, Failure> {
-    let inbox = Arc::new(Inbox::default());
-    let post = inbox.clone();
+    let (ticks, reader) = Ticks::new();
+    let published = ticks.clone();
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let (run, levels) = Run::of_screen(args, scope, stop)?;
     let placement = run.placement.clone();
     let splits = scope.splits(Level::Block);
     let take = run.whole_intervals(Box::new(move |tick| {
-        post.push(tick);
+        published.publish(tick);
         left -= 1;
         Ok(left > 0)
     }));
@@ -266,9 +266,9 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
         left_out: LeftOut::of(&args.source),
     };
     let stays = !scope.live && left_open(args);
-    let screen = show(state, inbox.clone(), asking, stop.clone(), stays)?;
+    let screen = show(state, reader, asking, stop.clone(), stays)?;
     let report = run_loop::run(engine, inputs, shows, options, stop);
-    inbox.close();
+    ticks.close();
     match screen.join() {
         Ok(shown) => shown?,
         Err(panic) => std::panic::resume_unwind(panic),
@@ -284,7 +284,7 @@ fn left_open(args: &TopArgs) -> bool {
 /// Starts the thread of the screen.
 fn show(
     state: State,
-    inbox: Arc<Inbox>,
+    mut ticks: TickReader,
     mut asking: Asking,
     stop: Stop,
     stays: bool,
@@ -295,10 +295,8 @@ fn show(
         // Whatever ends the screen, by panic too, ends the taps.
         let _end = Abandon(stop.clone());
         let news = |state: &mut State| {
-            let closed = inbox.is_closed();
-            let ticks = inbox.drain();
-            let mut new = !ticks.is_empty();
-            ticks.into_iter().for_each(|tick| state.take(tick));
+            let mut new = ticks.read(state);
+            let closed = ticks.is_closed();
             if new {
                 let empty = state.tick.lines.is_empty();
                 state.left_out = empty.then(|| left_out.sentence()).flatten();

@@ -172,6 +172,10 @@ fn rest_and_losses(state: &State) -> (String, bool) {
         true => format!("{rest}   QD, SEQ paused"),
         false => rest,
     };
+    let rest = match state.ticks_skipped {
+        0 => rest,
+        skipped => format!("{rest}   {skipped} intervals not displayed (slow terminal)"),
+    };
     if seen + missed + late == 0.0 {
         return (rest, false);
     }
