@@ -15,7 +15,7 @@ use weir_model::{Batch, Catalog, Column, Demand, Op, Predicate, Shape, Type, Val
 use weir_query::plan::codec;
 use weir_query::script::compile_script;
 use weir_query::{
-    CheckOptions, Diagnostic, Engine, EngineOptions, Output, compile, place, render, syntax,
+    CheckOptions, Diagnostic, Engine, EngineOptions, EngineOutput, compile, place, render, syntax,
 };
 use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
 use weir_tap::format::{self, FORMATS, Options, Source};
@@ -351,7 +351,7 @@ pub fn plan(data: &[u8]) {
             },
         );
     }
-    let mut heard = |output: Output| drop(output);
+    let mut heard = |output: EngineOutput| drop(output);
     engine.step(&mut heard);
     engine.finish(&mut heard);
 }

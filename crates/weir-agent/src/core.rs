@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use weir_model::{Batch, Declaration, Folded, Nanos};
-use weir_query::engine::{Counts, Engine, EngineOptions, Output, QueryId, in_time_order};
+use weir_query::engine::{
+    Engine, EngineCounts, EngineOptions, EngineOutput, QueryId, in_time_order,
+};
 use weir_query::plan::Plan;
 use weir_wire::message::{CHANNELS_MAX, ENDED_MAX, IDLE_WATERMARK_NS};
 use weir_wire::{AgentMessage, ChannelCost, ChannelId, ChannelTally};
@@ -212,7 +214,7 @@ impl AgentCore {
         let mut failed = Vec::new();
         let mut gathered: BTreeMap<ChannelId, Gathered> = BTreeMap::new();
         self.engine.step(&mut |output| match output {
-            Output::Rows { query, batch } => {
+            EngineOutput::Rows { query, batch } => {
                 let channel = channels[&query];
                 let fragment = running.get_mut(&channel).expect("its query runs");
                 fragment.tally.produced += batch.requests(fragment.counts);
@@ -223,7 +225,7 @@ impl AgentCore {
                     say(std::mem::take(rows).word(channel));
                 }
             }
-            Output::Failed { query, error } => {
+            EngineOutput::Failed { query, error } => {
                 let channel = channels[&query];
                 if let Some(rows) = gathered.remove(&channel).filter(|rows| rows.count > 0) {
                     say(rows.word(channel));
@@ -335,7 +337,7 @@ impl AgentCore {
     }
 
     /// The counters of the engine.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> EngineCounts {
         self.engine.counts()
     }
 
@@ -362,7 +364,7 @@ impl AgentCore {
 }
 
 /// The number of rows that these sources have delivered so far.
-fn rows_of(counts: &Counts, sources: &[String]) -> u64 {
+fn rows_of(counts: &EngineCounts, sources: &[String]) -> u64 {
     let read = |source: &str| sources.iter().any(|s| s.eq_ignore_ascii_case(source));
     let given = counts.sources.iter().filter(|s| read(&s.source));
     given.map(|s| s.rows_in).sum()

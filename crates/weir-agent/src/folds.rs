@@ -33,7 +33,7 @@ pub struct Folds {
 
 impl Folds {
     /// The plan as the engine runs it: over groups where the kernel can compute them.
-    pub fn admit(&mut self, plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
+    pub fn rewrite(&mut self, plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
         let mut placement = place::place(&[plan], &capabilities(args));
         let mut come = Vec::new();
         for (demand, source) in placement.demands.iter().zip(&mut placement.sources) {
@@ -56,7 +56,7 @@ impl Folds {
             return plan.clone();
         }
         self.known.extend(come);
-        Arc::new(placement.admit(plan))
+        Arc::new(placement.rewrite(plan))
     }
 
     /// The demand for the groups of this source, if it is a source of groups.
@@ -122,14 +122,14 @@ mod tests {
     fn equal_groups_have_one_source_and_few_have_one_at_all() {
         let args = SourceOptions::of("live", &[], false, &[]).unwrap();
         let mut all = Folds::default();
-        let mut source = |slide: &str| sources(&all.admit(&grouped(slide), &args)).remove(0);
+        let mut source = |slide: &str| sources(&all.rewrite(&grouped(slide), &args)).remove(0);
         assert_eq!([source("1 s"), source("1 s")], ["IO#1", "IO#1"]);
         assert_eq!(source("10 ms"), "IO", "too short where clocks differ");
         let others = ["2 s", "3 s", "4 s"].map(&mut source);
         assert_eq!(others, ["IO#2", "IO#3", "IO#4"]);
         assert_eq!(source("5 s"), "IO", "there are four");
         let rows = plan("select op from IO");
-        assert_eq!(all.admit(&rows, &args), rows);
+        assert_eq!(all.rewrite(&rows, &args), rows);
         all.retain(|source| source == "IO#2");
         assert!(all.demand("IO#1").is_none() && all.demand("IO#2").is_some());
     }
@@ -138,7 +138,7 @@ mod tests {
     fn a_recording_is_told_row_by_row() {
         let args = SourceOptions::of("x.parquet", &[], false, &[]).unwrap();
         let plan = grouped("1 s");
-        assert_eq!(Folds::default().admit(&plan, &args), plan);
+        assert_eq!(Folds::default().rewrite(&plan, &args), plan);
     }
 
     #[test]

@@ -256,7 +256,7 @@ impl Agent {
         // Pairs that the host's tap provides need not be joined.
         let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
         let paired = plans::paired(&plan, &self.options.ground.args);
-        let plan = self.folds.admit(&paired.plan, &self.options.ground.args);
+        let plan = self.folds.rewrite(&paired.plan, &self.options.ground.args);
         self.uplink.set_counts(channel, plan.requests_column());
         self.plans.insert(channel, plan);
         self.pending.push(channel);

@@ -340,7 +340,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
-    use weir_model::{Column, Kept};
+    use weir_model::{Column, PartialState};
     use weir_runtime::run_loop::Account;
 
     fn rows(ts: &[Nanos]) -> Message {
@@ -396,7 +396,7 @@ mod tests {
         let folded = Folded {
             end: 10,
             keys: Vec::new(),
-            kept: vec![vec![Kept::Moments {
+            kept: vec![vec![PartialState::Moments {
                 count: 4,
                 sum: 0,
                 min: 0,

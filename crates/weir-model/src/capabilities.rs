@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use crate::event::{IO_PAIRS, Pairs};
-use crate::{Catalog, Declaration, Demand, FoldCall, Keep, Nanos, Predicate, SECTOR_BYTES};
+use crate::event::{IO_PAIRS, PairedStreams};
+use crate::{Catalog, Declaration, Demand, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES};
 
 /// The capabilities of a source, stream by stream.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +28,8 @@ pub struct StreamCapabilities {
     /// The groups that it computes in place of rows, or why it computes none: a sentence without
     /// full stop.
     pub groups: Result<GroupLimits, String>,
-    /// Whether its requests and responses are paired in another stream as in [`Pairs`], or why they
-    /// are not, as a sentence without full stop.
+    /// Whether its requests and responses are paired in another stream as in [`PairedStreams`], or
+    /// why they are not, as a sentence without full stop.
     pub paired: Result<(), String>,
     /// Its number of rows.
     pub rate: Rate,
@@ -70,7 +70,7 @@ pub enum Measure {
     No,
     /// The column is NULL in every grouped row, so that there is no value.
     Null,
-    /// All values of [`Keep`], within [`GroupLimits`].
+    /// All values of [`PartialKind`], within [`GroupLimits`].
     Kept,
 }
 
@@ -96,7 +96,7 @@ pub struct GroupLimits {
     pub kept_max: usize,
     /// Maximum number of limits of a histogram.
     pub limits_max: usize,
-    /// The only width of logarithmic bins, as in [`Keep::LogLinear`]; `None`: any.
+    /// The only width of logarithmic bins, as in [`PartialKind::LogLinear`]; `None`: any.
     pub log_linear_bits: Option<u32>,
 }
 
@@ -171,7 +171,7 @@ impl Capabilities {
     ///
     /// # Errors
     /// Why not, as a sentence without full stop.
-    pub fn pairs(&self, pairs: &Pairs) -> Result<(), String> {
+    pub fn pairs(&self, pairs: &PairedStreams) -> Result<(), String> {
         match self.stream(pairs.events) {
             Some(stream) => stream.paired.clone(),
             None => Err(format!("the source has no stream `{}`", pairs.events)),
@@ -273,16 +273,16 @@ impl StreamCapabilities {
         for call in &fold.calls {
             let measure = call.column.map(|at| self.columns[at].measure);
             match (measure, &call.keep, call.column) {
-                (None | Some(Measure::Null), Keep::Moments, _) => continue,
+                (None | Some(Measure::Null), PartialKind::Moments, _) => continue,
                 (None, ..) => return Err("rows have no values".into()),
                 (Some(Measure::No | Measure::Null), _, Some(at)) => {
                     return Err(format!("`{}` is not kept in the kernel", name(at)));
                 }
-                (_, Keep::Limits(own), _) if own.len() > limits.limits_max => {
+                (_, PartialKind::Limits(own), _) if own.len() > limits.limits_max => {
                     let most = limits.limits_max;
                     return Err(format!("a histogram of more than {most} limits"));
                 }
-                (_, Keep::LogLinear { bits }, _)
+                (_, PartialKind::LogLinear { bits }, _)
                     if limits.log_linear_bits.is_some_and(|own| own != *bits) =>
                 {
                     return Err("bins of another width".into());
@@ -395,7 +395,7 @@ mod tests {
                 log_linear_bits: None,
             });
             let column = Some(event::value("latency").column());
-            let keep = Keep::Limits((0..limits).collect());
+            let keep = PartialKind::Limits((0..limits).collect());
             let calls = vec![FoldCall { column, keep }];
             let keys = vec![event::value("op").column()];
             all.folds(&Demand {

@@ -227,7 +227,7 @@ pub struct IoEvent {
 /// Two streams of the same requests: one has a row for each event, the other one for each completed
 /// request, at the instant of its response.
 #[derive(Clone, Copy, Debug)]
-pub struct Pairs {
+pub struct PairedStreams {
     /// The stream of events.
     pub events: &'static str,
     /// The stream of completed requests. Its columns are those of the events, and more.
@@ -245,7 +245,7 @@ pub struct Pairs {
 }
 
 /// `IOstream` and `IO`.
-pub const IO_PAIRS: Pairs = Pairs {
+pub const IO_PAIRS: PairedStreams = PairedStreams {
     events: "IOstream",
     finished: "IO",
     kind: "type",

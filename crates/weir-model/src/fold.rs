@@ -25,12 +25,12 @@ pub struct FoldCall {
     /// The column, by position; rows where it is NULL do not count. `None`: all rows count.
     pub column: Option<usize>,
     /// The kind of value.
-    pub keep: Keep,
+    pub keep: PartialKind,
 }
 
 /// The kinds of values kept for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Keep {
+pub enum PartialKind {
     /// Count, sum, minimum and maximum.
     Moments,
     /// The counts of values up to each of these ascending limits and above the previous one; the
@@ -52,16 +52,16 @@ pub struct Folded {
     /// The groups' keys, in the order of [`Fold::keys`]. A group may occur more than once.
     pub keys: Vec<Column>,
     /// By call as in [`Fold::calls`], then by group.
-    pub kept: Vec<Vec<Kept>>,
+    pub kept: Vec<Vec<PartialState>>,
 }
 
 impl Folded {
     /// The number of requests in the groups, from a fold's first call.
     pub fn requests(&self) -> u64 {
         let counts = self.kept.first().into_iter().flatten();
-        let count = |kept: &Kept| match kept {
-            Kept::Moments { count, .. } => *count,
-            Kept::Limits(_) | Kept::LogLinear(_) => 0,
+        let count = |kept: &PartialState| match kept {
+            PartialState::Moments { count, .. } => *count,
+            PartialState::Limits(_) | PartialState::LogLinear(_) => 0,
         };
         counts.map(count).sum()
     }
@@ -74,8 +74,8 @@ impl Folded {
 
 /// The values kept for a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
-    /// [`Keep::Moments`]
+pub enum PartialState {
+    /// [`PartialKind::Moments`]
     Moments {
         /// The number of values.
         count: u64,
@@ -86,8 +86,9 @@ pub enum Kept {
         /// The maximum; undefined without values.
         max: i64,
     },
-    /// [`Keep::Limits`]: one count for each limit, and the last.
+    /// [`PartialKind::Limits`]: one count for each limit, and the last.
     Limits(Vec<u64>),
-    /// [`Keep::LogLinear`]: bins that are not empty, ascending: number, count, sum of offsets.
+    /// [`PartialKind::LogLinear`]: bins that are not empty, ascending: number, count, sum of
+    /// offsets.
     LogLinear(Vec<(i32, u64, u64)>),
 }

@@ -27,7 +27,7 @@ pub use catalog::{Catalog, Declaration, Shape};
 pub use closed_set::ClosedSet;
 pub use demand::{Clause, Demand, Operand, Predicate, Test};
 pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};
-pub use fold::{Fold, FoldCall, Folded, Keep, Kept};
+pub use fold::{Fold, FoldCall, Folded, PartialKind, PartialState};
 pub use host::{Host, HostState};
 pub use schema::{Alias, Field, Schema};
 pub use symbol::Symbol;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_model::inventory::changes;
 use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
-use weir_query::engine::{Output, QueryId};
+use weir_query::engine::{EngineOutput, QueryId};
 use weir_wire::ChannelId;
 
 use super::agents::{Agent, AgentId};
@@ -141,14 +141,14 @@ impl Monitor {
         let mut failed = Vec::new();
         let queries = &mut self.queries;
         self.engine.step(&mut |output| match output {
-            Output::Rows { query, batch } => {
+            EngineOutput::Rows { query, batch } => {
                 let Some(running) = queries.get_mut(&query) else {
                     return;
                 };
                 let shown = batch.ts.partition_point(|&ts| ts <= running.shown_to);
                 running.publisher.rows(&batch, shown);
             }
-            Output::Failed { query, error } => failed.push((query, error)),
+            EngineOutput::Failed { query, error } => failed.push((query, error)),
         });
         for (query, error) in failed {
             let name = self

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_runtime::config::{Configuration, Fault, Size, Time, count};
 use weir_runtime::quantity;
 use weir_sink::SINKS;
@@ -157,7 +157,7 @@ impl Configuration for MonitorConfig {
             }
             names.push(name);
             if let Some(place) = &mut query.place {
-                match place.parse::<Way>() {
+                match place.parse::<PlacementStrategy>() {
                     Ok(way) => *place = way.to_string(),
                     Err(error) => fault(format!("query.{number}.place"), error.to_string()),
                 }

@@ -11,7 +11,7 @@ use super::own_stream::agents_text;
 impl Monitor {
     /// Accepts an agent, or rejects it with a reason.
     pub(super) fn join(&mut self, joined: Joined, now: Nanos) {
-        let id = match self.admit(&joined, now) {
+        let id = match self.rewrite(&joined, now) {
             Ok(id) => id,
             Err(refusal) => {
                 // A disconnected agent needs no answer.
@@ -51,7 +51,7 @@ impl Monitor {
     }
 
     /// The agent that connects, known or new.
-    fn admit(&mut self, joined: &Joined, now: Nanos) -> Result<AgentId, Refusal> {
+    fn rewrite(&mut self, joined: &Joined, now: Nanos) -> Result<AgentId, Refusal> {
         let hello = &joined.hello;
         let known = Symbol::get(&hello.host).and_then(|host| self.hosts.get(&host).copied());
         let id = match known {
@@ -87,7 +87,7 @@ impl Monitor {
         };
         for (instance, tallies) in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
-            agent.remember(*instance);
+            agent.add_reasons(*instance);
             for (channel, requests) in agent.lost_by(*instance, tallies) {
                 // The outcome of requests of an ended channel is no longer known.
                 if self.channels.get(channel).is_some() {

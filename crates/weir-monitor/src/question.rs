@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use weir_model::Catalog;
-use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut, explain_cut};
+use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut, explain_cut};
 use weir_sink::{Answer, Clock};
 use weir_tap::live;
 use weir_wire::{Refusal, Submit};
@@ -43,7 +43,11 @@ impl Prepared {
                 .map(|checked| checked.plan),
         };
         let plan = &plan.map_err(words)?;
-        let hint = submit.place.as_deref().or(way).map(Way::from_str);
+        let hint = submit
+            .place
+            .as_deref()
+            .or(way)
+            .map(PlacementStrategy::from_str);
         let off = |error: CutError| Refusal::Invalid(error.to_string());
         let mut options = CutOptions {
             hint: hint.transpose().map_err(off)?,

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
-use weir_query::place::fleet::{CutOptions, Measured, Rates, cost};
+use weir_query::place::fleet::{CutOptions, MeasuredFragment, Rates, cost};
 use weir_tap::live;
 use weir_wire::{ChannelCost, ChannelId, Status};
 
@@ -151,12 +151,12 @@ impl Monitor {
     }
 
     /// The cost of each fragment, the mean over the agents that reported it.
-    fn measured(&self, agents: &[&Agent]) -> Vec<Measured> {
+    fn measured(&self, agents: &[&Agent]) -> Vec<MeasuredFragment> {
         let of = |channel: &Channel| {
             let paces = agents.iter().filter_map(|a| a.readings.pace(channel.id));
             let paces: Vec<Pace> = paces.collect();
             let mean = |rate: fn(&Pace) -> f64| mean(&paces.iter().map(rate).collect::<Vec<_>>());
-            Some(Measured {
+            Some(MeasuredFragment {
                 plan: channel.fragment.plan.clone(),
                 rows_in: mean(|pace| pace.rows_in)?,
                 rows_out: mean(|pace| pace.rows_out)?,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use tracing::warn;
 use weir_model::Nanos;
 use weir_query::engine::QueryId;
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{Refusal, Submit};
 
 use super::book::{Book, Kept};
@@ -61,7 +61,7 @@ pub enum State {
         /// Its identifier in the monitor.
         query: QueryId,
         /// Its placement strategy.
-        way: Way,
+        way: PlacementStrategy,
     },
     /// It is standing, but does not run.
     Failed(String),
@@ -268,7 +268,7 @@ impl Registry {
         }
     }
 
-    fn running(&self) -> Vec<(QueryId, Way)> {
+    fn running(&self) -> Vec<(QueryId, PlacementStrategy)> {
         let runs = |entry: &Entry| match entry.state {
             State::Runs { query, way } => Some((query, way)),
             State::Failed(_) => None,
@@ -392,7 +392,7 @@ impl Registry {
         let world = |error: StateError| Refusal::Failed(error.to_string());
         let prepared = Prepared::of(&wanted.submit, wanted.way.as_deref(), monitor)?;
         let standing = wanted.submit.standing;
-        let way = prepared.cut.way;
+        let way = prepared.cut.strategy;
         let is_it = |kept: &&Kept| standing && kept.is_of(&wanted.name, &wanted.submit);
         let before = self.book.kept().iter().find(is_it).cloned();
         let positions = match monitor.saved(&wanted.name).filter(|_| standing) {

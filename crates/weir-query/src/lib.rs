@@ -32,7 +32,7 @@ pub mod syntax;
 pub use check::{CheckOptions, Checked, Dialect, compile_unoptimized};
 pub use compile::compile;
 pub use diagnostic::{Diagnostic, Span, render};
-pub use engine::{Counts, Engine, EngineOptions, Output, QueryId};
+pub use engine::{Engine, EngineCounts, EngineOptions, EngineOutput, QueryId};
 pub use expr::Expr;
 pub use plan::Plan;
 pub use script::{Script, ScriptQuery, ScriptTable, compile_script, compile_script_as};

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type};
-use weir_query::place::fleet::{Cut, CutOptions, Measured, Way, cut, explain_cut};
+use weir_query::place::fleet::{
+    Cut, CutOptions, MeasuredFragment, PlacementStrategy, cut, explain_cut,
+};
 use weir_query::{CheckOptions, Plan, compile, compile_script, render};
 
 /// A tick of the thesis's scripts is a microsecond.
@@ -57,20 +59,20 @@ fn compiled(text: &str) -> Arc<Plan> {
 /// Every placement of a plan.
 fn placements(plan: &Plan, options: &CutOptions) -> String {
     let mut text = String::new();
-    let taken = cut(plan, options).expect("a query can be cut").way;
-    for way in Way::ALL {
-        let hint = Some(way);
+    let taken = cut(plan, options).expect("a query can be cut").strategy;
+    for strategy in PlacementStrategy::ALL {
+        let hint = Some(strategy);
         let asked = CutOptions {
             hint,
             ..options.clone()
         };
-        let mark = if way == taken { " (taken)" } else { "" };
+        let mark = if strategy == taken { " (chosen)" } else { "" };
         match cut(plan, &asked) {
             Err(why) => {
-                let _ = writeln!(text, "{way}: {why}");
+                let _ = writeln!(text, "{strategy}: {why}");
             }
             Ok(cut) => {
-                let _ = writeln!(text, "{way}{mark}");
+                let _ = writeln!(text, "{strategy}{mark}");
                 for (number, fragment) in cut.fragments.iter().enumerate() {
                     let _ = writeln!(text, "  fragment {number}");
                     text += &indented(&fragment.plan.to_string(), 4);
@@ -151,8 +153,8 @@ fn a_cut_query_is_explained_with_what_was_measured() {
     let mut options = live_options();
     options.rates.requests_per_second = 5_000.0;
     let parts = cut(&plan, &options).expect("it can be cut");
-    assert_eq!(parts.way, Way::Partials);
-    options.rates.measured.push(Measured {
+    assert_eq!(parts.strategy, PlacementStrategy::Partials);
+    options.rates.measured.push(MeasuredFragment {
         plan: parts.fragments[0].plan.clone(),
         rows_in: 5_000.0,
         rows_out: 12.0,
@@ -172,18 +174,18 @@ fn a_cut_query_is_explained_with_what_was_measured() {
 }
 
 #[test]
-fn a_way_that_makes_no_difference_is_refused_with_the_reason() {
+fn a_strategy_that_makes_no_difference_is_refused_with_the_reason() {
     let plan = compiled("select avg(latency) from IO [rows 1000]");
-    let asked = |way| CutOptions {
-        hint: Some(way),
+    let asked = |strategy| CutOptions {
+        hint: Some(strategy),
         ..live_options()
     };
-    let why = |way| {
-        cut(&plan, &asked(way))
+    let why = |strategy| {
+        cut(&plan, &asked(strategy))
             .expect_err("it makes no difference")
             .to_string()
     };
-    let [partials, agent] = [Way::Partials, Way::Agent].map(why);
+    let [partials, agent] = [PlacementStrategy::Partials, PlacementStrategy::Agent].map(why);
     assert!(
         partials.starts_with("`partials` is not possible"),
         "{partials}"
@@ -192,28 +194,33 @@ fn a_way_that_makes_no_difference_is_refused_with_the_reason() {
         agent.contains("counts rows of all hosts together"),
         "{agent}"
     );
-    assert!("everywhere".parse::<Way>().is_err());
+    assert!("everywhere".parse::<PlacementStrategy>().is_err());
 }
 
 #[test]
 fn groups_that_are_as_many_as_rows_are_not_worth_sending_in_parts() {
     let plan = compiled("select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid");
     let mut options = live_options();
-    let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
-    assert_eq!(way(&options), Way::Partials);
+    let strategy = |options: &CutOptions| cut(&plan, options).expect("it can be cut").strategy;
+    assert_eq!(strategy(&options), PlacementStrategy::Partials);
     options.rates.groups = 1e9;
-    assert_eq!(way(&options), Way::Rows);
+    assert_eq!(strategy(&options), PlacementStrategy::Rows);
 }
 
 /// The measured rates of the fragments of a query: rows and bytes per second of each.
-fn measured(query: &str, way: Way, rows_out: f64, bytes_out: f64) -> Vec<Measured> {
+fn measured(
+    query: &str,
+    strategy: PlacementStrategy,
+    rows_out: f64,
+    bytes_out: f64,
+) -> Vec<MeasuredFragment> {
     let asked = CutOptions {
-        hint: Some(way),
+        hint: Some(strategy),
         ..live_options()
     };
     let cut = cut(&compiled(query), &asked).expect("it can be cut so");
     let fragments = cut.fragments.into_iter();
-    let measured = fragments.map(|fragment| Measured {
+    let measured = fragments.map(|fragment| MeasuredFragment {
         plan: fragment.plan,
         rows_in: 20_000.0,
         rows_out,
@@ -228,13 +235,13 @@ fn what_a_fragment_was_seen_to_send_decides_how_its_query_is_cut() {
     let query = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
     let plan = compiled(query);
     let mut options = live_options();
-    let way = |options: &CutOptions| cut(&plan, options).expect("it can be cut").way;
-    assert_eq!(way(&options), Way::Partials);
+    let strategy = |options: &CutOptions| cut(&plan, options).expect("it can be cut").strategy;
+    assert_eq!(strategy(&options), PlacementStrategy::Partials);
     // Nearly as many groups as rows, and each is larger than a row.
-    options.rates.measured = measured(query, Way::Partials, 19_500.0, 1_560_000.0);
-    assert_eq!(way(&options), Way::Rows);
-    options.rates.measured = measured(query, Way::Partials, 100.0, 8_000.0);
-    assert_eq!(way(&options), Way::Partials);
+    options.rates.measured = measured(query, PlacementStrategy::Partials, 19_500.0, 1_560_000.0);
+    assert_eq!(strategy(&options), PlacementStrategy::Rows);
+    options.rates.measured = measured(query, PlacementStrategy::Partials, 100.0, 8_000.0);
+    assert_eq!(strategy(&options), PlacementStrategy::Partials);
 }
 
 #[test]
@@ -249,19 +256,24 @@ fn a_fragment_that_runs_tells_how_much_passes_in_others() {
     let grouping = "select pid, max(sectors) from IO [range 5 s slide 1 s] \
                     where latency > 1 ms group by pid";
     let told = [
-        measured(forwarding, Way::Rows, 40.0, 1_000.0),
-        measured(grouping, Way::Partials, 7.0, 1_000.0),
+        measured(forwarding, PlacementStrategy::Rows, 40.0, 1_000.0),
+        measured(grouping, PlacementStrategy::Partials, 7.0, 1_000.0),
     ];
     let [rows, groups] = told.map(|measured| {
         let mut options = options.clone();
         options.rates.measured = measured;
         cut(&plan, &options).expect("it can be cut")
     });
-    let cost = |cut: &Cut, way: Way| cut.candidates[way as usize].cost.clone().expect("possible");
-    assert!(cost(&before, Way::Rows).rows_out > 1_000.0);
-    assert_eq!(cost(&rows, Way::Rows).rows_out, 40.0);
-    assert!(cost(&rows, Way::Partials).rows_out <= 40.0);
-    assert_eq!(cost(&groups, Way::Partials).rows_out, 7.0);
+    let cost = |cut: &Cut, strategy: PlacementStrategy| {
+        cut.candidates[strategy as usize]
+            .cost
+            .clone()
+            .expect("possible")
+    };
+    assert!(cost(&before, PlacementStrategy::Rows).rows_out > 1_000.0);
+    assert_eq!(cost(&rows, PlacementStrategy::Rows).rows_out, 40.0);
+    assert!(cost(&rows, PlacementStrategy::Partials).rows_out <= 40.0);
+    assert_eq!(cost(&groups, PlacementStrategy::Partials).rows_out, 7.0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use weir_model::{Batch, Catalog, Column, Declaration, Field, Schema, Shape, Type, Value};
 use weir_query::{
-    CheckOptions, Engine, EngineOptions, Output, Plan, compile, compile_unoptimized, render,
+    CheckOptions, Engine, EngineOptions, EngineOutput, Plan, compile, compile_unoptimized, render,
 };
 
 /// Streams `s` and `t` of four small integers and a text, which are often equal and sometimes NULL.
@@ -48,12 +48,12 @@ fn run(plan: &Plan, rows: &[Row]) -> Result<BTreeMap<(i64, Vec<Value>), i64>, St
     let mut said = BTreeMap::new();
     let mut failed = None;
     engine.finish(&mut |output| match output {
-        Output::Rows { batch, .. } => {
+        EngineOutput::Rows { batch, .. } => {
             for i in 0..batch.len() {
                 *said.entry((batch.ts[i], batch.row(i))).or_insert(0) += batch.weight(i);
             }
         }
-        Output::Failed { error, .. } => failed = Some(error.message),
+        EngineOutput::Failed { error, .. } => failed = Some(error.message),
     });
     said.retain(|_, weight| *weight != 0);
     failed.map_or(Ok(said), Err)

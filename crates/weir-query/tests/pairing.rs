@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use weir_model::event::IO_PAIRS;
 use weir_model::event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Op};
 use weir_model::{Batch, Catalog, Symbol, Value};
-use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut};
-use weir_query::place::pairing::{Paired, Pairing, pair};
-use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, QueryId, compile};
+use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut};
+use weir_query::place::pairing::{Paired, PairingGuarantee, pair};
+use weir_query::{CheckOptions, Engine, EngineOptions, EngineOutput, Plan, QueryId, compile};
 
 /// A request and its completion.
 #[derive(Clone, Debug)]
@@ -143,8 +143,8 @@ fn push_events(engine: &mut Engine, rows: &TapRows, instant_ns: i64, now: i64) {
 fn results_so_far(engine: &mut Engine) -> Vec<(QueryId, Batch)> {
     let mut batches = Vec::new();
     engine.step(&mut |output| match output {
-        Output::Rows { query, batch } => batches.push((query, batch)),
-        Output::Failed { error, .. } => panic!("{}", error.message),
+        EngineOutput::Rows { query, batch } => batches.push((query, batch)),
+        EngineOutput::Failed { error, .. } => panic!("{}", error.message),
     });
     batches
 }
@@ -157,7 +157,10 @@ fn note(said: &mut Results, query: usize, batch: &Batch) {
 }
 
 fn paired(plan: &Arc<Plan>, instant_ns: i64) -> Paired {
-    pair(plan, &[Pairing::new(&IO_PAIRS, instant_ns, Ok(()))])
+    pair(
+        plan,
+        &[PairingGuarantee::new(&IO_PAIRS, instant_ns, Ok(()))],
+    )
 }
 
 fn compiled(query: &str) -> Arc<Plan> {
@@ -258,12 +261,12 @@ proptest! {
         requests.sort_by_key(|r| r.issued);
         let join = compiled(&query);
         let pairs = paired(&join, 1);
-        prop_assert_eq!(pairs.answered, 1, "{}\n{}\n{:?}", query, join, pairs.whys);
+        prop_assert_eq!(pairs.replaced, 1, "{}\n{}\n{:?}", query, join, pairs.reasons);
         let rows = tap_rows(&requests);
         // The same plan, started at the beginning and halfway.
         let of = |plan: &Arc<Plan>| run(&[(0, plan), (started, plan)], &rows, 1, 140);
-        let (joined, answered) = (of(&join), of(&pairs.plan));
-        prop_assert_eq!(joined, answered, "{}\n{}", query, pairs.plan);
+        let (joined, replaced) = (of(&join), of(&pairs.plan));
+        prop_assert_eq!(joined, replaced, "{}\n{}", query, pairs.plan);
     }
 
     /// An agent receives the original join, and answers its part from pairs. The monitor applies
@@ -281,12 +284,12 @@ proptest! {
         prop_assert_eq!(cut.fragments.len(), 1, "{}", query);
         let fragment = Arc::new(cut.fragments[0].plan.clone());
         let pairs = paired(&fragment, 1);
-        prop_assert_eq!(pairs.answered, 1, "{}\n{}\n{:?}", query, fragment, pairs.whys);
+        prop_assert_eq!(pairs.replaced, 1, "{}\n{}\n{:?}", query, fragment, pairs.reasons);
         prop_assert_eq!(&pairs.plan.schema, &fragment.schema);
         let of = |plan: &Arc<Plan>| run(&[(0, plan)], &rows, 1, 140);
         prop_assert_eq!(of(&fragment), of(&pairs.plan), "{}\n{}", query, pairs.plan);
-        let answered = run_cut(&pairs.plan, &cut.monitor, &rows, 140);
-        prop_assert_eq!(of(&join), answered, "{}\n{}\n{}", query, pairs.plan, cut.monitor);
+        let replaced = run_cut(&pairs.plan, &cut.monitor, &rows, 140);
+        prop_assert_eq!(of(&join), replaced, "{}\n{}\n{}", query, pairs.plan, cut.monitor);
     }
 
     /// A pair is sent with one time, which does not determine when it leaves two windows.
@@ -301,7 +304,7 @@ proptest! {
 
 fn on_agents(plan: &Plan) -> Result<Cut, CutError> {
     let options = CutOptions {
-        hint: Some(Way::Agent),
+        hint: Some(PlacementStrategy::Agent),
         ..CutOptions::default()
     };
     cut(plan, &options)

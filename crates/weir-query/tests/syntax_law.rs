@@ -42,7 +42,7 @@ fn signed() -> impl Strategy<Value = Number> {
     })
 }
 
-fn measure() -> impl Strategy<Value = &'static weir_query::syntax::measure::Measure> {
+fn measure() -> impl Strategy<Value = &'static weir_query::syntax::measure::UnitName> {
     prop::sample::select(MEASURES.iter().collect::<Vec<_>>())
 }
 
@@ -63,8 +63,8 @@ fn ty() -> impl Strategy<Value = Spanned<Type>> {
     prop::sample::select(types).prop_map(at)
 }
 
-fn node(kind: ExprKind) -> Expr {
-    Expr::new(kind, Span::default())
+fn node(kind: ExprKind) -> SpannedExpr {
+    SpannedExpr::new(kind, Span::default())
 }
 
 fn binary_op() -> impl Strategy<Value = BinaryOp> {
@@ -87,7 +87,7 @@ fn binary_op() -> impl Strategy<Value = BinaryOp> {
     ])
 }
 
-fn expr() -> BoxedStrategy<Expr> {
+fn expr() -> BoxedStrategy<SpannedExpr> {
     let column = (prop::option::of(ident()), ident())
         .prop_map(|(table, name)| node(ExprKind::Column { table, name }));
     let leaf = prop_oneof![column, literal().prop_map(|l| node(ExprKind::Literal(l)))];
@@ -172,7 +172,7 @@ fn duration() -> BoxedStrategy<Spanned<Duration>> {
         .boxed()
 }
 
-fn window() -> BoxedStrategy<Window> {
+fn window() -> BoxedStrategy<WindowClause> {
     let slide = || prop::option::of(duration());
     let keys = prop::collection::vec(expr(), 1..3);
     prop_oneof![
@@ -208,12 +208,12 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
         prop::option::of(window()),
         prop::option::of(ident()),
     )
-        .prop_map(|(query, window, alias)| Table::Derived {
+        .prop_map(|(query, window, alias)| TableSource::Derived {
             query,
             window,
             alias,
         });
-    let table = prop_oneof![3 => named().prop_map(Table::Named), 1 => derived].prop_map(at);
+    let table = prop_oneof![3 => named().prop_map(TableSource::Named), 1 => derived].prop_map(at);
     let condition = prop_oneof![
         Just(Condition::None),
         expr().prop_map(Condition::On),
@@ -263,7 +263,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
         prop::option::of(expr()),
     )
         .prop_map(|(distinct, items, from, filter, group_by, having)| {
-            BodyKind::Select(Box::new(Select {
+            BodyKind::Select(Box::new(SelectBlock {
                 distinct,
                 items,
                 from,
@@ -314,7 +314,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
         },
     );
     let view = (ident(), prop::collection::vec(ident(), 0..3), inner).prop_map(
-        |(name, columns, query)| View {
+        |(name, columns, query)| ViewDefinition {
             name,
             columns,
             query,
@@ -338,7 +338,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
 }
 
 /// IN is followed by SELECT, WITH or a stream; a name alone would be an expression.
-fn in_query_of(strategy: BoxedStrategy<Expr>) -> impl Strategy<Value = Expr> {
+fn in_query_of(strategy: BoxedStrategy<SpannedExpr>) -> impl Strategy<Value = SpannedExpr> {
     strategy.prop_filter("IN takes a subquery", |expr| match &expr.kind {
         ExprKind::InQuery { query, .. } => begins_with_word(query),
         _ => true,
@@ -364,11 +364,11 @@ fn begins_with_word(query: &Query) -> bool {
 }
 
 fn query() -> BoxedStrategy<Query> {
-    let star = Select {
+    let star = SelectBlock {
         distinct: false,
         items: vec![at(Item::Star)],
         from: vec![FromItem {
-            table: at(Table::Named(Named {
+            table: at(TableSource::Named(Named {
                 name: at("S".into()),
                 window: None,
                 alias: None,
@@ -401,7 +401,7 @@ fn statement() -> impl Strategy<Value = Statement> {
     });
     let view = (ident(), prop::collection::vec(ident(), 0..3), query()).prop_map(
         |(name, columns, query)| {
-            Statement::View(View {
+            Statement::View(ViewDefinition {
                 name,
                 columns,
                 query,

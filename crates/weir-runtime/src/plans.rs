@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_model::event::IO_PAIRS;
 use weir_model::{Capabilities, Demand, Shape};
 use weir_query::Plan;
-use weir_query::place::pairing::{self, Paired, Pairing};
+use weir_query::place::pairing::{self, Paired, PairingGuarantee};
 use weir_query::place::{self, Placement};
 use weir_query::plan::OrderBy;
 use weir_sink::{Answer, Clock, SortKey};
@@ -43,8 +43,8 @@ pub fn demands(plans: &[&Plan], capabilities: &Capabilities) -> Vec<Demand> {
 
 /// A plan whose joins of requests with responses are computed from the pairs of the sources.
 pub fn paired(plan: &Arc<Plan>, args: &SourceOptions) -> Paired {
-    let promise = args.capabilities().pairs(&IO_PAIRS);
-    pairing::pair(plan, &[Pairing::new(&IO_PAIRS, 1, promise)])
+    let guarantee = args.capabilities().pairs(&IO_PAIRS);
+    pairing::pair(plan, &[PairingGuarantee::new(&IO_PAIRS, 1, guarantee)])
 }
 
 /// The plans as the engine runs them on those sources, and the demands on the taps.

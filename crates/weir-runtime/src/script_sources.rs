@@ -15,7 +15,7 @@ use weir_model::{
     Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Schema, Shape, Type,
 };
 use weir_query::diagnostic::{Diagnostic, codes};
-use weir_query::place::pairing::Pairing;
+use weir_query::place::pairing::PairingGuarantee;
 use weir_query::script::ScriptTable;
 use weir_query::{Expr, Script};
 use weir_tap::TapError;
@@ -96,30 +96,30 @@ pub fn open(
 }
 
 /// The properties of requests and responses that the sources of a script's events guarantee.
-pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<Pairing> {
+pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<PairingGuarantee> {
     let of_ticks = || "the rows of a STREAM source file are no requests of which more is known";
     let of_tables = script.tables.iter().filter_map(|table| {
         let columns = columns(table).ok()?;
-        let promise = match named(&table.source) {
+        let guarantee = match named(&table.source) {
             Source::File(path) if holds_ticks(&path, args).unwrap_or(false) => {
                 Err(of_ticks().into())
             }
             source => source.capabilities(args).pairs(&IO_PAIRS),
         };
-        pairing(table, &columns, promise)
+        pairing(table, &columns, guarantee)
     });
-    let mut pairings: Vec<Pairing> = of_tables.collect();
+    let mut pairings: Vec<PairingGuarantee> = of_tables.collect();
     let declared = |name: &str| {
         let mut tables = script.tables.iter();
         tables.any(|t| t.declaration.name.eq_ignore_ascii_case(name))
     };
     if !declared("IOstream") && !declared("IO") {
-        let promise = match &script.iostream_source {
+        let guarantee = match &script.iostream_source {
             Some(text) => named(text).capabilities(args),
             None => args.capabilities(),
         };
-        let promise = promise.pairs(&IO_PAIRS);
-        pairings.push(Pairing::new(&IO_PAIRS, NANOS_PER_MICRO, promise));
+        let guarantee = guarantee.pairs(&IO_PAIRS);
+        pairings.push(PairingGuarantee::new(&IO_PAIRS, NANOS_PER_MICRO, guarantee));
     }
     pairings
 }
@@ -136,9 +136,9 @@ fn pairs_name(table: &ScriptTable) -> String {
 fn pairing(
     table: &ScriptTable,
     columns: &[Adopted],
-    promise: Result<(), String>,
-) -> Option<Pairing> {
-    let io = Pairing::new(&IO_PAIRS, NANOS_PER_MICRO, promise.clone());
+    guarantee: Result<(), String>,
+) -> Option<PairingGuarantee> {
+    let io = PairingGuarantee::new(&IO_PAIRS, NANOS_PER_MICRO, guarantee.clone());
     let schema = iostream_schema();
     let at = |name: &str| columns.iter().position(|c| c.index == schema.index(name));
     let own = &table.declaration.schema.fields;
@@ -165,7 +165,7 @@ fn pairing(
     let instant = Field::new("instant of the request", Type::Int).nullable();
     let origin = column(fields.len(), &instant);
     fields.push(instant);
-    Some(Pairing {
+    Some(PairingGuarantee {
         events: table.declaration.name.clone(),
         kind: at("type")?,
         number: at("req_id")?,
@@ -176,7 +176,7 @@ fn pairing(
         },
         request,
         response,
-        promise,
+        guarantee,
     })
 }
 

@@ -1,12 +1,12 @@
 //! Simulations of fleets: the agent and the monitor on a simulated network, by a simulated clock,
 //! in one thread; and a load test of a monitor with many synthetic agents ([`load_test`]).
 //!
-//! A run is drawn from a seed: hosts with rows and clocks that are wrong, queries by every placement
-//! strategy, and faults. [`network`] delays and reorders messages, partitions hosts and breaks
-//! connections; agents end, are killed and begin again; the monitor is killed and resumes from its
-//! checkpoint. What runs is the product's code: [`weir_agent::AgentCore`], [`weir_wire`]'s outbox,
-//! encoding and intake, [`weir_monitor::Monitor`]. Only sockets, threads, clocks and taps are
-//! replaced.
+//! A run is drawn from a seed: hosts with rows and clocks that are wrong, queries by every
+//! placement strategy, and faults. [`network`] delays and reorders messages, partitions hosts and
+//! breaks connections; agents end, are killed and begin again; the monitor is killed and resumes
+//! from its checkpoint. What runs is the product's code: [`weir_agent::AgentCore`], [`weir_wire`]'s
+//! outbox, encoding and intake, [`weir_monitor::Monitor`]. Only sockets, threads, clocks and taps
+//! are replaced.
 //!
 //! Afterwards [`verdict`] compares each query's result with that of one engine that saw every row
 //! that was delivered, and the losses that the monitor reports with the rows that are missing.

@@ -1,4 +1,5 @@
-//! [`Process`]: one process of an agent: the agent's core, and what its uplink does, without threads.
+//! [`Process`]: one process of an agent: the agent's core, and what its uplink does, without
+//! threads.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type, Unit};
-use weir_query::place::fleet::{Cut, CutError, CutOptions, Way, cut};
+use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile};
 
 use crate::grammar::choices::Choices;
@@ -33,57 +33,66 @@ static VOCABULARY: Vocabulary = Vocabulary {
 pub const SOURCES: [&str; 3] = ["s", "u", "r"];
 
 /// Every row of stream `s`: what is delivered is counted by it.
-const ALL_ROWS: (&str, Way) = ("Istream(SELECT host, n FROM s [Now])", Way::Rows);
+const ALL_ROWS: (&str, PlacementStrategy) = (
+    "Istream(SELECT host, n FROM s [Now])",
+    PlacementStrategy::Rows,
+);
 
 /// The same as groups that agents make.
-const GROUPS: (&str, Way) = (
+const GROUPS: (&str, PlacementStrategy) = (
     "SELECT host, count(*) FROM s [Range 1 s Slide 1 s] GROUP BY host",
-    Way::Partials,
+    PlacementStrategy::Partials,
 );
 
 /// Queries whose agents send streams.
-const OF_STREAMS: &[(&str, Way)] = &[
-    ("SELECT host, a FROM s [Range 2 s] WHERE a > 0", Way::Rows),
+const OF_STREAMS: &[(&str, PlacementStrategy)] = &[
+    (
+        "SELECT host, a FROM s [Range 2 s] WHERE a > 0",
+        PlacementStrategy::Rows,
+    ),
     (
         "SELECT count(*), sum(a), avg(f) FROM s [Range 3 s]",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT a, count(*), avg(f) FROM s [Range 3 s Slide 1 s] GROUP BY a",
-        Way::Partials,
+        PlacementStrategy::Partials,
     ),
     (
         "SELECT sum(n), max(m) FROM (SELECT host, count(*) AS n, max(a) AS m FROM u [Range 4 s] \
          GROUP BY host) c",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT x.a, y.t FROM s [Range 2 s] x, u [Range 3 s] y \
          WHERE x.a = y.a AND x.host <> y.host",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT x.host, y.f FROM s [Range 2 s] x LEFT JOIN u [Range 1 s] y ON x.a = y.a",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
 ];
 
 /// Queries whose agents keep windows, or that read a relation.
-const OF_RELATIONS: &[(&str, Way)] = &[
+const OF_RELATIONS: &[(&str, PlacementStrategy)] = &[
     (
         "SELECT host, count(*), sum(a) FROM s [Range 2 s] GROUP BY host",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT s.host, r.t FROM s [Range 2 s], r WHERE s.host = r.host AND s.a = r.a",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
-    ("SELECT t, count(*) FROM r GROUP BY t", Way::Rows),
+    (
+        "SELECT t, count(*) FROM r GROUP BY t",
+        PlacementStrategy::Rows,
+    ),
     (
         "SELECT s.a, r.host FROM s [Range 1 s], r WHERE s.a = r.a",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
-    ("Istream(SELECT host, a FROM r)", Way::Rows),
+    ("Istream(SELECT host, a FROM r)", PlacementStrategy::Rows),
 ];
 
 /// Random queries that are tried for one that a scenario can check.
@@ -127,7 +136,7 @@ pub fn catalog() -> Catalog {
 ///
 /// # Errors
 /// When that strategy does not exist for it.
-pub fn query(text: &str, way: Way) -> Result<Query, CutError> {
+pub fn query(text: &str, way: PlacementStrategy) -> Result<Query, CutError> {
     let options = CheckOptions {
         second: NANOS_PER_SECOND,
         dialect: Dialect::Cql,
@@ -149,7 +158,7 @@ pub fn query(text: &str, way: Way) -> Result<Query, CutError> {
 
 /// The queries of a scenario. The first two count what arrives.
 pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
-    let fixed = |(text, way): (&str, Way)| {
+    let fixed = |(text, way): (&str, PlacementStrategy)| {
         query(text, way).unwrap_or_else(|why| panic!("{text} is not placed by {way}: {why}"))
     };
     let mut queries = vec![fixed(ALL_ROWS), fixed(GROUPS)];
@@ -164,7 +173,7 @@ pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
         let drawn = (0..ATTEMPTS).find_map(|_| {
             let numbers: Vec<u32> = (0..random.usize(0..80)).map(|_| random.u32(..)).collect();
             let text = Grammar::new(&mut Choices::new(&numbers), &VOCABULARY).query();
-            let way = Way::ALL[random.usize(..Way::ALL.len())];
+            let way = PlacementStrategy::ALL[random.usize(..PlacementStrategy::ALL.len())];
             query(&text, way)
                 .ok()
                 .filter(|query| is_checked(query, kind, hold_max))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_model::{Batch, Column, Nanos};
-use weir_query::engine::{Engine, EngineOptions, Output};
+use weir_query::engine::{Engine, EngineOptions, EngineOutput};
 use weir_wire::ChannelId;
 
 use crate::host::{Host, Row};
@@ -47,7 +47,7 @@ pub fn check(world: &World) -> Result<Report, String> {
         ways: world
             .queries
             .iter()
-            .map(|q| q.cut.way.to_string())
+            .map(|q| q.cut.strategy.to_string())
             .collect(),
     };
     let context = |error: String| format!("{kind:?}, {:?}: {error}", world.faults);
@@ -101,7 +101,7 @@ fn check_result(world: &World, number: usize, query: &Query) -> Result<usize, St
         });
         rows.collect::<Vec<_>>().join("\n")
     };
-    let way = query.cut.way;
+    let way = query.cut.strategy;
     Err(format!(
         "query {number}, {way}: {}\nonly the fleet gives\n{}\nonly one engine gives\n{}",
         query.text,
@@ -132,13 +132,13 @@ fn expected(world: &World, number: usize, query: &Query, upto: Nanos) -> Result<
     }
     let (mut net, mut failure) = (Net::new(), None);
     engine.step(&mut |output| match output {
-        Output::Rows { batch, .. } => {
+        EngineOutput::Rows { batch, .. } => {
             for row in 0..batch.len() {
                 let key = (batch.ts[row], format!("{:?}", batch.row(row)));
                 *net.entry(key).or_default() += batch.weight(row);
             }
         }
-        Output::Failed { error, .. } => failure = Some(error.to_string()),
+        EngineOutput::Failed { error, .. } => failure = Some(error.to_string()),
     });
     net.retain(|_, weight| *weight != 0);
     failure.map_or(Ok(net), Err)
@@ -194,8 +194,8 @@ fn channels(world: &World, number: usize) -> Option<Vec<ChannelId>> {
     running.map(|(_, running)| running.channels().collect())
 }
 
-/// Each row of stream `s` is in the result of the first query or counted as missing, each once; gives
-/// how many are missing.
+/// Each row of stream `s` is in the result of the first query or counted as missing, each once;
+/// gives how many are missing.
 fn check_losses(world: &World) -> Result<u64, String> {
     let kind = world.scenario.kind;
     let shown = net_of(&world.result(0));
@@ -251,8 +251,8 @@ fn check_losses(world: &World) -> Result<u64, String> {
     Ok(missing)
 }
 
-/// Requests in the groups of the second query: a group is there from the end of its slide to that of
-/// the next one, and one that is like it has no change of its own.
+/// Requests in the groups of the second query: a group is there from the end of its slide to that
+/// of the next one, and one that is like it has no change of its own.
 fn requests_in_groups(net: &Net) -> u64 {
     let mut content: BTreeMap<&str, i64> = BTreeMap::new();
     let mut changes = net.iter().peekable();

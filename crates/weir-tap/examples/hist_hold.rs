@@ -2,7 +2,8 @@
 //! then prints the number of runs and the run time of each program.
 //! Used by `cargo xtask bench hist`.
 //!
-//! `cargo run --release -p weir-tap --example hist_hold -- DEVICE empty|histograms|rw|waits [--stats]`
+//! `cargo run --release -p weir-tap --example hist_hold -- DEVICE empty|histograms|rw|waits
+//! [--stats]`
 //!
 //! `rw` omits flushes, which requires one program less; `waits` includes insertions. With `--stats`
 //! the kernel measures the time of every program, which adds about 50 ns to each run.

@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 use weir_guest::LoopDisk;
 use weir_model::event::{io_schema, iostream_schema, value};
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
-use weir_model::{Clause, Demand, Fold, FoldCall, Keep, Operand, Predicate, Schema, Symbol, Test};
+use weir_model::{
+    Clause, Demand, Fold, FoldCall, Operand, PartialKind, Predicate, Schema, Symbol, Test,
+};
 use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
@@ -76,18 +78,18 @@ fn fold(mode: &Mode, schema: &Schema, columns: &[usize]) -> Option<Fold> {
     let is_key = |at: &&usize| KEYS.contains(&schema[**at].name.as_str());
     let mut calls = vec![FoldCall {
         column: None,
-        keep: Keep::Moments,
+        keep: PartialKind::Moments,
     }];
     for at in columns.iter().filter(|at| !is_key(at)) {
         let column = Some(*at);
         calls.push(FoldCall {
             column,
-            keep: Keep::Moments,
+            keep: PartialKind::Moments,
         });
         if schema[*at].name == "latency" {
             calls.push(FoldCall {
                 column,
-                keep: Keep::LogLinear { bits: 7 },
+                keep: PartialKind::LogLinear { bits: 7 },
             });
         }
     }

@@ -1,15 +1,16 @@
 //! What an agent sends of a query in each way that there is: bytes, for the events of the engine's
 //! benchmark, as frames of 50 ms.
 //!
-//! The query is the first of the thesis's 10M, with a slide: requests of each disk, their number and
-//! sizes. `cargo run --release -p weir --example wire_bytes`; `EVENTS=1000000` makes it shorter.
+//! The query is the first of the thesis's 10M, with a slide: requests of each disk, their number
+//! and sizes. `cargo run --release -p weir --example wire_bytes`; `EVENTS=1000000` makes it
+//! shorter.
 
 #[path = "../../weir-query/examples/engine_bench/generator.rs"]
 mod generator;
 
 use weir_model::{Batch, Catalog, EventBatch, Symbol};
-use weir_query::place::fleet::{CutOptions, Way, cut};
-use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile};
+use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
+use weir_query::{CheckOptions, Engine, EngineOptions, EngineOutput, Plan, compile};
 use weir_wire::ChannelId;
 use weir_wire::frame::texts::TextTable;
 use weir_wire::frame::{Compression, encode};
@@ -36,7 +37,7 @@ fn main() {
     for (name, query) in [("10M", QUERY), ("sketches", SKETCHES)] {
         println!("{name}:");
         for compression in [Compression::None, Compression::Zstd] {
-            let sent = [Way::Rows, Way::Partials].map(|way| {
+            let sent = [PlacementStrategy::Rows, PlacementStrategy::Partials].map(|way| {
                 let sent = sent(&fragment(query, way), events, compression);
                 (way, sent)
             });
@@ -53,7 +54,7 @@ fn main() {
 }
 
 /// What every agent runs of a query.
-fn fragment(query: &str, way: Way) -> Plan {
+fn fragment(query: &str, way: PlacementStrategy) -> Plan {
     let checked = compile(query, &Catalog::builtin(), &CheckOptions::live());
     let options = CutOptions {
         hint: Some(way),
@@ -93,8 +94,8 @@ fn sent(fragment: &Plan, events: usize, compression: Compression) -> Sent {
             .collect();
         engine.push("IOstream", builder.build(&rows));
         engine.step(&mut |output| match output {
-            Output::Rows { batch, .. } => send(&batch),
-            Output::Failed { error, .. } => panic!("the query failed: {error}"),
+            EngineOutput::Rows { batch, .. } => send(&batch),
+            EngineOutput::Failed { error, .. } => panic!("the query failed: {error}"),
         });
     }
     sent

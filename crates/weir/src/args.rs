@@ -11,7 +11,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use tracing::Level;
 use weir_query::engine::{Engine, EngineOptions};
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_runtime::failure::Failure;
 use weir_runtime::log;
 use weir_runtime::output::OutputOptions;
@@ -79,9 +79,10 @@ parsed! {
 #[command(next_help_heading = "Source")]
 struct SourceLine {
     /// Where events come from: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
-    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU meanwhile),
-    /// or a file or pipe in any trace format that weir knows, `-` for standard input; several are
-    /// merged by time. The files of a blktrace, one for each CPU, are one source: name any of them
+    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU
+    /// meanwhile), or a file or pipe in any trace format that weir knows, `-` for standard input;
+    /// several are merged by time. The files of a blktrace, one for each CPU, are one source: name
+    /// any of them
     #[arg(long, value_name = "SOURCE", default_value = LIVE)]
     from: Vec<String>,
     /// The format of the files, where their first bytes do not show it
@@ -311,7 +312,7 @@ impl FleetArgs {
 
 /// The placement strategies, as values of an option.
 pub fn places() -> PossibleValuesParser {
-    PossibleValuesParser::new(Way::ALL.map(Way::name))
+    PossibleValuesParser::new(PlacementStrategy::ALL.map(PlacementStrategy::name))
 }
 
 /// Refuses the choice of a source where the agents choose.

@@ -1,6 +1,6 @@
 //! The documentation is true: every query block of `docs/` runs, every command of the README, the
-//! tutorial and the other pages in [`COMMAND_PAGES`] runs, and an `output` block behind one of them is
-//! what weir prints. `WEIR_BLESS=1` writes the output blocks.
+//! tutorial and the other pages in [`COMMAND_PAGES`] runs, and an `output` block behind one of them
+//! is what weir prints. `WEIR_BLESS=1` writes the output blocks.
 
 use std::fs;
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! The properties of an agent's core, for every kind of fragment.
 
 use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type};
-use weir_query::engine::{Engine, EngineOptions, Output};
+use weir_query::engine::{Engine, EngineOptions, EngineOutput};
 use weir_query::plan::Plan;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{AgentMessage, ChannelId, ChannelTally};
@@ -80,7 +80,7 @@ fn alone(plan: &Plan, batches: &[Batch], end: i64) -> Vec<(i64, i64, String)> {
     }
     engine.heartbeat("s", end);
     engine.step(&mut |output| {
-        if let Output::Rows { batch, .. } = output {
+        if let EngineOutput::Rows { batch, .. } = output {
             for row in 0..batch.len() {
                 let first = format!("{:?}", batch.columns[0].value(row));
                 out.push((batch.ts[row], batch.weight(row), first));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_query::Plan;
 use weir_query::place::fleet::{
-    self, Cut, CutOptions, FleetExplanation, Measured, Rates, Way, cost,
+    self, Cut, CutOptions, FleetExplanation, MeasuredFragment, PlacementStrategy, Rates, cost,
 };
 use weir_query::plan::Node;
 
@@ -47,7 +47,7 @@ pub fn explain(
     source: &SourceOptions,
     analyze: bool,
 ) -> Result<Explained, Failure> {
-    let hint = place.map(str::parse::<Way>).transpose();
+    let hint = place.map(str::parse::<PlacementStrategy>).transpose();
     let mut options = CutOptions {
         hint: hint.map_err(Failure::words)?,
         rates: Rates {
@@ -80,7 +80,7 @@ fn measured_rates(
         hint: Some(way),
         ..options.clone()
     };
-    let cuts = Way::ALL.into_iter();
+    let cuts = PlacementStrategy::ALL.into_iter();
     let cuts: Vec<Cut> = cuts
         .filter_map(|way| fleet::cut(plan, &asked(way)).ok())
         .collect();
@@ -146,7 +146,7 @@ fn add(options: &mut CutOptions, fragments: &[&Plan], taken: &measured::Measured
         let kernel_ns = cost::estimated_kernel_ns(plan, options);
         // The number of groups does not depend on the number of their rows.
         let grows = if is_grouped(plan) { 1.0 } else { factor };
-        known.push(Measured {
+        known.push(MeasuredFragment {
             plan: (*plan).clone(),
             rows_in: taken.rows_in() as f64 * factor / seconds,
             rows_out: rows_out[at] as f64 * grows / seconds,
@@ -154,7 +154,7 @@ fn add(options: &mut CutOptions, fragments: &[&Plan], taken: &measured::Measured
             cpu_ns: (taken.cpu_ns >= CPU_NS_MIN).then_some(kernel_ns + process_ns),
         });
     }
-    let is_new = |old: &Measured| known.iter().all(|new| new.plan != old.plan);
+    let is_new = |old: &MeasuredFragment| known.iter().all(|new| new.plan != old.plan);
     options.rates.measured.retain(is_new);
     options.rates.measured.extend(known);
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use weir_model::{Batch, NANOS_PER_SECOND};
 use weir_query::engine::{Engine, EngineOptions, SourceCounts};
 use weir_query::place::Placement;
-use weir_query::{Counts, Plan};
+use weir_query::{EngineCounts, Plan};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::Files;
 use weir_wire::ChannelId;
@@ -29,7 +29,7 @@ pub struct Measured {
     /// Processor time of the whole process, which does nothing else; without programs in the
     /// kernel.
     pub cpu_ns: i64,
-    counts: Counts,
+    counts: EngineCounts,
     /// The interval that the rows of the sources cover, in seconds.
     pub seconds: f64,
     /// Requests that the sources completed, whatever plan reads them.
@@ -137,7 +137,7 @@ pub fn measure(
 }
 
 /// The interval from the first row to the last, in seconds.
-fn told(counts: &Counts) -> f64 {
+fn told(counts: &EngineCounts) -> f64 {
     let spans = counts.sources.iter().filter_map(|source| source.span);
     let both = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let span = both.map_or(0, |(first, last)| last.saturating_sub(first));
@@ -145,7 +145,7 @@ fn told(counts: &Counts) -> f64 {
 }
 
 /// A request is one row of `IO` and two rows of `IOstream`.
-fn requests_told(counts: &Counts) -> u64 {
+fn requests_told(counts: &EngineCounts) -> u64 {
     let requests = |source: &SourceCounts| match source.source.eq_ignore_ascii_case("IOstream") {
         true => source.rows_in / 2,
         false => source.rows_in,

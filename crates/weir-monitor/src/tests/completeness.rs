@@ -1,6 +1,6 @@
 //! The completeness of results: hosts that are included, rows that were lost or late.
 
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, ChannelId};
 
 use super::super::completeness::Completeness;
@@ -31,7 +31,7 @@ fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {
 #[test]
 fn hosts_and_rows_that_are_missing_are_counted() {
     let mut fleet = Fleet::new(options());
-    fleet.query(QUERY, Way::Rows);
+    fleet.query(QUERY, PlacementStrategy::Rows);
     let (mut a, channel) = started(&mut fleet, "a", 1);
     let (mut b, _) = started(&mut fleet, "b", 2);
     let gone = fleet.join("c", 3);
@@ -90,7 +90,7 @@ fn hosts_and_rows_that_are_missing_are_counted() {
 #[test]
 fn hosts_that_ended_are_counted_where_they_were_heard() {
     let mut fleet = Fleet::new(options());
-    fleet.query(QUERY, Way::Rows);
+    fleet.query(QUERY, PlacementStrategy::Rows);
     let (mut a, _) = started(&mut fleet, "a", 1);
     let (mut b, _) = started(&mut fleet, "b", 2);
     let mut unstarted = fleet.join("c", 3);

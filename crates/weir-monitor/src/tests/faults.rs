@@ -1,7 +1,7 @@
 //! Faulty agents: the monitor continues, and never counts a received row as lost.
 
 use weir_model::Nanos;
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, ChannelTally};
 
 use super::fleet::{Fleet, options, rows};
@@ -11,7 +11,7 @@ const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
 #[test]
 fn an_agent_that_ended_and_stays_is_heard() {
     let mut fleet = Fleet::new(options());
-    fleet.query(QUERY, Way::Rows);
+    fleet.query(QUERY, PlacementStrategy::Rows);
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
@@ -30,7 +30,7 @@ fn an_agent_that_ended_and_stays_is_heard() {
 #[test]
 fn rows_of_a_query_that_ended_are_not_lost_when_their_agent_restarts() {
     let mut fleet = Fleet::new(options());
-    let (query, _) = fleet.query(QUERY, Way::Rows);
+    let (query, _) = fleet.query(QUERY, PlacementStrategy::Rows);
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;

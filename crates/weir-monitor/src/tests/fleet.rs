@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, oneshot};
 use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type, Value};
 use weir_query::engine::{EngineOptions, QueryId};
-use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
+use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::{
@@ -155,7 +155,7 @@ impl Fleet {
     }
 
     /// Runs a query over stream `S (host text, a int)`, split by the given strategy.
-    pub fn query(&mut self, text: &str, way: Way) -> (QueryId, Results) {
+    pub fn query(&mut self, text: &str, way: PlacementStrategy) -> (QueryId, Results) {
         let results = Results::default();
         let cut = cut_of(text, way);
         let publisher = results.publisher(&cut);
@@ -283,7 +283,7 @@ pub fn catalog() -> Catalog {
 }
 
 /// A query over [`catalog`], split into fragments.
-pub fn cut_of(text: &str, way: Way) -> Cut {
+pub fn cut_of(text: &str, way: PlacementStrategy) -> Cut {
     let checked = compile(text, &catalog(), &CheckOptions::live()).expect("a sound query");
     let options = CutOptions {
         hint: Some(way),

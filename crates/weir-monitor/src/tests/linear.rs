@@ -1,7 +1,7 @@
 //! The monitor's work is linear in the messages of agents, not in agents times queries.
 
 use weir_model::{Batch, Column};
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::AgentMessage;
 
 use super::super::Work;
@@ -41,7 +41,7 @@ fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
             "SELECT a, count(*) FROM S [Range {} ns] WHERE a >= {least} GROUP BY a",
             100 + query
         );
-        fleet.query(&text, Way::Rows);
+        fleet.query(&text, PlacementStrategy::Rows);
     }
     let mut links: Vec<Link> = (0..agents)
         .map(|n| fleet.join(&format!("h{n}"), 1))

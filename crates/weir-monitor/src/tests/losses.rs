@@ -1,6 +1,6 @@
 //! Requests that an agent had received when it was killed are counted.
 
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, ServerEvent, Status};
 
 use super::fleet::{Fleet, options, rows};
@@ -13,7 +13,7 @@ const GROUPS: &str = "SELECT host, count(*) FROM S [Range 100 ns Slide 100 ns] G
 /// interval.
 fn interrupted() -> (Fleet, Host) {
     let mut fleet = Fleet::new(options());
-    fleet.query(GROUPS, Way::Partials);
+    fleet.query(GROUPS, PlacementStrategy::Partials);
     let mut host = Host::new("a", 1);
     host.join(&mut fleet);
     host.live(None, 1_000);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use weir_model::{NANOS_PER_SECOND, Value};
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, Note};
 
 use super::super::Options;
@@ -36,8 +36,11 @@ fn told(results: &Results) -> BTreeSet<(String, String)> {
 fn what_happens_to_agents_are_rows() {
     let mut fleet = Fleet::new(options());
     let weir = "Istream(SELECT host, counter, cause, value FROM weir [Now])";
-    let (_, results) = fleet.query(weir, Way::Rows);
-    fleet.query("SELECT host, a FROM S [Range 100 ns]", Way::Rows);
+    let (_, results) = fleet.query(weir, PlacementStrategy::Rows);
+    fleet.query(
+        "SELECT host, a FROM S [Range 100 ns]",
+        PlacementStrategy::Rows,
+    );
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for link in [&mut a, &mut b] {
@@ -78,10 +81,10 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
     let mut fleet = Fleet::new(options());
     let with_rows = "Istream(SELECT w.host, w.counter, s.a FROM weir [Range 100 ns] w, \
                      S [Range 100 ns] s WHERE w.host = s.host AND w.counter = 'shedding')";
-    let (_, joined) = fleet.query(with_rows, Way::Rows);
+    let (_, joined) = fleet.query(with_rows, PlacementStrategy::Rows);
     let with_hosts = "Istream(SELECT w.host, w.counter, h.state FROM weir [Range 100 ns] w, \
                       hosts h WHERE w.host = h.host AND w.counter = 'shedding')";
-    let (_, hosts) = fleet.query(with_hosts, Way::Rows);
+    let (_, hosts) = fleet.query(with_hosts, PlacementStrategy::Rows);
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for (link, host) in [(&mut a, "a"), (&mut b, "b")] {
@@ -110,8 +113,11 @@ fn what_the_monitor_costs_is_told_by_agent_and_by_query() {
         ..options()
     });
     let weir = "Istream(SELECT place, counter, total FROM weir [Now])";
-    let (_, results) = fleet.query(weir, Way::Rows);
-    fleet.query("SELECT host, a FROM S [Range 1 hour]", Way::Rows);
+    let (_, results) = fleet.query(weir, PlacementStrategy::Rows);
+    fleet.query(
+        "SELECT host, a FROM S [Range 1 hour]",
+        PlacementStrategy::Rows,
+    );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     fleet.say(&mut a, AgentMessage::Started { channel, at: 1_000 });

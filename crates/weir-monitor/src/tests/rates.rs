@@ -1,7 +1,7 @@
 //! The costs that agents report determine how the next query is split.
 
 use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
-use weir_query::place::fleet::{Cut, CutOptions, Way, cut};
+use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, compile};
 use weir_wire::{AgentMessage, ChannelCost, ChannelId, Status};
 
@@ -11,7 +11,7 @@ use crate::Options;
 const QUERY: &str = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
 
 /// A query over the built-in streams, split by the monitor's rates.
-fn cut_by(fleet: &Fleet, text: &str, hint: Option<Way>) -> Cut {
+fn cut_by(fleet: &Fleet, text: &str, hint: Option<PlacementStrategy>) -> Cut {
     let checked = compile(text, &Catalog::builtin(), &CheckOptions::live()).expect("it is sound");
     let options = CutOptions {
         hint,
@@ -23,7 +23,7 @@ fn cut_by(fleet: &Fleet, text: &str, hint: Option<Way>) -> Cut {
 
 /// A fleet whose agents run the fragment of a query, and report its costs per second: rows and
 /// bytes by agent.
-fn running(text: &str, way: Way, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
+fn running(text: &str, way: PlacementStrategy, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
     let status = Status {
         requests_per_second: 10_000.0,
         ..Status::default()
@@ -32,7 +32,12 @@ fn running(text: &str, way: Way, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
 }
 
 /// The same with the other fields of the agents' status; the processor time is that of a second.
-fn running_as(text: &str, way: Way, costs: &[(u64, u64)], status: &Status) -> (Fleet, Vec<Link>) {
+fn running_as(
+    text: &str,
+    way: PlacementStrategy,
+    costs: &[(u64, u64)],
+    status: &Status,
+) -> (Fleet, Vec<Link>) {
     let mut fleet = Fleet::new(Options {
         forget_after: Nanos::MAX,
         ..options()
@@ -73,7 +78,7 @@ fn running_as(text: &str, way: Way, costs: &[(u64, u64)], status: &Status) -> (F
 #[test]
 fn rates_are_means_of_what_agents_say() {
     let costs = [(100, 4_000), (300, 8_000)];
-    let (mut fleet, links) = running(QUERY, Way::Partials, &costs);
+    let (mut fleet, links) = running(QUERY, PlacementStrategy::Partials, &costs);
     let rates = fleet.monitor.rates();
     assert_eq!(rates.hosts, 2.0);
     assert_eq!(rates.requests_per_second, 10_000.0);
@@ -92,25 +97,37 @@ fn rates_are_means_of_what_agents_say() {
 #[test]
 fn a_query_is_cut_by_what_its_fragments_were_seen_to_cost() {
     let fleet = Fleet::new(options());
-    assert_eq!(cut_by(&fleet, QUERY, None).way, Way::Partials);
-    let (few, _links) = running(QUERY, Way::Partials, &[(100, 4_000)]);
-    assert_eq!(cut_by(&few, QUERY, None).way, Way::Partials);
-    let (many, _links) = running(QUERY, Way::Partials, &[(19_000, 1_500_000)]);
-    assert_eq!(cut_by(&many, QUERY, None).way, Way::Rows);
+    assert_eq!(
+        cut_by(&fleet, QUERY, None).strategy,
+        PlacementStrategy::Partials
+    );
+    let (few, _links) = running(QUERY, PlacementStrategy::Partials, &[(100, 4_000)]);
+    assert_eq!(
+        cut_by(&few, QUERY, None).strategy,
+        PlacementStrategy::Partials
+    );
+    let (many, _links) = running(QUERY, PlacementStrategy::Partials, &[(19_000, 1_500_000)]);
+    assert_eq!(cut_by(&many, QUERY, None).strategy, PlacementStrategy::Rows);
     // A hint overrides it, and another query with the same number of groups is split likewise.
-    let asked = cut_by(&many, QUERY, Some(Way::Partials));
-    assert_eq!(asked.way, Way::Partials);
+    let asked = cut_by(&many, QUERY, Some(PlacementStrategy::Partials));
+    assert_eq!(asked.strategy, PlacementStrategy::Partials);
     let other = "select pid, max(sector) from IOstream [range 3 s slide 1 s] group by pid";
-    assert_eq!(cut_by(&few, other, None).way, Way::Partials);
-    assert_eq!(cut_by(&many, other, None).way, Way::Rows);
+    assert_eq!(
+        cut_by(&few, other, None).strategy,
+        PlacementStrategy::Partials
+    );
+    assert_eq!(cut_by(&many, other, None).strategy, PlacementStrategy::Rows);
 }
 
 #[test]
 fn hosts_that_are_idle_say_nothing_of_what_is_to_come() {
     let idle = Status::default();
     let other = "select sector from IO where latency > 1 s";
-    let (fleet, _links) = running_as(other, Way::Rows, &[(0, 0)], &idle);
-    assert_eq!(cut_by(&fleet, QUERY, None).way, Way::Partials);
+    let (fleet, _links) = running_as(other, PlacementStrategy::Rows, &[(0, 0)], &idle);
+    assert_eq!(
+        cut_by(&fleet, QUERY, None).strategy,
+        PlacementStrategy::Partials
+    );
 }
 
 #[test]
@@ -121,7 +138,8 @@ fn processor_time_of_agents_tells_how_fast_their_hosts_are() {
             requests_per_second,
             ..Status::default()
         };
-        let (fleet, _links) = running_as(QUERY, Way::Partials, &[(100, 4_000)], &status);
+        let (fleet, _links) =
+            running_as(QUERY, PlacementStrategy::Partials, &[(100, 4_000)], &status);
         fleet.monitor.rates().cpu_factor
     };
     let busy = |cpu_ns| factor(cpu_ns, 100_000.0);

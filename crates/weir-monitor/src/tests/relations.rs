@@ -2,7 +2,7 @@
 
 use weir_model::inventory::{Disk, FoundBy, changes};
 use weir_model::{Batch, Catalog, Column, Nanos, Symbol, Value};
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_query::plan::{Node, Plan};
 
 use super::fleet::{Fleet, Results, cut_of, options};
@@ -65,7 +65,7 @@ fn told(results: &Results) -> Vec<String> {
 
 #[test]
 fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
-    let cut = cut_of(QUERY, Way::Agent);
+    let cut = cut_of(QUERY, PlacementStrategy::Agent);
     let [fragment] = &cut.fragments[..] else {
         panic!("one fragment, not {}", cut.fragments.len());
     };
@@ -83,7 +83,7 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
     );
 
     let mut fleet = Fleet::new(options());
-    let (_, results) = fleet.query(QUERY, Way::Agent);
+    let (_, results) = fleet.query(QUERY, PlacementStrategy::Agent);
     let mut hosts = [Host::new("a", 1), Host::new("b", 2)];
     for host in &mut hosts {
         host.join(&mut fleet);

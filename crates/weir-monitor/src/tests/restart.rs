@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::Path;
 
 use weir_model::{Batch, Nanos, Shape};
-use weir_query::engine::{Engine, EngineOptions, Output};
-use weir_query::place::fleet::Way;
+use weir_query::engine::{Engine, EngineOptions, EngineOutput};
+use weir_query::place::fleet::PlacementStrategy;
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
 use weir_wire::ChannelTally;
@@ -56,35 +56,44 @@ impl Random {
 type Net = BTreeMap<(i64, String), i64>;
 
 /// Standing queries by text and placement strategy.
-type Queries = &'static [(&'static str, Way)];
+type Queries = &'static [(&'static str, PlacementStrategy)];
 
 /// A query without a window: after a restart time continues where results ended.
-const ROWS: Queries = &[("SELECT host, a FROM S", Way::Rows)];
+const ROWS: Queries = &[("SELECT host, a FROM S", PlacementStrategy::Rows)];
 
 const QUERIES: Queries = &[
-    ("Istream(SELECT host, a FROM S [Now])", Way::Rows),
-    ("SELECT host, a FROM S [Range 60 ns] WHERE a > 3", Way::Rows),
-    ("SELECT count(*), sum(a) FROM S [Range 90 ns]", Way::Rows),
+    (
+        "Istream(SELECT host, a FROM S [Now])",
+        PlacementStrategy::Rows,
+    ),
+    (
+        "SELECT host, a FROM S [Range 60 ns] WHERE a > 3",
+        PlacementStrategy::Rows,
+    ),
+    (
+        "SELECT count(*), sum(a) FROM S [Range 90 ns]",
+        PlacementStrategy::Rows,
+    ),
     (
         "SELECT a, count(*), avg(a) FROM S [Range 60 ns Slide 20 ns] GROUP BY a",
-        Way::Partials,
+        PlacementStrategy::Partials,
     ),
     (
         "SELECT host, count(*), sum(a) FROM S [Range 400 ns] GROUP BY host",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT sum(n) FROM (SELECT host, count(*) AS n FROM S [Range 300 ns] GROUP BY host) c",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT s.a, c.n FROM S [Range 30 ns] s, \
          (SELECT a, count(*) AS n FROM S [Range 200 ns] GROUP BY a, host) c WHERE s.a = c.a",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
     (
         "SELECT x.a FROM S [Range 30 ns] x, S [Range 50 ns] y WHERE x.a = y.a AND x.host <> y.host",
-        Way::Rows,
+        PlacementStrategy::Rows,
     ),
 ];
 
@@ -148,13 +157,13 @@ fn expected(text: &str, produced: &mut [(i64, String, i64)], upto: Nanos) -> Net
     engine.heartbeat("S", upto);
     let mut net = Net::new();
     engine.step(&mut |output| match output {
-        Output::Rows { batch, .. } => {
+        EngineOutput::Rows { batch, .. } => {
             for row in 0..batch.len() {
                 let key = (batch.ts[row], format!("{:?}", batch.row(row)));
                 *net.entry(key).or_default() += batch.weight(row);
             }
         }
-        Output::Failed { error, .. } => panic!("{error}"),
+        EngineOutput::Failed { error, .. } => panic!("{error}"),
     });
     net.retain(|_, weight| *weight != 0);
     net
@@ -410,8 +419,11 @@ fn delivered_and_lost_is_what_was_produced_whoever_is_killed() {
 const COUNTED: [Queries; 2] = [
     ROWS,
     &[
-        ("SELECT host, a FROM S", Way::Rows),
-        ("SELECT host, a FROM S [Range 60 ns]", Way::Rows),
+        ("SELECT host, a FROM S", PlacementStrategy::Rows),
+        (
+            "SELECT host, a FROM S [Range 60 ns]",
+            PlacementStrategy::Rows,
+        ),
     ],
 ];
 

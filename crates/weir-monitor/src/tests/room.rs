@@ -1,6 +1,6 @@
 //! Agents store messages for a restart of the monitor only within their limits.
 
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, Hello, MonitorMessage};
 
 use super::fleet::{Directory, Fleet, Link, Results, START, cut_of, options, rows};
@@ -23,7 +23,10 @@ fn one_with_little_room_is_not_made_to_hold_more() {
     let directory = Directory::new("room");
     let mut fleet = Fleet::open(&directory.0, options(), START);
     // After a restart it would need all rows of the last 900 ns again.
-    let cut = cut_of("SELECT host, a FROM S [Range 900 ns]", Way::Rows);
+    let cut = cut_of(
+        "SELECT host, a FROM S [Range 900 ns]",
+        PlacementStrategy::Rows,
+    );
     let publisher = Results::default().publisher(&cut);
     let started = fleet.monitor.start("q", &cut, true, publisher, START);
     started.unwrap();

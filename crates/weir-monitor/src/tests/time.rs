@@ -1,7 +1,7 @@
 //! The watermark of the fleet: which agents are waited for, and which rows are late.
 
 use weir_model::Value;
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, MonitorMessage};
 
 use super::fleet::{Fleet, Link, START, options, rows};
@@ -10,7 +10,10 @@ use super::host::Host;
 #[test]
 fn results_wait_for_the_slowest_agent() {
     let mut fleet = Fleet::new(options());
-    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let (_, results) = fleet.query(
+        "Istream(SELECT host, a FROM S [Now])",
+        PlacementStrategy::Rows,
+    );
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     assert_eq!(b.starts(), [channel]);
@@ -61,7 +64,10 @@ fn results_wait_for_the_slowest_agent() {
 #[test]
 fn an_agent_that_is_steadily_behind_is_waited_for_again() {
     let mut fleet = Fleet::new(options());
-    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let (_, results) = fleet.query(
+        "Istream(SELECT host, a FROM S [Now])",
+        PlacementStrategy::Rows,
+    );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     fleet.say(&mut a, AgentMessage::Started { channel, at: START });
@@ -89,7 +95,10 @@ fn an_agent_that_is_steadily_behind_is_waited_for_again() {
 #[test]
 fn an_agent_is_told_now_and_then_what_it_may_forget() {
     let mut fleet = Fleet::new(options());
-    fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    fleet.query(
+        "Istream(SELECT host, a FROM S [Now])",
+        PlacementStrategy::Rows,
+    );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     let at = START;
@@ -122,7 +131,10 @@ fn an_agent_is_told_now_and_then_what_it_may_forget() {
 #[test]
 fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     let mut fleet = Fleet::new(options());
-    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let (_, results) = fleet.query(
+        "Istream(SELECT host, a FROM S [Now])",
+        PlacementStrategy::Rows,
+    );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     fleet.say(&mut a, AgentMessage::Started { channel, at: 1_000 });
@@ -163,7 +175,10 @@ fn a_query_begins_when_the_agents_that_were_idle_have_begun() {
     let mut fleet = Fleet::new(options());
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     fleet.tick(1_100);
-    let (_, results) = fleet.query("Istream(SELECT host, a FROM S [Now])", Way::Rows);
+    let (_, results) = fleet.query(
+        "Istream(SELECT host, a FROM S [Now])",
+        PlacementStrategy::Rows,
+    );
     fleet.tick(1_100);
     let channel = a.starts()[0];
     fleet.say(&mut a, AgentMessage::Started { channel, at: 1_105 });
@@ -186,7 +201,7 @@ fn what_agents_hold_of_a_slide_when_they_end_is_in_the_answer() {
     // The slide is longer than the usual limit for timestamps in the future.
     let query = "SELECT host, count(*) FROM S [Range 5000 ns Slide 5000 ns] GROUP BY host";
     let mut fleet = Fleet::new(options());
-    let (_, results) = fleet.query(query, Way::Partials);
+    let (_, results) = fleet.query(query, PlacementStrategy::Partials);
     let mut hosts = [("a", 1), ("b", 2)].map(|(name, instance)| Host::new(name, instance));
     for host in &mut hosts {
         host.join(&mut fleet);

@@ -3,7 +3,7 @@
 
 use tokio::sync::mpsc::Receiver;
 use weir_model::{Batch, Column, Nanos};
-use weir_query::place::fleet::Way;
+use weir_query::place::fleet::PlacementStrategy;
 use weir_sink::Clock;
 use weir_wire::ResultUpdate;
 
@@ -16,7 +16,7 @@ use weir_runtime::plans;
 
 /// A query whose queue for a slow client has room for one message.
 fn publisher(text: &str) -> Publisher {
-    let cut = cut_of(text, Way::Rows);
+    let cut = cut_of(text, PlacementStrategy::Rows);
     let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
     let bounds = Bounds {
         watchers_max: 2,

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use weir_model::event::IO_PAIRS;
 use weir_model::{Batch, Catalog, Event, EventBatch, EventKind, IoBatch, IoEvent};
-use weir_query::place::fleet::{CutOptions, Way, cut};
-use weir_query::place::pairing::{Pairing, pair};
-use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile};
+use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
+use weir_query::place::pairing::{PairingGuarantee, pair};
+use weir_query::{CheckOptions, Engine, EngineOptions, EngineOutput, Plan, compile};
 
 use generator::Generator;
 
@@ -126,8 +126,8 @@ fn answer_from_pairs(events: usize) {
         "select R.ts - Q.ts from IOstream [range 3 s] as Q, IOstream [range 3 s] as R \
          where Q.type = 'Q' and R.type = 'R' and Q.req_id = R.req_id",
     );
-    let pairs = pair(&join, &[Pairing::new(&IO_PAIRS, 1, Ok(()))]);
-    assert_eq!(pairs.answered, 1, "it is such a join");
+    let pairs = pair(&join, &[PairingGuarantee::new(&IO_PAIRS, 1, Ok(()))]);
+    assert_eq!(pairs.replaced, 1, "it is such a join");
     let joined = run(&[join], events);
     let paired = run_over(&[pairs.plan], events, "IO", pairs_of());
     assert_eq!(joined.rows_out, paired.rows_out, "both give the same");
@@ -146,7 +146,7 @@ fn merge_partials(events: usize) {
          from IOstream [range 3 s slide 1 s] group by vm, vdisk, op",
     );
     let options = CutOptions {
-        hint: Some(Way::Partials),
+        hint: Some(PlacementStrategy::Partials),
         ..CutOptions::default()
     };
     let cut = cut(&whole, &options).expect("it can be put together of parts");
@@ -251,10 +251,10 @@ impl Running {
     }
 }
 
-fn rows_of(output: Output) -> Batch {
+fn rows_of(output: EngineOutput) -> Batch {
     match output {
-        Output::Rows { batch, .. } => batch,
-        Output::Failed { error, .. } => panic!("a benchmark's query failed: {error}"),
+        EngineOutput::Rows { batch, .. } => batch,
+        EngineOutput::Failed { error, .. } => panic!("a benchmark's query failed: {error}"),
     }
 }
 

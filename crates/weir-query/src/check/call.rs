@@ -18,7 +18,7 @@ pub(super) struct Written<'e> {
     pub span: Span,
     pub name: &'e Ident,
     pub distinct: bool,
-    pub args: &'e [ast::Expr],
+    pub args: &'e [ast::SpannedExpr],
     pub star: bool,
 }
 
@@ -138,7 +138,7 @@ impl Checker<'_> {
 }
 
 /// Whether an aggregate is called in `expr`, aliases followed, subqueries excluded.
-pub(super) fn has_aggregate(expr: &ast::Expr) -> bool {
+pub(super) fn has_aggregate(expr: &ast::SpannedExpr) -> bool {
     let mut found = match &expr.kind {
         ExprKind::Call { name, .. } => aggregate::find(&name.value).is_some(),
         _ => false,

@@ -29,7 +29,7 @@ impl Checker<'_> {
         {
             return Some(found.expr().map_columns(&|i| i + OUTER));
         }
-        let same = |a: &&(&Ident, &ast::Expr)| a.0.value.eq_ignore_ascii_case(&name.value);
+        let same = |a: &&(&Ident, &ast::SpannedExpr)| a.0.value.eq_ignore_ascii_case(&name.value);
         if let (None, Resolution::Unknown, Some((_, expr))) =
             (table, &meaning, names.aliases.iter().find(same))
         {

@@ -30,9 +30,9 @@ impl Checker<'_> {
 
     pub(super) fn between(
         &mut self,
-        x: &ast::Expr,
-        low: &ast::Expr,
-        high: &ast::Expr,
+        x: &ast::SpannedExpr,
+        low: &ast::SpannedExpr,
+        high: &ast::SpannedExpr,
         negated: bool,
         names: &mut Names,
     ) -> Option<Expr> {
@@ -50,8 +50,8 @@ impl Checker<'_> {
 
     pub(super) fn in_list(
         &mut self,
-        x: &ast::Expr,
-        list: &[ast::Expr],
+        x: &ast::SpannedExpr,
+        list: &[ast::SpannedExpr],
         negated: bool,
         names: &mut Names,
     ) -> Option<Expr> {
@@ -148,8 +148,8 @@ impl Checker<'_> {
 
     pub(super) fn like(
         &mut self,
-        x: &ast::Expr,
-        pattern: &ast::Expr,
+        x: &ast::SpannedExpr,
+        pattern: &ast::SpannedExpr,
         ignore_case: bool,
         negated: bool,
         names: &mut Names,
@@ -184,9 +184,9 @@ impl Checker<'_> {
 
     pub(super) fn case(
         &mut self,
-        operand: Option<&ast::Expr>,
-        branches: &[(ast::Expr, ast::Expr)],
-        otherwise: Option<&ast::Expr>,
+        operand: Option<&ast::SpannedExpr>,
+        branches: &[(ast::SpannedExpr, ast::SpannedExpr)],
+        otherwise: Option<&ast::SpannedExpr>,
         names: &mut Names,
     ) -> Option<Expr> {
         let operand = operand.map(|x| {

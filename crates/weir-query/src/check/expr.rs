@@ -38,7 +38,7 @@ pub(super) struct Names<'x> {
     /// Those of the outer query, whose columns are allowed as well.
     pub outer: Option<&'x Scope>,
     /// Aliases of SELECT, used where no column has the name.
-    pub aliases: &'x [(&'x Ident, &'x ast::Expr)],
+    pub aliases: &'x [(&'x Ident, &'x ast::SpannedExpr)],
     /// Whether aggregates are allowed.
     pub aggregates: Aggregates<'x>,
     /// Where each column was used outside of aggregates, for a later diagnostic.
@@ -71,7 +71,7 @@ impl Checker<'_> {
     /// An expression over the columns of `scope`.
     pub(super) fn plain_expr(
         &mut self,
-        expr: &ast::Expr,
+        expr: &ast::SpannedExpr,
         scope: &Scope,
         clause: &'static str,
     ) -> Option<Expr> {
@@ -81,7 +81,7 @@ impl Checker<'_> {
     /// A condition over the columns of `scope`.
     pub(super) fn condition(
         &mut self,
-        expr: &ast::Expr,
+        expr: &ast::SpannedExpr,
         scope: &Scope,
         clause: &'static str,
     ) -> Option<Expr> {
@@ -89,7 +89,11 @@ impl Checker<'_> {
     }
 
     /// A condition.
-    pub(super) fn condition_in(&mut self, expr: &ast::Expr, names: &mut Names) -> Option<Expr> {
+    pub(super) fn condition_in(
+        &mut self,
+        expr: &ast::SpannedExpr,
+        names: &mut Names,
+    ) -> Option<Expr> {
         let operand = self.operand(expr, names)?;
         self.or_report(coerce::boolean(operand))
     }
@@ -104,7 +108,11 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn operand(&mut self, expr: &ast::Expr, names: &mut Names) -> Option<Operand> {
+    pub(super) fn operand(
+        &mut self,
+        expr: &ast::SpannedExpr,
+        names: &mut Names,
+    ) -> Option<Operand> {
         let checked = self.expr(expr, names)?;
         Some(Operand {
             expr: checked,
@@ -115,7 +123,7 @@ impl Checker<'_> {
     /// All of `exprs`; every one is checked, whether or not others have errors.
     pub(super) fn operands<'e>(
         &mut self,
-        exprs: impl IntoIterator<Item = &'e ast::Expr>,
+        exprs: impl IntoIterator<Item = &'e ast::SpannedExpr>,
         names: &mut Names,
     ) -> Option<Vec<Operand>> {
         let all: Vec<_> = exprs.into_iter().map(|e| self.operand(e, names)).collect();
@@ -123,7 +131,7 @@ impl Checker<'_> {
     }
 
     /// An expression; `None` when it has an error, which is then reported.
-    pub(super) fn expr(&mut self, expr: &ast::Expr, names: &mut Names) -> Option<Expr> {
+    pub(super) fn expr(&mut self, expr: &ast::SpannedExpr, names: &mut Names) -> Option<Expr> {
         let checked = match &expr.kind {
             ExprKind::Error => None,
             ExprKind::Column { table, name } => self.column(table.as_ref(), name, names),
@@ -247,7 +255,7 @@ impl Checker<'_> {
         Some(Expr::Literal { value, ty, unit })
     }
 
-    fn unary(&mut self, op: UnaryOp, inner: &ast::Expr, names: &mut Names) -> Option<Expr> {
+    fn unary(&mut self, op: UnaryOp, inner: &ast::SpannedExpr, names: &mut Names) -> Option<Expr> {
         let operand = self.operand(inner, names)?;
         let expr = match op {
             UnaryOp::Not => self.or_report(coerce::boolean(operand))?,
@@ -277,7 +285,13 @@ impl Checker<'_> {
         })
     }
 
-    fn cast(&mut self, x: &ast::Expr, ty: Type, span: Span, names: &mut Names) -> Option<Expr> {
+    fn cast(
+        &mut self,
+        x: &ast::SpannedExpr,
+        ty: Type,
+        span: Span,
+        names: &mut Names,
+    ) -> Option<Expr> {
         let x = self.expr(x, names)?;
         let (from, unit) = (x.ty(), x.unit());
         if matches!(

@@ -7,7 +7,7 @@ use super::{Checker, Source, coerce, source_plan};
 use crate::diagnostic::codes;
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Plan};
-use crate::syntax::ast::{self, Condition, JoinOp, Named, Table};
+use crate::syntax::ast::{self, Condition, JoinOp, Named, TableSource};
 
 /// A FROM: its plan, unless it has an error, and its names.
 pub(super) struct FromPlan {
@@ -46,12 +46,12 @@ impl Checker<'_> {
 
     fn table(&mut self, table: &ast::TableRef) -> FromPlan {
         match &table.value {
-            Table::Error => FromPlan {
+            TableSource::Error => FromPlan {
                 plan: None,
                 scope: Scope::unknown(""),
             },
-            Table::Named(named) => self.named_table(named),
-            Table::Derived {
+            TableSource::Named(named) => self.named_table(named),
+            TableSource::Derived {
                 query,
                 window,
                 alias,

@@ -246,7 +246,7 @@ impl<'a> Checker<'a> {
     }
 
     /// CREATE VIEW
-    fn view(&mut self, view: &ast::View) {
+    fn view(&mut self, view: &ast::ViewDefinition) {
         if self
             .views
             .iter()
@@ -280,7 +280,7 @@ impl<'a> Checker<'a> {
         self.views.push(NamedQuery { reads, ..named });
     }
 
-    fn named(&mut self, view: &ast::View) -> NamedQuery {
+    fn named(&mut self, view: &ast::ViewDefinition) -> NamedQuery {
         let before = self.reads;
         let plan = self.query(&view.query);
         let plan = plan.and_then(|plan| match view.columns.is_empty() {
@@ -320,7 +320,7 @@ impl<'a> Checker<'a> {
         None
     }
 
-    fn renamed(&mut self, plan: Arc<Plan>, view: &ast::View) -> Option<Arc<Plan>> {
+    fn renamed(&mut self, plan: Arc<Plan>, view: &ast::ViewDefinition) -> Option<Arc<Plan>> {
         let names: Vec<&str> = view.columns.iter().map(|c| c.value.as_str()).collect();
         if names.len() != plan.schema.len() {
             let span = view.columns[0].span.to(view.columns[names.len() - 1].span);

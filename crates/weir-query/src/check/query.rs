@@ -47,8 +47,8 @@ impl Checker<'_> {
             BodyKind::Select(select) => self.select(select, &bare(body.clone())),
             BodyKind::Named(named) => {
                 let item = Spanned::new(ast::Item::Star, body.span);
-                let table = Spanned::new(ast::Table::Named((**named).clone()), body.span);
-                let select = ast::Select {
+                let table = Spanned::new(ast::TableSource::Named((**named).clone()), body.span);
+                let select = ast::SelectBlock {
                     distinct: false,
                     items: vec![item],
                     from: vec![ast::FromItem {
@@ -235,7 +235,7 @@ fn bare(body: Body) -> ast::Query {
 }
 
 /// A position, `ORDER BY 2`.
-pub(super) fn ordinal(expr: &ast::Expr) -> Option<i64> {
+pub(super) fn ordinal(expr: &ast::SpannedExpr) -> Option<i64> {
     match &expr.kind {
         ExprKind::Literal(Literal::Number(Number::Int(n))) => Some(*n),
         _ => None,

@@ -25,7 +25,7 @@ struct Output {
 /// A block during its check: the plan below SELECT and the names that its expressions may use.
 struct Block<'s> {
     scope: &'s Scope,
-    aliases: Vec<(&'s ast::Ident, &'s ast::Expr)>,
+    aliases: Vec<(&'s ast::Ident, &'s ast::SpannedExpr)>,
     /// Keys of GROUP BY, over the columns of `scope`.
     keys: Vec<Expr>,
     calls: Vec<AggregateCall>,
@@ -36,7 +36,11 @@ struct Block<'s> {
 
 impl Checker<'_> {
     /// The plan of a block of `query`.
-    pub(super) fn select(&mut self, select: &ast::Select, query: &ast::Query) -> Option<Arc<Plan>> {
+    pub(super) fn select(
+        &mut self,
+        select: &ast::SelectBlock,
+        query: &ast::Query,
+    ) -> Option<Arc<Plan>> {
         let from = self.from(&select.from);
         let input = self.filter(from.plan, &from.scope, select);
         let mut block = self.block(select, query, &from.scope);
@@ -93,7 +97,7 @@ impl Checker<'_> {
 
     fn block<'s>(
         &mut self,
-        select: &'s ast::Select,
+        select: &'s ast::SelectBlock,
         query: &'s ast::Query,
         scope: &'s Scope,
     ) -> Block<'s> {
@@ -126,7 +130,12 @@ impl Checker<'_> {
 
     /// An expression of SELECT, HAVING or ORDER BY, over the columns of FROM and the results of
     /// aggregates.
-    fn block_expr(&mut self, expr: &ast::Expr, block: &mut Block, aliases: bool) -> Option<Expr> {
+    fn block_expr(
+        &mut self,
+        expr: &ast::SpannedExpr,
+        block: &mut Block,
+        aliases: bool,
+    ) -> Option<Expr> {
         let mut names = Names {
             scope: block.scope,
             outer: None,
@@ -139,7 +148,7 @@ impl Checker<'_> {
         self.check_grouped(&checked?, expr.span, &used, block)
     }
 
-    fn block_condition(&mut self, expr: &ast::Expr, block: &mut Block) -> Option<Expr> {
+    fn block_condition(&mut self, expr: &ast::SpannedExpr, block: &mut Block) -> Option<Expr> {
         let mut names = Names {
             scope: block.scope,
             outer: None,
@@ -188,7 +197,7 @@ impl Checker<'_> {
     }
 
     /// GROUP BY. False after an error.
-    fn keys(&mut self, select: &ast::Select, block: &mut Block) -> bool {
+    fn keys(&mut self, select: &ast::SelectBlock, block: &mut Block) -> bool {
         let mut sound = true;
         for key in &select.group_by {
             let target = match ordinal(key) {
@@ -213,10 +222,10 @@ impl Checker<'_> {
     /// The expression of SELECT at position `n`, counted from 1.
     fn nth_item<'s>(
         &mut self,
-        select: &'s ast::Select,
+        select: &'s ast::SelectBlock,
         n: i64,
         span: Span,
-    ) -> Option<&'s ast::Expr> {
+    ) -> Option<&'s ast::SpannedExpr> {
         let index = usize::try_from(n).ok().and_then(|n| n.checked_sub(1));
         let before = index.and_then(|i| select.items.get(..=i));
         let items = before.map(|items| items.iter().map(|item| &item.value).collect::<Vec<_>>());
@@ -242,7 +251,7 @@ impl Checker<'_> {
     }
 
     /// SELECT, over the plan below it.
-    fn outputs(&mut self, select: &ast::Select, block: &mut Block) -> Option<Vec<Output>> {
+    fn outputs(&mut self, select: &ast::SelectBlock, block: &mut Block) -> Option<Vec<Output>> {
         let mut outputs: Vec<Option<Output>> = Vec::new();
         for item in &select.items {
             match &item.value {
@@ -277,7 +286,7 @@ impl Checker<'_> {
 
     fn output(
         &mut self,
-        expr: &ast::Expr,
+        expr: &ast::SpannedExpr,
         alias: Option<&ast::Ident>,
         block: &mut Block,
     ) -> Option<Output> {

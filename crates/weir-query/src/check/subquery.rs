@@ -20,11 +20,11 @@ use crate::syntax::ast::{self, BodyKind, ExprKind, Item};
 /// One condition of a WHERE.
 enum Part<'a> {
     /// Over the columns of FROM.
-    Condition(&'a ast::Expr),
+    Condition(&'a ast::SpannedExpr),
     /// A subquery that becomes a join.
     Subquery {
         place: Span,
-        item: Option<&'a ast::Expr>,
+        item: Option<&'a ast::SpannedExpr>,
         query: &'a ast::Query,
         negated: bool,
     },
@@ -45,7 +45,7 @@ impl Checker<'_> {
         &mut self,
         plan: Option<Arc<Plan>>,
         scope: &Scope,
-        select: &ast::Select,
+        select: &ast::SelectBlock,
     ) -> Option<Arc<Plan>> {
         let Some(filter) = &select.filter else {
             return plan;
@@ -83,7 +83,7 @@ impl Checker<'_> {
     /// A condition of WHERE; an alias of SELECT in it gets its own diagnostic.
     fn where_condition(
         &mut self,
-        expr: &ast::Expr,
+        expr: &ast::SpannedExpr,
         names: &mut Names,
         aliases: &[&ast::Ident],
     ) -> Option<Expr> {
@@ -113,7 +113,7 @@ impl Checker<'_> {
         left: Option<Arc<Plan>>,
         scope: &Scope,
         place: Span,
-        item: Option<&ast::Expr>,
+        item: Option<&ast::SpannedExpr>,
         query: &ast::Query,
         negated: bool,
     ) -> Option<Arc<Plan>> {
@@ -214,7 +214,7 @@ impl Checker<'_> {
     /// The SELECT of a plain subquery: one column for IN, anything for EXISTS.
     fn item(
         &mut self,
-        select: &ast::Select,
+        select: &ast::SelectBlock,
         scope: &Scope,
         place: Span,
         compares: bool,
@@ -294,7 +294,7 @@ impl Checker<'_> {
 
 /// Whether a block's WHERE may refer to the outer query: it has nothing after WHERE, and no
 /// aggregates.
-fn is_plain(query: &ast::Query, select: &ast::Select) -> bool {
+fn is_plain(query: &ast::Query, select: &ast::SelectBlock) -> bool {
     let aggregates = select.items.iter().any(|item| match &item.value {
         Item::Expr { expr, .. } => has_aggregate(expr),
         _ => false,
@@ -304,7 +304,7 @@ fn is_plain(query: &ast::Query, select: &ast::Select) -> bool {
 }
 
 /// The aliases of SELECT.
-fn aliases(select: &ast::Select) -> Vec<&ast::Ident> {
+fn aliases(select: &ast::SelectBlock) -> Vec<&ast::Ident> {
     let alias =
         |item: &'_ ast::Spanned<Item>| matches!(&item.value, Item::Expr { alias: Some(_), .. });
     let named = select.items.iter().filter(|i| alias(i));
@@ -317,7 +317,7 @@ fn aliases(select: &ast::Select) -> Vec<&ast::Ident> {
 }
 
 /// Splits a condition at AND, and moves NOT into a subquery condition.
-fn split<'a>(expr: &'a ast::Expr, negate: bool, parts: &mut Vec<Part<'a>>) {
+fn split<'a>(expr: &'a ast::SpannedExpr, negate: bool, parts: &mut Vec<Part<'a>>) {
     match &expr.kind {
         ExprKind::Binary {
             op: BinaryOp::And,
@@ -356,7 +356,7 @@ fn split<'a>(expr: &'a ast::Expr, negate: bool, parts: &mut Vec<Part<'a>>) {
 }
 
 /// Whether it is a subquery, possibly below NOTs.
-fn leads_to_subquery(expr: &ast::Expr) -> bool {
+fn leads_to_subquery(expr: &ast::SpannedExpr) -> bool {
     match &expr.kind {
         ExprKind::Exists { .. } | ExprKind::InQuery { .. } => true,
         ExprKind::Unary {

@@ -17,7 +17,7 @@ impl Checker<'_> {
     pub(super) fn windowed(
         &mut self,
         plan: Arc<Plan>,
-        window: Option<&ast::Window>,
+        window: Option<&ast::WindowClause>,
         as_stream: bool,
         names: &[&str],
     ) -> Option<Arc<Plan>> {
@@ -47,7 +47,12 @@ impl Checker<'_> {
         Some(Plan::window(stream, kind))
     }
 
-    fn window(&mut self, window: &ast::Window, scope: Scope, names: &[&str]) -> Option<Window> {
+    fn window(
+        &mut self,
+        window: &ast::WindowClause,
+        scope: Scope,
+        names: &[&str],
+    ) -> Option<Window> {
         match &window.value {
             WindowKind::Error => None,
             WindowKind::Now => Some(Window::Now),

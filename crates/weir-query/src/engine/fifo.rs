@@ -13,7 +13,7 @@ use super::gather::batch_bytes;
 pub(super) struct Fifo {
     batches: VecDeque<Batch>,
     /// Rows of the first batch that are dequeued.
-    taken: usize,
+    removed: usize,
     rows: usize,
     bytes: usize,
 }
@@ -40,7 +40,7 @@ impl Fifo {
 
     /// The instant of row `index`, counted from the oldest.
     pub(super) fn ts(&self, index: usize) -> Option<i64> {
-        let mut index = index + self.taken;
+        let mut index = index + self.removed;
         for batch in &self.batches {
             if index < batch.len() {
                 return Some(batch.ts[index]);
@@ -54,7 +54,7 @@ impl Fifo {
     pub(super) fn take_until(&mut self, ts: i64) -> Vec<Batch> {
         let mut out = Vec::new();
         while let Some(first) = self.batches.front() {
-            let rest = &first.ts[self.taken..];
+            let rest = &first.ts[self.removed..];
             let rows = match rest.last() {
                 Some(&last) if last <= ts => rest.len(),
                 _ => rest.partition_point(|&t| t <= ts),
@@ -73,7 +73,7 @@ impl Fifo {
         while let Some(first) = self.batches.front()
             && left > 0
         {
-            let rows = left.min(first.len() - self.taken);
+            let rows = left.min(first.len() - self.removed);
             left -= rows;
             self.take_front(rows, &mut out);
         }
@@ -83,20 +83,20 @@ impl Fifo {
     /// Dequeues `rows` rows of the first batch; true when the batch is used up.
     fn take_front(&mut self, rows: usize, out: &mut Vec<Batch>) -> bool {
         let first = self.batches.front().expect("a batch is there to take from");
-        let all = self.taken + rows == first.len();
+        let all = self.removed + rows == first.len();
         if rows > 0 {
             out.push(if rows == first.len() {
                 first.clone()
             } else {
-                first.slice(self.taken, rows)
+                first.slice(self.removed, rows)
             });
         }
         self.rows -= rows;
-        self.taken += rows;
+        self.removed += rows;
         if all {
             let first = self.batches.pop_front().expect("the batch is still there");
             self.bytes -= batch_bytes(&first);
-            self.taken = 0;
+            self.removed = 0;
         }
         all
     }

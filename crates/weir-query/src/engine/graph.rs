@@ -24,7 +24,7 @@ pub(super) struct Node {
     /// The epoch in which it started; `None` where that makes no difference.
     started: Option<u64>,
     /// The columns that are read, where the operator can omit the others.
-    wanted: Option<Vec<usize>>,
+    requested: Option<Vec<usize>>,
     kind: Kind,
     inputs: Vec<Edge>,
     /// Its deltas of the current step.
@@ -210,7 +210,7 @@ impl Graph {
     fn insert(&mut self, key: Key, kind: Kind, inputs: Vec<Edge>) -> usize {
         let node = self.nodes.len();
         self.index.insert(key.clone(), node);
-        let (plan, started, wanted) = key;
+        let (plan, started, requested) = key;
         for edge in &inputs {
             self.nodes[edge.node].last_reader = node;
         }
@@ -218,7 +218,7 @@ impl Graph {
             last_reader: node,
             plan,
             started,
-            wanted,
+            requested,
             kind,
             inputs,
             out: Vec::new(),
@@ -285,7 +285,7 @@ impl Graph {
         }
         let positions = self.nodes.iter().enumerate();
         self.index = positions
-            .map(|(i, n)| ((n.plan.clone(), n.started, n.wanted.clone()), i))
+            .map(|(i, n)| ((n.plan.clone(), n.started, n.requested.clone()), i))
             .collect();
     }
 

@@ -83,7 +83,7 @@ pub struct QueryId(u32);
 
 /// An output of a step.
 #[derive(Clone, Debug)]
-pub enum Output {
+pub enum EngineOutput {
     /// Results, in time order: for a relation the net deltas of each instant, for a stream its
     /// rows, without weights.
     Rows {
@@ -103,7 +103,7 @@ pub enum Output {
 
 /// What an engine has processed so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct EngineCounts {
     /// By source, in the order of first use.
     pub sources: Vec<SourceCounts>,
     /// By running query, in the order in which they were added.
@@ -294,7 +294,7 @@ impl Engine {
     }
 
     /// Advances as far as all sources in use allow, and emits the results.
-    pub fn step(&mut self, emit: &mut dyn FnMut(Output)) {
+    pub fn step(&mut self, emit: &mut dyn FnMut(EngineOutput)) {
         let Some(target) = self.target() else { return };
         while self.now < target {
             self.next_epoch();
@@ -319,7 +319,7 @@ impl Engine {
 
     /// Closes all sources and completes the last instant too. Time does not advance past the last
     /// row.
-    pub fn finish(&mut self, emit: &mut dyn FnMut(Output)) {
+    pub fn finish(&mut self, emit: &mut dyn FnMut(EngineOutput)) {
         self.step(emit);
         for source in &mut self.sources {
             source.closed = true;
@@ -329,7 +329,7 @@ impl Engine {
 
     /// As [`Engine::finish`], then advances time to `end`, as if no row arrived until then: results
     /// that wait for the end of a slide are emitted.
-    pub fn finish_at(&mut self, end: i64, emit: &mut dyn FnMut(Output)) {
+    pub fn finish_at(&mut self, end: i64, emit: &mut dyn FnMut(EngineOutput)) {
         self.finish(emit);
         self.end = Some(end);
         self.step(emit);
@@ -368,7 +368,7 @@ impl Engine {
     }
 
     /// Counts of what has been processed so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> EngineCounts {
         let source = |s: &Source| SourceCounts {
             source: s.name.clone(),
             rows_in: s.rows_in,
@@ -382,7 +382,7 @@ impl Engine {
             rows_out: q.rows_out,
             bytes: q.bytes as u64,
         };
-        Counts {
+        EngineCounts {
             sources: self
                 .sources
                 .iter()
@@ -450,7 +450,7 @@ impl Engine {
     }
 
     /// The queries that failed or exceeded a limit in a span.
-    fn ended(&mut self, span: Span, emit: &mut dyn FnMut(Output)) -> Vec<QueryId> {
+    fn ended(&mut self, span: Span, emit: &mut dyn FnMut(EngineOutput)) -> Vec<QueryId> {
         let mut ended = Vec::new();
         for query in &mut self.queries {
             let nodes = query.below.iter().map(|&n| &self.graph.nodes[n]);
@@ -463,7 +463,7 @@ impl Engine {
                 too_big.then(|| describe::too_big(&largest.plan, largest.bytes, span.bytes_max))
             });
             if let Some(error) = error {
-                emit(Output::Failed {
+                emit(EngineOutput::Failed {
                     query: query.id,
                     error,
                 });
@@ -485,7 +485,7 @@ impl Engine {
 
 impl Query {
     /// Emits the results of a span.
-    fn emit_results(&mut self, node: &Node, emit: &mut dyn FnMut(Output)) {
+    fn emit_results(&mut self, node: &Node, emit: &mut dyn FnMut(EngineOutput)) {
         if node.error.is_some() {
             return;
         }
@@ -498,7 +498,7 @@ impl Query {
         let rows = net.as_deref().unwrap_or(rows);
         for batch in rows.iter().filter(|b| !b.is_empty()) {
             self.rows_out += batch.len() as u64;
-            emit(Output::Rows {
+            emit(EngineOutput::Rows {
                 query: self.id,
                 batch: batch.clone(),
             });

@@ -131,10 +131,10 @@ impl Order {
             let count = entry.count.unsigned_abs();
             let skipped = skip.min(count);
             skip -= skipped;
-            let taken = (count - skipped).min(left);
-            left -= taken;
-            if taken > 0 {
-                shown.push((entry.slot, taken));
+            let included = (count - skipped).min(left);
+            left -= included;
+            if included > 0 {
+                shown.push((entry.slot, included));
             }
             if left == 0 {
                 self.bound = Some(place.clone());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weir_model::{Batch, Column, Declaration, Field, Schema, Shape, Symbol, Type, Unit, Value};
 
-use super::{Engine, EngineOptions, Output, QueryId};
+use super::{Engine, EngineOptions, EngineOutput, QueryId};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::aggregate::find;
 use crate::function::{AggregateCall, Argument};
@@ -345,10 +345,10 @@ pub(super) struct Given {
 
 impl Given {
     /// Records an output and checks that it is later than those before.
-    pub(super) fn note(&mut self, output: Output) {
+    pub(super) fn note(&mut self, output: EngineOutput) {
         match output {
-            Output::Failed { error, .. } => self.failures.push(format!("failed: {error}")),
-            Output::Rows { query, batch } => {
+            EngineOutput::Failed { error, .. } => self.failures.push(format!("failed: {error}")),
+            EngineOutput::Rows { query, batch } => {
                 let last = self.last_ts.entry(query).or_insert(i64::MIN);
                 assert!(
                     *last <= batch.ts[0] && batch.ts.is_sorted(),

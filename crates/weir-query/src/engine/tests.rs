@@ -8,7 +8,7 @@ use super::testing::{
     Given, binary, call, check, column, distinct, literal, order, project, range, run, select,
     set_op, source, stream, to_stream, unbounded, window,
 };
-use super::{Engine, EngineOptions, Output};
+use super::{Engine, EngineOptions, EngineOutput};
 use crate::expr::BinaryOp;
 use crate::plan::{SetOp, ToStream, Window};
 
@@ -298,9 +298,9 @@ fn a_query_added_midway_starts_without_earlier_rows() {
     }
 }
 
-fn is_of(output: &Output, query: super::QueryId) -> bool {
+fn is_of(output: &EngineOutput, query: super::QueryId) -> bool {
     match output {
-        Output::Rows { query: q, .. } | Output::Failed { query: q, .. } => *q == query,
+        EngineOutput::Rows { query: q, .. } | EngineOutput::Failed { query: q, .. } => *q == query,
     }
 }
 
@@ -343,7 +343,7 @@ fn the_retraction_of_an_absent_row_is_ignored() {
 }
 
 #[test]
-fn a_query_over_its_memory_limit_ends_and_others_continue() {
+fn a_query_beyond_its_memory_limit_ends_and_others_continue() {
     let source = stream("a int");
     let mut engine = Engine::new(EngineOptions {
         query_bytes_max: 100_000,
@@ -353,9 +353,9 @@ fn a_query_over_its_memory_limit_ends_and_others_continue() {
     let small = engine.add(&range(&source, 10));
     let mut failures = Vec::new();
     let mut rows = 0;
-    let mut note = |o: Output| match o {
-        Output::Failed { query, error } => failures.push((query, error)),
-        Output::Rows { query, batch } => rows += usize::from(query == small) * batch.len(),
+    let mut note = |o: EngineOutput| match o {
+        EngineOutput::Failed { query, error } => failures.push((query, error)),
+        EngineOutput::Rows { query, batch } => rows += usize::from(query == small) * batch.len(),
     };
     for start in (0..50_000).step_by(1_000) {
         let ts: Vec<i64> = (start..start + 1_000).collect();
@@ -391,12 +391,12 @@ fn a_failing_query_does_not_end_other_queries() {
     engine.finish(&mut |o| outputs.push(o));
     let failures = outputs
         .iter()
-        .filter(|o| matches!(o, Output::Failed { query, .. } if *query == failing));
+        .filter(|o| matches!(o, EngineOutput::Failed { query, .. } if *query == failing));
     assert_eq!(failures.count(), 1);
     let rows: usize = outputs
         .iter()
         .map(|o| match o {
-            Output::Rows { query, batch } if *query == sound => batch.len(),
+            EngineOutput::Rows { query, batch } if *query == sound => batch.len(),
             _ => 0,
         })
         .sum();
@@ -494,12 +494,12 @@ fn the_position_of_a_removed_source_is_reused() {
     let reading = |name: &str| range(&source(name, Shape::Stream, "a int"), 10);
     let mut engine = Engine::new(EngineOptions::default());
     let kept = engine.add(&reading("kept"));
-    let gone = engine.add(&reading("gone"));
+    let removed = engine.add(&reading("gone"));
     engine.heartbeat_all(5);
     engine.step(&mut |_| {});
     engine.remove_source("gone");
     assert_eq!(engine.counts().sources.len(), 2, "it is read");
-    engine.remove(gone);
+    engine.remove(removed);
     engine.remove_source("gone");
     assert_eq!(engine.counts().sources.len(), 1);
 
@@ -509,8 +509,8 @@ fn the_position_of_a_removed_source_is_reused() {
     engine.heartbeat_all(8);
     let mut rows = Vec::new();
     engine.step(&mut |output| match output {
-        Output::Rows { query, batch } => rows.push((query, batch.ts[0])),
-        Output::Failed { error, .. } => panic!("{error}"),
+        EngineOutput::Rows { query, batch } => rows.push((query, batch.ts[0])),
+        EngineOutput::Failed { error, .. } => panic!("{error}"),
     });
     rows.sort();
     assert_eq!(rows, [(kept, 7), (next, 6)]);

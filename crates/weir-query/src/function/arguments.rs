@@ -77,8 +77,8 @@ pub fn same_dimension(
     i: usize,
     unit: Unit,
 ) -> Result<(), ArgumentError> {
-    let (found, wanted) = (args[i].unit.dimension(), unit.dimension());
-    if found == wanted || found == Dimension::None || wanted == Dimension::None {
+    let (found, requested) = (args[i].unit.dimension(), unit.dimension());
+    if found == requested || found == Dimension::None || requested == Dimension::None {
         return Ok(());
     }
     let message = format!("`{name}` cannot combine {} and {unit}", args[i].unit);

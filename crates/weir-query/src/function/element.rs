@@ -67,8 +67,8 @@ impl From<Malformed> for EvalError {
     }
 }
 
-const TYPE_SETTLED: &str = "the checker has settled the argument's type";
-const RESULT_SETTLED: &str = "the engine builds a column of the call's type";
+const TYPE_CHECKED: &str = "the checker has settled the argument's type";
+const RESULT_CHECKED: &str = "the engine builds a column of the call's type";
 
 /// Any value that is not NULL.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ impl Input for i64 {
     type Values<'a> = &'a [i64];
     fn values(column: &Column) -> &[i64] {
         let Column::Int(values) = column else {
-            panic!("{TYPE_SETTLED}")
+            panic!("{TYPE_CHECKED}")
         };
         values.values()
     }
@@ -127,7 +127,7 @@ impl Output for i64 {
     type Sink<'a> = (&'a mut Vec<i64>, &'a mut NullBufferBuilder);
     fn sink(builder: &mut ColumnBuilder) -> Self::Sink<'_> {
         let ColumnBuilder::Int(values, nulls) = builder else {
-            panic!("{RESULT_SETTLED}")
+            panic!("{RESULT_CHECKED}")
         };
         (values, nulls)
     }
@@ -154,7 +154,7 @@ impl Input for f64 {
     type Values<'a> = &'a [f64];
     fn values(column: &Column) -> &[f64] {
         let Column::Float(values) = column else {
-            panic!("{TYPE_SETTLED}")
+            panic!("{TYPE_CHECKED}")
         };
         values.values()
     }
@@ -168,7 +168,7 @@ impl Output for f64 {
     type Sink<'a> = (&'a mut Vec<f64>, &'a mut NullBufferBuilder);
     fn sink(builder: &mut ColumnBuilder) -> Self::Sink<'_> {
         let ColumnBuilder::Float(values, nulls) = builder else {
-            panic!("{RESULT_SETTLED}")
+            panic!("{RESULT_CHECKED}")
         };
         (values, nulls)
     }
@@ -250,7 +250,7 @@ impl Input for bool {
     type Values<'a> = &'a BooleanArray;
     fn values(column: &Column) -> &BooleanArray {
         let Column::Bool(values) = column else {
-            panic!("{TYPE_SETTLED}")
+            panic!("{TYPE_CHECKED}")
         };
         values
     }
@@ -264,7 +264,7 @@ impl Output for bool {
     type Sink<'a> = (&'a mut BooleanBufferBuilder, &'a mut NullBufferBuilder);
     fn sink(builder: &mut ColumnBuilder) -> Self::Sink<'_> {
         let ColumnBuilder::Bool(values, nulls) = builder else {
-            panic!("{RESULT_SETTLED}")
+            panic!("{RESULT_CHECKED}")
         };
         (values, nulls)
     }
@@ -338,7 +338,7 @@ impl Input for Text {
     type Values<'a> = &'a [u32];
     fn values(column: &Column) -> &[u32] {
         let Column::Text(values) = column else {
-            panic!("{TYPE_SETTLED}")
+            panic!("{TYPE_CHECKED}")
         };
         values.values()
     }
@@ -352,7 +352,7 @@ impl Output for Text {
     type Sink<'a> = (&'a mut Vec<u32>, &'a mut NullBufferBuilder);
     fn sink(builder: &mut ColumnBuilder) -> Self::Sink<'_> {
         let ColumnBuilder::Text(values, nulls) = builder else {
-            panic!("{RESULT_SETTLED}")
+            panic!("{RESULT_CHECKED}")
         };
         (values, nulls)
     }
@@ -382,7 +382,7 @@ impl Output for Arc<Tally> {
     type Sink<'a> = &'a mut Vec<Option<Arc<Tally>>>;
     fn sink(builder: &mut ColumnBuilder) -> Self::Sink<'_> {
         let ColumnBuilder::Tally(values) = builder else {
-            panic!("{RESULT_SETTLED}")
+            panic!("{RESULT_CHECKED}")
         };
         values
     }

@@ -8,10 +8,10 @@ use weir_model::{Batch, Catalog, Column, Declaration, Field, Schema, Shape, Type
 use super::aggregate::{self, AGGREGATES};
 use super::scalar::SCALARS;
 use super::{Example, FunctionDoc};
-use crate::{CheckOptions, Engine, EngineOptions, Output, compile, render};
+use crate::{CheckOptions, Engine, EngineOptions, EngineOutput, compile, render};
 
 #[test]
-fn every_example_gives_what_it_says() {
+fn every_example_has_its_stated_result() {
     let mut wrong = Vec::new();
     for doc in docs() {
         for example in doc.examples {
@@ -90,11 +90,13 @@ fn run(example: &Example, is_aggregate: bool) -> String {
     }
     let mut last = None;
     engine.finish(&mut |output| match output {
-        Output::Rows { batch, .. } => {
-            let came = (0..batch.len()).rev().find(|&row| batch.weight(row) > 0);
-            last = came.map(|row| batch.columns[0].value(row)).or(last.take());
+        EngineOutput::Rows { batch, .. } => {
+            let inserted = (0..batch.len()).rev().find(|&row| batch.weight(row) > 0);
+            last = inserted
+                .map(|row| batch.columns[0].value(row))
+                .or(last.take());
         }
-        Output::Failed { error, .. } => panic!("{text}: {error}"),
+        EngineOutput::Failed { error, .. } => panic!("{text}: {error}"),
     });
     last.unwrap_or_else(|| panic!("{text} gives no row"))
         .to_string()

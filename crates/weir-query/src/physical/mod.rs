@@ -16,7 +16,7 @@ use weir_model::{Declaration, Shape};
 
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-pub use crate::place::fold::{Of, Reading};
+pub use crate::place::fold::{Argument, FoldedInput};
 use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, Window};
 
 /// An operator of the physical plan, and the operators that it reads.
@@ -78,7 +78,7 @@ pub enum Operation {
         /// The length of an interval.
         interval: i64,
         /// How to read groups that the source made; then the second input is that source.
-        preaggregated: Option<Reading>,
+        preaggregated: Option<FoldedInput>,
         /// Since when the one row of an aggregation without keys exists; `None` where partial
         /// aggregates are emitted for another engine instead of results.
         global: Option<GlobalGroup>,
@@ -158,31 +158,31 @@ struct Choice {
 }
 
 /// Chooses an operation for some kinds of logical nodes.
-pub struct Rule {
+pub struct OperatorRule {
     /// Its name in tests and documentation.
     pub name: &'static str,
     choose: fn(&Arc<Plan>) -> Option<Choice>,
 }
 
 /// Every rule, in order: the first that applies to a node chooses its operation.
-pub static RULES: &[Rule] = &[
-    Rule {
+pub static RULES: &[OperatorRule] = &[
+    OperatorRule {
         name: "groups that the source made",
         choose: group::preaggregated,
     },
-    Rule {
+    OperatorRule {
         name: "groups of one interval at a time",
         choose: group::tumbling,
     },
-    Rule {
+    OperatorRule {
         name: "joins that keep their windows",
         choose: join::own_windows,
     },
-    Rule {
+    OperatorRule {
         name: "snapshots on arrival",
         choose: snapshot::on_arrival,
     },
-    Rule {
+    OperatorRule {
         name: "one operator per node",
         choose: plain::operator,
     },

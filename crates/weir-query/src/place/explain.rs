@@ -4,12 +4,12 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use weir_model::spread::SPREADS;
 use weir_model::{
-    Capabilities, Declaration, Demand, Dimension, Keep, NANOS_PER_SECOND, Operand, Predicate,
-    Schema, Shape, Test, Type, Unit,
+    Capabilities, Declaration, Demand, Dimension, NANOS_PER_SECOND, Operand, PartialKind,
+    Predicate, Schema, Shape, Test, Type, Unit,
 };
 
 use super::fold::Grouping;
-use super::kernel::Stream;
+use super::kernel::SourceStream;
 use super::{Placement, kernel};
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, Window, show};
@@ -17,7 +17,7 @@ use crate::syntax::measure::MEASURES;
 
 /// The location of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// In an eBPF program, where the request is observed.
     Kernel,
     /// In the engine on the host.
@@ -26,13 +26,13 @@ pub enum Place {
     Monitor,
 }
 
-impl Place {
+impl Location {
     /// `kernel`, `agent`, `monitor`.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Kernel => "kernel",
-            Place::Agent => "agent",
-            Place::Monitor => "monitor",
+            Location::Kernel => "kernel",
+            Location::Agent => "agent",
+            Location::Monitor => "monitor",
         }
     }
 }
@@ -49,7 +49,7 @@ pub struct Operator {
     /// Stream or relation.
     pub shape: Shape,
     /// Its location.
-    pub place: Place,
+    pub place: Location,
     /// The reason for the location, and the remaining work elsewhere; full sentences without full
     /// stop.
     pub notes: Vec<String>,
@@ -114,14 +114,14 @@ impl Placed<'_> {
         let fold = own.map(|(_, demand)| *demand).or(fold);
         let (place, notes) = match (&plan.node, fold) {
             (Node::Aggregate { .. } | Node::Partial { .. }, Some(demand)) => {
-                (Place::Kernel, fold_notes(plan, demand))
+                (Location::Kernel, fold_notes(plan, demand))
             }
             (Node::Aggregate { .. } | Node::Partial { .. }, None) => {
                 let why = self.placement.why_not(plan);
                 let note = why.map(|why| format!("the kernel does not make the groups: {why}"));
-                (Place::Agent, note.into_iter().collect())
+                (Location::Agent, note.into_iter().collect())
             }
-            (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Place::Kernel, Vec::new()),
+            (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Location::Kernel, Vec::new()),
             (Node::Select { predicate, .. }, Some(demand)) => {
                 self.fold_select_notes(plan, predicate, demand)
             }
@@ -130,10 +130,10 @@ impl Placed<'_> {
                 let names = column_names(demand, declaration);
                 let note =
                     format!("delivers groups {notes}, and {names} of what it has no room for");
-                (Place::Kernel, vec![note])
+                (Location::Kernel, vec![note])
             }
             (_, None) => self.place(plan),
-            _ => (Place::Agent, Vec::new()),
+            _ => (Location::Agent, Vec::new()),
         };
         let columns = plan.schema.fields.iter();
         out.push(Operator {
@@ -150,14 +150,14 @@ impl Placed<'_> {
     }
 
     /// The location of an operator with single rows as input.
-    fn place(&self, plan: &Plan) -> (Place, Vec<String>) {
+    fn place(&self, plan: &Plan) -> (Location, Vec<String>) {
         match &plan.node {
             Node::Source(declaration) => {
                 let mut demands = self.placement.demands.iter();
                 let demand = demands.find(|d| d.stream == declaration.name && d.fold.is_none());
                 let place = match self.placement.capabilities.selects(declaration) {
-                    true => Place::Kernel,
-                    false => Place::Agent,
+                    true => Location::Kernel,
+                    false => Location::Agent,
                 };
                 let notes = demand.map(|d| source_notes(d, declaration));
                 (place, notes.unwrap_or_default())
@@ -168,14 +168,14 @@ impl Placed<'_> {
                 ..
             } => {
                 let note = "answered from the tap's pairing: no request is told, none is joined";
-                (Place::Agent, vec![note.into()])
+                (Location::Agent, vec![note.into()])
             }
             Node::Join { .. } => {
                 let why = self.placement.why_not(plan);
                 let note = why.map(|why| format!("not answered from the tap's pairing: {why}"));
-                (Place::Agent, note.into_iter().collect())
+                (Location::Agent, note.into_iter().collect())
             }
-            _ => (Place::Agent, Vec::new()),
+            _ => (Location::Agent, Vec::new()),
         }
     }
 
@@ -185,17 +185,17 @@ impl Placed<'_> {
         select: &Plan,
         predicate: &Expr,
         demand: &Demand,
-    ) -> (Place, Vec<String>) {
+    ) -> (Location, Vec<String>) {
         let fields = select.schema.fields.as_slice();
         let Ok(source) = stream_source(select) else {
-            return (Place::Agent, Vec::new());
+            return (Location::Agent, Vec::new());
         };
-        let source = Stream::new(source, &self.placement.capabilities);
-        let (mut place, mut notes) = (Place::Agent, Vec::new());
+        let source = SourceStream::new(source, &self.placement.capabilities);
+        let (mut place, mut notes) = (Location::Agent, Vec::new());
         for condition in predicate.clone().conjuncts() {
             let tested = kernel::tested(&condition, source);
             match tested.exact && !demand.predicate.is_all() {
-                true => place = Place::Kernel,
+                true => place = Location::Kernel,
                 false => notes.push(format!(
                     "`{}` is tested by the agent, once a group",
                     show(&condition, fields)
@@ -206,13 +206,13 @@ impl Placed<'_> {
     }
 
     /// The location of a selection, condition by condition.
-    fn select_place(&self, input: &Plan, predicate: &Expr) -> (Place, Vec<String>) {
+    fn select_place(&self, input: &Plan, predicate: &Expr) -> (Location, Vec<String>) {
         let fields = input.schema.fields.as_slice();
         let declaration = match stream_source(input) {
             Ok(declaration) => declaration,
-            Err(why) => return (Place::Agent, vec![why]),
+            Err(why) => return (Location::Agent, vec![why]),
         };
-        let source = Stream::new(declaration, &self.placement.capabilities);
+        let source = SourceStream::new(declaration, &self.placement.capabilities);
         let (mut kernel, mut agent) = (Vec::new(), Vec::new());
         for condition in predicate.clone().conjuncts() {
             let text = show(&condition, fields).to_string();
@@ -224,16 +224,16 @@ impl Placed<'_> {
         let mut notes = Vec::new();
         if !agent.is_empty() {
             let place = if kernel.is_empty() {
-                Place::Agent
+                Location::Agent
             } else {
-                Place::Kernel
+                Location::Kernel
             };
             for (why, text) in agent {
                 notes.push(format!("`{text}` is tested by the agent: {why}"));
             }
             return (place, notes);
         }
-        (Place::Kernel, notes)
+        (Location::Kernel, notes)
     }
 }
 
@@ -246,10 +246,10 @@ fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
     let kept = fold.calls.iter().map(|call| {
         let of = call.column.as_ref().map_or("rows", name);
         match (&call.keep, call.column) {
-            (Keep::Moments, None) => "count".to_owned(),
-            (Keep::Moments, _) => format!("count, sum, least and greatest {of}"),
-            (Keep::Limits(limits), _) => format!("{of} under {} limits", limits.len()),
-            (Keep::LogLinear { bits }, _) => {
+            (PartialKind::Moments, None) => "count".to_owned(),
+            (PartialKind::Moments, _) => format!("count, sum, least and greatest {of}"),
+            (PartialKind::Limits(limits), _) => format!("{of} under {} limits", limits.len()),
+            (PartialKind::LogLinear { bits }, _) => {
                 format!("{of} in {} bins to a power of two", 1 << bits)
             }
         }
@@ -336,7 +336,7 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
 }
 
 /// Why a condition is not tested in the kernel.
-fn why_not(condition: &Expr, declaration: &Declaration, source: Stream<'_>) -> String {
+fn why_not(condition: &Expr, declaration: &Declaration, source: SourceStream<'_>) -> String {
     let mut unknown = Vec::new();
     condition.visit_columns(&mut |i| {
         let name = &declaration.schema[i].name;
@@ -530,7 +530,7 @@ mod tests {
     use weir_model::Catalog;
 
     #[test]
-    fn the_json_form_says_the_same() {
+    fn the_json_form_has_the_same_content() {
         let query = "select op, latency as \"a\\b\" from IO [range 1 s] where latency > 1 ms";
         let query = query.replace("\"a\\b\"", "`a\"b`");
         let checked = compile(&query, &Catalog::builtin(), &CheckOptions::live());

@@ -12,10 +12,11 @@
 use std::sync::Arc;
 
 use weir_model::{
-    Capabilities, Declaration, Demand, Fold, FoldCall, Keep, Predicate, Shape, Type, Unit, Value,
+    Capabilities, Declaration, Demand, Fold, FoldCall, PartialKind, Predicate, Shape, Type, Unit,
+    Value,
 };
 
-use super::kernel::{self, Stream, Tested};
+use super::kernel::{self, SourcePredicate, SourceStream};
 use super::{substituted, with};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
@@ -32,39 +33,39 @@ pub struct Grouping {
     /// The conditions on rows.
     filters: Vec<Expr>,
     keys: Vec<Expr>,
-    calls: Vec<Wanted>,
+    calls: Vec<RequiredValues>,
 }
 
 /// The values of a group that a call needs.
-struct Wanted {
-    keep: Keep,
+struct RequiredValues {
+    keep: PartialKind,
     /// The index in `of`, if the argument is a `CASE` over keys only; the first otherwise.
     choice: Option<Expr>,
-    of: Vec<Of<Option<usize>>>,
+    of: Vec<Argument<Option<usize>>>,
 }
 
 /// The argument of a call: the kept values of a column (or of all rows), or a constant for each
 /// row.
 #[derive(Clone, Debug)]
-pub enum Of<T> {
+pub enum Argument<T> {
     /// The kept values.
-    Kept(T),
+    Values(T),
     /// A constant, or NULL.
     Constant(Option<i64>),
 }
 
 /// The location of the values of a group for a call.
 #[derive(Clone, Debug)]
-pub struct Taken {
+pub struct ValueLocation {
     /// The index in `of`, as an expression over the source's columns; the first without.
     pub choice: Option<Expr>,
     /// The alternatives, by position in [`Fold::calls`].
-    pub of: Vec<Of<usize>>,
+    pub of: Vec<Argument<usize>>,
 }
 
 /// The input of an aggregation from groups that its source folded.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct FoldedInput {
     /// The interval between changes of the result.
     pub slide: i64,
     /// The number of slides in the window.
@@ -74,7 +75,7 @@ pub struct Reading {
     /// The aggregation's keys, over the source's columns.
     pub keys: Vec<Expr>,
     /// The location of the values for each call.
-    pub calls: Vec<Taken>,
+    pub calls: Vec<ValueLocation>,
     /// The source's columns in the groups, as [`Fold::keys`].
     pub columns: Vec<usize>,
     /// The number of columns of the source.
@@ -105,8 +106,8 @@ impl Grouping {
         let mut args: Vec<Option<Expr>> = calls.iter().map(|c| c.args.first().cloned()).collect();
         grouping.descend(below, &mut args);
         for (call, arg) in calls.iter().zip(args) {
-            let kept = kept(call, arg.as_ref(), &grouping.source)?;
-            grouping.calls.push(kept);
+            let required = required(call, arg.as_ref(), &grouping.source)?;
+            grouping.calls.push(required);
         }
         Ok(grouping)
     }
@@ -143,17 +144,17 @@ impl Grouping {
         let choices = self.calls.iter().filter_map(|call| call.choice.as_ref());
         let keys = self.keys.iter().chain(others).chain(choices);
         let keys = with(Vec::new(), keys);
-        let mut kept = vec![FoldCall {
+        let mut required = vec![FoldCall {
             column: None,
-            keep: Keep::Moments,
+            keep: PartialKind::Moments,
         }];
-        for call in self.calls.iter().flat_map(Wanted::kept) {
-            if !kept.contains(&call) {
-                kept.push(call);
+        for call in self.calls.iter().flat_map(RequiredValues::required) {
+            if !required.contains(&call) {
+                required.push(call);
             }
         }
         // Single rows are tested again.
-        let mut columns: Vec<usize> = kept.iter().filter_map(|c| c.column).collect();
+        let mut columns: Vec<usize> = required.iter().filter_map(|c| c.column).collect();
         columns.extend(&keys);
         let columns = with(columns, &self.filters);
         Ok(Demand {
@@ -163,7 +164,7 @@ impl Grouping {
             fold: Some(Fold {
                 interval: self.slide,
                 keys,
-                calls: kept,
+                calls: required,
             }),
         })
     }
@@ -175,14 +176,14 @@ impl Grouping {
         keys: &[usize],
         whole: bool,
         capabilities: &Capabilities,
-    ) -> (Tested, Vec<&Expr>) {
-        let source = Stream::new(&self.source, capabilities);
+    ) -> (SourcePredicate, Vec<&Expr>) {
+        let source = SourceStream::new(&self.source, capabilities);
         let limits = capabilities.limits(&self.source.name);
-        let mut all = Tested::exactly(Predicate::all());
+        let mut all = SourcePredicate::exactly(Predicate::all());
         let mut others = Vec::new();
         for filter in &self.filters {
             let tested = kernel::tested(filter, source);
-            if whole || !tested.exact || is_over(filter, keys) {
+            if whole || !tested.exact || reads_only(filter, keys) {
                 others.push(filter);
             } else {
                 all = kernel::both(all, tested, limits);
@@ -193,16 +194,17 @@ impl Grouping {
 
     /// The input from a fold, if it has all values. Selections that cannot be tested on groups are
     /// left to the source.
-    pub fn reading(&self, fold: &Fold) -> Option<Reading> {
-        let taken = |call: &Wanted| call.taken(fold);
-        let filters = self.filters.iter().filter(|f| is_over(f, &fold.keys));
-        let fits = fold.interval == self.slide && self.keys.iter().all(|k| is_over(k, &fold.keys));
-        let reading = Reading {
+    pub fn reading(&self, fold: &Fold) -> Option<FoldedInput> {
+        let locate = |call: &RequiredValues| call.locate(fold);
+        let filters = self.filters.iter().filter(|f| reads_only(f, &fold.keys));
+        let fits =
+            fold.interval == self.slide && self.keys.iter().all(|k| reads_only(k, &fold.keys));
+        let reading = FoldedInput {
             slide: self.slide,
             panes: self.panes,
             filters: filters.cloned().collect(),
             keys: self.keys.clone(),
-            calls: self.calls.iter().map(taken).collect::<Option<_>>()?,
+            calls: self.calls.iter().map(locate).collect::<Option<_>>()?,
             columns: fold.keys.clone(),
             width: self.source.schema.len(),
         };
@@ -210,53 +212,60 @@ impl Grouping {
     }
 
     /// True when `demand` includes all that this needs, `whole` as in [`Grouping::demand`].
-    pub fn is_served_by(&self, demand: &Demand, whole: bool, capabilities: &Capabilities) -> bool {
+    pub fn is_satisfied_by(
+        &self,
+        demand: &Demand,
+        whole: bool,
+        capabilities: &Capabilities,
+    ) -> bool {
         let Some(fold) = &demand.fold else {
             return false;
         };
         let (by_keys, rest) = self.tested(&fold.keys, whole, capabilities);
         let (by_kernel, _) = self.tested(&[], whole, capabilities);
-        let same = |tested: &Tested| tested.exact && tested.rows == demand.predicate;
+        let same = |tested: &SourcePredicate| tested.exact && tested.rows == demand.predicate;
         self.source.name.eq_ignore_ascii_case(&demand.stream)
-            && rest.iter().all(|filter| is_over(filter, &fold.keys))
+            && rest.iter().all(|filter| reads_only(filter, &fold.keys))
             && (same(&by_keys) || same(&by_kernel))
             && self.reading(fold).is_some()
     }
 }
 
-impl Wanted {
+impl RequiredValues {
     /// The values to keep for it.
-    fn kept(&self) -> impl Iterator<Item = FoldCall> + '_ {
+    fn required(&self) -> impl Iterator<Item = FoldCall> + '_ {
         self.of.iter().filter_map(|of| match of {
-            Of::Kept(column) => Some(FoldCall {
+            Argument::Values(column) => Some(FoldCall {
                 column: *column,
                 keep: self.keep.clone(),
             }),
-            Of::Constant(_) => None,
+            Argument::Constant(_) => None,
         })
     }
 
     /// Its location in a fold, if that has all values.
-    fn taken(&self, fold: &Fold) -> Option<Taken> {
-        let mut kept = self.kept();
+    fn locate(&self, fold: &Fold) -> Option<ValueLocation> {
+        let mut required = self.required();
         let of = self.of.iter().map(|of| match of {
-            Of::Kept(_) => {
-                let call = kept.next()?;
-                Some(Of::Kept(fold.calls.iter().position(|c| *c == call)?))
+            Argument::Values(_) => {
+                let call = required.next()?;
+                Some(Argument::Values(
+                    fold.calls.iter().position(|c| *c == call)?,
+                ))
             }
-            Of::Constant(value) => Some(Of::Constant(*value)),
+            Argument::Constant(value) => Some(Argument::Constant(*value)),
         });
         let of = of.collect::<Option<_>>()?;
         let choice = self.choice.clone();
         choice
             .iter()
-            .all(|choice| is_over(choice, &fold.keys))
-            .then_some(Taken { choice, of })
+            .all(|choice| reads_only(choice, &fold.keys))
+            .then_some(ValueLocation { choice, of })
     }
 }
 
 /// The input of an aggregation from groups, if its source delivers them.
-pub fn reading(aggregate: &Plan) -> Option<Reading> {
+pub fn reading(aggregate: &Plan) -> Option<FoldedInput> {
     let grouping = Grouping::of(aggregate).ok()?;
     let fold = grouping.source.fold.as_deref()?;
     let reading = grouping.reading(fold);
@@ -283,7 +292,7 @@ pub fn groups(aggregate: &Plan) -> Option<&Arc<Plan>> {
 }
 
 /// True when an expression reads no other columns.
-fn is_over(expr: &Expr, columns: &[usize]) -> bool {
+fn reads_only(expr: &Expr, columns: &[usize]) -> bool {
     let mut over = true;
     expr.visit_columns(&mut |i| over &= columns.contains(&i));
     over
@@ -343,7 +352,11 @@ fn source(plan: &Plan) -> Result<&Declaration, String> {
 }
 
 /// The values of `arg` that a call needs.
-fn kept(call: &AggregateCall, arg: Option<&Expr>, source: &Declaration) -> Result<Wanted, String> {
+fn required(
+    call: &AggregateCall,
+    arg: Option<&Expr>,
+    source: &Declaration,
+) -> Result<RequiredValues, String> {
     let name = call.function.doc().name;
     if call.distinct {
         return Err(format!("`{name}(distinct ..)` must see the values"));
@@ -358,29 +371,31 @@ fn kept(call: &AggregateCall, arg: Option<&Expr>, source: &Declaration) -> Resul
         format!("`{text}` is computed of each row")
     };
     let of = |expr: &Expr| match expr {
-        Expr::Column { index, .. } => Ok(Of::Kept(Some(*index))),
-        Expr::Literal { value, .. } if keep == Keep::Moments => match value {
-            Value::Int(constant) => Ok(Of::Constant(Some(*constant))),
-            Value::Null => Ok(Of::Constant(None)),
+        Expr::Column { index, .. } => Ok(Argument::Values(Some(*index))),
+        Expr::Literal { value, .. } if keep == PartialKind::Moments => match value {
+            Value::Int(constant) => Ok(Argument::Constant(Some(*constant))),
+            Value::Null => Ok(Argument::Constant(None)),
             _ => Err(computed(expr)),
         },
         _ => Err(computed(expr)),
     };
     let (choice, of) = match arg {
-        None => (None, vec![Of::Kept(None)]),
+        None => (None, vec![Argument::Values(None)]),
         Some(Expr::Case {
             branches,
             otherwise,
             ..
         }) => {
             let results = branches.iter().map(|(_, result)| of(result));
-            let otherwise = otherwise.as_ref().map_or(Ok(Of::Constant(None)), |e| of(e));
+            let otherwise = otherwise
+                .as_ref()
+                .map_or(Ok(Argument::Constant(None)), |e| of(e));
             let of = results.chain([otherwise]).collect::<Result<_, _>>()?;
             (Some(choice(branches)), of)
         }
         Some(expr) => (None, vec![of(expr)?]),
     };
-    Ok(Wanted { keep, choice, of })
+    Ok(RequiredValues { keep, choice, of })
 }
 
 /// The index of the first branch whose condition holds, or the number of branches.

@@ -16,7 +16,7 @@ use crate::function::scalar::sample;
 
 /// The stream of a selection.
 #[derive(Clone, Copy)]
-pub struct Stream<'a> {
+pub struct SourceStream<'a> {
     declaration: &'a Declaration,
     /// The capabilities of its source.
     capabilities: &'a Capabilities,
@@ -24,22 +24,22 @@ pub struct Stream<'a> {
 
 /// The rows that pass a filter, as far as a kernel can test it.
 #[derive(Clone, Debug)]
-pub struct Tested {
+pub struct SourcePredicate {
     /// The rows, possibly a superset.
     pub rows: Predicate,
     /// Whether `rows` is exact.
     pub exact: bool,
 }
 
-impl Tested {
+impl SourcePredicate {
     /// Exactly these rows.
-    pub fn exactly(rows: Predicate) -> Tested {
-        Tested { rows, exact: true }
+    pub fn exactly(rows: Predicate) -> SourcePredicate {
+        SourcePredicate { rows, exact: true }
     }
 
     /// A superset: all rows.
-    fn unknown() -> Tested {
-        Tested {
+    fn unknown() -> SourcePredicate {
+        SourcePredicate {
             rows: Predicate::all(),
             exact: false,
         }
@@ -47,39 +47,39 @@ impl Tested {
 }
 
 /// Rows that pass `filter`, possibly a superset.
-pub fn superset(filter: &Expr, source: Stream<'_>) -> Predicate {
+pub fn superset(filter: &Expr, source: SourceStream<'_>) -> Predicate {
     tested(filter, source).rows
 }
 
 /// Rows that pass `filter`.
-pub fn tested(filter: &Expr, source: Stream<'_>) -> Tested {
+pub fn tested(filter: &Expr, source: SourceStream<'_>) -> SourcePredicate {
     bounded(test(filter, false, source), source.limits())
 }
 
 /// Rows that pass both.
-pub fn both(a: Tested, b: Tested, limits: Limits) -> Tested {
+pub fn both(a: SourcePredicate, b: SourcePredicate, limits: Limits) -> SourcePredicate {
     let product = a.rows.clauses.len() * b.rows.clauses.len();
     if product <= limits.clauses {
-        let all = Tested {
+        let all = SourcePredicate {
             rows: a.rows.and(b.rows),
             exact: a.exact && b.exact,
         };
         return bounded(all, limits);
     }
     // Too many alternatives: either side alone is a superset.
-    let tests = |t: &Tested| {
+    let tests = |t: &SourcePredicate| {
         let clauses = t.rows.clauses.iter();
         clauses.map(|c| c.tests.len()).min().unwrap_or(0)
     };
-    Tested {
+    SourcePredicate {
         rows: if tests(&a) >= tests(&b) { a } else { b }.rows,
         exact: false,
     }
 }
 
 /// Rows that pass any of the two.
-fn either(a: Tested, b: Tested, limits: Limits) -> Tested {
-    let any = Tested {
+fn either(a: SourcePredicate, b: SourcePredicate, limits: Limits) -> SourcePredicate {
+    let any = SourcePredicate {
         rows: a.rows.or(b.rows),
         exact: a.exact && b.exact,
     };
@@ -87,7 +87,7 @@ fn either(a: Tested, b: Tested, limits: Limits) -> Tested {
 }
 
 /// The same within the limits, with tests dropped.
-pub fn bounded(tested: Tested, limits: Limits) -> Tested {
+pub fn bounded(tested: SourcePredicate, limits: Limits) -> SourcePredicate {
     let mut clauses: Vec<Clause> = Vec::new();
     let mut exact = tested.exact;
     for clause in tested.rows.clauses {
@@ -96,7 +96,7 @@ pub fn bounded(tested: Tested, limits: Limits) -> Tested {
         };
         exact &= whole;
         if clause.tests.is_empty() {
-            return Tested {
+            return SourcePredicate {
                 rows: Predicate::all(),
                 exact,
             };
@@ -111,11 +111,11 @@ pub fn bounded(tested: Tested, limits: Limits) -> Tested {
         }
     }
     match clauses.len() <= limits.clauses {
-        true => Tested {
+        true => SourcePredicate {
             rows: Predicate { clauses },
             exact,
         },
-        false => Tested::unknown(),
+        false => SourcePredicate::unknown(),
     }
 }
 
@@ -187,13 +187,13 @@ fn united(a: &Clause, b: &Clause, limits: Limits) -> Option<Clause> {
 }
 
 /// Rows for which `filter` is true, or with `negated` false.
-fn test(filter: &Expr, negated: bool, source: Stream<'_>) -> Tested {
+fn test(filter: &Expr, negated: bool, source: SourceStream<'_>) -> SourcePredicate {
     match filter {
         Expr::Literal {
             value: Value::Bool(b),
             ..
-        } if *b != negated => Tested::exactly(Predicate::all()),
-        Expr::Literal { .. } => Tested::exactly(Predicate::none()),
+        } if *b != negated => SourcePredicate::exactly(Predicate::all()),
+        Expr::Literal { .. } => SourcePredicate::exactly(Predicate::none()),
         Expr::Unary {
             op: UnaryOp::Not,
             expr,
@@ -218,7 +218,7 @@ fn test(filter: &Expr, negated: bool, source: Stream<'_>) -> Tested {
             match (&**left, &**right) {
                 (x, Expr::Literal { value, .. }) => compare(x, op, value, source),
                 (Expr::Literal { value, .. }, x) => compare(x, mirrored(op), value, source),
-                _ => Tested::unknown(),
+                _ => SourcePredicate::unknown(),
             }
         }
         Expr::InList {
@@ -230,32 +230,32 @@ fn test(filter: &Expr, negated: bool, source: Stream<'_>) -> Tested {
         Expr::IsNull { expr, negated: not } if *not != negated => {
             match number_field(expr, source) {
                 Some(linear) => linear.tested(between(linear.operand(), i64::MIN, i64::MAX)),
-                None => Tested::unknown(),
+                None => SourcePredicate::unknown(),
             }
         }
         Expr::Call(call) => match sample::of(call) {
             Some((x, share)) => sampled(x, share, negated, source),
-            None => Tested::unknown(),
+            None => SourcePredicate::unknown(),
         },
-        _ => Tested::unknown(),
+        _ => SourcePredicate::unknown(),
     }
 }
 
 /// The rows in a sample, or with `negated` the others.
-fn sampled(x: &Expr, share: f64, negated: bool, source: Stream<'_>) -> Tested {
+fn sampled(x: &Expr, share: f64, negated: bool, source: SourceStream<'_>) -> SourcePredicate {
     let column = match x {
         Expr::Column { index, ty, .. } if *ty == Type::Int => *index,
-        _ => return Tested::unknown(),
+        _ => return SourcePredicate::unknown(),
     };
     if !source.column(column).sample {
-        return Tested::unknown();
+        return SourcePredicate::unknown();
     }
     let passing = spreads_of(share);
     let (low, high) = match negated {
         false => (0, passing - 1),
         true => (passing, SPREADS - 1),
     };
-    Tested::exactly(match low > high {
+    SourcePredicate::exactly(match low > high {
         true => Predicate::none(),
         false => between(Operand::Sample(column), low, high),
     })
@@ -302,8 +302,8 @@ impl Linear {
 
     /// The rows for which a test of the number holds. A product may overflow, which ends the query;
     /// a kernel does not detect it.
-    fn tested(&self, rows: Predicate) -> Tested {
-        Tested {
+    fn tested(&self, rows: Predicate) -> SourcePredicate {
+        SourcePredicate {
             rows,
             exact: self.exact && [1, SECTOR_BYTES].contains(&self.factor),
         }
@@ -311,7 +311,7 @@ impl Linear {
 }
 
 /// The column of a number, or of a positive multiple of it.
-fn number_field(expr: &Expr, source: Stream<'_>) -> Option<Linear> {
+fn number_field(expr: &Expr, source: SourceStream<'_>) -> Option<Linear> {
     match expr {
         Expr::Column {
             index,
@@ -366,10 +366,10 @@ fn number_field(expr: &Expr, source: Stream<'_>) -> Option<Linear> {
     }
 }
 
-impl<'a> Stream<'a> {
+impl<'a> SourceStream<'a> {
     /// A stream of a source with these capabilities.
-    pub fn new(declaration: &'a Declaration, capabilities: &'a Capabilities) -> Stream<'a> {
-        Stream {
+    pub fn new(declaration: &'a Declaration, capabilities: &'a Capabilities) -> SourceStream<'a> {
+        SourceStream {
             declaration,
             capabilities,
         }
@@ -398,7 +398,7 @@ struct TextColumn {
 }
 
 impl TextColumn {
-    fn find(expr: &Expr, source: Stream<'_>) -> Option<TextColumn> {
+    fn find(expr: &Expr, source: SourceStream<'_>) -> Option<TextColumn> {
         let column = match expr {
             Expr::Column {
                 index,
@@ -417,10 +417,10 @@ impl TextColumn {
     }
 
     /// The rows with one of `texts` in it.
-    fn tested(&self, texts: Vec<Symbol>) -> Tested {
+    fn tested(&self, texts: Vec<Symbol>) -> SourcePredicate {
         let operand = Operand::Value(self.column);
         let tests = vec![Test::In { operand, texts }];
-        Tested {
+        SourcePredicate {
             rows: Predicate {
                 clauses: vec![Clause { tests }],
             },
@@ -437,12 +437,12 @@ fn between(operand: Operand, low: i64, high: i64) -> Predicate {
 }
 
 /// `x op value`
-fn compare(x: &Expr, op: BinaryOp, value: &Value, source: Stream<'_>) -> Tested {
+fn compare(x: &Expr, op: BinaryOp, value: &Value, source: SourceStream<'_>) -> SourcePredicate {
     match value {
-        Value::Null => Tested::exactly(Predicate::none()),
+        Value::Null => SourcePredicate::exactly(Predicate::none()),
         Value::Text(text) => {
             let Some(tested) = TextColumn::find(x, source) else {
-                return Tested::unknown();
+                return SourcePredicate::unknown();
             };
             let values = source.declaration.schema[tested.column].values;
             match (op, values) {
@@ -451,27 +451,27 @@ fn compare(x: &Expr, op: BinaryOp, value: &Value, source: Stream<'_>) -> Tested 
                     let texts = values.values().into_iter().map(|(v, _)| Symbol::new(v));
                     tested.tested(texts.filter(|t| t != text).collect())
                 }
-                _ => Tested::unknown(),
+                _ => SourcePredicate::unknown(),
             }
         }
         Value::Int(bound) => match number_field(x, source) {
             Some(linear) => ranges(linear, op, i128::from(*bound), i128::from(*bound)),
-            None => Tested::unknown(),
+            None => SourcePredicate::unknown(),
         },
         // Floats hold integers up to 2^53 exactly; beyond, a comparison may round.
         Value::Float(bound) if bound.abs() < (1_u64 << 53) as f64 => {
             match number_field(x, source) {
                 Some(linear) => ranges(linear, op, bound.floor() as i128, bound.ceil() as i128),
-                None => Tested::unknown(),
+                None => SourcePredicate::unknown(),
             }
         }
-        _ => Tested::unknown(),
+        _ => SourcePredicate::unknown(),
     }
 }
 
 /// Values of the column for which `column * factor op bound` can hold, where `low <= bound <= high`
 /// with no integer in between.
-fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
+fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> SourcePredicate {
     let (operand, factor) = (linear.operand(), i128::from(linear.factor));
     let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
     let at_least = |x: i128| x.div_euclid(factor) + i128::from(x.rem_euclid(factor) != 0);
@@ -479,7 +479,7 @@ fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
     // With a bound between two integers, `>` starts above the lower one and `>=` at the upper one,
     // which is the same.
     let (from, to) = match op {
-        BinaryOp::Equal if low != high => return Tested::exactly(Predicate::none()),
+        BinaryOp::Equal if low != high => return SourcePredicate::exactly(Predicate::none()),
         BinaryOp::Equal => (at_least(low), at_most(low)),
         BinaryOp::Less => (i128::MIN, at_most(high - 1)),
         BinaryOp::LessEqual => (i128::MIN, at_most(low)),
@@ -498,16 +498,22 @@ fn ranges(linear: Linear, op: BinaryOp, low: i128, high: i128) -> Tested {
     })
 }
 
-fn in_list(x: &Expr, list: &[Value], has_null: bool, negated: bool, source: Stream<'_>) -> Tested {
+fn in_list(
+    x: &Expr,
+    list: &[Value],
+    has_null: bool,
+    negated: bool,
+    source: SourceStream<'_>,
+) -> SourcePredicate {
     if negated {
         // x NOT IN (.., NULL) is never true.
         if has_null {
-            return Tested::exactly(Predicate::none());
+            return SourcePredicate::exactly(Predicate::none());
         }
         let others = list
             .iter()
             .map(|value| compare(x, BinaryOp::NotEqual, value, source));
-        let all = Tested::exactly(Predicate::all());
+        let all = SourcePredicate::exactly(Predicate::all());
         return others.fold(all, |a, b| both(a, b, source.limits()));
     }
     if let Some(column) = TextColumn::find(x, source) {
@@ -520,8 +526,8 @@ fn in_list(x: &Expr, list: &[Value], has_null: bool, negated: bool, source: Stre
     let equal = list
         .iter()
         .map(|value| compare(x, BinaryOp::Equal, value, source));
-    let none = Tested::exactly(Predicate::none());
-    let each = equal.fold(none, |all, one| Tested {
+    let none = SourcePredicate::exactly(Predicate::none());
+    let each = equal.fold(none, |all, one| SourcePredicate {
         rows: all.rows.or(one.rows),
         exact: all.exact && one.exact,
     });
@@ -531,7 +537,7 @@ fn in_list(x: &Expr, list: &[Value], has_null: bool, negated: bool, source: Stre
     // Many numbers: the range from the minimum to the maximum.
     let least = compare(x, BinaryOp::GreaterEqual, &list[0], source);
     let greatest = compare(x, BinaryOp::LessEqual, &list[list.len() - 1], source);
-    Tested {
+    SourcePredicate {
         exact: false,
         ..both(least, greatest, source.limits())
     }

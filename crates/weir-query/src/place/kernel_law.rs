@@ -206,9 +206,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn the_kernel_lets_every_row_through_that_is_wanted(filter in condition(), row in row()) {
+    fn the_kernel_passes_every_selected_row(filter in condition(), row in row()) {
         let (io, live) = (io(), live());
-        let predicate = superset(&filter, Stream::new(&io, &live));
+        let predicate = superset(&filter, SourceStream::new(&io, &live));
         prop_assert!(predicate.clauses.len() <= live.limits("IO").clauses);
         if value(&filter, &row) == Value::Bool(true) {
             prop_assert!(passes(&predicate, &row), "{predicate:?}");
@@ -216,9 +216,9 @@ proptest! {
     }
 
     #[test]
-    fn an_exact_selection_lets_nothing_else_through(filter in condition(), row in row()) {
+    fn an_exact_selection_passes_no_other_row(filter in condition(), row in row()) {
         let (io, live) = (io(), live());
-        let tested = tested(&filter, Stream::new(&io, &live));
+        let tested = tested(&filter, SourceStream::new(&io, &live));
         if tested.exact {
             let wanted = value(&filter, &row) == Value::Bool(true);
             prop_assert_eq!(passes(&tested.rows, &row), wanted, "{:?}", tested.rows);
@@ -226,21 +226,21 @@ proptest! {
     }
 
     #[test]
-    fn what_is_known_in_the_kernel_is_tested_exactly(op in prop::sample::select(vec![
+    fn columns_of_the_kernel_are_tested_exactly(op in prop::sample::select(vec![
         BinaryOp::Equal, BinaryOp::Less, BinaryOp::LessEqual, BinaryOp::Greater, BinaryOp::GreaterEqual, BinaryOp::NotEqual,
     ]), bound in -4_i64..9, row in row()) {
         for name in ["latency", "sectors"] {
             let filter = Expr::boolean(op, column(name), Expr::int(bound));
             let wanted = value(&filter, &row) == Value::Bool(true);
             let (io, live) = (io(), live());
-            let predicate = superset(&filter, Stream::new(&io, &live));
+            let predicate = superset(&filter, SourceStream::new(&io, &live));
             prop_assert_eq!(passes(&predicate, &row), wanted);
         }
     }
 }
 
 #[test]
-fn it_is_known_which_selections_are_exact() {
+fn exact_selections_are_marked() {
     let is = |name: &str, op, value: Value| {
         let ty = match value {
             Value::Text(_) => Type::Text,
@@ -249,7 +249,7 @@ fn it_is_known_which_selections_are_exact() {
         Expr::boolean(op, column(name), literal(value, ty))
     };
     let (io, live) = (io(), live());
-    let exact = |filter: &Expr| tested(filter, Stream::new(&io, &live)).exact;
+    let exact = |filter: &Expr| tested(filter, SourceStream::new(&io, &live)).exact;
     let not = |expr: Expr| Expr::Unary {
         op: UnaryOp::Not,
         expr: Box::new(expr),

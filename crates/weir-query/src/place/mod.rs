@@ -22,10 +22,10 @@ mod placement;
 
 use weir_model::{Capabilities, Demand, Predicate};
 
-use self::kernel::{Stream, Tested};
+use self::kernel::{SourcePredicate, SourceStream};
 use crate::expr::Expr;
 use crate::plan::{Node, Plan, ToStream};
-pub use explain::{Explanation, Operator, Place, explain, explain_placed, span_text};
+pub use explain::{Explanation, Location, Operator, explain, explain_placed, span_text};
 pub use placement::{Placement, place};
 
 /// Maximum size of a selection that is rewritten over projections, in nodes.
@@ -59,7 +59,8 @@ fn demands_beside(
                         ..demand
                     });
                     let limits = capabilities.limits(&both.stream);
-                    let predicate = kernel::bounded(Tested::exactly(both.predicate), limits).rows;
+                    let predicate =
+                        kernel::bounded(SourcePredicate::exactly(both.predicate), limits).rows;
                     *known = Demand { predicate, ..both };
                 }
                 None => demands.push(demand),
@@ -95,10 +96,10 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
     match &plan.node {
         Node::Source(declaration) => {
             let filters = filters.unwrap_or_default();
-            let source = Stream::new(declaration, visit.capabilities);
+            let source = SourceStream::new(declaration, visit.capabilities);
             let limits = visit.capabilities.limits(&declaration.name);
             let tests = filters.iter().map(|f| kernel::tested(f, source));
-            let all = Tested::exactly(Predicate::all());
+            let all = SourcePredicate::exactly(Predicate::all());
             let predicate = tests.fold(all, |a, b| kernel::both(a, b, limits)).rows;
             let stream = declaration.name.clone();
             (visit.source)(Demand {

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use weir_model::event::Pairs;
+use weir_model::event::PairedStreams;
 use weir_model::{Catalog, Declaration, EventKind, Shape, Type, Unit, Value};
 
 use crate::expr::{BinaryOp, Expr};
@@ -26,7 +26,7 @@ use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
 
 /// The guarantees of a source for a stream of events.
 #[derive(Clone, Debug)]
-pub struct Pairing {
+pub struct PairingGuarantee {
     /// The stream of events, by name.
     pub events: String,
     /// Its column with the kind of a row: `Q` a request, `R` its response.
@@ -44,16 +44,20 @@ pub struct Pairing {
     /// Over `pairs`.
     pub origin: Expr,
     /// Whether the source gives the guarantee, or why not, as in "a file is read as it is".
-    pub promise: Result<(), String>,
+    pub guarantee: Result<(), String>,
 }
 
-impl Pairing {
+impl PairingGuarantee {
     /// The guarantees of a source for two built-in streams of the same requests. An instant has
     /// `instant_ns` nanoseconds.
     ///
     /// # Panics
     /// When the catalog does not have these streams and columns.
-    pub fn new(of: &Pairs, instant_ns: i64, promise: Result<(), String>) -> Pairing {
+    pub fn new(
+        of: &PairedStreams,
+        instant_ns: i64,
+        guarantee: Result<(), String>,
+    ) -> PairingGuarantee {
         let catalog = Catalog::builtin();
         let source = |name| catalog.find(name).expect("it is built in").clone();
         let (events, pairs) = (source(of.events), source(of.finished));
@@ -70,7 +74,7 @@ impl Pairing {
         };
         let fields = events.schema.fields.iter();
         let names: Vec<&str> = fields.map(|f| f.name.as_str()).collect();
-        Pairing {
+        PairingGuarantee {
             events: events.name.clone(),
             kind: events.schema.index(of.kind),
             number: events.schema.index(of.number),
@@ -78,7 +82,7 @@ impl Pairing {
             response: names.iter().map(|name| Some(column(name))).collect(),
             origin: instants(column(of.request_time), instant_ns),
             pairs: pairs.clone(),
-            promise,
+            guarantee,
         }
     }
 }
@@ -106,27 +110,27 @@ pub struct Paired {
     /// The plan; its result is the same.
     pub plan: Arc<Plan>,
     /// The number of joins replaced.
-    pub answered: usize,
+    pub replaced: usize,
     /// The joins that were not, each with the reason, as a sentence without full stop.
-    pub whys: Vec<(Arc<Plan>, String)>,
+    pub reasons: Vec<(Arc<Plan>, String)>,
 }
 
 /// Replaces joins by pairs as guaranteed by `pairings`.
-pub fn pair(plan: &Arc<Plan>, pairings: &[Pairing]) -> Paired {
+pub fn pair(plan: &Arc<Plan>, pairings: &[PairingGuarantee]) -> Paired {
     let mut paired = Paired {
         plan: plan.clone(),
-        answered: 0,
-        whys: Vec::new(),
+        replaced: 0,
+        reasons: Vec::new(),
     };
     let rewritten = paired.walk(plan, pairings);
-    if paired.answered > 0 {
+    if paired.replaced > 0 {
         paired.plan = optimize(&rewritten);
     }
     paired
 }
 
 impl Paired {
-    fn walk(&mut self, plan: &Arc<Plan>, pairings: &[Pairing]) -> Arc<Plan> {
+    fn walk(&mut self, plan: &Arc<Plan>, pairings: &[PairingGuarantee]) -> Arc<Plan> {
         // It also emits when a row arrives, and a request without response is such a row.
         if let Node::ToStream {
             kind: ToStream::Rstream { every: None },
@@ -142,10 +146,10 @@ impl Paired {
         }
         match answer(plan, pairings) {
             Some(Ok(pairs)) => {
-                self.answered += 1;
+                self.replaced += 1;
                 return pairs;
             }
-            Some(Err(why)) => self.whys.push((plan.clone(), why)),
+            Some(Err(why)) => self.reasons.push((plan.clone(), why)),
             None => {}
         }
         let inputs = plan.inputs();
@@ -157,9 +161,9 @@ impl Paired {
     }
 
     /// Records for all joins below that they are not replaced.
-    fn note(&mut self, plan: &Arc<Plan>, pairings: &[Pairing], why: &str) {
+    fn note(&mut self, plan: &Arc<Plan>, pairings: &[PairingGuarantee], why: &str) {
         match answer(plan, pairings) {
-            Some(_) => self.whys.push((plan.clone(), why.into())),
+            Some(_) => self.reasons.push((plan.clone(), why.into())),
             None => {
                 for input in plan.inputs() {
                     self.note(input, pairings, why);
@@ -171,10 +175,10 @@ impl Paired {
 
 /// The plan over pairs for a join of requests with their responses, or why there is none; `None` if
 /// it is no such join.
-fn answer(plan: &Arc<Plan>, pairings: &[Pairing]) -> Option<Result<Arc<Plan>, String>> {
+fn answer(plan: &Arc<Plan>, pairings: &[PairingGuarantee]) -> Option<Result<Arc<Plan>, String>> {
     pairings.iter().find_map(|pairing| {
         let found = SelfJoin::find(plan, pairing)?;
-        let promised = pairing.promise.clone();
+        let promised = pairing.guarantee.clone();
         Some(promised.and_then(|()| found.of_pairs(plan)))
     })
 }
@@ -191,7 +195,7 @@ struct Side<'a> {
 
 /// A join of requests with their responses.
 struct SelfJoin<'a> {
-    pairing: &'a Pairing,
+    pairing: &'a PairingGuarantee,
     request: Side<'a>,
     response: Side<'a>,
     /// Whether the request is on the left.
@@ -202,7 +206,7 @@ struct SelfJoin<'a> {
 
 impl<'a> Side<'a> {
     /// The side in `plan`, if its rows are of `kind`.
-    fn find(plan: &'a Arc<Plan>, pairing: &Pairing, kind: EventKind) -> Option<Side<'a>> {
+    fn find(plan: &'a Arc<Plan>, pairing: &PairingGuarantee, kind: EventKind) -> Option<Side<'a>> {
         let mut window = None;
         let mut steps = Vec::new();
         let mut below = plan;
@@ -289,7 +293,7 @@ fn is_of_kind(condition: &Expr, at: usize, kind: EventKind) -> bool {
 }
 
 impl<'a> SelfJoin<'a> {
-    fn find(plan: &'a Plan, pairing: &'a Pairing) -> Option<SelfJoin<'a>> {
+    fn find(plan: &'a Plan, pairing: &'a PairingGuarantee) -> Option<SelfJoin<'a>> {
         let Node::Join {
             left,
             right,
@@ -344,10 +348,10 @@ impl<'a> SelfJoin<'a> {
         let kind = kind.ok_or("the pairs do not say how a request ended")?;
         conditions.push(equal(kind.clone(), letter(EventKind::Response)));
         for condition in &self.request.conditions {
-            conditions.push(self.told(condition, &pairing.request)?);
+            conditions.push(self.over_pairs(condition, &pairing.request)?);
         }
         for condition in &self.response.conditions {
-            conditions.push(self.told(condition, &pairing.response)?);
+            conditions.push(self.over_pairs(condition, &pairing.response)?);
         }
         conditions.extend(self.equalities()?);
         let source = Plan::source(pairing.pairs.clone());
@@ -356,12 +360,13 @@ impl<'a> SelfJoin<'a> {
         if let Some(residual) = self.residual {
             let known = |index: usize| columns[index].clone();
             let residual = substituted(residual, &known);
-            let residual = residual.ok_or("it compares what the pairs do not tell of both rows")?;
+            let residual = residual
+                .ok_or("it compares columns that the pairs do not contain for both rows")?;
             pairs = Plan::select(pairs, residual);
         }
         let exprs = columns.into_iter().enumerate().map(|(i, column)| {
             let name = &join.schema[i].name;
-            column.ok_or_else(|| format!("the pairs do not tell `{name}` of both rows"))
+            column.ok_or_else(|| format!("the pairs do not contain `{name}` of both rows"))
         });
         let exprs = exprs.collect::<Result<Vec<_>, _>>()?;
         Ok(Plan::project(pairs, exprs, join.schema.fields.clone()))
@@ -391,9 +396,9 @@ impl<'a> SelfJoin<'a> {
     /// responses without request, which are not in the pairs.
     fn never_fails(&self) -> Result<(), String> {
         let sides = [&self.request, &self.response].into_iter();
-        let mut looked_at = sides.flat_map(|side| side.exprs.iter().chain(&side.conditions));
+        let mut evaluated = sides.flat_map(|side| side.exprs.iter().chain(&side.conditions));
         let keys = self.on.iter().flat_map(|(left, right)| [left, right]);
-        match looked_at.any(Expr::may_fail) || keys.into_iter().any(Expr::may_fail) {
+        match evaluated.any(Expr::may_fail) || keys.into_iter().any(Expr::may_fail) {
             true => Err("it computes what may fail before it joins".into()),
             false => Ok(()),
         }
@@ -410,8 +415,8 @@ impl<'a> SelfJoin<'a> {
             if is_number(&request) && is_number(&response) {
                 continue;
             }
-            let request = self.told(&request, &pairing.request)?;
-            let response = self.told(&response, &pairing.response)?;
+            let request = self.over_pairs(&request, &pairing.request)?;
+            let response = self.over_pairs(&response, &pairing.response)?;
             conditions.push(match request == response {
                 // NULL is not equal to anything, itself included.
                 true => Expr::IsNull {
@@ -427,8 +432,8 @@ impl<'a> SelfJoin<'a> {
     /// The columns of the join over those of the pairs, as far as these contain them.
     fn columns(&self) -> Vec<Option<Expr>> {
         let pairing = self.pairing;
-        let of = |side: &Side<'_>, told: &[Option<Expr>]| {
-            let known = |index: usize| told[index].clone();
+        let of = |side: &Side<'_>, over_pairs: &[Option<Expr>]| {
+            let known = |index: usize| over_pairs[index].clone();
             let exprs = side.exprs.iter();
             exprs
                 .map(|e| substituted(e, &known))
@@ -443,16 +448,16 @@ impl<'a> SelfJoin<'a> {
     }
 
     /// An expression over the events' columns, rewritten over those of the pairs.
-    fn told(&self, expr: &Expr, told: &[Option<Expr>]) -> Result<Expr, String> {
-        substituted(expr, &|index| told[index].clone()).ok_or_else(|| {
-            let mut untold = None;
+    fn over_pairs(&self, expr: &Expr, over_pairs: &[Option<Expr>]) -> Result<Expr, String> {
+        substituted(expr, &|index| over_pairs[index].clone()).ok_or_else(|| {
+            let mut missing = None;
             expr.visit_columns(&mut |index| {
-                if told[index].is_none() {
-                    untold = Some(self.request.source.schema[index].name.as_str());
+                if over_pairs[index].is_none() {
+                    missing = Some(self.request.source.schema[index].name.as_str());
                 }
             });
-            let column = untold.expect("only a column that is not told stands in the way");
-            format!("the pairs do not tell `{column}` of both rows")
+            let column = missing.expect("only a missing column prevents it");
+            format!("the pairs do not contain `{column}` of both rows")
         })
     }
 }

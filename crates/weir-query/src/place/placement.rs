@@ -22,11 +22,11 @@ pub struct Placement {
     /// The capabilities of the sources.
     pub(super) capabilities: Capabilities,
     /// For each aggregation over a stream of requests, why it does not run where they are observed.
-    whys: HashMap<Plan, String>,
+    reasons: HashMap<Plan, String>,
 }
 
 /// An aggregation that a source can compute.
-struct Candidate {
+struct FoldCandidate {
     aggregate: Plan,
     demand: Demand,
 }
@@ -36,11 +36,15 @@ struct Candidate {
 /// An aggregation reads groups if the source computes them and none of the plans needs its rows
 /// anyway. If one has groups that are finer than those of another, that one reads them too.
 pub fn place(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
-    let mut whys = HashMap::new();
-    let candidates = candidates(plans, capabilities, &mut whys);
-    let (candidates, mut demands) = unless_rows_come(plans, candidates, capabilities, &mut whys);
+    let mut reasons = HashMap::new();
+    let candidates = candidates(plans, capabilities, &mut reasons);
+    let (candidates, mut demands) =
+        without_delivered_rows(plans, candidates, capabilities, &mut reasons);
     let mut sources: Vec<String> = demands.iter().map(|d| d.stream.clone()).collect();
-    for (i, demand) in united(candidates, capabilities).into_iter().enumerate() {
+    for (i, demand) in merge_demands(candidates, capabilities)
+        .into_iter()
+        .enumerate()
+    {
         // Names in queries cannot contain this character.
         sources.push(format!("{}#{}", demand.stream, i + 1));
         demands.push(demand);
@@ -50,9 +54,9 @@ pub fn place(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
         demands,
         sources,
         capabilities: capabilities.clone(),
-        whys,
+        reasons,
     };
-    placement.plans = plans.iter().map(|plan| placement.admit(plan)).collect();
+    placement.plans = plans.iter().map(|plan| placement.rewrite(plan)).collect();
     placement
 }
 
@@ -60,20 +64,20 @@ pub fn place(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
 fn candidates(
     plans: &[&Plan],
     capabilities: &Capabilities,
-    whys: &mut HashMap<Plan, String>,
-) -> Vec<Candidate> {
+    reasons: &mut HashMap<Plan, String>,
+) -> Vec<FoldCandidate> {
     let all = aggregations(plans, capabilities).into_iter();
-    let asked = all.map(|(aggregate, whole)| {
+    let demanded = all.map(|(aggregate, whole)| {
         let grouping = Grouping::of(&aggregate);
         let demand = grouping.and_then(|grouping| grouping.demand(whole, capabilities));
         let demand = demand.and_then(|demand| capabilities.folds(&demand).map(|()| demand));
         (aggregate, demand)
     });
     let mut found = Vec::new();
-    for (aggregate, demand) in asked {
+    for (aggregate, demand) in demanded {
         match demand {
-            Ok(demand) => found.push(Candidate { aggregate, demand }),
-            Err(why) => drop(whys.insert(aggregate, why)),
+            Ok(demand) => found.push(FoldCandidate { aggregate, demand }),
+            Err(why) => drop(reasons.insert(aggregate, why)),
         }
     }
     found
@@ -101,36 +105,36 @@ fn aggregations(plans: &[&Plan], capabilities: &Capabilities) -> Vec<(Plan, bool
 }
 
 /// The candidates whose rows are not delivered anyway, and the demands for further rows.
-fn unless_rows_come(
+fn without_delivered_rows(
     plans: &[&Plan],
-    mut candidates: Vec<Candidate>,
+    mut candidates: Vec<FoldCandidate>,
     capabilities: &Capabilities,
-    whys: &mut HashMap<Plan, String>,
-) -> (Vec<Candidate>, Vec<Demand>) {
+    reasons: &mut HashMap<Plan, String>,
+) -> (Vec<FoldCandidate>, Vec<Demand>) {
     loop {
         let demands = demands_beside(plans, capabilities, &mut |aggregate, _| {
             candidates.iter().any(|c| c.aggregate == *aggregate)
         });
-        let comes = |c: &Candidate, rows: &Demand| {
+        let delivers = |c: &FoldCandidate, rows: &Demand| {
             rows.stream.eq_ignore_ascii_case(&c.demand.stream)
                 && (rows.predicate.is_all() || rows.predicate == c.demand.predicate)
         };
-        let anyway = |c: &Candidate| demands.iter().any(|rows| comes(c, rows));
-        let Some(at) = candidates.iter().position(anyway) else {
+        let is_delivered = |c: &FoldCandidate| demands.iter().any(|rows| delivers(c, rows));
+        let Some(at) = candidates.iter().position(is_delivered) else {
             return (candidates, demands);
         };
         // Rows that are delivered for one of them are available to the others.
-        let why = "its rows come anyway, for another part of what is asked";
-        whys.insert(candidates.remove(at).aggregate, why.into());
+        let why = "its rows are delivered anyway, for another part of the query";
+        reasons.insert(candidates.remove(at).aggregate, why.into());
     }
 }
 
 /// The minimum set of demands for the candidates.
-fn united(candidates: Vec<Candidate>, capabilities: &Capabilities) -> Vec<Demand> {
+fn merge_demands(candidates: Vec<FoldCandidate>, capabilities: &Capabilities) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
-    for Candidate { demand, .. } in candidates {
+    for FoldCandidate { demand, .. } in candidates {
         let both = demands.iter_mut().find_map(|known| {
-            let both = finer(known, &demand)?;
+            let both = finer_fold(known, &demand)?;
             (both == *known || capabilities.folds(&both).is_ok()).then_some((known, both))
         });
         match both {
@@ -142,7 +146,7 @@ fn united(candidates: Vec<Candidate>, capabilities: &Capabilities) -> Vec<Demand
 }
 
 /// A fold that serves both, if the groups of one are finer than the other's.
-fn finer(a: &Demand, b: &Demand) -> Option<Demand> {
+fn finer_fold(a: &Demand, b: &Demand) -> Option<Demand> {
     let (x, y) = (a.fold.as_ref()?, b.fold.as_ref()?);
     let same = a.stream.eq_ignore_ascii_case(&b.stream)
         && a.predicate == b.predicate
@@ -178,43 +182,44 @@ impl Placement {
             sources: demands.iter().map(|d| d.stream.clone()).collect(),
             demands,
             capabilities: capabilities.clone(),
-            whys: HashMap::new(),
+            reasons: HashMap::new(),
         }
     }
 
     /// A plan as the engine runs it on the output of the taps: its aggregations read groups if
     /// these have the required values.
-    pub fn admit(&self, plan: &Plan) -> Plan {
+    pub fn rewrite(&self, plan: &Plan) -> Plan {
         let aggregations = aggregations(&[plan], &self.capabilities);
-        let served = |aggregate: &Plan| {
+        let demand_of = |aggregate: &Plan| {
             let (_, whole) = aggregations.iter().find(|(known, _)| known == aggregate)?;
-            self.serving(aggregate, *whole)
+            self.demand_for(aggregate, *whole)
         };
-        self.admitted(plan, &served)
+        self.rewritten(plan, &demand_of)
     }
 
     /// The demand whose groups an aggregation reads.
-    fn serving(&self, aggregate: &Plan, whole: bool) -> Option<usize> {
-        if self.whys.contains_key(aggregate) {
+    fn demand_for(&self, aggregate: &Plan, whole: bool) -> Option<usize> {
+        if self.reasons.contains_key(aggregate) {
             return None;
         }
         let grouping = Grouping::of(aggregate).ok()?;
-        let serves = |demand: &Demand| grouping.is_served_by(demand, whole, &self.capabilities);
-        self.demands.iter().position(serves)
+        let satisfies =
+            |demand: &Demand| grouping.is_satisfied_by(demand, whole, &self.capabilities);
+        self.demands.iter().position(satisfies)
     }
 
-    fn admitted(&self, plan: &Plan, served: &dyn Fn(&Plan) -> Option<usize>) -> Plan {
+    fn rewritten(&self, plan: &Plan, demand_of: &dyn Fn(&Plan) -> Option<usize>) -> Plan {
         if let Node::Aggregate { .. } | Node::Partial { .. } = plan.node
-            && let Some(demand) = served(plan)
+            && let Some(demand) = demand_of(plan)
         {
-            return self.over(plan, demand);
+            return self.over_source(plan, demand);
         }
-        rebuilt(plan, &mut |input| self.admitted(input, served))
+        rebuilt(plan, &mut |input| self.rewritten(input, demand_of))
     }
 
     /// The plan over the source of a demand with groups.
-    fn over(&self, plan: &Plan, demand: usize) -> Plan {
-        let mut plan = rebuilt(plan, &mut |input| self.over(input, demand));
+    fn over_source(&self, plan: &Plan, demand: usize) -> Plan {
+        let mut plan = rebuilt(plan, &mut |input| self.over_source(input, demand));
         if let Node::Source(declaration) = &mut plan.node {
             declaration.name.clone_from(&self.sources[demand]);
             declaration.fold = self.demands[demand].fold.clone().map(Arc::new);
@@ -225,24 +230,24 @@ impl Placement {
     /// The aggregations of a plan that read groups, each with the demand for these.
     pub(super) fn folded(&self, plan: &Plan) -> Vec<(Plan, &Demand)> {
         let all = aggregations(&[plan], &self.capabilities).into_iter();
-        let served = all.filter_map(|(aggregate, whole)| {
-            let demand = self.serving(&aggregate, whole)?;
+        let demand_of = all.filter_map(|(aggregate, whole)| {
+            let demand = self.demand_for(&aggregate, whole)?;
             Some((aggregate, &self.demands[demand]))
         });
-        served.collect()
+        demand_of.collect()
     }
 
     /// Stores why joins were not replaced, for [`Placement::why_not`].
-    pub fn remember(&mut self, whys: Vec<(Arc<Plan>, String)>) {
-        let whys = whys.into_iter();
-        self.whys
-            .extend(whys.map(|(plan, why)| ((*plan).clone(), why)));
+    pub fn add_reasons(&mut self, reasons: Vec<(Arc<Plan>, String)>) {
+        let reasons = reasons.into_iter();
+        self.reasons
+            .extend(reasons.map(|(plan, why)| ((*plan).clone(), why)));
     }
 
     /// Why an aggregation does not run where the rows are observed, or a join of requests with
     /// their responses is not computed from pairs.
     pub fn why_not(&self, aggregate: &Plan) -> Option<&str> {
-        self.whys.get(aggregate).map(String::as_str)
+        self.reasons.get(aggregate).map(String::as_str)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::optimize::optimize;
 use crate::plan::Plan;
 use crate::syntax::ast::{Registration, Statement};
 use crate::syntax::{Parsed, TEXT_BYTES_MAX, parse_part};
-use section::{Section, Word, sections};
+use section::{Keyword, Section, sections};
 
 /// A checked script.
 #[derive(Clone, Debug)]
@@ -133,9 +133,9 @@ impl Reader<'_> {
         for (i, section) in self.sections.iter().enumerate() {
             let before = i.checked_sub(1).map(|i| self.sections[i].word);
             match section.word {
-                Word::Table => {
+                Keyword::Table => {
                     let source = self.sections.get(i + 1);
-                    let source = source.filter(|s| s.word == Word::Source);
+                    let source = source.filter(|s| s.word == Keyword::Source);
                     let registration = self.registration(section);
                     self.sources_missing |= registration.is_none();
                     if source.is_none() {
@@ -162,7 +162,7 @@ impl Reader<'_> {
                         span,
                     });
                 }
-                Word::Source if before != Some(Word::Table) => {
+                Keyword::Source if before != Some(Keyword::Table) => {
                     let path = self.path(section);
                     if iostream_source.is_some() {
                         let message = "there is no table before this source";
@@ -186,9 +186,9 @@ impl Reader<'_> {
             let before = i.checked_sub(1).map(|i| self.sections[i].word);
             let next = self.sections.get(i + 1);
             match section.word {
-                Word::Query => {
+                Keyword::Query => {
                     let plan = self.query(section, &mut checker);
-                    let dest = next.filter(|s| s.word == Word::Dest);
+                    let dest = next.filter(|s| s.word == Keyword::Dest);
                     let dest = dest.map(|dest| self.path(dest));
                     // A missing path is already reported.
                     if let (Some(plan), Some(dest)) =
@@ -203,9 +203,9 @@ impl Reader<'_> {
                         });
                     }
                 }
-                Word::Vquery => {
+                Keyword::Vquery => {
                     let plan = self.query(section, &mut checker);
-                    match next.filter(|s| s.word == Word::Vtable) {
+                    match next.filter(|s| s.word == Keyword::Vtable) {
                         Some(vtable) => self.view(vtable, plan, &mut checker),
                         None => {
                             let message =
@@ -215,12 +215,12 @@ impl Reader<'_> {
                         }
                     }
                 }
-                Word::Vtable if before != Some(Word::Vquery) => {
+                Keyword::Vtable if before != Some(Keyword::Vquery) => {
                     let message = "there is no `vquery :` before this `vtable :`";
                     self.diagnostics
                         .push(codes::SCRIPT_SECTION.at(section.head, message));
                 }
-                Word::Dest if before != Some(Word::Query) => {
+                Keyword::Dest if before != Some(Keyword::Query) => {
                     let message = "there is no `query :` before this `dest :`";
                     self.diagnostics
                         .push(codes::SCRIPT_SECTION.at(section.head, message));

@@ -6,7 +6,7 @@ use crate::diagnostic::{Diagnostic, Span, codes};
 
 /// The keyword of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum Keyword {
     Table,
     Source,
     Vquery,
@@ -15,20 +15,20 @@ pub(super) enum Word {
     Dest,
 }
 
-const WORDS: &[(&str, Word)] = &[
-    ("table", Word::Table),
-    ("source", Word::Source),
-    ("vquery", Word::Vquery),
-    ("vtable", Word::Vtable),
-    ("query", Word::Query),
-    ("dest", Word::Dest),
+const KEYWORDS: &[(&str, Keyword)] = &[
+    ("table", Keyword::Table),
+    ("source", Keyword::Source),
+    ("vquery", Keyword::Vquery),
+    ("vtable", Keyword::Vtable),
+    ("query", Keyword::Query),
+    ("dest", Keyword::Dest),
 ];
 
 /// One section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Section {
     /// The keyword.
-    pub word: Word,
+    pub word: Keyword,
     /// The position of the keyword.
     pub head: Span,
     /// The position of its content: for a path the rest of the line, else everything up to `;` or
@@ -54,11 +54,11 @@ pub(super) fn sections(text: &str) -> (Vec<Section>, Vec<Diagnostic>) {
             continue;
         };
         let name = &text[head.range()];
-        let word = WORDS
+        let word = KEYWORDS
             .iter()
             .find(|(w, _)| w.eq_ignore_ascii_case(name))
             .map(|(_, word)| *word);
-        let is_path = matches!(word, Some(Word::Source | Word::Dest));
+        let is_path = matches!(word, Some(Keyword::Source | Keyword::Dest));
         let body = if is_path {
             scanner.path()
         } else {
@@ -69,7 +69,7 @@ pub(super) fn sections(text: &str) -> (Vec<Section>, Vec<Diagnostic>) {
             None => {
                 let message = format!("there is no section `{name} :`");
                 let found = codes::SCRIPT_SECTION.at(head, message);
-                let near = nearest(name, WORDS.iter().map(|(word, _)| *word));
+                let near = nearest(name, KEYWORDS.iter().map(|(word, _)| *word));
                 diagnostics.push(match near {
                     Some(near) => found.help(format!("did you mean `{near} :`?")),
                     None => {
@@ -193,7 +193,7 @@ fn trimmed_end(text: &str, start: usize, end: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn bodies(text: &str) -> Vec<(Word, &str)> {
+    fn bodies(text: &str) -> Vec<(Keyword, &str)> {
         let (sections, diagnostics) = sections(text);
         assert_eq!(diagnostics, [], "{text}");
         sections
@@ -208,11 +208,11 @@ mod tests {
         assert_eq!(
             bodies(text),
             [
-                (Word::Query, "select 1 # x : y\n from 'a;:'"),
-                (Word::Vtable, "register x"),
-                (Word::Dest, "/tmp/o.txt"),
-                (Word::Source, "tap:live"),
-                (Word::Query, "z"),
+                (Keyword::Query, "select 1 # x : y\n from 'a;:'"),
+                (Keyword::Vtable, "register x"),
+                (Keyword::Dest, "/tmp/o.txt"),
+                (Keyword::Source, "tap:live"),
+                (Keyword::Query, "z"),
             ]
         );
     }
@@ -221,13 +221,16 @@ mod tests {
     fn a_path_can_be_on_the_next_line() {
         assert_eq!(
             bodies("source :\n  # here\n  a b.dat\nquery : x"),
-            [(Word::Source, "a b.dat"), (Word::Query, "x")]
+            [(Keyword::Source, "a b.dat"), (Keyword::Query, "x")]
         );
         assert_eq!(
             bodies("dest :\nquery : x"),
-            [(Word::Dest, ""), (Word::Query, "x")]
+            [(Keyword::Dest, ""), (Keyword::Query, "x")]
         );
-        assert_eq!(bodies("source :\ntap:live"), [(Word::Source, "tap:live")]);
+        assert_eq!(
+            bodies("source :\ntap:live"),
+            [(Keyword::Source, "tap:live")]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use weir_model::{Shape, Type};
 
-use super::measure::Measure;
+use super::measure::UnitName;
 use crate::diagnostic::Span;
 use crate::expr::BinaryOp;
 pub use crate::expr::UnaryOp;
@@ -39,7 +39,7 @@ pub type Ident = Spanned<String>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
     /// `CREATE VIEW name [(a, b)] AS query`
-    View(View),
+    View(ViewDefinition),
     /// A query.
     Query(Query),
     /// `REGISTER STREAM name (a integer, ..)`
@@ -48,7 +48,7 @@ pub enum Statement {
 
 /// A name for a query: `CREATE VIEW name (a, b) AS query`, or `name (a, b) AS (query)` in WITH.
 #[derive(Clone, Debug, PartialEq)]
-pub struct View {
+pub struct ViewDefinition {
     /// The name.
     pub name: Ident,
     /// Names of its columns; none keeps the query's own.
@@ -72,7 +72,7 @@ pub struct Registration {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
     /// WITH
-    pub views: Vec<View>,
+    pub views: Vec<ViewDefinition>,
     /// The query itself.
     pub body: Body,
     /// ORDER BY
@@ -90,7 +90,7 @@ pub type Body = Spanned<BodyKind>;
 #[derive(Clone, Debug, PartialEq)]
 pub enum BodyKind {
     /// `SELECT .. FROM ..`
-    Select(Box<Select>),
+    Select(Box<SelectBlock>),
     /// A name alone, as the sides of STREAM's `R UNION S`.
     Named(Box<Named>),
     /// `left UNION ALL right`
@@ -132,7 +132,7 @@ pub enum StreamOp {
 
 /// `SELECT .. FROM .. WHERE .. GROUP BY .. HAVING ..`
 #[derive(Clone, Debug, PartialEq)]
-pub struct Select {
+pub struct SelectBlock {
     /// `SELECT DISTINCT`
     pub distinct: bool,
     /// The select list.
@@ -140,11 +140,11 @@ pub struct Select {
     /// FROM, separated by commas.
     pub from: Vec<FromItem>,
     /// WHERE
-    pub filter: Option<Expr>,
+    pub filter: Option<SpannedExpr>,
     /// GROUP BY
-    pub group_by: Vec<Expr>,
+    pub group_by: Vec<SpannedExpr>,
     /// HAVING
-    pub having: Option<Expr>,
+    pub having: Option<SpannedExpr>,
 }
 
 /// An item of the select list.
@@ -157,7 +157,7 @@ pub enum Item {
     /// `x AS y`
     Expr {
         /// The expression.
-        expr: Expr,
+        expr: SpannedExpr,
         /// The alias.
         alias: Option<Ident>,
     },
@@ -206,17 +206,17 @@ pub enum Condition {
     /// No condition.
     None,
     /// `ON x`
-    On(Expr),
+    On(SpannedExpr),
     /// `USING (a, b)`
     Using(Vec<Ident>),
 }
 
 /// A source in FROM and its position.
-pub type TableRef = Spanned<Table>;
+pub type TableRef = Spanned<TableSource>;
 
 /// A source in FROM.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Table {
+pub enum TableSource {
     /// A stream, relation or view by its name.
     Named(Named),
     /// `(query) [window] AS x`
@@ -224,7 +224,7 @@ pub enum Table {
         /// The query.
         query: Box<Query>,
         /// The window, where the query is a stream.
-        window: Option<Window>,
+        window: Option<WindowClause>,
         /// The alias.
         alias: Option<Ident>,
     },
@@ -238,13 +238,13 @@ pub struct Named {
     /// The name.
     pub name: Ident,
     /// The window.
-    pub window: Option<Window>,
+    pub window: Option<WindowClause>,
     /// The alias.
     pub alias: Option<Ident>,
 }
 
 /// A window and its position.
-pub type Window = Spanned<WindowKind>;
+pub type WindowClause = Spanned<WindowKind>;
 
 /// Which rows of a stream are in the relation.
 #[derive(Clone, Debug, PartialEq)]
@@ -263,7 +263,7 @@ pub enum WindowKind {
     /// `[Partition By keys Rows n]`
     Partition {
         /// The keys.
-        keys: Vec<Expr>,
+        keys: Vec<SpannedExpr>,
         /// The number of rows per key.
         rows: Spanned<u64>,
     },
@@ -282,7 +282,7 @@ pub struct Duration {
     /// The number.
     pub count: Number,
     /// The unit.
-    pub measure: Option<&'static Measure>,
+    pub measure: Option<&'static UnitName>,
 }
 
 /// A number in the text, never negative.
@@ -308,7 +308,7 @@ impl PartialEq for Number {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderItem {
     /// The expression.
-    pub expr: Expr,
+    pub expr: SpannedExpr,
     /// DESC
     pub descending: bool,
     /// NULLS FIRST or LAST, if present.
@@ -317,7 +317,7 @@ pub struct OrderItem {
 
 /// An expression, its position and its height.
 #[derive(Clone, Debug)]
-pub struct Expr {
+pub struct SpannedExpr {
     /// The expression.
     pub kind: ExprKind,
     /// The position.
@@ -327,8 +327,8 @@ pub struct Expr {
     pub height: u16,
 }
 
-impl PartialEq for Expr {
-    fn eq(&self, other: &Expr) -> bool {
+impl PartialEq for SpannedExpr {
+    fn eq(&self, other: &SpannedExpr) -> bool {
         self.kind == other.kind
     }
 }
@@ -350,48 +350,48 @@ pub enum ExprKind {
         /// The operator.
         op: UnaryOp,
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
     },
     /// `x + y`
     Binary {
         /// The operator.
         op: BinaryOp,
         /// x
-        left: Box<Expr>,
+        left: Box<SpannedExpr>,
         /// y
-        right: Box<Expr>,
+        right: Box<SpannedExpr>,
     },
     /// `x IS [NOT] NULL`
     IsNull {
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
         /// NOT
         negated: bool,
     },
     /// `x [NOT] BETWEEN low AND high`
     Between {
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
         /// The lower bound.
-        low: Box<Expr>,
+        low: Box<SpannedExpr>,
         /// The upper bound.
-        high: Box<Expr>,
+        high: Box<SpannedExpr>,
         /// NOT
         negated: bool,
     },
     /// `x [NOT] IN (a, b)`
     InList {
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
         /// a, b
-        list: Vec<Expr>,
+        list: Vec<SpannedExpr>,
         /// NOT
         negated: bool,
     },
     /// `x [NOT] IN (SELECT ..)`
     InQuery {
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
         /// The subquery.
         query: Box<Query>,
         /// NOT
@@ -410,9 +410,9 @@ pub enum ExprKind {
     /// `x [NOT] LIKE y`, `ILIKE`
     Like {
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
         /// y
-        pattern: Box<Expr>,
+        pattern: Box<SpannedExpr>,
         /// ILIKE
         ignore_case: bool,
         /// NOT
@@ -421,16 +421,16 @@ pub enum ExprKind {
     /// `CASE [x] WHEN a THEN b .. [ELSE z] END`
     Case {
         /// x
-        operand: Option<Box<Expr>>,
+        operand: Option<Box<SpannedExpr>>,
         /// a, b
-        branches: Vec<(Expr, Expr)>,
+        branches: Vec<(SpannedExpr, SpannedExpr)>,
         /// z
-        otherwise: Option<Box<Expr>>,
+        otherwise: Option<Box<SpannedExpr>>,
     },
     /// `CAST(x AS type)`
     Cast {
         /// x
-        expr: Box<Expr>,
+        expr: Box<SpannedExpr>,
         /// type
         ty: Spanned<Type>,
     },
@@ -441,7 +441,7 @@ pub enum ExprKind {
         /// DISTINCT
         distinct: bool,
         /// a, b
-        args: Vec<Expr>,
+        args: Vec<SpannedExpr>,
         /// `*` in place of arguments.
         star: bool,
     },
@@ -461,19 +461,19 @@ pub enum Literal {
     /// `'x'`
     Text(String),
     /// `250 ms`, `-4 KiB`
-    Quantity(Number, &'static Measure),
+    Quantity(Number, &'static UnitName),
 }
 
-impl Expr {
+impl SpannedExpr {
     /// An expression without subqueries at `span`.
-    pub fn new(kind: ExprKind, span: Span) -> Expr {
-        Expr::over(kind, span, 0)
+    pub fn new(kind: ExprKind, span: Span) -> SpannedExpr {
+        SpannedExpr::over(kind, span, 0)
     }
 
     /// An expression at `span` over a subquery of height `below`.
-    pub fn over(kind: ExprKind, span: Span, mut below: u16) -> Expr {
+    pub fn over(kind: ExprKind, span: Span, mut below: u16) -> SpannedExpr {
         kind.visit(&mut |child| below = below.max(child.height));
-        Expr {
+        SpannedExpr {
             kind,
             span,
             height: below.saturating_add(1),
@@ -483,7 +483,7 @@ impl Expr {
 
 impl ExprKind {
     /// Calls `visit` with each direct operand, subqueries excluded.
-    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
+    pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a SpannedExpr)) {
         match self {
             ExprKind::Column { .. }
             | ExprKind::Literal(_)

@@ -4,7 +4,7 @@ use weir_model::{Dimension, NANOS_PER_SECOND, SECTOR_BYTES};
 
 /// A unit as queries write it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Measure {
+pub struct UnitName {
     /// The name that the printer uses.
     pub name: &'static str,
     /// Synonyms; names are compared without regard to case.
@@ -15,9 +15,9 @@ pub struct Measure {
     pub scale: i64,
 }
 
-const fn time(name: &'static str, aliases: &'static [&'static str], scale: i64) -> Measure {
+const fn time(name: &'static str, aliases: &'static [&'static str], scale: i64) -> UnitName {
     let dimension = Dimension::Time;
-    Measure {
+    UnitName {
         name,
         aliases,
         dimension,
@@ -25,9 +25,9 @@ const fn time(name: &'static str, aliases: &'static [&'static str], scale: i64) 
     }
 }
 
-const fn data(name: &'static str, aliases: &'static [&'static str], scale: i64) -> Measure {
+const fn data(name: &'static str, aliases: &'static [&'static str], scale: i64) -> UnitName {
     let dimension = Dimension::Data;
-    Measure {
+    UnitName {
         name,
         aliases,
         dimension,
@@ -37,7 +37,7 @@ const fn data(name: &'static str, aliases: &'static [&'static str], scale: i64) 
 
 /// Every unit, small ones first. Units of data follow IEC 80000-13: `KiB` is 1024 bytes, `KB` is
 /// 1000.
-pub static MEASURES: &[Measure] = &[
+pub static MEASURES: &[UnitName] = &[
     time("ns", &["nsec", "nanosecond", "nanoseconds"], 1),
     time(
         "us",
@@ -62,7 +62,7 @@ pub static MEASURES: &[Measure] = &[
 ];
 
 /// The unit called `word`.
-pub fn find(word: &str) -> Option<&'static Measure> {
+pub fn find(word: &str) -> Option<&'static UnitName> {
     let same = |name: &str| name.eq_ignore_ascii_case(word);
     MEASURES
         .iter()

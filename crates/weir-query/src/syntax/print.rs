@@ -175,7 +175,7 @@ impl Display for Body {
     }
 }
 
-impl Display for Select {
+impl Display for SelectBlock {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let distinct = if self.distinct { "DISTINCT " } else { "" };
         write!(f, "SELECT {distinct}{}", Commas(&self.items))?;
@@ -219,7 +219,7 @@ impl Display for Alias<'_> {
 }
 
 /// ` [window]`, or nothing
-struct Windowed<'a>(&'a Option<Window>);
+struct Windowed<'a>(&'a Option<WindowClause>);
 
 impl Display for Windowed<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -255,15 +255,15 @@ impl Display for FromItem {
 impl Display for TableRef {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.value {
-            Table::Named(named) => write!(f, "{named}"),
-            Table::Derived {
+            TableSource::Named(named) => write!(f, "{named}"),
+            TableSource::Derived {
                 query,
                 window,
                 alias,
             } => {
                 write!(f, "({query}){}{}", Windowed(window), Alias(alias))
             }
-            Table::Error => f.write_str("<error>"),
+            TableSource::Error => f.write_str("<error>"),
         }
     }
 }
@@ -370,7 +370,7 @@ fn is_negative(number: Number) -> bool {
 }
 
 /// An expression in a position that requires at least this precedence.
-struct At<'a>(&'a Expr, u8);
+struct At<'a>(&'a SpannedExpr, u8);
 
 impl Display for At<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -381,7 +381,7 @@ impl Display for At<'_> {
     }
 }
 
-impl Display for Expr {
+impl Display for SpannedExpr {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let not = |negated: &bool| if *negated { " NOT" } else { "" };
         let above = level::COMPARISON + 1;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weir_model::Shape;
 use weir_query::engine::{Engine, EngineOptions};
-use weir_query::place::fleet::{CutOptions, Way, cut};
+use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
 
 use crate::support::case::{Case, Expected};
@@ -253,9 +253,9 @@ fn over_a_fleet(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     let history = feed::history(&case.feed(), &case.source_names(), &prepared.unoptimized);
     let mut random = Random(prepared.seed);
     let mut outcomes = Vec::new();
-    for way in Way::ALL {
+    for strategy in PlacementStrategy::ALL {
         let options = CutOptions {
-            hint: Some(way),
+            hint: Some(strategy),
             second: case.second,
             ..CutOptions::default()
         };

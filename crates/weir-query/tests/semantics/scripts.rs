@@ -153,21 +153,21 @@ fn scripts(folder: &Path) -> Vec<PathBuf> {
 /// Runs a script by the oracle and by the engine, and returns where a result differs from the file
 /// that its `dest :` names.
 fn check(name: &str, input: &Input, expected: &Path) -> Vec<String> {
-    let mut ways = vec![
+    let mut strategies = vec![
         ("the oracle", input.recompute()),
         ("whole batches", input.run(&input.whole())),
     ];
     let mut random = Random(name.len() as u64);
     for _ in 0..CUTS {
         let cut = feed::cut(&input.feed, input.sources.len(), &mut random);
-        ways.push(("random cuts", input.run(&cut)));
+        strategies.push(("random cuts", input.run(&cut)));
     }
     let mut wrong = Vec::new();
     for (query, position) in input.script.queries.iter().zip(0..) {
         let dest = query.dest.as_deref().expect("the script says where to");
         let file = fs::read_to_string(expected.join(dest)).expect("there is an expected output");
         let file = sorted_result(&file);
-        for (way, results) in &ways {
+        for (way, results) in &strategies {
             let got = write_result(&results[position]);
             if got != file {
                 let [file, got] = [&file, &got].map(|lines| lines.join("\n    "));

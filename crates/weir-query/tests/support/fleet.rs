@@ -2,8 +2,9 @@
 //! a split query, and an engine for the monitor over their results.
 //!
 //! It tests the split alone. weir-query may not use the agent and the monitor, whose own behaviour
-//! (connections, restarts, losses, time) `crates/weir-simulation` tests with the same random queries;
-//! that simulation compares with the engine, this one with the oracle, which shares no code with it.
+//! (connections, restarts, losses, time) `crates/weir-simulation` tests with the same random
+//! queries; that simulation compares with the engine, this one with the oracle, which shares no
+//! code with it.
 
 use std::collections::BTreeMap;
 

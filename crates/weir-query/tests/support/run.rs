@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_model::{Batch, Column, Declaration, Shape};
 use weir_query::Plan;
-use weir_query::engine::{Engine, Output, QueryId};
+use weir_query::engine::{Engine, EngineOutput, QueryId};
 
 use super::Row;
 use super::changes::Changes;
@@ -110,7 +110,7 @@ impl Run {
     }
 
     /// Collects the outputs of one step.
-    fn collect(&mut self, outputs: Vec<Output>) {
+    fn collect(&mut self, outputs: Vec<EngineOutput>) {
         let now = self.engine.now();
         let last_output: Vec<i64> = self.queries.iter().map(|q| q.last_output).collect();
         for output in outputs {
@@ -119,11 +119,11 @@ impl Run {
                 found.expect("output comes from queries that were added")
             };
             match output {
-                Output::Rows { query, batch } => {
+                EngineOutput::Rows { query, batch } => {
                     let query = of(query);
                     self.queries[query].take(&batch, last_output[query], now);
                 }
-                Output::Failed { query, error } => {
+                EngineOutput::Failed { query, error } => {
                     let query = of(query);
                     assert_eq!(self.queries[query].failure, None, "a query fails once");
                     self.queries[query].failure = Some(error.to_string());

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_model::catalog::weir_schema;
 use weir_model::{Batch, Column, ColumnBuilder, Symbol, Type, Value};
-use weir_query::engine::Counts;
+use weir_query::engine::EngineCounts;
 use weir_tap::Count;
 
 /// The unit of statm(5) on the supported architectures, and that of stat(5) on all.
@@ -94,7 +94,7 @@ impl Reading {
 }
 
 /// The counts of the engine: rows by source, rows and memory by query.
-pub fn engine_counts(counts: &Counts) -> Vec<Reading> {
+pub fn engine_counts(counts: &EngineCounts) -> Vec<Reading> {
     let mut readings = Vec::new();
     for source in &counts.sources {
         let place = format!("engine {}", source.source);

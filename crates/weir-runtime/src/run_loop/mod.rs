@@ -29,7 +29,7 @@ use std::time::Duration;
 use weir_model::Nanos;
 use weir_query::engine::{Engine, QueryId};
 use weir_query::function::EvalError;
-use weir_query::{Counts, Plan};
+use weir_query::{EngineCounts, Plan};
 use weir_sink::Sink;
 use weir_tap::{Count, Tap};
 
@@ -121,7 +121,7 @@ pub struct Report {
     /// All counts of the taps.
     pub counts: Vec<Count>,
     /// The counts of the engine, without queries that failed.
-    pub engine: Counts,
+    pub engine: EngineCounts,
     /// Queries that failed.
     pub failed: Vec<(QueryId, EvalError)>,
     /// Remarks for readers of the output.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Folded, Nanos};
 use weir_query::Plan;
-use weir_query::engine::{Engine, Output, QueryId};
+use weir_query::engine::{Engine, EngineOutput, QueryId};
 use weir_query::function::EvalError;
 use weir_sink::{Incomplete, Sink, SinkError};
 use weir_tap::{Count, TapError};
@@ -444,12 +444,12 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn step(&mut self, go: impl FnOnce(&mut Engine, &mut dyn FnMut(Output))) {
+    fn step(&mut self, go: impl FnOnce(&mut Engine, &mut dyn FnMut(EngineOutput))) {
         let open_from = self.open_from();
         let (queries, shows, failed) = (&self.queries, &mut self.shows, &mut self.failed);
         let mut open = true;
         go(&mut self.engine, &mut |output| match output {
-            Output::Rows { query, batch } => {
+            EngineOutput::Rows { query, batch } => {
                 let at = queries.iter().position(|q| q.id == Some(query));
                 let sink = at.expect("the loop knows the engine's queries");
                 let batch = match queries[sink].last_instant_open {
@@ -458,7 +458,7 @@ impl<'a> Pump<'a> {
                 };
                 open &= batch.is_empty() || shows.rows(sink, batch);
             }
-            Output::Failed { query, error } => failed.push((query, error)),
+            EngineOutput::Failed { query, error } => failed.push((query, error)),
         });
         open &= shows.whole();
         let failed = |id: QueryId| self.failed.iter().any(|(query, _)| *query == id);

@@ -1,7 +1,7 @@
 //! [`Load`]: generated I/O events of a host with a few VMs, shared by all agents.
 //!
-//! An agent spreads a piece of the pool over the time since its last piece, and adds its host's name
-//! and request numbers, as the outlet of a tap does.
+//! An agent spreads a piece of the pool over the time since its last piece, and adds its host's
+//! name and request numbers, as the outlet of a tap does.
 
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ impl Load {
         Outlet::new(host, schema, &all)
     }
 
-    /// Events of a stream, spread over the time after `from` up to `to`: `count`, at most the pool's,
-    /// beginning with number `first` of the pool.
+    /// Events of a stream, spread over the time after `from` up to `to`: `count`, at most the
+    /// pool's, beginning with number `first` of the pool.
     pub fn piece(&self, stream: usize, first: u64, count: usize, from: Nanos, to: Nanos) -> Batch {
         let first = (first % POOL as u64) as usize;
         let count = count.min(POOL - first);

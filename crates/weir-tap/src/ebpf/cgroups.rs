@@ -102,14 +102,14 @@ impl Cgroups {
             if self.paths.len() >= CGROUPS_MAX {
                 return;
             }
-            self.remember(&root.path, &folder);
+            self.add_reasons(&root.path, &folder);
             let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
             let below = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
             folders.extend(below.map(|e| e.path()));
         }
     }
 
-    fn remember(&mut self, root: &Path, folder: &Path) {
+    fn add_reasons(&mut self, root: &Path, folder: &Path) {
         let Ok(meta) = fs::metadata(folder) else {
             return;
         };

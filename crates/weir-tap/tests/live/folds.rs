@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use weir_guest::LoopDisk;
 use weir_model::event::{io_schema, value};
-use weir_model::{Clause, Column, Demand, Fold, FoldCall, Folded, Keep, Kept, Symbol, Test, Value};
+use weir_model::{
+    Clause, Column, Demand, Fold, FoldCall, Folded, PartialKind, PartialState, Symbol, Test, Value,
+};
 use weir_sketch::LogLinear;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::live;
@@ -47,7 +49,7 @@ fn column(name: &str) -> usize {
     io_schema().index(name)
 }
 
-fn call(name: &str, keep: Keep) -> FoldCall {
+fn call(name: &str, keep: PartialKind) -> FoldCall {
     let column = (!name.is_empty()).then(|| column(name));
     FoldCall { column, keep }
 }
@@ -55,15 +57,15 @@ fn call(name: &str, keep: Keep) -> FoldCall {
 /// All supported calls, on all columns that support calls.
 fn all_calls() -> Vec<FoldCall> {
     vec![
-        call("", Keep::Moments),
-        call("bytes", Keep::Moments),
-        call("sectors", Keep::Moments),
-        call("latency", Keep::Moments),
-        call("wait", Keep::Moments),
-        call("bytes", Keep::Limits(LENGTHS.to_vec())),
-        call("latency", Keep::Limits(TIMES.to_vec())),
-        call("latency", Keep::LogLinear { bits: 7 }),
-        call("service", Keep::LogLinear { bits: 7 }),
+        call("", PartialKind::Moments),
+        call("bytes", PartialKind::Moments),
+        call("sectors", PartialKind::Moments),
+        call("latency", PartialKind::Moments),
+        call("wait", PartialKind::Moments),
+        call("bytes", PartialKind::Limits(LENGTHS.to_vec())),
+        call("latency", PartialKind::Limits(TIMES.to_vec())),
+        call("latency", PartialKind::LogLinear { bits: 7 }),
+        call("service", PartialKind::LogLinear { bits: 7 }),
     ]
 }
 
@@ -91,16 +93,16 @@ fn demands(interval: i64, keys: &str, calls: &[FoldCall], tests: Vec<Test>) -> V
 }
 
 /// The empty accumulator of `keep`.
-fn nothing(keep: &Keep) -> Sum {
+fn nothing(keep: &PartialKind) -> Sum {
     match keep {
-        Keep::Moments => Sum::Moments(0, 0, i64::MAX, i64::MIN),
-        Keep::Limits(limits) => Sum::Limits(vec![0; limits.len() + 1]),
-        Keep::LogLinear { .. } => Sum::Bins(BTreeMap::new()),
+        PartialKind::Moments => Sum::Moments(0, 0, i64::MAX, i64::MIN),
+        PartialKind::Limits(limits) => Sum::Limits(vec![0; limits.len() + 1]),
+        PartialKind::LogLinear { .. } => Sum::Bins(BTreeMap::new()),
     }
 }
 
 /// Adds one value.
-fn take(sum: &mut Sum, keep: &Keep, value: i64) {
+fn take(sum: &mut Sum, keep: &PartialKind, value: i64) {
     match (sum, keep) {
         (Sum::Moments(count, total, min, max), _) => {
             *count += 1;
@@ -108,7 +110,7 @@ fn take(sum: &mut Sum, keep: &Keep, value: i64) {
             *min = (*min).min(value);
             *max = (*max).max(value);
         }
-        (Sum::Limits(counts), Keep::Limits(limits)) => {
+        (Sum::Limits(counts), PartialKind::Limits(limits)) => {
             counts[limits.partition_point(|limit| *limit < value)] += 1;
         }
         (Sum::Bins(bins), _) => {
@@ -205,19 +207,19 @@ fn text_of(column: &Column, at: usize) -> String {
     column.value(at).to_string()
 }
 
-fn sum_of(kept: &Kept, of_rows: bool) -> Sum {
+fn sum_of(kept: &PartialState, of_rows: bool) -> Sum {
     match kept {
-        Kept::Moments { count, .. } if of_rows || *count == 0 => {
+        PartialState::Moments { count, .. } if of_rows || *count == 0 => {
             Sum::Moments(*count, 0, i64::MAX, i64::MIN)
         }
-        Kept::Moments {
+        PartialState::Moments {
             count,
             sum,
             min,
             max,
         } => Sum::Moments(*count, *sum, *min, *max),
-        Kept::Limits(counts) => Sum::Limits(counts.clone()),
-        Kept::LogLinear(bins) => {
+        PartialState::Limits(counts) => Sum::Limits(counts.clone()),
+        PartialState::LogLinear(bins) => {
             let bins = bins
                 .iter()
                 .map(|(n, count, offsets)| (*n, (*count, *offsets)));
@@ -458,8 +460,11 @@ fn what_cannot_be_folded_comes_as_rows_and_says_why() {
     let Some(bench) = bench("what_cannot_be_folded_comes_as_rows_and_says_why", 64) else {
         return;
     };
-    let count = vec![call("", Keep::Moments)];
-    let seek = vec![call("", Keep::Moments), call("seek", Keep::Moments)];
+    let count = vec![call("", PartialKind::Moments)];
+    let seek = vec![
+        call("", PartialKind::Moments),
+        call("seek", PartialKind::Moments),
+    ];
     for (keys, calls, why) in [
         ("flags", &count, "`flags` is no key in the kernel"),
         ("op", &seek, "`seek` is not kept in the kernel"),

@@ -42,7 +42,7 @@ impl AuthService {
     }
 
     /// The authenticated caller.
-    fn admit(&self, request: &http::Request<Body>) -> Result<Caller, Status> {
+    fn rewrite(&self, request: &http::Request<Body>) -> Result<Caller, Status> {
         let connection = request
             .extensions()
             .get::<Arc<Connection>>()
@@ -79,7 +79,7 @@ impl Service<http::Request<Body>> for AuthService {
 
     fn call(&mut self, mut request: http::Request<Body>) -> Self::Future {
         self.shared.counters.add(Count::Requests, 1);
-        let caller = match self.admit(&request) {
+        let caller = match self.rewrite(&request) {
             Ok(caller) => caller,
             Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
         };

@@ -131,7 +131,7 @@ impl Connections {
     ///
     /// # Errors
     /// If there is none, with the reason.
-    pub(crate) fn admit(
+    pub(crate) fn rewrite(
         self: &Arc<Self>,
         peer: Peer,
     ) -> Result<(ConnectionSlot, oneshot::Receiver<()>), &'static str> {
@@ -298,16 +298,16 @@ mod tests {
     #[test]
     fn the_oldest_connection_without_a_request_is_closed_first() {
         let all = connections(2, 2);
-        let (first, mut first_told) = all.admit(from("10.0.0.1")).unwrap();
-        let (second, mut second_told) = all.admit(from("10.0.0.2")).unwrap();
+        let (first, mut first_told) = all.rewrite(from("10.0.0.1")).unwrap();
+        let (second, mut second_told) = all.rewrite(from("10.0.0.2")).unwrap();
         first.connection.mark_granted();
-        let (third, mut third_told) = all.admit(from("10.0.0.3")).unwrap();
+        let (third, mut third_told) = all.rewrite(from("10.0.0.3")).unwrap();
         assert!(first_told.try_recv().is_err() && third_told.try_recv().is_err());
         assert!(second_told.try_recv().is_ok());
         drop(second);
         assert_eq!(all.len(), 2);
         third.connection.mark_granted();
-        assert!(all.admit(from("10.0.0.4")).is_err());
+        assert!(all.rewrite(from("10.0.0.4")).is_err());
         drop((first, third));
         assert_eq!(all.len(), 0);
         assert!(all.table.lock().unwrap().by_site.is_empty());
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_local_user_has_the_limit_of_one_address() {
         let all = connections(10, 1);
-        let local = |uid, pid| all.admit(Peer::Local { uid, pid });
+        let local = |uid, pid| all.rewrite(Peer::Local { uid, pid });
         let (first, _told) = local(5, 1).unwrap();
         first.connection.mark_granted();
         assert!(local(5, 2).is_err());
@@ -326,9 +326,9 @@ mod tests {
     #[test]
     fn an_address_displaces_only_its_own_connections() {
         let all = connections(10, 1);
-        let (_other, mut other_told) = all.admit(from("10.0.0.1")).unwrap();
-        let (_first, mut first_told) = all.admit(from("[2001:db8::1]")).unwrap();
-        let _second = all.admit(from("[2001:db8::2]")).unwrap();
+        let (_other, mut other_told) = all.rewrite(from("10.0.0.1")).unwrap();
+        let (_first, mut first_told) = all.rewrite(from("[2001:db8::1]")).unwrap();
+        let _second = all.rewrite(from("[2001:db8::2]")).unwrap();
         assert!(first_told.try_recv().is_ok());
         assert!(other_told.try_recv().is_err());
     }

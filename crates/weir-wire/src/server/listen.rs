@@ -136,7 +136,7 @@ async fn accept(
                 continue;
             }
         };
-        let (place, disconnect) = match connections.admit(peer) {
+        let (place, disconnect) = match connections.rewrite(peer) {
             Ok(admitted) => admitted,
             Err(why) => {
                 shared.refusals.report(peer, why);

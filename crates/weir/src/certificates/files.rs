@@ -54,7 +54,8 @@ pub fn write_pair(
             replace(&certificate_file, certificate, PUBLIC)?;
         }
         Overwrite::Never => {
-            // A key without a certificate is as precious: something else may have been signed for it.
+            // A key without a certificate is as precious: something else may have been signed for
+            // it.
             if certificate_file.exists() {
                 return Err(there_already(&certificate_file));
             }

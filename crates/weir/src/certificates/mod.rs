@@ -187,8 +187,9 @@ impl Authority {
         Facts::read(&path)
     }
 
-    /// Signs the certificate in `old` anew, with the same names, roles and key, so that only the one
-    /// file changes, in one step. The authority's own is renewed likewise; what it signed stays good.
+    /// Signs the certificate in `old` anew, with the same names, roles and key, so that only the
+    /// one file changes, in one step. The authority's own is renewed likewise; what it signed stays
+    /// good.
     ///
     /// # Errors
     /// When its key is not there or it is not of this authority, or it cannot be written.

@@ -38,9 +38,9 @@ const HOME: &str = "agent";
 
 /// Run a monitor's queries over this host's I/O
 ///
-/// The agent dials the monitor, and dials again for ever. It watches nothing until a query needs it.
-/// What a slow or absent monitor does not take waits in memory and on disk, up to a bound; what is
-/// lost then is counted, to the row.
+/// The agent dials the monitor, and dials again for ever. It watches nothing until a query needs
+/// it. What a slow or absent monitor does not take waits in memory and on disk, up to a bound; what
+/// is lost then is counted, to the row.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir agent --monitor monitor.example\n  \
@@ -50,8 +50,8 @@ const HOME: &str = "agent";
     The command line goes before the file. SIGHUP reads the file again: limits hold at once, the rest is said\n\
     to need a restart. SIGTERM and SIGINT end the agent when the monitor has taken its last words.")]
 pub struct AgentArgs {
-    /// The monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or unix:PATH (unix: alone
-    /// for the monitor of this host)
+    /// The monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or unix:PATH
+    /// (unix: alone for the monitor of this host)
     #[arg(long, value_name = "HOST[:PORT]")]
     monitor: Option<String>,
     /// The configuration [default: /etc/weir/agent.toml, where it exists]
@@ -79,8 +79,8 @@ pub struct AgentArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Source")]
 struct GroundArgs {
-    /// Where events come from: `live`, `tapdisk:PATH` for the disks that a `weir tapdisk` serves, or a
-    /// recording, which happens again now
+    /// Where events come from: `live`, `tapdisk:PATH` for the disks that a `weir tapdisk` serves,
+    /// or a recording, which happens again now
     #[arg(long, value_name = "SOURCE")]
     from: Option<String>,
     /// Replay a recording so many times as fast as it was; a great number is as fast as it can be
@@ -316,8 +316,8 @@ fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
     named.ok_or_else(|| Failure::words("this host has no name; give it one with --host NAME"))
 }
 
-/// Why I/O of this host cannot be watched: told now, not when a query comes that needs it. The agent
-/// goes on, since relations and recordings need no such rights.
+/// Why I/O of this host cannot be watched: told now, not when a query comes that needs it. The
+/// agent goes on, since relations and recordings need no such rights.
 fn unwatched(ground: &Ground) -> Option<String> {
     let demand = Demand {
         stream: "IO".into(),

@@ -19,9 +19,9 @@ use weir_view::workload::{Feed, Reader, Selection, json};
 
 /// Say what kind of workload each disk has, and what follows for storage
 ///
-/// For each virtual disk: reads and writes, sizes, how sequential and in how many interleaved streams, how
-/// requests arrive, how many are in flight, latency against load, where they go; and advice with its
-/// evidence, where the data carry it. Works as events come, in bounded memory.
+/// For each virtual disk: reads and writes, sizes, how sequential and in how many interleaved
+/// streams, how requests arrive, how many are in flight, latency against load, where they go; and
+/// advice with its evidence, where the data carry it. Works as events come, in bounded memory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir characterise --for 30s\n  \
@@ -37,8 +37,8 @@ pub struct CharacteriseArgs {
     /// This disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
-    /// Memory for the blocks of a disk that are followed, from which miss ratios come; where it does not
-    /// suffice for all of them, a sample is followed
+    /// Memory for the blocks of a disk that are followed, from which miss ratios come; where it
+    /// does not suffice for all of them, a sample is followed
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = memory)]
     memory: usize,
     /// Write the report as one JSON object
@@ -71,8 +71,8 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     let stop = Stop::on_signals()?;
     let feed = Feed::open(&source, &selection, &stop)?;
-    // A page that cannot be written is told before the hours that it would tell of; and an earlier page
-    // stays when there is nothing to make another of.
+    // A page that cannot be written is told before the hours that it would tell of; and an earlier
+    // page stays when there is nothing to make another of.
     let page = match &args.html {
         Some(path) => {
             output::never_over(path, args.source.files())?;

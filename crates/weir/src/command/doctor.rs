@@ -21,8 +21,8 @@ const COSTS_NO_MONITOR: &str = "what an agent here has to say waits, within its 
 /// Report what works on this host, and why not
 ///
 /// Attaches the probes for a moment, reads a few blocks of each disk directly, and compares what is
-/// reported with what was read and with the kernel's counters. It writes nothing. Exit code 0 when live
-/// I/O can be watched, 1 when not.
+/// reported with what was read and with the kernel's counters. It writes nothing. Exit code 0 when
+/// live I/O can be watched, 1 when not.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor --device /dev/sda\n  weir doctor --monitor monitor.example"
@@ -31,11 +31,12 @@ pub struct DoctorArgs {
     /// As JSON
     #[arg(long)]
     json: bool,
-    /// Read from this disk only, as /dev/sda; may be repeated [default: every disk with a medium, except
-    /// loop devices and disks in memory]
+    /// Read from this disk only, as /dev/sda; may be repeated [default: every disk with a medium,
+    /// except loop devices and disks in memory]
     #[arg(long, value_name = "DEV", value_parser = source::device)]
     device: Vec<String>,
-    /// The monitor that an agent here is to reach [default: of /etc/weir/agent.toml, where it exists]
+    /// The monitor that an agent here is to reach [default: of /etc/weir/agent.toml, where it
+    /// exists]
     #[arg(long, value_name = "HOST[:PORT]")]
     monitor: Option<String>,
 }

@@ -101,7 +101,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
 fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure> {
     let paired = plans::paired(plan, &args.source);
     let mut placement = plans::placed(&[&paired.plan], &args.source);
-    placement.remember(paired.whys);
+    placement.add_reasons(paired.reasons);
     let explanation = place::explain_placed(&paired.plan, &placement, NANOS_PER_SECOND);
     let (source, measured, ending) = match args.analyze {
         false => (

@@ -138,8 +138,8 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
     show::show(&mut client, &wanted, &answer, sink, &stop)
 }
 
-/// Prints where each part of a query would run at a monitor's fleet; with `analyze`, after it ran there
-/// for so long.
+/// Prints where each part of a query would run at a monitor's fleet; with `analyze`, after it ran
+/// there for so long.
 ///
 /// # Errors
 /// When the monitor refuses the query or cannot be reached.

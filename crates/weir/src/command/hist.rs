@@ -30,9 +30,10 @@ const COLUMNS: usize = 100;
 
 /// Show how a disk's requests fall: sizes, seek distances, latencies and more, as vscsiStats does
 ///
-/// Counted in the kernel, for each VM's disks and for the host's, at a cost that lets it stay on. With -s it
-/// goes on in the background, for 30 minutes or as --for says; -p shows what there is by then. Without
-/// -l, -s, -x and -r it counts now, until Ctrl-C or as long as --for says, and then shows the histograms.
+/// Counted in the kernel, for each VM's disks and for the host's, at a cost that lets it stay on.
+/// With -s it goes on in the background, for 30 minutes or as --for says; -p shows what there is by
+/// then. Without -l, -s, -x and -r it counts now, until Ctrl-C or as long as --for says, and then
+/// shows the histograms.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir hist --for 10s                        count for ten seconds, then show everything\n  \
@@ -53,8 +54,8 @@ pub struct HistArgs {
     /// List VMs and their disks, with the numbers that -w and -i take, and what is being collected
     #[arg(short = 'l', long, group = "verb")]
     list: bool,
-    /// Start to collect in the background, and return; for 30 minutes, or as --for says, which may be
-    /// `forever`
+    /// Start to collect in the background, and return; for 30 minutes, or as --for says, which may
+    /// be `forever`
     #[arg(short = 's', long, group = "verb")]
     start: bool,
     /// Stop collecting
@@ -91,15 +92,15 @@ pub struct HistArgs {
     /// What has histograms of its own
     #[arg(long, value_name = "WHAT", default_value = "disk", value_parser = subjects())]
     by: By,
-    /// Look at each request instead of letting the kernel count: dearer, but a VM's disks on one device are
-    /// told apart
+    /// Look at each request instead of letting the kernel count: dearer, but a VM's disks on one
+    /// device are told apart
     #[arg(long, conflicts_with = "verb")]
     each: bool,
     /// Show another disk, or a recording or a file of histograms, beside it, in shares
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["verb", "csv", "json", "interval"])]
     against: Option<String>,
-    /// Show one metric over time, latency unless -p says another: a column an interval, darker where
-    /// more requests are
+    /// Show one metric over time, latency unless -p says another: a column an interval, darker
+    /// where more requests are
     #[arg(long, conflicts_with_all = ["verb", "against"])]
     heatmap: bool,
     /// Count how two measures fall together, looking at each request

@@ -1,5 +1,5 @@
-//! `weir inspection`: started by commands that watch this host, to look at other users' processes and
-//! to query QEMUs after weir itself has dropped its privileges. Not for direct use.
+//! `weir inspection`: started by commands that watch this host, to look at other users' processes
+//! and to query QEMUs after weir itself has dropped its privileges. Not for direct use.
 
 use std::sync::Arc;
 

@@ -97,8 +97,8 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it may read the host's I/O or its VMs. Other commands have no use for capabilities of
-    /// the binary's file, above all those that serve images and those that drive QEMU.
+    /// Whether it may read the host's I/O or its VMs. Other commands have no use for capabilities
+    /// of the binary's file, above all those that serve images and those that drive QEMU.
     fn reads_host(&self) -> bool {
         matches!(
             self,

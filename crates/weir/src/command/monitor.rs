@@ -35,7 +35,8 @@ use weir_runtime::run_loop::{Stop, wall_clock};
     goes before what the file says.")]
 pub struct MonitorArgs {
     /// Where agents and clients connect: ADDRESS:PORT (port 0: any free one) or unix:PATH [default:
-    /// unix:/run/weir-monitor/monitor.sock as root, else unix:$XDG_RUNTIME_DIR/weir-monitor/monitor.sock]
+    /// unix:/run/weir-monitor/monitor.sock as root, else
+    /// unix:$XDG_RUNTIME_DIR/weir-monitor/monitor.sock]
     #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
     listen: Option<Listen>,
     /// Its configuration (TOML)

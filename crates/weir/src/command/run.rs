@@ -165,8 +165,8 @@ fn submits(args: &RunArgs, question: &Question, queries: usize) -> impl Iterator
     })
 }
 
-/// Shows the answers of all queries, each where its `dest :` says, until they end. When one cannot be
-/// shown, none is.
+/// Shows the answers of all queries, each where its `dest :` says, until they end. When one cannot
+/// be shown, none is.
 fn show_all(
     args: &RunArgs,
     script: &Script,

@@ -22,10 +22,11 @@ use weir_tapdisk::insertion::{self, InsertionError};
 
 /// Serve virtual disks to VMs, and tell every request as the guest made it
 ///
-/// A back end for any VM that speaks vhost-user-blk (QEMU, libvirt, Cloud Hypervisor, Firecracker) or NBD. The
-/// image is a raw file or a block device. Who asks, as `weir query --from tapdisk:PATH`, sees each
-/// request when it was taken from the ring, submitted and done; events that nobody asks for are never
-/// made. It takes no root: who may read and write the image may serve it.
+/// A back end for any VM that speaks vhost-user-blk (QEMU, libvirt, Cloud Hypervisor, Firecracker)
+/// or NBD. The image is a raw file or a block device. Who asks, as `weir query --from
+/// tapdisk:PATH`, sees each request when it was taken from the ring, submitted and done; events
+/// that nobody asks for are never made. It takes no root: who may read and write the image may
+/// serve it.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -90,7 +91,8 @@ struct DiskArgs {
     /// Most queues that the guest may use, each with a thread of its own
     #[arg(long, value_name = "N", requires = "image", value_parser = tapdisk::queues)]
     queues: Option<u16>,
-    /// The logical block size that the guest sees: 512, 1024, 2048, 4096 [default: what the image can do]
+    /// The logical block size that the guest sees: 512, 1024, 2048, 4096 [default: what the image
+    /// can do]
     #[arg(long, value_name = "BYTES", requires = "image", value_parser = tapdisk::block_size)]
     block_size: Option<u32>,
     /// Who carries requests out: uring, sync, or auto
@@ -111,8 +113,8 @@ struct DiskArgs {
     /// Let others write the image meanwhile: for an image that a running VM has open itself
     #[arg(long, requires = "image")]
     no_lock: bool,
-    /// Refuse the image unless it is this very file: one that is put under a running VM is the one that the
-    /// VM has open
+    /// Refuse the image unless it is this very file: one that is put under a running VM is the one
+    /// that the VM has open
     #[arg(long, value_name = "ID", requires = "image", hide = true)]
     identity: Option<Identity>,
 }
@@ -121,8 +123,8 @@ struct DiskArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Service")]
 struct ServeArgs {
-    /// A disk, as image=FILE,socket=PATH,vm=NAME,vdisk=NAME with the words of the options above; may be
-    /// repeated
+    /// A disk, as image=FILE,socket=PATH,vm=NAME,vdisk=NAME with the words of the options above;
+    /// may be repeated
     #[arg(long = "disk", id = "disks", value_name = "WORDS", value_parser = DiskEntry::of_words)]
     disks: Vec<DiskEntry>,
     /// A file with all of it

@@ -13,9 +13,10 @@ use weir_tapdisk::insertion::{self, DiskSelector, Inserted, InsertionOutcome};
 
 /// Put a tap under the disk of a VM that runs
 ///
-/// The VM goes on meanwhile: QEMU lets the requests under way finish, and sends the next ones through a
-/// `weir tapdisk` of its own. That outlives this command, and ends with the VM. It takes a QEMU of 6.1 or
-/// later, with a QMP monitor or under libvirt, and a raw disk on a file or device of this host.
+/// The VM goes on meanwhile: QEMU lets the requests under way finish, and sends the next ones
+/// through a `weir tapdisk` of its own. That outlives this command, and ends with the VM. It takes
+/// a QEMU of 6.1 or later, with a QMP monitor or under libvirt, and a raw disk on a file or device
+/// of this host.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir tapdisk insert --vm web --disk vda\n  \

@@ -10,8 +10,8 @@ use weir_tapdisk::insertion::{self, RemovalOutcome};
 
 /// Take a tap out from under the disk of a VM that runs
 ///
-/// The disk is as it was before `weir tapdisk insert`, whatever became of the tap or of the command that put it
-/// there. Where there is none, that is said and is no failure.
+/// The disk is as it was before `weir tapdisk insert`, whatever became of the tap or of the command
+/// that put it there. Where there is none, that is said and is no failure.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  weir tapdisk remove --vm web --disk vda")]
 pub struct RemoveArgs {

@@ -63,8 +63,8 @@ pub struct TopArgs {
     /// Watch this disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
-    /// Leave out QD, SEQ and the histograms of size and seek distance, which need single requests; the
-    /// kernel adds up all else, and sends no request to user space
+    /// Leave out QD, SEQ and the histograms of size and seek distance, which need single requests;
+    /// the kernel adds up all else, and sends no request to user space
     #[arg(long)]
     frugal: bool,
     /// Write plain tables instead of a screen
@@ -126,7 +126,8 @@ fn speed(text: &str) -> Result<f64, String> {
 const RHYTHMS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 impl TopArgs {
-    /// No single request is shown: rows may come in larger batches, which is cheaper, and be left out.
+    /// No single request is shown: rows may come in larger batches, which is cheaper, and be left
+    /// out.
     fn unhurried(&self) -> TopArgs {
         let mut args = self.clone();
         args.source.optional_rows = true;
@@ -389,7 +390,7 @@ impl Asking {
             false => Nanos::MIN,
         };
         let sink = PartSink::boxed(part, &checked.plan.schema, since, &self.gather);
-        let plan = Arc::new(self.placement.admit(&checked.plan));
+        let plan = Arc::new(self.placement.rewrite(&checked.plan));
         self.send(Change::Ask { name, plan, sink });
     }
 
@@ -411,8 +412,8 @@ fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> 
     }
 }
 
-/// What the queries of the table, of the totals, and of the columns that need single requests are called
-/// among the changes; those of views have greater numbers.
+/// What the queries of the table, of the totals, and of the columns that need single requests are
+/// called among the changes; those of views have greater numbers.
 const LINES: u64 = 1;
 const TOTALS: u64 = 2;
 const SINGLES: u64 = 3;
@@ -519,8 +520,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Gives `take` the ticks whose intervals have been watched from their beginning, those marked in which
-    /// requests were lost.
+    /// Gives `take` the ticks whose intervals have been watched from their beginning, those marked
+    /// in which requests were lost.
     fn whole_intervals(&self, mut take: Take) -> Take {
         let live = self.args.source.is_live();
         let (interval_ns, shown) = (self.interval_ns, self.shown.clone());
@@ -554,7 +555,7 @@ impl<'a> Run<'a> {
     ) -> Result<(Engine, Vec<Input>, Vec<Show>), Failure> {
         let mut engine = Engine::new(EngineOptions::default());
         let shows = self.asked.iter().map(|(part, name, plan)| {
-            let plan = self.placement.admit(plan);
+            let plan = self.placement.rewrite(plan);
             let sink = PartSink::boxed(*part, &plan.schema, Nanos::MIN, gather);
             Show {
                 name: *name,

@@ -148,8 +148,8 @@ fn programs(process: &Path) -> BTreeSet<u32> {
     numbers.collect()
 }
 
-/// Asserts that nobody holds these programs any more, and so the kernel does not run them. A process that
-/// was killed gives back its files a moment after its memory.
+/// Asserts that nobody holds these programs any more, and so the kernel does not run them. A
+/// process that was killed gives back its files a moment after its memory.
 fn detached(programs_before: &BTreeSet<u32>) {
     assert!(!programs_before.is_empty(), "something was attached");
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! The inspection process of a live command: what it reports, what it inherits, and what happens when
-//! it or its command ends.
+//! The inspection process of a live command: what it reports, what it inherits, and what happens
+//! when it or its command ends.
 
 use std::ffi::OsString;
 use std::fs;

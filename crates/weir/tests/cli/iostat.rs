@@ -47,7 +47,8 @@ const OPTIONS: &[&str] = &[
 /// three trees, `$2` is an empty folder, `$3` the number of reports, then iostat's options.
 ///
 /// Its interval is so long that it never ends: the next report comes by the signal that the timer
-/// would send, when the next files are in place and iostat, which sleeps only between reports, does.
+/// would send, when the next files are in place and iostat, which sleeps only between reports,
+/// does.
 const SYSSTAT: &str = r#"
 trees=$1 work=$2 reports=$3; shift 3
 files="stat diskstats uptime"
@@ -175,7 +176,8 @@ fn sysstat_says_the_same_with_every_option() {
 #[test]
 fn a_recording_gives_a_row_for_each_virtual_disk() {
     let scratch = Scratch::new();
-    // 2,000 requests, 1 ms apart: in a second 750 reads of 4 KiB and 250 writes of 8 KiB, 0.5 ms each.
+    // 2,000 requests, 1 ms apart: in a second 750 reads of 4 KiB and 250 writes of 8 KiB, 0.5 ms
+    // each.
     scratch.file("trace.csv", &crate::support::requests(2_000));
     let report = |options: &[&str]| {
         let args = [&["iostat", "--from", "trace.csv", "-d"], options].concat();

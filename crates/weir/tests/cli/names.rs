@@ -1,5 +1,5 @@
-//! Names of VMs, disks and devices: those that this host does not have, and those of devices that are
-//! watched only when they are named.
+//! Names of VMs, disks and devices: those that this host does not have, and those of devices that
+//! are watched only when they are named.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};

@@ -296,7 +296,7 @@ fn live_pairs_are_the_join_and_what_fio_did() {
     assert_eq!(operators.matches("hash inner join").count(), 1, "{plan}");
     for part in [
         "  answered from",
-        "do not tell `error` of both rows",
+        "do not contain `error` of both rows",
         " join on ",
     ] {
         assert_eq!(plan.matches(part).count(), 1, "{plan}");

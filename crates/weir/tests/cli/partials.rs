@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_model::{Batch, Catalog, Folded};
-use weir_query::place::fleet::{CutOptions, Way, cut};
-use weir_query::{CheckOptions, Engine, EngineOptions, Output, Plan, compile, place};
+use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
+use weir_query::{CheckOptions, Engine, EngineOptions, EngineOutput, Plan, compile, place};
 use weir_tap::Said;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions, TAP};
 use weir_tap::live;
@@ -75,10 +75,10 @@ impl Side {
     }
 }
 
-fn rows_of(output: Output) -> Batch {
+fn rows_of(output: EngineOutput) -> Batch {
     match output {
-        Output::Rows { batch, .. } => batch,
-        Output::Failed { error, .. } => panic!("{error}"),
+        EngineOutput::Rows { batch, .. } => batch,
+        EngineOutput::Failed { error, .. } => panic!("{error}"),
     }
 }
 
@@ -98,7 +98,7 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
         histogram(bytes) from IO [range 2 s slide 1 s] group by op";
     let checked = compile(query, &Catalog::builtin(), &CheckOptions::live()).unwrap();
     let options = CutOptions {
-        hint: Some(Way::Partials),
+        hint: Some(PlacementStrategy::Partials),
         ..CutOptions::default()
     };
     let cut = cut(&checked.plan, &options).unwrap();

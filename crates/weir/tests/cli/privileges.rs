@@ -59,8 +59,8 @@ impl Thread {
         self.faults_within(capabilities, capabilities, users)
     }
 
-    /// The same with a bounding set of its own: without CAP_SETPCAP it stays, and no_new_privs keeps
-    /// programs from gaining what is in it.
+    /// The same with a bounding set of its own: without CAP_SETPCAP it stays, and no_new_privs
+    /// keeps programs from gaining what is in it.
     fn faults_within(&self, capabilities: u64, bounding: u64, users: &[&str]) -> Vec<String> {
         let mut faults = Vec::new();
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {

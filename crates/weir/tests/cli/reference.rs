@@ -130,8 +130,8 @@ fn explain_says_how_a_query_is_cut_for_a_fleet() {
         "merge [range 2 s slide 1 s] count1 by op",
         "-> monitor",
         "-> kernel",
-        "way partials (taken)",
-        "way agent",
+        "strategy partials (chosen)",
+        "strategy agent",
         "it is the same as `partials`",
     ] {
         assert!(said.contains(words), "no `{words}` in\n{said}");

@@ -259,7 +259,8 @@ fn signal(process: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(process, signal).unwrap();
 }
 
-/// weir is stopped for a while, so that rows come faster than they are read, however fast the host is.
+/// weir is stopped for a while, so that rows come faster than they are read, however fast the host
+/// is.
 #[test]
 fn rows_that_come_too_fast_make_no_figure_low() {
     let test = "rows_that_come_too_fast_make_no_figure_low";

@@ -1,5 +1,5 @@
-//! Recordings in which completions are missing: what `weir hist` and `weir characterise` report of the number
-//! in flight.
+//! Recordings in which completions are missing: what `weir hist` and `weir characterise` report of
+//! the number in flight.
 
 use std::path::Path;
 
@@ -12,8 +12,9 @@ use crate::support::{Scratch, run};
 /// Requests to a disk, one after the other: each is in flight for 3 ms of 10.
 const REQUESTS: i64 = 1_000;
 
-/// A recording of disks with one request in flight at a time, of which every fortieth completion is missing.
-/// Requests are numbered over all disks, as a live tap does. `counts` is whether it has `in_flight`.
+/// A recording of disks with one request in flight at a time, of which every fortieth completion is
+/// missing. Requests are numbered over all disks, as a live tap does. `counts` is whether it has
+/// `in_flight`.
 fn record(path: &Path, disks: i64, counts: bool) {
     let mut rows = Vec::new();
     for number in 0..disks * REQUESTS {

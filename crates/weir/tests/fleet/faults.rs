@@ -1,5 +1,5 @@
-//! Processes that are killed, readers that do not read, disks that are full: afterwards delivered and
-//! counted is what was produced, to the row, and nothing is there twice.
+//! Processes that are killed, readers that do not read, disks that are full: afterwards delivered
+//! and counted is what was produced, to the row, and nothing is there twice.
 
 use std::fs;
 use std::process::Stdio;
@@ -70,8 +70,8 @@ fn a_killed_monitor_goes_on_where_it_was() {
     sleep(Duration::from_millis(300));
     field.kill_monitor();
     field.restart_monitor();
-    // On a machine without a processor to spare the monitor may be killed before it has written down
-    // that the agents came: what they had said before is late then.
+    // On a machine without a processor to spare the monitor may be killed before it has written
+    // down that the agents came: what they had said before is late then.
     field.until_told("a", 2_000);
     field.kill_monitor();
     field.restart_monitor();

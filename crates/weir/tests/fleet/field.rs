@@ -1,5 +1,5 @@
-//! Hosts, a monitor with a standing query, and the books: what each agent produced, and what became of
-//! it.
+//! Hosts, a monitor with a standing query, and the books: what each agent produced, and what became
+//! of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -44,8 +44,8 @@ pub struct Books {
 }
 
 impl Field {
-    /// A monitor and these hosts, with these settings of the monitor's; or a loud line that `test` is
-    /// skipped.
+    /// A monitor and these hosts, with these settings of the monitor's; or a loud line that `test`
+    /// is skipped.
     pub fn new(test: &str, names: &[&'static str], settings: &str) -> Option<Field> {
         let host = |name: &&'static str| Ok((*name, Host::new()?));
         let hosts: anyhow::Result<Vec<_>> = names.iter().map(host).collect();
@@ -208,8 +208,8 @@ impl Field {
         serde_json::from_str(&said.unwrap()).unwrap()
     }
 
-    /// Waits until delivered and counted as lost or late is what was produced, for each host, and sees
-    /// that no row is there twice.
+    /// Waits until delivered and counted as lost or late is what was produced, for each host, and
+    /// sees that no row is there twice.
     pub fn balanced(&self, produced: &[(&str, u64)]) -> BTreeMap<String, Books> {
         self.until(&format!("the books balance for {produced:?}"), || {
             let books = self.books();
@@ -237,8 +237,8 @@ pub fn standing(name: &str, text: &str, format: &str) -> String {
     )
 }
 
-/// Requests `from..to` to one disk as an MSR Cambridge trace, one a millisecond, each to a sector of
-/// its own.
+/// Requests `from..to` to one disk as an MSR Cambridge trace, one a millisecond, each to a sector
+/// of its own.
 pub fn requests(from: u64, to: u64) -> String {
     let line = |i: u64| {
         let ts = 128_166_372_030_000_000 + 10_000 * i;

@@ -1,5 +1,5 @@
-//! Cables that are cut, slow, lossy or long: afterwards delivered and counted is what was produced, to
-//! the row, and nothing is there twice.
+//! Cables that are cut, slow, lossy or long: afterwards delivered and counted is what was produced,
+//! to the row, and nothing is there twice.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -70,8 +70,8 @@ fn hosts_that_replay_parts_of_a_recording_answer_as_one_engine() {
     assert_eq!(held(&read(&field, "windows.delta")), expected);
 }
 
-/// Writes the reads and writes of a recording as an MSR Cambridge trace, whole and dealt to hosts by
-/// turns.
+/// Writes the reads and writes of a recording as an MSR Cambridge trace, whole and dealt to hosts
+/// by turns.
 fn deal(recording: &str, hosts: &[String], whole: &str) {
     let requests = "select cast(ts as integer) - cast(latency as integer) as issued, op, sector, bytes, \
         cast(latency as integer) as took from IO where op = 'r' or op = 'w'";
@@ -140,8 +140,8 @@ fn held(deltas: &str) -> BTreeMap<String, i64> {
     rows
 }
 
-/// What the query with a slide gives, of rows with their times: each counts at the next full second,
-/// the last ones too.
+/// What the query with a slide gives, of rows with their times: each counts at the next full
+/// second, the last ones too.
 fn windows(each: &str) -> BTreeMap<String, i64> {
     let mut groups: BTreeMap<(i64, String), (u64, u64)> = BTreeMap::new();
     for line in each.lines().skip(1) {

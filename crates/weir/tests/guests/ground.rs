@@ -1,5 +1,5 @@
-//! The disks of three guests: every way of storing a disk, of doing its I/O and of showing it to the
-//! guest, and a load for each.
+//! The disks of three guests: every way of storing a disk, of doing its I/O and of showing it to
+//! the guest, and a load for each.
 
 use std::fs;
 

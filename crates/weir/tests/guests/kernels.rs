@@ -1,5 +1,5 @@
-//! weir in a guest with another kernel, that of Debian 13: what it reports is what that kernel counts,
-//! with every I/O scheduler, on an NVMe disk with two paths, and by any name of a device.
+//! weir in a guest with another kernel, that of Debian 13: what it reports is what that kernel
+//! counts, with every I/O scheduler, on an NVMe disk with two paths, and by any name of a device.
 //!
 //! The guest has neither root's BPF of the host nor its kernel: all runs in emulation. One boot
 //! serves all checks.

@@ -1,5 +1,5 @@
-//! A domain of libvirt gets a disk while it runs, is destroyed under load, renamed and started again;
-//! weir follows, in its relations and in what it says of each request.
+//! A domain of libvirt gets a disk while it runs, is destroyed under load, renamed and started
+//! again; weir follows, in its relations and in what it says of each request.
 
 use std::fs;
 use std::os::unix::fs::chown;

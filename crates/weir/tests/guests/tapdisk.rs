@@ -1,5 +1,6 @@
-//! Two guests whose disks one tapdisk serves, from images on one device: each request that the tapdisk makes
-//! there is told as the right VM's, with its disk and its sector; and the tapdisk's own tap tells the same.
+//! Two guests whose disks one tapdisk serves, from images on one device: each request that the
+//! tapdisk makes there is told as the right VM's, with its disk and its sector; and the tapdisk's
+//! own tap tells the same.
 
 use std::fs;
 use std::path::Path;

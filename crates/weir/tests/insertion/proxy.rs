@@ -13,7 +13,8 @@ use weir_guest::Guest;
 
 use crate::machine::{Machine, scratch};
 
-/// What becomes of a command that changes the guest's disks (`blockdev-..`). They are counted from 0.
+/// What becomes of a command that changes the guest's disks (`blockdev-..`). They are counted from
+/// 0.
 #[derive(Clone, Copy, Debug)]
 pub enum Trouble {
     /// None.

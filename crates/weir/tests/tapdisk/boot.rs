@@ -1,4 +1,5 @@
-//! The firmware reads a served disk as well: SeaBIOS boots from it, and what it loads is what is there.
+//! The firmware reads a served disk as well: SeaBIOS boots from it, and what it loads is what is
+//! there.
 
 use std::fs;
 use std::process::{Command, Stdio};

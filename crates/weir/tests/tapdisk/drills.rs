@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::process::{Query, Scratch, Tapdisk, ready};
 
-/// Runs commands of qemu-io on the only export of an NBD socket; whether they went well, and what was said.
+/// Runs commands of qemu-io on the only export of an NBD socket; whether they went well, and what
+/// was said.
 fn qemu_io(socket: &str, commands: &[&str]) -> (bool, String) {
     let mut io = Command::new("timeout");
     io.args(["60", "qemu-io", "-f", "raw"]);

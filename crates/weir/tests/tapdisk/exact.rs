@@ -1,4 +1,5 @@
-//! What `weir query --from tapdisk:PATH` tells of a guest is what the guest's own kernel counts, to the sector.
+//! What `weir query --from tapdisk:PATH` tells of a guest is what the guest's own kernel counts, to
+//! the sector.
 
 use weir_guest::Counts;
 
@@ -54,7 +55,8 @@ fn what_is_told_is_what_the_guest_counts() {
             counted.read_sectors,
             "sectors read of {disk}: {rows:?}"
         );
-        // Linux counts zeroes that the disk is to write as writes, and flushes without data as well.
+        // Linux counts zeroes that the disk is to write as writes, and flushes without data as
+        // well.
         let written = told("w", "sectors") + told("z", "sectors");
         assert_eq!(
             written, counted.write_sectors,

@@ -1,4 +1,5 @@
-//! A guest that lives on served disks: what it sees of them, an ext4, fio with verification, a database.
+//! A guest that lives on served disks: what it sees of them, an ext4, fio with verification, a
+//! database.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +17,8 @@ pub const HARD_WORK: Duration = Duration::from_secs(400);
 /// What guests run: real programs of the host's.
 pub const TOOLS: [&str; 4] = ["fio", "sqlite3", "mke2fs", "e2fsck"];
 
-/// A guest with a disk to work on, `/dev/vda`, and its tools on another, `/dev/vdb`, which it may not write:
-/// both are served by one tapdisk.
+/// A guest with a disk to work on, `/dev/vda`, and its tools on another, `/dev/vdb`, which it may
+/// not write: both are served by one tapdisk.
 pub struct Served {
     pub guest: Guest,
     /// `None` only while another one takes its place.
@@ -99,7 +100,8 @@ impl Served {
         self.guest.finish_within(HARD_WORK).unwrap()
     }
 
-    /// Ends the guest and the tapdisk in order, and has the host look at what is left: the image's path.
+    /// Ends the guest and the tapdisk in order, and has the host look at what is left: the image's
+    /// path.
     pub fn end(self) -> (String, Scratch) {
         self.guest.quit().unwrap();
         self.tapdisk.expect("one serves").stop();
@@ -134,7 +136,8 @@ fn start(args: &[String]) -> Tapdisk {
     Tapdisk::start(&args)
 }
 
-/// fio in a guest: random writes of a file, each block with its checksum, and all of them read back.
+/// fio in a guest: random writes of a file, each block with its checksum, and all of them read
+/// back.
 pub fn fio(mebibytes: u32, more: &str) -> String {
     format!(
         "/tools/fio --name=verified --thread --filename=/mnt/fio --size={mebibytes}M --bs=4k --rw=randwrite \

@@ -1,4 +1,5 @@
-//! kill -9 of the tapdisk under load: the guest waits, goes on with the next one, and nothing is wrong.
+//! kill -9 of the tapdisk under load: the guest waits, goes on with the next one, and nothing is
+//! wrong.
 
 use crate::guests::{HARD_WORK, Served, database_is_whole, fill_database, fio};
 use crate::process::wait_until;

@@ -1,4 +1,5 @@
-//! The same through libvirt: a domain whose disks are `<disk type='vhostuser'>`, by a QEMU of another user.
+//! The same through libvirt: a domain whose disks are `<disk type='vhostuser'>`, by a QEMU of
+//! another user.
 
 use std::fs;
 use std::path::Path;

@@ -129,8 +129,8 @@ fn the_copy_of_a_large_file_is_sequential_in_large_requests() {
     assert!(profile.size("writes").0 >= 131_072.0, "{profile}");
 }
 
-/// Figure 4 of the paper: random, almost all in its 8 KiB pages. A commit is a flush of the log, whose
-/// last page is written again and again.
+/// Figure 4 of the paper: random, almost all in its 8 KiB pages. A commit is a flush of the log,
+/// whose last page is written again and again.
 #[test]
 fn a_database_is_random_in_pages_of_8_kib() {
     let test = "a_database_is_random_in_pages_of_8_kib";

@@ -1,10 +1,11 @@
-//! What `weir characterise` says of real work on a real block device, held against what the work is.
+//! What `weir characterise` says of real work on a real block device, held against what the work
+//! is.
 //!
 //! Each workload runs on a loop device of its own and is recorded live. What is asserted does not
-//! depend on how fast the host is: it is the order and the size of requests, or, between
-//! neighbours on one disk, what a disk of a known rate makes of them. The tests need root, BPF and the
-//! programs that do the work; without them each says loudly that it was skipped. They run one at
-//! a time.
+//! depend on how fast the host is: it is the order and the size of requests, or, between neighbours
+//! on one disk, what a disk of a known rate makes of them. The tests need root, BPF and the
+//! programs that do the work; without them each says loudly that it was skipped. They run one at a
+//! time.
 
 mod kinds;
 mod neighbours;

@@ -1,8 +1,8 @@
-//! Two VMs on one disk: who disturbs whom is found and named, with its evidence, and nobody is blamed
-//! without (Ahmad 2007, section 5.3 and figure 6).
+//! Two VMs on one disk: who disturbs whom is found and named, with its evidence, and nobody is
+//! blamed without (Ahmad 2007, section 5.3 and figure 6).
 //!
-//! The disk finishes a known number of requests a second, so that the neighbours fare alike on every
-//! host.
+//! The disk finishes a known number of requests a second, so that the neighbours fare alike on
+//! every host.
 
 use std::thread;
 use std::time::Duration;

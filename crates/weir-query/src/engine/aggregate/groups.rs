@@ -3,16 +3,16 @@
 
 use std::borrow::Cow;
 
-use weir_model::{Column, Folded, Kept, Value};
+use weir_model::{Column, Folded, PartialState, Value};
 
 use crate::engine::eval::{Rows, eval};
 use crate::engine::gather::{column_bytes, take};
 use crate::function::EvalError;
-use crate::physical::{Of, Reading};
+use crate::physical::{Argument, FoldedInput};
 
 /// The groups of a source that an aggregation reads.
 pub(super) struct SelectedGroups<'a> {
-    reading: &'a Reading,
+    reading: &'a FoldedInput,
     /// Their indexes among the source's groups.
     pub picked: Vec<u32>,
     /// The aggregation's keys of each group.
@@ -27,11 +27,12 @@ impl<'a> SelectedGroups<'a> {
     /// # Errors
     /// When a selection or a key cannot be computed.
     pub(super) fn of(
-        reading: &'a Reading,
+        reading: &'a FoldedInput,
         folded: &Folded,
     ) -> Result<SelectedGroups<'a>, EvalError> {
         let counts = folded.kept.first().map_or(&[][..], Vec::as_slice);
-        let has_rows = |kept: &Kept| !matches!(kept, Kept::Moments { count: 0, .. });
+        let has_rows =
+            |kept: &PartialState| !matches!(kept, PartialState::Moments { count: 0, .. });
         let mut picked: Vec<u32> = (0..)
             .zip(counts)
             .filter_map(|(group, kept)| has_rows(kept).then_some(group))
@@ -63,33 +64,38 @@ impl<'a> SelectedGroups<'a> {
         self.picked
             .iter()
             .map(|&group| match &counts[group as usize] {
-                Kept::Moments { count, .. } => *count,
+                PartialState::Moments { count, .. } => *count,
                 _ => 0,
             })
     }
 
     /// The partial of call number `call` for the group in `row`.
-    pub(super) fn kept<'f>(&self, folded: &'f Folded, call: usize, row: usize) -> Cow<'f, Kept> {
+    pub(super) fn kept<'f>(
+        &self,
+        folded: &'f Folded,
+        call: usize,
+        row: usize,
+    ) -> Cow<'f, PartialState> {
         let chosen = match self.choices[call].as_ref().map(|choice| choice.value(row)) {
             Some(Value::Int(number)) => number as usize,
             _ => 0,
         };
         let group = self.picked[row] as usize;
         match &self.reading.calls[call].of[chosen] {
-            Of::Kept(at) => Cow::Borrowed(&folded.kept[*at][group]),
-            Of::Constant(value) => Cow::Owned(repeated(*value, &folded.kept[0][group])),
+            Argument::Values(at) => Cow::Borrowed(&folded.kept[*at][group]),
+            Argument::Constant(value) => Cow::Owned(repeated(*value, &folded.kept[0][group])),
         }
     }
 }
 
 /// The partial of a constant over the counted rows.
-fn repeated(constant: Option<i64>, rows: &Kept) -> Kept {
+fn repeated(constant: Option<i64>, rows: &PartialState) -> PartialState {
     let count = match (constant, rows) {
-        (Some(_), Kept::Moments { count, .. }) => *count,
+        (Some(_), PartialState::Moments { count, .. }) => *count,
         _ => 0,
     };
     let value = constant.unwrap_or(0);
-    Kept::Moments {
+    PartialState::Moments {
         count,
         sum: i128::from(value) * i128::from(count),
         min: value,
@@ -98,7 +104,7 @@ fn repeated(constant: Option<i64>, rows: &Kept) -> Kept {
 }
 
 /// The source's columns of some groups: the grouping columns have values, the others are NULL.
-fn columns(reading: &Reading, folded: &Folded, picked: &[u32]) -> Vec<Column> {
+fn columns(reading: &FoldedInput, folded: &Folded, picked: &[u32]) -> Vec<Column> {
     let mut columns = vec![Column::Nulls(picked.len()); reading.width];
     for (&at, key) in reading.columns.iter().zip(&folded.keys) {
         columns[at] = take(key, picked);

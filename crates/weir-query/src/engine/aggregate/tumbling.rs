@@ -21,7 +21,7 @@ use crate::engine::gather::{batch_bytes, concat_batches, whole_instants};
 use crate::engine::operator::{Operator, QueryStart, Span};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
-use crate::physical::Reading;
+use crate::physical::FoldedInput;
 use crate::plan::GlobalGroup;
 
 /// The groups of the current interval.
@@ -37,7 +37,7 @@ pub(in crate::engine) struct Tumbling {
     shown: Option<Shown>,
     net: Consolidate,
     /// How to read groups, where the source delivers them.
-    reading: Option<Arc<Reading>>,
+    reading: Option<Arc<FoldedInput>>,
     /// Groups of intervals that end in the next step, the earliest first.
     folded: Vec<Folded>,
     /// The ended intervals that are still in the window, if it spans several.
@@ -105,7 +105,7 @@ impl Tumbling {
     pub(in crate::engine) fn of_groups(
         keys: &[Expr],
         calls: &[AggregateCall],
-        reading: Reading,
+        reading: FoldedInput,
         schema: &Schema,
     ) -> Tumbling {
         let by_rows = Tumbling::new(keys, calls, reading.slide, schema);
@@ -312,9 +312,9 @@ impl Tumbling {
             let columns = shown.rows.clone();
             Batch::deltas(vec![at; shown.len], vec![weight; shown.len], columns)
         };
-        let going = old.as_ref().map(|old| change(old, -1));
-        let coming = new.map(|new| change(new, 1));
-        let changes: Vec<Batch> = going.into_iter().chain(coming).collect();
+        let retracted = old.as_ref().map(|old| change(old, -1));
+        let inserted = new.map(|new| change(new, 1));
+        let changes: Vec<Batch> = retracted.into_iter().chain(inserted).collect();
         out.extend(self.net.net(&[concat_batches(&changes)]));
     }
 }

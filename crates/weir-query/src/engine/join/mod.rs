@@ -280,12 +280,12 @@ impl Join {
         while left > 0 {
             let chain = self.chain(number, side);
             let slot = self.sides[side].find(chain, rows.row_keys.as_ref(), &rows.columns, at);
-            let gone = left.min(self.sides[side].weight(slot));
-            left -= gone;
-            if gone == self.sides[side].weight(slot) {
+            let removed = left.min(self.sides[side].weight(slot));
+            left -= removed;
+            if removed == self.sides[side].weight(slot) {
                 self.sides[side].unindex_row(rows.row_keys.as_ref(), at, slot);
             }
-            self.retract_slot(side, number, slot, gone, ts, candidates);
+            self.retract_slot(side, number, slot, removed, ts, candidates);
         }
     }
 

@@ -282,11 +282,11 @@ impl Side {
     pub(super) fn decrement(&mut self, slot: u32, times: i64) -> bool {
         let weight = &mut self.links[slot as usize].weight;
         *weight -= times;
-        let gone = *weight == 0;
-        if gone {
+        let removed = *weight == 0;
+        if removed {
             self.slots.retire(slot);
         }
-        gone
+        removed
     }
 
     /// Removes a row from a chain.

@@ -109,9 +109,9 @@ impl<K: Element> Arrivals<K> {
                 self.pending_retractions.add(value, -count);
                 return;
             };
-            let gone = self.rows[i].1.min(count);
-            self.rows[i].1 -= gone;
-            count -= gone;
+            let removed = self.rows[i].1.min(count);
+            self.rows[i].1 -= removed;
+            count -= removed;
             if self.rows[i].1 == 0 {
                 self.present -= 1;
                 if let Some(index) = &mut self.index {

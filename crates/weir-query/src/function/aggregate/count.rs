@@ -1,6 +1,6 @@
 //! `count(*)`, `count(x)`: the number of rows, or of rows whose `x` is not NULL.
 
-use weir_model::{Keep, Kept, Type, Unit};
+use weir_model::{PartialKind, PartialState, Type, Unit};
 use weir_sketch::{Bytes, codec};
 
 use super::per_group::{Summary, partial_of, per_group};
@@ -62,12 +62,12 @@ impl Aggregate for Count {
         !call.args.is_empty() && total::shares(call, other)
     }
 
-    fn keep(&self, _: &AggregateCall) -> Option<Keep> {
-        Some(Keep::Moments)
+    fn keep(&self, _: &AggregateCall) -> Option<PartialKind> {
+        Some(PartialKind::Moments)
     }
 
-    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
-        let Kept::Moments { count, .. } = *kept else {
+    fn partial_of(&self, _: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
+        let PartialState::Moments { count, .. } = *kept else {
             return None;
         };
         Some(partial_of(&Rows(i64::try_from(count).ok()?)))

@@ -1,6 +1,6 @@
 //! `min` and `max`: the ends of the order.
 
-use weir_model::{Kept, Type};
+use weir_model::{PartialState, Type};
 use weir_sketch::OrderedCounts;
 
 use super::per_group::per_group;
@@ -41,8 +41,8 @@ pub fn append_only_state(call: &AggregateCall, first: bool) -> Box<dyn Aggregate
 }
 
 /// The partial for integers that a source aggregated, over append-only input.
-pub fn partial_of(kept: &Kept, first: bool) -> Option<Vec<u8>> {
-    let Kept::Moments {
+pub fn partial_of(kept: &PartialState, first: bool) -> Option<Vec<u8>> {
+    let PartialState::Moments {
         count, min, max, ..
     } = *kept
     else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weir_model::{Keep, Kept, Tally, Type, Unit, Value};
+use weir_model::{PartialKind, PartialState, Tally, Type, Unit, Value};
 use weir_sketch::{Limits, OrderedCounts, PowerOfTwo};
 
 use super::per_group::{partial_of, per_group};
@@ -92,9 +92,9 @@ impl Aggregate for Histogram {
         }
     }
 
-    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
         of_integers(call, || {
-            Keep::Limits(match limits(call, as_i64) {
+            PartialKind::Limits(match limits(call, as_i64) {
                 Limits::Explicit(limits) => limits,
                 // A source pre-aggregates no negative values.
                 Limits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
@@ -102,8 +102,10 @@ impl Aggregate for Histogram {
         })
     }
 
-    fn partial_of(&self, call: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
-        let (Kept::Limits(bins), Some(Keep::Limits(kept_by))) = (kept, self.keep(call)) else {
+    fn partial_of(&self, call: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
+        let (PartialState::Limits(bins), Some(PartialKind::Limits(kept_by))) =
+            (kept, self.keep(call))
+        else {
             return None;
         };
         if bins.len() != kept_by.len() + 1 {

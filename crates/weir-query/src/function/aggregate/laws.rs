@@ -128,7 +128,7 @@ struct Delta {
     group: u32,
     weight: i64,
     datum: Datum,
-    wanted: bool,
+    requested: bool,
 }
 
 /// Insertions, and later retractions of some of the same rows.
@@ -144,12 +144,12 @@ fn deltas() -> impl Strategy<Value = Vec<Delta>> {
     prop::collection::vec(step, 0..80).prop_map(|steps| {
         let mut live: Vec<Delta> = Vec::new();
         let mut deltas = Vec::new();
-        for (group, weight, datum, goes, wanted, which) in steps {
+        for (group, weight, datum, goes, requested, which) in steps {
             if goes && !live.is_empty() {
                 let row = live.remove(which.index(live.len()));
                 deltas.push(Delta {
                     weight: -row.weight,
-                    wanted,
+                    requested,
                     ..row
                 });
             } else {
@@ -157,7 +157,7 @@ fn deltas() -> impl Strategy<Value = Vec<Delta>> {
                     group,
                     weight,
                     datum,
-                    wanted,
+                    requested,
                 });
                 deltas.push(live.last().expect("just pushed").clone());
             }
@@ -192,7 +192,7 @@ fn feed(
 ) -> Option<Vec<Value>> {
     let groups: Vec<u32> = deltas.iter().map(|d| d.group).collect();
     let weights: Vec<i64> = deltas.iter().map(|d| d.weight).collect();
-    let wanted: Vec<bool> = deltas.iter().map(|d| d.wanted).collect();
+    let requested: Vec<bool> = deltas.iter().map(|d| d.requested).collect();
     let args: Vec<Column> = call
         .args
         .iter()
@@ -206,7 +206,7 @@ fn feed(
         .collect();
     let mut out = ColumnBuilder::new(call.ty, 0);
     state
-        .update(&groups, &weights, &args, &wanted, &mut out)
+        .update(&groups, &weights, &args, &requested, &mut out)
         .ok()?;
     let results = out.finish();
     Some((0..results.len()).map(|i| results.value(i)).collect())
@@ -216,7 +216,7 @@ fn feed_unwanted(call: &AggregateCall, state: &mut dyn AggregateState, deltas: &
     let quiet: Vec<Delta> = deltas
         .iter()
         .map(|d| Delta {
-            wanted: false,
+            requested: false,
             ..d.clone()
         })
         .collect();
@@ -253,7 +253,7 @@ proptest! {
                 for delta in batch {
                     let value = delta.datum.value(call.args[0].ty());
                     rows[delta.group as usize].apply(&value, delta.weight);
-                    if !delta.wanted {
+                    if !delta.requested {
                         continue;
                     }
                     let expected = expected(&call, &rows[delta.group as usize]);
@@ -315,7 +315,7 @@ proptest! {
     }
 
     #[test]
-    fn what_came_and_went_is_nothing(deltas in deltas(), stays in deltas()) {
+    fn an_inserted_and_retracted_row_has_no_effect(deltas in deltas(), stays in deltas()) {
         for call in calls() {
             let empty = fresh(&call);
             let mut state = fresh(&call);
@@ -335,12 +335,12 @@ proptest! {
 
     #[test]
     fn a_growing_input_needs_less_for_the_same(deltas in deltas()) {
-        let comes: Vec<Delta> = deltas.into_iter().filter(|d| d.weight > 0).collect();
+        let inserted: Vec<Delta> = deltas.into_iter().filter(|d| d.weight > 0).collect();
         for call in calls() {
             let mut state = fresh(&call);
             let mut growing = call.function.append_only_state(&call);
             growing.resize(GROUPS);
-            prop_assert_eq!(feed(&call, &mut *growing, &comes), feed(&call, &mut *state, &comes), "{:?}", call);
+            prop_assert_eq!(feed(&call, &mut *growing, &inserted), feed(&call, &mut *state, &inserted), "{:?}", call);
             let mut merged = call.function.append_only_state(&call);
             merged.resize(GROUPS);
             for (group, bytes) in partials(&*growing).iter().enumerate() {
@@ -373,7 +373,7 @@ proptest! {
     fn huge_weights_count(rows in prop::collection::vec((datum(), 1i64..i64::MAX / 8), 1..8)) {
         let deltas: Vec<Delta> = rows
             .into_iter()
-            .map(|(datum, weight)| Delta { group: 0, weight, datum, wanted: false })
+            .map(|(datum, weight)| Delta { group: 0, weight, datum, requested: false })
             .collect();
         for call in calls() {
             let mut state = fresh(&call);
@@ -429,14 +429,14 @@ fn the_sum_of_integers_fails_only_where_it_does_not_fit() {
         .find(|c| c.function.doc().name == "sum" && c.ty == Type::Int);
     let call = call.expect("sum takes integers");
     let mut state = fresh(&call);
-    let mut feed = |x: i64, weight: i64, wanted: bool| {
+    let mut feed = |x: i64, weight: i64, requested: bool| {
         let mut out = ColumnBuilder::new(Type::Int, 1);
         state
             .update(
                 &[0],
                 &[weight],
                 &[Column::ints(vec![x])],
-                &[wanted],
+                &[requested],
                 &mut out,
             )
             .map(|()| out.finish())

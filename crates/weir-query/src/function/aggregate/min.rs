@@ -1,6 +1,6 @@
 //! `min(x)`: the least value.
 
-use weir_model::{Keep, Kept};
+use weir_model::{PartialKind, PartialState};
 
 use super::{Aggregate, AggregateCall, AggregateState, extreme, of_integers};
 use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
@@ -51,11 +51,11 @@ impl Aggregate for Min {
         extreme::append_only_state(call, true)
     }
 
-    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
-        of_integers(call, || Keep::Moments)
+    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
+        of_integers(call, || PartialKind::Moments)
     }
 
-    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+    fn partial_of(&self, _: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
         extreme::partial_of(kept, true)
     }
 }

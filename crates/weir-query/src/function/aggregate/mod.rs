@@ -35,7 +35,7 @@ pub mod var_pop;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use weir_model::{Column, ColumnBuilder, Keep, Kept, Type, Unit, Value};
+use weir_model::{Column, ColumnBuilder, PartialKind, PartialState, Type, Unit, Value};
 
 pub use shared::Shared;
 
@@ -98,14 +98,14 @@ pub trait Aggregate: Sync {
 
     /// What a source that pre-aggregates rows must compute of the argument, a column of integers,
     /// so that the result is exactly that of the rows. `None`: the source must deliver the rows.
-    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
         let _ = call;
         None
     }
 
     /// What a source computed for [`Aggregate::keep`], as the bytes that [`AggregateState::merge`]
     /// of the call reads; `None` when it computed something else.
-    fn partial_of(&self, call: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+    fn partial_of(&self, call: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
         let _ = (call, kept);
         None
     }
@@ -118,7 +118,7 @@ pub trait AggregateState: Send {
     fn resize(&mut self, groups: usize);
 
     /// Adds rows, in order, and appends to `out` the group's result after each row `i` for which
-    /// `wanted[i]`.
+    /// `requested[i]`.
     ///
     /// Row `i` belongs to group `groups[i]`, is inserted (weight > 0) or retracted (weight < 0)
     /// `|weights[i]|` times, and its arguments are `args[..]` at `i`. A retracted row was inserted
@@ -131,7 +131,7 @@ pub trait AggregateState: Send {
         groups: &[u32],
         weights: &[i64],
         args: &[Column],
-        wanted: &[bool],
+        requested: &[bool],
         out: &mut ColumnBuilder,
     ) -> Result<(), EvalError>;
 
@@ -201,7 +201,7 @@ impl AggregateCall {
 }
 
 /// `keep`, if the call is of integers, which is what sources pre-aggregate.
-fn of_integers(call: &AggregateCall, keep: impl FnOnce() -> Keep) -> Option<Keep> {
+fn of_integers(call: &AggregateCall, keep: impl FnOnce() -> PartialKind) -> Option<PartialKind> {
     (call.args.first()?.ty() == Type::Int).then(keep)
 }
 

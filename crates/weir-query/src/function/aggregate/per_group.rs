@@ -102,7 +102,7 @@ where
 struct Rows<'a> {
     groups: &'a [u32],
     weights: &'a [i64],
-    wanted: &'a [bool],
+    requested: &'a [bool],
 }
 
 impl<S, I, O, V, R> PerGroup<S, I, V, R>
@@ -120,15 +120,15 @@ where
         out: &mut ColumnBuilder,
     ) -> Result<(), EvalError> {
         let mut sink = O::sink(out);
-        let marks = rows.groups.iter().zip(rows.weights).zip(rows.wanted);
-        for (row, ((&group, &weight), &wanted)) in marks.enumerate() {
+        let marks = rows.groups.iter().zip(rows.weights).zip(rows.requested);
+        for (row, ((&group, &weight), &requested)) in marks.enumerate() {
             let group = &mut self.groups[group as usize];
             if let Some(value) = read(row) {
                 let before = group.heap_bytes();
                 group.add((self.value)(value), weight);
                 self.heap_bytes = self.heap_bytes + group.heap_bytes() - before;
             }
-            if wanted {
+            if requested {
                 O::write(&mut sink, (self.result)(group)?);
             }
         }
@@ -155,19 +155,19 @@ where
         groups: &[u32],
         weights: &[i64],
         args: &[Column],
-        wanted: &[bool],
+        requested: &[bool],
         out: &mut ColumnBuilder,
     ) -> Result<(), EvalError> {
         let len = groups.len();
         assert!(
-            weights.len() == len && wanted.len() == len,
+            weights.len() == len && requested.len() == len,
             "one weight and one mark a row"
         );
         assert!(args.iter().all(|a| a.len() == len), "one argument a row");
         let rows = Rows {
             groups,
             weights,
-            wanted,
+            requested,
         };
         match args.first() {
             Some(column) if only_nulls(column) => self.fold(rows, |_| None, out),

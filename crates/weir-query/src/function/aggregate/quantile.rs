@@ -1,6 +1,6 @@
 //! `quantile(x, q)`: the value that a fraction q of all values does not exceed.
 
-use weir_model::{Keep, Kept, Type, Value};
+use weir_model::{PartialKind, PartialState, Type, Value};
 use weir_sketch::{Bucket, Bucketed, Bytes, LogLinear, SUB_BUCKET_BITS};
 
 use super::per_group::{Summary, partial_of, shared_per_group};
@@ -97,13 +97,13 @@ impl Aggregate for Quantile {
         other.is_of(self) && call.args[0] == other.args[0] && call.ty == other.ty
     }
 
-    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
+    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
         let bits = SUB_BUCKET_BITS;
-        of_integers(call, || Keep::LogLinear { bits })
+        of_integers(call, || PartialKind::LogLinear { bits })
     }
 
-    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
-        let Kept::LogLinear(bins) = kept else {
+    fn partial_of(&self, _: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
+        let PartialState::LogLinear(bins) = kept else {
             return None;
         };
         let mut all = LogLinear::<i64>::default();

@@ -1,6 +1,6 @@
 //! `sum(x)`: the sum of the values.
 
-use weir_model::{Keep, Kept, Type};
+use weir_model::{PartialKind, PartialState, Type};
 
 use super::per_group::shared_per_group;
 use super::total::{self, FloatTotal, IntTotal};
@@ -66,11 +66,11 @@ impl Aggregate for Sum {
         total::shares(call, other)
     }
 
-    fn keep(&self, call: &AggregateCall) -> Option<Keep> {
-        of_integers(call, || Keep::Moments)
+    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
+        of_integers(call, || PartialKind::Moments)
     }
 
-    fn partial_of(&self, _: &AggregateCall, kept: &Kept) -> Option<Vec<u8>> {
+    fn partial_of(&self, _: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
         IntTotal::partial_of(kept)
     }
 }

@@ -1,7 +1,7 @@
 //! The number of values and their exact sum: the state of `sum` and `avg`, which `count(x)` of the
 //! same values can read too.
 
-use weir_model::{Kept, Type, Value};
+use weir_model::{PartialState, Type, Value};
 use weir_sketch::{Bytes, ExactSum, codec};
 
 use super::AggregateCall;
@@ -28,8 +28,8 @@ pub struct IntTotal {
 
 impl IntTotal {
     /// The partial for integers that a source aggregated.
-    pub fn partial_of(kept: &Kept) -> Option<Vec<u8>> {
-        let Kept::Moments { count, sum, .. } = *kept else {
+    pub fn partial_of(kept: &PartialState) -> Option<Vec<u8>> {
+        let PartialState::Moments { count, sum, .. } = *kept else {
             return None;
         };
         let count = i64::try_from(count).ok()?;

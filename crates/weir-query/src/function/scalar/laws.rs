@@ -9,7 +9,7 @@ use crate::expr::Expr;
 use crate::function::Argument;
 
 /// Functions that ignore NULL arguments.
-const PASS_OVER_NULLS: [&str; 5] = ["coalesce", "nullif", "least", "greatest", "concat"];
+const SKIP_NULLS: [&str; 5] = ["coalesce", "nullif", "least", "greatest", "concat"];
 
 const TYPES: [Type; 5] = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
 
@@ -160,7 +160,7 @@ proptest! {
             for row in 0..rows.len() {
                 let value = result.value(row);
                 prop_assert!(has_type(&value, call.ty), "{:?} gives {value}", call);
-                if args.iter().any(|column| column.is_null(row)) && !PASS_OVER_NULLS.contains(&name) {
+                if args.iter().any(|column| column.is_null(row)) && !SKIP_NULLS.contains(&name) {
                     prop_assert!(value.is_null(), "{:?} gives {value} of NULL", call);
                 }
             }
@@ -169,7 +169,7 @@ proptest! {
 }
 
 #[test]
-fn columns_of_nulls_are_taken_by_all() {
+fn columns_of_nulls_are_accepted_by_all() {
     for call in calls() {
         let nulls = vec![Column::Nulls(3); call.args.len()];
         let result = call

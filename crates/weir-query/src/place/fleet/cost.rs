@@ -13,15 +13,15 @@
 //! the same, the one with less work on the agents is chosen.
 
 use weir_model::capabilities::Rate;
-use weir_model::{Capabilities, Declaration, Keep, Shape, Type};
+use weir_model::{Capabilities, Declaration, PartialKind, Shape, Type};
 
-use super::lasting::{Lasting, lasting};
+use super::lifetime::{Lifetime, lifetime};
 use super::{CutOptions, Rates, rates};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::AggregateCall;
 use crate::function::scalar::sample;
 use crate::place::fold::Grouping;
-use crate::place::kernel::{self, Stream};
+use crate::place::kernel::{self, SourceStream};
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 
 /// The cost of a byte on the network, in nanoseconds of an agent's processor.
@@ -117,24 +117,25 @@ pub fn estimated_kernel_ns(fragment: &Plan, options: &CutOptions) -> f64 {
     metered(fragment, options).0.kernel_ns
 }
 
-fn metered<'a>(fragment: &Plan, options: &'a CutOptions) -> (Meter<'a>, Flow) {
-    let mut meter = Meter::new(&options.rates, &options.capabilities, options.second as f64);
+fn metered<'a>(fragment: &Plan, options: &'a CutOptions) -> (CostEstimator<'a>, Flow) {
+    let mut meter =
+        CostEstimator::new(&options.rates, &options.capabilities, options.second as f64);
     let flow = meter.flow(fragment);
     (meter, flow)
 }
 
-fn process_ns(meter: &Meter<'_>, flow: Flow) -> f64 {
+fn process_ns(meter: &CostEstimator<'_>, flow: Flow) -> f64 {
     meter.cpu_ns + flow.rows * SENT_NS
 }
 
 /// The measured costs of a fragment, with an estimate of the processor time if that is unknown.
 pub fn measured(fragment: &Plan, options: &CutOptions) -> Option<Cost> {
-    let known = options.rates.of(fragment)?;
-    let cpu_ns = known.cpu_ns;
+    let local_properties = options.rates.of(fragment)?;
+    let cpu_ns = local_properties.cpu_ns;
     Some(Cost {
-        rows_in: known.rows_in,
-        rows_out: known.rows_out,
-        bytes_out: known.bytes_out,
+        rows_in: local_properties.rows_in,
+        rows_out: local_properties.rows_out,
+        bytes_out: local_properties.bytes_out,
         cpu_ns: cpu_ns.unwrap_or_else(|| estimated(fragment, options).cpu_ns),
     })
 }
@@ -167,9 +168,9 @@ fn row_bytes(plan: &Plan) -> f64 {
 /// The approximate size of the state of one group in bytes.
 fn state_bytes(call: &AggregateCall) -> f64 {
     match call.function.keep(call) {
-        Some(Keep::Moments) => 12.0,
-        Some(Keep::Limits(limits)) => 4.0 * (limits.len() + 1) as f64,
-        Some(Keep::LogLinear { .. }) => 300.0,
+        Some(PartialKind::Moments) => 12.0,
+        Some(PartialKind::Limits(limits)) => 4.0 * (limits.len() + 1) as f64,
+        Some(PartialKind::LogLinear { .. }) => 300.0,
         None => 32.0,
     }
 }
@@ -184,7 +185,7 @@ struct Flow {
 }
 
 /// Sums the costs of operators.
-struct Meter<'a> {
+struct CostEstimator<'a> {
     rates: &'a Rates,
     /// The capabilities of the agent's sources.
     capabilities: &'a Capabilities,
@@ -197,9 +198,9 @@ struct Meter<'a> {
     cpu_ns: f64,
 }
 
-impl<'a> Meter<'a> {
-    fn new(rates: &'a Rates, capabilities: &'a Capabilities, second: f64) -> Meter<'a> {
-        Meter {
+impl<'a> CostEstimator<'a> {
+    fn new(rates: &'a Rates, capabilities: &'a Capabilities, second: f64) -> CostEstimator<'a> {
+        CostEstimator {
             rates,
             capabilities,
             second,
@@ -301,7 +302,7 @@ impl<'a> Meter<'a> {
         stream.groups.as_ref().ok()?;
         grouping.demand(false, self.capabilities).ok()?;
         let requests = self.rates.requests_per_second;
-        let mut below = Meter::new(self.rates, self.capabilities, self.second);
+        let mut below = CostEstimator::new(self.rates, self.capabilities, self.second);
         let rows = below.flow(&rates::without_windows(input)).rows;
         self.rows_in += requests;
         self.kernel_ns += requests * SEEN_NS + rows * (FOLDED_NS - SEEN_NS);
@@ -325,13 +326,13 @@ impl<'a> Meter<'a> {
         let Node::Source(source) = &input.node else {
             return None;
         };
-        let tested = Stream::new(source, self.capabilities);
+        let tested = SourceStream::new(source, self.capabilities);
         if !self.capabilities.selects(source) || kernel::superset(predicate, tested).is_all() {
             return None;
         }
         let events = self.events(source);
-        let known = self.rates.rows_of(plan);
-        let rows = known.unwrap_or_else(|| events * self.share(predicate, input));
+        let local_properties = self.rates.rows_of(plan);
+        let rows = local_properties.unwrap_or_else(|| events * self.share(predicate, input));
         self.rows_in += events;
         self.kernel_ns += events * SEEN_NS;
         self.cpu_ns += rows * (TAPPED_NS + SELECT_NS);
@@ -375,7 +376,7 @@ impl<'a> Meter<'a> {
             return below;
         }
         self.cpu_ns += below.rows * WINDOW_NS;
-        let comes_and_goes = Flow {
+        let inserted_and_retracted = Flow {
             rows: 2.0 * below.rows,
             content: below.rows,
         };
@@ -388,17 +389,17 @@ impl<'a> Meter<'a> {
                 content: UNBOUNDED_ROWS,
                 ..below
             },
-            Window::Now => comes_and_goes,
+            Window::Now => inserted_and_retracted,
             Window::Range { size, .. }
             | Window::Since {
                 size: Some(size), ..
             } => Flow {
                 content: below.rows * self.seconds(*size),
-                ..comes_and_goes
+                ..inserted_and_retracted
             },
             Window::Rows { rows } | Window::Partition { rows, .. } => Flow {
                 content: *rows as f64,
-                ..comes_and_goes
+                ..inserted_and_retracted
             },
         }
     }
@@ -441,8 +442,8 @@ impl<'a> Meter<'a> {
         if keys.is_empty() {
             return 1.0;
         }
-        let known = self.rates.groups_of(input, keys, self.second);
-        known.unwrap_or(self.rates.groups)
+        let local_properties = self.rates.groups_of(input, keys, self.second);
+        local_properties.unwrap_or(self.rates.groups)
     }
 
     /// A row for each group at each multiple of a slide: at most the number of input rows.
@@ -517,7 +518,7 @@ impl<'a> Meter<'a> {
 
 /// Whether a relation exists at the instants of its rows only.
 fn lasts_an_instant(plan: &Plan) -> bool {
-    lasting(plan) == Ok(Lasting::Instant)
+    lifetime(plan) == Ok(Lifetime::Instant)
 }
 
 /// The interval between outputs, if all windows have slides.

@@ -4,10 +4,10 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::place::explain::{json_text, span_text};
-use crate::place::{Explanation, Operator, Place, explain_placed, place};
+use crate::place::{Explanation, Location, Operator, explain_placed, place};
 use crate::plan::{Node, Plan};
 
-use super::{Candidate, Cost, Cut, CutOptions, Way, cost};
+use super::{Candidate, Cost, Cut, CutOptions, PlacementStrategy, cost};
 
 /// The costs of a fragment for an agent, per second.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +24,7 @@ pub struct FleetExplanation {
     /// The operators: those of the monitor, and below them those of the fragments that they read.
     pub plan: Explanation,
     /// The chosen strategy.
-    pub way: Way,
+    pub strategy: PlacementStrategy,
     /// All strategies with their costs.
     pub candidates: Vec<Candidate>,
     /// By fragment.
@@ -33,23 +33,23 @@ pub struct FleetExplanation {
 
 /// The location of each operator of a cut query. Measurements are in the options' rates.
 pub fn explain_cut(cut: &Cut, options: &CutOptions) -> FleetExplanation {
-    let mut teller = Teller {
+    let mut explainer = FleetExplainer {
         cut,
         options,
         fragments: Vec::new(),
-        told: Vec::new(),
+        described: Vec::new(),
         operators: Vec::new(),
     };
     let plans: Vec<&Plan> = cut.fragments.iter().map(|f| &f.plan).collect();
     let placement = place(&plans, &options.capabilities);
     for plan in plans {
         let fragment = explain_placed(plan, &placement, options.second);
-        teller.fragments.push(fragment);
+        explainer.fragments.push(fragment);
     }
-    teller.monitor(&cut.monitor, 0);
+    explainer.monitor(&cut.monitor, 0);
     let mut demands = Vec::new();
     let mut sources = Vec::new();
-    for fragment in &teller.fragments {
+    for fragment in &explainer.fragments {
         for (demand, source) in fragment.demands.iter().zip(&fragment.sources) {
             if !demands.contains(demand) {
                 demands.push(demand.clone());
@@ -63,11 +63,11 @@ pub fn explain_cut(cut: &Cut, options: &CutOptions) -> FleetExplanation {
     });
     FleetExplanation {
         plan: Explanation {
-            operators: teller.operators,
+            operators: explainer.operators,
             demands,
             sources,
         },
-        way: cut.way,
+        strategy: cut.strategy,
         candidates: cut.candidates.clone(),
         fragments: costs.collect(),
     }
@@ -80,17 +80,17 @@ fn unmeasured(fragment: &Plan, options: &CutOptions) -> CutOptions {
     options
 }
 
-struct Teller<'a> {
+struct FleetExplainer<'a> {
     cut: &'a Cut,
     options: &'a CutOptions,
     /// Each fragment separately.
     fragments: Vec<Explanation>,
     /// The fragments that were described already.
-    told: Vec<usize>,
+    described: Vec<usize>,
     operators: Vec<Operator>,
 }
 
-impl Teller<'_> {
+impl FleetExplainer<'_> {
     /// Adds an operator of the monitor and all below it.
     fn monitor(&mut self, plan: &Plan, depth: usize) {
         if let Some(fragment) = fragment_of(plan) {
@@ -108,7 +108,7 @@ impl Teller<'_> {
             title,
             columns: columns.map(|f| (f.name.clone(), f.ty, f.unit)).collect(),
             shape: plan.shape,
-            place: Place::Monitor,
+            place: Location::Monitor,
             notes,
         });
         for input in plan.inputs() {
@@ -118,7 +118,7 @@ impl Teller<'_> {
 
     fn fragment(&mut self, number: usize, depth: usize) {
         let operators = &self.fragments[number].operators;
-        let again = self.told.contains(&number);
+        let again = self.described.contains(&number);
         let shown = if again { &operators[..1] } else { operators };
         for (at, operator) in shown.iter().enumerate() {
             let mut operator = operator.clone();
@@ -128,7 +128,7 @@ impl Teller<'_> {
             }
             self.operators.push(operator);
         }
-        self.told.push(number);
+        self.described.push(number);
     }
 
     /// The description of a fragment in the monitor's plan.
@@ -177,12 +177,12 @@ impl Display for FleetExplanation {
             }
         }
         for candidate in &self.candidates {
-            let taken = if candidate.way == self.way {
-                " (taken)"
+            let chosen = if candidate.strategy == self.strategy {
+                " (chosen)"
             } else {
                 ""
             };
-            let name = format!("way {}{taken}", candidate.way);
+            let name = format!("strategy {}{chosen}", candidate.strategy);
             match &candidate.cost {
                 Ok(cost) => lines.push(line(name, cost)),
                 Err(why) => lines.push(vec![name, why.clone()]),
@@ -251,21 +251,21 @@ impl FleetExplanation {
             let estimated = cost_json(&fragment.estimated);
             format!("{{\"estimated\":{estimated},\"measured\":{measured}}}")
         });
-        let ways = self.candidates.iter().map(|candidate| {
+        let strategies = self.candidates.iter().map(|candidate| {
             let (cost, why) = match &candidate.cost {
                 Ok(cost) => (cost_json(cost), "null".into()),
                 Err(why) => ("null".into(), json_text(why)),
             };
-            let way = candidate.way;
-            format!("{{\"way\":\"{way}\",\"cost\":{cost},\"why_not\":{why}}}")
+            let strategy = candidate.strategy;
+            format!("{{\"way\":\"{strategy}\",\"cost\":{cost},\"why_not\":{why}}}")
         });
         let plan = self.plan.to_json();
         format!(
             "{},\"way\":\"{}\",\"fragments\":[{}],\"ways\":[{}]}}",
             plan.strip_suffix('}').expect("it is an object"),
-            self.way,
+            self.strategy,
             fragments.collect::<Vec<_>>().join(","),
-            ways.collect::<Vec<_>>().join(","),
+            strategies.collect::<Vec<_>>().join(","),
         )
     }
 }

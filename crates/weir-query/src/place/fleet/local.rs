@@ -31,7 +31,7 @@ const INTAKE: [&str; 2] = ["monitor_ts", "MtrTS"];
 /// How a column identifies the host. Equality of two columns of the same kind implies the same
 /// host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tells {
+enum HostKey {
     /// It is the host's name.
     Host,
     /// It is the number of a request.
@@ -40,18 +40,18 @@ enum Tells {
 
 /// The known properties of the rows of a local plan.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Facts {
+pub(super) struct RowProperties {
     /// Columns that identify the host; none of them is ever NULL.
-    tells: Vec<(usize, Tells)>,
+    host_keys: Vec<(usize, HostKey)>,
     /// All rows are of the host with this name.
     only: Option<Value>,
     /// Columns that the monitor fills.
     pub intake: Vec<usize>,
 }
 
-impl Facts {
+impl RowProperties {
     /// The properties of a source at the agents.
-    pub(super) fn of_source(declaration: &Declaration) -> Facts {
+    pub(super) fn of_source(declaration: &Declaration) -> RowProperties {
         let columns = |names: [&str; 2]| {
             let fields = declaration.schema.fields.iter().enumerate();
             let named = fields.filter(move |(_, field)| {
@@ -61,38 +61,40 @@ impl Facts {
             });
             named.map(|(at, _)| at).collect::<Vec<_>>()
         };
-        let hosts = columns(HOST).into_iter().map(|at| (at, Tells::Host));
-        let requests = columns(REQUEST).into_iter().map(|at| (at, Tells::Request));
-        Facts {
-            tells: hosts.chain(requests).collect(),
+        let hosts = columns(HOST).into_iter().map(|at| (at, HostKey::Host));
+        let requests = columns(REQUEST)
+            .into_iter()
+            .map(|at| (at, HostKey::Request));
+        RowProperties {
+            host_keys: hosts.chain(requests).collect(),
             only: None,
             intake: columns(INTAKE),
         }
     }
 
     /// How an expression over the columns identifies the host.
-    fn told_by(&self, expr: &Expr) -> Option<Tells> {
+    fn host_key(&self, expr: &Expr) -> Option<HostKey> {
         match expr {
             Expr::Column { index, .. } => {
-                let found = self.tells.iter().find(|(at, _)| at == index);
-                found.map(|(_, tells)| *tells)
+                let found = self.host_keys.iter().find(|(at, _)| at == index);
+                found.map(|(_, host_keys)| *host_keys)
             }
             // The first that is not NULL; a column that identifies a host never is.
             Expr::Call(call) if call.function.doc().name == "coalesce" => {
-                self.told_by(call.args.first()?)
+                self.host_key(call.args.first()?)
             }
             _ => None,
         }
     }
 
     /// Whether rows that are equal in these are of one host.
-    fn is_told_by<'a>(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> bool {
-        self.only.is_some() || exprs.into_iter().any(|expr| self.told_by(expr).is_some())
+    fn identify_host<'a>(&self, exprs: impl IntoIterator<Item = &'a Expr>) -> bool {
+        self.only.is_some() || exprs.into_iter().any(|expr| self.host_key(expr).is_some())
     }
 
     /// Whether rows that are equal are of one host.
-    fn is_told_by_row(&self) -> bool {
-        self.only.is_some() || !self.tells.is_empty()
+    fn row_identifies_host(&self) -> bool {
+        self.only.is_some() || !self.host_keys.is_empty()
     }
 
     /// Whether an expression reads a column that the monitor fills.
@@ -105,85 +107,92 @@ impl Facts {
 
 /// The properties of the rows of `plan`, if it is local over local inputs with these properties; or
 /// why it is not.
-pub(super) fn facts(plan: &Plan, inputs: &[Facts]) -> Result<Facts, String> {
+pub(super) fn row_properties(
+    plan: &Plan,
+    inputs: &[RowProperties],
+) -> Result<RowProperties, String> {
     let one = || inputs[0].clone();
     match &plan.node {
-        Node::Source(declaration) => Ok(Facts::of_source(declaration)),
+        Node::Source(declaration) => Ok(RowProperties::of_source(declaration)),
         Node::Select { predicate, .. } => select(one(), predicate),
         Node::Project { exprs, .. } => project(&inputs[0], exprs),
         Node::Window { window, .. } => {
-            let told = match window {
+            let is_local = match window {
                 Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
                 Window::Since { origin, .. } => {
                     if inputs[0].is_intake(origin) {
-                        untouched(&inputs[0])?;
+                        check_no_intake(&inputs[0])?;
                     }
                     true
                 }
                 Window::Rows { .. } => inputs[0].only.is_some(),
                 Window::Partition { keys, .. } => {
                     if keys.iter().any(|key| inputs[0].is_intake(key)) {
-                        untouched(&inputs[0])?;
+                        check_no_intake(&inputs[0])?;
                     }
-                    inputs[0].is_told_by(keys)
+                    inputs[0].identify_host(keys)
                 }
             };
-            match told {
+            match is_local {
                 true => Ok(one()),
                 false => Err("it counts rows of all hosts together".into()),
             }
         }
         Node::Join { .. } => {
-            inputs.iter().try_for_each(untouched)?;
+            inputs.iter().try_for_each(check_no_intake)?;
             join(plan, &inputs[0], &inputs[1])
         }
         Node::Aggregate { keys, .. } => {
-            untouched(&inputs[0])?;
+            check_no_intake(&inputs[0])?;
             if keys.is_empty() {
                 return Err("it is one result for all hosts together".into());
             }
-            let tells = keys.iter().map(|key| inputs[0].told_by(key)).enumerate();
-            let tells = tells.filter_map(|(at, tells)| Some((at, tells?)));
-            match inputs[0].is_told_by(keys) {
-                true => Ok(Facts {
-                    tells: tells.collect(),
+            let host_keys = keys.iter().map(|key| inputs[0].host_key(key)).enumerate();
+            let host_keys = host_keys.filter_map(|(at, host_keys)| Some((at, host_keys?)));
+            match inputs[0].identify_host(keys) {
+                true => Ok(RowProperties {
+                    host_keys: host_keys.collect(),
                     ..one()
                 }),
                 false => Err("rows of several hosts make one group".into()),
             }
         }
         // Groups are merged over hosts: the rows have no known properties.
-        Node::Partial { .. } => Ok(Facts::default()),
-        Node::Merge { .. } => Err("it merges what the agents send".into()),
+        Node::Partial { .. } => Ok(RowProperties::default()),
+        Node::Merge { .. } => Err("it merges the output of the agents".into()),
         Node::Distinct { .. } => {
-            untouched(&inputs[0])?;
-            match inputs[0].is_told_by_row() {
+            check_no_intake(&inputs[0])?;
+            match inputs[0].row_identifies_host() {
                 true => Ok(one()),
                 false => Err("rows of several hosts may be equal".into()),
             }
         }
         Node::SetOp { op, all, .. } => {
-            inputs.iter().try_for_each(untouched)?;
+            inputs.iter().try_for_each(check_no_intake)?;
             let both = common(&inputs[0], &inputs[1]);
-            match (*op == SetOp::Union && *all) || both.is_told_by_row() {
+            match (*op == SetOp::Union && *all) || both.row_identifies_host() {
                 true => Ok(both),
                 false => Err("rows of several hosts may be equal".into()),
             }
         }
-        Node::Order { limit: None, .. } => Err("the order is for whoever looks at it".into()),
+        Node::Order { limit: None, .. } => Err("the order applies to the complete result".into()),
         Node::Order { .. } => Err("the first rows are those of all hosts together".into()),
         Node::ToStream { input, kind } => to_stream(input, *kind, &inputs[0]),
     }
 }
 
 /// The properties of the rows of a plan that is known to be local.
-pub(super) fn known(plan: &Plan) -> Facts {
+pub(super) fn local_properties(plan: &Plan) -> RowProperties {
     // A relation that is sent as a stream has its own columns, and optionally a time.
     if let Node::ToStream { input, .. } = &plan.node {
-        return known(input);
+        return local_properties(input);
     }
-    let inputs: Vec<Facts> = plan.inputs().into_iter().map(|p| known(p)).collect();
-    facts(plan, &inputs).expect("it was found to be local")
+    let inputs: Vec<RowProperties> = plan
+        .inputs()
+        .into_iter()
+        .map(|p| local_properties(p))
+        .collect();
+    row_properties(plan, &inputs).expect("it was found to be local")
 }
 
 /// Whether rows that match in a local join are of one request, and so of one process of an agent:
@@ -195,34 +204,36 @@ pub(super) fn joins_by_request(plan: &Plan) -> bool {
     else {
         unreachable!("only joins come here");
     };
-    let (left, right) = (known(left), known(right));
+    let (left, right) = (local_properties(left), local_properties(right));
     let mut pairs = on.iter();
     pairs.any(|(l, r)| {
-        let told = [left.told_by(l), right.told_by(r)];
-        told == [Some(Tells::Request); 2]
+        let is_local = [left.host_key(l), right.host_key(r)];
+        is_local == [Some(HostKey::Request); 2]
     })
 }
 
 /// Checks that there is no column that the monitor fills.
-fn untouched(facts: &Facts) -> Result<(), String> {
-    match facts.intake.is_empty() {
+fn check_no_intake(row_properties: &RowProperties) -> Result<(), String> {
+    match row_properties.intake.is_empty() {
         true => Ok(()),
-        false => Err("the monitor fills in when it took a row in".into()),
+        false => Err("it reads the time at which the monitor received a row".into()),
     }
 }
 
-fn select(input: Facts, predicate: &Expr) -> Result<Facts, String> {
+fn select(input: RowProperties, predicate: &Expr) -> Result<RowProperties, String> {
     if input.is_intake(predicate) {
-        return Err("it tests when the monitor took a row in".into());
+        return Err("it tests the time at which the monitor received a row".into());
     }
     let conditions = predicate.clone().conjuncts();
-    let mut named = conditions.iter().filter_map(|c| host_named(&input, c));
+    let mut named = conditions
+        .iter()
+        .filter_map(|c| host_in_condition(&input, c));
     let only = named.next().or_else(|| input.only.clone());
-    Ok(Facts { only, ..input })
+    Ok(RowProperties { only, ..input })
 }
 
 /// The host whose rows pass a condition.
-fn host_named(facts: &Facts, condition: &Expr) -> Option<Value> {
+fn host_in_condition(row_properties: &RowProperties, condition: &Expr) -> Option<Value> {
     let Expr::Binary {
         op: BinaryOp::Equal,
         left,
@@ -238,29 +249,32 @@ fn host_named(facts: &Facts, condition: &Expr) -> Option<Value> {
         }
         _ => return None,
     };
-    (facts.told_by(column) == Some(Tells::Host) && !constant.is_null()).then(|| constant.clone())
+    (row_properties.host_key(column) == Some(HostKey::Host) && !constant.is_null())
+        .then(|| constant.clone())
 }
 
-fn project(input: &Facts, exprs: &[Expr]) -> Result<Facts, String> {
-    let mut facts = Facts {
+fn project(input: &RowProperties, exprs: &[Expr]) -> Result<RowProperties, String> {
+    let mut row_properties = RowProperties {
         only: input.only.clone(),
-        ..Facts::default()
+        ..RowProperties::default()
     };
     for (at, expr) in exprs.iter().enumerate() {
         match expr {
-            Expr::Column { index, .. } if input.intake.contains(index) => facts.intake.push(at),
-            expr if input.is_intake(expr) => {
-                return Err("it computes with when the monitor took a row in".into());
+            Expr::Column { index, .. } if input.intake.contains(index) => {
+                row_properties.intake.push(at)
             }
-            expr => facts
-                .tells
-                .extend(input.told_by(expr).map(|tells| (at, tells))),
+            expr if input.is_intake(expr) => {
+                return Err("it uses the time at which the monitor received a row".into());
+            }
+            expr => row_properties
+                .host_keys
+                .extend(input.host_key(expr).map(|host_keys| (at, host_keys))),
         }
     }
-    Ok(facts)
+    Ok(row_properties)
 }
 
-fn join(plan: &Plan, left: &Facts, right: &Facts) -> Result<Facts, String> {
+fn join(plan: &Plan, left: &RowProperties, right: &RowProperties) -> Result<RowProperties, String> {
     let Node::Join {
         left: left_plan,
         kind,
@@ -272,20 +286,25 @@ fn join(plan: &Plan, left: &Facts, right: &Facts) -> Result<Facts, String> {
         unreachable!("only joins come here");
     };
     let middle = left_plan.schema.len();
-    let alike = |l: &Expr, r: &Expr| {
-        let tells = left.told_by(l);
-        tells.is_some() && tells == right.told_by(r)
+    let same_key = |l: &Expr, r: &Expr| {
+        let host_keys = left.host_key(l);
+        host_keys.is_some() && host_keys == right.host_key(r)
     };
     let same_only = left.only.is_some() && left.only == right.only;
     let conditions = residual.clone().map_or(Vec::new(), Expr::conjuncts);
-    let on_host = on.iter().any(|(l, r)| alike(l, r))
-        || conditions.iter().any(|c| is_same_host(c, middle, &alike));
+    let on_host = on.iter().any(|(l, r)| same_key(l, r))
+        || conditions
+            .iter()
+            .any(|c| is_same_host(c, middle, &same_key));
     if !on_host && !same_only {
         return Err("rows of several hosts may be partners".into());
     }
-    let shifted = right.tells.iter().map(|(at, tells)| (at + middle, *tells));
-    let both: Vec<_> = left.tells.iter().copied().chain(shifted).collect();
-    let (tells, only) = match kind {
+    let shifted = right
+        .host_keys
+        .iter()
+        .map(|(at, host_keys)| (at + middle, *host_keys));
+    let both: Vec<_> = left.host_keys.iter().copied().chain(shifted).collect();
+    let (host_keys, only) = match kind {
         JoinKind::Inner => (both, left.only.clone().or_else(|| right.only.clone())),
         JoinKind::Right => (
             both.into_iter().filter(|(at, _)| *at >= middle).collect(),
@@ -293,18 +312,18 @@ fn join(plan: &Plan, left: &Facts, right: &Facts) -> Result<Facts, String> {
         ),
         JoinKind::Full => (Vec::new(), left.only.clone().filter(|_| same_only)),
         JoinKind::Left | JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn => {
-            (left.tells.clone(), left.only.clone())
+            (left.host_keys.clone(), left.only.clone())
         }
     };
-    Ok(Facts {
-        tells,
+    Ok(RowProperties {
+        host_keys,
         only,
         intake: Vec::new(),
     })
 }
 
 /// Whether a condition over the columns of both sides holds only for rows of one host.
-fn is_same_host(condition: &Expr, middle: usize, alike: &dyn Fn(&Expr, &Expr) -> bool) -> bool {
+fn is_same_host(condition: &Expr, middle: usize, same_key: &dyn Fn(&Expr, &Expr) -> bool) -> bool {
     let Expr::Binary {
         op: BinaryOp::Equal,
         left,
@@ -323,28 +342,39 @@ fn is_same_host(condition: &Expr, middle: usize, alike: &dyn Fn(&Expr, &Expr) ->
     };
     a.min(b) < &middle
         && a.max(b) >= &middle
-        && alike(l, &r.map_columns(&|at| at.saturating_sub(middle)))
+        && same_key(l, &r.map_columns(&|at| at.saturating_sub(middle)))
 }
 
 /// The common properties of rows of either side.
-fn common(left: &Facts, right: &Facts) -> Facts {
-    let tells = left.tells.iter().filter(|t| right.tells.contains(t));
-    Facts {
-        tells: tells.copied().collect(),
+fn common(left: &RowProperties, right: &RowProperties) -> RowProperties {
+    let host_keys = left
+        .host_keys
+        .iter()
+        .filter(|t| right.host_keys.contains(t));
+    RowProperties {
+        host_keys: host_keys.copied().collect(),
         only: left.only.clone().filter(|_| left.only == right.only),
         intake: Vec::new(),
     }
 }
 
-fn to_stream(input: &Arc<Plan>, kind: ToStream, facts: &Facts) -> Result<Facts, String> {
+fn to_stream(
+    input: &Arc<Plan>,
+    kind: ToStream,
+    row_properties: &RowProperties,
+) -> Result<RowProperties, String> {
     match kind {
-        ToStream::Istream | ToStream::Dstream if input.is_append_only() => Ok(facts.clone()),
-        ToStream::Istream | ToStream::Dstream => {
-            Err("what goes on one host may come on another at the same instant".into())
+        ToStream::Istream | ToStream::Dstream if input.is_append_only() => {
+            Ok(row_properties.clone())
         }
-        ToStream::Rstream { every: Some(_) } => untouched(facts).map(|()| facts.clone()),
+        ToStream::Istream | ToStream::Dstream => Err(
+            "a row may be retracted on one host and inserted on another at the same instant".into(),
+        ),
+        ToStream::Rstream { every: Some(_) } => {
+            check_no_intake(row_properties).map(|()| row_properties.clone())
+        }
         ToStream::Rstream { every: None } => {
-            Err("it gives all whenever a row comes in on any host".into())
+            Err("it emits the complete relation when a row arrives at any host".into())
         }
     }
 }

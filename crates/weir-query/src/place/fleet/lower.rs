@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use weir_model::{Capabilities, Declaration, Shape, Type, Unit, Value};
 
-use super::lasting;
-use super::local::{self, Facts};
-use super::{Cut, CutOptions, Fragment, Reason, Way};
+use super::lifetime;
+use super::local::{self, RowProperties};
+use super::{Cut, CutOptions, Fragment, PlacementStrategy, Reason};
 use crate::expr::Expr;
 use crate::optimize;
 use crate::place::demands;
@@ -18,22 +18,25 @@ use crate::plan::{Node, Plan, SetOp, ToStream, Window};
 /// A part of the plan, with its location.
 enum Lowered {
     /// On the agents so far.
-    Agents { plan: Arc<Plan>, facts: Facts },
+    Agents {
+        plan: Arc<Plan>,
+        row_properties: RowProperties,
+    },
     /// At the monitor, over the rows from the agents.
     Monitor(Arc<Plan>),
 }
 
 struct Lowering<'a> {
-    way: Way,
+    strategy: PlacementStrategy,
     options: &'a CutOptions,
     fragments: Vec<Fragment>,
     reasons: Vec<Reason>,
 }
 
 /// Cuts a plan by this strategy.
-pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
+pub(super) fn lower(plan: &Plan, strategy: PlacementStrategy, options: &CutOptions) -> Cut {
     let mut lowering = Lowering {
-        way,
+        strategy,
         options,
         fragments: Vec::new(),
         reasons: Vec::new(),
@@ -43,7 +46,7 @@ pub(super) fn lower(plan: &Plan, way: Way, options: &CutOptions) -> Cut {
     // From the result down, the order in which the plan is read.
     lowering.reasons.reverse();
     let cut = Cut {
-        way,
+        strategy,
         candidates: Vec::new(),
         fragments: lowering.fragments,
         monitor: (*monitor).clone(),
@@ -67,28 +70,28 @@ impl Lowering<'_> {
         if let Node::Source(declaration) = &plan.node {
             return self.source(plan, declaration);
         }
-        let paced = !matches!(
+        let has_slide = !matches!(
             plan.node,
             Node::ToStream {
                 kind: ToStream::Rstream { every: None },
                 ..
             }
         );
-        let arrivals = arrivals || !paced;
+        let arrivals = arrivals || !has_slide;
         let inputs = plan.inputs().into_iter();
         let inputs: Vec<Lowered> = inputs.map(|input| self.visit(input, arrivals)).collect();
         let mut why = match self.on_agents(plan, &inputs, arrivals) {
             Ok(lowered) => return lowered,
             Err(why) => why,
         };
-        if self.way != Way::Rows
+        if self.strategy != PlacementStrategy::Rows
             && let (Node::Aggregate { .. }, [Lowered::Agents { .. }]) = (&plan.node, &inputs[..])
         {
             match self.in_parts(plan) {
                 Ok(merged) => return Lowered::Monitor(merged),
                 Err(cause) => {
                     why = why
-                        .map(|why| format!("{why}, and it is not put together of parts: {cause}"));
+                        .map(|why| format!("{why}, and it is not computed from partials: {cause}"));
                 }
             }
         }
@@ -108,7 +111,7 @@ impl Lowering<'_> {
             true => Lowered::Monitor(plan.clone()),
             false => Lowered::Agents {
                 plan: plan.clone(),
-                facts: Facts::of_source(declaration),
+                row_properties: RowProperties::of_source(declaration),
             },
         }
     }
@@ -121,11 +124,15 @@ impl Lowering<'_> {
         inputs: &[Lowered],
         arrivals: bool,
     ) -> Result<Lowered, Option<String>> {
-        let (mut plans, mut known) = (Vec::new(), Vec::new());
+        let (mut plans, mut local_properties) = (Vec::new(), Vec::new());
         for input in inputs {
-            if let Lowered::Agents { plan, facts } = input {
+            if let Lowered::Agents {
+                plan,
+                row_properties,
+            } = input
+            {
                 plans.push(plan.clone());
-                known.push(facts.clone());
+                local_properties.push(row_properties.clone());
             }
         }
         if plans.is_empty() {
@@ -134,11 +141,14 @@ impl Lowering<'_> {
         if plans.len() < inputs.len() {
             return Err(Some("what it meets is at the monitor".into()));
         }
-        let facts = local::facts(plan, &known).map_err(Some)?;
+        let row_properties = local::row_properties(plan, &local_properties).map_err(Some)?;
         self.is_wanted(plan, arrivals).map_err(Some)?;
         let plan = with_inputs(plan, plans);
-        lasting::lasting(&plan).map_err(Some)?;
-        Ok(Lowered::Agents { plan, facts })
+        lifetime::lifetime(&plan).map_err(Some)?;
+        Ok(Lowered::Agents {
+            plan,
+            row_properties,
+        })
     }
 
     /// Whether the strategy has such an operator on the agents.
@@ -146,12 +156,13 @@ impl Lowering<'_> {
         match plan.node {
             // A window is computed again where its rows are received.
             Node::Source(_) | Node::Project { .. } | Node::Window { .. } => Ok(()),
-            _ if arrivals => {
-                Err("rstream without a pace gives something whenever a row comes in".into())
-            }
+            _ if arrivals => Err("rstream without EVERY emits rows whenever a row arrives".into()),
             Node::Select { .. } => Ok(()),
-            _ if self.way == Way::Agent => Ok(()),
-            _ => Err(format!("it may run on the agents, with `{}`", Way::Agent)),
+            _ if self.strategy == PlacementStrategy::Agent => Ok(()),
+            _ => Err(format!(
+                "it may run on the agents, with `{}`",
+                PlacementStrategy::Agent
+            )),
         }
     }
 
@@ -181,7 +192,7 @@ impl Lowering<'_> {
             expr.visit_columns(&mut |at| reads_filled |= filled.contains(&at));
         }
         if reads_filled {
-            return Err("it looks at when the monitor took a row in".into());
+            return Err("it reads the time at which the monitor received a row".into());
         }
         let named = aggregate.schema.fields[..keys.len()].to_vec();
         let Paned {
@@ -215,7 +226,7 @@ impl Lowering<'_> {
     /// agent, whether it is still connected or not.
     fn send(&mut self, plan: &Arc<Plan>) -> Arc<Plan> {
         if !is_seen_through_windows(plan) {
-            let Some((stream, window)) = lasting::as_stream(plan) else {
+            let Some((stream, window)) = lifetime::as_stream(plan) else {
                 return self.fragment(plan);
             };
             let sent = Plan::window(self.fragment(&stream), window);
@@ -282,7 +293,7 @@ fn intervals(window: &Window) -> Result<(Option<i64>, i64), String> {
 
 /// The columns of a local plan that the monitor fills.
 fn intake(plan: &Plan) -> Vec<usize> {
-    local::known(plan).intake
+    local::local_properties(plan).intake
 }
 
 /// Whether it is one or several streams read through windows.

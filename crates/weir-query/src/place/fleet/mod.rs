@@ -10,8 +10,8 @@
 //!
 //! 1. [`lower`] proceeds up from the sources and keeps operators on the agents that may run there:
 //!    they are *local*, so that the united results of all agents are the same as those over all
-//!    rows, and no state is lost with an agent's process. [`local`] and [`lasting`] decide this.
-//!    The [`Way`] determines how many of them are wanted.
+//!    rows, and no state is lost with an agent's process. [`local`] and [`lifetime`] decide this.
+//!    The [`PlacementStrategy`] determines how many of them are wanted.
 //! 2. The local part ends with a [`Fragment`], an ordinary [`Plan`], with only the columns that
 //!    the monitor reads. The rest of the plan reads it as a source.
 //! 3. A join of two sides that are local runs on the agents. Of the placement strategies with this
@@ -25,7 +25,7 @@
 
 pub mod cost;
 mod explain;
-mod lasting;
+mod lifetime;
 mod local;
 mod lower;
 mod rates;
@@ -39,11 +39,11 @@ use weir_model::{Capabilities, Declaration, NANOS_PER_SECOND};
 use crate::plan::{Node, Plan};
 pub use cost::Cost;
 pub use explain::{FleetExplanation, explain_cut};
-pub use rates::{Measured, Rates};
+pub use rates::{MeasuredFragment, Rates};
 
 /// The placement strategy: how much of a query the agents run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Way {
+pub enum PlacementStrategy {
     /// Selections and projections: only the relevant rows and columns are sent.
     Rows,
     /// Also aggregations over slides: an agent's partials are sent.
@@ -52,32 +52,42 @@ pub enum Way {
     Agent,
 }
 
-impl Way {
+impl PlacementStrategy {
     /// All strategies, the one with the least work on the agents first.
-    pub const ALL: [Way; 3] = [Way::Rows, Way::Partials, Way::Agent];
+    pub const ALL: [PlacementStrategy; 3] = [
+        PlacementStrategy::Rows,
+        PlacementStrategy::Partials,
+        PlacementStrategy::Agent,
+    ];
 
     /// `rows`, `partials`, `agent`.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Rows => "rows",
-            Way::Partials => "partials",
-            Way::Agent => "agent",
+            PlacementStrategy::Rows => "rows",
+            PlacementStrategy::Partials => "partials",
+            PlacementStrategy::Agent => "agent",
         }
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for PlacementStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Way {
+impl FromStr for PlacementStrategy {
     type Err = CutError;
 
-    fn from_str(name: &str) -> Result<Way, CutError> {
-        let found = Way::ALL.into_iter().find(|way| way.name() == name);
-        found.ok_or_else(|| CutError(format!("there is no way `{name}`: rows, partials or agent")))
+    fn from_str(name: &str) -> Result<PlacementStrategy, CutError> {
+        let found = PlacementStrategy::ALL
+            .into_iter()
+            .find(|strategy| strategy.name() == name);
+        found.ok_or_else(|| {
+            CutError(format!(
+                "unknown placement strategy `{name}`: rows, partials or agent"
+            ))
+        })
     }
 }
 
@@ -85,7 +95,7 @@ impl FromStr for Way {
 #[derive(Clone, Debug)]
 pub struct CutOptions {
     /// This strategy instead of the cheapest.
-    pub hint: Option<Way>,
+    pub hint: Option<PlacementStrategy>,
     /// Sources that are at the monitor, not at the agents; names are compared without regard to
     /// case.
     pub monitor_sources: Vec<String>,
@@ -146,7 +156,7 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
     /// The strategy.
-    pub way: Way,
+    pub strategy: PlacementStrategy,
     /// Its costs for an agent, per second: measured for the fragments that are measured, otherwise
     /// estimated.
     ///
@@ -159,8 +169,8 @@ pub struct Candidate {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
     /// The strategy.
-    pub way: Way,
-    /// The strategies that were considered, in the order of [`Way::ALL`].
+    pub strategy: PlacementStrategy,
+    /// The strategies that were considered, in the order of [`PlacementStrategy::ALL`].
     pub candidates: Vec<Candidate>,
     /// The fragments that every agent runs, without duplicates.
     pub fragments: Vec<Fragment>,
@@ -175,25 +185,31 @@ pub struct Cut {
 /// # Errors
 /// When the requested strategy makes no difference to this query, and why.
 pub fn cut(plan: &Plan, options: &CutOptions) -> Result<Cut, CutError> {
-    let ways = Way::ALL.map(|way| lower::lower(plan, way, options));
+    let strategies = PlacementStrategy::ALL.map(|strategy| lower::lower(plan, strategy, options));
     let mut candidates: Vec<Candidate> = Vec::new();
-    for (at, cut) in ways.iter().enumerate() {
-        let same = ways[..at].iter().find(|other| is_same(other, cut));
+    for (at, cut) in strategies.iter().enumerate() {
+        let same = strategies[..at].iter().find(|other| is_same(other, cut));
         let cost = match same {
             None => Ok(cost_of(cut, options)),
             Some(other) => Err(why_same(cut, other)),
         };
-        candidates.push(Candidate { way: cut.way, cost });
+        candidates.push(Candidate {
+            strategy: cut.strategy,
+            cost,
+        });
     }
-    let way = match options.hint {
-        Some(way) => way,
-        None => cheapest(&candidates, &ways),
+    let strategy = match options.hint {
+        Some(strategy) => strategy,
+        None => cheapest(&candidates, &strategies),
     };
-    let at = way as usize;
+    let at = strategy as usize;
     if let Err(why) = &candidates[at].cost {
-        return Err(CutError(format!("`{way}` is not possible: {why}")));
+        return Err(CutError(format!("`{strategy}` is not possible: {why}")));
     }
-    let cut = ways.into_iter().nth(at).expect("there is one of each way");
+    let cut = strategies
+        .into_iter()
+        .nth(at)
+        .expect("there is one of each strategy");
     Ok(Cut { candidates, ..cut })
 }
 
@@ -203,16 +219,16 @@ fn is_same(a: &Cut, b: &Cut) -> bool {
 
 /// Why one strategy is the same as another.
 fn why_same(cut: &Cut, other: &Cut) -> String {
-    let more = match cut.way {
-        Way::Rows => unreachable!("it is the first"),
-        Way::Partials => "since no aggregation can be put together of parts",
-        Way::Agent => "since nothing more is local to a host",
+    let more = match cut.strategy {
+        PlacementStrategy::Rows => unreachable!("it is the first"),
+        PlacementStrategy::Partials => "since no aggregation can be computed from partials",
+        PlacementStrategy::Agent => "since nothing more is local to a host",
     };
     let why = cut.reasons.last();
     let why = why.map(|r| format!(" (`{}`: {})", r.operator, r.why));
     format!(
         "it is the same as `{}`, {more}{}",
-        other.way,
+        other.strategy,
         why.unwrap_or_default()
     )
 }
@@ -228,12 +244,17 @@ fn cost_of(cut: &Cut, options: &CutOptions) -> Cost {
 
 /// The cheapest strategy of those that run joins where both sides are; of those with equal costs
 /// the first.
-fn cheapest(candidates: &[Candidate], ways: &[Cut]) -> Way {
-    let possible = || candidates.iter().zip(ways).filter(|(c, _)| c.cost.is_ok());
+fn cheapest(candidates: &[Candidate], strategies: &[Cut]) -> PlacementStrategy {
+    let possible = || {
+        candidates
+            .iter()
+            .zip(strategies)
+            .filter(|(c, _)| c.cost.is_ok())
+    };
     let joins_max = possible().map(|(_, cut)| joins_on_agents(cut)).max();
     let costs = possible()
         .filter(|(_, cut)| Some(joins_on_agents(cut)) == joins_max)
-        .filter_map(|(c, _)| Some((c.way, c.cost.as_ref().ok()?.total_ns())));
+        .filter_map(|(c, _)| Some((c.strategy, c.cost.as_ref().ok()?.total_ns())));
     let least = costs.min_by(|(_, a), (_, b)| a.total_cmp(b));
     least.expect("rows are always possible").0
 }

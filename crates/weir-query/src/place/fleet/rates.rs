@@ -20,7 +20,7 @@ pub struct Rates {
     /// The processor time of agents relative to the machine of docs/costs.md.
     pub cpu_factor: f64,
     /// The costs of running fragments, by host and second.
-    pub measured: Vec<Measured>,
+    pub measured: Vec<MeasuredFragment>,
 }
 
 impl Default for Rates {
@@ -38,7 +38,7 @@ impl Default for Rates {
 
 /// The measured costs of a fragment, the mean over the agents that run it, per second.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredFragment {
     /// The fragment.
     pub plan: Plan,
     /// Rows from its sources.
@@ -53,7 +53,7 @@ pub struct Measured {
 
 impl Rates {
     /// The measurements of this very fragment.
-    pub(super) fn of(&self, fragment: &Plan) -> Option<&Measured> {
+    pub(super) fn of(&self, fragment: &Plan) -> Option<&MeasuredFragment> {
         self.measured.iter().find(|m| m.plan == *fragment)
     }
 
@@ -61,8 +61,8 @@ impl Rates {
     /// columns.
     pub(super) fn rows_of(&self, plan: &Plan) -> Option<f64> {
         let rows = without_projections(plan);
-        let mut known = self.measured.iter();
-        let same = known.find(|m| without_projections(&m.plan) == rows)?;
+        let mut local_properties = self.measured.iter();
+        let same = local_properties.find(|m| without_projections(&m.plan) == rows)?;
         Some(same.rows_out)
     }
 
@@ -71,14 +71,14 @@ impl Rates {
     pub(super) fn groups_of(&self, input: &Plan, keys: &[Expr], second: f64) -> Option<f64> {
         let input = without_windows(input);
         let wanted = grouped(&input, keys);
-        self.measured.iter().find_map(|known| {
+        self.measured.iter().find_map(|local_properties| {
             let Node::Partial {
                 input, slide, keys, ..
-            } = &known.plan.node
+            } = &local_properties.plan.node
             else {
                 return None;
             };
-            let groups = known.rows_out * *slide as f64 / second;
+            let groups = local_properties.rows_out * *slide as f64 / second;
             (grouped(input, keys) == wanted).then_some(groups)
         })
     }

@@ -153,7 +153,7 @@ fn a_source_with_other_columns_is_rejected() {
 }
 
 #[test]
-fn a_name_that_is_given_twice_is_looked_at_twice() {
+fn a_repeated_name_is_resolved_for_each_node() {
     let catalog = Catalog::builtin();
     let io = catalog.find("IO").expect("it is built in");
     let other = weir_model::Declaration {

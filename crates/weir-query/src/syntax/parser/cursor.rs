@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    pub(super) fn measure(&mut self, word: &str) -> Result<&'static Measure> {
+    pub(super) fn measure(&mut self, word: &str) -> Result<&'static UnitName> {
         let span = self.span();
         self.at += 1;
         find_measure(word).ok_or_else(|| {

@@ -11,23 +11,23 @@ const CHAIN_MAX: usize = 32;
 
 impl Parser<'_> {
     /// An expression.
-    pub(super) fn expr(&mut self) -> Result<Expr> {
+    pub(super) fn expr(&mut self) -> Result<SpannedExpr> {
         self.deeper(|p| p.operators(level::OR))
     }
 
     /// The node `kind` from `start` to the last token, if it is not too high.
-    fn node(&mut self, kind: ExprKind, start: Span) -> Result<Expr> {
+    fn node(&mut self, kind: ExprKind, start: Span) -> Result<SpannedExpr> {
         self.node_over(kind, start, 0)
     }
 
     /// The same over a subquery of height `below`.
-    fn node_over(&mut self, kind: ExprKind, start: Span, below: u16) -> Result<Expr> {
+    fn node_over(&mut self, kind: ExprKind, start: Span, below: u16) -> Result<SpannedExpr> {
         self.spanned(kind, start.to(self.before()), below)
     }
 
     /// The same at `span`.
-    fn spanned(&mut self, kind: ExprKind, span: Span, below: u16) -> Result<Expr> {
-        let expr = Expr::over(kind, span, below);
+    fn spanned(&mut self, kind: ExprKind, span: Span, below: u16) -> Result<SpannedExpr> {
+        let expr = SpannedExpr::over(kind, span, below);
         self.highest = self.highest.max(expr.height);
         match expr.height > HEIGHT_MAX {
             true => Err(self.too_deep(expr.span)),
@@ -35,14 +35,19 @@ impl Parser<'_> {
         }
     }
 
-    fn binary(&mut self, op: BinaryOp, left: Expr, right: Expr) -> Result<Expr> {
+    fn binary(
+        &mut self,
+        op: BinaryOp,
+        left: SpannedExpr,
+        right: SpannedExpr,
+    ) -> Result<SpannedExpr> {
         let span = left.span.to(right.span);
         let (left, right) = (Box::new(left), Box::new(right));
         self.spanned(ExprKind::Binary { op, left, right }, span, 0)
     }
 
     /// Operands and the operators between them with a precedence of at least `least`.
-    fn operators(&mut self, least: u8) -> Result<Expr> {
+    fn operators(&mut self, least: u8) -> Result<SpannedExpr> {
         let mut left = match least <= level::NOT && self.is_word("not") {
             true => self.negation()?,
             false => self.sign()?,
@@ -71,7 +76,7 @@ impl Parser<'_> {
     }
 
     /// Operands joined by `op`, from the first one on.
-    fn chain(&mut self, op: BinaryOp, first: Expr) -> Result<Expr> {
+    fn chain(&mut self, op: BinaryOp, first: SpannedExpr) -> Result<SpannedExpr> {
         let mut operands = vec![first];
         while self.infix() == Some(Some(op)) {
             self.at += 1;
@@ -86,7 +91,7 @@ impl Parser<'_> {
     }
 
     /// A long chain as a tree of minimum height: AND and OR are associative.
-    fn balanced(&mut self, op: BinaryOp, mut operands: Vec<Expr>) -> Result<Expr> {
+    fn balanced(&mut self, op: BinaryOp, mut operands: Vec<SpannedExpr>) -> Result<SpannedExpr> {
         if let [_] = &operands[..] {
             return Ok(operands.swap_remove(0));
         }
@@ -120,7 +125,7 @@ impl Parser<'_> {
         }))
     }
 
-    fn negation(&mut self) -> Result<Expr> {
+    fn negation(&mut self) -> Result<SpannedExpr> {
         let start = self.span();
         self.at += 1;
         let expr = Box::new(self.deeper(|p| p.operators(level::NOT))?);
@@ -129,7 +134,7 @@ impl Parser<'_> {
     }
 
     /// `IS NULL`, `BETWEEN`, `IN`, `LIKE` after their first operand.
-    fn predicate(&mut self, expr: Expr) -> Result<Expr> {
+    fn predicate(&mut self, expr: SpannedExpr) -> Result<SpannedExpr> {
         let start = expr.span;
         let expr = Box::new(expr);
         if self.eat_word("is") {
@@ -204,11 +209,11 @@ impl Parser<'_> {
     }
 
     /// An operand of a comparison.
-    fn operand(&mut self) -> Result<Expr> {
+    fn operand(&mut self) -> Result<SpannedExpr> {
         self.operators(level::COMPARISON + 1)
     }
 
-    fn sign(&mut self) -> Result<Expr> {
+    fn sign(&mut self) -> Result<SpannedExpr> {
         let start = self.span();
         if self.eat(Token::Plus) {
             return self.deeper(Self::sign);
@@ -230,7 +235,7 @@ impl Parser<'_> {
         )
     }
 
-    fn primary(&mut self) -> Result<Expr> {
+    fn primary(&mut self) -> Result<SpannedExpr> {
         let Lexeme { token, span } = self.lexeme(0);
         match token {
             Token::Integer | Token::Decimal => self.number_literal(false, span),
@@ -246,7 +251,7 @@ impl Parser<'_> {
         }
     }
 
-    fn parenthesized(&mut self, span: Span) -> Result<Expr> {
+    fn parenthesized(&mut self, span: Span) -> Result<SpannedExpr> {
         self.at += 1;
         if self.begins_query() {
             let (query, below) = self.measured_query()?;
@@ -258,14 +263,14 @@ impl Parser<'_> {
         }
         let inner = self.expr()?;
         self.expect(Token::RightParen, "`)`")?;
-        Ok(Expr {
+        Ok(SpannedExpr {
             span: span.to(self.before()),
             ..inner
         })
     }
 
     /// A number and its optional unit.
-    fn number_literal(&mut self, negative: bool, start: Span) -> Result<Expr> {
+    fn number_literal(&mut self, negative: bool, start: Span) -> Result<SpannedExpr> {
         let number = self.number(negative)?;
         let measure = self
             .word()
@@ -281,7 +286,7 @@ impl Parser<'_> {
         self.node(ExprKind::Literal(literal), start)
     }
 
-    fn word_primary(&mut self, span: Span) -> Result<Expr> {
+    fn word_primary(&mut self, span: Span) -> Result<SpannedExpr> {
         let calls = self.lexeme(1).token == Token::LeftParen;
         let word = self.text_of(span).to_ascii_lowercase();
         let literal = match word.as_str() {
@@ -308,7 +313,7 @@ impl Parser<'_> {
         self.node(ExprKind::Literal(literal), span)
     }
 
-    fn case(&mut self, start: Span) -> Result<Expr> {
+    fn case(&mut self, start: Span) -> Result<SpannedExpr> {
         self.at += 1;
         let operand = match self.is_word("when") {
             true => None,
@@ -338,7 +343,7 @@ impl Parser<'_> {
         )
     }
 
-    fn cast(&mut self, start: Span) -> Result<Expr> {
+    fn cast(&mut self, start: Span) -> Result<SpannedExpr> {
         self.at += 2;
         let expr = Box::new(self.expr()?);
         self.expect_word("as")?;
@@ -348,7 +353,7 @@ impl Parser<'_> {
     }
 
     /// `a`, `t.a`, `f(x)`, `count(*)`
-    fn column_or_call(&mut self, start: Span) -> Result<Expr> {
+    fn column_or_call(&mut self, start: Span) -> Result<SpannedExpr> {
         let lexeme = self.lexeme(0);
         let text = self.text_of(lexeme.span);
         let name = match lexeme.token {

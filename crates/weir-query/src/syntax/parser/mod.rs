@@ -11,7 +11,7 @@ mod table;
 use weir_model::{Shape, Type};
 
 use super::ast::*;
-use super::measure::{MEASURES, Measure, find as find_measure};
+use super::measure::{MEASURES, UnitName, find as find_measure};
 use super::token::{Lexeme, Token, tokens, unquote};
 use super::{BLOCKS_MAX, HEIGHT_MAX, QUERY_LEVELS};
 use weir_model::suggest::nearest;
@@ -147,7 +147,7 @@ impl<'a> Parser<'a> {
             let columns = self.column_names()?;
             self.expect_word("as")?;
             let query = self.query()?;
-            return Ok(Statement::View(View {
+            return Ok(Statement::View(ViewDefinition {
                 name,
                 columns,
                 query,

@@ -31,7 +31,7 @@ impl Parser<'_> {
                 self.expect(Token::LeftParen, "`(` and a query")?;
                 let query = self.query()?;
                 self.expect(Token::RightParen, "`)`")?;
-                views.push(View {
+                views.push(ViewDefinition {
                     name,
                     columns,
                     query,
@@ -143,14 +143,14 @@ impl Parser<'_> {
         Ok(BodyKind::ToStream { kind, query, every })
     }
 
-    fn select(&mut self) -> Result<Select> {
+    fn select(&mut self) -> Result<SelectBlock> {
         self.expect_word("select")?;
         let distinct = self.eat_word("distinct");
         if !distinct {
             self.eat_word("all");
         }
         let (items, sound) = self.items();
-        let mut select = Select {
+        let mut select = SelectBlock {
             distinct,
             items,
             from: Vec::new(),
@@ -270,15 +270,15 @@ impl Parser<'_> {
     }
 
     /// An expression; after an error in it, parsing continues at the next comma or clause.
-    pub(super) fn clause_expr(&mut self) -> Expr {
+    pub(super) fn clause_expr(&mut self) -> SpannedExpr {
         let (start, first) = (self.span(), self.at);
         self.expr().unwrap_or_else(|Failed| {
             self.recover(first);
-            Expr::new(ExprKind::Error, start)
+            SpannedExpr::new(ExprKind::Error, start)
         })
     }
 
-    fn clause_exprs(&mut self) -> Vec<Expr> {
+    fn clause_exprs(&mut self) -> Vec<SpannedExpr> {
         let mut exprs = vec![self.clause_expr()];
         while self.eat(Token::Comma) {
             exprs.push(self.clause_expr());

@@ -21,7 +21,7 @@ impl Parser<'_> {
     fn source_and_joins(&mut self) -> FromItem {
         let (start, first) = (self.span(), self.at);
         let mut item = FromItem {
-            table: TableRef::new(Table::Error, start),
+            table: TableRef::new(TableSource::Error, start),
             joins: Vec::new(),
         };
         match self.table_ref() {
@@ -37,7 +37,7 @@ impl Parser<'_> {
                     // as unknown.
                     item.joins.push(Join {
                         kind: Spanned::new(JoinOp::Cross, start),
-                        table: TableRef::new(Table::Error, start),
+                        table: TableRef::new(TableSource::Error, start),
                         condition: Condition::None,
                     });
                     self.recover(first);
@@ -54,7 +54,7 @@ impl Parser<'_> {
             let query = Box::new(self.query()?);
             self.expect(Token::RightParen, "`)`")?;
             let (window, alias) = self.window_and_alias()?;
-            Table::Derived {
+            TableSource::Derived {
                 query,
                 window,
                 alias,
@@ -62,7 +62,7 @@ impl Parser<'_> {
         } else {
             let name = self.ident("a stream, a relation or a subquery")?;
             let (window, alias) = self.window_and_alias()?;
-            Table::Named(Named {
+            TableSource::Named(Named {
                 name,
                 window,
                 alias,
@@ -72,7 +72,7 @@ impl Parser<'_> {
     }
 
     /// The window precedes the alias, as in STREAM, or follows it.
-    fn window_and_alias(&mut self) -> Result<(Option<Window>, Option<Ident>)> {
+    fn window_and_alias(&mut self) -> Result<(Option<WindowClause>, Option<Ident>)> {
         let mut window = self.window()?;
         let alias = self.alias("a name for the source")?;
         if window.is_none() {
@@ -116,7 +116,7 @@ impl Parser<'_> {
     }
 
     /// `[Range 5 seconds]`, or nothing.
-    pub(super) fn window(&mut self) -> Result<Option<Window>> {
+    pub(super) fn window(&mut self) -> Result<Option<WindowClause>> {
         let start = self.span();
         if !self.eat(Token::LeftBracket) {
             return Ok(None);
@@ -130,7 +130,7 @@ impl Parser<'_> {
             self.eat(Token::RightBracket);
             WindowKind::Error
         });
-        Ok(Some(Window::new(kind, start.to(self.before()))))
+        Ok(Some(WindowClause::new(kind, start.to(self.before()))))
     }
 
     fn window_kind(&mut self) -> Result<WindowKind> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
-use weir_query::place::fleet::{CutOptions, Way, cut};
+use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
 
 use super::choices::Choices;
@@ -255,9 +255,9 @@ proptest! {
         let expected = oracle::evaluate(&query.unoptimized, &history);
         prop_assert_eq!(&expected.failure, &None, "small values do not overflow: {}", text);
         let central = if seed % 3 == 0 { vec!["r".to_owned()] } else { vec![] };
-        for way in Way::ALL {
+        for strategy in PlacementStrategy::ALL {
             let options = CutOptions {
-                hint: Some(way),
+                hint: Some(strategy),
                 monitor_sources: central.clone(),
                 second: 1,
                 ..CutOptions::default()
@@ -275,7 +275,7 @@ proptest! {
             let fragments = cut.fragments.iter().map(|f| f.plan.to_string());
             prop_assert!(
                 result.is_ok(),
-                "{text}\nway {way}\n{}{}\n{}\n{lives:?}\n{history:?}",
+                "{text}\nstrategy {strategy}\n{}{}\n{}\n{lives:?}\n{history:?}",
                 result.unwrap_err(),
                 fragments.collect::<Vec<_>>().join("\n"),
                 cut.monitor,

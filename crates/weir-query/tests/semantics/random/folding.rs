@@ -8,7 +8,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use weir_model::capabilities::Measure;
 use weir_model::{
-    Capabilities, Catalog, Column, Declaration, Fold, FoldCall, Folded, Keep, Kept, Type, Value,
+    Capabilities, Catalog, Column, Declaration, Fold, FoldCall, Folded, PartialKind, PartialState,
+    Type, Value,
 };
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
@@ -162,7 +163,7 @@ fn alone(text: &str) -> (Placement, Run) {
 
 /// A group without keys with `count` rows of this latency.
 fn latencies(end: i64, count: u64, sum: i128) -> Folded {
-    let moments = |sum| Kept::Moments {
+    let moments = |sum| PartialState::Moments {
         count,
         sum,
         min: 0,
@@ -210,7 +211,7 @@ fn a_query_that_comes_within_an_interval_begins_with_the_next() {
     let (placement, mut run) =
         alone("select sum(latency) from IO [range 10 second slide 10 second]");
     let plan = Arc::new(
-        placement.admit(
+        placement.rewrite(
             &compiled("select sum(latency) from IO [range 10 second slide 10 second]")
                 .expect("it is right")
                 .0,
@@ -258,7 +259,7 @@ fn groups_of_intervals_after_the_open_slide_are_ignored() {
     run.act(&[Action::Heartbeat(0, 8), Action::Step]);
     let mut instants: Vec<i64> = Vec::new();
     run.engine.finish_at(10, &mut |output| {
-        if let weir_query::engine::Output::Rows { batch, .. } = output {
+        if let weir_query::engine::EngineOutput::Rows { batch, .. } = output {
             instants.extend(batch.ts.iter());
         }
     });
@@ -462,7 +463,7 @@ fn folded(end: i64, keys: &[Vec<Value>], rows: &[Vec<Element>], fold: &Fold) -> 
 }
 
 /// The partial of rows, by its definition.
-fn kept(call: &FoldCall, rows: &[Element]) -> Kept {
+fn kept(call: &FoldCall, rows: &[Element]) -> PartialState {
     let value = |row: &Element| match call.column.map(|column| &row.row[column]) {
         None | Some(Value::Text(_)) => Some(0),
         Some(Value::Int(x)) => Some(*x),
@@ -470,28 +471,28 @@ fn kept(call: &FoldCall, rows: &[Element]) -> Kept {
     };
     let values: Vec<i64> = rows.iter().filter_map(value).collect();
     match &call.keep {
-        Keep::Moments => Kept::Moments {
+        PartialKind::Moments => PartialState::Moments {
             count: values.len() as u64,
             sum: values.iter().map(|x| i128::from(*x)).sum(),
             min: values.iter().copied().min().unwrap_or(i64::MAX),
             max: values.iter().copied().max().unwrap_or(0),
         },
-        Keep::Limits(limits) => {
+        PartialKind::Limits(limits) => {
             let of = Limits::Explicit(limits.clone());
             let mut counts = vec![0; limits.len() + 1];
             values
                 .iter()
                 .for_each(|x| counts[of.bucket(*x) as usize] += 1);
-            Kept::Limits(counts)
+            PartialState::Limits(counts)
         }
-        Keep::LogLinear { bits } => {
+        PartialKind::LogLinear { bits } => {
             let mut bins: BTreeMap<i32, (u64, u64)> = BTreeMap::new();
             for value in values {
                 let (bin, offset) = value.locate(*bits);
                 let bin = bins.entry(bin).or_default();
                 *bin = (bin.0 + 1, bin.1 + u64::from(offset));
             }
-            Kept::LogLinear(bins.into_iter().map(|(n, (c, o))| (n, c, o)).collect())
+            PartialState::LogLinear(bins.into_iter().map(|(n, (c, o))| (n, c, o)).collect())
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use arrow_array::{Int64Array, UInt32Array};
-use weir_model::{Column, Folded, Kept, Nanos};
+use weir_model::{Column, Folded, Nanos, PartialState};
 
 use super::layout::keep;
 use super::plan::{Call, Key, Plan};
@@ -128,8 +128,8 @@ impl Sums {
         }
     }
 
-    fn kept(&self, plan: &Plan, call: Call) -> Kept {
-        let only = |count| Kept::Moments {
+    fn kept(&self, plan: &Plan, call: Call) -> PartialState {
+        let only = |count| PartialState::Moments {
             count,
             sum: 0,
             min: 0,
@@ -146,7 +146,7 @@ impl Sums {
                 sum,
                 min,
                 max,
-            } => Kept::Moments {
+            } => PartialState::Moments {
                 count: *count,
                 sum: *sum,
                 min: *min,
@@ -154,7 +154,7 @@ impl Sums {
             },
             Sum::Bins(bins) if plan.kernel.calls[at].keep == keep::LIMITS => {
                 let count = |bin| bins.get(&(bin as u32)).map_or(0, |(count, _)| *count);
-                Kept::Limits(
+                PartialState::Limits(
                     (0..=plan.kernel.calls[at].limits.len())
                         .map(count)
                         .collect(),
@@ -163,7 +163,7 @@ impl Sums {
             Sum::Bins(bins) => {
                 let bins = bins.iter();
                 let bins = bins.map(|(bin, (count, offsets))| (*bin as i32, *count, *offsets));
-                Kept::LogLinear(bins.collect())
+                PartialState::LogLinear(bins.collect())
             }
         }
     }

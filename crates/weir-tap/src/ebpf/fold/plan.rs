@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weir_model::{Demand, FoldCall, Keep, Nanos};
+use weir_model::{Demand, FoldCall, Nanos, PartialKind};
 
 use super::layout::{self, FOLDS, LOG_BITS, keep, key};
 use crate::ebpf::columns::{COLUMNS, Column, capabilities};
@@ -243,9 +243,9 @@ fn call(call: &FoldCall, calls: &mut Vec<layout::Call>) -> Call {
         return Call::None;
     };
     let (keep, limits) = match &call.keep {
-        Keep::Moments => (keep::MOMENTS, Vec::new()),
-        Keep::Limits(limits) => (keep::LIMITS, limits.clone()),
-        Keep::LogLinear { .. } => (keep::LOG_LINEAR, Vec::new()),
+        PartialKind::Moments => (keep::MOMENTS, Vec::new()),
+        PartialKind::Limits(limits) => (keep::LIMITS, limits.clone()),
+        PartialKind::LogLinear { .. } => (keep::LOG_LINEAR, Vec::new()),
     };
     let moments = calls.iter().filter(|c| c.keep == keep::MOMENTS).count();
     let place = match keep {
@@ -276,10 +276,10 @@ mod tests {
         io_schema().index(name)
     }
 
-    fn demand(keys: &[&str], calls: &[(&str, Keep)], tests: Vec<Test>) -> Demand {
+    fn demand(keys: &[&str], calls: &[(&str, PartialKind)], tests: Vec<Test>) -> Demand {
         let count = FoldCall {
             column: None,
-            keep: Keep::Moments,
+            keep: PartialKind::Moments,
         };
         let calls = calls.iter().map(|(name, keep)| FoldCall {
             column: Some(column(name)),
@@ -305,8 +305,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_twice_is_kept_once() {
-        let latency = || ("latency", Keep::Moments);
-        let bins = ("latency", Keep::LogLinear { bits: 7 });
+        let latency = || ("latency", PartialKind::Moments);
+        let bins = ("latency", PartialKind::LogLinear { bits: 7 });
         let asked = demand(&["op"], &[latency(), bins, latency()], Vec::new());
         let plans = plans(&[asked], false);
         let [plan] = &plans.folds[..] else {
@@ -325,13 +325,13 @@ mod tests {
             operand: Operand::Value(column(name)),
             texts: texts.iter().map(|t| Symbol::new(t)).collect(),
         };
-        let twelve = [("bytes", Keep::Limits((0..65).collect()))];
-        let fine = ("latency", Keep::LogLinear { bits: 5 });
+        let twelve = [("bytes", PartialKind::Limits((0..65).collect()))];
+        let fine = ("latency", PartialKind::LogLinear { bits: 5 });
         let names = ["a", "b", "c", "d", "e"];
         let cases = [
             (demand(&["sector"], &[], Vec::new()), "`sector` is no key"),
             (
-                demand(&[], &[("seek", Keep::Moments)], Vec::new()),
+                demand(&[], &[("seek", PartialKind::Moments)], Vec::new()),
                 "`seek`",
             ),
             (demand(&[], &twelve, Vec::new()), "more than 64 limits"),

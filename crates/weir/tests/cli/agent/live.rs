@@ -100,8 +100,8 @@ fn a_live_agent_tells_of_each_request_once_while_taps_change() {
     monitor.run(1, "select op, bytes from IO");
     ground.started(1);
     let load = ground.load(192, 1_500);
-    // Each needs something else of the tap: it is exchanged under the load, and exchanged again when
-    // nobody needs so much any more.
+    // Each needs something else of the tap: it is exchanged under the load, and exchanged again
+    // when nobody needs so much any more.
     for (channel, query) in [
         (
             2,

@@ -59,7 +59,8 @@ pub struct Heard {
     acked: HashMap<u64, u64>,
 }
 
-/// A clock that is ahead of the host's by `OFFSET_MS` when it is first read, and fast by `DRIFT_PPM`.
+/// A clock that is ahead of the host's by `OFFSET_MS` when it is first read, and fast by
+/// `DRIFT_PPM`.
 pub fn wrong_clock<const OFFSET_MS: i64, const DRIFT_PPM: i64>() -> Nanos {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     let since = BEGUN.get_or_init(Instant::now).elapsed().as_nanos() as Nanos;

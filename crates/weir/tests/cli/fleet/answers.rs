@@ -23,7 +23,8 @@ fn a_fleet_answers_as_one_host_does_that_sees_everything() {
         let args = ["query", "--from", &all, "--final", "--format", "csv", query];
         run(&args).fine()
     };
-    // Of what is older than an hour there is nothing, and what is put together of parts has a slide.
+    // Of what is older than an hour there is nothing, and what is put together of parts has a
+    // slide.
     let sliding = BY_OP.replace("from IO", "from IO [range 1 hour slide 1 s]");
     for (way, query) in [("rows", BY_OP), ("partials", &sliding)] {
         let args = ["query", "--standing", "--name", way, "--for", "1ms"];

@@ -20,7 +20,7 @@ use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
 
 /// How long the output of a plan at an instant remains, without further rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lasting {
+pub(super) enum Lifetime {
     /// It is a stream, each row of which depends on rows of that instant.
     Passing,
     /// At that instant only: it depends on the instant's rows and on relations.
@@ -54,10 +54,10 @@ const DIFFER: &str =
 ///
 /// # Errors
 /// Why it may not run on the agents: a clause without full stop.
-pub(super) fn lasting(plan: &Plan) -> Result<Lasting, String> {
-    use Lasting::{Growing, Instant, Passing, Relation, Since, Windows};
-    let below = plan.inputs().into_iter().map(|input| lasting(input));
-    let below = below.collect::<Result<Vec<Lasting>, String>>()?;
+pub(super) fn lifetime(plan: &Plan) -> Result<Lifetime, String> {
+    use Lifetime::{Growing, Instant, Passing, Relation, Since, Windows};
+    let below = plan.inputs().into_iter().map(|input| lifetime(input));
+    let below = below.collect::<Result<Vec<Lifetime>, String>>()?;
     let lasts = match (&plan.node, &below[..]) {
         (Node::Source(declaration), _) => match declaration.shape {
             Shape::Stream => Passing,
@@ -118,9 +118,9 @@ pub(super) fn lasting(plan: &Plan) -> Result<Lasting, String> {
     Ok(lasts)
 }
 
-fn join(plan: &Plan, kind: JoinKind, left: Lasting, right: Lasting) -> Result<Lasting, String> {
+fn join(plan: &Plan, kind: JoinKind, left: Lifetime, right: Lifetime) -> Result<Lifetime, String> {
     use JoinKind::{Anti, Inner, Left, NotIn, Right, Semi};
-    use Lasting::{Instant, Relation};
+    use Lifetime::{Instant, Relation};
     match (left, right, kind) {
         (Instant, Instant, _) => Ok(Instant),
         (Relation, Relation, _) => Ok(Relation),
@@ -143,12 +143,12 @@ fn join(plan: &Plan, kind: JoinKind, left: Lasting, right: Lasting) -> Result<La
     }
 }
 
-impl Lasting {
-    /// Itself, if it is [`Lasting::Since`].
-    fn since(self) -> Option<Lasting> {
+impl Lifetime {
+    /// Itself, if it is [`Lifetime::Since`].
+    fn since(self) -> Option<Lifetime> {
         match self {
-            Lasting::Since { .. } => Some(self),
-            Lasting::Growing => Some(Lasting::Since {
+            Lifetime::Since { .. } => Some(self),
+            Lifetime::Growing => Some(Lifetime::Since {
                 size: None,
                 slide: None,
             }),
@@ -161,12 +161,12 @@ impl Lasting {
 /// by which the monitor computes the same relation. The stream may have one more column, the last,
 /// which that window uses.
 pub(super) fn as_stream(plan: &Arc<Plan>) -> Option<(Arc<Plan>, Window)> {
-    match lasting(plan) {
-        Ok(Lasting::Instant) => {
+    match lifetime(plan) {
+        Ok(Lifetime::Instant) => {
             let rows = Plan::to_stream(plan.clone(), ToStream::Rstream { every: None });
             Some((rows, Window::Now))
         }
-        Ok(Lasting::Since { size, slide }) => {
+        Ok(Lifetime::Since { size, slide }) => {
             let dated = dated(plan)?;
             let origin = last_column(&dated);
             let window = Window::Since {
