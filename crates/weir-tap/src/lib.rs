@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use weir_model::{Batch, Folded, Nanos, Symbol};
 
+pub mod control;
 pub mod ebpf;
 pub mod elevation;
 pub mod error;

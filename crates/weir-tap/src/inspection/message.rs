@@ -11,9 +11,15 @@ use serde::{Deserialize, Serialize};
 use weir_model::inventory::{BlockDevice, Disk, Vm};
 use weir_model::{Nanos, Symbol};
 
-use super::frame::{self, ANSWER_BYTES_MAX};
+use crate::control::frame;
 use crate::inventory::{LaidDisk, Layout, NameConflict, PIECES_MAX, Piece, Snapshot};
 use crate::qmp::Address;
+
+/// The longest answer. The largest is the list of all VMs and disks.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The longest request.
+pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The type of a conversation: the byte that is sent with its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

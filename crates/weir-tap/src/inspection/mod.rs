@@ -7,14 +7,13 @@
 //! 2. Each conversation has its own socket, which is passed over the control socket
 //!    ([`message::Kind`]): the inventory, the polls of QEMU's counters, the disks of a traced VM.
 //! 3. The main process sends one of few requests ([`message`]) and waits for the answer: JSON with
-//!    a length prefix ([`frame`]). Both sides bound and validate what they read; a process that
+//!    a length prefix ([`crate::control::frame`]). Both sides bound and validate what they read; a process that
 //!    receives an unexpected message ends with an error.
 //! 4. The kernel closes the control socket when the main process ends, for any reason. Then the
 //!    inspection process removes the histograms that it enabled in QEMUs, and ends.
 //!
 //! The main process never receives a descriptor of a QMP socket or of another process's memory.
 
-mod frame;
 pub mod message;
 mod process;
 mod serve;

@@ -21,9 +21,9 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::frame::{self, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use super::message::Kind;
+use super::message::{ANSWER_BYTES_MAX, Kind, REQUEST_BYTES_MAX};
 use crate::TapError;
+use crate::control::frame;
 
 /// The inherited environment variables: the paths of `virsh` and libraries, and the variables that
 /// `virsh` needs for a user's own libvirt.

@@ -19,8 +19,10 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::frame::{self, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use super::message::{Begin, Kind, OfVm, PollAnswer, Polls, Sent};
+use super::message::{
+    ANSWER_BYTES_MAX, Begin, Kind, OfVm, PollAnswer, Polls, REQUEST_BYTES_MAX, Sent,
+};
+use crate::control::frame;
 use crate::ebpf::privileges;
 use crate::inventory::{Look, Looker, Snapshot, WatchOptions};
 use crate::qmp::{Cause, Subject, poll};

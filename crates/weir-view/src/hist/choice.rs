@@ -1,5 +1,6 @@
 //! [`Choice`]: the VM and the disk selected by `-w` and `-i`.
 
+use serde::{Deserialize, Serialize};
 use weir_sink::text::shown;
 use weir_workload::Subject;
 
@@ -7,7 +8,7 @@ use super::disks::Listed;
 use weir_runtime::failure::Failure;
 
 /// The selection; the default is everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// This VM.
     pub vm: Option<String>,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Nanos, Symbol};
 use weir_workload::{Histograms, Subject};
 
@@ -16,7 +17,8 @@ pub const CLOSEST_OF: usize = 16;
 pub const NO_COMPLETION: &str = "no_completion_event:";
 
 /// The key of the histograms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum By {
     /// Each virtual disk; I/O that belongs to none, by device.
     #[default]

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use weir_model::Nanos;
 
 use super::choice::Choice;
-use super::collector::protocol::read_line;
 use super::count::{Counting, Each};
 use super::counted::{By, Counted};
 use super::gauge::Gauge;
@@ -141,7 +140,7 @@ pub fn of_file(path: &Path, traces: &Traces) -> Result<Option<Counted>, Failure>
     }
     let mut from = BufReader::new(traces.input(path)?);
     let lines = std::iter::from_fn(|| {
-        let line = read_line(&mut from, saved::LINE_BYTES_MAX);
+        let line = saved::read_line(&mut from, saved::LINE_BYTES_MAX);
         line.map_err(|e| e.to_string()).transpose()
     });
     saved::counted(lines).map(Some).map_err(failed)

@@ -4,6 +4,8 @@
 //! The format of a histogram is that of [`weir_workload::json`]. The distribution is restored from
 //! a line without loss.
 
+use std::io::{self, BufRead, Read};
+
 use serde_json::{Value, json};
 use weir_model::Symbol;
 use weir_workload::json::{of_histograms, to_histograms};
@@ -58,6 +60,29 @@ pub fn lines(counted: &Counted, metrics: &[Metric]) -> Vec<String> {
 /// True if `text` begins as lines of histograms do.
 pub fn is_saved(text: &[u8]) -> bool {
     text.starts_with(br#"{"hist":"#)
+}
+
+/// The next line, without its end; `None` at the end of the input.
+///
+/// # Errors
+/// When it is longer than `bytes_max`, is not UTF-8, or cannot be read.
+pub fn read_line(from: &mut impl BufRead, bytes_max: usize) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    from.by_ref()
+        .take(bytes_max as u64 + 1)
+        .read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Ok(None);
+    }
+    let odd = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
+    if line.pop() != Some(b'\n') {
+        return Err(odd(match line.len() >= bytes_max {
+            true => "a line is too long",
+            false => "a line is cut off",
+        }));
+    }
+    let text = String::from_utf8(line).map_err(|_| odd("a line is no text"))?;
+    Ok(Some(text))
 }
 
 /// The counts in lines, added up over all intervals.
@@ -222,5 +247,15 @@ mod tests {
             assert!(error.starts_with("line 2: "), "{error}");
         }
         assert!(read(&[]).is_err());
+    }
+
+    #[test]
+    fn a_line_is_bounded_and_whole() {
+        let read = |text: &str| read_line(&mut text.as_bytes(), 4);
+        assert_eq!(read("abc\nd").unwrap().as_deref(), Some("abc"));
+        assert_eq!(read("").unwrap(), None);
+        assert_eq!(read("abcd\n").unwrap().as_deref(), Some("abcd"));
+        assert!(read("abcde\n").unwrap_err().to_string().contains("long"));
+        assert!(read("abc").unwrap_err().to_string().contains("cut off"));
     }
 }

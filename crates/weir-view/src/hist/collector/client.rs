@@ -1,12 +1,13 @@
 //! Client of a collector; starts one if necessary.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use weir_tap::control::{self, ControlError, ErrorCode, Peers};
+
+use super::messages::{Collecting, Collector, CollectorRequest, CollectorResponse, Order};
 use super::place::Place;
-use super::protocol::{Collecting, End, Order, Question, read_line};
 use super::server::{READY, RUNNING};
 use crate::hist::choice::Choice;
 use crate::hist::counted::{By, Counted};
@@ -15,7 +16,7 @@ use crate::hist::saved;
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
 
-/// The timeout for a line of a collector: loading its programs into the kernel takes time.
+/// The timeout of each message of a collector: loading its programs into the kernel takes time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long to retry if one collector ends when the next is started.
@@ -40,8 +41,8 @@ impl Client {
     pub fn start(&self, order: &Order, program: &str) -> Result<Collecting, Failure> {
         let until = Instant::now() + START;
         while Instant::now() < until {
-            match self.ask(&Question::Start(order.clone()))? {
-                Some(lines) => return collecting(&lines)?.pop().ok_or_else(odd),
+            match self.request(&CollectorRequest::Start(order.clone()))? {
+                Some(response) => return collections(response)?.pop().ok_or_else(invalid),
                 None => spawn(program)?,
             }
         }
@@ -55,7 +56,7 @@ impl Client {
     /// # Errors
     /// When the collector does not answer.
     pub fn status(&self) -> Result<Vec<Collecting>, Failure> {
-        self.told(&Question::Status)
+        self.collections(&CollectorRequest::Status)
     }
 
     /// Stops the selected collections; returns them.
@@ -63,7 +64,7 @@ impl Client {
     /// # Errors
     /// As [`Client::status`], or when only a part of a collection is selected.
     pub fn stop(&self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
-        self.told(&Question::Stop(choice.clone()))
+        self.collections(&CollectorRequest::Stop(choice.clone()))
     }
 
     /// Resets the counts of the selected collections; returns them.
@@ -71,7 +72,7 @@ impl Client {
     /// # Errors
     /// As [`Client::stop`].
     pub fn reset(&self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
-        self.told(&Question::Reset(choice.clone()))
+        self.collections(&CollectorRequest::Reset(choice.clone()))
     }
 
     /// The counts so far of the selection, `None` if it is not collected.
@@ -79,35 +80,54 @@ impl Client {
     /// # Errors
     /// As [`Client::status`].
     pub fn snapshot(&self, choice: &Choice, by: By) -> Result<Option<Counted>, Failure> {
-        match self.ask(&Question::Snapshot(choice.clone(), by))? {
-            Some(lines) if !lines.is_empty() => {
-                let counted = saved::counted(lines.into_iter().map(Ok));
-                Ok(Some(counted.map_err(|_| odd())?))
+        let choice = choice.clone();
+        let response = self.request(&CollectorRequest::Snapshot { choice, by })?;
+        let mut lines = Vec::new();
+        for part in response.unwrap_or_default() {
+            match part {
+                CollectorResponse::Histograms(part) => lines.extend(part),
+                CollectorResponse::Collections(_) => return Err(invalid()),
             }
-            _ => Ok(None),
         }
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        let counted = saved::counted(lines.into_iter().map(Ok));
+        counted.map(Some).map_err(|_| invalid())
     }
 
-    fn told(&self, question: &Question) -> Result<Vec<Collecting>, Failure> {
-        collecting(&self.ask(question)?.unwrap_or_default())
+    fn collections(&self, request: &CollectorRequest) -> Result<Vec<Collecting>, Failure> {
+        self.request(request)?.map_or(Ok(Vec::new()), collections)
     }
 
-    /// The lines of a response, without its end; `None` if there is no collector.
-    fn ask(&self, question: &Question) -> Result<Option<Vec<String>>, Failure> {
+    /// The parts of a response; `None` if there is no collector.
+    fn request(
+        &self,
+        request: &CollectorRequest,
+    ) -> Result<Option<Vec<CollectorResponse>>, Failure> {
         let socket = self.place.socket();
-        let failed = |error: io::Error| {
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => "; ask as its user",
-                _ => "",
-            };
-            Failure::world(format_args!(
-                "the collector at {}: {error}{remedy}",
-                socket.display()
-            ))
+        let failed = |error: ControlError| match error {
+            ControlError::Service(error) if error.code == ErrorCode::Usage => {
+                Failure::words(error.message)
+            }
+            ControlError::Service(error) if error.code == ErrorCode::Failed => {
+                Failure::world(error.message)
+            }
+            error => {
+                let remedy = match &error {
+                    ControlError::System(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                        "; ask as its user"
+                    }
+                    _ => "",
+                };
+                let socket = socket.display();
+                Failure::world(format_args!("the collector at {socket}: {error}{remedy}"))
+            }
         };
-        let mut stream = match UnixStream::connect(&socket) {
-            Ok(stream) => stream,
-            Err(error) if is_gone(&error) => {
+        let connected = control::Client::<Collector>::connect(&socket, Peers::OwnUser, PATIENCE);
+        let mut connection = match connected {
+            Ok(connection) => connection,
+            Err(ControlError::System(error)) if is_gone(&error) => {
                 if self.place.clear_up()? {
                     output::say(
                         "weir: the collector ended without being stopped; what it had counted is lost",
@@ -117,32 +137,10 @@ impl Client {
             }
             Err(error) => return Err(failed(error)),
         };
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-        let line = question.to_line() + "\n";
-        if let Err(error) = stream.write_all(line.as_bytes()) {
-            return if is_gone(&error) {
-                Ok(None)
-            } else {
-                Err(failed(error))
-            };
-        }
-        let mut from = BufReader::new(stream);
-        let mut lines = Vec::new();
-        loop {
-            let line = match read_line(&mut from, saved::LINE_BYTES_MAX) {
-                Ok(line) => line,
-                Err(error) if is_gone(&error) => None,
-                Err(error) => return Err(failed(error)),
-            };
-            // Without an end, the collector was about to exit.
-            let Some(line) = line else {
-                return Ok(None);
-            };
-            match End::of_line(&line) {
-                Some(end) => return end.map(|()| Some(lines)),
-                None => lines.push(line),
-            }
+        match connection.request_parts(request) {
+            // The collector was about to exit.
+            Err(ControlError::Closed) => Ok(None),
+            other => other.map(Some).map_err(failed),
         }
     }
 }
@@ -168,26 +166,24 @@ impl Gauge for Remote {
     }
 }
 
-/// Whether an error means that the collector has ended.
+/// Whether an error means that there is no collector.
 fn is_gone(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::NotFound
-            | io::ErrorKind::ConnectionRefused
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::BrokenPipe
-    )
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::NotFound | Kind::ConnectionRefused)
 }
 
-fn odd() -> Failure {
+fn invalid() -> Failure {
     Failure::world(
-        "the collector's answer is not understood: it is of another version; end it, and start anew",
+        "the collector's response is not one to this request; stop it with `kill`, and start it again",
     )
 }
 
-fn collecting(lines: &[String]) -> Result<Vec<Collecting>, Failure> {
-    let all = lines.iter().map(|line| Collecting::of_line(line));
-    all.collect::<Option<_>>().ok_or_else(odd)
+/// The collections in a response.
+fn collections(response: Vec<CollectorResponse>) -> Result<Vec<Collecting>, Failure> {
+    match <[CollectorResponse; 1]>::try_from(response) {
+        Ok([CollectorResponse::Collections(collections)]) => Ok(collections),
+        _ => Err(invalid()),
+    }
 }
 
 /// Starts a collector and waits until it accepts connections. It is not an error if another one is

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use weir_model::Nanos;
 use weir_workload::Metric;
 
+use super::messages::{Collecting, CollectorRequest, CollectorResponse, Order};
 use super::place::Place;
-use super::protocol::{Collecting, Order, Question};
 use crate::hist::choice::Choice;
 use crate::hist::counted::{By, Counted};
 use crate::hist::gauge::Gauge;
@@ -64,18 +64,22 @@ impl<G: Gauge> Collections<G> {
         self.running.is_empty()
     }
 
-    /// The lines of the response to a request.
+    /// The response to a request.
     ///
     /// # Errors
     /// When it fails.
-    pub fn answer(&mut self, question: Question) -> Result<Vec<String>, Failure> {
-        match question {
-            Question::Start(order) => self.start(order),
-            Question::Stop(choice) => self.stop(&choice),
-            Question::Reset(choice) => self.reset(&choice),
-            Question::Snapshot(choice, by) => self.snapshot(&choice, by),
-            Question::Status => Ok(self.running.iter().map(Collection::line).collect()),
-        }
+    pub fn answer(&mut self, request: CollectorRequest) -> Result<CollectorResponse, Failure> {
+        let collections = match request {
+            CollectorRequest::Start(order) => self.start(order)?,
+            CollectorRequest::Stop(choice) => self.stop(&choice)?,
+            CollectorRequest::Reset(choice) => self.reset(&choice)?,
+            CollectorRequest::Status => self.running.iter().map(Collection::collecting).collect(),
+            CollectorRequest::Snapshot { choice, by } => {
+                let lines = self.snapshot(&choice, by)?;
+                return Ok(CollectorResponse::Histograms(lines));
+            }
+        };
+        Ok(CollectorResponse::Collections(collections))
     }
 
     /// The time until the next collection stops automatically; `None` if none does.
@@ -95,12 +99,12 @@ impl<G: Gauge> Collections<G> {
         self.end(|_| true);
     }
 
-    fn start(&mut self, order: Order) -> Result<Vec<String>, Failure> {
+    fn start(&mut self, order: Order) -> Result<Vec<Collecting>, Failure> {
         let same =
             |c: &&mut Collection<G>| c.order.choice == order.choice && c.order.by == order.by;
         if let Some(known) = self.running.iter_mut().find(same) {
             known.until = end_of(order.span);
-            return Ok(vec![known.line()]);
+            return Ok(vec![known.collecting()]);
         }
         let shared =
             |c: &&Collection<G>| c.order.by == order.by && c.order.choice.overlaps(&order.choice);
@@ -127,13 +131,13 @@ impl<G: Gauge> Collections<G> {
         Ok(self
             .running
             .last()
-            .map(Collection::line)
+            .map(Collection::collecting)
             .into_iter()
             .collect())
     }
 
     /// Ends the collections whose disks are all selected.
-    fn stop(&mut self, choice: &Choice) -> Result<Vec<String>, Failure> {
+    fn stop(&mut self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
         let chosen = |c: &Collection<G>| c.order.choice.overlaps(choice);
         // Stopping one disk of a collection would leave an invisible gap in it.
         if let Some(wider) = self
@@ -146,14 +150,14 @@ impl<G: Gauge> Collections<G> {
                 wider.order.choice.words()
             )));
         }
-        let lines = self.running.iter().filter(|c| chosen(c));
-        let lines = lines.map(Collection::line).collect();
+        let stopped = self.running.iter().filter(|c| chosen(c));
+        let stopped = stopped.map(Collection::collecting).collect();
         self.end(chosen);
-        Ok(lines)
+        Ok(stopped)
     }
 
-    fn reset(&mut self, choice: &Choice) -> Result<Vec<String>, Failure> {
-        let mut lines = Vec::new();
+    fn reset(&mut self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
+        let mut reset = Vec::new();
         for collection in &mut self.running {
             if !collection.order.choice.overlaps(choice) {
                 continue;
@@ -166,9 +170,9 @@ impl<G: Gauge> Collections<G> {
             }
             collection.gauge.reset()?;
             collection.since = wall_clock();
-            lines.push(collection.line());
+            reset.push(collection.collecting());
         }
-        Ok(lines)
+        Ok(reset)
     }
 
     fn snapshot(&mut self, choice: &Choice, by: By) -> Result<Vec<String>, Failure> {
@@ -224,17 +228,16 @@ impl<G: Gauge> Collection<G> {
         Ok(counted)
     }
 
-    fn line(&self) -> String {
+    fn collecting(&self) -> Collecting {
         let left = |until: Instant| nanos(until.saturating_duration_since(Instant::now()));
-        let collecting = Collecting {
+        Collecting {
             choice: self.order.choice.clone(),
             by: self.order.by,
             since: self.since,
             until: self
                 .until
                 .map(|until| wall_clock().saturating_add(left(until))),
-        };
-        collecting.to_line()
+        }
     }
 }
 
@@ -322,19 +325,29 @@ mod tests {
             }
         }
 
-        fn start(&mut self, disk: &str, span: Option<Duration>) -> Result<Vec<String>, Failure> {
+        fn start(
+            &mut self,
+            disk: &str,
+            span: Option<Duration>,
+        ) -> Result<Vec<Collecting>, Failure> {
             let choice = Choice::of_text(disk);
             let order = Order {
                 choice,
                 span,
                 ..Order::default()
             };
-            self.collections.answer(Question::Start(order))
+            self.collections.start(order)
         }
 
         fn requests(&mut self, disk: &str) -> u64 {
-            let question = Question::Snapshot(Choice::of_text(disk), By::Disk);
-            let lines = self.collections.answer(question).unwrap();
+            let choice = Choice::of_text(disk);
+            let request = CollectorRequest::Snapshot {
+                choice,
+                by: By::Disk,
+            };
+            let Ok(CollectorResponse::Histograms(lines)) = self.collections.answer(request) else {
+                panic!("the counts");
+            };
             let counted = saved::counted(lines.into_iter().map(Ok));
             counted.map_or(0, |c| c.together().requests())
         }
@@ -353,8 +366,8 @@ mod tests {
             .start("web:vda", Some(Duration::from_secs(60)))
             .unwrap();
         assert_eq!(bench.requests("web:vda"), 1);
-        let lines = bench.start("web:vda", None).unwrap();
-        assert_eq!(Collecting::of_line(&lines[0]).unwrap().until, None);
+        let again = bench.start("web:vda", None).unwrap();
+        assert_eq!(again[0].until, None);
         assert_eq!(bench.requests("web:vda"), 2);
         assert_eq!(*bench.open.borrow(), 1);
         assert!(bench.collections.next_stop().is_none());
@@ -381,8 +394,8 @@ mod tests {
         let mut bench = Bench::new("kept");
         bench.start("web:vda", None).unwrap();
         assert_eq!(bench.requests(""), 1);
-        let part = Question::Stop(Choice::of_text("other:vda"));
-        assert!(bench.collections.answer(part).unwrap().is_empty());
+        let other = bench.collections.stop(&Choice::of_text("other:vda"));
+        assert!(other.unwrap().is_empty());
         bench.start("web:vdb", None).unwrap();
         bench.collections.stop_all();
         assert!(bench.collections.is_empty());
@@ -397,13 +410,12 @@ mod tests {
     fn a_part_of_a_selection_is_neither_stopped_nor_reset() {
         let mut bench = Bench::new("part");
         bench.start("web:", None).unwrap();
-        for question in [Question::Stop, Question::Reset] {
-            let question = question(Choice::of_text("web:vda"));
-            assert!(bench.collections.answer(question).is_err());
-        }
+        let part = Choice::of_text("web:vda");
+        assert!(bench.collections.stop(&part).is_err());
+        assert!(bench.collections.reset(&part).is_err());
         assert_eq!(bench.requests("web:vda"), 1);
-        let reset = Question::Reset(Choice::default());
-        assert_eq!(bench.collections.answer(reset).unwrap().len(), 1);
+        let reset = bench.collections.reset(&Choice::default());
+        assert_eq!(reset.unwrap().len(), 1);
         assert_eq!(bench.requests("web:vda"), 1, "it begins anew");
     }
 

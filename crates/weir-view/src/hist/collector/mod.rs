@@ -3,15 +3,15 @@
 //! 1. `weir hist -s` connects to a socket that only the same user may open ([`place`]); if there is
 //!    none it starts a collector ([`client`]), which detaches from the terminal ([`server`]).
 //! 2. The collector holds the kernel's programs, one set for each selection that was started
-//!    ([`collections`]). Responses are lines of JSON ([`protocol`]).
+//!    ([`collections`]). Requests and responses are those of [`messages`].
 //! 3. Stopped counts are stored in a file beside the socket, so that they can still be printed.
 //!    With the last selection the collector exits, so nothing of it remains in the kernel; if it is
 //!    killed, the kernel removes its programs.
 
 pub mod client;
 pub mod collections;
+pub mod messages;
 pub mod place;
-pub mod protocol;
 pub mod server;
 #[cfg(test)]
 mod tests;

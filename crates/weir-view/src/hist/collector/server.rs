@@ -2,24 +2,24 @@
 //! collections.
 
 use std::fs;
-use std::io::{self, BufReader, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use weir_tap::control::server::HandlerResult;
+use weir_tap::control::{self, ErrorCode, Handler, Limits, Peer, Peers, Reply, ServiceError};
 
 use super::collections::{Collections, Open};
+use super::messages::{Collector, CollectorRequest, CollectorResponse, Order};
 use super::place::Place;
-use super::protocol::{End, Order, QUESTION_BYTES_MAX, Question, read_line};
 use crate::hist::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
-/// The timeout for a client to send or receive a line.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long clients may take to read their last response.
+const FINISH: Duration = Duration::from_secs(5);
 
 /// How long a collector waits for its first collection.
 const FIRST_ORDER: Duration = Duration::from_secs(10);
@@ -79,15 +79,25 @@ pub(super) fn serve<G: Gauge>(
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    let server = Server {
-        listener: listen(place)?,
-        place: place.clone(),
-        signals,
+    let limits = Limits::default();
+    let mut server = control::Server::new(listen(place)?, Peers::OwnUser, limits)?;
+    let mut front = Front {
         collections: Collections::new(place.clone(), open),
-        ordered: false,
+        place: place.clone(),
+        begun: Instant::now(),
+        has_served: false,
     };
     said(READY);
-    server.serve()
+    let mut is_signalled = false;
+    while !is_signalled && !front.is_over() {
+        let timeout = front.timeout();
+        is_signalled = server.round(&mut front, signals.as_fd(), timeout);
+        front.collections.stop_what_is_over();
+    }
+    front.collections.stop_all();
+    front.remove_socket();
+    server.finish(&mut front, None, FINISH);
+    Ok(())
 }
 
 /// Opens the socket; one that a killed collector left is removed.
@@ -98,115 +108,74 @@ fn listen(place: &Place) -> Result<UnixListener, Failure> {
         .map_err(|error| Failure::world(format_args!("{}: {error}", socket.display())))?;
     // The directory is already inaccessible to others.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-struct Server<G> {
-    listener: UnixListener,
-    place: Place,
-    /// Readable once a signal was received.
-    signals: UnixStream,
+/// The collections, and whether the collector is still needed.
+struct Front<G> {
     collections: Collections<G>,
-    /// A collection was started.
-    ordered: bool,
+    place: Place,
+    begun: Instant,
+    /// A request was served.
+    has_served: bool,
 }
 
-impl<G: Gauge> Server<G> {
-    fn serve(mut self) -> Result<(), Failure> {
-        let begun = Instant::now();
-        loop {
-            let patience = match self.collections.next_stop() {
-                None if self.collections.is_empty() => {
-                    Some(FIRST_ORDER.saturating_sub(begun.elapsed()))
-                }
-                patience => patience,
-            };
-            let (asked, signalled) = self.wait(patience)?;
-            self.collections.stop_what_is_over();
-            if signalled {
-                self.collections.stop_all();
-                self.close();
-                return Ok(());
-            }
-            if asked && !self.is_over(begun) {
-                self.answer_next();
-            }
-            if self.is_over(begun) {
-                self.close();
-                return Ok(());
-            }
-        }
+impl<G: Gauge> Front<G> {
+    /// True if nothing is collected, and the time for the first collection has passed.
+    fn is_over(&self) -> bool {
+        let is_late = self.has_served || self.begun.elapsed() >= FIRST_ORDER;
+        self.collections.is_empty() && is_late
     }
 
-    /// True if nothing is collected, and the time for the first collection has passed.
-    fn is_over(&self, begun: Instant) -> bool {
-        self.collections.is_empty() && (self.ordered || begun.elapsed() >= FIRST_ORDER)
+    /// The time until something has to be done without a request.
+    fn timeout(&self) -> Duration {
+        let first = FIRST_ORDER.saturating_sub(self.begun.elapsed());
+        match self.collections.is_empty() {
+            true => first,
+            false => self.collections.next_stop().unwrap_or(Duration::MAX),
+        }
     }
 
     /// Removes the socket. A client that has just connected receives the end of the connection, and
     /// connects again.
-    fn close(&self) {
+    fn remove_socket(&self) {
         let _ = fs::remove_file(self.place.socket());
     }
+}
 
-    /// Waits for a connection or a signal; returns which of them occurred.
-    fn wait(&self, patience: Option<Duration>) -> Result<(bool, bool), Failure> {
-        let mut ready = [
-            PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
-        ];
-        // The kernel may wake the thread a little early; one more iteration is harmless.
-        let patience = patience.and_then(|p| Timespec::try_from(p).ok());
-        match poll(&mut ready, patience.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Failure::world(error)),
-        }
-        let [asked, signalled] = ready.map(|fd| !fd.revents().is_empty());
-        Ok((asked, signalled))
-    }
+impl<G: Gauge> Handler for Front<G> {
+    type Service = Collector;
+    type Session = ();
 
-    fn answer_next(&mut self) {
-        let Ok((stream, _)) = self.listener.accept() else {
-            // The client has disconnected.
-            return;
-        };
-        // A client that disconnects or is too slow receives no response.
-        let _ = self.answer(stream);
-    }
-
-    fn answer(&mut self, stream: UnixStream) -> io::Result<()> {
-        stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut from = BufReader::new(stream.try_clone()?);
-        let Some(line) = read_line(&mut from, QUESTION_BYTES_MAX)? else {
-            return Ok(());
-        };
-        let answer = match Question::of_line(&line) {
-            Some(question) => self.collections.answer(question),
-            None => Err(Failure::world(
-                "the collector does not understand the question: it is of another version; \
-                 end it, as with `kill`, and start anew",
-            )),
-        };
-        self.ordered = true;
+    fn handle(
+        &mut self,
+        _session: &mut (),
+        _peer: Peer,
+        request: CollectorRequest,
+    ) -> HandlerResult<Front<G>> {
+        self.collections.stop_what_is_over();
+        let response = self.collections.answer(request);
+        self.has_served = true;
         if self.collections.is_empty() {
-            self.close();
+            self.remove_socket();
         }
-        let (lines, end) = match answer {
-            Ok(lines) => (lines, End::Done),
+        match response {
+            Ok(CollectorResponse::Histograms(lines)) => {
+                let part = |line| CollectorResponse::Histograms(vec![line]);
+                Ok(Reply {
+                    parts: lines.into_iter().map(part).collect(),
+                    ..CollectorResponse::Histograms(Vec::new()).into()
+                })
+            }
+            Ok(response) => Ok(response.into()),
             Err(Failure::Words(text)) => {
                 let text = text.strip_prefix("weir: ").unwrap_or(&text);
-                (Vec::new(), End::Refused(text.to_owned(), true))
+                Err(ServiceError::new(ErrorCode::Usage, text))
             }
-            Err(Failure::World(error)) => (Vec::new(), End::Refused(format!("{error:#}"), false)),
-        };
-        let mut to = BufWriter::new(stream);
-        for line in lines.into_iter().chain([end.to_line()]) {
-            to.write_all(line.as_bytes())?;
-            to.write_all(b"\n")?;
+            Err(Failure::World(error)) => {
+                let text = format_args!("{error:#}");
+                Err(ServiceError::new(ErrorCode::Failed, text))
+            }
         }
-        to.flush()
     }
 }

@@ -5,29 +5,63 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The longest answer. The largest is the list of all VMs and disks.
-pub const ANSWER_BYTES_MAX: usize = 64 << 20;
-
-/// The longest request.
-pub const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the length.
+pub const LENGTH_BYTES: usize = 4;
 
 /// Initial buffer size.
 const ROOM_BYTES: usize = 64 << 10;
 
+/// `message` as one frame.
+///
+/// # Errors
+/// [`io::ErrorKind::FileTooLarge`] if it is longer than `bytes_max`.
+pub fn encode(message: &impl Serialize, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; LENGTH_BYTES];
+    serde_json::to_writer(&mut frame, message)?;
+    let bytes = frame.len() - LENGTH_BYTES;
+    match u32::try_from(bytes) {
+        Ok(length) if bytes <= bytes_max => {
+            frame[..LENGTH_BYTES].copy_from_slice(&length.to_le_bytes());
+            Ok(frame)
+        }
+        _ => Err(io::ErrorKind::FileTooLarge.into()),
+    }
+}
+
 /// Writes `message` as one frame.
 ///
 /// # Errors
-/// [`io::ErrorKind::FileTooLarge`], with nothing written, if it is longer than `bytes_max`; else
-/// the error of the socket.
+/// As [`encode`], with nothing written; else the error of the socket.
 pub fn write(mut to: impl Write, message: &impl Serialize, bytes_max: usize) -> io::Result<()> {
-    let mut frame = vec![0; 4];
-    serde_json::to_writer(&mut frame, message)?;
-    let bytes = frame.len() - 4;
-    match u32::try_from(bytes) {
-        Ok(length) if bytes <= bytes_max => frame[..4].copy_from_slice(&length.to_le_bytes()),
-        _ => return Err(io::ErrorKind::FileTooLarge.into()),
+    to.write_all(&encode(message, bytes_max)?)
+}
+
+/// Removes the first frame from `input` and returns its content; `None` if it is incomplete.
+///
+/// # Errors
+/// If the frame is longer than `bytes_max`, as soon as its length was received.
+pub fn take(input: &mut Vec<u8>, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+    let Some(length) = input.first_chunk::<LENGTH_BYTES>() else {
+        return Ok(None);
+    };
+    let end = LENGTH_BYTES + checked(*length, bytes_max)?;
+    if input.len() < end {
+        return Ok(None);
     }
-    to.write_all(&frame)
+    let rest = input.split_off(end);
+    let mut frame = std::mem::replace(input, rest);
+    frame.drain(..LENGTH_BYTES);
+    Ok(Some(frame))
+}
+
+/// The length of a frame, if it is at most `bytes_max`.
+fn checked(length: [u8; LENGTH_BYTES], bytes_max: usize) -> io::Result<usize> {
+    let bytes = u32::from_le_bytes(length) as usize;
+    if bytes > bytes_max {
+        let what = format!("a message of {bytes} bytes, more than {bytes_max}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(bytes)
 }
 
 /// Reads one frame; `None` when the other side has closed the socket.
@@ -36,7 +70,7 @@ pub fn write(mut to: impl Write, message: &impl Serialize, bytes_max: usize) -> 
 /// If the frame is longer than `bytes_max`, is truncated or does not contain a `T`, or on an error
 /// of the socket.
 pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
+    let mut length = [0; LENGTH_BYTES];
     let first = loop {
         match from.read(&mut length) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -49,11 +83,7 @@ pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::R
         return Ok(None);
     }
     from.read_exact(&mut length[first..])?;
-    let bytes = u32::from_le_bytes(length) as usize;
-    if bytes > bytes_max {
-        let what = format!("a message of {bytes} bytes, more than {bytes_max}");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-    }
+    let bytes = checked(length, bytes_max)?;
     // The announced length is not trusted for the allocation.
     let mut text = Vec::with_capacity(bytes.min(ROOM_BYTES));
     from.take(bytes as u64).read_to_end(&mut text)?;
@@ -69,6 +99,8 @@ pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::R
 mod tests {
     use super::*;
     use crate::inventory::Look;
+
+    const REQUEST_BYTES_MAX: usize = 4 << 20;
 
     fn frame(length: u32, text: &str) -> Vec<u8> {
         [&length.to_le_bytes(), text.as_bytes()].concat()
@@ -122,6 +154,19 @@ mod tests {
             refused(&frame(20, r#"[{"Execute":"quit"}]"#)),
             Kind::InvalidData
         );
+    }
+
+    #[test]
+    fn frames_are_taken_from_bytes_that_arrive_in_pieces() {
+        let sent = [frame(2, "[]"), frame(0, ""), frame(3, "[7]")].concat();
+        let (mut input, mut taken) = (Vec::new(), Vec::new());
+        for byte in sent {
+            input.push(byte);
+            taken.extend(take(&mut input, 3).unwrap());
+        }
+        assert_eq!(taken, [&b"[]"[..], b"", b"[7]"]);
+        assert!(input.is_empty());
+        assert!(take(&mut frame(4, ""), 3).is_err(), "before its content");
     }
 
     #[test]

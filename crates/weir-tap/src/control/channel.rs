@@ -1,0 +1,145 @@
+//! [`Channel`]: one end of a connection: the stream socket, the bytes that were received and not
+//! yet used, those that are still to be sent, and the descriptors beside them.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::cmsg_space;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+use super::frame;
+
+/// Maximum number of descriptors that are passed at once.
+pub const DESCRIPTORS_MAX: usize = 2;
+
+/// Bytes per read.
+const READ_BYTES: usize = 16 << 10;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Channel {
+    stream: UnixStream,
+    input: Vec<u8>,
+    output: VecDeque<u8>,
+    /// Passed with the next byte that is sent.
+    to_pass: Vec<OwnedFd>,
+    /// Received and not yet used.
+    passed: Vec<OwnedFd>,
+    /// Whether descriptors are received; otherwise the kernel closes them.
+    accepts_descriptors: bool,
+    is_ended: bool,
+}
+
+impl Channel {
+    /// A connection over `stream`.
+    pub fn new(stream: UnixStream, accepts_descriptors: bool) -> Channel {
+        Channel {
+            stream,
+            input: Vec::new(),
+            output: VecDeque::new(),
+            to_pass: Vec::new(),
+            passed: Vec::new(),
+            accepts_descriptors,
+            is_ended: false,
+        }
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Queues a frame, with descriptors that are passed with its first byte if nothing is queued
+    /// before it.
+    pub fn queue(&mut self, frame: Vec<u8>, descriptors: Vec<OwnedFd>) {
+        self.output.extend(frame);
+        self.to_pass.extend(descriptors);
+        assert!(self.to_pass.len() <= DESCRIPTORS_MAX, "they fit");
+    }
+
+    /// Number of queued bytes.
+    pub fn output_bytes(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Sends queued bytes; with [`SendFlags::DONTWAIT`], as far as possible without waiting.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if bytes remain; else the error of the socket.
+    pub fn flush(&mut self, flags: SendFlags) -> io::Result<()> {
+        while !self.output.is_empty() {
+            let (first, _) = self.output.as_slices();
+            let files: Vec<BorrowedFd<'_>> = self.to_pass.iter().map(AsFd::as_fd).collect();
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !files.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(&files));
+            }
+            let bytes = [IoSlice::new(first)];
+            let flags = flags | SendFlags::NOSIGNAL;
+            let sent = retry_on_intr(|| sendmsg(&self.stream, &bytes, &mut control, flags))?;
+            self.output.drain(..sent);
+            self.to_pass.clear();
+        }
+        Ok(())
+    }
+
+    /// Receives bytes once.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there are none; else the error of the socket.
+    pub fn receive(&mut self, flags: RecvFlags) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+        let mut control = match self.accepts_descriptors {
+            true => RecvAncillaryBuffer::new(&mut space),
+            false => RecvAncillaryBuffer::default(),
+        };
+        let mut bytes = [0; READ_BYTES];
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let received = retry_on_intr(|| recvmsg(&self.stream, &mut into, &mut control, flags));
+        let received = match received {
+            // The peer has closed its end before it had read everything.
+            Err(Errno::CONNRESET) => 0,
+            other => other?.bytes,
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.passed = files.collect();
+            }
+        }
+        self.is_ended |= received == 0;
+        self.input.extend_from_slice(&bytes[..received]);
+        Ok(())
+    }
+
+    /// Whether the peer has closed its end.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// The next frame, if it was received.
+    ///
+    /// # Errors
+    /// If it is longer than `bytes_max`.
+    pub fn frame(&mut self, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+        frame::take(&mut self.input, bytes_max)
+    }
+
+    /// Whether part of a frame was received, or a frame that was not used yet.
+    pub fn has_input(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    /// The descriptors that were received last.
+    pub fn passed(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.passed)
+    }
+}
