@@ -3,6 +3,7 @@
 //! A target panics when an invariant is violated, and returns otherwise: untrusted input gives a
 //! result, a diagnostic or a counted skip.
 
+use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -18,7 +19,10 @@ use weir_query::{
     CheckOptions, Diagnostic, Engine, EngineOptions, EngineOutput, compile, place, render, syntax,
 };
 use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
+use weir_tap::control::message::{self, Body};
+use weir_tap::control::{Service, frame};
 use weir_tap::format::{self, FORMATS, Options, Source};
+use weir_tap::vdisk::guard::Guarding;
 use weir_tap::{RECORDING, Said};
 use weir_tapdisk::engine::EngineOption;
 use weir_tapdisk::nbd::{self, Export};
@@ -31,6 +35,9 @@ use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subj
 
 mod virtqueue;
 pub use virtqueue::virtqueue;
+
+/// The longest request of the services that are read.
+const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// A target: its name, and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -46,6 +53,7 @@ pub static TARGETS: &[Target] = &[
     ("plan", plan),
     ("virtqueue", virtqueue),
     ("nbd", nbd),
+    ("control", control),
 ];
 
 /// A query, for live sources and as a script: it is parsed, printed, parsed again, and checked.
@@ -401,6 +409,33 @@ pub fn nbd(data: &[u8]) {
     assert!(answered.starts_with(b"NBDMAGICIHAVEOPT\0\x03"), "it greets");
     assert_eq!(disk.counters().in_flight, 0, "nothing is left behind");
     assert_eq!(disk.size_bytes(), DISK_BYTES);
+}
+
+/// The bytes of a peer of the local control protocol, which arrive in pieces: frames are bounded,
+/// and what is a request of a service is the same after it was sent again.
+pub fn control(data: &[u8]) {
+    let mut input = Vec::new();
+    for piece in data.chunks(7) {
+        input.extend_from_slice(piece);
+        loop {
+            match frame::take(&mut input, CONTROL_BYTES_MAX) {
+                Ok(Some(frame)) => control_message::<Guarding>(&frame),
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        assert!(input.len() <= CONTROL_BYTES_MAX + frame::LENGTH_BYTES + 7);
+    }
+}
+
+fn control_message<S: Service<Request: Clone + Debug + PartialEq>>(frame: &[u8]) {
+    // Any response is one, or an error.
+    let _ = message::decode::<S, S::Response>(frame);
+    if let Ok(Body::Request(request)) = message::decode::<S, S::Request>(frame) {
+        let again = message::encode_request::<S>(&request).expect("it was as short before");
+        let again = message::decode::<S, S::Request>(&again[frame::LENGTH_BYTES..]);
+        assert_eq!(again, Ok(Body::Request(request)));
+    }
 }
 
 /// A disk for all inputs; its content is irrelevant.

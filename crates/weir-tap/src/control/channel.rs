@@ -6,6 +6,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::cmsg_space;
 use rustix::io::{Errno, retry_on_intr};
@@ -14,6 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use super::client::ControlError;
 use super::frame;
 
 /// Maximum number of descriptors that are passed at once.
@@ -120,6 +122,49 @@ impl Channel {
         Ok(())
     }
 
+    /// Waits until the peer has closed its end, and discards what it sends until then; false if
+    /// `timeout` has passed.
+    pub fn wait_end(&mut self, timeout: Option<Duration>) -> bool {
+        if self.stream.set_read_timeout(timeout).is_err() {
+            return true;
+        }
+        while !self.is_ended {
+            self.input.clear();
+            match self.receive(RecvFlags::empty()) {
+                Ok(()) => {}
+                Err(error) => return error.kind() != io::ErrorKind::WouldBlock,
+            }
+        }
+        true
+    }
+
+    /// Waits for a frame.
+    ///
+    /// # Errors
+    /// If the peer has closed its end, the frame is longer than `bytes_max`, or `timeout` has
+    /// passed.
+    pub fn wait_frame(
+        &mut self,
+        bytes_max: usize,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, ControlError> {
+        let until = Instant::now() + timeout;
+        loop {
+            if let Some(frame) = self.frame(bytes_max)? {
+                return Ok(frame);
+            }
+            if self.is_ended {
+                return Err(ControlError::Closed);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            self.receive(RecvFlags::empty())?;
+        }
+    }
+
     /// Whether the peer has closed its end.
     pub fn is_ended(&self) -> bool {
         self.is_ended
@@ -128,9 +173,10 @@ impl Channel {
     /// The next frame, if it was received.
     ///
     /// # Errors
-    /// If it is longer than `bytes_max`.
-    pub fn frame(&mut self, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
-        frame::take(&mut self.input, bytes_max)
+    /// [`ControlError::Invalid`] if it is longer than `bytes_max`.
+    pub fn frame(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, ControlError> {
+        let frame = frame::take(&mut self.input, bytes_max);
+        frame.map_err(|error| ControlError::Invalid(error.to_string()))
     }
 
     /// Whether part of a frame was received, or a frame that was not used yet.

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
@@ -85,10 +85,23 @@ impl<S: Service> Client<S> {
     /// # Errors
     /// If there is none, or it has several parts.
     pub fn request(&mut self, request: &S::Request) -> Result<S::Response, ControlError> {
-        let mut responses = self.request_parts(request)?;
-        match (responses.pop(), responses.is_empty()) {
-            (Some(response), true) => Ok(response),
-            _ => Err(ControlError::Invalid("the response has parts".into())),
+        self.request_passing(request, Vec::new())
+    }
+
+    /// Sends a request with descriptors and waits for its response.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub fn request_passing(
+        &mut self,
+        request: &S::Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<S::Response, ControlError> {
+        self.send(request, descriptors)?;
+        match self.receive()? {
+            Body::Response(response) => Ok(response),
+            Body::Error(error) => Err(ControlError::Service(error)),
+            _ => Err(ControlError::Invalid("it is not a response".into())),
         }
     }
 
@@ -100,14 +113,7 @@ impl<S: Service> Client<S> {
         &mut self,
         request: &S::Request,
     ) -> Result<Vec<S::Response>, ControlError> {
-        let frame = encode_request::<S>(request);
-        let frame = frame.map_err(|_| ControlError::Invalid("the request is too long".into()))?;
-        self.channel.queue(frame, Vec::new());
-        match self.channel.flush(SendFlags::empty()) {
-            // A server that disconnects has sent the reason, which is received below.
-            Err(error) if is_closed(&error) => {}
-            other => other?,
-        }
+        self.send(request, Vec::new())?;
         let mut parts = Vec::new();
         while parts.len() < PARTS_MAX {
             match self.receive()? {
@@ -132,12 +138,16 @@ impl<S: Service> Client<S> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             other => other?,
         }
-        match self.message()? {
-            Some(Body::Part(response) | Body::Response(response)) => Ok(Some(response)),
-            Some(Body::Error(error)) => Err(ControlError::Service(error)),
-            Some(Body::Request(_)) => Err(ControlError::Invalid("it is not a response".into())),
-            None if self.channel.is_ended() => Err(ControlError::Closed),
-            None => Ok(None),
+        let Some(frame) = self.channel.frame(S::RESPONSE_BYTES_MAX)? else {
+            return match self.channel.is_ended() {
+                true => Err(ControlError::Closed),
+                false => Ok(None),
+            };
+        };
+        match decode::<S, _>(&frame).map_err(|error| ControlError::Invalid(error.message))? {
+            Body::Part(response) | Body::Response(response) => Ok(Some(response)),
+            Body::Error(error) => Err(ControlError::Service(error)),
+            Body::Request(_) => Err(ControlError::Invalid("it is not a response".into())),
         }
     }
 
@@ -146,34 +156,22 @@ impl<S: Service> Client<S> {
         self.channel.passed()
     }
 
-    /// The next message, until the timeout.
-    fn receive(&mut self) -> Result<Body<S::Response>, ControlError> {
-        let until = Instant::now() + self.timeout;
-        loop {
-            if let Some(body) = self.message()? {
-                return Ok(body);
-            }
-            if self.channel.is_ended() {
-                return Err(ControlError::Closed);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-            }
-            self.channel.stream().set_read_timeout(Some(left))?;
-            self.channel.receive(RecvFlags::empty())?;
+    fn send(&mut self, request: &S::Request, passed: Vec<OwnedFd>) -> Result<(), ControlError> {
+        let frame = encode_request::<S>(request);
+        let frame = frame.map_err(|_| ControlError::Invalid("the request is too long".into()))?;
+        self.channel.queue(frame, passed);
+        match self.channel.flush(SendFlags::empty()) {
+            // A server that disconnects has sent the reason, which is received next.
+            Err(error) if is_closed(&error) => Ok(()),
+            other => Ok(other?),
         }
     }
 
-    fn message(&mut self) -> Result<Option<Body<S::Response>>, ControlError> {
-        let invalid = |error: io::Error| ControlError::Invalid(error.to_string());
-        let Some(frame) = self.channel.frame(S::RESPONSE_BYTES_MAX).map_err(invalid)? else {
-            return Ok(None);
-        };
-        match decode::<S, _>(&frame) {
-            Ok(body) => Ok(Some(body)),
-            Err(error) => Err(ControlError::Invalid(error.message)),
-        }
+    fn receive(&mut self) -> Result<Body<S::Response>, ControlError> {
+        let frame = self
+            .channel
+            .wait_frame(S::RESPONSE_BYTES_MAX, self.timeout)?;
+        decode::<S, _>(&frame).map_err(|error| ControlError::Invalid(error.message))
     }
 }
 

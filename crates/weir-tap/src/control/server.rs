@@ -5,6 +5,7 @@
 //! client was served, so that no client can keep it busy.
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
@@ -14,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::channel::Channel;
+use super::client::ControlError;
 use super::message::{Body, ErrorCode, Service, ServiceError, decode, encode};
 use super::peer::{Peer, Peers};
 
@@ -311,12 +313,12 @@ impl<H: Handler> Connection<H> {
     /// The next frame. A longer one than is allowed ends the connection, with an error.
     fn frame(&mut self) -> io::Result<Option<Vec<u8>>> {
         let frame = self.channel.frame(H::Service::REQUEST_BYTES_MAX);
-        if let Err(error) = &frame {
+        frame.map_err(|error| {
             self.queue_error(&ServiceError::new(ErrorCode::TooLong, error));
             // A client that does not read misses it.
             let _ = self.channel.flush(SendFlags::DONTWAIT);
-        }
-        frame
+            io::ErrorKind::InvalidData.into()
+        })
     }
 
     fn answer(&mut self, handler: &mut H, request: <H::Service as Service>::Request) {
@@ -378,6 +380,58 @@ impl<H: Handler> Connection<H> {
 /// Whether the operation may succeed later.
 fn is_pending(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
+}
+
+/// The server's side of a connection that is its own, such as one end of a socket pair. It waits.
+#[derive(Debug)]
+pub struct Responder<S> {
+    channel: Channel,
+    service: PhantomData<S>,
+}
+
+impl<S: Service> Responder<S> {
+    /// Serves the client at the other end of `stream`, which may pass descriptors.
+    pub fn new(stream: UnixStream) -> Responder<S> {
+        Responder {
+            channel: Channel::new(stream, true),
+            service: PhantomData,
+        }
+    }
+
+    /// Waits for a request, and the descriptors passed with it. What is not a request is answered
+    /// with an error.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn request(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<(S::Request, Vec<OwnedFd>), ControlError> {
+        let frame = self.channel.wait_frame(S::REQUEST_BYTES_MAX, timeout)?;
+        let error = match decode::<S, _>(&frame) {
+            Ok(Body::Request(request)) => return Ok((request, self.channel.passed())),
+            Ok(_) => ServiceError::new(ErrorCode::Malformed, "the message is not a request"),
+            Err(error) => error,
+        };
+        self.channel.queue(error_frame::<S>(&error), Vec::new());
+        self.channel.flush(SendFlags::DONTWAIT)?;
+        Err(ControlError::Invalid(error.message))
+    }
+
+    /// Sends a response, or an event without a request.
+    ///
+    /// # Errors
+    /// If the client does not read.
+    pub fn respond(&mut self, response: S::Response) -> io::Result<()> {
+        let frame = encode::<S>(Body::Response(response), S::RESPONSE_BYTES_MAX)?;
+        self.channel.queue(frame, Vec::new());
+        self.channel.flush(SendFlags::DONTWAIT)
+    }
+
+    /// Waits until the client has closed its end; false if `timeout` has passed.
+    pub fn wait_end(&mut self, timeout: Option<Duration>) -> bool {
+        self.channel.wait_end(timeout)
+    }
 }
 
 fn error_frame<S: Service>(error: &ServiceError) -> Vec<u8> {

@@ -3,37 +3,32 @@
 //!
 //! It holds one end of a socket and waits for the other to close; the kernel closes it also for a
 //! process that was killed. A tap that ends normally uses the same mechanism: it closes the socket
-//! and waits for the guard. The socket also carries the descriptors of the log and its directory,
-//! which the guard never opens by name ([`super::created`]). The guard also bounds the size of the
-//! log, in case the reader has stopped.
+//! and waits for the guard. The tap sends its [`Task`] by this socket ([`crate::control`]), with the
+//! descriptors of the log and its directory, which the guard never opens by name
+//! ([`super::created`]). The guard also bounds the size of the log, in case the reader has stopped.
 //!
 //! A second guard replaces the first if that is killed: it also waits for the first one's end, and
 //! does its work unless the log has been removed, which is the first one's last step.
 
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::cmsg_space;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use weir_model::text::shown;
 
 use super::created::CreatedLog;
 use super::log::{DISK_BYTES_MAX, punch};
 use crate::TapError;
+use crate::control::{Client, Responder, Service};
 use crate::ebpf::privileges;
 use crate::qmp::{Address, Monitor, QmpError, human};
 
@@ -52,11 +47,31 @@ const START: Duration = Duration::from_secs(10);
 /// Timeout of the tap's wait for the guard at its end; the guard continues afterwards.
 const END: Duration = Duration::from_secs(10);
 
-/// The byte that carries the descriptors of the log and its folder.
-const DESCRIPTORS: u8 = b'D';
+/// Requests to the guard and its events.
+#[derive(Debug)]
+pub struct Guarding;
+
+impl Service for Guarding {
+    const NAME: &'static str = "guard";
+    const VERSION: u32 = 1;
+    const REQUEST_BYTES_MAX: usize = 64 << 10;
+    const RESPONSE_BYTES_MAX: usize = 4 << 10;
+    type Request = Task;
+    type Response = GuardEvent;
+}
+
+/// What a guard reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuardEvent {
+    /// The response to its task: it waits for the end of the tap.
+    Ready,
+    /// The log has reached its maximum size: the guard disables tracing.
+    Full,
+}
 
 /// Parameters of the guard.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Task {
     /// The VM, for messages.
     pub vm: String,
@@ -87,9 +102,8 @@ pub struct Guard {
 #[derive(Debug)]
 struct Process {
     child: Child,
-    /// Closing this socket makes the guard act.
-    open: Option<UnixStream>,
-    words: Receiver<String>,
+    /// Closing this connection makes the guard act.
+    open: Option<Client<Guarding>>,
 }
 
 impl Guard {
@@ -110,13 +124,14 @@ impl Guard {
         })
     }
 
-    /// The guard's message, if there is one: it acted without request, or has ended.
-    pub fn word(&mut self) -> Option<String> {
-        match self.first.words.try_recv() {
-            Ok(word) => Some(word),
-            Err(mpsc::TryRecvError::Empty) => None,
-            Err(mpsc::TryRecvError::Disconnected) => Some("gone".into()),
-        }
+    /// The guard's event, if there is one: it acted without request.
+    ///
+    /// # Errors
+    /// The reason, if it has ended.
+    pub fn event(&mut self) -> Result<Option<GuardEvent>, String> {
+        let open = self.first.open.as_mut();
+        let event = open.expect("only its end closes it").poll();
+        event.map_err(|error| error.to_string())
     }
 }
 
@@ -132,36 +147,28 @@ impl Process {
         let failed = |e: io::Error| unavailable(e.to_string());
         let (open, theirs) = UnixStream::pair().map_err(failed)?;
         // A separate process group, so that Ctrl-C at the terminal does not reach it.
-        let mut child = Command::new(name)
+        let child = Command::new(name)
             .args(arguments)
             .process_group(0)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::piped())
+            .stdout(Stdio::null())
             .spawn()
             .map_err(failed)?;
-        let stdout = child.stdout.take().expect("it was asked for");
-        let (told, words) = mpsc::channel();
-        let listening = move || {
-            let lines = BufReader::new(stdout).lines();
-            // The loop ends when the receiver or the guard has ended.
-            let _ = lines
-                .map_while(Result::ok)
-                .try_for_each(|line| told.send(line));
-        };
-        privileges::spawn_reduced("guard-words", listening).map_err(failed)?;
-        let line = format!("{}\n", task.to_json());
-        let guard = Process {
-            child,
-            open: Some(open),
-            words,
-        };
-        let mut socket = guard.open.as_ref().expect("it was set above");
-        send_descriptors(socket, log).map_err(failed)?;
-        socket.write_all(line.as_bytes()).map_err(failed)?;
-        match guard.words.recv_timeout(START) {
-            Ok(word) if word == "ready" => Ok(guard),
-            Ok(word) => Err(unavailable(word)),
-            Err(_) => Err(unavailable("it does not say that it is ready".into())),
+        let passed = [log.file.as_fd(), log.folder.as_fd()];
+        let passed = passed.map(|fd| fd.try_clone_to_owned());
+        let mut guard = Process { child, open: None };
+        let client = Client::new(open, START).map_err(|e| unavailable(e.to_string()))?;
+        let open = guard.open.insert(client);
+        let passed = passed
+            .into_iter()
+            .collect::<io::Result<_>>()
+            .map_err(failed)?;
+        match open.request_passing(task, passed) {
+            Ok(GuardEvent::Ready) => Ok(guard),
+            Ok(GuardEvent::Full) => Err(unavailable("it is not ready".into())),
+            Err(error) => Err(unavailable(format!(
+                "it does not report that it is ready: {error}"
+            ))),
         }
     }
 
@@ -196,39 +203,6 @@ impl Drop for Process {
     }
 }
 
-/// Sends the descriptors of the log and its folder, with one byte.
-fn send_descriptors(socket: &UnixStream, log: &CreatedLog) -> io::Result<()> {
-    let descriptors = [log.file.as_fd(), log.folder.as_fd()];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    assert!(fits, "the space is that of two descriptors");
-    let byte = [IoSlice::new(&[DESCRIPTORS])];
-    sendmsg(socket, &byte, &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// Receives the descriptors of the log and its folder.
-fn receive_descriptors(socket: &UnixStream) -> io::Result<(OwnedFd, OwnedFd)> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let mut into = [IoSliceMut::new(&mut byte)];
-    recvmsg(socket, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let received: Vec<OwnedFd> = control
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    match <[OwnedFd; 2]>::try_from(received) {
-        Ok([file, folder]) if byte == [DESCRIPTORS] => Ok((file, folder)),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
 /// Runs the guard: receives its task by the socket that is standard input, waits until that is
 /// closed, and acts.
 ///
@@ -238,38 +212,33 @@ pub fn run() -> Result<(), String> {
     // The guard lives as long as the trace. Dropping fails only if there are no rights to drop.
     let _ = privileges::begin_inspection();
     let _ = privileges::keep_what_asking_takes();
-    let failed = |e: io::Error| format!("standard input: {e}");
-    let socket = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
-    let socket = UnixStream::from(socket);
-    let (file, folder) = receive_descriptors(&socket).map_err(failed)?;
-    let mut input = BufReader::new(socket);
-    let mut line = String::new();
-    input.read_line(&mut line).map_err(failed)?;
-    let task = Task::from_json(&line).ok_or("standard input holds no task")?;
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    let socket = socket.map_err(|error| format!("standard input: {error}"))?;
+    let mut tap = Responder::<Guarding>::new(socket.into());
+    let request = tap.request(START);
+    let (task, passed) = request.map_err(|error| format!("standard input: {error}"))?;
+    let passed = <[OwnedFd; 2]>::try_from(passed);
+    let [file, folder] = passed.map_err(|_| "the task has no log and folder")?;
     let log = CreatedLog {
         file: file.into(),
         folder,
         name: task.log_name.clone(),
     };
     let started = started(task.pid);
-    say("ready");
-    let (open, closed) = mpsc::channel::<()>();
-    thread::spawn(move || {
-        // On end of file and on errors alike, the other end is closed.
-        let _ = io::copy(&mut input, &mut io::sink());
-        drop(open);
-    });
+    // The tap may have ended: then the guard acts.
+    let _ = tap.respond(GuardEvent::Ready);
     let post = Post { task, log, started };
     if let Some(first) = post.task.stands_in_for {
-        post.stand_in(first, &closed);
+        tap.wait_end(None);
+        post.stand_in(first);
         return Ok(());
     }
-    while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(LOOK_EVERY) {
+    while !tap.wait_end(Some(LOOK_EVERY)) {
         if !post.vm_lives() {
             break;
         }
         if post.on_disk() > DISK_BYTES_MAX {
-            say("full");
+            let _ = tap.respond(GuardEvent::Full);
             break;
         }
     }
@@ -295,12 +264,10 @@ impl Post {
         self.log.file.metadata().map_or(0, |m| m.blocks() * 512)
     }
 
-    /// Waits for the ends of the tap and of guard `first`, and does the remaining work.
-    fn stand_in(&self, first: u32, closed: &Receiver<()>) {
+    /// Waits for the end of guard `first`, and does the remaining work.
+    fn stand_in(&self, first: u32) {
         let alive = started(first);
         let is_alive = || alive.is_some() && started(first) == alive;
-        // Nothing is ever sent: the channel closes.
-        let _ = closed.recv();
         while is_alive() {
             thread::sleep(Duration::from_millis(5));
         }
@@ -362,58 +329,6 @@ impl Task {
             Ok(())
         })
     }
-
-    fn to_json(&self) -> Value {
-        let address = match &self.address {
-            Address::Socket(path) => json!({"socket": path}),
-            Address::Process { path, pid } => json!({"socket": path, "listener": pid}),
-            Address::Libvirt { uri, domain } => json!({"uri": uri, "domain": domain}),
-        };
-        json!({
-            "vm": self.vm,
-            "address": address,
-            "events": self.events,
-            "pid": self.pid,
-            "log_name": self.log_name,
-            "restore": self.restore,
-            "logs": self.logs,
-            "stands_in_for": self.stands_in_for,
-        })
-    }
-
-    fn from_json(line: &str) -> Option<Task> {
-        let task: Value = serde_json::from_str(line).ok()?;
-        let text = |of: &Value, key: &str| Some(of.get(key)?.as_str()?.to_owned());
-        let address = &task["address"];
-        let address = match text(address, "socket") {
-            Some(socket) => match address["listener"].as_u64() {
-                Some(pid) => Address::Process {
-                    path: socket.into(),
-                    pid: u32::try_from(pid).ok()?,
-                },
-                None => Address::Socket(socket.into()),
-            },
-            None => Address::Libvirt {
-                uri: text(address, "uri")?,
-                domain: text(address, "domain")?,
-            },
-        };
-        let events = task["events"].as_array()?.iter();
-        Some(Task {
-            vm: text(&task, "vm")?,
-            address,
-            events: events
-                .map(|e| e.as_str().map(String::from))
-                .collect::<Option<_>>()?,
-            pid: u32::try_from(task["pid"].as_u64()?).ok()?,
-            log_name: text(&task, "log_name")?,
-            restore: text(&task, "restore")?,
-            logs: task["logs"].as_bool()?,
-            stands_in_for: task["stands_in_for"]
-                .as_u64()
-                .and_then(|pid| pid.try_into().ok()),
-        })
-    }
 }
 
 /// Enables or disables a trace event; an event that this QEMU does not have counts as disabled.
@@ -441,12 +356,6 @@ pub fn started(pid: u32) -> Option<u64> {
     (state != "Z" && state != "X").then_some(started)
 }
 
-/// Sends a message to the tap, which may have ended.
-fn say(word: &str) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{word}").and_then(|()| out.flush());
-}
-
 /// Writes a message to the terminal, if there is one.
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "weir: {}", shown(text));
@@ -455,6 +364,8 @@ fn complain(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::frame::LENGTH_BYTES;
+    use crate::control::message::{Body, decode, encode_request};
 
     #[test]
     fn a_task_reaches_the_guard_unchanged() {
@@ -478,11 +389,10 @@ mod tests {
         };
         let socket = Address::Socket("/tmp/qmp".into());
         for task in [task(socket), task(process), task(libvirt)] {
-            let line = task.to_json().to_string();
-            assert!(!line.contains('\n'));
-            assert_eq!(Task::from_json(&line), Some(task));
+            let frame = encode_request::<Guarding>(&task).unwrap();
+            let body = decode::<Guarding, Task>(&frame[LENGTH_BYTES..]);
+            assert_eq!(body, Ok(Body::Request(task)));
         }
-        assert_eq!(Task::from_json("{}"), None);
     }
 
     #[test]

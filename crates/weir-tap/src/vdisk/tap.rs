@@ -396,15 +396,15 @@ impl VdiskTap {
         let vm = self.owner.vm;
         let lives =
             self.started.is_some() && started(self.owner.pid.unwrap_or(0) as u32) == self.started;
-        match self.guard.word().as_deref() {
+        match self.guard.event() {
             _ if !lives => self.remarks.push(format!("VM {vm} has ended")),
-            None => return Ok(()),
-            Some("full") => self.remarks.push(format!(
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) => self.remarks.push(format!(
                 "VM {vm}: its log was not read for so long that it reached {} MiB; tracing was switched off",
                 DISK_BYTES_MAX >> 20
             )),
-            Some(word) => {
-                let what = format!("VM {vm}: the guard is no longer there: {word}");
+            Err(why) => {
+                let what = format!("VM {vm}: the guard is no longer there: {why}");
                 return Err(unavailable(what, "tracing is switched off; start again"));
             }
         }
