@@ -22,6 +22,7 @@ use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments
 use weir_tap::control::message::{self, Body};
 use weir_tap::control::{Service, frame};
 use weir_tap::format::{self, FORMATS, Options, Source};
+use weir_tap::tapdisk::words::Tapdisk;
 use weir_tap::vdisk::guard::Guarding;
 use weir_tap::{RECORDING, Said};
 use weir_tapdisk::engine::EngineOption;
@@ -419,7 +420,10 @@ pub fn control(data: &[u8]) {
         input.extend_from_slice(piece);
         loop {
             match frame::take(&mut input, CONTROL_BYTES_MAX) {
-                Ok(Some(frame)) => control_message::<Guarding>(&frame),
+                Ok(Some(frame)) => {
+                    control_message::<Guarding>(&frame);
+                    control_message::<Tapdisk>(&frame);
+                }
                 Ok(None) => break,
                 Err(_) => return,
             }

@@ -63,7 +63,6 @@ impl Channel {
     pub fn queue(&mut self, frame: Vec<u8>, descriptors: Vec<OwnedFd>) {
         self.output.extend(frame);
         self.to_pass.extend(descriptors);
-        assert!(self.to_pass.len() <= DESCRIPTORS_MAX, "they fit");
     }
 
     /// Number of queued bytes.
@@ -79,14 +78,7 @@ impl Channel {
         while !self.output.is_empty() {
             let (first, _) = self.output.as_slices();
             let files: Vec<BorrowedFd<'_>> = self.to_pass.iter().map(AsFd::as_fd).collect();
-            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            if !files.is_empty() {
-                control.push(SendAncillaryMessage::ScmRights(&files));
-            }
-            let bytes = [IoSlice::new(first)];
-            let flags = flags | SendFlags::NOSIGNAL;
-            let sent = retry_on_intr(|| sendmsg(&self.stream, &bytes, &mut control, flags))?;
+            let sent = send(&self.stream, first, &files, flags)?;
             self.output.drain(..sent);
             self.to_pass.clear();
         }
@@ -98,24 +90,11 @@ impl Channel {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if there are none; else the error of the socket.
     pub fn receive(&mut self, flags: RecvFlags) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-        let mut control = match self.accepts_descriptors {
-            true => RecvAncillaryBuffer::new(&mut space),
-            false => RecvAncillaryBuffer::default(),
-        };
         let mut bytes = [0; READ_BYTES];
-        let mut into = [IoSliceMut::new(&mut bytes)];
-        let flags = flags | RecvFlags::CMSG_CLOEXEC;
-        let received = retry_on_intr(|| recvmsg(&self.stream, &mut into, &mut control, flags));
-        let received = match received {
-            // The peer has closed its end before it had read everything.
-            Err(Errno::CONNRESET) => 0,
-            other => other?.bytes,
-        };
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(files) = message {
-                self.passed = files.collect();
-            }
+        let accepts = self.accepts_descriptors;
+        let (received, files) = receive(&self.stream, &mut bytes, accepts, flags)?;
+        if !files.is_empty() {
+            self.passed = files;
         }
         self.is_ended |= received == 0;
         self.input.extend_from_slice(&bytes[..received]);
@@ -188,4 +167,55 @@ impl Channel {
     pub fn passed(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.passed)
     }
+}
+
+/// Sends bytes once, with descriptors; returns the number of bytes sent.
+///
+/// # Errors
+/// As sendmsg(2).
+pub fn send(
+    socket: impl AsFd,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
+        assert!(fits, "at most {DESCRIPTORS_MAX} descriptors are passed");
+    }
+    let (bytes, flags) = ([IoSlice::new(bytes)], flags | SendFlags::NOSIGNAL);
+    let sent = retry_on_intr(|| sendmsg(&socket, &bytes, &mut control, flags));
+    Ok(sent?)
+}
+
+/// Receives bytes once; returns their number, 0 at the end, and the descriptors beside them. Those
+/// are closed by the kernel unless the caller accepts them.
+///
+/// # Errors
+/// As recvmsg(2).
+pub fn receive(
+    socket: impl AsFd,
+    into: &mut [u8],
+    accepts_descriptors: bool,
+    flags: RecvFlags,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = match accepts_descriptors {
+        true => RecvAncillaryBuffer::new(&mut space),
+        false => RecvAncillaryBuffer::default(),
+    };
+    let (mut into, flags) = ([IoSliceMut::new(into)], flags | RecvFlags::CMSG_CLOEXEC);
+    let received = retry_on_intr(|| recvmsg(&socket, &mut into, &mut control, flags));
+    let received = match received {
+        // The peer has closed its end before it had read everything.
+        Err(Errno::CONNRESET) => 0,
+        other => other?.bytes,
+    };
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    Ok((received, descriptors.flatten().collect()))
 }

@@ -85,48 +85,44 @@ impl<S: Service> Client<S> {
     /// # Errors
     /// If there is none, or it has several parts.
     pub fn request(&mut self, request: &S::Request) -> Result<S::Response, ControlError> {
-        self.request_passing(request, Vec::new())
+        let mut parts = self.request_parts(request, Vec::new())?;
+        let last = parts.pop().filter(|_| parts.is_empty());
+        last.ok_or_else(|| ControlError::Invalid("the response has parts".into()))
     }
 
-    /// Sends a request with descriptors and waits for its response.
-    ///
-    /// # Errors
-    /// As [`Client::request`].
-    pub fn request_passing(
-        &mut self,
-        request: &S::Request,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<S::Response, ControlError> {
-        self.send(request, descriptors)?;
-        match self.receive()? {
-            Body::Response(response) => Ok(response),
-            Body::Error(error) => Err(ControlError::Service(error)),
-            _ => Err(ControlError::Invalid("it is not a response".into())),
-        }
-    }
-
-    /// Sends a request and waits for all parts of its response.
+    /// Sends a request, with descriptors, and waits for all parts of its response.
     ///
     /// # Errors
     /// If one is missing.
     pub fn request_parts(
         &mut self,
         request: &S::Request,
+        descriptors: Vec<OwnedFd>,
     ) -> Result<Vec<S::Response>, ControlError> {
-        self.send(request, Vec::new())?;
+        let frame = encode_request::<S>(request);
+        let frame = frame.map_err(|_| ControlError::Invalid("the request is too long".into()))?;
+        self.channel.queue(frame, descriptors);
+        match self.channel.flush(SendFlags::empty()) {
+            // A server that disconnects has sent the reason, which is received below.
+            Err(error) if is_closed(&error) => {}
+            other => other?,
+        }
         let mut parts = Vec::new();
         while parts.len() < PARTS_MAX {
-            match self.receive()? {
-                Body::Part(part) => parts.push(part),
-                Body::Response(last) => {
+            let frame = self
+                .channel
+                .wait_frame(S::RESPONSE_BYTES_MAX, self.timeout)?;
+            match received::<S>(&frame)? {
+                (part, false) => parts.push(part),
+                (last, true) => {
                     parts.push(last);
                     return Ok(parts);
                 }
-                Body::Error(error) => return Err(ControlError::Service(error)),
-                Body::Request(_) => break,
             }
         }
-        Err(ControlError::Invalid("it is not a response".into()))
+        Err(ControlError::Invalid(format!(
+            "the response has more than {PARTS_MAX} parts"
+        )))
     }
 
     /// The next message of the server, if one was received; without waiting.
@@ -144,34 +140,23 @@ impl<S: Service> Client<S> {
                 false => Ok(None),
             };
         };
-        match decode::<S, _>(&frame).map_err(|error| ControlError::Invalid(error.message))? {
-            Body::Part(response) | Body::Response(response) => Ok(Some(response)),
-            Body::Error(error) => Err(ControlError::Service(error)),
-            Body::Request(_) => Err(ControlError::Invalid("it is not a response".into())),
-        }
+        received::<S>(&frame).map(|(response, _)| Some(response))
     }
 
     /// The descriptors received with the last response.
     pub fn passed(&mut self) -> Vec<OwnedFd> {
         self.channel.passed()
     }
+}
 
-    fn send(&mut self, request: &S::Request, passed: Vec<OwnedFd>) -> Result<(), ControlError> {
-        let frame = encode_request::<S>(request);
-        let frame = frame.map_err(|_| ControlError::Invalid("the request is too long".into()))?;
-        self.channel.queue(frame, passed);
-        match self.channel.flush(SendFlags::empty()) {
-            // A server that disconnects has sent the reason, which is received next.
-            Err(error) if is_closed(&error) => Ok(()),
-            other => Ok(other?),
-        }
-    }
-
-    fn receive(&mut self) -> Result<Body<S::Response>, ControlError> {
-        let frame = self
-            .channel
-            .wait_frame(S::RESPONSE_BYTES_MAX, self.timeout)?;
-        decode::<S, _>(&frame).map_err(|error| ControlError::Invalid(error.message))
+/// The response in a frame, and whether it is complete.
+fn received<S: Service>(frame: &[u8]) -> Result<(S::Response, bool), ControlError> {
+    match decode::<S, _>(frame) {
+        Ok(Body::Part(part)) => Ok((part, false)),
+        Ok(Body::Response(last)) => Ok((last, true)),
+        Ok(Body::Error(error)) => Err(ControlError::Service(error)),
+        Ok(Body::Request(_)) => Err(ControlError::Invalid("it is not a response".into())),
+        Err(error) => Err(ControlError::Invalid(error.message)),
     }
 }
 

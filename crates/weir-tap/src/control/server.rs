@@ -1,7 +1,7 @@
 //! [`Server`]: serves the clients of a Unix socket in one thread, which never waits for one.
 //!
-//! What cannot be written now is written when the client reads; a client that does not read, or
-//! stops in the middle of a message, is disconnected. The thread sleeps after every round in which a
+//! What cannot be written now is written when the client reads. A client that does not read, or
+//! does not complete a message, is disconnected. The thread sleeps after every round in which a
 //! client was served, so that no client can keep it busy.
 
 use std::io;

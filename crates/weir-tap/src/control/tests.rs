@@ -176,7 +176,7 @@ fn a_request_has_its_response_its_parts_and_its_descriptors() {
         panic!("an error");
     };
     assert_eq!(error, ServiceError::new(ErrorCode::Usage, "a wrong text"));
-    let parts = client.request_parts(&Ask::Count(3)).unwrap();
+    let parts = client.request_parts(&Ask::Count(3), Vec::new()).unwrap();
     assert_eq!(parts, ["0", "1", "2", "3"]);
     client.request(&Ask::Open("content".into())).unwrap();
     let [file] = <[OwnedFd; 1]>::try_from(client.passed()).unwrap();

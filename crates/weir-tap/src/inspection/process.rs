@@ -2,8 +2,7 @@
 //! it.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,17 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::cmsg_space;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::message::{ANSWER_BYTES_MAX, Kind, REQUEST_BYTES_MAX};
 use crate::TapError;
-use crate::control::frame;
+use crate::control::{channel, frame};
 
 /// The inherited environment variables: the paths of `virsh` and libraries, and the variables that
 /// `virsh` needs for a user's own libvirt.
@@ -105,18 +100,8 @@ impl Inspection {
         socket.set_read_timeout(patience)?;
         socket.set_write_timeout(patience)?;
         let control = self.control.as_ref().expect("only dropping takes it");
-        let descriptors = [theirs.as_fd()];
-        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        assert!(fits, "the space is that of one descriptor");
-        let byte = [kind.byte()];
-        sendmsg(
-            control,
-            &[IoSlice::new(&byte)],
-            &mut ancillary,
-            SendFlags::NOSIGNAL,
-        )?;
+        let (byte, descriptors) = ([kind.byte()], [theirs.as_fd()]);
+        channel::send(control, &byte, &descriptors, SendFlags::empty())?;
         let mut conversation = Conversation {
             socket,
             _process: self.clone(),

@@ -2,8 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,17 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use rustix::cmsg_space;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, Shutdown as Direction, recvmsg, shutdown,
-};
+use rustix::net::{RecvFlags, Shutdown as Direction, shutdown};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::message::{
     ANSWER_BYTES_MAX, Begin, Kind, OfVm, PollAnswer, Polls, REQUEST_BYTES_MAX, Sent,
 };
-use crate::control::frame;
+use crate::control::{channel, frame};
 use crate::ebpf::privileges;
 use crate::inventory::{Look, Looker, Snapshot, WatchOptions};
 use crate::qmp::{Cause, Subject, poll};
@@ -117,26 +113,16 @@ fn close_inherited() {
 
 /// Receives a conversation; `None` when the main process has closed the socket.
 fn receive(control: &OwnedFd) -> io::Result<Option<(Kind, UnixStream)>> {
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 2];
-    let mut into = [IoSliceMut::new(&mut bytes)];
-    let received = loop {
-        match recvmsg(control, &mut into, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
-            other => break other?.bytes,
-        }
-    };
+    let (received, descriptors) = channel::receive(control, &mut bytes, true, RecvFlags::empty())?;
     if received == 0 {
         return Ok(None);
     }
-    let descriptors = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptor = descriptors.flatten().next();
-    match (Kind::of_byte(bytes[0]), descriptor) {
-        (Some(kind), Some(descriptor)) if received == 1 => Ok(Some((kind, descriptor.into()))),
+    match (
+        Kind::of_byte(bytes[0]),
+        <[OwnedFd; 1]>::try_from(descriptors),
+    ) {
+        (Some(kind), Ok([descriptor])) if received == 1 => Ok(Some((kind, descriptor.into()))),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }

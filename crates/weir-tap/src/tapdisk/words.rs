@@ -1,16 +1,12 @@
-//! The messages on a tapdisk's control socket: one line of JSON is sent, one line of JSON is
-//! received.
+//! [`Tapdisk`]: the requests at a tapdisk's control socket and its responses, over the control
+//! protocol.
 //!
 //! ```text
-//! > {"weir_tapdisk":1,"ask":"status"}
-//! < {"weir_tapdisk":1,"status":{"pid":4711,...}}
-//! > {"weir_tapdisk":1,"ask":"records","clauses":[{"kinds":"REN","ops":"w"}],"ring_bytes":67108864}
-//! < {"weir_tapdisk":1,"records":{"layout":1,"ring_records":65536,...}}      and a memfd beside it
-//! > {"weir_tapdisk":1,"ask":"nonsense"}
-//! < {"weir_tapdisk":1,"error":"..."}
+//! > {"service":"tapdisk","version":1,"body":{"request":"status"}}
+//! < {"service":"tapdisk","version":1,"body":{"response":{"status":{"pid":4711,...}}}}
+//! > {.. "body":{"request":{"records":{"clauses":[{"kinds":"REN","ops":"w"}],"ring_bytes":67108864}}}}
+//! < {.. "body":{"response":{"records":{"layout":1,"ring_records":65536,...}}}}  and a memfd beside it
 //! ```
-//!
-//! Incompatible changes increment [`VERSION`]; new messages and new keys do not.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -22,15 +18,21 @@ use weir_model::{Clause, Demand, Operand, Predicate, Schema, Symbol, Test};
 
 use super::columns::{Tested, tested};
 use crate::RECORDING;
+use crate::control::Service;
+use crate::control::message::encode_request;
 
-/// The version of the protocol.
-pub const VERSION: u32 = 1;
+/// The service of a tapdisk's control socket.
+#[derive(Debug)]
+pub struct Tapdisk;
 
-/// Maximum length of a request.
-pub const ASK_BYTES_MAX: usize = 64 << 10;
-
-/// Maximum length of a response.
-pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+impl Service for Tapdisk {
+    const NAME: &'static str = "tapdisk";
+    const VERSION: u32 = 1;
+    const REQUEST_BYTES_MAX: usize = 64 << 10;
+    const RESPONSE_BYTES_MAX: usize = 64 << 20;
+    type Request = Ask;
+    type Response = Answer;
+}
 
 /// Maximum number of clauses of a selection.
 pub const CLAUSES_MAX: usize = 64;
@@ -38,20 +40,9 @@ pub const CLAUSES_MAX: usize = 64;
 /// Maximum number of numeric tests in a clause, and of names of disks.
 pub const TESTS_MAX: usize = 32;
 
-/// A request line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Question {
-    /// [`VERSION`].
-    #[serde(rename = "weir_tapdisk")]
-    pub version: u32,
-    /// The request.
-    #[serde(flatten)]
-    pub ask: Ask,
-}
-
 /// The requests to a tapdisk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "ask", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Ask {
     /// What it serves and its counters.
     Status,
@@ -75,9 +66,9 @@ pub struct Wanted {
     pub ring_bytes: u64,
 }
 
-/// A conjunction of tests.
+/// A conjunction of tests. A tapdisk may ignore a test that it does not have: the consumer tests its
+/// records again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ClauseWord {
     /// One of these kinds, by letters of `QREN`.
     pub kinds: String,
@@ -109,17 +100,6 @@ pub enum FieldWord {
     Latency,
 }
 
-/// A response line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reply {
-    /// [`VERSION`].
-    #[serde(rename = "weir_tapdisk")]
-    pub version: u32,
-    /// The response.
-    #[serde(flatten)]
-    pub answer: Answer,
-}
-
 /// The responses of a tapdisk.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -132,10 +112,6 @@ pub enum Answer {
     Records(RecordsWord),
     /// To [`Ask::Histograms`] and [`Ask::Reset`].
     Histograms(HistogramsWord),
-    /// The error of the request.
-    Error(String),
-    /// The tapdisk shuts down, with the reason; unsolicited.
-    Bye(String),
 }
 
 /// The layout of the memory that a consumer received.
@@ -256,29 +232,12 @@ pub struct ConsumerStatus {
     pub lost: u64,
 }
 
-impl Question {
-    /// Serializes a request as a line.
-    pub fn to_line(ask: Ask) -> String {
-        let question = Question {
-            version: VERSION,
-            ask,
-        };
-        serde_json::to_string(&question).expect("words are plain data") + "\n"
-    }
-
-    /// Parses a request line.
+impl Ask {
+    /// The request, if it is within the limits.
     ///
     /// # Errors
-    /// The error, for the sender.
-    pub fn of_line(line: &[u8]) -> Result<Ask, String> {
-        let value = versioned(line)?;
-        let question: Question = serde_json::from_value(value).map_err(|e| e.to_string())?;
-        question.ask.checked()
-    }
-}
-
-impl Ask {
-    fn checked(self) -> Result<Ask, String> {
+    /// The limit that it exceeds.
+    pub fn checked(self) -> Result<Ask, String> {
         if let Ask::Records(wanted) = &self {
             let tests = |c: &ClauseWord| {
                 let names = c.pdisks.as_ref().map_or(0, Vec::len);
@@ -293,38 +252,6 @@ impl Ask {
             }
         }
         Ok(self)
-    }
-}
-
-impl Reply {
-    /// Serializes a response as a line.
-    pub fn to_line(answer: Answer) -> String {
-        let reply = Reply {
-            version: VERSION,
-            answer,
-        };
-        serde_json::to_string(&reply).expect("words are plain data") + "\n"
-    }
-
-    /// Parses a response line.
-    ///
-    /// # Errors
-    /// The parse error.
-    pub fn of_line(line: &[u8]) -> Result<Answer, String> {
-        let reply: Result<Reply, _> = serde_json::from_value(versioned(line)?);
-        Ok(reply.map_err(|e| e.to_string())?.answer)
-    }
-}
-
-/// Parses JSON of this version.
-fn versioned(line: &[u8]) -> Result<Value, String> {
-    let value: Value = serde_json::from_slice(line).map_err(|e| format!("no JSON: {e}"))?;
-    match value["weir_tapdisk"].as_u64() {
-        Some(version) if version == u64::from(VERSION) => Ok(value),
-        Some(other) => Err(format!(
-            "version {other} of the words; this weir speaks version {VERSION}"
-        )),
-        None => Err("no \"weir_tapdisk\" in it; is this a tap's socket?".into()),
     }
 }
 
@@ -357,7 +284,7 @@ impl Wanted {
             clauses,
             ring_bytes,
         };
-        if Question::to_line(Ask::Records(wanted.clone())).len() <= ASK_BYTES_MAX {
+        if encode_request::<Tapdisk>(&Ask::Records(wanted.clone())).is_ok() {
             return wanted;
         }
         // Names of disks may be paths of up to 4 KiB.
@@ -515,32 +442,31 @@ mod tests {
     }
 
     #[test]
-    fn a_question_comes_back_and_anything_else_is_refused() {
-        let wanted = Wanted::of(&[everything()], 1 << 20);
-        for ask in [
-            Ask::Status,
-            Ask::Disks,
-            Ask::Histograms,
-            Ask::Records(wanted),
-        ] {
-            let line = Question::to_line(ask.clone());
-            assert_eq!(Question::of_line(line.trim_end().as_bytes()), Ok(ask));
-        }
-        let refused = |line: &str, why: &str| {
-            let error = Question::of_line(line.as_bytes()).unwrap_err();
-            assert!(error.contains(why), "{line}: {error}");
+    fn a_request_has_its_limits() {
+        let clauses = |n| {
+            let clauses = vec![ClauseWord::all("Q"); n];
+            Ask::Records(Wanted {
+                clauses,
+                ring_bytes: 0,
+            })
         };
-        refused("", "no JSON");
-        refused("{\"weir_tapdisk\":1", "no JSON");
-        refused("{\"ask\":\"status\"}", "socket");
-        refused("{\"weir_tapdisk\":2,\"ask\":\"status\"}", "version 2");
-        refused("{\"weir_tapdisk\":1,\"ask\":\"swim\"}", "swim");
-        let clauses = vec![ClauseWord::all("Q"); CLAUSES_MAX + 1];
-        let many = Ask::Records(Wanted {
-            clauses,
-            ring_bytes: 0,
-        });
-        refused(&Question::to_line(many), "at most");
+        assert!(clauses(CLAUSES_MAX).checked().is_ok());
+        let error = clauses(CLAUSES_MAX + 1).checked().unwrap_err();
+        assert!(error.contains("at most"), "{error}");
+        let narrow = |tests| {
+            let between = vec![(FieldWord::Sector, 0, 1); tests];
+            let clause = ClauseWord {
+                between,
+                ..ClauseWord::all("Q")
+            };
+            let clauses = vec![clause];
+            Ask::Records(Wanted {
+                clauses,
+                ring_bytes: 0,
+            })
+        };
+        assert!(narrow(TESTS_MAX).checked().is_ok());
+        assert!(narrow(TESTS_MAX + 1).checked().is_err());
     }
 
     fn demand(stream: &str, tests: Vec<Test>) -> Demand {

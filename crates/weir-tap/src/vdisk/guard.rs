@@ -163,9 +163,9 @@ impl Process {
             .into_iter()
             .collect::<io::Result<_>>()
             .map_err(failed)?;
-        match open.request_passing(task, passed) {
-            Ok(GuardEvent::Ready) => Ok(guard),
-            Ok(GuardEvent::Full) => Err(unavailable("it is not ready".into())),
+        match open.request_parts(task, passed).as_deref() {
+            Ok([GuardEvent::Ready]) => Ok(guard),
+            Ok(_) => Err(unavailable("it is not ready".into())),
             Err(error) => Err(unavailable(format!(
                 "it does not report that it is ready: {error}"
             ))),

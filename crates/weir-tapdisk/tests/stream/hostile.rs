@@ -10,7 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use weir_tap::TapError;
-use weir_tap::tapdisk::words::{Answer, Ask, Question, Wanted};
+use weir_tap::control::message::encode_request;
+use weir_tap::tapdisk::words::{Answer, Ask, Tapdisk, Wanted};
 use weir_tap::tapdisk::{Client, ClientError, open};
 
 use super::simulated_queues::{
@@ -71,21 +72,28 @@ fn endless_or_malformed_messages_end_only_their_connection() {
     let wrote = (0..1_000).try_for_each(|_| endless.write_all(&[b'x'; 4096]));
     assert!(wrote.is_err(), "it was let go");
     let mut senseless = connect();
-    senseless
-        .write_all(b"\xff\xfe{\n{\"weir_tapdisk\":1,\"ask\":{}}\n\n")
-        .unwrap();
+    for text in [
+        &b"\xff\xfe{"[..],
+        br#"{"service":"tapdisk","version":1,"body":{"request":{}}}"#,
+        br#"{"service":"tapdisk","version":2,"body":{"request":"status"}}"#,
+    ] {
+        let length = (text.len() as u32).to_le_bytes();
+        senseless.write_all(&length).unwrap();
+        senseless.write_all(text).unwrap();
+    }
     senseless
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
-    let mut said = Vec::new();
-    while said.iter().filter(|b| **b == b'\n').count() < 3 {
+    let (mut received, mut said) = (Vec::new(), String::new());
+    while said.matches("\"error\"").count() < 3 {
         let mut bytes = [0; 4096];
         let read = senseless.read(&mut bytes).unwrap();
-        assert!(read > 0);
-        said.extend_from_slice(&bytes[..read]);
+        assert!(read > 0, "{said}");
+        received.extend_from_slice(&bytes[..read]);
+        said = String::from_utf8_lossy(&received).into_owned();
     }
-    let said = String::from_utf8(said).unwrap();
-    assert_eq!(said.matches("\"error\"").count(), 3, "{said}");
+    assert_eq!(said.matches("malformed").count(), 2, "{said}");
+    assert!(said.contains("version 2 of the tapdisk protocol"), "{said}");
     assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));
 }
 
@@ -94,9 +102,9 @@ fn a_client_that_never_reads_is_disconnected_and_others_are_served() {
     let test_tap = TestTap::new(200);
     let mut deaf = UnixStream::connect(test_tap.scratch.socket()).unwrap();
     deaf.set_nonblocking(true).unwrap();
-    let question = Question::to_line(Ask::Status);
+    let request = encode_request::<Tapdisk>(&Ask::Status).unwrap();
     // Until neither side accepts more.
-    while deaf.write_all(question.as_bytes()).is_ok() {}
+    while deaf.write_all(&request).is_ok() {}
     let mut steady = Client::connect(&test_tap.scratch.socket()).unwrap();
     for _ in 0..10 {
         assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));

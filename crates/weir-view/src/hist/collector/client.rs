@@ -137,7 +137,7 @@ impl Client {
             }
             Err(error) => return Err(failed(error)),
         };
-        match connection.request_parts(request) {
+        match connection.request_parts(request, Vec::new()) {
             // The collector was about to exit.
             Err(ControlError::Closed) => Ok(None),
             other => other.map(Some).map_err(failed),
