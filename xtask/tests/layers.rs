@@ -79,6 +79,10 @@ const CRATES: &[(&str, &[&str])] = &[
 const STAGES: &[&[&str]] = &[
     &["diagnostic"],
     &["expr", "function"],
+    &["synopsis"],
+    &["eval"],
+    &["operator"],
+    &["window"],
     &["plan"],
     &["syntax"],
     &["check"],

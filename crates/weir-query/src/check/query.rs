@@ -297,12 +297,7 @@ fn converted(plan: Arc<Plan>, exprs: Vec<Expr>) -> Arc<Plan> {
 /// The greatest common divisor of the windows' slides, if every window has one.
 fn slide_of(plan: &Plan) -> Option<i64> {
     if let Node::Window { window, .. } = &plan.node {
-        return match window {
-            Window::Range { slide, .. }
-            | Window::Since { slide, .. }
-            | Window::Unbounded { slide } => *slide,
-            _ => None,
-        };
+        return window.kind().slide();
     }
     let slides = plan.inputs().into_iter().map(|input| slide_of(input));
     slides
@@ -325,7 +320,7 @@ fn has_now(plan: &Plan) -> bool {
     matches!(
         &plan.node,
         Node::Window {
-            window: Window::Now,
+            window: Window::Now(_),
             ..
         }
     ) || plan.inputs().into_iter().any(|input| has_now(input))

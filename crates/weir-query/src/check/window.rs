@@ -9,6 +9,7 @@ use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::plan::{Plan, ToStream, Window};
 use crate::syntax::ast::{self, Number, Spanned, WindowKind};
+use crate::window::{Now, Partition};
 
 impl Checker<'_> {
     /// The relation that FROM reads: `plan` itself, or the stream through its window. `as_stream`:
@@ -24,7 +25,7 @@ impl Checker<'_> {
         let scope = || Scope::of(names[0], plan.schema.clone(), None);
         let window = match window {
             None if super::is_relation(&plan) => return Some(plan),
-            None => return Some(Plan::window(plan, Window::Unbounded { slide: None })),
+            None => return Some(Plan::window(plan, Window::unbounded(None))),
             Some(window) => window,
         };
         // A registered relation with an explicit default window is the relation, as in STREAM.
@@ -55,19 +56,15 @@ impl Checker<'_> {
     ) -> Option<Window> {
         match &window.value {
             WindowKind::Error => None,
-            WindowKind::Now => Some(Window::Now),
-            WindowKind::Rows(rows) => Some(Window::Rows {
-                rows: self.at_least_one(rows)?,
-            }),
-            WindowKind::Unbounded { slide } => Some(Window::Unbounded {
-                slide: self.slide(slide.as_ref())?,
-            }),
+            WindowKind::Now => Some(Now.into()),
+            WindowKind::Rows(rows) => Some(Window::rows(self.at_least_one(rows)?)),
+            WindowKind::Unbounded { slide } => {
+                let slide = self.slide(slide.as_ref())?;
+                Some(Window::unbounded(slide))
+            }
             WindowKind::Range { size, slide } => {
                 let (size, slide) = (self.instants(size), self.slide(slide.as_ref()));
-                Some(Window::Range {
-                    size: size?,
-                    slide: slide?,
-                })
+                Some(Window::range(size?, slide?))
             }
             WindowKind::Partition { keys, rows } => {
                 let rows = self.at_least_one(rows);
@@ -91,7 +88,7 @@ impl Checker<'_> {
                     })
                     .collect();
                 let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
-                Some(Window::Partition { keys, rows: rows? })
+                Some(Partition { keys, rows: rows? }.into())
             }
         }
     }

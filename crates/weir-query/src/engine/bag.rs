@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use weir_model::{Batch, Column, Schema, Type};
 
-use super::gather::{take_batch, take_columns};
-use super::keys::KeyPacker;
-use super::slots::Slots;
-use super::table::KeyTable;
+use crate::synopsis::gather::{take_batch, take_columns};
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::slots::Slots;
+use crate::synopsis::table::KeyTable;
 
 /// The rows of a relation.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use weir_model::{Batch, Schema, Type};
 
-use super::gather::{take_batch, take_columns, weights, whole_instants};
-use super::keys::{KeyPacker, Keys};
+use crate::synopsis::gather::{take_batch, take_columns, weights, whole_instants};
+use crate::synopsis::keys::{KeyPacker, Keys};
 
 /// Cancels rows within each instant.
 pub(super) struct Consolidate {

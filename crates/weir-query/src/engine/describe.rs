@@ -1,7 +1,8 @@
 //! Operator descriptions for error messages.
 
 use crate::function::EvalError;
-use crate::plan::{Node, Plan, SetOp, ToStream, Window};
+use crate::plan::{Node, Plan, SetOp, ToStream, show};
+use crate::window::Print;
 
 /// The error of a query whose state exceeds its limit, most of it in the operator of `plan`.
 pub(super) fn too_big(plan: &Plan, bytes: usize, bytes_max: usize) -> EvalError {
@@ -28,11 +29,12 @@ fn operator(plan: &Plan) -> String {
         Node::Source(declaration) => format!("the source {}", declaration.name),
         Node::Window { input, window } => {
             let names: Vec<&str> = input.sources().iter().map(|d| d.name.as_str()).collect();
-            format!(
-                "the window {} over {}",
-                window_text(window),
-                names.join(", ")
-            )
+            let fields = &input.schema.fields;
+            let text = window.kind().text(&Print {
+                span: &|instants| instants.to_string(),
+                expr: &|expr| show(expr, fields).to_string(),
+            });
+            format!("the window [{text}] over {}", names.join(", "))
         }
         Node::Select { .. } => "the selection".into(),
         Node::Project { .. } => "the select list".into(),
@@ -65,21 +67,6 @@ fn operator(plan: &Plan) -> String {
             kind: ToStream::Rstream { .. },
             ..
         } => "Rstream".into(),
-    }
-}
-
-fn window_text(window: &Window) -> String {
-    match window {
-        Window::Now => "[Now]".into(),
-        Window::Range { size, slide: None } => format!("[Range {size}]"),
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } => format!("[Range {size} Slide {slide}]"),
-        Window::Since { .. } => "[Range ..] by the time of issue".into(),
-        Window::Rows { rows } => format!("[Rows {rows}]"),
-        Window::Partition { rows, .. } => format!("[Partition By .. Rows {rows}]"),
-        Window::Unbounded { .. } => "[Range Unbounded]".into(),
     }
 }
 

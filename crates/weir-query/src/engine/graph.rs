@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use weir_model::{Batch, Folded};
 
-use super::gather::take_batch;
-use super::operator::{Operator, Span, operator};
+use super::build::operator;
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
 use crate::physical::{Operation, Physical, Sharing};
 use crate::plan::Plan;
+use crate::synopsis::gather::take_batch;
 
 /// An operator in the graph.
 pub(super) struct Node {

@@ -6,8 +6,8 @@
 //!    a heartbeat arrives.
 //! 2. [`Engine::step`] takes the minimum watermark of all sources in use, and advances from `now`
 //!    to it in spans of bounded work.
-//! 3. In each span every operator ([`operator`]), inputs first, reads the deltas of its inputs at
-//!    all of the span's instants at once and emits its own. Windows ([`window`]) add the rows that
+//! 3. In each span every operator ([`crate::operator`]), inputs first, reads the deltas of its inputs at
+//!    all of the span's instants at once and emits its own. Windows ([`crate::window`]) add the rows that
 //!    expire.
 //! 4. At the output of a query, deltas that cancel within an instant are removed ([`consolidate`]),
 //!    and the rest is passed to the caller.
@@ -20,42 +20,36 @@
 
 mod aggregate;
 mod bag;
-mod by_time;
+mod build;
 mod consolidate;
 mod describe;
-mod eval;
-mod fifo;
-mod gather;
 mod graph;
 mod join;
-mod keys;
-mod operator;
 mod order;
 mod project;
 mod select;
 mod set_op;
-mod slots;
 mod source;
-mod table;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod to_stream;
-mod window;
+#[cfg(test)]
+mod window_tests;
 
 use std::sync::Arc;
 
 use weir_model::{Batch, Declaration, Folded};
 
 use self::consolidate::Consolidate;
-pub use self::gather::{batch_bytes, in_time_order, take_batch};
 use self::graph::{Edge, Graph, Node, Sources, Start};
-use self::operator::Span;
 use self::source::Source;
 use crate::function::EvalError;
+use crate::operator::Span;
 use crate::physical::physical;
 use crate::plan::Plan;
+pub use crate::synopsis::gather::{batch_bytes, in_time_order, take_batch};
 
 /// The limits of an engine.
 #[derive(Clone, Debug)]

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use weir_model::types::float_key;
 use weir_model::{Batch, Column, Schema, Value};
 
-use super::eval::{Rows, eval};
-use super::gather::whole_instants;
-use super::operator::{Operator, Span};
-use super::slots::Slots;
+use crate::eval::{Rows, eval};
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
 use crate::plan::OrderBy;
+use crate::synopsis::gather::whole_instants;
+use crate::synopsis::slots::Slots;
 
 /// The first rows.
 pub(super) struct Order {

@@ -2,10 +2,10 @@
 
 use weir_model::Batch;
 
-use super::eval::{Rows, eval};
-use super::operator::{Operator, Span};
+use crate::eval::{Rows, eval};
 use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
 
 /// Computes one output row for each row.
 pub(super) struct Project {

@@ -2,11 +2,11 @@
 
 use weir_model::Batch;
 
-use super::eval::{Rows, true_rows};
-use super::gather::take_batch;
-use super::operator::{Operator, Span};
+use crate::eval::{Rows, true_rows};
 use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
+use crate::synopsis::gather::take_batch;
 
 /// Passes the rows for which the predicate is true.
 pub(super) struct Select {

@@ -2,13 +2,13 @@
 
 use weir_model::{Batch, Schema, Type};
 
-use super::gather::{concat_batches, pick, take_columns, weights};
-use super::keys::KeyPacker;
-use super::operator::{Operator, Span};
-use super::table::KeyTable;
-use super::{by_time, gather};
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
 use crate::plan;
+use crate::synopsis::gather::{concat_batches, pick, take_columns, weights};
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::table::KeyTable;
+use crate::synopsis::{by_time, gather};
 
 /// `UNION ALL`: the deltas of both.
 pub(super) struct UnionAll;

@@ -4,8 +4,8 @@
 use weir_model::{Batch, Declaration, Folded, Shape};
 
 use super::bag::Bag;
-use super::fifo::Fifo;
-use super::gather::take_batch;
+use crate::synopsis::fifo::Fifo;
+use crate::synopsis::gather::take_batch;
 
 /// A named source of rows.
 pub(super) struct Source {

@@ -52,11 +52,11 @@ pub(super) fn window(input: &Arc<Plan>, window: Window) -> Arc<Plan> {
 }
 
 pub(super) fn range(input: &Arc<Plan>, size: i64) -> Arc<Plan> {
-    window(input, Window::Range { size, slide: None })
+    window(input, Window::range(size, None))
 }
 
 pub(super) fn unbounded(input: &Arc<Plan>) -> Arc<Plan> {
-    window(input, Window::Unbounded { slide: None })
+    window(input, Window::unbounded(None))
 }
 
 pub(super) fn select(input: &Arc<Plan>, predicate: Expr) -> Arc<Plan> {

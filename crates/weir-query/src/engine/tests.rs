@@ -86,7 +86,7 @@ fn istream_and_dstream_respect_multiplicity() {
 
 #[test]
 fn rstream_emits_the_relation_at_each_change() {
-    let plan = window(&stream("a int"), Window::Rows { rows: 2 });
+    let plan = window(&stream("a int"), Window::rows(2));
     check(
         &to_stream(&plan, ToStream::Rstream { every: None }),
         "< 1 S 5
@@ -114,13 +114,7 @@ fn rstream_emits_the_relation_when_an_equal_row_arrives() {
          > 2 + 2
          > 3 + 2",
     );
-    let slide = window(
-        &source,
-        Window::Range {
-            size: 20,
-            slide: Some(10),
-        },
-    );
+    let slide = window(&source, Window::range(20, Some(10)));
     check(
         &to_stream(&select(&slide, big), ToStream::Rstream { every: None }),
         "< 1 S 2
@@ -242,21 +236,15 @@ fn a_query_added_midway_starts_without_earlier_rows() {
             binary(BinaryOp::Greater, column(&source, 0), literal(1)),
         ),
         range(&source, 4),
-        window(&source, Window::Rows { rows: 2 }),
-        window(
-            &source,
-            Window::Range {
-                size: 4,
-                slide: Some(3),
-            },
-        ),
+        window(&source, Window::rows(2)),
+        window(&source, Window::range(4, Some(3))),
         project(&range(&source, 4), vec![column(&source, 0)]),
         aggregate(
             &range(&source, 4),
             &[],
             vec![call("sum", vec![column(&source, 0)], false)],
         ),
-        distinct(&window(&source, Window::Rows { rows: 3 })),
+        distinct(&window(&source, Window::rows(3))),
     ];
     for plan in &plans {
         for pushed_before_it_is_added in [false, true] {

@@ -7,10 +7,10 @@ use weir_model::{Batch, Folded, Schema};
 
 use super::bag::Bag;
 use super::consolidate::Consolidate;
-use super::gather::{batch_bytes, take_batch, whole_instants};
-use super::operator::{Operator, Span};
-use super::window::round_up;
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
+use crate::synopsis::gather::{batch_bytes, take_batch, whole_instants};
+use crate::window::round_up;
 
 /// `Istream` and `Dstream`: the net insertions, or retractions, of each instant, with their
 /// multiplicity.

@@ -34,7 +34,7 @@ fn of_now(plan: &Arc<Plan>) -> Option<Arc<Plan>> {
     match &plan.node {
         Node::Window {
             input,
-            window: Window::Now,
+            window: Window::Now(_),
         } if input.shape == Shape::Stream => Some(input.clone()),
         Node::Select { input, .. } | Node::Project { input, .. } => {
             Some(plan.with_inputs(vec![of_now(input)?]))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp, Window};
+use crate::plan::{JoinKind, Node, OrderBy, Plan, SetOp};
 
 /// Columns in use, by position.
 type Columns = BTreeSet<usize>;
@@ -93,28 +93,8 @@ fn prune(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
             }
         }
         Node::Window { input, window } => {
-            let keys = match window {
-                Window::Partition { keys, .. } => keys.as_slice(),
-                Window::Since { origin, .. } => std::slice::from_ref(origin),
-                _ => &[],
-            };
-            let below = narrow(input, &with(needed.clone(), keys));
-            let window = match window {
-                Window::Partition { keys, rows } => {
-                    let keys = keys.iter().map(|key| below.remapped(key)).collect();
-                    Window::Partition { keys, rows: *rows }
-                }
-                Window::Since {
-                    origin,
-                    size,
-                    slide,
-                } => Window::Since {
-                    origin: below.remapped(origin),
-                    size: *size,
-                    slide: *slide,
-                },
-                other => other.clone(),
-            };
+            let below = narrow(input, &with(needed.clone(), window.kind().exprs()));
+            let window = window.map_exprs(|expr| below.remapped(expr));
             Pruned {
                 plan: Plan::window(below.plan, window),
                 ..below

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::expr::{BinaryOp, Expr};
-use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
+use crate::plan::{JoinKind, Node, Plan, ToStream};
 
 use super::{sides, substitute};
 
@@ -44,13 +44,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
             input: below,
             window,
         } => {
-            let passes = |condition: &Expr| match window {
-                Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
-                // Not all rows enter the window; a condition must not fail on the others.
-                Window::Since { .. } => !condition.may_fail(),
-                Window::Rows { .. } => false,
-                Window::Partition { keys, .. } => reads_keys_only(condition, keys),
-            };
+            let passes = |condition: &Expr| window.kind().commutes_with(condition);
             let (down, here) = conditions.into_iter().partition(passes);
             Plan::select_all(through(input, &[below], down), here)
         }
@@ -105,17 +99,6 @@ fn through(plan: &Arc<Plan>, below: &[&Arc<Plan>], conditions: Vec<Expr>) -> Arc
             .map(|input| push(input, conditions.clone()))
             .collect(),
     )
-}
-
-/// Whether a condition reads only columns that are keys themselves.
-fn reads_keys_only(condition: &Expr, keys: &[Expr]) -> bool {
-    let is_key = |i: usize| {
-        keys.iter()
-            .any(|key| matches!(key, Expr::Column { index, .. } if *index == i))
-    };
-    let mut only = true;
-    condition.visit_columns(&mut |i| only &= is_key(i));
-    only
 }
 
 /// A join below `conditions`; its own conditions are pushed down as well.

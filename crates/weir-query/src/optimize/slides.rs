@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use weir_model::Shape;
 
-use crate::plan::{Node, Plan, ToStream, Window};
+use crate::plan::{Node, Plan, ToStream};
 
 /// Applies the rule everywhere.
 pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
@@ -35,22 +35,8 @@ fn with_slide(plan: &Arc<Plan>, every: i64) -> Arc<Plan> {
     if let Node::Window { input, window } = &plan.node
         && input.shape == Shape::Stream
     {
-        let slide = Some(every);
-        let window = match window {
-            Window::Range { size, slide: None } => Window::Range { size: *size, slide },
-            Window::Unbounded { slide: None } => Window::Unbounded { slide },
-            Window::Since {
-                origin,
-                size,
-                slide: None,
-            } => Window::Since {
-                origin: origin.clone(),
-                size: *size,
-                slide,
-            },
-            other => other.clone(),
-        };
-        return Plan::window(input.clone(), window);
+        let window = window.kind().with_slide(every);
+        return window.map_or(plan.clone(), |window| Plan::window(input.clone(), window));
     }
     if let Node::Aggregate { input, keys, .. } = &plan.node
         && keys.is_empty()
@@ -66,13 +52,7 @@ fn with_slide(plan: &Arc<Plan>, every: i64) -> Arc<Plan> {
 fn keeps_every_row(plan: &Plan, every: i64) -> bool {
     match &plan.node {
         Node::Select { input, .. } | Node::Project { input, .. } => keeps_every_row(input, every),
-        Node::Window { window, .. } => match window {
-            Window::Range { size, .. } => *size >= every,
-            Window::Unbounded { .. } => true,
-            // A row may be too old by then, for any length of the window.
-            Window::Since { .. } => false,
-            Window::Now | Window::Rows { .. } | Window::Partition { .. } => false,
-        },
+        Node::Window { window, .. } => window.kind().contains_all_at_multiples(every),
         _ => false,
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Choice, Operation};
 use crate::place::fold::{groups, reading};
 use crate::plan::{Node, Plan, Window};
+use crate::window::Range;
 
 /// An aggregation whose source delivers groups in place of some rows, or of all.
 pub(super) fn preaggregated(plan: &Arc<Plan>) -> Option<Choice> {
@@ -71,10 +72,10 @@ fn tumbling_window(plan: &Plan) -> Option<(&Arc<Plan>, i64)> {
         Node::Window {
             input,
             window:
-                Window::Range {
+                Window::Range(Range {
                     size,
                     slide: Some(slide),
-                },
+                }),
         } if size == slide => Some((input, *size)),
         _ => None,
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Choice, Operation};
 use crate::plan::{Node, Plan, Window};
+use crate::window::Range;
 
 /// A join, with the windows directly below it where each row stays for a fixed time: the join then
 /// finds an expiring row by its position instead of by its values.
@@ -38,11 +39,11 @@ fn window(plan: &Plan) -> Option<(&Arc<Plan>, i64)> {
     match &plan.node {
         Node::Window {
             input,
-            window: Window::Now,
+            window: Window::Now(_),
         } => Some((input, 1)),
         Node::Window {
             input,
-            window: Window::Range { size, slide: None },
+            window: Window::Range(Range { size, slide: None }),
         } => Some((input, *size)),
         _ => None,
     }

@@ -18,6 +18,7 @@ use crate::expr::Expr;
 use crate::function::AggregateCall;
 pub use crate::place::fold::{Argument, FoldedInput};
 use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, Window};
+use crate::window::Unbounded;
 
 /// An operator of the physical plan, and the operators that it reads.
 #[derive(Debug)]
@@ -208,7 +209,7 @@ fn with_effect(plan: &Arc<Plan>) -> &Arc<Plan> {
     match &plan.node {
         Node::Window {
             input,
-            window: Window::Unbounded { slide: None },
+            window: Window::Unbounded(Unbounded { slide: None }),
         }
         | Node::Order {
             input,
@@ -241,7 +242,9 @@ fn sharing(operation: &Operation, inputs: &[Arc<Physical>]) -> Sharing {
         Operation::Project(exprs) if over_stateless() && !exprs.iter().any(Expr::may_fail) => {
             Sharing::Stateless
         }
-        Operation::Window(window) if over_stateless() && window.is_fifo() => Sharing::FifoWindow,
+        Operation::Window(window) if over_stateless() && window.kind().is_fifo() => {
+            Sharing::FifoWindow
+        }
         _ => Sharing::SameStart,
     }
 }
@@ -260,7 +263,7 @@ fn is_net(operation: &Operation, logical: &Plan, inputs: &[Arc<Physical>]) -> bo
         | Operation::SnapshotsEvery(_)
         | Operation::SnapshotsOnArrival(_) => true,
         Operation::SetOperation { all, .. } => !all,
-        Operation::Filter(_) | Operation::Window(Window::Unbounded { .. }) => inputs[0].is_net,
+        Operation::Filter(_) | Operation::Window(Window::Unbounded(_)) => inputs[0].is_net,
         // Rows that differ still differ when every column is kept.
         Operation::Project(exprs) => {
             let is_column = |e: &Expr, i| matches!(e, Expr::Column { index, .. } if *index == i);

@@ -29,7 +29,7 @@ fn arrivals(plan: &Arc<Plan>) -> Vec<(Arc<Plan>, Vec<i64>)> {
     }
     let slide = match &plan.node {
         Node::Partial { slide, .. } => Some(*slide),
-        Node::Window { window, .. } => window.slide(),
+        Node::Window { window, .. } => window.kind().slide(),
         _ => None,
     };
     let mut found: Vec<(Arc<Plan>, Vec<i64>)> = Vec::new();

@@ -12,7 +12,7 @@ use super::fold::Grouping;
 use super::kernel::SourceStream;
 use super::{Placement, kernel};
 use crate::expr::Expr;
-use crate::plan::{Node, Plan, Window, show};
+use crate::plan::{Node, Plan, show};
 use crate::syntax::measure::MEASURES;
 
 /// The location of an operator.
@@ -163,12 +163,9 @@ impl Placed<'_> {
                 (place, notes.unwrap_or_default())
             }
             Node::Select { input, predicate } => self.select_place(input, predicate),
-            Node::Window {
-                window: Window::Since { .. },
-                ..
-            } => {
-                let note = "answered from the tap's pairing: no request is told, none is joined";
-                (Location::Agent, vec![note.into()])
+            Node::Window { window, .. } => {
+                let remark = window.kind().remark().map(String::from);
+                (Location::Agent, remark.into_iter().collect())
             }
             Node::Join { .. } => {
                 let why = self.placement.why_not(plan);
@@ -319,11 +316,7 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
     match &plan.node {
         Node::Source(declaration) => Ok(declaration),
         Node::Select { input, .. } => stream_source(input),
-        Node::Window {
-            input,
-            window:
-                Window::Now | Window::Range { .. } | Window::Since { .. } | Window::Unbounded { .. },
-        } => stream_source(input),
+        Node::Window { input, window } if window.kind().is_per_row() => stream_source(input),
         Node::Window { .. } => {
             Err("the window counts rows, so it must see those that do not pass as well".into())
         }

@@ -20,7 +20,8 @@ use super::kernel::{self, SourcePredicate, SourceStream};
 use super::{substituted, with};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-use crate::plan::{Node, PANES_MAX, Plan, Window, show};
+use crate::plan::{Node, Plan, Window, show};
+use crate::window::Unbounded;
 
 /// An aggregation over a stream, in terms of the columns of that stream.
 pub struct Grouping {
@@ -308,32 +309,9 @@ fn window(aggregate: &Plan) -> Result<(&Plan, i64, usize), String> {
     let Node::Window { input, window } = &input.node else {
         return Err("it is not directly over a window".into());
     };
-    let (size, slide) = whole_slides(window)?;
-    Ok((input, slide, (size / slide) as usize))
-}
-
-/// A window's size and slide, if it consists of whole slides.
-///
-/// # Errors
-/// Why not: a clause without full stop.
-pub fn whole_slides(window: &Window) -> Result<(i64, i64), String> {
-    match window {
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } if size % slide != 0 => Err("its window is no multiple of the slide".into()),
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } if size / slide > PANES_MAX => {
-            Err(format!("its window spans more than {PANES_MAX} slides"))
-        }
-        Window::Range {
-            size,
-            slide: Some(slide),
-        } => Ok((*size, *slide)),
-        Window::Since { .. } => Err("its window is by the time of issue".into()),
-        _ => Err("its window has no slide, as in [range 1 s slide 1 s]".into()),
+    match window.kind().whole_slides()? {
+        (Some(size), slide) => Ok((input, slide, (size / slide) as usize)),
+        (None, _) => Err("its window is unbounded".into()),
     }
 }
 
@@ -345,7 +323,7 @@ fn source(plan: &Plan) -> Result<&Declaration, String> {
         | Node::Project { input, .. }
         | Node::Window {
             input,
-            window: Window::Unbounded { slide: None },
+            window: Window::Unbounded(Unbounded { slide: None }),
         } => source(input),
         _ => Err("it is not over a stream alone".into()),
     }

@@ -116,8 +116,8 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         }
         Node::Window { input, window } => {
             // A row that does not pass still removes others from a window that counts rows.
-            let filters = filters.filter(|_| window.is_per_row());
-            let columns = with(columns, window.exprs());
+            let filters = filters.filter(|_| window.kind().is_per_row());
+            let columns = with(columns, window.kind().exprs());
             walk(input, columns, filters, visit);
         }
         Node::Project { input, exprs } => {

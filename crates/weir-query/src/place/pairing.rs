@@ -11,7 +11,7 @@
 //! A pair is in the join while both rows are in their windows. If each request has a number that
 //! no other has, and another stream has a row for each pair, at the time of the response and with
 //! the time of the request, that is a row of this other stream from its own time until the request
-//! is too old: [`Window::Since`]. Then no request needs to be transferred, stored or searched.
+//! is too old: [`Since`]. Then no request needs to be transferred, stored or searched.
 //!
 //! A join for which this cannot be proven is not changed.
 
@@ -23,6 +23,7 @@ use weir_model::{Catalog, Declaration, EventKind, Shape, Type, Unit, Value};
 use crate::expr::{BinaryOp, Expr};
 use crate::optimize::optimize;
 use crate::plan::{JoinKind, Node, Plan, ToStream, Window};
+use crate::window::{Range, Since, Unbounded};
 
 /// The guarantees of a source for a stream of events.
 #[derive(Clone, Debug)]
@@ -263,8 +264,8 @@ impl<'a> Side<'a> {
     /// How long its rows stay, `None` for ever, and the slide.
     fn span(&self) -> Option<(Option<i64>, Option<i64>)> {
         match self.window {
-            Window::Range { size, slide } => Some((Some(*size), *slide)),
-            Window::Unbounded { slide } => Some((None, *slide)),
+            Window::Range(Range { size, slide }) => Some((Some(*size), *slide)),
+            Window::Unbounded(Unbounded { slide }) => Some((None, *slide)),
             _ => None,
         }
     }
@@ -385,11 +386,12 @@ impl<'a> SelfJoin<'a> {
         if slide != other_slide || !within {
             return Err("its windows differ: the response may leave before the request".into());
         }
-        Ok(Window::Since {
-            origin: self.pairing.origin.clone(),
+        let origin = self.pairing.origin.clone();
+        Ok(Window::Since(Since {
+            origin,
             size,
             slide,
-        })
+        }))
     }
 
     /// Checks that no expression can fail: the join also evaluates requests without response and

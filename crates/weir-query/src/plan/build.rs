@@ -8,6 +8,7 @@ use super::print::call_text;
 use super::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
+use crate::window::Unbounded;
 
 /// The column of partial aggregates that counts the requests of each row.
 const REQUESTS: &str = "requests";
@@ -321,7 +322,7 @@ impl Plan {
         match &self.node {
             Node::Window {
                 input,
-                window: Window::Unbounded { slide: None },
+                window: Window::Unbounded(Unbounded { slide: None }),
             } if input.shape == Shape::Stream => Some(input.clone()),
             Node::Select { input, .. } | Node::Project { input, .. } => {
                 Some(self.with_inputs(vec![input.as_stream()?]))

@@ -12,7 +12,7 @@ impl Plan {
             Node::Source(declaration) => declaration.shape == Shape::Stream,
             Node::ToStream { .. } | Node::Partial { .. } => true,
             Node::Window { input, window } => {
-                matches!(window, Window::Unbounded { .. }) && input.is_append_only()
+                matches!(window, Window::Unbounded(_)) && input.is_append_only()
             }
             Node::Select { input, .. } | Node::Project { input, .. } | Node::Distinct { input } => {
                 input.is_append_only()

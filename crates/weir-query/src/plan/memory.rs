@@ -16,7 +16,7 @@ impl Plan {
             Node::Source(_) => 0,
             // Over a relation a window has no effect.
             Node::Window { input, .. } if input.shape == Shape::Relation => 0,
-            Node::Window { window, .. } => window.memory()?,
+            Node::Window { window, .. } => window.kind().memory()?,
             Node::Partial { slide, .. } => *slide,
             Node::Merge { size, slide, .. } => (*size)?.saturating_add(*slide),
             Node::Select { .. }

@@ -10,23 +10,19 @@ mod memory;
 mod print;
 mod renamed;
 mod slides;
-mod window;
 
 use std::sync::Arc;
 
 pub use print::show;
 pub use renamed::renamed;
 pub use slides::OpenSlide;
-pub use window::Window;
+
+pub use crate::window::{PANES_MAX, Window};
 
 use weir_model::{Declaration, Schema, Shape};
 
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-
-/// Maximum number of slides in a window that is merged from panes ([`Node::Merge`], or groups that
-/// a source pre-aggregates).
-pub const PANES_MAX: i64 = 3_600;
 
 /// A node of a checked query and its inputs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -8,6 +8,7 @@ use weir_model::{Field, Type, Unit, Value};
 use super::{JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::AggregateCall;
+use crate::window::Print;
 
 impl Display for Plan {
     /// A tree, the result first, inputs indented by two blanks; terminated by a line feed.
@@ -89,14 +90,10 @@ impl Plan {
             Node::Merge {
                 size, slide, keys, ..
             } => {
+                let slide = Some(*slide);
                 let window = match *size {
-                    Some(size) => Window::Range {
-                        size,
-                        slide: Some(*slide),
-                    },
-                    None => Window::Unbounded {
-                        slide: Some(*slide),
-                    },
+                    Some(size) => Window::range(size, slide),
+                    None => Window::unbounded(slide),
                 };
                 let window = window_text(&window, fields(0), span);
                 let (keys, calls) = self.schema.fields.split_at(*keys);
@@ -142,31 +139,8 @@ fn join_name(kind: JoinKind) -> &'static str {
 }
 
 fn window_text(window: &Window, fields: &[Field], span: &dyn Fn(i64) -> String) -> String {
-    let sliding = |slide: &Option<i64>| {
-        slide.map_or(String::new(), |slide| format!(" slide {}", span(slide)))
-    };
-    match window {
-        Window::Now => "now".into(),
-        Window::Range { size, slide } => format!("range {}{}", span(*size), sliding(slide)),
-        Window::Since {
-            origin,
-            size,
-            slide,
-        } => {
-            let size = size.map_or("unbounded".into(), span);
-            let origin = show(origin, fields);
-            format!("range {size} since {origin}{}", sliding(slide))
-        }
-        Window::Rows { rows } => format!("rows {rows}"),
-        Window::Partition { keys, rows } => {
-            let keys = keys.iter().map(|key| show(key, fields).to_string());
-            format!(
-                "partition by {} rows {rows}",
-                keys.collect::<Vec<_>>().join(", ")
-            )
-        }
-        Window::Unbounded { slide } => format!("range unbounded{}", sliding(slide)),
-    }
+    let expr = |expr: &Expr| show(expr, fields).to_string();
+    window.kind().text(&Print { span, expr: &expr })
 }
 
 /// `sum(bytes), count(*) by op, vm`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_model::{Declaration, Symbol, Value};
 
-use super::{JoinKind, Node, Plan, Window};
+use super::{JoinKind, Node, Plan};
 use crate::expr::{BinaryOp, Expr};
 
 /// `plan` with `rename` applied to each text that is compared with a column of a source for which
@@ -48,14 +48,9 @@ impl Renaming<'_> {
                 keys.iter_mut().chain(args).for_each(again);
             }
             Node::Order { by, .. } => by.iter_mut().for_each(|key| again(&mut key.expr)),
-            Node::Window { window, .. } => match window {
-                Window::Since { origin, .. } => again(origin),
-                Window::Partition { keys, .. } => keys.iter_mut().for_each(again),
-                Window::Now
-                | Window::Range { .. }
-                | Window::Rows { .. }
-                | Window::Unbounded { .. } => {}
-            },
+            Node::Window { window, .. } => {
+                *window = window.map_exprs(|expr| self.expr(expr, &all));
+            }
             // The arguments of a merge's calls are columns of another plan.
             Node::Source(_)
             | Node::Merge { .. }

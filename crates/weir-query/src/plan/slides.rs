@@ -32,7 +32,7 @@ impl Plan {
     /// The multiples at which this node alone changes its result.
     fn own_slide(&self) -> Option<i64> {
         let slide = match &self.node {
-            Node::Window { window, .. } => window.slide(),
+            Node::Window { window, .. } => window.kind().slide(),
             Node::Partial { slide, .. } | Node::Merge { slide, .. } => Some(*slide),
             Node::ToStream { kind, .. } => match kind {
                 ToStream::Rstream { every } => *every,

@@ -9,6 +9,7 @@ use weir_query::plan::{JoinKind, Node, Plan, ToStream, Window};
 use crate::support::changes::Changes;
 use crate::support::history::{Element, History};
 use crate::support::oracle;
+use weir_query::window::Now;
 
 fn numbers() -> Arc<Plan> {
     let schema = Schema::new(vec![Field::new("x", Type::Int)]);
@@ -44,10 +45,7 @@ fn changes(plan: &Plan, rows: &[(i64, i64)], end: i64) -> Vec<String> {
 
 #[test]
 fn a_range_holds_what_came_after_its_old_end() {
-    let plan = window(Window::Range {
-        size: 3,
-        slide: None,
-    });
+    let plan = window(Window::range(3, None));
     let rows = [(1, 7), (2, 8)];
     assert_eq!(
         changes(&plan, &rows, 9),
@@ -58,10 +56,7 @@ fn a_range_holds_what_came_after_its_old_end() {
 
 #[test]
 fn a_slide_looks_at_its_multiples_only() {
-    let plan = window(Window::Range {
-        size: 3,
-        slide: Some(5),
-    });
+    let plan = window(Window::range(3, Some(5)));
     let rows = [(1, 1), (3, 3), (5, 5), (6, 6)];
     assert_eq!(
         changes(&plan, &rows, 20),
@@ -71,7 +66,7 @@ fn a_slide_looks_at_its_multiples_only() {
 
 #[test]
 fn now_is_gone_at_the_next_instant() {
-    let plan = window(Window::Now);
+    let plan = window(Window::from(Now));
     assert_eq!(
         changes(&plan, &[(1, 1), (2, 1), (4, 1)], 9),
         ["> 1 + 1", "> 3 - 1", "> 4 + 1", "> 5 - 1"]
@@ -82,7 +77,7 @@ fn now_is_gone_at_the_next_instant() {
 fn istream_and_dstream_are_what_came_and_what_went() {
     let rows = [(1, 1), (2, 2)];
     let over = |kind| {
-        let input = window(Window::Rows { rows: 1 });
+        let input = window(Window::rows(1));
         let plan = Plan {
             schema: input.schema.clone(),
             node: Node::ToStream { input, kind },
@@ -101,13 +96,7 @@ fn istream_and_dstream_are_what_came_and_what_went() {
 #[test]
 fn an_outer_join_pads_what_has_no_partner() {
     let x = Expr::column(0, Type::Int, Unit::None);
-    let (left, right) = (
-        window(Window::Rows { rows: 1 }),
-        window(Window::Range {
-            size: 2,
-            slide: Some(2),
-        }),
-    );
+    let (left, right) = (window(Window::rows(1)), window(Window::range(2, Some(2))));
     let fields = [left.schema.fields.clone(), right.schema.fields.clone()].concat();
     let plan = Plan {
         node: Node::Join {

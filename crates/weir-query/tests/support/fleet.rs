@@ -203,7 +203,7 @@ fn retractions(changes: &[Element], at: i64) -> Vec<Element> {
 pub fn is_by_arrival(plan: &Plan) -> bool {
     let here = match &plan.node {
         Node::Window { window, .. } => {
-            matches!(window, Window::Rows { .. } | Window::Partition { .. })
+            matches!(window, Window::Rows(_) | Window::Partition(_))
         }
         Node::Aggregate { calls, .. } => calls.iter().any(|call| !call.function.splits()),
         _ => false,

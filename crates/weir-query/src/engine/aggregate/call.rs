@@ -4,11 +4,11 @@ use weir_model::{Column, ColumnBuilder, Type};
 
 use super::Membership;
 use super::distinct_call::{DistinctValues, Transitions};
-use crate::engine::eval::{Rows, eval};
-use crate::engine::gather::{concat, take};
-use crate::engine::slots::MutableColumn;
+use crate::eval::{Rows, eval};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, AggregateState, EvalError};
+use crate::synopsis::gather::{concat, take};
+use crate::synopsis::slots::MutableColumn;
 
 /// A call with its state.
 pub(super) struct Call {

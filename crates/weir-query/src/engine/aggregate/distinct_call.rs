@@ -3,9 +3,9 @@
 
 use weir_model::{Column, Type};
 
-use crate::engine::keys::KeyPacker;
-use crate::engine::table::KeyTable;
 use crate::expr::Expr;
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::table::KeyTable;
 
 /// The values in each group.
 pub(super) struct DistinctValues {

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 
 use weir_model::{Column, Folded, PartialState, Value};
 
-use crate::engine::eval::{Rows, eval};
-use crate::engine::gather::{column_bytes, take};
+use crate::eval::{Rows, eval};
 use crate::function::EvalError;
 use crate::physical::{Argument, FoldedInput};
+use crate::synopsis::gather::{column_bytes, take};
 
 /// The groups of a source that an aggregation reads.
 pub(super) struct SelectedGroups<'a> {

@@ -9,13 +9,13 @@ use weir_model::{Batch, Column, ColumnBuilder, Folded, Type};
 
 use super::distinct_call::DistinctValues;
 use super::groups::{Pane, SelectedGroups};
-use crate::engine::eval::{Rows, eval};
-use crate::engine::gather::{pick, take, take_columns, weights};
-use crate::engine::keys::KeyPacker;
-use crate::engine::slots::Slots;
-use crate::engine::table::KeyTable;
+use crate::eval::{Rows, eval};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, AggregateState, EvalError, Shared};
+use crate::synopsis::gather::{pick, take, take_columns, weights};
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::slots::Slots;
+use crate::synopsis::table::KeyTable;
 
 /// The groups of an interval, from the input received so far.
 pub(super) struct Interval {

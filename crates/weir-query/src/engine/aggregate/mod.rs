@@ -20,18 +20,18 @@ use self::call::Call;
 use self::interval::empty_results;
 pub(super) use self::tumbling::Tumbling;
 pub(super) use self::unbounded::UnboundedMerge;
-use super::eval::{Rows, eval};
-use super::gather::{
+use crate::eval::{Rows, eval};
+use crate::expr::Expr;
+use crate::function::{AggregateCall, EvalError};
+use crate::operator::{Operator, QueryStart, Span};
+use crate::plan::GlobalGroup;
+use crate::synopsis::gather::{
     interleave, interleave_slices, minus_plus, pick, take, take_batch, take_columns, weights,
     whole_instants,
 };
-use super::keys::KeyPacker;
-use super::operator::{Operator, QueryStart, Span};
-use super::slots::Slots;
-use super::table::KeyTable;
-use crate::expr::Expr;
-use crate::function::{AggregateCall, EvalError};
-use crate::plan::GlobalGroup;
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::slots::Slots;
+use crate::synopsis::table::KeyTable;
 
 /// The groups of a relation.
 pub(super) struct Aggregate {

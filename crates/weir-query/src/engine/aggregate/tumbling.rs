@@ -17,12 +17,12 @@ use weir_model::{Batch, Column, Folded, Schema};
 use super::groups::{self, Pane};
 use super::interval::Interval;
 use crate::engine::consolidate::Consolidate;
-use crate::engine::gather::{batch_bytes, concat_batches, whole_instants};
-use crate::engine::operator::{Operator, QueryStart, Span};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
+use crate::operator::{Operator, QueryStart, Span};
 use crate::physical::FoldedInput;
 use crate::plan::GlobalGroup;
+use crate::synopsis::gather::{batch_bytes, concat_batches, whole_instants};
 
 /// The groups of the current interval.
 pub(in crate::engine) struct Tumbling {

@@ -8,12 +8,12 @@ use weir_model::{Batch, Column, Schema};
 use super::interval::Interval;
 use super::tumbling::first_columns;
 use crate::engine::consolidate::Consolidate;
-use crate::engine::gather::{concat_batches, whole_instants};
-use crate::engine::operator::{Operator, QueryStart, Span};
-use crate::engine::slots::Slots;
-use crate::engine::window::round_up;
 use crate::function::{AggregateCall, EvalError};
+use crate::operator::{Operator, QueryStart, Span};
 use crate::plan::GlobalGroup;
+use crate::synopsis::gather::{concat_batches, whole_instants};
+use crate::synopsis::slots::Slots;
+use crate::window::round_up;
 
 /// All groups so far.
 pub(in crate::engine) struct UnboundedMerge {

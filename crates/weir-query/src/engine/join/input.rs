@@ -5,10 +5,10 @@ use weir_model::{Batch, Column};
 
 use super::side::NONE;
 use super::{Join, JoinKind};
-use crate::engine::eval::{Rows, eval};
-use crate::engine::gather::{take_batch, weights};
-use crate::engine::keys::Keys;
+use crate::eval::{Rows, eval};
 use crate::function::EvalError;
+use crate::synopsis::gather::{take_batch, weights};
+use crate::synopsis::keys::Keys;
 
 /// Rows of one side.
 pub(super) struct InputRows {

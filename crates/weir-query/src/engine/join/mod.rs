@@ -20,14 +20,14 @@ use self::input::InputRows;
 use self::outer::{Change, emit_unpaired, is_left_only};
 use self::side::{Chain, NONE, Side};
 use super::describe::result_too_big;
-use super::eval::{self, true_rows};
-use super::gather::{concat_batches, take_batch};
-use super::keys::KeyPacker;
-use super::operator::{Operator, Span};
-use super::table::KeyTable;
+use crate::eval::{self, true_rows};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
 use crate::plan::JoinKind;
+use crate::synopsis::gather::{concat_batches, take_batch};
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::table::KeyTable;
 
 /// How many rows are prefetched at once.
 const BLOCK_ROWS: usize = 128;

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use weir_model::{Batch, Column, Schema, Type};
 
-use crate::engine::keys::{KeyPacker, Keys};
-use crate::engine::slots::Slots;
-use crate::engine::table::KeyTable;
+use crate::synopsis::keys::{KeyPacker, Keys};
+use crate::synopsis::slots::Slots;
+use crate::synopsis::table::KeyTable;
 
 /// No slot.
 pub(super) const NONE: u32 = u32::MAX;

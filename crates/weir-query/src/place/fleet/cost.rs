@@ -23,6 +23,7 @@ use crate::function::scalar::sample;
 use crate::place::fold::Grouping;
 use crate::place::kernel::{self, SourceStream};
 use crate::plan::{Node, Plan, SetOp, ToStream, Window};
+use crate::window::WindowContent;
 
 /// The cost of a byte on the network, in nanoseconds of an agent's processor.
 pub const BYTE_NS: f64 = 8.0;
@@ -376,31 +377,21 @@ impl<'a> CostEstimator<'a> {
             return below;
         }
         self.cpu_ns += below.rows * WINDOW_NS;
-        let inserted_and_retracted = Flow {
-            rows: 2.0 * below.rows,
-            content: below.rows,
+        let content = match window.kind().content() {
+            WindowContent::Instant => below.rows,
+            WindowContent::Instants(size) => below.rows * self.seconds(size),
+            WindowContent::Rows(rows) => rows as f64,
+            WindowContent::All => {
+                return Flow {
+                    content: UNBOUNDED_ROWS,
+                    ..below
+                };
+            }
         };
-        match window {
-            Window::Unbounded { .. } => Flow {
-                content: UNBOUNDED_ROWS,
-                ..below
-            },
-            Window::Since { size: None, .. } => Flow {
-                content: UNBOUNDED_ROWS,
-                ..below
-            },
-            Window::Now => inserted_and_retracted,
-            Window::Range { size, .. }
-            | Window::Since {
-                size: Some(size), ..
-            } => Flow {
-                content: below.rows * self.seconds(*size),
-                ..inserted_and_retracted
-            },
-            Window::Rows { rows } | Window::Partition { rows, .. } => Flow {
-                content: *rows as f64,
-                ..inserted_and_retracted
-            },
+        // Each row is inserted, and retracted later.
+        Flow {
+            rows: 2.0 * below.rows,
+            content,
         }
     }
 
@@ -524,11 +515,7 @@ fn lasts_an_instant(plan: &Plan) -> bool {
 /// The interval between outputs, if all windows have slides.
 fn slide(plan: &Plan) -> Option<i64> {
     match &plan.node {
-        Node::Window {
-            window:
-                Window::Range { slide, .. } | Window::Since { slide, .. } | Window::Unbounded { slide },
-            input,
-        } if input.shape == Shape::Stream => *slide,
+        Node::Window { window, input } if input.shape == Shape::Stream => window.kind().slide(),
         Node::Partial { slide, .. } => Some(*slide),
         Node::ToStream {
             kind: ToStream::Rstream { every: Some(every) },

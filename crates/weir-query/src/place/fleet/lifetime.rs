@@ -17,6 +17,7 @@ use super::local;
 use super::lower::is_seen_through_windows;
 use crate::expr::{BinaryOp, Expr};
 use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
+use crate::window::{self, Unbounded};
 
 /// How long the output of a plan at an instant remains, without further rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ const TIME: &str = "ts";
 const REMEMBERS: &str =
     "it looks at rows of several instants, which another process of the agent would not have";
 
-/// Why a join of a request's events does not run there: [`Window::Since`] uses one time.
+/// Why a join of a request's events does not run there: [`window::Since`] uses one time.
 const DIFFER: &str =
     "its windows differ, and the earlier of two times does not tell when a pair leaves both";
 
@@ -67,13 +68,13 @@ pub(super) fn lifetime(plan: &Plan) -> Result<Lifetime, String> {
         // On a relation it has no effect.
         (Node::Window { .. }, [Relation]) => Relation,
         (Node::Window { window, .. }, [Passing]) => match window {
-            Window::Now => Instant,
-            Window::Range { size, slide } => Since {
+            Window::Now(_) => Instant,
+            Window::Range(window::Range { size, slide }) => Since {
                 size: Some(*size),
                 slide: *slide,
             },
-            Window::Unbounded { slide: None } => Growing,
-            Window::Unbounded { slide } => Since {
+            Window::Unbounded(Unbounded { slide: None }) => Growing,
+            Window::Unbounded(Unbounded { slide }) => Since {
                 size: None,
                 slide: *slide,
             },
@@ -164,17 +165,17 @@ pub(super) fn as_stream(plan: &Arc<Plan>) -> Option<(Arc<Plan>, Window)> {
     match lifetime(plan) {
         Ok(Lifetime::Instant) => {
             let rows = Plan::to_stream(plan.clone(), ToStream::Rstream { every: None });
-            Some((rows, Window::Now))
+            Some((rows, window::Now.into()))
         }
         Ok(Lifetime::Since { size, slide }) => {
             let dated = dated(plan)?;
             let origin = last_column(&dated);
-            let window = Window::Since {
+            let window = window::Since {
                 origin,
                 size,
                 slide,
             };
-            Some((Plan::to_stream(dated, ToStream::Istream), window))
+            Some((Plan::to_stream(dated, ToStream::Istream), window.into()))
         }
         _ => None,
     }
@@ -195,11 +196,8 @@ fn dated(plan: &Arc<Plan>) -> Option<Arc<Plan>> {
         }
         Node::Window { input, window } => {
             let window = match window {
-                Window::Range { size, .. } => Window::Range {
-                    size: *size,
-                    slide: None,
-                },
-                Window::Unbounded { .. } => Window::Unbounded { slide: None },
+                Window::Range(range) => Window::range(range.size, None),
+                Window::Unbounded(_) => Window::unbounded(None),
                 _ => return None,
             };
             Some(Plan::window(dated(input)?, window))

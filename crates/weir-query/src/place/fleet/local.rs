@@ -16,7 +16,7 @@ use std::sync::Arc;
 use weir_model::{Declaration, Value};
 
 use crate::expr::{BinaryOp, Expr};
-use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream, Window};
+use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream};
 
 /// Names of the column with the host: ours, and the thesis's in scripts that declare `IOstream`
 /// themselves.
@@ -117,22 +117,11 @@ pub(super) fn row_properties(
         Node::Select { predicate, .. } => select(one(), predicate),
         Node::Project { exprs, .. } => project(&inputs[0], exprs),
         Node::Window { window, .. } => {
-            let is_local = match window {
-                Window::Now | Window::Range { .. } | Window::Unbounded { .. } => true,
-                Window::Since { origin, .. } => {
-                    if inputs[0].is_intake(origin) {
-                        check_no_intake(&inputs[0])?;
-                    }
-                    true
-                }
-                Window::Rows { .. } => inputs[0].only.is_some(),
-                Window::Partition { keys, .. } => {
-                    if keys.iter().any(|key| inputs[0].is_intake(key)) {
-                        check_no_intake(&inputs[0])?;
-                    }
-                    inputs[0].identify_host(keys)
-                }
-            };
+            let exprs = window.kind().exprs();
+            if exprs.iter().any(|expr| inputs[0].is_intake(expr)) {
+                check_no_intake(&inputs[0])?;
+            }
+            let is_local = window.kind().is_per_row() || inputs[0].identify_host(exprs);
             match is_local {
                 true => Ok(one()),
                 false => Err("it counts rows of all hosts together".into()),

@@ -12,8 +12,7 @@ use crate::expr::Expr;
 use crate::optimize;
 use crate::place::demands;
 use crate::place::explain::span_text;
-use crate::place::fold::whole_slides;
-use crate::plan::{Node, Plan, SetOp, ToStream, Window};
+use crate::plan::{Node, Plan, SetOp, ToStream};
 
 /// A part of the plan, with its location.
 enum Lowered {
@@ -272,7 +271,7 @@ fn paned(plan: &Arc<Plan>) -> Result<Paned, String> {
             Ok(Paned { stream, ..below })
         }
         Node::Window { input, window } if input.shape == Shape::Stream => {
-            let (size, slide) = intervals(window)?;
+            let (size, slide) = window.kind().whole_slides()?;
             Ok(Paned {
                 stream: input.clone(),
                 size,
@@ -280,14 +279,6 @@ fn paned(plan: &Arc<Plan>) -> Result<Paned, String> {
             })
         }
         _ => Err("it is not over a stream through a window alone".into()),
-    }
-}
-
-/// A window's size, if it has one, and slide, if it consists of whole slides.
-fn intervals(window: &Window) -> Result<(Option<i64>, i64), String> {
-    match window {
-        Window::Unbounded { slide: Some(slide) } => Ok((None, *slide)),
-        window => whole_slides(window).map(|(size, slide)| (Some(size), slide)),
     }
 }
 

@@ -10,6 +10,7 @@ use super::{BYTES_MAX, COLUMNS_MAX, COLUMNS_TOTAL_MAX, CodecError, HEIGHT_MAX, M
 use crate::expr::Expr;
 use crate::function::{AggregateCall, Shared};
 use crate::plan::{GlobalGroup, JoinKind, OrderBy, PANES_MAX, Plan, SetOp, ToStream, Window};
+use crate::window::{Now, Partition, Since};
 
 /// Decodes a whole plan.
 pub(super) fn plan(bytes: &[u8]) -> Result<Plan, CodecError> {
@@ -236,7 +237,7 @@ impl<'b> Read<'b> {
             }
             NodeTag::Window => {
                 let window = self.window(&schema)?;
-                let all = Window::Unbounded { slide: None };
+                let all = Window::unbounded(None);
                 let fits = input.shape == Shape::Stream || window == all;
                 ensure(fits, "a window is applied to a relation")?;
                 no_partials(&schema)?;
@@ -343,24 +344,19 @@ impl<'b> Read<'b> {
 
     fn window(&mut self, schema: &Schema) -> Result<Window, CodecError> {
         Ok(match get(&mut self.bytes, tags::WINDOWS)? {
-            WindowTag::Now => Window::Now,
-            WindowTag::Range => Window::Range {
-                size: self.span()?,
-                slide: self.option(Read::span)?,
-            },
-            WindowTag::Rows => Window::Rows { rows: self.rows()? },
-            WindowTag::Partition => Window::Partition {
+            WindowTag::Now => Now.into(),
+            WindowTag::Range => Window::range(self.span()?, self.option(Read::span)?),
+            WindowTag::Rows => Window::rows(self.rows()?),
+            WindowTag::Partition => Window::Partition(Partition {
                 keys: self.list(|r| r.expr(schema))?,
                 rows: self.rows()?,
-            },
-            WindowTag::Unbounded => Window::Unbounded {
-                slide: self.option(Read::span)?,
-            },
-            WindowTag::Since => Window::Since {
+            }),
+            WindowTag::Unbounded => Window::unbounded(self.option(Read::span)?),
+            WindowTag::Since => Window::Since(Since {
                 origin: self.origin(schema)?,
                 size: self.option(Read::span)?,
                 slide: self.option(Read::span)?,
-            },
+            }),
         })
     }
 

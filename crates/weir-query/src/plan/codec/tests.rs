@@ -6,6 +6,7 @@ use weir_model::{Batch, Catalog, Column, Field, Schema, Shape, Type, Value};
 use super::{BYTES_MAX, CodecError, decode, decode_over, encode};
 use crate::engine::{Engine, EngineOptions};
 use crate::plan::{GlobalGroup, Node, Plan, Window};
+use crate::window::{Now, Since};
 use crate::{CheckOptions, compile, compile_unoptimized};
 
 /// Queries with every kind of node, window, expression and function call.
@@ -48,11 +49,11 @@ fn plans() -> Vec<Plan> {
 fn since() -> Plan {
     let source = source();
     let ts = source.schema.index("ts");
-    let window = Window::Since {
+    let window = Window::Since(Since {
         origin: source.columns().swap_remove(ts),
         size: Some(5),
         slide: Some(2),
-    };
+    });
     Plan::clone(&Plan::window(source, window))
 }
 
@@ -162,7 +163,7 @@ fn a_repeated_name_is_resolved_for_each_node() {
         ..io.clone()
     };
     let join = |right: weir_model::Declaration| {
-        let now = |source| Plan::window(Plan::source(source), Window::Now);
+        let now = |source| Plan::window(Plan::source(source), Window::from(Now));
         let (left, right) = (now(io.clone()), now(right));
         Plan::join(left, right, crate::plan::JoinKind::Inner, Vec::new(), None)
     };

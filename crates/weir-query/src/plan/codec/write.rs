@@ -10,6 +10,7 @@ use super::{MAGIC, VERSION};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
 use crate::plan::{GlobalGroup, Node, OrderBy, Plan, ToStream, Window};
+use crate::window::{Now, Partition, Range, Rows, Since, Unbounded};
 
 /// Encodes a whole plan.
 pub(super) fn plan(plan: &Plan) -> Vec<u8> {
@@ -198,31 +199,31 @@ impl Write<'_> {
 
     fn window(&mut self, window: &Window) {
         let tag = match window {
-            Window::Now => WindowTag::Now,
-            Window::Range { .. } => WindowTag::Range,
-            Window::Rows { .. } => WindowTag::Rows,
-            Window::Partition { .. } => WindowTag::Partition,
-            Window::Unbounded { .. } => WindowTag::Unbounded,
-            Window::Since { .. } => WindowTag::Since,
+            Window::Now(Now) => WindowTag::Now,
+            Window::Range(_) => WindowTag::Range,
+            Window::Rows(_) => WindowTag::Rows,
+            Window::Partition(_) => WindowTag::Partition,
+            Window::Unbounded(_) => WindowTag::Unbounded,
+            Window::Since(_) => WindowTag::Since,
         };
         put(&mut self.out, tags::WINDOWS, tag);
         match window {
-            Window::Now => {}
-            Window::Range { size, slide } => {
+            Window::Now(Now) => {}
+            Window::Range(Range { size, slide }) => {
                 self.span(*size);
                 self.option(*slide, Write::span);
             }
-            Window::Rows { rows } => put_u64(&mut self.out, *rows),
-            Window::Partition { keys, rows } => {
+            Window::Rows(Rows { rows }) => put_u64(&mut self.out, *rows),
+            Window::Partition(Partition { keys, rows }) => {
                 self.list(keys, Write::expr);
                 put_u64(&mut self.out, *rows);
             }
-            Window::Unbounded { slide } => self.option(*slide, Write::span),
-            Window::Since {
+            Window::Unbounded(Unbounded { slide }) => self.option(*slide, Write::span),
+            Window::Since(Since {
                 origin,
                 size,
                 slide,
-            } => {
+            }) => {
                 self.expr(origin);
                 self.option(*size, Write::span);
                 self.option(*slide, Write::span);

@@ -18,6 +18,7 @@ use crate::support::feed::{self, Action, Event, Random};
 use crate::support::history::Element;
 use crate::support::oracle;
 use crate::support::run::Run;
+use weir_query::window::{Range, Unbounded};
 
 const KEYS: &[&str] = &["", "a", "t", "a, t", "g", "f", "b + 1", "w"];
 
@@ -250,8 +251,8 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
         panic!("it is over a window:\n{plan}");
     };
     let (size, slide) = match window {
-        Window::Range { size, slide } => (Some(*size), *slide),
-        Window::Unbounded { slide } => (None, *slide),
+        Window::Range(Range { size, slide }) => (Some(*size), *slide),
+        Window::Unbounded(Unbounded { slide }) => (None, *slide),
         other => panic!("a window with a slide: {other:?}"),
     };
     let slide = slide.expect("it has a slide");

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use weir_query::plan::{GlobalGroup, Node, Plan, ToStream, Window};
 
 use crate::support::history::History;
+use weir_query::window::{Range, Since, Unbounded};
 
 /// Every instant up to the end of `history` at which the result of `plan` can change, ascending.
 pub fn of(plan: &Plan, history: &History) -> Vec<i64> {
@@ -25,13 +26,13 @@ pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
         }
         Node::Window {
             window:
-                Window::Range {
+                Window::Range(Range {
                     slide: Some(slide), ..
-                }
-                | Window::Since {
+                })
+                | Window::Since(Since {
                     slide: Some(slide), ..
-                }
-                | Window::Unbounded { slide: Some(slide) },
+                })
+                | Window::Unbounded(Unbounded { slide: Some(slide) }),
             ..
         } => below.map(|ts| round_up(ts, *slide)).collect(),
         _ => below.collect(),
@@ -48,7 +49,7 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
         Node::Source(_) => arrivals(plan, history),
         // Its content depends on values: any instant is possible.
         Node::Window {
-            window: Window::Since { .. },
+            window: Window::Since(_),
             ..
         } => match below.first() {
             Some(first) => (*first..=history.end).collect(),
@@ -87,20 +88,20 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
 /// When a row of instant `ts` enters a window and when it leaves.
 fn due(window: &Window, ts: i64) -> Vec<i64> {
     match window {
-        Window::Now => vec![ts, ts.saturating_add(1)],
-        Window::Range { size, slide: None } => vec![ts, ts.saturating_add(*size)],
-        Window::Range {
+        Window::Now(_) => vec![ts, ts.saturating_add(1)],
+        Window::Range(Range { size, slide: None }) => vec![ts, ts.saturating_add(*size)],
+        Window::Range(Range {
             size,
             slide: Some(slide),
-        } => vec![
+        }) => vec![
             round_up(ts, *slide),
             round_up(ts.saturating_add(*size), *slide),
         ],
-        Window::Unbounded { slide: Some(slide) } => vec![round_up(ts, *slide)],
-        Window::Unbounded { slide: None }
-        | Window::Since { .. }
-        | Window::Rows { .. }
-        | Window::Partition { .. } => vec![ts],
+        Window::Unbounded(Unbounded { slide: Some(slide) }) => vec![round_up(ts, *slide)],
+        Window::Unbounded(Unbounded { slide: None })
+        | Window::Since(_)
+        | Window::Rows(_)
+        | Window::Partition(_) => vec![ts],
     }
 }
 

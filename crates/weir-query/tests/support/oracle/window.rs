@@ -7,6 +7,7 @@ use weir_query::plan::Window;
 
 use super::expr;
 use crate::support::Row;
+use weir_query::window::{Partition, Range, Rows, Since, Unbounded};
 
 /// The content of `window` at the last of `instants`; `rows[i]` arrived at `instants[i]`.
 pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<Vec<Row>, String> {
@@ -28,17 +29,17 @@ pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<V
             .collect()
     };
     Ok(match window {
-        Window::Now => between(Some(now - 1), now),
-        Window::Range { size, slide } => {
+        Window::Now(_) => between(Some(now - 1), now),
+        Window::Range(Range { size, slide }) => {
             let upto = seen_from(slide);
             between(upto.checked_sub(*size), upto)
         }
-        Window::Unbounded { slide } => between(None, seen_from(slide)),
-        Window::Since {
+        Window::Unbounded(Unbounded { slide }) => between(None, seen_from(slide)),
+        Window::Since(Since {
             origin,
             size,
             slide,
-        } => {
+        }) => {
             let upto = seen_from(slide);
             let oldest = size.and_then(|size| upto.checked_sub(size));
             let mut held = Vec::new();
@@ -53,12 +54,12 @@ pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<V
             }
             held
         }
-        Window::Rows { rows } => {
+        Window::Rows(Rows { rows }) => {
             let everything = between(None, now);
             let keep = usize::try_from(*rows).unwrap_or(usize::MAX);
             everything[everything.len().saturating_sub(keep)..].to_vec()
         }
-        Window::Partition { keys, rows } => {
+        Window::Partition(Partition { keys, rows }) => {
             let everything = between(None, now);
             let mut later: BTreeMap<Row, u64> = BTreeMap::new();
             let mut kept = Vec::new();

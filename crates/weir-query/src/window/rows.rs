@@ -1,23 +1,54 @@
 //! `[Rows n]`: the last n rows, ties broken by arrival. A row that enters and leaves in one instant
 //! is not emitted.
 
-use weir_model::Batch;
+use weir_model::{Batch, Schema};
 
-use crate::engine::fifo::Fifo;
-use crate::engine::gather::{concat_batches, take_columns, whole_instants};
-use crate::engine::operator::{Held, Operator, Span};
+use super::{Print, WindowContent, WindowKind};
+use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::operator::{Held, Operator, Span};
+use crate::synopsis::fifo::Fifo;
+use crate::synopsis::gather::{concat_batches, take_columns, whole_instants};
+
+/// The last rows, ties broken by arrival.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rows {
+    /// The number of rows, at least 1.
+    pub rows: u64,
+}
+
+impl WindowKind for Rows {
+    fn text(&self, _: &Print<'_>) -> String {
+        format!("rows {}", self.rows)
+    }
+
+    fn content(&self) -> WindowContent {
+        WindowContent::Rows(self.rows)
+    }
+
+    fn is_per_row(&self) -> bool {
+        false
+    }
+
+    fn commutes_with(&self, _: &Expr) -> bool {
+        false
+    }
+
+    fn operator(&self, _: &Schema, _: i64) -> Box<dyn Operator> {
+        Box::new(RowsOperator::new(self.rows))
+    }
+}
 
 /// The last rows, as many as there may be.
-pub(super) struct Rows {
+struct RowsOperator {
     rows_max: usize,
     inside: Fifo,
 }
 
-impl Rows {
+impl RowsOperator {
     /// A window of `rows` rows.
-    pub(super) fn new(rows: u64) -> Rows {
-        Rows {
+    fn new(rows: u64) -> RowsOperator {
+        RowsOperator {
             rows_max: usize::try_from(rows).unwrap_or(usize::MAX),
             inside: Fifo::default(),
         }
@@ -62,7 +93,7 @@ impl Rows {
     }
 }
 
-impl Operator for Rows {
+impl Operator for RowsOperator {
     fn step(&mut self, inputs: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
         Ok(whole_instants(inputs[0])
             .into_iter()

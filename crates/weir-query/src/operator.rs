@@ -1,22 +1,12 @@
-//! [`Operator`]: the interface of a running operator, and its construction from an operation of the
-//! physical plan.
+//! [`Operator`]: the interface of a running operator.
 
 use weir_model::{Batch, Folded};
 
-use super::aggregate::{Aggregate, Tumbling, UnboundedMerge};
-use super::join::Join;
-use super::order::Order;
-use super::project::Project;
-use super::select::Select;
-use super::set_op::{Combine, UnionAll};
-use super::to_stream::{Changes, Content};
-use super::window::window;
 use crate::function::EvalError;
-use crate::physical::{Operation, Physical};
 
 /// The instants of a step, and its limits.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(crate) struct Span {
     /// Everything up to and including this instant is processed.
     pub after: i64,
     /// The last instant of the step.
@@ -30,7 +20,7 @@ pub(super) struct Span {
 /// When the query of an operator starts: at the first instant, or, if it is added to a running
 /// engine, at the instant after that.
 #[derive(Debug, Default)]
-pub(super) struct QueryStart {
+pub(crate) struct QueryStart {
     /// The last instant that was processed before the operator's first step.
     joined_after: Option<i64>,
     /// `None` while the first instant is not known.
@@ -40,7 +30,7 @@ pub(super) struct QueryStart {
 
 impl QueryStart {
     /// The instant of the start, in the one step that covers it.
-    pub(super) fn within(&mut self, span: Span) -> Option<i64> {
+    pub(crate) fn within(&mut self, span: Span) -> Option<i64> {
         if self.at.is_none() {
             let joined_after = *self.joined_after.get_or_insert(span.after);
             self.at = match joined_after {
@@ -58,14 +48,14 @@ impl QueryStart {
     }
 
     /// Whether the start is in the past.
-    pub(super) fn is_passed(&self) -> bool {
+    pub(crate) fn is_passed(&self) -> bool {
         self.passed
     }
 }
 
 /// The rows that a first-in-first-out window holds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Held {
+pub(crate) struct Held {
     /// Arrived, but not yet in the relation (they wait for a multiple of the slide).
     pub pending: usize,
     /// In the relation.
@@ -73,7 +63,7 @@ pub(super) struct Held {
 }
 
 /// An operator with its state.
-pub(super) trait Operator: Send {
+pub(crate) trait Operator: Send {
     /// Reads the inputs' deltas at the instants of `span`, all of them and in time order, and
     /// returns its own.
     ///
@@ -107,91 +97,6 @@ pub(super) trait Operator: Send {
 
     /// Approximate size of its state in bytes.
     fn bytes(&self) -> usize;
-}
-
-/// Creates the operator that runs `physical`, which is not a source.
-///
-/// `needed` are the columns of its result that are read, ascending; the others may be NULL. Without
-/// it all are read. The query that needs the operator receives no rows up to instant `after`.
-pub(super) fn operator(
-    physical: &Physical,
-    needed: Option<&[usize]>,
-    after: i64,
-) -> Box<dyn Operator> {
-    let schema = &physical.logical.schema;
-    let input = |at: usize| &physical.inputs[at].logical.schema;
-    let is_net = || physical.inputs[0].is_net;
-    match &physical.operation {
-        Operation::Source(_) => unreachable!("the engine reads a source"),
-        Operation::Window(which) => window(which, input(0), after),
-        Operation::Filter(predicate) => Box::new(Select::new(predicate.clone())),
-        Operation::Project(exprs) => Box::new(Project::new(exprs.clone())),
-        Operation::Join {
-            kind,
-            on,
-            residual,
-            windows,
-        } => Box::new(Join::new(
-            [input(0), input(1)],
-            *windows,
-            *kind,
-            on,
-            residual.as_ref(),
-            needed,
-        )),
-        Operation::Group {
-            keys,
-            calls,
-            append_only,
-            global,
-        } => Box::new(Aggregate::new(keys, calls, *append_only).with_global_group(*global, calls)),
-        Operation::TumblingGroup {
-            keys,
-            calls,
-            interval,
-            preaggregated,
-            global,
-        } => {
-            let tumbling = match preaggregated {
-                Some(reading) => Tumbling::of_groups(keys, calls, reading.clone(), schema),
-                None => Tumbling::new(keys, calls, *interval, schema),
-            };
-            Box::new(match global {
-                Some(global) => tumbling.with_global_group(*global),
-                None => tumbling.partials(),
-            })
-        }
-        Operation::MergeWindows {
-            keys,
-            calls,
-            slide,
-            slides,
-            global,
-        } => {
-            let window = (*slide, *slides);
-            let merged = Tumbling::merged(input(0), *keys, calls, window, schema);
-            Box::new(merged.with_global_group(*global))
-        }
-        Operation::MergeUnbounded {
-            keys,
-            calls,
-            slide,
-            global,
-        } => {
-            let merged = UnboundedMerge::new(input(0), *keys, calls, *slide, schema);
-            Box::new(merged.with_global_group(*global))
-        }
-        Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
-        Operation::UnionAll => Box::new(UnionAll),
-        Operation::SetOperation { op, all } => Box::new(Combine::new(*op, *all, input(0))),
-        Operation::Top { by, limit, offset } => Box::new(Order::new(by, *limit, *offset, input(0))),
-        Operation::Insertions => Box::new(Changes::new(1, input(0), is_net())),
-        Operation::Retractions => Box::new(Changes::new(-1, input(0), is_net())),
-        Operation::SnapshotsEvery(every) => Box::new(Content::every(*every, input(0), is_net())),
-        Operation::SnapshotsOnArrival(slides) => {
-            Box::new(Content::at_arrivals(slides.clone(), input(0), is_net()))
-        }
-    }
 }
 
 #[cfg(test)]

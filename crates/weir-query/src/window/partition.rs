@@ -2,17 +2,69 @@
 
 use weir_model::{Batch, Column, Schema, Type};
 
-use crate::engine::eval::{self, eval};
-use crate::engine::gather::whole_instants;
-use crate::engine::keys::KeyPacker;
-use crate::engine::operator::{Operator, Span};
-use crate::engine::slots::Slots;
-use crate::engine::table::KeyTable;
+use super::{Print, WindowContent, WindowKind};
+use crate::eval::{self, eval};
 use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
+use crate::synopsis::gather::whole_instants;
+use crate::synopsis::keys::KeyPacker;
+use crate::synopsis::slots::Slots;
+use crate::synopsis::table::KeyTable;
+
+/// The last rows of each key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Partition {
+    /// The partitioning expressions; NULLs are one key.
+    pub keys: Vec<Expr>,
+    /// The number of rows, at least 1.
+    pub rows: u64,
+}
+
+impl WindowKind for Partition {
+    fn text(&self, print: &Print<'_>) -> String {
+        let keys: Vec<String> = self.keys.iter().map(print.expr).collect();
+        format!("partition by {} rows {}", keys.join(", "), self.rows)
+    }
+
+    fn content(&self) -> WindowContent {
+        WindowContent::Rows(self.rows)
+    }
+
+    fn is_fifo(&self) -> bool {
+        false
+    }
+
+    fn is_per_row(&self) -> bool {
+        false
+    }
+
+    // A condition on the keys drops all rows of a key or none.
+    fn commutes_with(&self, condition: &Expr) -> bool {
+        let is_key = |column: usize| {
+            let mut keys = self.keys.iter();
+            keys.any(|key| matches!(key, Expr::Column { index, .. } if *index == column))
+        };
+        let mut reads_keys_only = true;
+        condition.visit_columns(&mut |column| reads_keys_only &= is_key(column));
+        reads_keys_only
+    }
+
+    fn exprs(&self) -> &[Expr] {
+        &self.keys
+    }
+
+    fn exprs_mut(&mut self) -> &mut [Expr] {
+        &mut self.keys
+    }
+
+    fn operator(&self, schema: &Schema, _: i64) -> Box<dyn Operator> {
+        Box::new(PartitionOperator::new(&self.keys, self.rows, schema))
+    }
+}
 
 /// The last rows of each key, as many as there may be.
-pub(super) struct Partition {
+struct PartitionOperator {
     keys: Vec<Expr>,
     rows_max: u64,
     packer: KeyPacker,
@@ -31,12 +83,12 @@ struct Queue {
     len: u64,
 }
 
-impl Partition {
+impl PartitionOperator {
     /// A window of `rows` rows per key over a stream of this schema.
-    pub(super) fn new(keys: &[Expr], rows: u64, schema: &Schema) -> Partition {
+    fn new(keys: &[Expr], rows: u64, schema: &Schema) -> PartitionOperator {
         let types: Vec<Type> = keys.iter().map(Expr::ty).collect();
         let packer = KeyPacker::new(&types);
-        Partition {
+        PartitionOperator {
             keys: keys.to_vec(),
             rows_max: rows,
             table: KeyTable::new(packer.width()),
@@ -103,7 +155,7 @@ impl Partition {
     }
 }
 
-impl Operator for Partition {
+impl Operator for PartitionOperator {
     fn step(&mut self, inputs: &[&[Batch]], _: Span) -> Result<Vec<Batch>, EvalError> {
         whole_instants(inputs[0])
             .iter()

@@ -14,19 +14,19 @@ use weir_model::{Batch, Column, TallyArray};
 const WEIGHTS_READY: usize = 1 << 16;
 
 /// `len` weights of +1.
-pub(super) fn plus(len: usize) -> ScalarBuffer<i64> {
+pub(crate) fn plus(len: usize) -> ScalarBuffer<i64> {
     static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
     repeated(&READY, 1, len)
 }
 
 /// `len` weights of -1.
-pub(super) fn minus(len: usize) -> ScalarBuffer<i64> {
+pub(crate) fn minus(len: usize) -> ScalarBuffer<i64> {
     static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
     repeated(&READY, -1, len)
 }
 
 /// Alternating weights of -1 and +1, `pairs` of each.
-pub(super) fn minus_plus(pairs: usize) -> ScalarBuffer<i64> {
+pub(crate) fn minus_plus(pairs: usize) -> ScalarBuffer<i64> {
     static READY: OnceLock<ScalarBuffer<i64>> = OnceLock::new();
     let make = |pairs| interleave_slices(&vec![-1; pairs], &vec![1; pairs]).into();
     if pairs > WEIGHTS_READY {
@@ -47,12 +47,12 @@ fn repeated(ready: &OnceLock<ScalarBuffer<i64>>, weight: i64, len: usize) -> Sca
 }
 
 /// The batch's weights; +1 each where it has none.
-pub(super) fn weights(batch: &Batch) -> ScalarBuffer<i64> {
+pub(crate) fn weights(batch: &Batch) -> ScalarBuffer<i64> {
     batch.weights.clone().unwrap_or_else(|| plus(batch.len()))
 }
 
 /// Values `rows` of `column`, in that order; a row may be repeated.
-pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
+pub(crate) fn take(column: &Column, rows: &[u32]) -> Column {
     let nulls = || column.nulls().and_then(|n| take_nulls(n, rows));
     match column {
         Column::Nulls(_) => Column::Nulls(rows.len()),
@@ -80,7 +80,7 @@ pub(super) fn take(column: &Column, rows: &[u32]) -> Column {
 }
 
 /// [`take`] of the rows of `a` and, numbered on from there, of `b`.
-pub(super) fn take_of_two(a: &Column, b: &Column, rows: &[u32]) -> Column {
+pub(crate) fn take_of_two(a: &Column, b: &Column, rows: &[u32]) -> Column {
     if a.nulls().is_none() && b.nulls().is_none() {
         match (a, b) {
             (Column::Int(a), Column::Int(b)) => {
@@ -113,7 +113,7 @@ fn pick_of_two<T: Copy>(a: &[T], b: &[T], rows: &[u32]) -> Vec<T> {
 }
 
 /// `values` at `rows`.
-pub(super) fn pick<T: Copy>(values: &[T], rows: &[u32]) -> Vec<T> {
+pub(crate) fn pick<T: Copy>(values: &[T], rows: &[u32]) -> Vec<T> {
     rows.iter().map(|&r| values[r as usize]).collect()
 }
 
@@ -135,12 +135,12 @@ pub fn take_batch(batch: &Batch, rows: &[u32]) -> Batch {
 }
 
 /// `take` of each column.
-pub(super) fn take_columns(columns: &[Column], rows: &[u32]) -> Vec<Column> {
+pub(crate) fn take_columns(columns: &[Column], rows: &[u32]) -> Vec<Column> {
     columns.iter().map(|c| take(c, rows)).collect()
 }
 
 /// Concatenates columns of one type, or [`Column::Nulls`].
-pub(super) fn concat(columns: &[&Column]) -> Column {
+pub(crate) fn concat(columns: &[&Column]) -> Column {
     if let [one] = columns {
         return (*one).clone();
     }
@@ -193,7 +193,7 @@ pub(super) fn concat(columns: &[&Column]) -> Column {
 
 /// Interleaves two columns of the same length: the first value of `a`, the first of `b`, the second
 /// of `a`, ...
-pub(super) fn interleave(a: &Column, b: &Column) -> Column {
+pub(crate) fn interleave(a: &Column, b: &Column) -> Column {
     if a.nulls().is_none() && b.nulls().is_none() {
         match (a, b) {
             (Column::Int(a), Column::Int(b)) => {
@@ -215,7 +215,7 @@ pub(super) fn interleave(a: &Column, b: &Column) -> Column {
 }
 
 /// Interleaves two slices of the same length.
-pub(super) fn interleave_slices<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
+pub(crate) fn interleave_slices<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
     a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
 }
 
@@ -268,7 +268,7 @@ fn concat_nulls(columns: &[&Column], len: usize) -> Option<NullBuffer> {
 }
 
 /// Concatenates batches, which must be in timestamp order.
-pub(super) fn concat_batches(batches: &[Batch]) -> Batch {
+pub(crate) fn concat_batches(batches: &[Batch]) -> Batch {
     if let [one] = batches {
         return one.clone();
     }
@@ -310,7 +310,7 @@ const ROWS_WORTHWHILE: usize = 256;
 
 /// The same rows in batches that are not too small and of which no two share an instant, so that an
 /// operator can process each separately.
-pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
+pub(crate) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
     let mut out: Vec<Batch> = Vec::with_capacity(batches.len());
     let mut open: Vec<Batch> = Vec::new();
     let mut rows = 0;
@@ -337,7 +337,7 @@ pub(super) fn whole_instants(batches: &[Batch]) -> Vec<Batch> {
 }
 
 /// Approximate size of a column's values in bytes.
-pub(super) fn column_bytes(column: &Column) -> usize {
+pub(crate) fn column_bytes(column: &Column) -> usize {
     let len = column.len();
     let nulls = column.nulls().map_or(0, |_| len.div_ceil(8));
     nulls

@@ -12,7 +12,7 @@ use super::gather::pick;
 
 /// The values of a column, addressed by slot.
 #[derive(Debug)]
-pub(super) struct MutableColumn {
+pub(crate) struct MutableColumn {
     values: Values,
     /// Where NULL is; empty until one is written.
     nulls: Vec<bool>,
@@ -30,7 +30,7 @@ enum Values {
 
 impl MutableColumn {
     /// No slots yet, for values of type `ty`.
-    pub(super) fn new(ty: Type) -> MutableColumn {
+    pub(crate) fn new(ty: Type) -> MutableColumn {
         let values = match ty {
             Type::Bool => Values::Bool(Vec::new()),
             Type::Int | Type::Time => Values::Int(Vec::new()),
@@ -46,7 +46,7 @@ impl MutableColumn {
     }
 
     /// Resizes to `len` slots; the value of a new slot is undefined until it is written.
-    pub(super) fn resize(&mut self, len: usize) {
+    pub(crate) fn resize(&mut self, len: usize) {
         match &mut self.values {
             Values::Bool(v) => v.resize(len, false),
             Values::Int(v) => v.resize(len, 0),
@@ -72,7 +72,7 @@ impl MutableColumn {
     }
 
     /// Writes value `i` of the column to slot `slots[i]`.
-    pub(super) fn write(&mut self, places: &[u32], column: &Column) {
+    pub(crate) fn write(&mut self, places: &[u32], column: &Column) {
         debug_assert_eq!(places.len(), column.len(), "a place for each value");
         let has_nulls = matches!(column, Column::Nulls(_))
             || column.nulls().is_some_and(|n| n.null_count() > 0);
@@ -121,7 +121,7 @@ impl MutableColumn {
     }
 
     /// The values at `slots`, in that order.
-    pub(super) fn gather(&self, places: &[u32]) -> Column {
+    pub(crate) fn gather(&self, places: &[u32]) -> Column {
         let nulls = || {
             if self.nulls.is_empty() {
                 return None;
@@ -148,7 +148,7 @@ impl MutableColumn {
     }
 
     /// All values in order.
-    pub(super) fn into_column(self) -> Column {
+    pub(crate) fn into_column(self) -> Column {
         let nulls = Some(self.nulls)
             .filter(|n| n.contains(&true))
             .map(|n| NullBuffer::new(BooleanBuffer::collect_bool(n.len(), |i| !n[i])));
@@ -164,7 +164,7 @@ impl MutableColumn {
 
     /// Writes value `i` of the column to slot `slots[i]`, one after the other, and returns the
     /// previous value of each; clears `same[i]` where the two differ.
-    pub(super) fn exchange(
+    pub(crate) fn exchange(
         &mut self,
         places: &[u32],
         column: &Column,
@@ -210,7 +210,7 @@ impl MutableColumn {
     }
 
     /// Whether the value at `slot` is value `row` of the column; NULL equals NULL.
-    pub(super) fn equals(&self, place: u32, column: &Column, row: usize) -> bool {
+    pub(crate) fn equals(&self, place: u32, column: &Column, row: usize) -> bool {
         let place = place as usize;
         let null = self.nulls.get(place).copied().unwrap_or(false);
         if null || column.is_null(row) {
@@ -234,7 +234,7 @@ impl MutableColumn {
     }
 
     /// Clears the value at `slot`, where that frees memory.
-    pub(super) fn clear(&mut self, place: u32) {
+    pub(crate) fn clear(&mut self, place: u32) {
         match &mut self.values {
             Values::Tally(v) => v[place as usize] = None,
             Values::Bytes(v) => v[place as usize] = None,
@@ -243,7 +243,7 @@ impl MutableColumn {
     }
 
     /// Approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.nulls.capacity()
             + match &self.values {
                 Values::Bool(v) => v.capacity(),
@@ -300,7 +300,7 @@ fn swap<T: Copy>(
 /// freed slot is not reused before [`Slots::recycle`], so that what a batch reads of it stays valid
 /// until the batch is processed.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(crate) struct Slots {
     columns: Vec<MutableColumn>,
     len: usize,
     free: Vec<u32>,
@@ -309,12 +309,12 @@ pub(super) struct Slots {
 
 impl Slots {
     /// No rows, of this schema.
-    pub(super) fn new(schema: &Schema) -> Slots {
+    pub(crate) fn new(schema: &Schema) -> Slots {
         Slots::of_types(schema.fields.iter().map(|f| f.ty))
     }
 
     /// No rows, of these types.
-    pub(super) fn of_types(types: impl Iterator<Item = Type>) -> Slots {
+    pub(crate) fn of_types(types: impl Iterator<Item = Type>) -> Slots {
         Slots {
             columns: types.map(MutableColumn::new).collect(),
             len: 0,
@@ -324,7 +324,7 @@ impl Slots {
     }
 
     /// A slot for each of `count` rows, yet to be written.
-    pub(super) fn reserve(&mut self, count: usize) -> Vec<u32> {
+    pub(crate) fn reserve(&mut self, count: usize) -> Vec<u32> {
         let reused = self.free.len().min(count);
         let mut slots = self.free.split_off(self.free.len() - reused);
         let new = count - reused;
@@ -339,7 +339,7 @@ impl Slots {
     }
 
     /// Resizes to at least `len` slots, for an owner that allocates their numbers itself.
-    pub(super) fn grow_to(&mut self, len: usize) {
+    pub(crate) fn grow_to(&mut self, len: usize) {
         if len > self.len {
             self.len = len;
             for column in &mut self.columns {
@@ -349,12 +349,12 @@ impl Slots {
     }
 
     /// How many slots there are, free ones included.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Writes row `i` of the columns to slot `slots[i]`.
-    pub(super) fn write<'a>(
+    pub(crate) fn write<'a>(
         &mut self,
         slots: &[u32],
         columns: impl IntoIterator<Item = &'a Column>,
@@ -365,17 +365,17 @@ impl Slots {
     }
 
     /// The rows in these slots.
-    pub(super) fn gather(&self, slots: &[u32]) -> Vec<Column> {
+    pub(crate) fn gather(&self, slots: &[u32]) -> Vec<Column> {
         self.columns.iter().map(|l| l.gather(slots)).collect()
     }
 
     /// Column `index` of the rows in these slots.
-    pub(super) fn gather_column(&self, index: usize, slots: &[u32]) -> Column {
+    pub(crate) fn gather_column(&self, index: usize, slots: &[u32]) -> Column {
         self.columns[index].gather(slots)
     }
 
     /// Whether the row in `slot` is row `row` of the columns, NULLs being equal.
-    pub(super) fn equals(&self, slot: u32, columns: &[Column], row: usize) -> bool {
+    pub(crate) fn equals(&self, slot: u32, columns: &[Column], row: usize) -> bool {
         self.columns
             .iter()
             .zip(columns)
@@ -383,12 +383,12 @@ impl Slots {
     }
 
     /// Frees a slot.
-    pub(super) fn retire(&mut self, slot: u32) {
+    pub(crate) fn retire(&mut self, slot: u32) {
         self.retired.push(slot);
     }
 
     /// Makes freed slots available again.
-    pub(super) fn recycle(&mut self) {
+    pub(crate) fn recycle(&mut self) {
         for &slot in &self.retired {
             for column in &mut self.columns {
                 column.clear(slot);
@@ -398,7 +398,7 @@ impl Slots {
     }
 
     /// Approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.columns.iter().map(MutableColumn::bytes).sum::<usize>()
             + (self.free.capacity() + self.retired.capacity()) * 4
     }

@@ -2,7 +2,7 @@
 
 /// The rows of `left` (0, 1, ..) and of `right` (numbered on from there) in timestamp order, the
 /// left's first in an instant.
-pub(super) fn merge(left: &[i64], right: &[i64]) -> Vec<u32> {
+pub(crate) fn merge(left: &[i64], right: &[i64]) -> Vec<u32> {
     let mut order = Vec::with_capacity(left.len() + right.len());
     let (mut l, mut r) = (0, 0);
     while l < left.len() && r < right.len() {

@@ -2,8 +2,8 @@
 
 use weir_model::Batch;
 
-use crate::engine::by_time;
-use crate::engine::gather::{concat_batches, minus, take_of_two};
+use crate::synopsis::by_time;
+use crate::synopsis::gather::{concat_batches, minus, take_of_two};
 
 /// The rows that enter and the rows that leave, each in timestamp order, as deltas in timestamp
 /// order. Within an instant, insertions are first.

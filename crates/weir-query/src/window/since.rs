@@ -10,20 +10,100 @@ use weir_model::{Batch, Column, Schema};
 
 use super::merge::merge;
 use super::schedule::Schedule;
-use super::{round_down, round_up};
-use crate::engine::eval::{self, eval};
-use crate::engine::fifo::Fifo;
-use crate::engine::gather::{take_batch, whole_instants};
-use crate::engine::operator::{Operator, Span};
-use crate::engine::slots::Slots;
+use super::{Print, Window, WindowContent, WindowKind, round_down, round_up};
+use crate::eval::{self, eval};
 use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::operator::{Operator, Span};
+use crate::synopsis::fifo::Fifo;
+use crate::synopsis::gather::{take_batch, whole_instants};
+use crate::synopsis::slots::Slots;
+
+/// The rows that have arrived by τ and whose `origin`, an instant not after their own, is in
+/// (τ - size, τ]; a row whose origin is NULL is in none. With a slide S, τ rounded down to a
+/// multiple of S stands for τ. A query receives no row whose origin is not after its own start.
+///
+/// It has no syntax in CQL: it is what remains of a join of requests with their responses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Since {
+    /// An integer or a time.
+    pub origin: Expr,
+    /// The length; `None` is unbounded.
+    pub size: Option<i64>,
+    /// The relation changes only at multiples of this.
+    pub slide: Option<i64>,
+}
+
+impl WindowKind for Since {
+    fn text(&self, print: &Print<'_>) -> String {
+        let size = self.size.map_or("unbounded".into(), print.span);
+        let (origin, slide) = ((print.expr)(&self.origin), print.slide(self.slide));
+        format!("range {size} since {origin}{slide}")
+    }
+
+    fn remark(&self) -> Option<&'static str> {
+        Some("answered from the pairs of the source: requests are neither sent nor joined")
+    }
+
+    fn slide(&self) -> Option<i64> {
+        self.slide
+    }
+
+    fn with_slide(&self, every: i64) -> Option<Window> {
+        let slide = Some(every);
+        (self.slide.is_none()).then(|| {
+            Since {
+                slide,
+                ..self.clone()
+            }
+            .into()
+        })
+    }
+
+    // A row may be too old at the multiple, for any length of the window.
+    fn contains_all_at_multiples(&self, _: i64) -> bool {
+        false
+    }
+
+    fn whole_slides(&self) -> Result<(Option<i64>, i64), String> {
+        Err("its window is by the time of issue".into())
+    }
+
+    // A row does not arrive before its origin, by which it leaves.
+    fn memory(&self) -> Option<i64> {
+        Some(self.size?.saturating_add(self.slide.unwrap_or(0)))
+    }
+
+    fn content(&self) -> WindowContent {
+        self.size
+            .map_or(WindowContent::All, WindowContent::Instants)
+    }
+
+    fn is_fifo(&self) -> bool {
+        false
+    }
+
+    // Not all rows enter the window; a condition must not fail on the others.
+    fn commutes_with(&self, condition: &Expr) -> bool {
+        !condition.may_fail()
+    }
+
+    fn exprs(&self) -> &[Expr] {
+        std::slice::from_ref(&self.origin)
+    }
+
+    fn exprs_mut(&mut self) -> &mut [Expr] {
+        std::slice::from_mut(&mut self.origin)
+    }
+
+    fn operator(&self, schema: &Schema, after: i64) -> Box<dyn Operator> {
+        Box::new(SinceOperator::new(self.clone(), after, schema))
+    }
+}
 
 /// The rows whose origin lies in the last N instants.
-pub(super) struct Since {
-    origin: Expr,
-    size: Option<i64>,
-    slide: Option<i64>,
+struct SinceOperator {
+    window: Since,
     /// Rows whose origin is not after this are too old.
     after: i64,
     /// Rows that wait for the next multiple of the slide.
@@ -33,30 +113,22 @@ pub(super) struct Since {
     schedule: Schedule,
 }
 
-impl Since {
-    /// A window over a stream of this schema, of origins later than `after`.
-    pub(super) fn new(
-        origin: &Expr,
-        size: Option<i64>,
-        slide: Option<i64>,
-        after: i64,
-        schema: &Schema,
-    ) -> Since {
-        Since {
-            origin: origin.clone(),
-            size,
-            slide,
+impl SinceOperator {
+    /// The operator over a stream of this schema, for origins later than `after`.
+    fn new(window: Since, after: i64, schema: &Schema) -> SinceOperator {
+        SinceOperator {
             after,
             pending: Fifo::default(),
             inside: Slots::new(schema),
-            schedule: Schedule::new(size.unwrap_or(i64::MAX)),
+            schedule: Schedule::new(window.size.unwrap_or(i64::MAX)),
+            window,
         }
     }
 
     /// When a row of this origin leaves; one that would leave after the last instant never does.
     fn leaves(&self, origin: i64) -> i64 {
-        let end = self.size.and_then(|size| origin.checked_add(size));
-        end.map_or(i64::MAX, |end| round_up(end, self.slide))
+        let end = self.window.size.and_then(|size| origin.checked_add(size));
+        end.map_or(i64::MAX, |end| round_up(end, self.window.slide))
     }
 
     /// The rows of `batch` that enter the relation, when they enter, and when each leaves.
@@ -65,13 +137,13 @@ impl Since {
             columns: &batch.columns,
             len: batch.len(),
         };
-        let origins = eval(&self.origin, rows)?;
+        let origins = eval(&self.window.origin, rows)?;
         let (mut seen, mut leave) = (Vec::new(), Vec::new());
         if let Column::Int(origins) = &origins {
             for (row, (&ts, &origin)) in batch.ts.iter().zip(origins.values()).enumerate() {
                 let known = !origins.is_null(row) && self.after < origin && origin <= ts;
                 let leaves = self.leaves(origin);
-                if known && round_up(ts, self.slide) < leaves {
+                if known && round_up(ts, self.window.slide) < leaves {
                     seen.push(row as u32);
                     leave.push(leaves);
                 }
@@ -86,10 +158,14 @@ impl Since {
 
     /// The rows at the instants at which they enter.
     fn moved(&self, batch: Batch) -> Batch {
-        if self.slide.is_none() {
+        if self.window.slide.is_none() {
             return batch;
         }
-        let ts: Vec<i64> = batch.ts.iter().map(|&t| round_up(t, self.slide)).collect();
+        let ts: Vec<i64> = batch
+            .ts
+            .iter()
+            .map(|&t| round_up(t, self.window.slide))
+            .collect();
         Batch {
             ts: ts.into(),
             ..batch
@@ -118,26 +194,27 @@ impl Since {
     }
 }
 
-impl Operator for Since {
+impl Operator for SinceOperator {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         let arrived = whole_instants(inputs[0]);
-        let arrived = match self.slide {
+        let arrived = match self.window.slide {
             None => arrived,
             Some(_) => {
                 arrived.into_iter().for_each(|b| self.pending.push(b));
-                self.pending.take_until(round_down(span.upto, self.slide))
+                self.pending
+                    .take_until(round_down(span.upto, self.window.slide))
             }
         };
         let mut entering = Vec::new();
         for batch in &arrived {
             let (batch, leave) = self.seen(batch)?;
-            if self.size.is_some() {
+            if self.window.size.is_some() {
                 self.keep(&batch, &leave);
             }
             entering.extend((!batch.is_empty()).then_some(batch));
         }
         let leaving = self.leaving(span.upto);
-        let entering = match self.slide {
+        let entering = match self.window.slide {
             None => entering,
             Some(_) => whole_instants(&entering),
         };
@@ -145,7 +222,11 @@ impl Operator for Since {
     }
 
     fn bound_span(&self, span: Span, rows_max: usize) -> i64 {
-        let enters = |row: usize| self.pending.ts(row).map(|ts| round_up(ts, self.slide));
+        let enters = |row: usize| {
+            self.pending
+                .ts(row)
+                .map(|ts| round_up(ts, self.window.slide))
+        };
         // The instant of row `rows_max` may be that of rows before it; then that instant is
         // processed whole.
         let bound = |last: Option<i64>, first: Option<i64>| match (last, first) {

@@ -1,7 +1,8 @@
 //! Windows through the engine: each row enters and leaves at its exact instant.
 
-use crate::engine::testing::{check, column, project, range, stream, window};
+use super::testing::{check, column, project, range, stream, window};
 use crate::plan::Window;
+use crate::window::{Now, Partition, Since, Unbounded};
 
 #[test]
 fn a_row_leaves_a_range_exactly_its_size_later() {
@@ -47,7 +48,7 @@ fn a_heartbeat_expires_rows() {
 
 #[test]
 fn now_holds_the_rows_of_one_instant() {
-    let plan = window(&stream("a int"), Window::Now);
+    let plan = window(&stream("a int"), Window::from(Now));
     check(
         &plan,
         "< 1 S 5
@@ -64,13 +65,7 @@ fn now_holds_the_rows_of_one_instant() {
 
 #[test]
 fn a_slide_moves_at_its_multiples_only() {
-    let plan = window(
-        &stream("a int"),
-        Window::Range {
-            size: 20,
-            slide: Some(10),
-        },
-    );
+    let plan = window(&stream("a int"), Window::range(20, Some(10)));
     check(
         &plan,
         "< -3 S 1
@@ -89,13 +84,7 @@ fn a_slide_moves_at_its_multiples_only() {
 
 #[test]
 fn a_slide_longer_than_the_window_skips_rows() {
-    let plan = window(
-        &stream("a int"),
-        Window::Range {
-            size: 2,
-            slide: Some(10),
-        },
-    );
+    let plan = window(&stream("a int"), Window::range(2, Some(10)));
     check(
         &plan,
         "< 1 S 1
@@ -112,7 +101,10 @@ fn a_slide_longer_than_the_window_skips_rows() {
 
 #[test]
 fn an_unbounded_window_with_a_slide_changes_at_its_multiples() {
-    let plan = window(&stream("a int"), Window::Unbounded { slide: Some(10) });
+    let plan = window(
+        &stream("a int"),
+        Window::Unbounded(Unbounded { slide: Some(10) }),
+    );
     check(
         &plan,
         "< 1 S 1
@@ -125,7 +117,7 @@ fn an_unbounded_window_with_a_slide_changes_at_its_multiples() {
 
 #[test]
 fn rows_evicts_the_oldest_and_ties_go_by_arrival() {
-    let plan = window(&stream("a int"), Window::Rows { rows: 2 });
+    let plan = window(&stream("a int"), Window::rows(2));
     check(
         &plan,
         "< 1 S 1
@@ -146,7 +138,7 @@ fn rows_evicts_the_oldest_and_ties_go_by_arrival() {
 fn a_partition_keeps_the_last_rows_of_each_key_and_null_is_one() {
     let plan = stream("k text, a int");
     let keys = vec![column(&plan, 0)];
-    let plan = window(&plan, Window::Partition { keys, rows: 1 });
+    let plan = window(&plan, Window::Partition(Partition { keys, rows: 1 }));
     check(
         &plan,
         "< 1 S x, 1
@@ -166,7 +158,7 @@ fn a_partition_keeps_the_last_rows_of_each_key_and_null_is_one() {
 #[test]
 fn rows_that_differ_in_dropped_columns_only_cancel() {
     let source = stream("a int, b int");
-    let plan = window(&source, Window::Rows { rows: 1 });
+    let plan = window(&source, Window::rows(1));
     let plan = project(&plan, vec![column(&source, 0)]);
     check(
         &plan,
@@ -185,11 +177,11 @@ fn since(size: Option<i64>, slide: Option<i64>) -> std::sync::Arc<crate::plan::P
     let origin = column(&input, 1);
     window(
         &input,
-        Window::Since {
+        Window::Since(Since {
             origin,
             size,
             slide,
-        },
+        }),
     )
 }
 

@@ -8,7 +8,7 @@ use super::keys::{Keys, hash};
 /// keys themselves lie in one array by number, each with some words of payload behind it, so that
 /// both are fetched at once. Removal shifts later cells back, so there are no tombstones.
 #[derive(Debug)]
-pub(super) struct KeyTable {
+pub(crate) struct KeyTable {
     /// Words of a key.
     width: usize,
     /// Words of a key and its payload.
@@ -25,12 +25,12 @@ const CELLS_MIN: usize = 16;
 
 impl KeyTable {
     /// An empty table for keys of `width` words.
-    pub(super) fn new(width: usize) -> KeyTable {
+    pub(crate) fn new(width: usize) -> KeyTable {
         KeyTable::with_payload(width, 0)
     }
 
     /// An empty table for keys of `width` words with `payload` words each.
-    pub(super) fn with_payload(width: usize, payload: usize) -> KeyTable {
+    pub(crate) fn with_payload(width: usize, payload: usize) -> KeyTable {
         KeyTable {
             width,
             stride: width + payload,
@@ -44,18 +44,18 @@ impl KeyTable {
     }
 
     /// One more than the greatest number in use.
-    pub(super) fn numbers(&self) -> usize {
+    pub(crate) fn numbers(&self) -> usize {
         self.numbers
     }
 
     /// The payload of a key; undefined before it is written.
-    pub(super) fn payload(&self, number: u32) -> &[u64] {
+    pub(crate) fn payload(&self, number: u32) -> &[u64] {
         let at = number as usize * self.stride;
         &self.entries[at + self.width..at + self.stride]
     }
 
     /// As [`KeyTable::payload`], for writing.
-    pub(super) fn payload_mut(&mut self, number: u32) -> &mut [u64] {
+    pub(crate) fn payload_mut(&mut self, number: u32) -> &mut [u64] {
         let at = number as usize * self.stride;
         &mut self.entries[at + self.width..at + self.stride]
     }
@@ -67,12 +67,12 @@ impl KeyTable {
 
     /// The number of keys.
     #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.live
     }
 
     /// The number of row `row`'s key, if it is there.
-    pub(super) fn find(&self, keys: &Keys, row: usize) -> Option<u32> {
+    pub(crate) fn find(&self, keys: &Keys, row: usize) -> Option<u32> {
         let (key, hash) = (keys.row(row), keys.hashes[row]);
         let mask = self.cells.len() - 1;
         let mut at = hash as usize & mask;
@@ -92,7 +92,7 @@ impl KeyTable {
     }
 
     /// The number of row `row`'s key, which is added if it is not there, and whether it was added.
-    pub(super) fn find_or_add(&mut self, keys: &Keys, row: usize) -> (u32, bool) {
+    pub(crate) fn find_or_add(&mut self, keys: &Keys, row: usize) -> (u32, bool) {
         let (key, hash) = (keys.row(row), keys.hashes[row]);
         let mask = self.cells.len() - 1;
         let mut at = hash as usize & mask;
@@ -113,7 +113,7 @@ impl KeyTable {
     }
 
     /// [`KeyTable::find_or_add`] for every row: the numbers, and the rows whose keys were added.
-    pub(super) fn find_or_add_all(&mut self, keys: &Keys) -> (Vec<u32>, Vec<u32>) {
+    pub(crate) fn find_or_add_all(&mut self, keys: &Keys) -> (Vec<u32>, Vec<u32>) {
         match (self.width, self.stride) {
             (1, 1) => self.all::<1>(keys),
             (2, 2) => self.all::<2>(keys),
@@ -172,14 +172,14 @@ impl KeyTable {
 
     /// Reads the cells where a look-up of these rows starts, so that the processor fetches all of
     /// them at once.
-    pub(super) fn prefetch(&self, keys: &Keys, rows: impl Iterator<Item = usize>) {
+    pub(crate) fn prefetch(&self, keys: &Keys, rows: impl Iterator<Item = usize>) {
         let mask = self.cells.len() - 1;
         let cells = rows.map(|row| self.cells[keys.hashes[row] as usize & mask]);
         std::hint::black_box(cells.fold(0, |a, b| a ^ b));
     }
 
     /// Reads the cells where removing these keys starts.
-    pub(super) fn prefetch_removal(&self, numbers: impl Iterator<Item = u32>) {
+    pub(crate) fn prefetch_removal(&self, numbers: impl Iterator<Item = u32>) {
         let mask = self.cells.len() - 1;
         let cells = numbers.map(|number| self.cells[hash(self.key(number)) as usize & mask]);
         std::hint::black_box(cells.fold(0, |a, b| a ^ b));
@@ -218,7 +218,7 @@ impl KeyTable {
     }
 
     /// Removes the key with this number. The number is not used again before [`KeyTable::recycle`].
-    pub(super) fn remove(&mut self, number: u32) {
+    pub(crate) fn remove(&mut self, number: u32) {
         let hash = hash(self.key(number));
         let mask = self.cells.len() - 1;
         let mut at = hash as usize & mask;
@@ -246,12 +246,12 @@ impl KeyTable {
     }
 
     /// Makes the numbers of removed keys available again.
-    pub(super) fn recycle(&mut self) {
+    pub(crate) fn recycle(&mut self) {
         self.free.append(&mut self.retired);
     }
 
     /// Approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         (self.cells.capacity() + self.entries.capacity()) * 8
             + (self.free.capacity() + self.retired.capacity()) * 4
     }

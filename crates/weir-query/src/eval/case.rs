@@ -3,9 +3,9 @@
 use weir_model::{Column, Type, Value};
 
 use super::{Datum, Rows, evaluate, evaluate_some, truth_rows};
-use crate::engine::slots::MutableColumn;
 use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::synopsis::slots::MutableColumn;
 
 /// The value of the first branch whose condition is true, else `otherwise`.
 pub(super) fn case(

@@ -17,13 +17,13 @@ use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use weir_model::{Column, Symbol, Type, Value};
 
-use super::gather::take;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::EvalError;
+use crate::synopsis::gather::take;
 
 /// The rows an expression is evaluated over.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     /// Their columns.
     pub columns: &'a [Column],
     /// The number of rows.
@@ -32,7 +32,7 @@ pub(super) struct Rows<'a> {
 
 /// The value of an expression: the same for all rows, or one each.
 #[derive(Clone, Debug)]
-pub(super) enum Datum {
+pub(crate) enum Datum {
     /// One value for all rows.
     Constant(Value),
     /// A value for each row.
@@ -41,7 +41,7 @@ pub(super) enum Datum {
 
 impl Datum {
     /// As a column of `len` values.
-    pub(super) fn into_column(self, len: usize) -> Column {
+    pub(crate) fn into_column(self, len: usize) -> Column {
         let value = match self {
             Datum::Column(column) => return column,
             Datum::Constant(value) => value,
@@ -83,7 +83,7 @@ impl Datum {
 ///
 /// # Errors
 /// Overflow of 64-bit integers, or more text than the symbol table holds.
-pub(super) fn eval(expr: &Expr, rows: Rows<'_>) -> Result<Column, EvalError> {
+pub(crate) fn eval(expr: &Expr, rows: Rows<'_>) -> Result<Column, EvalError> {
     Ok(evaluate(expr, rows)?.into_column(rows.len))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn eval(expr: &Expr, rows: Rows<'_>) -> Result<Column, EvalError> {
 ///
 /// # Errors
 /// As [`eval`].
-pub(super) fn true_rows(
+pub(crate) fn true_rows(
     predicate: &Expr,
     rows: Rows<'_>,
 ) -> Result<Option<BooleanBuffer>, EvalError> {

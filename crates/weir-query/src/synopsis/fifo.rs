@@ -10,7 +10,7 @@ use super::gather::batch_bytes;
 /// Rows in timestamp order, first in first out. Dequeued rows share memory with the batches that
 /// were pushed.
 #[derive(Debug, Default)]
-pub(super) struct Fifo {
+pub(crate) struct Fifo {
     batches: VecDeque<Batch>,
     /// Rows of the first batch that are dequeued.
     removed: usize,
@@ -20,7 +20,7 @@ pub(super) struct Fifo {
 
 impl Fifo {
     /// Appends rows, none older than the last.
-    pub(super) fn push(&mut self, batch: Batch) {
+    pub(crate) fn push(&mut self, batch: Batch) {
         if !batch.is_empty() {
             self.rows += batch.len();
             self.bytes += batch_bytes(&batch);
@@ -29,17 +29,17 @@ impl Fifo {
     }
 
     /// How many rows wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows
     }
 
     /// Approximate size of the rows in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// The instant of row `index`, counted from the oldest.
-    pub(super) fn ts(&self, index: usize) -> Option<i64> {
+    pub(crate) fn ts(&self, index: usize) -> Option<i64> {
         let mut index = index + self.removed;
         for batch in &self.batches {
             if index < batch.len() {
@@ -51,7 +51,7 @@ impl Fifo {
     }
 
     /// Dequeues the rows at or before `ts`.
-    pub(super) fn take_until(&mut self, ts: i64) -> Vec<Batch> {
+    pub(crate) fn take_until(&mut self, ts: i64) -> Vec<Batch> {
         let mut out = Vec::new();
         while let Some(first) = self.batches.front() {
             let rest = &first.ts[self.removed..];
@@ -67,7 +67,7 @@ impl Fifo {
     }
 
     /// Dequeues the `rows` oldest.
-    pub(super) fn take_rows(&mut self, rows: usize) -> Vec<Batch> {
+    pub(crate) fn take_rows(&mut self, rows: usize) -> Vec<Batch> {
         let mut left = rows;
         let mut out = Vec::new();
         while let Some(first) = self.batches.front()

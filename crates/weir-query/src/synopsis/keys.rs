@@ -11,7 +11,7 @@ use weir_model::{Column, Type, Value};
 
 /// Packs key columns into words.
 #[derive(Debug)]
-pub(super) struct KeyPacker {
+pub(crate) struct KeyPacker {
     fields: Vec<Field>,
     width: usize,
     /// Tallies and byte strings are numbered as they appear, from 1.
@@ -31,7 +31,7 @@ struct Field {
 
 /// Keys of some rows.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// The words, row after row.
     words: Vec<u64>,
     /// How many words a row has.
@@ -42,17 +42,17 @@ pub(super) struct Keys {
 
 impl Keys {
     /// All words.
-    pub(super) fn words(&self) -> &[u64] {
+    pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }
 
     /// Row `row`'s words.
-    pub(super) fn row(&self, row: usize) -> &[u64] {
+    pub(crate) fn row(&self, row: usize) -> &[u64] {
         &self.words[row * self.width..(row + 1) * self.width]
     }
 
     /// Whether two rows have the same key.
-    pub(super) fn same(&self, a: usize, b: usize) -> bool {
+    pub(crate) fn same(&self, a: usize, b: usize) -> bool {
         self.hashes[a] == self.hashes[b] && self.row(a) == self.row(b)
     }
 }
@@ -86,7 +86,7 @@ impl Layout {
 
 impl KeyPacker {
     /// For keys of these types.
-    pub(super) fn new(types: &[Type]) -> KeyPacker {
+    pub(crate) fn new(types: &[Type]) -> KeyPacker {
         let mut layout = Layout::default();
         let mut flags: Option<(usize, u32, u32)> = None;
         let mut packer = KeyPacker::without_nulls(types, &mut layout);
@@ -106,7 +106,7 @@ impl KeyPacker {
     }
 
     /// For keys of these types where keys with a NULL are never looked up.
-    pub(super) fn of_known(types: &[Type]) -> KeyPacker {
+    pub(crate) fn of_known(types: &[Type]) -> KeyPacker {
         KeyPacker::without_nulls(types, &mut Layout::default())
     }
 
@@ -134,12 +134,12 @@ impl KeyPacker {
     }
 
     /// How many words a key has.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.width
     }
 
     /// The keys of `len` rows. NULLs are equal to each other and to nothing else.
-    pub(super) fn pack(&mut self, columns: &[Column], len: usize) -> Keys {
+    pub(crate) fn pack(&mut self, columns: &[Column], len: usize) -> Keys {
         let width = self.width;
         let mut words = vec![0u64; len * width];
         for (field, column) in self.fields.iter().zip(columns) {
@@ -201,7 +201,7 @@ impl KeyPacker {
     }
 
     /// Approximate size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.numbered.len() * 1024
     }
 }
@@ -239,7 +239,7 @@ fn mark_nulls(words: &mut [u64], width: usize, field: &Field, column: &Column, l
 
 /// A hash of a key: words folded in one after the other by the two halves of a 128-bit product.
 #[inline]
-pub(super) fn hash(words: &[u64]) -> u32 {
+pub(crate) fn hash(words: &[u64]) -> u32 {
     let mut h = 0x9E37_79B9_7F4A_7C15u64;
     for &word in words {
         let product = u128::from(h ^ word) * 0xA076_1D64_78BD_642Fu128;

@@ -1,19 +1,79 @@
-//! `[Range N]`, `[Range N Slide S]`, `[Now]` and `[Range Unbounded Slide S]`.
+//! `[Range N]` and `[Range N Slide S]`. [`RangeOperator`] runs [`super::Now`] and
+//! [`super::Unbounded`] too.
 //!
 //! A row with timestamp t is in the relation from t until t + N, both rounded up to a multiple of S
 //! where there is a slide: τ rounded down to a multiple of S stands for τ, and then t <= τ < t + N.
 
-use weir_model::Batch;
+use weir_model::{Batch, Schema};
 
 use super::merge::merge;
-use super::{round_down, round_up};
-use crate::engine::fifo::Fifo;
-use crate::engine::gather::{take_batch, whole_instants};
-use crate::engine::operator::{Held, Operator, Span};
+use super::{PANES_MAX, Print, Window, WindowContent, WindowKind, round_down, round_up};
+use crate::expr::Expr;
 use crate::function::EvalError;
+use crate::operator::{Held, Operator, Span};
+use crate::synopsis::fifo::Fifo;
+use crate::synopsis::gather::{take_batch, whole_instants};
+
+/// The rows in (τ - size, τ]; with a slide S, τ rounded down to a multiple of S stands for τ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Range {
+    /// The length.
+    pub size: i64,
+    /// The relation changes only at multiples of this.
+    pub slide: Option<i64>,
+}
+
+impl WindowKind for Range {
+    fn text(&self, print: &Print<'_>) -> String {
+        format!(
+            "range {}{}",
+            (print.span)(self.size),
+            print.slide(self.slide)
+        )
+    }
+
+    fn slide(&self) -> Option<i64> {
+        self.slide
+    }
+
+    fn with_slide(&self, every: i64) -> Option<Window> {
+        (self.slide.is_none()).then(|| Window::range(self.size, Some(every)))
+    }
+
+    fn contains_all_at_multiples(&self, every: i64) -> bool {
+        self.size >= every
+    }
+
+    fn whole_slides(&self) -> Result<(Option<i64>, i64), String> {
+        let slide = self.slide.ok_or(super::NO_SLIDE)?;
+        if self.size % slide != 0 {
+            return Err("its window is no multiple of the slide".into());
+        }
+        if self.size / slide > PANES_MAX {
+            return Err(format!("its window spans more than {PANES_MAX} slides"));
+        }
+        Ok((Some(self.size), slide))
+    }
+
+    fn memory(&self) -> Option<i64> {
+        Some(self.size.saturating_add(self.slide.unwrap_or(0)))
+    }
+
+    fn content(&self) -> WindowContent {
+        WindowContent::Instants(self.size)
+    }
+
+    fn commutes_with(&self, _: &Expr) -> bool {
+        true
+    }
+
+    fn operator(&self, _: &Schema, _: i64) -> Box<dyn Operator> {
+        Box::new(RangeOperator::new(Some(self.size), self.slide))
+    }
+}
 
 /// The rows of the last N instants.
-pub(super) struct Range {
+pub(super) struct RangeOperator {
     size: Option<i64>,
     slide: Option<i64>,
     /// Rows that wait for the next multiple of the slide.
@@ -22,11 +82,11 @@ pub(super) struct Range {
     inside: Fifo,
 }
 
-impl Range {
+impl RangeOperator {
     /// A window of `size` instants (`None`: unbounded) that moves at multiples of `slide` (`None`:
     /// always).
-    pub(super) fn new(size: Option<i64>, slide: Option<i64>) -> Range {
-        Range {
+    pub(super) fn new(size: Option<i64>, slide: Option<i64>) -> RangeOperator {
+        RangeOperator {
             size,
             slide,
             pending: Fifo::default(),
@@ -73,7 +133,7 @@ impl Range {
     }
 }
 
-impl Operator for Range {
+impl Operator for RangeOperator {
     fn step(&mut self, inputs: &[&[Batch]], span: Span) -> Result<Vec<Batch>, EvalError> {
         // Rows have entered, or left, up to here.
         let cut = round_down(span.upto, self.slide);
