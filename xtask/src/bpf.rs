@@ -1,5 +1,4 @@
-//! `cargo xtask bpf`: compiles the kernel programs of the live tap into the object in the
-//! repository.
+//! `cargo xtask bpf`: compiles the kernel programs into the objects in the repository.
 //!
 //! With `--check` it compares instead of writing, byte by byte: two compilations by the same clang
 //! are equal. Needs clang and llvm.
@@ -12,26 +11,33 @@ use anyhow::{Context, Result, bail};
 
 use crate::{execute, root};
 
-/// The directory of the sources and the object.
-const FOLDER: &str = "crates/weir-tap/src/ebpf";
+/// The headers that programs share.
+const HEADERS: &str = "crates/weir-tap/src/ebpf";
 
-/// The object in the repository.
-const OBJECT: &str = "tap.bpf.o";
+/// Every program, compiled into an object beside it: `NAME.bpf.c` into `NAME.bpf.o`.
+const PROGRAMS: &[&str] = &[
+    "crates/weir-tap/src/ebpf/tap",
+    "crates/weir-runtime/tests/streams/switches/switches",
+];
 
-/// Compiles the object, or with `--check` compares it with that of the sources.
+/// Compiles the objects, or with `--check` compares them with those of the sources.
 ///
 /// # Errors
-/// When a tool is missing or fails, or the object differs from its sources.
+/// When a tool is missing or fails, or an object differs from its sources.
 pub fn run(options: &[String]) -> Result<()> {
     let check = match options {
         [] => false,
         [option] if option == "--check" => true,
         _ => bail!("usage: cargo xtask bpf [--check]"),
     };
-    let folder = root().join(FOLDER);
-    let built = root().join("target").join(OBJECT);
-    compile(&folder, &built)?;
-    let held = folder.join(OBJECT);
+    PROGRAMS.iter().try_for_each(|path| update(path, check))
+}
+
+fn update(path: &str, check: bool) -> Result<()> {
+    let source = root().join(format!("{path}.bpf.c"));
+    let held = source.with_extension("o");
+    let built = root().join("target").join("program.bpf.o");
+    compile(&source, &built)?;
     let new = fs::read(&built).with_context(|| format!("cannot read {}", built.display()))?;
     let same = fs::read(&held).is_ok_and(|old| old == new);
     if check && !same {
@@ -52,13 +58,16 @@ pub fn run(options: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn compile(folder: &Path, object: &Path) -> Result<()> {
+fn compile(source: &Path, object: &Path) -> Result<()> {
+    let (folder, name) = (source.parent(), source.file_name());
+    let (folder, name) = folder.zip(name).context("a program is in a directory")?;
     if let Some(target) = object.parent() {
         fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
     }
     // The prefix map keeps the directory out of the object, so that it does not depend on where it
     // is built.
-    let map = format!("-ffile-prefix-map={}=.", folder.display());
+    let headers = root().join(HEADERS);
+    let maps = [folder, &headers].map(|from| format!("-ffile-prefix-map={}=.", from.display()));
     let warnings = ["-Wall", "-Wextra", "-Werror"];
     let target = ["-target", "bpf", "-mcpu=v3", "-O2", "-g"];
     execute(
@@ -66,7 +75,12 @@ fn compile(folder: &Path, object: &Path) -> Result<()> {
             .current_dir(folder)
             .args(target)
             .args(warnings)
-            .args([&map, "-fdebug-compilation-dir=.", "-c", "tap.bpf.c", "-o"])
+            .args(maps)
+            .arg("-I")
+            .arg(&headers)
+            .args(["-fdebug-compilation-dir=.", "-c"])
+            .arg(name)
+            .arg("-o")
             .arg(object),
     )?;
     // Only the sections that the loader reads stay: programs, tables, types and line numbers, no

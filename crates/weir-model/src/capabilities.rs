@@ -107,6 +107,8 @@ pub enum Rate {
     PerRequest(u32),
     /// One for each polled object, each second.
     Polled,
+    /// One for each event, whose number does not depend on requests.
+    Events,
 }
 
 impl Limits {
@@ -204,6 +206,11 @@ impl Capabilities {
     pub fn is_of_requests(&self, source: &Declaration) -> bool {
         let stream = self.stream(&source.name);
         stream.is_some_and(|stream| matches!(stream.rate, Rate::PerRequest(_)))
+    }
+
+    /// Whether the stream called `name` has a row for each event, rather than polled ones.
+    pub fn is_of_events(&self, name: &str) -> bool {
+        self.stream(name).is_some_and(|s| s.rate != Rate::Polled)
     }
 
     /// Whether rows of `source` are selected at the source.

@@ -26,6 +26,11 @@ impl ClosedSet {
         }
     }
 
+    /// Whether a text is one of the values, as in the column.
+    pub fn has(self, text: &str) -> bool {
+        self.values().iter().any(|(value, _)| *value == text)
+    }
+
     /// The value of a text: the value itself or its name, without regard to case.
     pub fn find(self, text: &str) -> Option<&'static str> {
         let mut values = self.values().into_iter();

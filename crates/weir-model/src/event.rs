@@ -1,14 +1,13 @@
-//! I/O events of taps and trace readers, and the builders of batches of `IOstream` and `IO`.
+//! I/O events of taps and trace readers, and the table of the columns of `IOstream` and `IO`: name,
+//! type, unit, aliases, meaning, how a value is read from an event and stored in one.
 
-use std::sync::{LazyLock, OnceLock};
+mod rows;
 
-use arrow_array::{Int64Array, UInt32Array};
-use arrow_buffer::{BooleanBuffer, NullBuffer};
+use std::sync::OnceLock;
 
-use crate::{
-    Alias, Batch, ClosedSet, Column, Field, Nanos, Operand, SECTOR_BYTES, Schema, Symbol, Type,
-    Unit,
-};
+use crate::{Alias, ClosedSet, Field, Nanos, Operand, SECTOR_BYTES, Schema, Symbol, Type, Unit};
+
+pub use rows::{EventBatch, IoBatch};
 
 /// The type of an event in `IOstream` (thesis, Table 3.1, `Type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -255,16 +254,23 @@ pub const IO_PAIRS: PairedStreams = PairedStreams {
     response_only: &["error", "agent_ts", "monitor_ts"],
 };
 
-/// The function that reads a column's values from a row of type `R`.
+/// How a column's values are read from, and stored in, a row of type `R`.
 #[derive(Clone, Copy)]
-enum Get<R> {
-    Int(fn(&R) -> Option<i64>),
-    Text(fn(&R) -> Option<Symbol>),
+enum Access<R> {
+    /// A number that follows from other columns, or is the time of the row: it is not stored.
+    Derived(fn(&R) -> Option<i64>),
+    Int(fn(&R) -> Option<i64>, fn(&mut R, Option<i64>)),
+    Text(fn(&R) -> Option<Symbol>, fn(&mut R, Option<Symbol>)),
 }
 
-/// The columns of `IOstream`, in order, each with its function for an [`Event`].
-fn event_columns() -> Vec<(Field, Get<Event>)> {
-    use Get::{Int, Text};
+/// Replaces `value` by the one of `all` that is wanted, if there is one.
+fn replace<T: Copy>(value: &mut T, all: &[T], is_wanted: impl Fn(&T) -> bool) {
+    *value = all.iter().copied().find(is_wanted).unwrap_or(*value);
+}
+
+/// The columns of `IOstream`, in order, each with its access to an [`Event`].
+fn event_columns() -> Vec<(Field, Access<Event>)> {
+    use Access::{Derived, Int, Text};
     use Type as T;
     vec![
         (
@@ -272,61 +278,61 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
                 .unit(Unit::Nanoseconds)
                 .doc("when the event happened at the tap")
                 .aliases(&[Alias::in_unit("BlktapTS", Unit::Microseconds)]),
-            Int(|e| Some(e.ts)),
+            Derived(|e| Some(e.ts)),
         ),
         (
             Field::new("type", T::Text)
                 .doc("Q request, R response, E error, N not supported")
                 .values(ClosedSet::EventKind),
-            Text(|e| Some(e.kind.symbol())),
+            Text(|e| Some(e.kind.symbol()), |e, v| replace(&mut e.kind, &EventKind::ALL, |k| Some(k.symbol()) == v)),
         ),
         (
             Field::new("op", T::Text)
                 .doc("r read, w write, f flush, d discard, z write zeroes")
                 .values(ClosedSet::Op)
                 .aliases(&[Alias::same("IOOp"), Alias::same("IOP")]),
-            Text(|e| Some(e.op.symbol())),
+            Text(|e| Some(e.op.symbol()), |e, v| replace(&mut e.op, &Op::ALL, |op| Some(op.symbol()) == v)),
         ),
         (
             Field::new("req_id", T::Int)
                 .doc("pairs a response with its request, unique per disk while in flight")
                 .aliases(&[Alias::same("ReqId")]),
-            Int(|e| Some(e.req_id)),
+            Int(|e| Some(e.req_id), |e, v| e.req_id = v.unwrap_or_default()),
         ),
         (
             Field::new("sector", T::Int)
                 .unit(Unit::Sectors)
                 .nullable()
                 .doc("first sector of the request; NULL for a flush"),
-            Int(|e| e.sector),
+            Int(|e| e.sector, |e, v| e.sector = v),
         ),
         (
             Field::new("sectors", T::Int)
                 .unit(Unit::Sectors)
                 .doc("length of the request in sectors of 512 bytes")
                 .aliases(&[Alias::same("Size")]),
-            Int(|e| Some(e.sectors)),
+            Int(|e| Some(e.sectors), |e, v| e.sectors = v.unwrap_or_default()),
         ),
         (
             Field::new("bytes", T::Int).unit(Unit::Bytes).doc("length of the request in bytes"),
-            Int(|e| Some(e.sectors * SECTOR_BYTES)),
+            Derived(|e| Some(e.sectors * SECTOR_BYTES)),
         ),
         (
             Field::new("vm", T::Text)
                 .nullable()
                 .doc("name of the virtual machine; NULL where it is not known")
                 .aliases(&[Alias::same("VMName")]),
-            Text(|e| e.vm),
+            Text(|e| e.vm, |e, v| e.vm = v),
         ),
         (
             Field::new("vdisk", T::Text).nullable().doc("the disk as the VM sees it, as /dev/vda"),
-            Text(|e| e.vdisk),
+            Text(|e| e.vdisk, |e, v| e.vdisk = v),
         ),
         (
             Field::new("pdisk", T::Text)
                 .nullable()
                 .doc("the device or file on the host, as /dev/sda3 or an image's path"),
-            Text(|e| e.pdisk),
+            Text(|e| e.pdisk, |e, v| e.pdisk = v),
         ),
         (
             Field::new("agent_ts", T::Time)
@@ -334,7 +340,7 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
                 .nullable()
                 .doc("when the agent's engine took the event in")
                 .aliases(&[Alias::in_unit("FtrTS", Unit::Microseconds)]),
-            Int(|e| e.agent_ts),
+            Int(|e| e.agent_ts, |e, v| e.agent_ts = v),
         ),
         (
             Field::new("monitor_ts", T::Time)
@@ -342,96 +348,96 @@ fn event_columns() -> Vec<(Field, Get<Event>)> {
                 .nullable()
                 .doc("when the monitor's engine took the event in")
                 .aliases(&[Alias::in_unit("MtrTS", Unit::Microseconds)]),
-            Int(|e| e.monitor_ts),
+            Int(|e| e.monitor_ts, |e, v| e.monitor_ts = v),
         ),
         (
             Field::new("host", T::Text)
                 .nullable()
                 .doc("the agent that sent the event")
                 .aliases(&[Alias::same("IP")]),
-            Text(|e| e.host),
+            Text(|e| e.host, |e, v| e.host = v),
         ),
         (
             Field::new("level", T::Text)
                 .doc("where in the stack the tap sits: vdisk, vfs or block")
                 .values(ClosedSet::Level),
-            Text(|e| Some(e.level.symbol())),
+            Text(|e| Some(e.level.symbol()), |e, v| replace(&mut e.level, &Level::ALL, |l| Some(l.symbol()) == v)),
         ),
         (
             Field::new("pid", T::Int)
                 .nullable()
                 .doc("process that submitted the request, captured at submission"),
-            Int(|e| e.pid),
+            Int(|e| e.pid, |e, v| e.pid = v),
         ),
         (
             Field::new("comm", T::Text).nullable().doc("command name of that process"),
-            Text(|e| e.comm),
+            Text(|e| e.comm, |e, v| e.comm = v),
         ),
         (
             Field::new("cgroup", T::Text).nullable().doc("path of the cgroup that owns the request"),
-            Text(|e| e.cgroup),
+            Text(|e| e.cgroup, |e, v| e.cgroup = v),
         ),
         (
             Field::new("cpu", T::Int).nullable().doc("processor on which it was issued"),
-            Int(|e| e.cpu),
+            Int(|e| e.cpu, |e, v| e.cpu = v),
         ),
         (
             Field::new("flags", T::Text)
                 .nullable()
                 .doc("how it was asked for, in blktrace's letters: F forced unit access, S sync, M metadata, A read-ahead"),
-            Text(|e| e.flags),
+            Text(|e| e.flags, |e, v| e.flags = v),
         ),
         (
             Field::new("error", T::Int).nullable().doc("errno of a failed request, positive; NULL without failure"),
-            Int(|e| e.error),
+            Int(|e| e.error, |e, v| e.error = v),
         ),
         (
             Field::new("merges", T::Int)
                 .nullable()
                 .doc("how many further bios were merged into the request"),
-            Int(|e| e.merges),
+            Int(|e| e.merges, |e, v| e.merges = v),
         ),
         (
             Field::new("vsector", T::Int)
                 .unit(Unit::Sectors)
                 .nullable()
                 .doc("first sector on the virtual disk; NULL where it is not known"),
-            Int(|e| e.vsector),
+            Int(|e| e.vsector, |e, v| e.vsector = v),
         ),
     ]
 }
 
 /// The columns of `IO` that `IOstream` does not have.
-fn io_columns() -> Vec<(Field, Get<IoEvent>)> {
-    use Get::Int;
+fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
+    use Access::Int;
     let span = |name: &str| {
         Field::new(name, Type::Int)
             .unit(Unit::Nanoseconds)
             .nullable()
     };
     vec![
-        (span("wait").doc("insert to issue: time in the host's queue"), Int(|e| e.wait_ns)),
-        (span("service").doc("issue to complete: time in the device"), Int(|e| e.service_ns)),
-        (span("latency").doc("insert to complete: what the submitter feels"), Int(|e| e.latency_ns)),
+        (span("wait").doc("insert to issue: time in the host's queue"), Int(|e| e.wait_ns, |e, v| e.wait_ns = v)),
+        (span("service").doc("issue to complete: time in the device"), Int(|e| e.service_ns, |e, v| e.service_ns = v)),
+        (span("latency").doc("insert to complete: what the submitter feels"), Int(|e| e.latency_ns, |e, v| e.latency_ns = v)),
         (
             Field::new("in_flight", Type::Int)
                 .nullable()
                 .doc("requests of that disk outstanding when this one was issued, itself included"),
-            Int(|e| e.in_flight),
+            Int(|e| e.in_flight, |e, v| e.in_flight = v),
         ),
         (
             Field::new("seek", Type::Int)
                 .unit(Unit::Sectors)
                 .nullable()
                 .doc("first sector minus last sector of the disk's previous request; sequential is 1"),
-            Int(|e| e.seek_sectors),
+            Int(|e| e.seek_sectors, |e, v| e.seek_sectors = v),
         ),
         (
             Field::new("issue_ts", Type::Time)
                 .unit(Unit::Nanoseconds)
                 .nullable()
                 .doc("when it was issued, a flush: submitted; the ts of its Q in IOstream, NULL without one"),
-            Int(|e| e.issue_ts),
+            Int(|e| e.issue_ts, |e, v| e.issue_ts = v),
         ),
     ]
 }
@@ -455,12 +461,6 @@ pub fn io_schema() -> Schema {
     schema
 }
 
-/// The functions for the columns common to `IOstream` and `IO`, and for those of `IO` alone.
-static EVENT_GETTERS: LazyLock<Vec<Get<Event>>> =
-    LazyLock::new(|| event_columns().into_iter().map(|(_, get)| get).collect());
-static IO_GETTERS: LazyLock<Vec<Get<IoEvent>>> =
-    LazyLock::new(|| io_columns().into_iter().map(|(_, get)| get).collect());
-
 impl IoEvent {
     /// An event without further times.
     pub fn new(event: Event) -> IoEvent {
@@ -472,26 +472,6 @@ impl IoEvent {
             in_flight: None,
             seek_sectors: None,
             issue_ts: None,
-        }
-    }
-
-    /// The number in a column of `IO`, by position; `None` for NULL and in a text column.
-    pub fn number(&self, column: usize) -> Option<i64> {
-        match EVENT_GETTERS.get(column) {
-            Some(Get::Int(get)) => get(&self.event),
-            Some(Get::Text(_)) => None,
-            None => match IO_GETTERS[column - EVENT_GETTERS.len()] {
-                Get::Int(get) => get(self),
-                Get::Text(_) => None,
-            },
-        }
-    }
-
-    /// The text in a column of `IO`, by position; `None` for NULL and in a numeric column.
-    pub fn text(&self, column: usize) -> Option<Symbol> {
-        match EVENT_GETTERS.get(column) {
-            Some(Get::Text(get)) => get(&self.event),
-            _ => None,
         }
     }
 }
@@ -510,143 +490,4 @@ pub fn value(name: &str) -> Operand {
 /// When there is no such column.
 pub fn sample(name: &str) -> Operand {
     Operand::Sample(io_schema().index(name))
-}
-
-/// Converts events to batches of `IOstream`; columns that were not requested are NULL and cost
-/// nothing.
-pub struct EventBatch {
-    columns: Vec<Option<Get<Event>>>,
-}
-
-/// Converts completed requests to batches of `IO`; columns that were not requested are NULL and
-/// cost nothing.
-pub struct IoBatch {
-    event: Vec<Option<Get<Event>>>,
-    own: Vec<Option<Get<IoEvent>>>,
-}
-
-impl EventBatch {
-    /// A builder of the columns at the positions `wanted`; `None` means all.
-    pub fn new(wanted: Option<&[usize]>) -> EventBatch {
-        EventBatch {
-            columns: wanted_columns(event_columns(), 0, wanted),
-        }
-    }
-
-    /// The batch of `events`, which are in timestamp order.
-    pub fn build(&self, events: &[Event]) -> Batch {
-        let ts: Vec<i64> = events.iter().map(|e| e.ts).collect();
-        let columns = self
-            .columns
-            .iter()
-            .map(|get| column(events, |e| e, *get))
-            .collect();
-        Batch::stream(ts, columns)
-    }
-}
-
-impl IoBatch {
-    /// A builder of the columns at the positions `wanted`; `None` means all.
-    pub fn new(wanted: Option<&[usize]>) -> IoBatch {
-        let event = wanted_columns(event_columns(), 0, wanted);
-        let own = wanted_columns(io_columns(), event.len(), wanted);
-        IoBatch { event, own }
-    }
-
-    /// The batch of `events`, which are in order of completion.
-    pub fn build(&self, events: &[IoEvent]) -> Batch {
-        let ts: Vec<i64> = events.iter().map(|e| e.event.ts).collect();
-        let event = self
-            .event
-            .iter()
-            .map(|get| column(events, |e| &e.event, *get));
-        let own = self.own.iter().map(|get| column(events, |e| e, *get));
-        Batch::stream(ts, event.chain(own).collect())
-    }
-}
-
-fn wanted_columns<R>(
-    columns: Vec<(Field, Get<R>)>,
-    first: usize,
-    wanted: Option<&[usize]>,
-) -> Vec<Option<Get<R>>> {
-    let asked = |i: usize| wanted.is_none_or(|w| w.contains(&i));
-    columns
-        .into_iter()
-        .enumerate()
-        .map(|(i, (_, get))| asked(first + i).then_some(get))
-        .collect()
-}
-
-fn column<T, R>(rows: &[T], of: impl Fn(&T) -> &R, get: Option<Get<R>>) -> Column {
-    match get {
-        None => Column::Nulls(rows.len()),
-        Some(Get::Int(get)) => {
-            let (values, nulls) = gather(rows, |row| get(of(row)));
-            Column::Int(Int64Array::new(values.into(), nulls))
-        }
-        Some(Get::Text(get)) => {
-            let (values, nulls) = gather(rows, |row| get(of(row)).map(Symbol::id));
-            Column::Text(UInt32Array::new(values.into(), nulls))
-        }
-    }
-}
-
-fn gather<T, V: Default>(
-    rows: &[T],
-    get: impl Fn(&T) -> Option<V>,
-) -> (Vec<V>, Option<NullBuffer>) {
-    let mut missing = 0;
-    let values: Vec<V> = rows
-        .iter()
-        .map(|row| {
-            let value = get(row);
-            missing += usize::from(value.is_none());
-            value.unwrap_or_default()
-        })
-        .collect();
-    let nulls = (missing > 0).then(|| {
-        NullBuffer::new(BooleanBuffer::collect_bool(rows.len(), |i| {
-            get(&rows[i]).is_some()
-        }))
-    });
-    (values, nulls)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Value;
-
-    #[test]
-    fn a_batch_holds_what_the_event_said() {
-        let mut event = Event::new(5_000, EventKind::Request, Op::Write, 7, Some(64), 8);
-        event.vm = Some(Symbol::new("muscatvm51"));
-        let batch = EventBatch::new(None).build(&[event]);
-        let schema = iostream_schema();
-        let value = |name: &str| batch.columns[schema.index(name)].value(0);
-        assert_eq!(value("type"), Value::text("Q"));
-        assert_eq!(value("bytes"), Value::Int(4096));
-        assert_eq!(value("vm"), Value::text("muscatvm51"));
-        assert_eq!(value("pid"), Value::Null);
-    }
-
-    #[test]
-    fn a_column_that_nobody_wants_is_not_built() {
-        let schema = io_schema();
-        let event = IoEvent {
-            wait_ns: Some(1),
-            service_ns: Some(2),
-            latency_ns: Some(3),
-            in_flight: Some(1),
-            ..IoEvent::new(Event::new(1, EventKind::Response, Op::Read, 1, Some(0), 1))
-        };
-        let latency = schema.index("latency");
-        let batch = IoBatch::new(Some(&[latency])).build(&[event]);
-        assert!(matches!(
-            batch.columns[schema.index("op")],
-            Column::Nulls(1)
-        ));
-        assert_eq!(batch.columns[latency].value(0), Value::Int(3));
-    }
 }

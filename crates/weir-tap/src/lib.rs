@@ -15,6 +15,7 @@ pub mod error;
 pub mod format;
 pub mod inspection;
 pub mod inventory;
+mod io_columns;
 mod landlock;
 pub mod live;
 pub mod qmp;

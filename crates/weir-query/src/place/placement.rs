@@ -21,7 +21,7 @@ pub struct Placement {
     pub sources: Vec<String>,
     /// The capabilities of the sources.
     pub(super) capabilities: Capabilities,
-    /// For each aggregation over a stream of requests, why it does not run where they are observed.
+    /// For each aggregation over a stream of events, why it does not run where they are observed.
     reasons: HashMap<Plan, String>,
 }
 
@@ -83,18 +83,18 @@ fn candidates(
     found
 }
 
-/// The aggregations over streams of requests, each once, and whether rows below them are relevant
+/// The aggregations over streams of events, each once, and whether rows below them are relevant
 /// whether they pass selections or not.
 fn aggregations(plans: &[&Plan], capabilities: &Capabilities) -> Vec<(Plan, bool)> {
     let mut found: Vec<(Plan, bool)> = Vec::new();
-    let is_of_requests = |plan: &Plan| {
+    let is_of_events = |plan: &Plan| {
         let mut sources = plan.sources().into_iter();
-        sources.any(|source| capabilities.is_of_requests(source))
+        sources.any(|source| capabilities.is_of_events(&source.name))
     };
     demands_beside(plans, capabilities, &mut |aggregate, whole| {
         match found.iter_mut().find(|(known, _)| known == aggregate) {
             Some((_, known)) => *known |= whole,
-            None if is_of_requests(aggregate) => {
+            None if is_of_events(aggregate) => {
                 found.push((aggregate.clone(), whole));
             }
             None => {}

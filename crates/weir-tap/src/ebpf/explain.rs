@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use weir_model::{Op, Symbol};
 
-use super::columns::{COLUMNS, Tested};
 use super::devices::Devices;
 use super::layout::test;
 use super::needs::Needs;
 use super::programs::Probe;
 use super::selection::Clause;
+use crate::io_columns::{COLUMNS, Tested};
 
 /// One line for each operation that is done in the kernel, or could not be.
 pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> {
@@ -78,7 +78,8 @@ fn tests(clause: &Clause) -> Vec<String> {
     tests
 }
 
-fn range(name: &str, [low, high]: [u64; 2], max: u64) -> String {
+/// A test on the numbers from `low` to `high`, of which `max` is the greatest.
+pub fn range(name: &str, [low, high]: [u64; 2], max: u64) -> String {
     match (low, high) {
         (low, high) if low == high => format!("{name} = {low}"),
         (low, high) if high >= max => format!("{name} >= {low}"),

@@ -86,13 +86,13 @@ struct fold_window {
 _Static_assert(sizeof(struct fold_window) == 16, "struct fold_window");
 
 /* What one processor has: the last cell that was taken of each fold and window, + 1; each names the next. */
-struct fold_lane {
+struct fold_cpu {
 	__u64 busy;
-	__u64 told_nobody;	/* requests that became no record */
+	__u64 unrecorded;	/* folded, and no record was written */
 	__u64 spare[2];
 	__u64 cells[FOLDS][2];
 };
-_Static_assert(sizeof(struct fold_lane) == 64, "struct fold_lane");
+_Static_assert(sizeof(struct fold_cpu) == 64, "struct fold_cpu");
 
 struct moments {
 	__u64 count;

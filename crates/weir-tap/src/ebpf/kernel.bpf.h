@@ -1,51 +1,17 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * The few kernel types and BPF helpers that tap.bpf.c reads, written by hand.
+ * The few kernel types that tap.bpf.c reads, written by hand.
  *
  * Structures name only the fields in use: CO-RE relocates each access to where the running kernel
  * keeps the field. Names behind three underscores are other versions of the type before them.
  * Enumerators are not relocated: CO-RE finds them by the name of their enumeration, which some lack.
  * kernel.rs looks them up by their own names and passes their numbers in struct config.
- * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs,sched}.h and include/uapi/linux/bpf.h.
+ * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs,sched}.h.
  */
 #ifndef WEIR_KERNEL_BPF_H
 #define WEIR_KERNEL_BPF_H
 
-typedef unsigned char __u8;
-typedef unsigned short __u16;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
-typedef int __s32;
-typedef long long __s64;
-typedef _Bool bool;
-
-struct task_struct;
-
-#define false 0
-#define true 1
-
-#define NULL ((void *)0)
-#define SEC(name) __attribute__((section(name), used))
-#define __uint(name, value) int (*name)[value]
-#define __type(name, value) value *name
-#define __always_inline inline __attribute__((always_inline))
-#define likely(x) __builtin_expect(!!(x), 1)
-#define unlikely(x) __builtin_expect(!!(x), 0)
-#define barrier() asm volatile("" ::: "memory")
-
-#define BPF_MAP_TYPE_ARRAY 2
-#define BPF_F_MMAPABLE (1U << 10)
-
-static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
-static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
-static __u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
-static long (*bpf_get_current_comm)(void *buf, __u32 size) = (void *)16;
-static __u64 (*bpf_get_current_cgroup_id)(void) = (void *)80;
-static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
-
-/* CO-RE: whether the running kernel has a field (BPF_FIELD_EXISTS of libbpf). */
-#define core_field_exists(field) __builtin_preserve_field_info(field, 2)
+#include "base.bpf.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -1,9 +1,12 @@
 //! Data structures shared with the kernel programs, as defined in `tap.h`: configuration, records,
 //! tables and counters.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::kernel::Numbers;
 use super::needs::Needs;
 use super::programs::Sizes;
+use super::rings::Store;
 
 /// Bytes of a record without its submitter.
 pub const RECORD_BYTES: usize = 64;
@@ -13,13 +16,6 @@ pub const WIDE_RECORD_BYTES: usize = 80;
 
 /// Bytes of a record with its submitter's name as well.
 pub const NAMED_RECORD_BYTES: usize = 96;
-
-/// Bytes of `struct lane`, the control data of a ring: the head in one cache line, the tail in the
-/// next.
-pub const LANE_BYTES: usize = 128;
-
-/// Position of a ring's tail, in 8-byte words.
-pub const LANE_TAIL_WORD: usize = 8;
 
 /// Bytes of `struct bucket`.
 pub const BUCKET_BYTES: usize = 64;
@@ -189,7 +185,7 @@ pub struct Config {
     /// The number of clauses in use.
     pub clause_count: u32,
     /// Records per processor, a power of two.
-    pub lane_slots: u32,
+    pub ring_slots: u32,
     /// Number of buckets less one, a power of two less one.
     pub bucket_mask: u32,
     /// Entries of the table of devices less one, a power of two less one.
@@ -302,7 +298,7 @@ impl Config {
             clauses,
             ops: numbers.ops,
             clause_count: needs.clauses.len() as u32,
-            lane_slots: sizes.lane_slots,
+            ring_slots: sizes.ring_slots,
             bucket_mask: sizes.buckets - 1,
             device_mask: sizes.known - 1,
             cgroup_mask: sizes.known - 1,
@@ -338,7 +334,7 @@ impl Config {
         out.extend(self.ops.to_ne_bytes());
         let sizes = [
             self.clause_count,
-            self.lane_slots,
+            self.ring_slots,
             self.bucket_mask,
             self.device_mask,
             self.cgroup_mask,
@@ -449,6 +445,57 @@ impl Submitter {
                 true => [word(10), word(11)],
                 false => [0; 2],
             },
+        }
+    }
+}
+
+/// The records of the rings that are still needed, with their submitters if those are needed.
+#[derive(Debug)]
+pub struct Records {
+    /// The records.
+    pub records: Vec<Record>,
+    /// The submitter of each; empty if they are not needed.
+    pub submitters: Vec<Submitter>,
+    wide: bool,
+}
+
+impl Records {
+    /// No records yet; each has `record_bytes` in the ring.
+    pub fn new(record_bytes: usize) -> Records {
+        Records {
+            records: Vec::new(),
+            submitters: Vec::new(),
+            wide: record_bytes > RECORD_BYTES,
+        }
+    }
+}
+
+impl Store for Records {
+    fn push(&mut self, words: &[AtomicU64]) {
+        let word = |i: usize| words[i].load(Ordering::Relaxed);
+        self.records.push(Record::decode(word));
+        if self.wide {
+            self.submitters.push(Submitter::decode(words.len(), word));
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    fn ts_ns(&mut self, at: usize) -> &mut u64 {
+        &mut self.records[at].ts_ns
+    }
+
+    fn keep(&mut self, kept: &mut dyn ExactSizeIterator<Item = u32>) {
+        let kept: Vec<usize> = kept.map(|at| at as usize).collect();
+        let records: Vec<Record> = kept.iter().map(|at| self.records[*at]).collect();
+        self.records.clear();
+        self.records.extend(records);
+        if self.wide {
+            let submitters: Vec<Submitter> = kept.iter().map(|at| self.submitters[*at]).collect();
+            self.submitters.clear();
+            self.submitters.extend(submitters);
         }
     }
 }

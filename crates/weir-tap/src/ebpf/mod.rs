@@ -8,7 +8,7 @@
 //!    if a query needs requests.
 //! 3. It completes. `on_complete` finds the entry, tests the selections on times, and writes one
 //!    record into its processor's ring.
-//! 4. [`order::Lanes`] reads the rings at its own rate and sorts the records in timestamp order.
+//! 4. [`rings::Rings`] reads the rings at its own rate and sorts the records in timestamp order.
 //! 5. [`rows::Rows`] converts them to the columns that each demand needs.
 //!
 //! [`needs::Needs`] determines which of these steps run; what no query needs is neither attached
@@ -17,7 +17,6 @@
 mod attribution;
 mod cgroups;
 pub(crate) mod clock;
-mod columns;
 mod completeness;
 pub mod cost;
 pub(crate) mod devices;
@@ -25,17 +24,19 @@ mod doctor;
 mod explain;
 pub(crate) mod filesystem;
 mod flow;
-mod fold;
+pub(crate) mod fold;
 pub mod hist;
 mod kernel;
-mod layout;
+pub(crate) mod layout;
 mod needs;
-mod order;
+mod object;
 mod pace;
 pub(crate) mod privileges;
 mod programs;
-mod rows;
+mod rings;
+pub(crate) mod rows;
 mod selection;
+pub mod stream;
 mod tables;
 mod tap;
 mod trial;
@@ -48,5 +49,6 @@ pub use pace::Pace;
 pub use privileges::{
     Files, drop_privileges, keep_what_collecting_takes, keep_what_opening_takes, reduce_thread,
 };
+pub use programs::Probe;
 pub use rows::host_name;
 pub use tap::{BlockTap, LiveOptions, TAP, open, open_with_histograms};

@@ -4,10 +4,10 @@
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Demand, Predicate, Schema, Symbol};
 
-use super::columns;
 use super::hist::{By, HistOptions};
 use super::layout::{self, kind, test};
 use super::selection::{self, Clause, KINDS_ALL, KINDS_FINISHED};
+use crate::io_columns::{self, Columns};
 use crate::{RECORDING, TapError};
 
 /// A stream that the live tap can deliver.
@@ -51,39 +51,6 @@ pub struct Needs {
     pub histograms: bool,
     /// Demands whose rows are omitted before a ring is full, a bit each.
     pub optional: u64,
-}
-
-/// Columns with a cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Columns {
-    /// Insert to issue.
-    pub wait: bool,
-    /// Issue to complete.
-    pub service: bool,
-    /// Insert to complete.
-    pub latency: bool,
-    /// Thread group.
-    pub pid: bool,
-    /// Command name.
-    pub comm: bool,
-    /// Cgroup.
-    pub cgroup: bool,
-    /// Processor of issue.
-    pub cpu: bool,
-    /// Flag letters.
-    pub flags: bool,
-    /// Bios beyond the first.
-    pub merges: bool,
-    /// The request's number.
-    pub req_id: bool,
-    /// Requests in flight.
-    pub in_flight: bool,
-    /// Distance from the previous request.
-    pub seek: bool,
-    /// VM, virtual disk and the sector there.
-    pub owner: bool,
-    /// The time at which it was reported as issued.
-    pub issue_ts: bool,
 }
 
 impl Stream {
@@ -133,7 +100,7 @@ impl Needs {
                 continue;
             }
             asked.push(demand);
-            let needed = columns::needed([demand]);
+            let needed = io_columns::needed([demand]);
             if needed.in_flight || needed.seek {
                 clauses.extend(own.iter().map(every_request));
                 loosened.push("in_flight and seek count every request of a disk".into());
@@ -141,7 +108,7 @@ impl Needs {
                 clauses.extend(own);
             }
         }
-        let mut columns = columns::needed(asked);
+        let mut columns = io_columns::needed(asked);
         columns.owner &= with_owners;
         let clauses = selection::fit(clauses, &mut loosened);
         loosened.sort();

@@ -5,21 +5,19 @@
 //! xtask bpf` recompiles it. Programs and tables are held by descriptors of this process: when it
 //! ends, for any reason, the kernel removes them.
 
-use std::io;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use libbpf_rs::{
-    Link, MapCore, Object, ObjectBuilder, OpenObject, OpenProgramMut, PrintLevel, ProgramMut,
-};
+use libbpf_rs::{Link, Object, OpenObject, OpenProgramMut, ProgramMut};
 
 use super::cost::{self, RunTime};
 use super::fold;
-use super::fold::layout::{FOLDS, Folding};
+use super::fold::layout::Folding;
 use super::hist::{HistOptions, HistTables, PROCESSORS_MAX, Setup};
 use super::layout::{self, Config};
 use super::needs::Needs;
+use super::object::{self, refused};
+use super::rings::{self, RING_BYTES};
 use super::tap::LiveOptions;
 use crate::TapError;
 use crate::shared::Shared;
@@ -115,7 +113,7 @@ pub struct Sizes {
     /// Bytes of a record.
     pub record_bytes: usize,
     /// Records per processor, a power of two.
-    pub lane_slots: u32,
+    pub ring_slots: u32,
     /// Buckets of the table of requests in flight, a power of two.
     pub buckets: u32,
     /// Rows of counters per processor.
@@ -125,9 +123,6 @@ pub struct Sizes {
     /// Histograms.
     pub hist: Setup,
 }
-
-/// Minimum and maximum size of one processor's ring in bytes.
-const LANE_BYTES_RANGE: (usize, usize) = (256 << 10, 4 << 20);
 
 /// Number of disks that can be counted separately.
 const DEVICE_ROWS: u32 = 256;
@@ -143,9 +138,6 @@ impl Sizes {
     pub fn new(options: &LiveOptions, record_bytes: usize) -> Result<Sizes, TapError> {
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
-        let (least, most) = LANE_BYTES_RANGE;
-        let lane_bytes = (options.ring_bytes / processors).clamp(least, most);
-        let slots = (lane_bytes / record_bytes).max(1);
         let buckets = options
             .requests_max
             .div_ceil(layout::WAYS)
@@ -153,7 +145,7 @@ impl Sizes {
         Ok(Sizes {
             processors: processors as u32,
             record_bytes,
-            lane_slots: 1 << slots.ilog2(),
+            ring_slots: rings::ring_slots(options.ring_bytes, processors, record_bytes),
             buckets: buckets.next_power_of_two() as u32,
             device_rows: DEVICE_ROWS,
             known: KNOWN,
@@ -183,12 +175,12 @@ impl Sizes {
 
     /// Size of all tables in bytes.
     pub fn bytes(&self) -> u64 {
-        let lane = self.lane_slots as usize * self.record_bytes + layout::LANE_BYTES;
+        let ring = self.ring_slots as usize * self.record_bytes + RING_BYTES;
         let counters = self.device_rows as usize * layout::COUNTS_BYTES;
         let bucket = layout::BUCKET_BYTES + layout::WAYS * layout::ENTRY_BYTES;
         let known = 2 * self.known as usize * layout::KNOWN_BYTES;
         let processors = self.processors as usize;
-        let tap = processors * (lane + counters) + self.buckets as usize * bucket + known;
+        let tap = processors * (ring + counters) + self.buckets as usize * bucket + known;
         tap as u64 + self.hist.bytes()
     }
 }
@@ -196,10 +188,10 @@ impl Sizes {
 /// Loaded and attached programs with the shared tables.
 #[derive(Debug)]
 pub struct Programs {
-    /// The records, `processors * lane_slots` of them.
+    /// The records, `processors * ring_slots` of them.
     pub records: Shared,
     /// A head and a tail per processor.
-    pub lanes: Shared,
+    pub rings: Shared,
     /// The requests in flight.
     pub buckets: Shared,
     /// The stored data of each.
@@ -223,12 +215,6 @@ pub struct Programs {
     object: Object,
 }
 
-/// Messages of libbpf, for the error message.
-static SAID: Mutex<String> = Mutex::new(String::new());
-
-/// Maximum number of bytes of messages that are kept.
-const SAID_MAX: usize = 1 << 16;
-
 impl Programs {
     /// Loads the programs that `probes` name, without attaching them.
     ///
@@ -240,41 +226,21 @@ impl Programs {
         folding: &Folding,
         sizes: &Sizes,
     ) -> Result<Programs, TapError> {
-        let mut object = open()?;
+        let mut object = object::open(OBJECT)?;
         for mut program in object.progs_mut() {
             let wanted = probes.iter().any(|p| program.name() == p.program);
             OpenProgramMut::set_autoload(&mut program, wanted);
         }
         size_tables(&mut object, config, folding, sizes).map_err(|e| refused("a table", &e))?;
         let object = object.load().map_err(|e| refused("the programs", &e))?;
-        let records = (sizes.processors * sizes.lane_slots) as usize;
+        let records = (sizes.processors * sizes.ring_slots) as usize;
         let known = sizes.known as usize;
         let counters = (sizes.processors * sizes.device_rows) as usize;
         let buckets = sizes.buckets as usize;
-        let map = |name: &str, bytes: usize, values: usize| {
-            let table = object
-                .maps()
-                .find(|m| is_table(&m.name().to_string_lossy(), name));
-            let table = table.expect("the object has the tables of tap.bpf.c");
-            Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
-        };
+        let map =
+            |name: &str, bytes: usize, values: usize| object::map(&object, name, bytes, values);
         let processors = sizes.processors as usize;
-        let folds = || {
-            let all = |each: u32| processors * each as usize;
-            let cell_bytes = fold::layout::cell_bytes(folding.moments as usize);
-            Ok(fold::Tables {
-                windows: map("fold_windows", fold::layout::WINDOW_BYTES, FOLDS)?,
-                lanes: map("fold_lanes", fold::layout::LANE_BYTES, processors)?,
-                cells: map("fold_cells", cell_bytes, all(folding.cells))?,
-                blocks: map(
-                    "fold_blocks",
-                    fold::layout::BLOCK_BYTES,
-                    all(folding.blocks),
-                )?,
-                folding: folding.clone(),
-                processors,
-            })
-        };
+        let folds = || fold::Tables::map(&map, folding, processors);
         let folds = (!folding.folds.is_empty()).then(folds).transpose()?;
         let hist = match sizes.hist.config.on {
             true => Some(HistTables::map(&sizes.hist, &map)?),
@@ -283,7 +249,7 @@ impl Programs {
         Ok(Programs {
             folds,
             records: map("records", sizes.record_bytes, records)?,
-            lanes: map("lanes", layout::LANE_BYTES, processors)?,
+            rings: map("rings", RING_BYTES, processors)?,
             buckets: map("buckets", layout::BUCKET_BYTES, buckets)?,
             entries: map("entries", layout::ENTRY_BYTES, buckets * layout::WAYS)?,
             devices: map("devices", layout::KNOWN_BYTES, known)?,
@@ -378,53 +344,25 @@ pub fn probes(needs: &Needs, has: &dyn Fn(&str) -> bool, bios: bool) -> Vec<Prob
     probes
 }
 
-fn open() -> Result<OpenObject, TapError> {
-    SAID.lock().expect("no panic while held").clear();
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-        let mut said = SAID.lock().expect("no panic while held");
-        if said.len() + text.len() <= SAID_MAX {
-            said.push_str(&text);
-        }
-    })));
-    let mut builder = ObjectBuilder::default();
-    let named = builder
-        .name("weir")
-        .map_err(|e| refused("the object", &e))?;
-    named
-        .open_memory(OBJECT)
-        .map_err(|e| refused("the object", &e))
-}
-
 fn size_tables(
     object: &mut OpenObject,
     config: &Config,
     folding: &Folding,
     sizes: &Sizes,
 ) -> libbpf_rs::Result<()> {
-    let folds = !folding.folds.is_empty();
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let entries = match name.as_str() {
             "records" => {
                 map.set_value_size(sizes.record_bytes as u32)?;
-                sizes.processors * sizes.lane_slots
+                sizes.processors * sizes.ring_slots
             }
-            "lanes" => sizes.processors,
+            "rings" => sizes.processors,
             "buckets" => sizes.buckets,
             "entries" => sizes.buckets * layout::WAYS as u32,
             "devices" | "cgroups" => sizes.known,
             "counters" => sizes.processors * sizes.device_rows,
-            "fold_windows" if folds => FOLDS as u32,
-            "fold_lanes" if folds => sizes.processors,
-            "fold_cells" if folds => {
-                map.set_value_size(fold::layout::cell_bytes(folding.moments as usize) as u32)?;
-                sizes.processors * folding.cells
-            }
-            "fold_blocks" if folds => sizes.processors * folding.blocks,
-            ".rodata.fold" => {
-                map.set_initial_value(&folding.bytes())?;
-                continue;
-            }
+            _ if folding.size(&name, &mut map, sizes.processors)? => continue,
             _ if name.ends_with(".rodata") => {
                 map.set_initial_value(&config.bytes())?;
                 continue;
@@ -441,37 +379,4 @@ fn size_tables(
         map.set_max_entries(entries)?;
     }
     Ok(())
-}
-
-/// True if the object's table `full` is the one called `name`. The names of tables of variables
-/// begin with the object's name.
-fn is_table(full: &str, name: &str) -> bool {
-    full == name || name.starts_with('.') && full.ends_with(name)
-}
-
-fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
-    let said = SAID.lock().expect("no panic while held");
-    let lines = said.lines().rev().take(8).collect::<Vec<_>>();
-    let lines: Vec<&str> = lines.into_iter().rev().collect();
-    let detail = if lines.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", lines.join("; "))
-    };
-    let what = format!("the kernel refuses {what}: {error}{detail}");
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        return TapError::NotPermitted { detail: what };
-    }
-    TapError::Unavailable {
-        what,
-        remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` tells what is missing"
-            .into(),
-    }
-}
-
-fn no_memory(table: &str, error: &io::Error) -> TapError {
-    TapError::Unavailable {
-        what: format!("cannot map table {table}: {error}"),
-        remedy: "allow more memory, or ask for smaller rings".into(),
-    }
 }

@@ -255,17 +255,6 @@ static __always_inline bool within(__u64 value, const volatile __u64 *bounds)
 	return value != UNKNOWN && value >= bounds[0] && value <= bounds[1];
 }
 
-/* The number by which a sector is sampled: as weir_model::spread. */
-static __always_inline __u32 spread(__u64 x)
-{
-	x ^= x >> 33;
-	x *= 0xff51afd7ed558ccdULL;
-	x ^= x >> 33;
-	x *= 0xc4ceb9fe1a85ec53ULL;
-	x ^= x >> 33;
-	return x >> 32;
-}
-
 static __always_inline bool passes(__u32 i, const struct io *io, __u32 tests, __u32 cgroup_marks)
 {
 	const volatile struct clause *c = &config.clauses[i];
@@ -332,38 +321,12 @@ static __always_inline __u8 passing(const struct io *io, __u32 tests)
 
 /* ---- Records ------------------------------------------------------------------------------- */
 
-/* Programs that interrupt each other between looking at a ring and taking a slot of it. */
-#define NESTED_MAX 16
-
-static __always_inline struct wide_record *reserve(__u32 cpu, __u64 *position, __u32 room)
-{
-	struct lane *lane = bpf_map_lookup_elem(&lanes, &cpu);
-	__u32 slot;
-
-	if (!lane)
-		return NULL;
-	if (unlikely(lane->head - lane->tail >= room))
-		return NULL;
-	*position = __sync_fetch_and_add(&lane->head, 1);
-	slot = cpu * config.lane_slots + (*position & (config.lane_slots - 1));
-	return bpf_map_lookup_elem(&records, &slot);
-}
-
-static __always_inline void commit(struct wide_record *record, __u64 position)
-{
-	barrier();
-	if (config.ordered)
-		*(volatile __u64 *)&record->narrow.mark = position + 1;
-	else
-		__sync_lock_test_and_set(&record->narrow.mark, position + 1);
-}
-
 static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const struct io *io,
 				 __u64 ts_ns)
 {
 	/* Only clauses that can do without it want this record. */
 	bool optional = !(io->clauses & config.kinds[kind] & ~config.optional);
-	__u32 room = config.lane_slots - NESTED_MAX;
+	__u32 room = config.ring_slots - NESTED_MAX;
 	struct wide_record *r;
 	__u64 position;
 
@@ -371,7 +334,7 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 		return;
 	/* The other half of the ring is kept for what has to be delivered. */
 	if (optional)
-		room = config.lane_slots / 2;
+		room = config.ring_slots / 2;
 	r = reserve(cpu, &position, room);
 	if (unlikely(!r)) {
 		if (optional)
@@ -400,7 +363,7 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 		r->comm[0] = io->comm[0];
 		r->comm[1] = io->comm[1];
 	}
-	commit(r, position);
+	commit(&r->narrow.mark, position);
 }
 
 #endif

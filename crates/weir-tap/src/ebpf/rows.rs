@@ -10,11 +10,11 @@ use weir_model::{Batch, Column, EventKind, Level, Nanos, Op, SECTOR_BYTES, Symbo
 
 use super::attribution::Owner;
 use super::cgroups::Cgroups;
-use super::columns::COLUMNS;
 use super::devices::read_text;
 use super::flow::Flow;
 use super::layout::{Record, Submitter, UNKNOWN, flag, kind};
 use super::needs::Stream;
+use crate::io_columns::COLUMNS;
 
 /// The result of a drain, ready for conversion to rows.
 #[derive(Clone, Copy, Debug)]

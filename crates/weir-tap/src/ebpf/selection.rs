@@ -8,8 +8,8 @@ use std::collections::HashSet;
 
 use weir_model::{EventKind, Op, Operand, Predicate, Symbol, Test};
 
-use super::columns::{COLUMNS, Column, Tested};
 use super::layout::{self, CLAUSES, COMMS, kind, test};
+use crate::io_columns::{COLUMNS, Column, Tested};
 
 /// A clause as the kernel side tests it, with the names that only this side can resolve.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * The tables of tap.bpf.c: requests in flight, devices, cgroups and counters.
- *
- * All are arrays that the user side maps, so that it needs no system call, and no right, to read and
- * write them. Their sizes are set before loading.
  */
 #ifndef WEIR_TABLE_BPF_H
 #define WEIR_TABLE_BPF_H
@@ -15,22 +12,14 @@ const volatile struct config config = {};
 
 struct state state = {};
 
-#define TABLE(name, size)                                                                          \
-	struct {                                                                                   \
-		__uint(type, BPF_MAP_TYPE_ARRAY);                                                  \
-		__uint(map_flags, BPF_F_MMAPABLE);                                                 \
-		__uint(key_size, 4);                                                               \
-		__uint(value_size, size);                                                          \
-		__uint(max_entries, 1);                                                            \
-	} name SEC(".maps")
-
 TABLE(records, sizeof(struct wide_record));
-TABLE(lanes, sizeof(struct lane));
 TABLE(buckets, sizeof(struct bucket));
 TABLE(entries, sizeof(struct entry));
 TABLE(devices, sizeof(struct known));
 TABLE(cgroups, sizeof(struct known));
 TABLE(counters, sizeof(struct counts));
+
+#include "ring.bpf.h"
 
 /*
  * A number that names `pointer`: its distance from one of our own tables. Subtracting two pointers is

@@ -36,9 +36,6 @@ enum flag {
 	FLAG_FOLDED_TOO = 128,	/* for that of the second */
 };
 
-/* A time, sector or the like that is not known. */
-#define UNKNOWN (~0ULL)
-
 /* One event, in the ring of the processor that saw it. */
 struct record {
 	__u64 mark;		/* position in the ring's history + 1, once the record is whole */
@@ -66,15 +63,6 @@ struct wide_record {
 	__u64 comm[2];		/* command name, 0 if unknown; left out if no query needs it */
 };
 _Static_assert(sizeof(struct wide_record) == 96, "struct wide_record");
-
-/* One processor's ring: how much was ever written into it and, in another cache line, read. */
-struct lane {
-	__u64 head;
-	__u64 head_line[7];
-	__u64 tail;
-	__u64 tail_line[7];
-};
-_Static_assert(sizeof(struct lane) == 128, "struct lane");
 
 /* How far a request has come. */
 enum stage {
@@ -196,7 +184,7 @@ struct config {
 	struct clause clauses[CLAUSES];
 	__u64 ops;		/* of each of the kernel's operations below 16 its enum op, four bits each */
 	__u32 clause_count;
-	__u32 lane_slots;	/* records per processor, a power of two */
+	__u32 ring_slots;	/* records per processor, a power of two */
 	__u32 bucket_mask;
 	__u32 device_mask;
 	__u32 cgroup_mask;

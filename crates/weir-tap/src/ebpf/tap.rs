@@ -18,7 +18,6 @@ use self::shedding::Shedding;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
-use super::columns;
 use super::completeness::Census;
 use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
@@ -28,15 +27,16 @@ use super::fold::layout::Folding;
 use super::fold::{Folds, Plans};
 use super::hist::HistOptions;
 use super::kernel::Kernel;
-use super::layout::{Config, Record, count};
+use super::layout::{Config, Record, Records, count};
 use super::needs::Needs;
-use super::order::{self, Lanes};
 use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
+use super::rings::{self, Rings};
 use super::rows::{Drained, Names, Place, Rows, Told, host_name};
 use super::tables::{self, Known};
 use crate::elevation;
 use crate::inventory::Watch;
+use crate::io_columns;
 use crate::live::LiveTap;
 use crate::{Count, FOLDED, RECORDING, Said, Tap, TapError};
 
@@ -79,8 +79,8 @@ pub static TAP: LiveTap = LiveTap {
     name: "block",
     streams: &["IO", "IOstream", RECORDING],
     open: |demands, options| Ok(Box::new(open(demands, options)?)),
-    capabilities: || columns::capabilities().clone(),
-    needs_inventory: |demand| columns::needed([demand]).owner,
+    capabilities: || io_columns::live_capabilities().clone(),
+    needs_inventory: |demand| io_columns::needed([demand]).owner,
 };
 
 /// Maximum number of demands of one tap.
@@ -128,7 +128,7 @@ pub struct BlockTap {
 #[derive(Debug)]
 struct Live {
     programs: Programs,
-    lanes: Lanes,
+    rings: Rings<Records>,
     folds: Option<Folds>,
     sizes: Sizes,
     known_devices: Known,
@@ -285,14 +285,19 @@ impl BlockTap {
             has(programs::START.tracepoint),
             unified,
         );
-        let folding = Folding::new(&self.plans, options.fold_bytes, sizes.processors);
+        let folding = Folding::new(self.plans.plans(), options.fold_bytes, sizes.processors);
         let mut programs = Programs::load(&probes, &config, &folding, &sizes)?;
         let tables = programs.folds.take();
-        let plans = self.plans.folds.clone();
+        let plans = self.plans.plans().cloned().collect();
         let offset_ns = self.names.epoch_offset_ns;
         let shift_ns = options.interval_shift_ns.clone();
         let mut live = Live {
-            lanes: Lanes::new(&sizes),
+            rings: Rings::new(
+                sizes.processors,
+                sizes.ring_slots,
+                sizes.record_bytes,
+                Records::new(sizes.record_bytes),
+            ),
             folds: tables.map(|tables| Folds::begin(plans, tables, offset_ns, shift_ns)),
             known_devices: Known::default(),
             known_cgroups: Known::default(),
@@ -316,15 +321,17 @@ impl BlockTap {
 
     /// Reads the rings and queues the rows to be delivered.
     fn drain(&mut self) {
-        let settled_ns = self.fold_up(order::settled_ns());
+        let settled_ns = self.fold_up(rings::settled_ns());
         let Some(live) = &mut self.live else {
             return;
         };
-        live.lanes.drain(&live.programs, settled_ns);
-        let settled = live.lanes.settled().len();
+        let programs = &live.programs;
+        live.rings
+            .drain(&programs.rings, &programs.records, settled_ns);
+        let settled = live.rings.settled().len();
         let full = self
             .pace
-            .drained(settled, live.lanes.holds_back(), live.lanes.fill());
+            .drained(settled, live.rings.holds_back(), live.rings.fill());
         if full {
             self.lost.add(live, self.pace.was_late());
         }
@@ -346,7 +353,7 @@ impl BlockTap {
         let Some(live) = &self.live else {
             return;
         };
-        let records = live.lanes.records();
+        let records = &live.rings.store().records;
         let new = |r: &Record| self.devices.get(r.device).is_none();
         // Consecutive records are often of one device.
         let mut last = None;
@@ -365,12 +372,12 @@ impl BlockTap {
         let Some(live) = &self.live else {
             return;
         };
-        let records = live.lanes.records();
+        let records = &live.rings.store().records;
         self.told.clear();
         self.flows_told.clear();
         let mut places: Vec<(u32, Place)> = Vec::new();
         let mut place = 0;
-        for at in live.lanes.settled() {
+        for at in live.rings.settled() {
             let record = &records[at as usize];
             if places
                 .get(place)
@@ -398,14 +405,14 @@ impl BlockTap {
             attribution.attribute(
                 told.map(|t| (t.at, places[t.place as usize].disk)),
                 records,
-                live.lanes.submitters(),
+                &live.rings.store().submitters,
                 &mut self.names.cgroups,
                 &mut self.owners,
             );
         }
         let drained = Drained {
             records,
-            submitters: live.lanes.submitters(),
+            submitters: &live.rings.store().submitters,
             told: &self.told,
             flows: &self.flows_told,
             owners: &self.owners,
@@ -477,7 +484,7 @@ impl BlockTap {
 
     fn heartbeat(&self) -> Said {
         let watermark = match &self.live {
-            Some(live) => live.lanes.watermark_ns(),
+            Some(live) => live.rings.watermark_ns(),
             None => clock::monotonic_ns(),
         };
         Said::Heartbeat(watermark as i64 + self.names.epoch_offset_ns)
@@ -522,7 +529,7 @@ impl Tap for BlockTap {
         let Some(live) = &self.live else {
             return counts;
         };
-        let folded = live.folds.as_ref().map_or(0, Folds::told_nobody);
+        let folded = live.folds.as_ref().map_or(0, Folds::unrecorded);
         counts[0].total += folded;
         self.lost.add(live, self.pace.was_late());
         let whole = |counter, cause, total| Count {
@@ -531,7 +538,7 @@ impl Tap for BlockTap {
             device: None,
             total,
         };
-        counts.push(whole("events_late", None, live.lanes.late() as i64));
+        counts.push(whole("events_late", None, live.rings.late() as i64));
         counts.push(whole("requests_expired", None, self.expired));
         if folded > 0 {
             counts.push(whole(FOLDED, None, folded));

@@ -48,7 +48,6 @@ mod mqsim;
 mod msr;
 pub mod recording;
 mod remarks;
-mod rows;
 mod scsi;
 pub(crate) mod served;
 mod tencent;

@@ -6,14 +6,13 @@
 //! [`TapdiskTap`] is the consumer.
 
 mod client;
-mod columns;
 pub mod layout;
 pub mod ring;
 mod rows;
 mod tap;
 pub mod words;
 
+pub use crate::io_columns::tapdisk_capabilities as capabilities;
 pub use client::{Client, ClientError, socket_of};
-pub use columns::capabilities;
 pub use rows::Names;
 pub use tap::{TapdiskOptions, TapdiskTap, open};

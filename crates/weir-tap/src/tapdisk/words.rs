@@ -9,17 +9,16 @@
 //! ```
 
 use std::fmt;
-use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use weir_model::event::io_schema;
-use weir_model::{Clause, Demand, Operand, Predicate, Schema, Symbol, Test};
+use weir_model::{Clause, Demand, Operand, Predicate, Symbol, Test};
 
-use super::columns::{Tested, tested};
 use crate::RECORDING;
 use crate::control::Service;
 use crate::control::message::encode_request;
+use crate::io_columns::{COLUMNS, TapdiskTest};
 
 /// The service of a tapdisk's control socket.
 #[derive(Debug)]
@@ -318,13 +317,12 @@ fn of_predicate(kinds: &str, predicate: &Predicate) -> Vec<ClauseWord> {
 
 /// `None` if no event can pass. Tests that are omitted here are applied by the consumer.
 fn of_clause(kinds: &str, clause: &Clause) -> Option<ClauseWord> {
-    static SCHEMA: LazyLock<Schema> = LazyLock::new(io_schema);
     let mut word = ClauseWord::all(kinds);
     for test in &clause.tests {
         let operand = test.operand();
-        match (tested(&SCHEMA[operand.column()].name), test) {
-            (Some(Tested::Null), _) => return None,
-            (Some(Tested::Number(field)), Test::Between { low, high, .. }) => {
+        match (COLUMNS[operand.column()].tapdisk, test) {
+            (TapdiskTest::Null, _) => return None,
+            (TapdiskTest::Number(field), Test::Between { low, high, .. }) => {
                 let field = match operand {
                     Operand::Value(_) => field,
                     Operand::Sample(_) => FieldWord::SectorSpread,
@@ -334,7 +332,7 @@ fn of_clause(kinds: &str, clause: &Clause) -> Option<ClauseWord> {
                     word.between.push(between);
                 }
             }
-            (Some(tested), Test::In { texts, .. }) => word.narrow(tested, texts),
+            (tested, Test::In { texts, .. }) => word.narrow(tested, texts),
             _ => {}
         }
     }
@@ -356,19 +354,19 @@ impl ClauseWord {
     }
 
     /// Restricts it to events with one of `texts` in that column.
-    fn narrow(&mut self, tested: Tested, texts: &[Symbol]) {
+    fn narrow(&mut self, tested: TapdiskTest, texts: &[Symbol]) {
         let is = |letter: char| texts.iter().any(|t| t.as_str().chars().eq([letter]));
         match tested {
-            Tested::Kind => self.kinds.retain(is),
-            Tested::Op => self.ops.retain(is),
-            Tested::Pdisk => {
+            TapdiskTest::Kind => self.kinds.retain(is),
+            TapdiskTest::Op => self.ops.retain(is),
+            TapdiskTest::Pdisk => {
                 let names = texts.iter().map(|t| t.as_str().to_owned());
                 self.pdisks = Some(match self.pdisks.take() {
                     None => names.collect(),
                     Some(before) => names.filter(|n| before.contains(n)).collect(),
                 });
             }
-            Tested::Number(_) | Tested::Null => {}
+            TapdiskTest::Number(_) | TapdiskTest::Null | TapdiskTest::No => {}
         }
     }
 }

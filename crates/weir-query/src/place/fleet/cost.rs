@@ -367,6 +367,8 @@ impl<'a> CostEstimator<'a> {
         let stream = self.capabilities.stream(&source.name);
         match stream.map_or(Rate::PerRequest(1), |s| s.rate) {
             Rate::PerRequest(rows) => f64::from(rows) * self.rates.requests_per_second,
+            // No measured rate is known: as one for each request.
+            Rate::Events => self.rates.requests_per_second,
             Rate::Polled => self.rates.groups,
         }
     }

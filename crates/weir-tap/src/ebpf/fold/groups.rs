@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use arrow_array::{Int64Array, UInt32Array};
-use weir_model::{Column, Folded, Nanos, PartialState};
+use weir_model::{Column, Folded, Nanos, PartialState, Type};
 
 use super::layout::keep;
-use super::plan::{Call, Key, Plan};
+use super::plan::{Call, Plan};
 use super::tables::Group;
 
 /// The key of a group in the order of the demand: numbers, and the ids of texts; `None` is NULL.
@@ -61,14 +61,14 @@ impl Groups {
         }
         let mut keys: Vec<&Named> = self.at.keys().collect();
         keys.sort_by_key(|key| self.at[*key]);
-        let columns = plan.keys.iter().enumerate();
-        let columns = columns.map(|(i, key)| {
+        let columns = plan.key_types.iter().enumerate();
+        let columns = columns.map(|(i, ty)| {
             let values = keys.iter().map(|named| named[i]);
-            match key {
-                Key::Pid => Column::Int(Int64Array::from_iter(values)),
-                _ => Column::Text(UInt32Array::from_iter(
+            match ty {
+                Type::Text => Column::Text(UInt32Array::from_iter(
                     values.map(|id| id.map(|id| id as u32)),
                 )),
+                _ => Column::Int(Int64Array::from_iter(values)),
             }
         });
         let of = |call: &Call| {

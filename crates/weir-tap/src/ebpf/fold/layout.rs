@@ -18,8 +18,8 @@ pub const BINS: usize = 16;
 /// Bytes of `struct fold_window`.
 pub const WINDOW_BYTES: usize = 16;
 
-/// Bytes of `struct fold_lane`.
-pub const LANE_BYTES: usize = 64;
+/// Bytes of `struct fold_cpu`.
+pub const CPU_BYTES: usize = 64;
 
 /// Bytes of `struct fold_block`.
 pub const BLOCK_BYTES: usize = 272;
@@ -32,12 +32,12 @@ pub const fn cell_bytes(moments: usize) -> usize {
     (cell::MOMENTS + moments * MOMENTS_WORDS) * 8
 }
 
-/// Positions in `struct fold_lane`, in 8-byte words.
-pub mod lane {
+/// Positions in `struct fold_cpu`, in 8-byte words.
+pub mod cpu {
     /// Nonzero while a program updates the groups.
     pub const BUSY: usize = 0;
-    /// Requests for which no record was written.
-    pub const TOLD_NOBODY: usize = 1;
+    /// Events for which no record was written.
+    pub const UNRECORDED: usize = 1;
     /// The last cell in use, + 1, of each fold and window.
     pub const CELLS: usize = 4;
 }
@@ -46,7 +46,11 @@ pub mod lane {
 pub mod cell {
     /// The key.
     pub const KEY: usize = 0;
-    /// Number of requests.
+    /// Words of the key.
+    pub const KEY_WORDS: usize = 5;
+    /// The bits of the first word of the key that the fold sets; the others are those of the table.
+    pub const KEY_BITS: u64 = (1 << 48) - 1;
+    /// Number of events.
     pub const ROWS: usize = 5;
     /// The next cell, + 1, in the lower half, and the first block, + 1, in the upper one.
     pub const NEXT_AND_BLOCKS: usize = 6;
@@ -114,8 +118,8 @@ pub mod keep {
 /// `struct fold_call`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The measure.
-    pub measure: Measure,
+    /// The measure: of block I/O, of [`Measure`].
+    pub measure: u8,
     /// The aggregate, of [`keep`].
     pub keep: u8,
     /// Index of the cell's moments.
@@ -182,7 +186,7 @@ impl Fold {
         let calls = self.calls.len() as u8;
         out.extend([self.clauses, calls, self.marked.into(), self.flag]);
         for call in &self.calls {
-            out.extend([call.measure as u8, call.keep, call.place, 0, 0, 0, 0, 0]);
+            out.extend([call.measure, call.keep, call.place, 0, 0, 0, 0, 0]);
         }
         out.resize(start + 16 + CALLS * 8, 0);
         for call in &self.calls {
@@ -199,8 +203,8 @@ impl Fold {
 
 const _: () = assert!(FOLD_BYTES == 4176, "struct fold of fold.h");
 const _: () = assert!(
-    lane::CELLS * 8 + FOLDS * 2 * 8 == LANE_BYTES,
-    "struct fold_lane of fold.h"
+    cpu::CELLS * 8 + FOLDS * 2 * 8 == CPU_BYTES,
+    "struct fold_cpu of fold.h"
 );
 const _: () = assert!(cell_bytes(CALLS) == 320, "struct fold_cell of fold.h");
 const _: () = assert!(

@@ -1,5 +1,5 @@
-//! [`Folds`]: groups that kernel programs compute from finished requests, instead of writing a
-//! record for each.
+//! [`Folds`]: groups that kernel programs compute from events, instead of writing a record for
+//! each.
 //!
 //! The life cycle of an interval:
 //! 1. Two intervals are open at a time, the current one and the next: each has a window. A request
@@ -12,6 +12,7 @@
 //! A request without a window or free memory, or with unusual properties, is written as a record
 //! and delivered as a row.
 
+mod block;
 mod groups;
 pub mod layout;
 mod naming;
@@ -25,12 +26,20 @@ use std::time::Duration;
 
 use weir_model::{Folded, Nanos};
 
-use self::groups::{Groups, Named};
+pub use self::block::{Key, Plans};
+use self::groups::Groups;
+pub use self::groups::Named;
 use self::layout::{BLOCK_BYTES, Folding, cell_bytes, keep};
 pub use self::naming::Naming;
-pub use self::plan::{Key, Plan, Plans};
+pub use self::plan::{Plan, Selected, declined, rhythm};
 pub use self::tables::{RawKey, Tables};
 use super::clock;
+
+/// The names of groups.
+pub trait NameGroups {
+    /// The names of these groups of fold number `fold`.
+    fn name(&mut self, fold: usize, keys: &[RawKey]) -> Vec<Named>;
+}
 
 /// All folds of a tap.
 #[derive(Debug)]
@@ -71,8 +80,13 @@ const BLOCKS_RANGE: (usize, usize) = (64, 1 << 15);
 impl Folding {
     /// The configuration of the kernel side for these plans, with tables of about `bytes` for all
     /// processors.
-    pub fn new(plans: &Plans, bytes: usize, processors: u32) -> Folding {
-        let calls = plans.folds.iter().map(|p| &p.kernel.calls);
+    pub fn new<'a>(
+        plans: impl Iterator<Item = &'a Plan>,
+        bytes: usize,
+        processors: u32,
+    ) -> Folding {
+        let folds: Vec<layout::Fold> = plans.map(|p| p.kernel.clone()).collect();
+        let calls = folds.iter().map(|fold| &fold.calls);
         let moments = calls.clone().map(|calls| {
             let moments = calls.iter().filter(|c| c.keep == keep::MOMENTS);
             moments.count()
@@ -90,13 +104,13 @@ impl Folding {
             1 << (bytes / each).clamp(least, most).ilog2()
         };
         Folding {
-            folds: plans.folds.iter().map(|p| p.kernel.clone()).collect(),
             cells: fit(for_cells, cell_bytes(moments), CELLS_RANGE),
             blocks: match bins {
                 true => fit(for_blocks, BLOCK_BYTES, BLOCKS_RANGE),
                 false => 1,
             },
             moments: moments as u32,
+            folds,
         }
     }
 }
@@ -132,7 +146,7 @@ impl Folds {
 
     /// Reads the intervals that are complete at `settled_ns`, and names new groups. No heartbeat
     /// may exceed the returned time.
-    pub fn advance(&mut self, settled_ns: u64, naming: &mut Naming<'_>) -> u64 {
+    pub fn advance(&mut self, settled_ns: u64, naming: &mut impl NameGroups) -> u64 {
         let mut limit_ns = settled_ns;
         for fold in 0..self.plans.len() {
             for window in [0, 1] {
@@ -157,7 +171,7 @@ impl Folds {
 
     /// The groups of the incomplete intervals. A window that programs are still updating keeps its
     /// groups.
-    pub fn close(&mut self, naming: &mut Naming<'_>) -> Vec<(usize, Folded)> {
+    pub fn close(&mut self, naming: &mut impl NameGroups) -> Vec<(usize, Folded)> {
         for fold in 0..self.plans.len() {
             for window in [0, 1] {
                 let mut tries = 0..CLOSE_TRIES_MAX;
@@ -183,9 +197,9 @@ impl Folds {
             .collect()
     }
 
-    /// Requests that were folded and for which no record was written.
-    pub fn told_nobody(&self) -> i64 {
-        self.tables.told_nobody() as i64
+    /// Events that were folded and for which no record was written.
+    pub fn unrecorded(&self) -> i64 {
+        self.tables.unrecorded() as i64
     }
 
     /// The window of the earlier interval.
@@ -194,19 +208,19 @@ impl Folds {
         usize::from(second.end_ns < first.end_ns)
     }
 
-    fn name_new(&mut self, fold: usize, window: usize, naming: &mut Naming<'_>) {
+    fn name_new(&mut self, fold: usize, window: usize, naming: &mut impl NameGroups) {
         let open = &mut self.windows[fold][window];
         let mut keys = self.tables.new_keys(fold, window, &mut open.seen);
         keys.retain(|key| !open.named.contains_key(key));
         if !keys.is_empty() {
-            let named = naming.name(&self.plans[fold], &keys);
+            let named = naming.name(fold, &keys);
             open.named.extend(keys.into_iter().zip(named));
         }
     }
 
     /// Reads and removes the groups of a window that is closed and not being updated, and reopens
     /// it.
-    fn take(&mut self, fold: usize, window: usize, naming: &mut Naming<'_>) {
+    fn take(&mut self, fold: usize, window: usize, naming: &mut impl NameGroups) {
         self.name_new(fold, window, naming);
         let interval = self.plans[fold].interval;
         let other_ns = self.windows[fold][1 - window].end_ns;

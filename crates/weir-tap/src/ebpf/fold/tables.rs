@@ -3,7 +3,9 @@
 use std::hint;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::layout::{self, BINS, FOLDS, Folding, MOMENTS_WORDS, block, cell, lane};
+use libbpf_rs::OpenMapMut;
+
+use super::layout::{self, BINS, FOLDS, Folding, MOMENTS_WORDS, block, cell, cpu};
 use crate::shared::Shared;
 
 /// Maximum number of checks of a busy processor before it is retried later. A program ends much
@@ -16,7 +18,7 @@ pub struct Tables {
     /// The open intervals.
     pub windows: Shared,
     /// The state of each processor.
-    pub lanes: Shared,
+    pub cpus: Shared,
     /// Groups.
     pub cells: Shared,
     /// Bins.
@@ -27,29 +29,15 @@ pub struct Tables {
     pub processors: usize,
 }
 
-/// The key of a group in the kernel. Keys that the fold does not use are 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RawKey {
-    /// The device, as the kernel keeps it.
-    pub device: u32,
-    /// Thread group.
-    pub pid: u32,
-    /// Position in `weir_model::Op::ALL`.
-    pub op: u8,
-    /// True if a kernel thread submitted the request.
-    pub by_kernel: bool,
-    /// Cgroup.
-    pub cgroup: u64,
-    /// Command name.
-    pub comm: [u64; 2],
-}
+/// The key of a group in the kernel. Words that the fold does not use are 0.
+pub type RawKey = [u64; cell::KEY_WORDS];
 
 /// The values of a group from one processor.
 #[derive(Clone, Debug)]
 pub struct Group {
     /// The key.
     pub key: RawKey,
-    /// Number of requests.
+    /// Number of events.
     pub rows: u64,
     /// Count, sum, minimum and maximum, by index.
     pub moments: Vec<[u64; MOMENTS_WORDS]>,
@@ -57,8 +45,56 @@ pub struct Group {
     pub bins: Vec<(usize, u32, u64, u64)>,
 }
 
+impl Folding {
+    /// Sets the size or the content of a table of an object, if it is one of the folds'. False if
+    /// it is another table.
+    pub fn size(
+        &self,
+        name: &str,
+        table: &mut OpenMapMut<'_>,
+        processors: u32,
+    ) -> libbpf_rs::Result<bool> {
+        let entries = match name {
+            ".rodata.fold" => {
+                table.set_initial_value(&self.bytes())?;
+                return Ok(true);
+            }
+            _ if self.folds.is_empty() => return Ok(false),
+            "fold_windows" => FOLDS as u32,
+            "fold_cpus" => processors,
+            "fold_cells" => {
+                table.set_value_size(layout::cell_bytes(self.moments as usize) as u32)?;
+                processors * self.cells
+            }
+            "fold_blocks" => processors * self.blocks,
+            _ => return Ok(false),
+        };
+        table.set_max_entries(entries)?;
+        Ok(true)
+    }
+}
+
 impl Tables {
-    /// Opens a window for requests up to and including `end_ns` of the monotonic clock.
+    /// The tables of programs that fold, mapped by `map`: by name, with the size of a value and the
+    /// number of values.
+    pub fn map<E>(
+        map: &impl Fn(&str, usize, usize) -> Result<Shared, E>,
+        folding: &Folding,
+        processors: usize,
+    ) -> Result<Tables, E> {
+        let cell_bytes = layout::cell_bytes(folding.moments as usize);
+        let all = |each: u32| processors * each as usize;
+        Ok(Tables {
+            windows: map("fold_windows", layout::WINDOW_BYTES, FOLDS)?,
+            cpus: map("fold_cpus", layout::CPU_BYTES, processors)?,
+            cells: map("fold_cells", cell_bytes, all(folding.cells))?,
+            blocks: map("fold_blocks", layout::BLOCK_BYTES, all(folding.blocks))?,
+            folding: folding.clone(),
+            processors,
+        })
+    }
+
+    /// Opens a window for events up to and including `end_ns` of the monotonic clock.
     pub fn open(&self, fold: usize, window: usize, end_ns: u64) {
         self.windows.words()[fold * 2 + window].store(end_ns, Ordering::Release);
     }
@@ -73,7 +109,7 @@ impl Tables {
     }
 
     fn is_quiet(&self, cpu: usize) -> bool {
-        let busy = self.lane(cpu, lane::BUSY);
+        let busy = self.state(cpu, cpu::BUSY);
         for _ in 0..LOOKS_MAX {
             if busy.load(Ordering::Acquire) == 0 {
                 return true;
@@ -83,9 +119,9 @@ impl Tables {
         false
     }
 
-    /// Requests for which no record was written.
-    pub fn told_nobody(&self) -> u64 {
-        let of = |cpu| self.lane(cpu, lane::TOLD_NOBODY).load(Ordering::Relaxed);
+    /// Events for which no record was written.
+    pub fn unrecorded(&self) -> u64 {
+        let of = |cpu| self.state(cpu, cpu::UNRECORDED).load(Ordering::Relaxed);
         (0..self.processors).map(of).sum()
     }
 
@@ -133,14 +169,9 @@ impl Tables {
     fn key(&self, at: usize) -> RawKey {
         let words = self.cell(at);
         let word = |i: usize| words[cell::KEY + i].load(Ordering::Relaxed);
-        RawKey {
-            device: word(0) as u32,
-            op: (word(0) >> cell::OP_SHIFT) as u8,
-            by_kernel: word(0) & cell::KERNEL != 0,
-            pid: word(1) as u32,
-            cgroup: word(2),
-            comm: [word(3), word(4)],
-        }
+        let mut key: RawKey = std::array::from_fn(word);
+        key[0] &= cell::KEY_BITS;
+        key
     }
 
     fn group(&self, at: usize) -> Group {
@@ -186,13 +217,13 @@ impl Tables {
         next
     }
 
-    fn lane(&self, cpu: usize, word: usize) -> &AtomicU64 {
-        &self.lanes.words()[cpu * layout::LANE_BYTES / 8 + word]
+    fn state(&self, cpu: usize, word: usize) -> &AtomicU64 {
+        &self.cpus.words()[cpu * layout::CPU_BYTES / 8 + word]
     }
 
     fn last_cell(&self, cpu: usize, fold: usize, window: usize) -> &AtomicU64 {
         debug_assert!(fold < FOLDS && window < 2, "as the tables are laid out");
-        self.lane(cpu, lane::CELLS + fold * 2 + window)
+        self.state(cpu, cpu::CELLS + fold * 2 + window)
     }
 
     fn cell(&self, at: usize) -> &[AtomicU64] {

@@ -23,6 +23,7 @@ impl BlockTap {
             return settled_ns;
         };
         let mut naming = Naming {
+            folds: &self.plans.folds,
             devices: &self.devices,
             names: &mut self.names,
             attribution: self.attribution.as_mut(),
@@ -37,6 +38,7 @@ impl BlockTap {
             return Vec::new();
         };
         let mut naming = Naming {
+            folds: &self.plans.folds,
             devices: &self.devices,
             names: &mut self.names,
             attribution: self.attribution.as_mut(),
@@ -50,7 +52,7 @@ impl BlockTap {
         let Some(live) = &mut self.live else {
             return;
         };
-        let watermark_ns = live.lanes.watermark_ns();
+        let watermark_ns = live.rings.watermark_ns();
         let over = live.folds.as_mut().map(|folds| folds.over(watermark_ns));
         let said = over.into_iter().flatten();
         self.said

@@ -19,7 +19,6 @@ use weir_model::{
 };
 
 use super::super::remarks::Remarks;
-use super::super::rows::Columns;
 use super::super::table::REQUESTS_MAX;
 use super::super::write::{Header as FileHeader, Writer};
 use super::layout::{CATEGORY_SHIFT, Header, Layout, act, category, device_of, note};
@@ -39,7 +38,6 @@ const COMM_BYTES: usize = 16;
 struct Blktrace {
     path: PathBuf,
     file: BufWriter<File>,
-    columns: Columns,
     cpu: u32,
     responses_assumed: bool,
     outstanding: BTreeMap<(Disk, i64), Event>,
@@ -85,7 +83,6 @@ pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn Writer>, TapEr
     Ok(Box::new(Blktrace {
         path: path.into(),
         file: BufWriter::new(file),
-        columns: Columns::default(),
         cpu: extension.and_then(|e| e.parse().ok()).unwrap_or(0),
         responses_assumed: header.responses_assumed,
         outstanding: BTreeMap::new(),
@@ -289,7 +286,7 @@ impl Blktrace {
 
 impl Writer for Blktrace {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
-        for row in self.columns.events(batch) {
+        for row in IoEvent::of_batch(batch) {
             self.take(&row).map_err(|error| TapError::File {
                 path: self.path.clone(),
                 error,

@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use weir_model::{Batch, Event, EventKind, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol};
+use weir_model::{
+    Batch, Event, EventKind, IoEvent, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol,
+};
 
 use super::super::remarks::Remarks;
-use super::super::rows::Columns;
 use super::super::write::{Header, Writer};
 use super::VERSION_3;
 use crate::{Count, TapError};
@@ -20,7 +21,6 @@ const NAME_BYTES_MAX: usize = 256;
 struct Iolog {
     path: PathBuf,
     file: BufWriter<File>,
-    columns: Columns,
     /// The file names of the disks so far.
     files: HashMap<[Option<Symbol>; 3], String>,
     first_ts: Option<Nanos>,
@@ -42,7 +42,6 @@ pub fn create(path: &Path, _header: &Header) -> Result<Box<dyn Writer>, TapError
     Ok(Box::new(Iolog {
         path: path.into(),
         file,
-        columns: Columns::default(),
         files: HashMap::new(),
         first_ts: None,
         last_us: 0,
@@ -114,7 +113,7 @@ fn file_name(event: &Event) -> String {
 
 impl Writer for Iolog {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
-        for row in self.columns.events(batch) {
+        for row in IoEvent::of_batch(batch) {
             if row.event.kind == EventKind::Request {
                 self.write_event(&row.event)
                     .map_err(|error| self.failed(error))?;

@@ -1,5 +1,7 @@
-//! [`COLUMNS`]: how the live tap provides each column of block I/O, in one table. The planner uses
-//! it as [`capabilities`].
+//! [`COLUMNS`]: how the live tap and a tapdisk provide each column of `IO`: how it is read, tested,
+//! sampled, grouped, measured, and its cost. With `weir_model::event`, which has the columns'
+//! names, types, units and meaning at the same positions, it is the table of the columns of block
+//! I/O. The planner uses it as [`live_capabilities`] and [`tapdisk_capabilities`].
 
 use std::sync::LazyLock;
 
@@ -10,13 +12,13 @@ use weir_model::{
     StreamCapabilities,
 };
 
-use super::fold::Key;
-use super::fold::layout::{CALLS, LIMITS, LOG_BITS, Measure};
-use super::layout::{self, CLAUSES, test};
-use super::needs::Columns;
-use super::rows::Source;
+use crate::ebpf::fold::Key;
+use crate::ebpf::fold::layout::{CALLS, LIMITS, LOG_BITS, Measure};
+use crate::ebpf::layout::{self, CLAUSES, test};
+use crate::ebpf::rows::Source;
+use crate::tapdisk::words::{self, FieldWord};
 
-/// How the tap provides one column.
+/// How the taps provide one column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Its name in `IO`.
@@ -27,6 +29,8 @@ pub struct Column {
     pub need: Option<fn(&mut Columns) -> &mut bool>,
     /// How the kernel tests it.
     pub test: Tested,
+    /// How a tapdisk tests it.
+    pub tapdisk: TapdiskTest,
     /// True if rows are sampled by it.
     pub sample: bool,
     /// How it is used as a key of groups.
@@ -58,20 +62,76 @@ pub enum Tested {
     Narrow(u32, fn(&mut layout::Clause) -> &mut [u32; 2]),
 }
 
+/// How a tapdisk tests a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TapdiskTest {
+    /// No test.
+    No,
+    /// Compares the letters of events.
+    Kind,
+    /// Compares the letters of operations.
+    Op,
+    /// Compares the names of disks.
+    Pdisk,
+    /// Compares a number.
+    Number(FieldWord),
+    /// The column is NULL in every event, which passes no test.
+    Null,
+}
+
+/// Columns with a cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// Insert to issue.
+    pub wait: bool,
+    /// Issue to complete.
+    pub service: bool,
+    /// Insert to complete.
+    pub latency: bool,
+    /// Thread group.
+    pub pid: bool,
+    /// Command name.
+    pub comm: bool,
+    /// Cgroup.
+    pub cgroup: bool,
+    /// Processor of issue.
+    pub cpu: bool,
+    /// Flag letters.
+    pub flags: bool,
+    /// Bios beyond the first.
+    pub merges: bool,
+    /// The request's number.
+    pub req_id: bool,
+    /// Requests in flight.
+    pub in_flight: bool,
+    /// Distance from the previous request.
+    pub seek: bool,
+    /// VM, virtual disk and the sector there.
+    pub owner: bool,
+    /// The time at which it was reported as issued.
+    pub issue_ts: bool,
+}
+
 /// The columns of `IO` in its order; `IOstream` has the first of them.
 pub static COLUMNS: [Column; 28] = [
     Column::new("ts", Source::Ts),
     Column::new("type", Source::Kind)
         .test(Tested::Kind)
-        .key(Key::Kind),
-    Column::new("op", Source::Op).test(Tested::Op).key(Key::Op),
+        .key(Key::Kind)
+        .tapdisk(TapdiskTest::Kind),
+    Column::new("op", Source::Op)
+        .test(Tested::Op)
+        .key(Key::Op)
+        .tapdisk(TapdiskTest::Op),
     Column::new("req_id", Source::Request).need(|c| &mut c.req_id),
     Column::new("sector", Source::Sector)
         .test(Tested::Wide(test::SECTOR, |c| &mut c.sector))
-        .sample(),
+        .sample()
+        .tapdisk(TapdiskTest::Number(FieldWord::Sector)),
     Column::new("sectors", Source::Sectors)
         .test(Tested::Narrow(test::SECTORS, |c| &mut c.sectors))
-        .measure(Measure::Sectors),
+        .measure(Measure::Sectors)
+        .tapdisk(TapdiskTest::Number(FieldWord::Sectors)),
     Column::new("bytes", Source::Bytes).measure(Measure::Bytes),
     Column::new("vm", Source::Vm)
         .need(|c| &mut c.owner)
@@ -81,7 +141,8 @@ pub static COLUMNS: [Column; 28] = [
         .key(Key::Vdisk),
     Column::new("pdisk", Source::Pdisk)
         .test(Tested::Device)
-        .key(Key::Pdisk),
+        .key(Key::Pdisk)
+        .tapdisk(TapdiskTest::Pdisk),
     Column::new("agent_ts", Source::Taken),
     // Set by the monitor.
     Column {
@@ -93,36 +154,48 @@ pub static COLUMNS: [Column; 28] = [
     Column::new("pid", Source::Pid)
         .need(|c| &mut c.pid)
         .test(Tested::Narrow(test::PID, |c| &mut c.pid))
-        .key(Key::Pid),
+        .key(Key::Pid)
+        .tapdisk(TapdiskTest::Null),
     Column::new("comm", Source::Comm)
         .need(|c| &mut c.comm)
         .test(Tested::Comm)
-        .key(Key::Comm),
+        .key(Key::Comm)
+        .tapdisk(TapdiskTest::Null),
     Column::new("cgroup", Source::Cgroup)
         .need(|c| &mut c.cgroup)
         .test(Tested::Cgroup)
-        .key(Key::Cgroup),
-    Column::new("cpu", Source::Cpu).need(|c| &mut c.cpu),
+        .key(Key::Cgroup)
+        .tapdisk(TapdiskTest::Null),
+    Column::new("cpu", Source::Cpu)
+        .need(|c| &mut c.cpu)
+        .tapdisk(TapdiskTest::Null),
     Column::new("flags", Source::Flags).need(|c| &mut c.flags),
     // Requests with errors are delivered as rows.
     Column {
         null_in_groups: true,
         ..Column::new("error", Source::Error)
     },
-    Column::new("merges", Source::Merges).need(|c| &mut c.merges),
-    Column::new("vsector", Source::Vsector).need(|c| &mut c.owner),
+    Column::new("merges", Source::Merges)
+        .need(|c| &mut c.merges)
+        .tapdisk(TapdiskTest::Null),
+    Column::new("vsector", Source::Vsector)
+        .need(|c| &mut c.owner)
+        .tapdisk(TapdiskTest::Number(FieldWord::Sector)),
     Column::new("wait", Source::Wait)
         .need(|c| &mut c.wait)
         .test(Tested::Wide(test::WAIT, |c| &mut c.wait_ns))
-        .measure(Measure::Wait),
+        .measure(Measure::Wait)
+        .tapdisk(TapdiskTest::Number(FieldWord::Wait)),
     Column::new("service", Source::Service)
         .need(|c| &mut c.service)
         .test(Tested::Wide(test::SERVICE, |c| &mut c.service_ns))
-        .measure(Measure::Service),
+        .measure(Measure::Service)
+        .tapdisk(TapdiskTest::Number(FieldWord::Service)),
     Column::new("latency", Source::Latency)
         .need(|c| &mut c.latency)
         .test(Tested::Wide(test::LATENCY, |c| &mut c.latency_ns))
-        .measure(Measure::Latency),
+        .measure(Measure::Latency)
+        .tapdisk(TapdiskTest::Number(FieldWord::Latency)),
     Column::new("in_flight", Source::InFlight).need(|c| &mut c.in_flight),
     Column::new("seek", Source::Seek).need(|c| &mut c.seek),
     Column::new("issue_ts", Source::IssueTs).need(|c| &mut c.issue_ts),
@@ -134,7 +207,7 @@ const TEXTS_MAX: usize = 16;
 
 /// Limits of groups in kernel programs. A shorter interval would end before its groups are read; in
 /// a longer one the sum of all times might exceed 64 bits (`FOLD_VALUE_MAX` in `fold.h`).
-const GROUPS: GroupLimits = GroupLimits {
+pub const GROUPS: GroupLimits = GroupLimits {
     interval_min_ns: 1_000_000,
     interval_max_ns: 600 * NANOS_PER_SECOND,
     kept_max: CALLS,
@@ -149,6 +222,7 @@ impl Column {
             read: Some(read),
             need: None,
             test: Tested::No,
+            tapdisk: TapdiskTest::No,
             sample: false,
             key: None,
             measure: None,
@@ -165,6 +239,13 @@ impl Column {
 
     const fn test(self, test: Tested) -> Column {
         Column { test, ..self }
+    }
+
+    const fn tapdisk(self, test: TapdiskTest) -> Column {
+        Column {
+            tapdisk: test,
+            ..self
+        }
     }
 
     const fn sample(self) -> Column {
@@ -188,7 +269,7 @@ impl Column {
         }
     }
 
-    fn capabilities(&self) -> ColumnCapabilities {
+    fn of_live_tap(&self) -> ColumnCapabilities {
         ColumnCapabilities {
             select: match self.test {
                 Tested::No => Select::No,
@@ -208,18 +289,44 @@ impl Column {
     }
 }
 
+/// The column with this name.
+fn named(name: &str) -> &'static Column {
+    let found = COLUMNS.iter().find(|column| column.name == name);
+    found.expect("the table has every column of IO")
+}
+
+/// The capabilities of a tapdisk for `IO` and `IOstream`. A sector of the virtual disk is a sector
+/// of the image.
+pub fn tapdisk_capabilities() -> Capabilities {
+    let limits = Limits {
+        clauses: words::CLAUSES_MAX,
+        tests: words::TESTS_MAX,
+        texts: words::TESTS_MAX,
+    };
+    let of = |name: &str| {
+        let test = named(name).tapdisk;
+        ColumnCapabilities {
+            select: match test {
+                TapdiskTest::No => Select::No,
+                _ => Select::Exact,
+            },
+            sample: test == TapdiskTest::Number(FieldWord::Sector),
+            ..ColumnCapabilities::default()
+        }
+    };
+    let why = "a VM's own requests are delivered one by one";
+    Capabilities::of_io(limits, why, Ok(()), of)
+}
+
 /// The capabilities of the live tap for `IO` and `IOstream`.
-pub fn capabilities() -> &'static Capabilities {
+pub fn live_capabilities() -> &'static Capabilities {
     static CAPABILITIES: LazyLock<Capabilities> = LazyLock::new(|| {
         let limits = Limits {
             clauses: CLAUSES,
             tests: TESTS_MAX,
             texts: TEXTS_MAX,
         };
-        let of = |name: &str| {
-            let column = COLUMNS.iter().find(|column| column.name == name);
-            column.map_or_else(ColumnCapabilities::default, Column::capabilities)
-        };
+        let of = |name: &str| named(name).of_live_tap();
         let why = "it is not over finished requests alone, stream IO";
         let mut all = Capabilities::of_io(limits, why, Ok(()), of);
         let finished = |s: &&mut StreamCapabilities| s.declaration.name == IO_PAIRS.finished;

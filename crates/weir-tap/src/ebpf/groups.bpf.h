@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Events folded into groups where they happen, in place of a record each.
+ *
+ * A fold is a group-by over intervals of time. Each processor has cells of its own, one for each group,
+ * and blocks of bins for what is kept as a histogram; both are found by their keys. An event that has no
+ * room, or has an unusual value, becomes a record as if there were no fold. weir_model::fold has the
+ * contract.
+ *
+ * Concurrency:
+ *  - A program marks its processor as busy, with a full barrier, before it reads which interval is open,
+ *    and clears the mark after its last store. A program that finds the mark, because it interrupts
+ *    another, changes nothing and makes a record.
+ *  - The user side closes an interval, with a full barrier, and then waits until each processor was
+ *    observed not to be busy. A program that becomes busy later finds the interval closed. So the cells
+ *    of a closed interval do not change, and belong to the user side until it frees their keys.
+ *
+ * The includer has declared, before this file:
+ *  - `folding`, a constant in section .rodata.fold;
+ *  - struct finished, an event, with `ts_ns`, `values`, `cpu` and `clauses` (those that it passes);
+ *  - key_of(), which sets the words of a fold's key; bits 48 and above of the first one are reserved;
+ *  - may_fold(), whether a fold applies to an event;
+ *  - SUMS_MAY_OVERFLOW, 0 if no sum of an interval can exceed 64 bits.
+ */
+#ifndef WEIR_GROUPS_BPF_H
+#define WEIR_GROUPS_BPF_H
+
+#include "ring.bpf.h"
+#include "fold.h"
+
+TABLE(fold_windows, sizeof(struct fold_window));
+TABLE(fold_cpus, sizeof(struct fold_cpu));
+TABLE(fold_cells, sizeof(struct fold_cell));
+TABLE(fold_blocks, sizeof(struct fold_block));
+
+/* ---- Cells and blocks ---------------------------------------------------------------------- */
+
+/* What a processor's tables are searched for: words of a key that no fold uses are not looked at. */
+static __always_inline bool same_key(const struct fold_cell *cell, const __u64 *key)
+{
+	__u64 apart = cell->key[0] ^ key[0];
+
+	if (folding.keys & FOLD_BY_PID)
+		apart |= cell->key[1] ^ key[1];
+	if (folding.keys & FOLD_BY_CGROUP)
+		apart |= cell->key[2] ^ key[2];
+	if (folding.keys & FOLD_BY_COMM)
+		apart |= (cell->key[3] ^ key[3]) | (cell->key[4] ^ key[4]);
+	return !apart;
+}
+
+/* Odd numbers without a pattern: the products are independent of each other, and so made side by side. */
+static __always_inline __u32 hash_key(const __u64 *key)
+{
+	__u64 mixed = key[0] * 0x9e3779b97f4a7c15ULL;
+
+	if (folding.keys & FOLD_BY_PID)
+		mixed ^= key[1] * 0xc2b2ae3d27d4eb4fULL;
+	if (folding.keys & FOLD_BY_CGROUP)
+		mixed ^= key[2] * 0x165667b19e3779f9ULL;
+	if (folding.keys & FOLD_BY_COMM)
+		mixed ^= key[3] * 0xd6e8feb86659fd93ULL ^ key[4] * 0xa0761d6478bd642fULL;
+	return (mixed ^ mixed >> 29) * 0x9e3779b97f4a7c15ULL >> 40;
+}
+
+static __always_inline struct fold_cell *cell_at(__u32 cpu, __u32 hash)
+{
+	__u32 slot = cpu * folding.cells + (hash & (folding.cells - 1));
+
+	return bpf_map_lookup_elem(&fold_cells, &slot);
+}
+
+static __always_inline struct fold_block *block_at(__u32 cpu, __u32 hash)
+{
+	__u32 slot = cpu * folding.blocks + (hash & (folding.blocks - 1));
+
+	return bpf_map_lookup_elem(&fold_blocks, &slot);
+}
+
+/* Begins a cell anew, as far as it goes, and puts it at the head of its window's. */
+static __always_inline void take_cell(struct fold_cell *cell, const __u64 *key, __u32 slot,
+				      __u64 *list)
+{
+	__u32 i;
+
+	cell->key[1] = key[1];
+	cell->key[2] = key[2];
+	cell->key[3] = key[3];
+	cell->key[4] = key[4];
+	cell->rows = 0;
+	cell->blocks = 0;
+	cell->next = *list;
+	cell->slot = slot;
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < folding.moments) {
+			cell->moments[i].count = 0;
+			cell->moments[i].sum = 0;
+			cell->moments[i].min = ~0ULL;
+			cell->moments[i].max = 0;
+		}
+	cell->key[0] = key[0];
+	publish(list, slot + 1);
+}
+
+/*
+ * The group of `key` among the cells of this processor, taken if there is none yet; NULL if there is no
+ * room. A cell that the user side has freed may hide one of the same key behind it: the group then has
+ * two, and both are told.
+ */
+SUBPROGRAM struct fold_cell *search_cell(const __u64 *key, __u32 cpu, __u64 *list)
+{
+	__u32 home = hash_key(key), i;
+
+#pragma unroll
+	for (i = 0; i < FOLD_PROBES; i++) {
+		struct fold_cell *cell = cell_at(cpu, home + i);
+
+		if (!cell)
+			return NULL;
+		if (same_key(cell, key))
+			return cell;
+		if (!cell->key[0]) {
+			take_cell(cell, key,
+				  cpu * folding.cells + ((home + i) & (folding.cells - 1)), list);
+			return cell;
+		}
+	}
+	return NULL;
+}
+
+/* Nearly always it is where it is looked for first. */
+static __always_inline struct fold_cell *find_cell(const __u64 *key, __u32 cpu, __u64 *list)
+{
+	struct fold_cell *cell = cell_at(cpu, hash_key(key));
+
+	if (cell && same_key(cell, key))
+		return cell;
+	return search_cell(key, cpu, list);
+}
+
+static __always_inline __u32 hash_block(__u64 key)
+{
+	return (key ^ key >> 29) * 0x9e3779b97f4a7c15ULL >> 40;
+}
+
+/* The block of `key`, taken if there is none yet, likewise. */
+SUBPROGRAM struct fold_block *search_block(__u64 key, __u32 cpu, struct fold_cell *cell)
+{
+	__u32 home = hash_block(key), i, bin;
+
+#pragma unroll
+	for (i = 0; i < FOLD_PROBES; i++) {
+		struct fold_block *block = block_at(cpu, home + i);
+
+		if (!block)
+			return NULL;
+		if (block->key == key)
+			return block;
+		if (!block->key) {
+#pragma unroll
+			for (bin = 0; bin < FOLD_BINS; bin++) {
+				block->bins[bin].count = 0;
+				block->bins[bin].offsets = 0;
+			}
+			block->next = cell->blocks;
+			block->key = key;
+			cell->blocks = cpu * folding.blocks + ((home + i) & (folding.blocks - 1)) + 1;
+			return block;
+		}
+	}
+	return NULL;
+}
+
+static __always_inline struct fold_block *find_block(__u64 key, __u32 cpu, struct fold_cell *cell)
+{
+	struct fold_block *block = block_at(cpu, hash_block(key));
+
+	if (block && block->key == key)
+		return block;
+	return search_block(key, cpu, cell);
+}
+
+/* ---- Bins ---------------------------------------------------------------------------------- */
+
+/* 1 if `a` is greater than `b`, without a branch: the verifier would follow each. Both below 2^63. */
+static __always_inline __u64 exceeds(__u64 a, __u64 b)
+{
+	return (b - a) >> 63;
+}
+
+/* How many of the limits are below `value`, which is the number of its bin. */
+static __always_inline __u32 limits_below(const volatile __u64 *limits, __u64 value)
+{
+	__u32 below = 0;
+
+	below += exceeds(value, limits[31]) << 5;
+	below += exceeds(value, limits[below + 15]) << 4;
+	below += exceeds(value, limits[below + 7]) << 3;
+	below += exceeds(value, limits[below + 3]) << 2;
+	below += exceeds(value, limits[below + 1]) << 1;
+	below += exceeds(value, limits[below]);
+	/* 63 at most so far. */
+	below += exceeds(value, limits[below & (FOLD_LIMITS - 1)]);
+	return below;
+}
+
+/* The greatest power of two in `value`, which is below 2^64 and not 0. */
+static __always_inline __u32 log2_of(__u64 value)
+{
+	__u32 log = 0, more;
+
+	more = exceeds(value, 0xffffffff) << 5;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 0xffff) << 4;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 0xff) << 3;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 0xf) << 2;
+	log += more;
+	value >>= more;
+	more = exceeds(value, 3) << 1;
+	log += more;
+	value >>= more;
+	return log + (value >> 1);
+}
+
+/* Where a value counts: a bin, and how far it lies in it. */
+struct place {
+	__u32 bin;
+	__u64 offset;
+};
+
+/* As weir_sketch::LogLinear numbers bins; no value is so great that an offset loses bits. */
+static __always_inline struct place log_linear_place(__u64 value)
+{
+	__u32 log = log2_of(value | (1 << FOLD_LOG_BITS)), shift = (log - FOLD_LOG_BITS) & 63;
+
+	return (struct place){
+		.bin = (shift << FOLD_LOG_BITS) + (value >> shift),
+		.offset = value & ((1ULL << shift) - 1),
+	};
+}
+
+/* ---- One event   --------------------------------------------------------------------------- */
+
+/* What a call of a fold adds to, once all that it needs is there. */
+struct addition {
+	struct fold_bin *bin;
+	__u64 offset;
+};
+
+static __always_inline bool find_bin(const volatile struct fold *fold, __u32 call, __u64 value,
+				     __u32 cpu, struct fold_cell *cell, struct addition *found)
+{
+	struct fold_block *block;
+	struct place place = {};
+	__u64 key;
+
+	if (fold->calls[call].keep == KEEP_LIMITS)
+		place.bin = limits_below(fold->limits[call], value);
+	else
+		place = log_linear_place(value);
+	key = (__u64)(cell->slot + 1) << 32 | call << 24 | place.bin / FOLD_BINS;
+	block = find_block(key, cpu, cell);
+	if (!block)
+		return false;
+	found->bin = &block->bins[place.bin & (FOLD_BINS - 1)];
+	found->offset = place.offset;
+	return true;
+}
+
+/* Whether the sum of one of the values would exceed 64 bits. */
+static __always_inline bool sums_overflow(const struct finished *f, const volatile struct fold *fold,
+					  const struct fold_cell *cell)
+{
+	bool overflow = false;
+	__u32 i;
+
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count && fold->calls[i].keep == KEEP_MOMENTS) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+			__u64 sum = cell->moments[fold->calls[i].place & (FOLD_CALLS - 1)].sum;
+
+			overflow |= value != UNKNOWN && sum + value < sum;
+		}
+	return overflow;
+}
+
+/* Adds an event to its group; false if it must become a record. */
+static __always_inline bool fold_into(const struct finished *f, __u32 number, struct fold_cpu *own)
+{
+	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
+	struct fold_window *window = bpf_map_lookup_elem(&fold_windows, &number);
+	struct addition additions[FOLD_CALLS];
+	struct fold_cell *cell;
+	__u64 key[5] = {};
+	__u32 i, open;
+
+	if (!window)
+		return false;
+	/* An interval holds what comes after its beginning, up to and with its end. */
+	if (*(volatile __u64 *)&window->end_ns[0] - f->ts_ns < fold->interval_ns)
+		open = 0;
+	else if (*(volatile __u64 *)&window->end_ns[1] - f->ts_ns < fold->interval_ns)
+		open = 1;
+	else
+		return false;
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+
+			if (value != UNKNOWN && value >= FOLD_VALUE_MAX)
+				return false;
+		}
+	key[0] = CELL_TAKEN | (__u64)number << CELL_FOLD_SHIFT | (__u64)open << CELL_WINDOW_SHIFT;
+	key_of(f, number, key);
+	cell = find_cell(key, f->cpu, &own->cells[number & (FOLDS - 1)][open]);
+	if (!cell)
+		return false;
+	/* First all bins, then all additions: an event is folded whole or not at all. */
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count && fold->calls[i].keep != KEEP_MOMENTS) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+
+			additions[i].bin = NULL;
+			if (value != UNKNOWN &&
+			    !find_bin(fold, i, value, f->cpu, cell, &additions[i]))
+				return false;
+		}
+	if (SUMS_MAY_OVERFLOW && sums_overflow(f, fold, cell))
+		return false;
+	cell->rows++;
+#pragma unroll
+	for (i = 0; i < FOLD_CALLS; i++)
+		if (i < fold->call_count) {
+			__u64 value = f->values[fold->calls[i].measure & (MEASURES - 1)];
+
+			if (fold->calls[i].keep == KEEP_MOMENTS) {
+				__u32 place = fold->calls[i].place & (FOLD_CALLS - 1);
+				struct moments *m = &cell->moments[place];
+
+				if (value == UNKNOWN)
+					continue;
+				m->count++;
+				m->sum += value;
+				if (value < m->min)
+					m->min = value;
+				if (value > m->max)
+					m->max = value;
+			} else if (additions[i].bin) {
+				additions[i].bin->count++;
+				additions[i].bin->offsets += additions[i].offset;
+			}
+		}
+	return true;
+}
+
+/* Folds an event for each demand that selected it; the folds that have it now, a bit each. */
+SUBPROGRAM __u32 fold_all(struct finished *f)
+{
+	struct fold_cpu *own = bpf_map_lookup_elem(&fold_cpus, &f->cpu);
+	__u32 folded = 0, i;
+	__u8 clauses = f->clauses;
+
+	if (!own || __sync_lock_test_and_set(&own->busy, 1))
+		return 0;
+#pragma unroll
+	for (i = 0; i < FOLDS; i++) {
+		const volatile struct fold *fold = &folding.folds[i];
+
+		if (i >= folding.count || !(f->clauses & fold->clauses))
+			continue;
+		if (!may_fold(f, i))
+			continue;
+		if (fold_into(f, i, own)) {
+			folded |= 1 << i;
+			clauses &= ~fold->clauses;
+		}
+	}
+	if (!clauses)
+		own->unrecorded++;
+	publish(&own->busy, 0);
+	return folded;
+}
+
+#endif

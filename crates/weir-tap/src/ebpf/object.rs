@@ -1,0 +1,83 @@
+//! An object of kernel programs: opened from its compiled bytes, its tables mapped, and what the
+//! kernel reports if it refuses them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use crate::TapError;
+use crate::shared::Shared;
+
+/// Messages of libbpf, for the error message.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// Maximum number of bytes of messages that are kept.
+const SAID_MAX: usize = 1 << 16;
+
+/// Opens the object compiled as `bytes`.
+///
+/// # Errors
+/// If it is none.
+pub fn open(bytes: &[u8]) -> Result<OpenObject, TapError> {
+    SAID.lock().expect("no panic while held").clear();
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        let mut said = SAID.lock().expect("no panic while held");
+        if said.len() + text.len() <= SAID_MAX {
+            said.push_str(&text);
+        }
+    })));
+    let mut builder = ObjectBuilder::default();
+    let named = builder
+        .name("weir")
+        .map_err(|e| refused("the object", &e))?;
+    named
+        .open_memory(bytes)
+        .map_err(|e| refused("the object", &e))
+}
+
+/// Maps the `values` values of `bytes` bytes each of a loaded object's table.
+///
+/// # Errors
+/// If there is not enough memory.
+pub fn map(object: &Object, name: &str, bytes: usize, values: usize) -> Result<Shared, TapError> {
+    let mut tables = object.maps();
+    let table = tables.find(|m| is_table(&m.name().to_string_lossy(), name));
+    let table = table.expect("the object has the tables of its source");
+    Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
+}
+
+/// True if the object's table `full` is the one called `name`. The names of tables of variables
+/// begin with the object's name.
+fn is_table(full: &str, name: &str) -> bool {
+    full == name || name.starts_with('.') && full.ends_with(name)
+}
+
+/// The error when the kernel refuses `what`, with the last messages of libbpf.
+pub fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
+    let said = SAID.lock().expect("no panic while held");
+    let lines = said.lines().rev().take(8).collect::<Vec<_>>();
+    let lines: Vec<&str> = lines.into_iter().rev().collect();
+    let detail = if lines.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", lines.join("; "))
+    };
+    let what = format!("the kernel refuses {what}: {error}{detail}");
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        return TapError::NotPermitted { detail: what };
+    }
+    TapError::Unavailable {
+        what,
+        remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` tells what is missing"
+            .into(),
+    }
+}
+
+fn no_memory(table: &str, error: &io::Error) -> TapError {
+    TapError::Unavailable {
+        what: format!("cannot map table {table}: {error}"),
+        remedy: "allow more memory, or ask for smaller rings".into(),
+    }
+}

@@ -1,0 +1,349 @@
+//! [`KernelStream`]: a stream of events that kernel programs emit, described by one table of
+//! columns.
+//!
+//! A stream is a folder with three files, and a line in a list of taps ([`crate::live::TAPS`]):
+//! - `NAME.bpf.c`: the programs. They include `stream.bpf.h`, fill in an event and emit it.
+//! - `NAME.bpf.o`: the programs, compiled by `cargo xtask bpf`.
+//! - `mod.rs`: the [`KernelStream`] with its table of columns and the choice of its probes.
+//!
+//! Everything else is derived from the table: the declaration of the stream, its [`Capabilities`],
+//! selections, sampling and groups in the kernel, rows, and counts of lost events.
+//!
+//! The life cycle of an event:
+//! 1. A program calls `EMIT`. The event is tested by the clauses of the demands; an event that
+//!    passes none ends here.
+//! 2. It is added to the groups of demands with a fold ([`super::fold`]). If other demands select
+//!    it as well, or it has no room there, it is written to the ring of its processor. A full ring
+//!    is counted.
+//! 3. [`super::rings::Rings`] merges the rings in timestamp order.
+//! 4. [`rows::Rows`] converts the events that passed a demand's clauses to its columns.
+
+mod groups;
+pub(crate) mod layout;
+mod rows;
+mod selection;
+mod tap;
+
+use weir_model::capabilities::{Measure, Rate, Select};
+use weir_model::{
+    Alias, Capabilities, ColumnCapabilities, Declaration, Demand, Field, Limits, Schema, Shape,
+    StreamCapabilities, Type, Unit,
+};
+
+use self::layout::{CLAUSES, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS};
+use super::programs::Probe;
+use super::tap::LiveOptions;
+use crate::io_columns::GROUPS;
+use crate::{Tap, TapError};
+
+/// A stream of kernel events.
+#[derive(Debug)]
+pub struct KernelStream {
+    /// Its name.
+    pub name: &'static str,
+    /// A description, in a sentence.
+    pub doc: &'static str,
+    /// The compiled programs.
+    pub object: &'static [u8],
+    /// Bytes of an event: the size of the structure that the programs emit.
+    pub event_bytes: usize,
+    /// Its columns, in their order. The first one is the time.
+    pub columns: &'static [Column],
+    /// The probes to attach; its argument tests whether the kernel has a tracepoint. The error is
+    /// what the kernel lacks.
+    pub probes: ChooseProbes,
+}
+
+/// The function that chooses the probes of a stream.
+pub type ChooseProbes = fn(&dyn Fn(&str) -> bool) -> Result<Vec<Probe>, String>;
+
+/// A column of a kernel stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// The name.
+    pub name: &'static str,
+    /// The unit of its numbers.
+    pub unit: Unit,
+    /// Other names.
+    pub aliases: &'static [Alias],
+    /// The meaning, in a sentence.
+    pub doc: &'static str,
+    /// Its values.
+    pub value: Value,
+    /// The number in an event that stands for NULL.
+    pub null: Option<u64>,
+    /// The kernel selects by it.
+    pub select: bool,
+    /// The kernel samples by it.
+    pub sample: bool,
+    /// The kernel groups by it.
+    pub group: bool,
+    /// The kernel keeps its values for groups.
+    pub measure: bool,
+}
+
+/// The source of a column's values.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// The time of the event.
+    Time,
+    /// A number of the event.
+    Number(Number),
+    /// The name of a number of the event; without a name it is NULL.
+    Name(Number, &'static [(i64, &'static str)]),
+    /// A text of 16 bytes at this offset; empty is NULL.
+    Text(usize),
+    /// The name of this host.
+    Host,
+}
+
+/// Where a number is in an event, and its size. Offsets are those in the structure that the
+/// programs emit, with its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    offset: usize,
+    bytes: usize,
+    is_signed: bool,
+}
+
+impl Number {
+    /// The processor that emitted the event.
+    pub const CPU: Number = Number::unsigned(CPU_OFFSET, 2);
+
+    /// An unsigned number of 1, 2, 4 or 8 bytes.
+    pub const fn unsigned(offset: usize, bytes: usize) -> Number {
+        Number {
+            offset,
+            bytes,
+            is_signed: false,
+        }
+    }
+
+    /// A signed number of 1, 2, 4 or 8 bytes.
+    pub const fn signed(offset: usize, bytes: usize) -> Number {
+        Number {
+            offset,
+            bytes,
+            is_signed: true,
+        }
+    }
+}
+
+impl Column {
+    /// A column without unit and description that only rows have.
+    pub const fn new(name: &'static str, value: Value) -> Column {
+        Column {
+            name,
+            unit: match value {
+                Value::Time => Unit::Nanoseconds,
+                _ => Unit::None,
+            },
+            aliases: &[],
+            doc: "",
+            value,
+            null: None,
+            select: false,
+            sample: false,
+            group: false,
+            measure: false,
+        }
+    }
+
+    /// The same column in `unit`.
+    pub const fn unit(self, unit: Unit) -> Column {
+        Column { unit, ..self }
+    }
+
+    /// The same column with its meaning.
+    pub const fn doc(self, doc: &'static str) -> Column {
+        Column { doc, ..self }
+    }
+
+    /// The same column with other names.
+    pub const fn aliases(self, aliases: &'static [Alias]) -> Column {
+        Column { aliases, ..self }
+    }
+
+    /// The same column, NULL where the event has this number.
+    pub const fn null(self, number: u64) -> Column {
+        Column {
+            null: Some(number),
+            ..self
+        }
+    }
+
+    /// The same column; the kernel selects by it.
+    pub const fn tested(self) -> Column {
+        Column {
+            select: true,
+            ..self
+        }
+    }
+
+    /// The same column; the kernel samples by it.
+    pub const fn sampled(self) -> Column {
+        Column {
+            sample: true,
+            ..self
+        }
+    }
+
+    /// The same column; the kernel groups by it.
+    pub const fn grouped(self) -> Column {
+        Column {
+            group: true,
+            ..self
+        }
+    }
+
+    /// The same column; the kernel keeps its values for groups.
+    pub const fn measured(self) -> Column {
+        Column {
+            measure: true,
+            ..self
+        }
+    }
+
+    /// Its type.
+    pub fn ty(&self) -> Type {
+        match self.value {
+            Value::Time => Type::Time,
+            Value::Number(_) => Type::Int,
+            Value::Name(..) | Value::Text(_) | Value::Host => Type::Text,
+        }
+    }
+
+    fn field(&self) -> Field {
+        let field = Field::new(self.name, self.ty())
+            .unit(self.unit)
+            .doc(self.doc)
+            .aliases(self.aliases);
+        match self.value {
+            Value::Time => field,
+            Value::Number(_) if self.null.is_none() => field,
+            _ => field.nullable(),
+        }
+    }
+
+    fn capabilities(&self) -> ColumnCapabilities {
+        ColumnCapabilities {
+            select: match self.select {
+                true => Select::Exact,
+                false => Select::No,
+            },
+            sample: self.sample,
+            group: self.group,
+            measure: match self.measure {
+                true => Measure::Kept,
+                false => Measure::No,
+            },
+            product: None,
+        }
+    }
+
+    /// Where the kernel finds its number, or the words of its text.
+    fn slots(&self) -> Vec<Slot> {
+        let slot = |number: Number| Slot {
+            offset: number.offset as u16,
+            bytes: number.bytes as u8,
+            is_signed: number.is_signed,
+            null: self.null,
+        };
+        match self.value {
+            Value::Number(number) | Value::Name(number, _) => vec![slot(number)],
+            Value::Text(offset) => [0, 8]
+                .map(|word| slot(Number::unsigned(offset + word, 8)))
+                .into(),
+            Value::Time | Value::Host => Vec::new(),
+        }
+    }
+
+    /// What is wrong with it in an event of this size.
+    fn fault(&self, event_bytes: usize) -> Option<&'static str> {
+        let number = matches!(self.value, Value::Number(_));
+        let named = matches!(self.value, Value::Name(..) | Value::Text(_));
+        let outside = |slot: &Slot| {
+            let (offset, bytes) = (usize::from(slot.offset), usize::from(slot.bytes));
+            let aligned = [1, 2, 4, 8].contains(&bytes) && offset.is_multiple_of(bytes);
+            let head = offset < HEAD_BYTES && self.slots() != [Column::cpu_slot()];
+            !aligned || head || offset + bytes > event_bytes
+        };
+        if self.slots().iter().any(outside) {
+            return Some("its field is not in the event");
+        }
+        if (self.sample || self.measure) && !number || self.select && !number && !named {
+            return Some("the kernel cannot do that with its values");
+        }
+        let time = matches!(self.value, Value::Time);
+        (self.group && time).then_some("the kernel does not group by time")
+    }
+
+    fn cpu_slot() -> Slot {
+        Column::new("cpu", Value::Number(Number::CPU)).slots()[0]
+    }
+}
+
+impl KernelStream {
+    /// Its declaration for queries.
+    pub fn declaration(&self) -> Declaration {
+        let fields = self.columns.iter().map(Column::field).collect();
+        Declaration {
+            doc: self.doc.into(),
+            ..Declaration::new(self.name, Shape::Stream, Schema::new(fields))
+        }
+    }
+
+    /// Its capabilities.
+    pub fn capabilities(&self) -> Capabilities {
+        let stream = StreamCapabilities {
+            declaration: self.declaration(),
+            columns: self.columns.iter().map(Column::capabilities).collect(),
+            limits: Limits {
+                clauses: CLAUSES / 2,
+                tests: TESTS,
+                texts: TEXTS,
+            },
+            groups: Ok(GROUPS),
+            paired: Err("its rows are no requests and responses".into()),
+            rate: Rate::Events,
+        };
+        Capabilities {
+            streams: vec![stream],
+        }
+    }
+
+    /// The first fault of the table of columns, in a sentence.
+    pub fn fault(&self) -> Option<String> {
+        let size = (HEAD_BYTES..=EVENT_BYTES_MAX).contains(&self.event_bytes);
+        if !size || !self.event_bytes.is_multiple_of(8) {
+            return Some(format!(
+                "{}: no event has {} bytes",
+                self.name, self.event_bytes
+            ));
+        }
+        match self.columns.first().map(|column| column.value) {
+            Some(Value::Time) => (),
+            _ => return Some(format!("{}: the first column is not the time", self.name)),
+        }
+        let mut columns = self.columns.iter();
+        columns.find_map(|column| {
+            let fault = column.fault(self.event_bytes)?;
+            Some(format!("{}.{}: {fault}", self.name, column.name))
+        })
+    }
+
+    /// Opens the stream for `demands`: loads and attaches its programs if a row is wanted.
+    ///
+    /// # Errors
+    /// [`TapError::Unavailable`] if the kernel or the user's rights do not suffice.
+    ///
+    /// # Panics
+    /// If the table of columns has a fault.
+    pub fn open(
+        &'static self,
+        demands: &[Demand],
+        options: &LiveOptions,
+    ) -> Result<Box<dyn Tap>, TapError> {
+        Ok(Box::new(tap::open(self, demands, options)?))
+    }
+}

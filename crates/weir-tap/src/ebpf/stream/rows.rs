@@ -1,0 +1,213 @@
+//! [`Rows`]: converts the events of a kernel stream to the rows of one demand.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow_array::{Int64Array, UInt32Array};
+use weir_model::{Batch, Column as Values, Nanos, Symbol, Type};
+
+use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
+use super::{Column, KernelStream, Value};
+use crate::ebpf::rings::Store;
+use crate::ebpf::rows::Names;
+
+/// The events of the rings that are still needed.
+#[derive(Debug)]
+pub struct Events {
+    words: Vec<u64>,
+    /// Words of an event.
+    event_words: usize,
+}
+
+/// Builds the batches of one demand.
+#[derive(Debug)]
+pub struct Rows {
+    /// Its clauses, a bit each.
+    clauses: u8,
+    /// Its fold, a bit.
+    folded: u8,
+    /// Its columns; `None` where it has no use for one.
+    columns: Vec<Option<&'static Column>>,
+}
+
+/// Converts the numbers of events to values.
+#[derive(Debug)]
+pub struct Decoder {
+    /// Texts, and the name of this host.
+    pub names: Names,
+    /// The ids of the names of numbers, by column.
+    ids: HashMap<(&'static str, i64), u32>,
+}
+
+impl Events {
+    /// No events yet.
+    pub fn new(event_bytes: usize) -> Events {
+        Events {
+            words: Vec::new(),
+            event_words: event_bytes / 8,
+        }
+    }
+
+    fn event(&self, at: u32) -> &[u64] {
+        &self.words[at as usize * self.event_words..][..self.event_words]
+    }
+}
+
+impl Store for Events {
+    fn push(&mut self, words: &[AtomicU64]) {
+        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        self.words.extend(words);
+    }
+
+    fn len(&self) -> usize {
+        self.words.len() / self.event_words
+    }
+
+    fn ts_ns(&mut self, at: usize) -> &mut u64 {
+        &mut self.words[at * self.event_words + TIME_WORD]
+    }
+
+    fn keep(&mut self, kept: &mut dyn ExactSizeIterator<Item = u32>) {
+        let mut words = Vec::with_capacity(kept.len() * self.event_words);
+        for at in kept {
+            words.extend_from_slice(self.event(at));
+        }
+        self.words.clear();
+        self.words.extend(words);
+    }
+}
+
+impl Rows {
+    /// A builder of the columns at the positions `wanted`, of events that pass one of `clauses` and
+    /// are not in the fold `folded`.
+    pub fn new(stream: &'static KernelStream, wanted: &[usize], clauses: u8, folded: u8) -> Rows {
+        let columns = stream.columns.iter().enumerate();
+        let columns = columns.map(|(i, column)| wanted.contains(&i).then_some(column));
+        Rows {
+            clauses,
+            folded,
+            columns: columns.collect(),
+        }
+    }
+
+    /// The demand's rows among the events at the positions `settled`, if there are any.
+    pub fn build(
+        &self,
+        events: &Events,
+        settled: impl Iterator<Item = u32>,
+        decoder: &mut Decoder,
+    ) -> Option<Batch> {
+        let marks = |event: &[u64]| event[MARKS_WORD];
+        let rows: Vec<&[u64]> = settled
+            .map(|at| events.event(at))
+            .filter(|event| {
+                let clauses = (marks(event) >> CLAUSES_SHIFT) as u8;
+                let folded = (marks(event) >> FOLDED_SHIFT) as u8;
+                clauses & self.clauses != 0 && folded & self.folded == 0
+            })
+            .collect();
+        if rows.is_empty() {
+            return None;
+        }
+        let offset = decoder.names.epoch_offset_ns;
+        let ts = rows.iter().map(|event| event[TIME_WORD] as Nanos + offset);
+        let columns = self.columns.iter().map(|column| match column {
+            None => Values::Nulls(rows.len()),
+            Some(column) => decoder.column(column, &rows),
+        });
+        let columns = columns.collect();
+        Some(Batch::stream(ts.collect::<Vec<i64>>(), columns))
+    }
+}
+
+impl Decoder {
+    /// A decoder for the columns of `stream`.
+    pub fn new(stream: &KernelStream, names: Names) -> Decoder {
+        let mut ids = HashMap::new();
+        for column in stream.columns {
+            if let Value::Name(_, named) = column.value {
+                let of =
+                    |(number, name): &(i64, &str)| ((column.name, *number), Symbol::new(name).id());
+                ids.extend(named.iter().map(of));
+            }
+        }
+        Decoder { names, ids }
+    }
+
+    /// The value of a column for the words of its slots: a number, or the id of a text.
+    pub fn value(&mut self, column: &Column, words: &[u64]) -> Option<i64> {
+        let number = || Some(words[0]).filter(|word| Some(*word) != column.null);
+        match column.value {
+            Value::Time | Value::Host => self.names.host().map(|name| name.id().into()),
+            Value::Number(_) => number().map(|word| word as i64),
+            Value::Name(..) => {
+                let id = self.ids.get(&(column.name, number()? as i64));
+                id.map(|id| (*id).into())
+            }
+            Value::Text(_) => {
+                let name = self.names.comm([words[0], words[1]]);
+                name.map(|name| name.id().into())
+            }
+        }
+    }
+
+    fn column(&mut self, column: &Column, rows: &[&[u64]]) -> Values {
+        if let Value::Time = column.value {
+            let offset = self.names.epoch_offset_ns;
+            let times = rows.iter().map(|event| event[TIME_WORD] as Nanos + offset);
+            return Values::Int(Int64Array::from_iter_values(times));
+        }
+        let slots = column.slots();
+        let mut words = [0; 2];
+        let values = rows.iter().map(|event| {
+            for (word, slot) in words.iter_mut().zip(&slots) {
+                *word = number(event, slot);
+            }
+            self.value(column, &words[..slots.len()])
+        });
+        match column.ty() {
+            Type::Text => {
+                let ids = values.map(|id| id.map(|id| id as u32));
+                Values::Text(UInt32Array::from_iter(ids))
+            }
+            _ => Values::Int(Int64Array::from_iter(values)),
+        }
+    }
+}
+
+/// The number of an event at `slot`, extended to 64 bits as in `number_at` of `stream.bpf.h`.
+fn number(event: &[u64], slot: &Slot) -> u64 {
+    let offset = usize::from(slot.offset);
+    let bits = u32::from(slot.bytes) * 8;
+    let above = u64::BITS - bits;
+    let left = event[offset / 8] << (above - (offset % 8) as u32 * 8);
+    match slot.is_signed {
+        true => ((left as i64) >> above) as u64,
+        false => left >> above,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_size_are_extended() {
+        let event = [0x8877_6655_4433_2211, u64::MAX - 1];
+        let read = |offset, bytes, is_signed| {
+            let slot = Slot {
+                offset,
+                bytes,
+                is_signed,
+                null: None,
+            };
+            number(&event, &slot) as i64
+        };
+        assert_eq!(read(0, 1, false), 0x11);
+        assert_eq!(read(7, 1, true), -0x78);
+        assert_eq!(read(2, 2, false), 0x4433);
+        assert_eq!(read(4, 4, false), 0x8877_6655);
+        assert_eq!(read(4, 4, true), 0x8877_6655_u32 as i32 as i64);
+        assert_eq!(read(8, 8, false), -2);
+    }
+}

@@ -1,0 +1,369 @@
+//! [`StreamTap`]: the live tap of a kernel stream: loads its programs, reads, delivers and counts.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{Link, Object, OpenObject, OpenProgramMut};
+use weir_model::{Demand, Folded};
+
+use super::KernelStream;
+use super::groups::{Groups, Naming};
+use super::layout::{COUNTS_BYTES, Config, STATE_BYTES};
+use super::rows::{Decoder, Events, Rows};
+use super::selection::Selection;
+use crate::ebpf::cgroups::Cgroups;
+use crate::ebpf::fold::layout::Folding;
+use crate::ebpf::fold::{Folds, Tables, rhythm};
+use crate::ebpf::kernel::Kernel;
+use crate::ebpf::object::{self, refused};
+use crate::ebpf::pace::Pace;
+use crate::ebpf::programs::Probe;
+use crate::ebpf::rings::{self, RING_BYTES, Rings};
+use crate::ebpf::rows::Names;
+use crate::ebpf::tap::{DEMANDS_MAX, LiveOptions};
+use crate::ebpf::{clock, cost};
+use crate::shared::Shared;
+use crate::{Count, FOLDED, Said, Tap, TapError, elevation};
+
+/// A live source of one kernel stream.
+#[derive(Debug)]
+pub struct StreamTap {
+    stream: &'static KernelStream,
+    selection: Selection,
+    groups: Groups,
+    rows: Vec<Rows>,
+    decoder: Decoder,
+    live: Option<Live>,
+    queue: VecDeque<Said>,
+    pace: Pace,
+    events: i64,
+    /// Events lost because a ring was full although it was read in time, and while the consumer of
+    /// the rows was busy.
+    lost: [i64; 2],
+}
+
+/// The objects of the kernel side.
+#[derive(Debug)]
+struct Live {
+    rings: Rings<Events>,
+    ring_table: Shared,
+    records: Shared,
+    counts: Shared,
+    folds: Option<Folds>,
+    probes: Vec<Probe>,
+    // Order matters: links are dropped before the object that they belong to.
+    _links: Vec<Link>,
+    object: Object,
+}
+
+/// Opens `stream` for `demands`.
+///
+/// # Errors
+/// As [`KernelStream::open`].
+pub fn open(
+    stream: &'static KernelStream,
+    demands: &[Demand],
+    options: &LiveOptions,
+) -> Result<StreamTap, TapError> {
+    assert_eq!(stream.fault(), None, "the table of columns");
+    if demands.len() > DEMANDS_MAX {
+        return Err(TapError::Unavailable {
+            what: format!("{} demands are more than a live tap serves", demands.len()),
+            remedy: format!("ask at most {DEMANDS_MAX}, or merge those of one stream"),
+        });
+    }
+    let selection = Selection::of(stream, demands);
+    let groups = Groups::of(stream, demands, &selection);
+    let rows = demands
+        .iter()
+        .enumerate()
+        .map(|(i, demand)| Rows::new(stream, &demand.columns, selection.bits(i), groups.bit(i)));
+    let offset_ns = options.epoch_offset_ns;
+    let offset_ns = offset_ns.unwrap_or_else(clock::epoch_offset_ns);
+    let names = Names::new(Cgroups::new(None), options.host, offset_ns);
+    let rhythm = rhythm(groups.plans.iter(), options.rhythm);
+    let mut tap = StreamTap {
+        stream,
+        rows: rows.collect(),
+        decoder: Decoder::new(stream, names),
+        live: None,
+        queue: VecDeque::new(),
+        pace: Pace::new(Instant::now(), rhythm),
+        events: 0,
+        lost: [0; 2],
+        selection,
+        groups,
+    };
+    if tap.selection.clauses.is_empty() {
+        return Ok(tap);
+    }
+    match tap.load(options) {
+        // The kernel may reject the programs as too long with groups: then everything is delivered
+        // as rows.
+        Err(_) if !tap.groups.plans.is_empty() => {
+            let rows = |demand: &Demand| Demand {
+                fold: None,
+                ..demand.clone()
+            };
+            open(
+                stream,
+                &demands.iter().map(rows).collect::<Vec<_>>(),
+                options,
+            )
+        }
+        Err(error) => Err(error),
+        Ok(live) => {
+            tap.live = Some(live);
+            Ok(tap)
+        }
+    }
+}
+
+impl StreamTap {
+    /// Loads and attaches the programs.
+    fn load(&self, options: &LiveOptions) -> Result<Live, TapError> {
+        let _raised = elevation::raise(elevation::LOADING);
+        let stream = self.stream;
+        let kernel = Kernel::running()?;
+        let without = |name: &str| options.without.iter().any(|w| w == name);
+        let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
+        let probes = (stream.probes)(&has).map_err(|lacks| TapError::Unavailable {
+            what: format!("stream {}: this kernel has no {lacks}", stream.name),
+            remedy: "`weir doctor` tells what is missing".into(),
+        })?;
+        let processors =
+            libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
+        let slots = rings::ring_slots(options.ring_bytes, processors, stream.event_bytes);
+        let folding = Folding::new(
+            self.groups.plans.iter(),
+            options.fold_bytes,
+            processors as u32,
+        );
+        let mut config = Config {
+            clauses: self
+                .selection
+                .clauses
+                .iter()
+                .map(|c| c.tests.clone())
+                .collect(),
+            ring_slots: slots,
+            ..Config::default()
+        };
+        self.groups.configure(&mut config);
+        let mut object = object::open(stream.object)?;
+        for mut program in object.progs_mut() {
+            let wanted = probes.iter().any(|p| program.name() == p.program);
+            OpenProgramMut::set_autoload(&mut program, wanted);
+        }
+        size_tables(
+            &mut object,
+            &config,
+            &folding,
+            stream.event_bytes,
+            processors as u32,
+        )
+        .map_err(|e| refused("a table", &e))?;
+        let object = object.load().map_err(|e| refused("the programs", &e))?;
+        let map = |name: &str, bytes, values| object::map(&object, name, bytes, values);
+        let folds = match folding.folds.is_empty() {
+            true => None,
+            false => Some(Tables::map(&map, &folding, processors)?),
+        };
+        let ring_table = map("rings", RING_BYTES, processors)?;
+        let records = map("records", stream.event_bytes, processors * slots as usize)?;
+        let counts = map("counts", COUNTS_BYTES, processors)?;
+        let state = map(".bss", STATE_BYTES, 1)?;
+        let offset_ns = self.decoder.names.epoch_offset_ns;
+        let shift_ns = options.interval_shift_ns.clone();
+        let folds = folds
+            .map(|tables| Folds::begin(self.groups.plans.clone(), tables, offset_ns, shift_ns));
+        let mut links = Vec::new();
+        for probe in &probes {
+            let mut programs = object.progs_mut();
+            let program = programs.find(|p| p.name() == probe.program);
+            let program = program.expect("the object has every probe's program");
+            let link = program.attach();
+            links.push(link.map_err(|e| refused(probe.tracepoint, &e))?);
+        }
+        state.words()[0].store(1, Ordering::Release);
+        Ok(Live {
+            rings: Rings::new(
+                processors as u32,
+                slots,
+                stream.event_bytes,
+                Events::new(stream.event_bytes),
+            ),
+            ring_table,
+            records,
+            counts,
+            folds,
+            probes,
+            _links: links,
+            object,
+        })
+    }
+
+    /// Reads the rings and queues the rows to be delivered.
+    fn drain(&mut self) {
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        let mut naming = Naming {
+            keys: &self.groups.keys,
+            decoder: &mut self.decoder,
+        };
+        let mut settled_ns = rings::settled_ns();
+        if let Some(folds) = &mut live.folds {
+            settled_ns = folds.advance(settled_ns, &mut naming);
+        }
+        live.rings
+            .drain(&live.ring_table, &live.records, settled_ns);
+        let settled = live.rings.settled().len();
+        let full = self
+            .pace
+            .drained(settled, live.rings.holds_back(), live.rings.fill());
+        if full {
+            self.count_lost();
+        }
+        let Some(live) = &mut self.live else {
+            return;
+        };
+        // Before the rows: a later row would imply that the interval is complete.
+        let watermark_ns = live.rings.watermark_ns();
+        let complete = live.folds.iter_mut().flat_map(|f| f.over(watermark_ns));
+        self.queue
+            .extend(complete.map(|(demand, folded)| Said::Folded { demand, folded }));
+        self.events += settled as i64;
+        for (demand, rows) in self.rows.iter().enumerate().filter(|_| settled != 0) {
+            let (events, settled) = (live.rings.store(), live.rings.settled());
+            if let Some(batch) = rows.build(events, settled, &mut self.decoder) {
+                self.queue.push_back(Said::Rows { demand, batch });
+            }
+        }
+    }
+
+    /// Adds the losses since the last call.
+    fn count_lost(&mut self) {
+        if let Some(live) = &self.live {
+            let words = live.counts.words().iter().step_by(COUNTS_BYTES / 8);
+            let total: u64 = words.map(|word| word.load(Ordering::Relaxed)).sum();
+            let more = total as i64 - self.lost.iter().sum::<i64>();
+            self.lost[usize::from(self.pace.was_late())] += more;
+        }
+    }
+
+    fn heartbeat(&self) -> Said {
+        let watermark_ns = match &self.live {
+            Some(live) => live.rings.watermark_ns(),
+            None => clock::monotonic_ns(),
+        };
+        Said::Heartbeat(watermark_ns as i64 + self.decoder.names.epoch_offset_ns)
+    }
+}
+
+impl Tap for StreamTap {
+    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(said) = self.queue.pop_front() {
+                return Ok(said);
+            }
+            if self.pace.starts_by(until) {
+                self.drain();
+                if !self.queue.is_empty() {
+                    let heartbeat = self.heartbeat();
+                    self.queue.push_back(heartbeat);
+                }
+            } else if Instant::now() >= until {
+                return Ok(self.heartbeat());
+            }
+        }
+    }
+
+    fn close(&mut self) -> Vec<(usize, Folded)> {
+        let mut naming = Naming {
+            keys: &self.groups.keys,
+            decoder: &mut self.decoder,
+        };
+        let folds = self.live.as_mut().and_then(|live| live.folds.as_mut());
+        folds.map_or_else(Vec::new, |folds| folds.close(&mut naming))
+    }
+
+    fn counts(&mut self) -> Vec<Count> {
+        self.count_lost();
+        let Some(live) = &self.live else {
+            return Vec::new();
+        };
+        let folded = live.folds.as_ref().map_or(0, Folds::unrecorded);
+        let missed = live.probes.iter().filter_map(|probe| {
+            let mut programs = live.object.progs_mut();
+            let program = programs.find(|p| p.name() == probe.program)?;
+            Some(cost::run_time(probe.tracepoint, program.as_fd()).missed as i64)
+        });
+        let [ring_full, slow_consumer] = self.lost;
+        let all = [
+            ("events_in", None, self.events + folded),
+            ("events_late", None, live.rings.late() as i64),
+            (FOLDED, None, folded),
+            ("events_lost", Some("ring_full"), ring_full),
+            ("events_lost", Some("slow_consumer"), slow_consumer),
+            ("events_lost", Some("recursion"), missed.sum()),
+        ];
+        let happened =
+            |(counter, _, total): &(&str, _, i64)| *counter == "events_in" || *total != 0;
+        let count = |(counter, cause, total)| Count {
+            counter,
+            cause,
+            device: None,
+            total,
+        };
+        all.into_iter().filter(happened).map(count).collect()
+    }
+
+    fn lost(&self) -> i64 {
+        self.lost.iter().sum()
+    }
+
+    fn describe(&self) -> Vec<String> {
+        let Some(live) = &self.live else {
+            return vec!["live tap: no row is wanted, nothing is attached".into()];
+        };
+        let names: Vec<&str> = live.probes.iter().map(|p| p.tracepoint).collect();
+        let mut lines = vec![format!("live tap: attached to {}", names.join(", "))];
+        for clause in self.selection.clauses.iter().filter(|c| !c.text.is_empty()) {
+            lines.push(format!("kernel: selects {}", clause.text.join(" and ")));
+        }
+        let loosened = self.selection.loosened.iter();
+        lines.extend(loosened.map(|what| format!("agent: selects again; {what}")));
+        lines.extend(self.groups.lines());
+        lines
+    }
+}
+
+/// Sets the sizes of the tables, and the constants.
+fn size_tables(
+    object: &mut OpenObject,
+    config: &Config,
+    folding: &Folding,
+    event_bytes: usize,
+    processors: u32,
+) -> libbpf_rs::Result<()> {
+    for mut table in object.maps_mut() {
+        let name = table.name().to_string_lossy().into_owned();
+        if folding.size(&name, &mut table, processors)? {
+            continue;
+        }
+        match name.as_str() {
+            "records" => {
+                table.set_value_size(event_bytes as u32)?;
+                table.set_max_entries(processors * config.ring_slots)?;
+            }
+            "rings" | "counts" => table.set_max_entries(processors)?,
+            _ if name.ends_with(".rodata") => table.set_initial_value(&config.bytes())?,
+            _ => (),
+        }
+    }
+    Ok(())
+}
