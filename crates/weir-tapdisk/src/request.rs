@@ -10,7 +10,7 @@ pub struct Request {
     /// First sector of 512 bytes; 0 for a flush.
     pub sector: u64,
     /// Bytes at the start of that sector that it excludes: 0 unless the disk's
-    /// [step](crate::Disk::step_bytes) is less than a sector.
+    /// [step](crate::ServedDisk::step_bytes) is less than a sector.
     pub skip_bytes: u16,
     /// Length in bytes; 0 for a flush. The I/O queue checks it against the disk's blocks and its
     /// end.
