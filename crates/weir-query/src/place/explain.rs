@@ -169,7 +169,7 @@ impl Placed<'_> {
             }
             Node::Join { .. } => {
                 let why = self.placement.why_not(plan);
-                let note = why.map(|why| format!("not answered from the tap's pairing: {why}"));
+                let note = why.map(|why| format!("not answered from the pairs of the source: {why}"));
                 (Location::Agent, note.into_iter().collect())
             }
             _ => (Location::Agent, Vec::new()),

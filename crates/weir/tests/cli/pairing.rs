@@ -21,7 +21,7 @@ fn is_paired(plan: &str) -> bool {
     let joins = plan.lines().any(|line| line.contains(" join on "));
     let told = plan
         .lines()
-        .any(|line| line.trim().starts_with("answered from the tap's pairing"));
+        .any(|line| line.trim().starts_with("answered from the pairs of the source"));
     assert_ne!(joins, told, "{plan}");
     told
 }
@@ -57,7 +57,7 @@ fn a_trace_answers_from_pairs_what_the_join_gives() {
     // All come; those leave that were issued 10 ms before the last response, or earlier.
     assert_eq!(lines.len(), 40 + 30, "{lines:?}");
     let said = explained(&["--from", &trace, "--no-pairing"]);
-    let why = "not answered from the tap's pairing: --no-pairing was given";
+    let why = "not answered from the pairs of the source: --no-pairing was given";
     assert!(said.contains(why) && !is_paired(&said), "{said}");
 }
 
@@ -92,7 +92,7 @@ fn what_a_source_does_not_promise_stays_a_join() {
         let plan = explained(&from);
         assert!(!is_paired(&plan), "{plan}");
         let (_, told) = plan
-            .split_once("not answered from the tap's pairing: ")
+            .split_once("not answered from the pairs of the source: ")
             .expect(&plan);
         assert!(
             told.lines().next().is_some_and(|told| told.contains(why)),

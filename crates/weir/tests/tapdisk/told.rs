@@ -178,7 +178,7 @@ fn requests_are_joined_with_their_responses_by_the_pairing() {
         .output();
     let explained = String::from_utf8(explained.unwrap().stdout).unwrap();
     assert!(
-        explained.contains("answered from the tap's pairing"),
+        explained.contains("answered from the pairs of the source"),
         "{explained}"
     );
     // Two disks number their requests each for itself; here no number is used twice.
