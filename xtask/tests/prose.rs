@@ -1,4 +1,5 @@
-//! The texts of the repository: idioms of `language.txt`, the length of lines, and dead links.
+//! The texts of the repository: idioms of `language.txt` in pages, comments and the strings of the
+//! program, the length of lines, and dead links.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,6 +14,7 @@ const SCANNED: &[&str] = &[
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
+    "crates/weir/src",
     "crates/weir-agent",
     "crates/weir-guest",
     "crates/weir-model",
@@ -22,6 +24,7 @@ const SCANNED: &[&str] = &[
     "crates/weir-sink",
     "crates/weir-sketch",
     "crates/weir-tap",
+    "crates/weir-tapdisk",
     "crates/weir-tapdisk",
     "crates/weir-view",
     "crates/weir-wire",
@@ -133,6 +136,77 @@ fn comments(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
+/// Whether a Rust file is part of the program. Its unit tests are left out by [`strings`].
+fn is_production(path: &str) -> bool {
+    path.starts_with("crates/")
+        && path.contains("/src/")
+        && !path.contains("/tests/")
+        && !path.ends_with("tests.rs")
+}
+
+/// The number of bytes of the token at the start of `text`, and its content if it is a string.
+fn token(text: &str) -> (usize, Option<&str>) {
+    let closing = |quote: char| {
+        let mut is_escaped = false;
+        let is_end = |c: char| {
+            let is_end = c == quote && !is_escaped;
+            is_escaped = c == '\\' && !is_escaped;
+            is_end
+        };
+        1 + text[1..].find(is_end).expect("a quote is closed")
+    };
+    let hashes = text
+        .strip_prefix('r')
+        .map_or(0, |rest| rest.len() - rest.trim_start_matches('#').len());
+    let is_raw = text.starts_with('r') && text[1 + hashes..].starts_with('"');
+    match text.chars().next().expect("a text is not empty") {
+        '/' if text.starts_with("//") => (text.find('\n').unwrap_or(text.len()), None),
+        '"' => (closing('"') + 1, Some(&text[1..closing('"')])),
+        // A lifetime has no closing quote.
+        '\'' if text[1..].starts_with('\\') => (closing('\'') + 1, None),
+        '\'' => match text[1..].char_indices().nth(1) {
+            Some((end, '\'')) => (end + 2, None),
+            _ => (1, None),
+        },
+        'r' if is_raw => {
+            let close = format!("\"{}", "#".repeat(hashes));
+            let body = &text[2 + hashes..];
+            let end = body.find(&close).expect("a raw string is closed");
+            (2 + hashes + end + close.len(), Some(&body[..end]))
+        }
+        c if c.is_alphanumeric() || c == '_' => {
+            let is_word = |c: char| c.is_alphanumeric() || c == '_';
+            (text.find(|c| !is_word(c)).unwrap_or(text.len()), None)
+        }
+        c => (c.len_utf8(), None),
+    }
+}
+
+/// The strings of a Rust text that have several words, with their lines, without the placeholders of
+/// formats. An empty line separates them, since an idiom is not spread over two strings.
+fn strings(text: &str) -> Vec<(usize, String)> {
+    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text);
+    let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
+    while at < text.len() {
+        let (length, content) = token(&text[at..]);
+        if let Some(content) = content.filter(|content| content.contains(' ')) {
+            let parts = content.split('{').enumerate();
+            let parts = parts.map(|(n, part)| match (n, part.split_once('}')) {
+                (0, _) | (_, None) => part,
+                (_, Some((_, rest))) => rest,
+            });
+            let words = parts.collect::<Vec<_>>().join("_").replace("\\n", " ");
+            let words = words.split(['\\', '\n', ' ']);
+            let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+            found.push((line, words.join(" ")));
+            found.push((line, String::new()));
+        }
+        line += text[at..at + length].matches('\n').count();
+        at += length;
+    }
+    found
+}
+
 fn vocabulary() -> (Vec<Idiom>, Vec<Exception>) {
     let mut idioms = Vec::new();
     let mut exceptions = Vec::new();
@@ -208,6 +282,11 @@ fn texts_use_the_terms_of_the_field() {
     for path in tracked(".rs") {
         if below(&path, SCANNED) {
             check(&path, comments(&read(&path)));
+        }
+        if is_production(&path) {
+            let strings = strings(&read(&path));
+            let lines = strings.iter().map(|(line, text)| (*line, text.as_str()));
+            check(&path, lines.collect());
         }
     }
     none(&found, "use the standard term");
@@ -344,6 +423,11 @@ fn the_checks_find_what_they_look_for() {
     assert_eq!(prose("a `told` b [c](told.md) d"), "a _ b [c) d");
     assert_eq!(outside_code("a\n```\nb\n```\nc"), [(1, "a"), (5, "c")]);
     assert_eq!(comments("x // a\n  /// told\n"), [(2, " told")]);
+    let code =
+        "// \"no no\"\nf('\"', \"a {b} \\\n  c\\\" d\", r#\"e \"f\"\"#, 'a');\n#[cfg(test)]\nmod t";
+    let found: Vec<(usize, String)> = strings(code).into_iter().step_by(2).collect();
+    let expected = [(2, "a _ c \" d"), (3, "e \"f\"")];
+    assert_eq!(found, expected.map(|(line, text)| (line, text.to_owned())));
     let page = "# A `b` C\n## D, e\n## D, e\n```\n# f\n```\n";
     let expected = ["a-b-c", "d-e", "d-e-1"].map(str::to_owned);
     assert_eq!(anchors(page), BTreeSet::from(expected));

@@ -97,7 +97,7 @@ fn no_line_is_too_long_to_read() {
 }
 
 #[test]
-fn names_say_something() {
+fn names_are_specific() {
     let mut empty = Vec::new();
     for (path, text) in rust_files() {
         let stem = path

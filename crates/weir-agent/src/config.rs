@@ -152,11 +152,12 @@ impl Configuration for AgentConfig {
         }
         let tls = &self.tls;
         if tls.certificate.is_some() != tls.key.is_some() {
-            let why = "`certificate` and `key` go together; name both";
+            let why = "`certificate` and `key` must both be set";
             fault("tls", why.to_owned());
         }
         if tls.certificate.is_some() && tls.ca.is_none() {
-            let why = "`ca` is missing; name the file that signs the monitor's certificate";
+            let why = "`ca` is missing; set it to the certificate of the authority that signs \
+                       the monitor's certificate";
             fault("tls", why.to_owned());
         }
     }
@@ -204,7 +205,7 @@ fn share(text: &str) -> Result<Share, String> {
     let percent = text.trim().strip_suffix('%').map(str::trim);
     match percent.and_then(|p| p.parse::<f64>().ok()) {
         Some(percent) if (0.1..=100_000.0).contains(&percent) => Ok(Share(percent / 100.0)),
-        _ => Err("expected a share of one processor, as in \"20 %\"".to_owned()),
+        _ => Err("expected a share of one processor, such as \"20 %\"".to_owned()),
     }
 }
 

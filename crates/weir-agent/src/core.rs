@@ -92,7 +92,7 @@ impl AgentCore {
             return;
         }
         if self.running.len() >= CHANNELS_MAX {
-            let why = format!("the agent runs {CHANNELS_MAX} fragments already");
+            let why = format!("the agent already runs {CHANNELS_MAX} fragments");
             return self.refuse(channel, why);
         }
         let sources: Vec<String> = plan.sources().iter().map(|d| d.name.clone()).collect();

@@ -70,7 +70,7 @@ pub fn refusal(plan: &Plan) -> Option<String> {
         Shape::Stream => "stream",
         Shape::Relation => "relation",
     };
-    Some(format!("an agent has no {kind} `{}`", source.name))
+    Some(format!("the agent has no {kind} `{}`", source.name))
 }
 
 /// The tap that serves a demand: that of the block layer, or one for the stream. Only the tap of
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_a_recording_or_a_relation_never_changes() {
+    fn demands_on_a_recording_or_a_relation_never_change() {
         let narrow = plan("select ts from IO where op = 'r'");
         let wide = plan("select * from IOstream");
         let first = asked([&narrow].into_iter(), true);
@@ -201,6 +201,6 @@ mod tests {
     fn what_only_a_monitor_has_is_refused() {
         assert_eq!(refusal(&plan("select latency from IO")), None);
         let why = refusal(&plan("select total from weir"));
-        assert_eq!(why.as_deref(), Some("an agent has no stream `weir`"));
+        assert_eq!(why.as_deref(), Some("the agent has no stream `weir`"));
     }
 }

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_told_row_by_row() {
+    fn a_recording_is_delivered_row_by_row() {
         let args = SourceOptions::of("x.parquet", &[], false, &[]).unwrap();
         let plan = grouped("1 s");
         assert_eq!(Folds::default().rewrite(&plan, &args), plan);

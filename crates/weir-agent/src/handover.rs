@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn each_event_is_told_once_though_the_clocks_are_read_apart() {
+    fn each_event_is_delivered_once_with_separate_clock_readings() {
         for step in [3 * MS, 20 * MS, 47 * MS] {
             let events: Vec<Nanos> = (1..5_000).map(|i| i * 53_000 + i * i % 40_000).collect();
             let (mut told, cut) = run(&events, |i| 200 + (i as Nanos % 7) * 300, step);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_never_ends_is_waited_for_no_longer_than_is_said() {
+    fn waiting_for_an_endless_request_is_bounded() {
         let mut handover = Handover::default();
         handover.reached(Side::New, 10);
         for at in 1..=600 {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_without_a_pause_is_told() {
+    fn a_handover_without_a_pause_is_counted() {
         let events: Vec<Nanos> = (0..400_000).map(|i| i * 1_000).collect();
         let (_, cut) = run(&events, |_| 100, 20 * MS);
         assert!(cut.narrow);

@@ -415,7 +415,7 @@ impl Agent {
         if let Err(error) = self.options.tallies.write(self.core.tallies()) {
             error!(
                 reason = %error,
-                "tallies are no longer written: rows lost by a crash from now on are not counted"
+                "tallies are no longer written: rows lost in a crash are not counted"
             );
             self.tallies_failed = true;
             self.note("agent", "tallies_failed", Some(&error.to_string()));
@@ -441,7 +441,7 @@ impl Agent {
             let keep = i64::from(self.shedding.keep_one_in());
             let note = self.own.state(at, "agent", "shedding", Some(cause), keep);
             self.uplink.send(AgentMessage::Note(note));
-            warn!(%cause, "one request in {keep} is kept");
+            warn!(%cause, "one request in {keep} is sampled");
         }
         let notes = self.own.notes(at, self.services.values_mut(), &self.core);
         let (own_time, clock) = (self.clock.now(), self.uplink.clock());
@@ -493,7 +493,7 @@ impl Agent {
         if unheard > 0 {
             warn!(
                 fragments = unheard,
-                "what the kernel has added up since the last slide is lost"
+                "the groups that the kernel computed since the last slide are lost"
             );
             self.note("agent", "slide_lost", Some("agent_ended"));
         }

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_after_the_opening_is_told_whole_and_nothing_before_it() {
+    fn all_events_after_the_opening_are_delivered_and_none_before() {
         let (words, arrivals) = sync_channel(8);
         let mut service = Service::of(OpenTap::saying(arrivals));
         let said = [

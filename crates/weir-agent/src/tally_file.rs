@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_ran_more_channels_than_a_hello_may_say_starts_again() {
+    fn an_agent_with_more_channels_than_fit_in_a_hello_starts_again() {
         let folder = folder("many");
         let many = TALLIES_MAX as u64 + 100;
         let mut first = TallyFile::begin(&folder, 1).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_gave_nothing_is_not_told_and_done_with() {
+    fn a_process_without_output_is_not_reported() {
         let mut earlier = Earlier::default();
         earlier.add(1, vec![tally(1, 0, 0)]);
         earlier.add(2, Vec::new());

@@ -84,7 +84,7 @@ impl Host {
                 Err(error) => return Err(error),
             }
         }
-        bail!("all {NETWORKS} networks for hosts are taken; see `ip link` for their cables")
+        bail!("all {NETWORKS} networks for hosts are in use; `ip link` lists their interfaces")
     }
 
     /// This end of the cable exists and nothing else.

@@ -139,7 +139,7 @@ impl Capabilities {
             declaration: declaration.clone(),
             limits: Limits::LEAST,
             groups: Err(groups.into()),
-            paired: Err("its rows are no requests and responses".into()),
+            paired: Err("its rows are not requests and responses".into()),
             rate,
         };
         Capabilities {
@@ -259,7 +259,7 @@ impl StreamCapabilities {
     /// Why not, as a sentence without full stop.
     pub fn folds(&self, demand: &Demand) -> Result<(), String> {
         let limits = self.groups.as_ref().map_err(String::clone)?;
-        let fold = demand.fold.as_ref().ok_or("no groups are asked for")?;
+        let fold = demand.fold.as_ref().ok_or("no groups are requested")?;
         if fold.interval < limits.interval_min_ns {
             let least = Duration::from_nanos(limits.interval_min_ns as u64);
             return Err(format!("an interval shorter than {least:?}"));
@@ -271,10 +271,12 @@ impl StreamCapabilities {
         let name = |at: usize| &self.declaration.schema[at].name;
         if let Some(at) = self.loose_test(&demand.predicate) {
             let name = name(at);
-            return Err(format!("rows are not exactly selected by `{name}`"));
+            return Err(format!(
+                "the kernel does not select rows by `{name}` exactly"
+            ));
         }
         if let Some(at) = fold.keys.iter().find(|at| !self.columns[**at].group) {
-            return Err(format!("`{}` is no key in the kernel", name(*at)));
+            return Err(format!("`{}` is not a key in the kernel", name(*at)));
         }
         let mut kept: Vec<&FoldCall> = Vec::new();
         for call in &fold.calls {
@@ -283,7 +285,7 @@ impl StreamCapabilities {
                 (None | Some(Measure::Null), PartialKind::Moments, _) => continue,
                 (None, ..) => return Err("rows have no values".into()),
                 (Some(Measure::No | Measure::Null), _, Some(at)) => {
-                    return Err(format!("`{}` is not kept in the kernel", name(at)));
+                    return Err(format!("`{}` is not aggregated in the kernel", name(at)));
                 }
                 (_, PartialKind::Limits(own), _) if own.len() > limits.limits_max => {
                     let most = limits.limits_max;
@@ -299,10 +301,7 @@ impl StreamCapabilities {
             }
         }
         match kept.len() > limits.kept_max {
-            true => Err(format!(
-                "more than {} things are kept of a group",
-                limits.kept_max
-            )),
+            true => Err(format!("more than {} values per group", limits.kept_max)),
             false => Ok(()),
         }
     }
@@ -329,10 +328,10 @@ impl StreamCapabilities {
             columns: columns.collect(),
             limits: self.limits.least(other.limits),
             groups: self.groups.and_then(|own| match other.groups {
-                Ok(limits) if limits != own => Err("the sources make other groups".into()),
+                Ok(limits) if limits != own => Err("the sources compute different groups".into()),
                 groups => groups,
             }),
-            paired: Err("several sources number their requests each for itself".into()),
+            paired: Err("several sources assign request ids independently".into()),
             ..self
         }
     }

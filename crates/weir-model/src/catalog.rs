@@ -82,7 +82,7 @@ impl Catalog {
                 stream(
                     "IO",
                     io_schema(),
-                    "one row per finished request; most people want this one",
+                    "one row per completed request; the stream for most queries",
                 ),
                 stream(
                     "IOstream",
@@ -92,37 +92,40 @@ impl Catalog {
                 stream(
                     "weir",
                     weir_schema(),
-                    "the system about itself: events in, out and lost, by place and cause",
+                    "weir's own counters: events received, sent and lost, by place and cause",
                 ),
                 stream(
                     "blockstats",
                     blockstats_schema(),
-                    "what QEMU counts of its VMs' disks, polled each second without touching the VMs: a row per disk and operation",
+                    "QEMU's counters of its VMs' disks, polled every second without affecting \
+                     the VMs: one row per disk and operation",
                 ),
                 stream(
                     "blocklatency",
                     blocklatency_schema(),
-                    "latencies of the VMs' disks as QEMU measures them: a row per disk, operation and bin of its histogram that was hit, each second",
+                    "QEMU's latency histograms of its VMs' disks, polled every second: one row \
+                     per disk, operation and non-empty bin",
                 ),
                 relation(
                     Vm::RELATION,
                     Vm::schema(),
-                    "the host's VMs, containers, and processes declared to be VMs",
+                    "the VMs and containers of the host, and processes declared to be VMs",
                 ),
                 relation(
                     Disk::RELATION,
                     Disk::schema(),
-                    "the virtual disks of the VMs, and where each lies on the host",
+                    "the virtual disks of the VMs, with their locations on the host",
                 ),
                 relation(
                     BlockDevice::RELATION,
                     BlockDevice::schema(),
-                    "the host's block devices, each with those that it lies on",
+                    "the block devices of the host, with the devices below each",
                 ),
                 relation(
                     Host::RELATION,
                     Host::schema(),
-                    "the hosts of a fleet: their agents, how far they are and what they have lost; empty on one host",
+                    "the hosts of a fleet: their agents, watermarks, clock offsets and losses; \
+                     empty without a fleet",
                 ),
             ],
         }
@@ -153,20 +156,24 @@ pub fn weir_schema() -> Schema {
     Schema::new(vec![
         Field::new("ts", Type::Time)
             .unit(Unit::Nanoseconds)
-            .doc("when the counter was read"),
-        Field::new("place", Type::Text).doc("who counts: tap, engine, sink, a query"),
+            .doc("the time at which the counter was read"),
+        Field::new("place", Type::Text).doc(
+            "the component that counts: tap, engine, sink, a \
+                    query",
+        ),
         Field::new("counter", Type::Text)
             .doc("what is counted: events_in, events_out, events_lost, bytes, ..."),
-        Field::new("cause", Type::Text)
-            .nullable()
-            .doc("why, for losses: ring_full, slow_consumer, recursion, not_run, table_full, late, malformed"),
+        Field::new("cause", Type::Text).nullable().doc(
+            "the cause of a loss: ring_full, slow_consumer, recursion, not_run, table_full, \
+                  late, malformed",
+        ),
         Field::new("device", Type::Text)
             .nullable()
-            .doc("the device concerned"),
+            .doc("the device of the counter"),
         Field::new("value", Type::Int).doc("the count since the last row of this counter"),
         Field::new("total", Type::Int).doc("the count since the start"),
         Field::new("host", Type::Text)
             .nullable()
-            .doc("in a fleet, the host that it concerns; otherwise NULL"),
+            .doc("the host of the counter in a fleet; otherwise NULL"),
     ])
 }

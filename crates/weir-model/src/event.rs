@@ -276,7 +276,7 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
         (
             Field::new("ts", T::Time)
                 .unit(Unit::Nanoseconds)
-                .doc("when the event happened at the tap")
+                .doc("the time of the event at the tap")
                 .aliases(&[Alias::in_unit("BlktapTS", Unit::Microseconds)]),
             Derived(|e| Some(e.ts)),
         ),
@@ -284,18 +284,27 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
             Field::new("type", T::Text)
                 .doc("Q request, R response, E error, N not supported")
                 .values(ClosedSet::EventKind),
-            Text(|e| Some(e.kind.symbol()), |e, v| replace(&mut e.kind, &EventKind::ALL, |k| Some(k.symbol()) == v)),
+            Text(
+                |e| Some(e.kind.symbol()),
+                |e, v| replace(&mut e.kind, &EventKind::ALL, |k| Some(k.symbol()) == v),
+            ),
         ),
         (
             Field::new("op", T::Text)
                 .doc("r read, w write, f flush, d discard, z write zeroes")
                 .values(ClosedSet::Op)
                 .aliases(&[Alias::same("IOOp"), Alias::same("IOP")]),
-            Text(|e| Some(e.op.symbol()), |e, v| replace(&mut e.op, &Op::ALL, |op| Some(op.symbol()) == v)),
+            Text(
+                |e| Some(e.op.symbol()),
+                |e, v| replace(&mut e.op, &Op::ALL, |op| Some(op.symbol()) == v),
+            ),
         ),
         (
             Field::new("req_id", T::Int)
-                .doc("pairs a response with its request, unique per disk while in flight")
+                .doc(
+                    "identifies a request and its response; unique per disk while the request \
+                      is in flight",
+                )
                 .aliases(&[Alias::same("ReqId")]),
             Int(|e| Some(e.req_id), |e, v| e.req_id = v.unwrap_or_default()),
         ),
@@ -311,34 +320,42 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
                 .unit(Unit::Sectors)
                 .doc("length of the request in sectors of 512 bytes")
                 .aliases(&[Alias::same("Size")]),
-            Int(|e| Some(e.sectors), |e, v| e.sectors = v.unwrap_or_default()),
+            Int(
+                |e| Some(e.sectors),
+                |e, v| e.sectors = v.unwrap_or_default(),
+            ),
         ),
         (
-            Field::new("bytes", T::Int).unit(Unit::Bytes).doc("length of the request in bytes"),
+            Field::new("bytes", T::Int)
+                .unit(Unit::Bytes)
+                .doc("length of the request in bytes"),
             Derived(|e| Some(e.sectors * SECTOR_BYTES)),
         ),
         (
             Field::new("vm", T::Text)
                 .nullable()
-                .doc("name of the virtual machine; NULL where it is not known")
+                .doc("name of the virtual machine; NULL if unknown")
                 .aliases(&[Alias::same("VMName")]),
             Text(|e| e.vm, |e, v| e.vm = v),
         ),
         (
-            Field::new("vdisk", T::Text).nullable().doc("the disk as the VM sees it, as /dev/vda"),
+            Field::new("vdisk", T::Text).nullable().doc(
+                "name of the disk in the VM, such as \
+                        /dev/vda",
+            ),
             Text(|e| e.vdisk, |e, v| e.vdisk = v),
         ),
         (
             Field::new("pdisk", T::Text)
                 .nullable()
-                .doc("the device or file on the host, as /dev/sda3 or an image's path"),
+                .doc("device or file on the host, such as /dev/sda3 or the path of an image"),
             Text(|e| e.pdisk, |e, v| e.pdisk = v),
         ),
         (
             Field::new("agent_ts", T::Time)
                 .unit(Unit::Nanoseconds)
                 .nullable()
-                .doc("when the agent's engine took the event in")
+                .doc("the time at which the agent's engine received the event")
                 .aliases(&[Alias::in_unit("FtrTS", Unit::Microseconds)]),
             Int(|e| e.agent_ts, |e, v| e.agent_ts = v),
         ),
@@ -346,7 +363,7 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
             Field::new("monitor_ts", T::Time)
                 .unit(Unit::Nanoseconds)
                 .nullable()
-                .doc("when the monitor's engine took the event in")
+                .doc("the time at which the monitor's engine received the event")
                 .aliases(&[Alias::in_unit("MtrTS", Unit::Microseconds)]),
             Int(|e| e.monitor_ts, |e, v| e.monitor_ts = v),
         ),
@@ -359,9 +376,12 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
         ),
         (
             Field::new("level", T::Text)
-                .doc("where in the stack the tap sits: vdisk, vfs or block")
+                .doc("layer of the tap: vdisk, vfs or block")
                 .values(ClosedSet::Level),
-            Text(|e| Some(e.level.symbol()), |e, v| replace(&mut e.level, &Level::ALL, |l| Some(l.symbol()) == v)),
+            Text(
+                |e| Some(e.level.symbol()),
+                |e, v| replace(&mut e.level, &Level::ALL, |l| Some(l.symbol()) == v),
+            ),
         ),
         (
             Field::new("pid", T::Int)
@@ -370,38 +390,48 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
             Int(|e| e.pid, |e, v| e.pid = v),
         ),
         (
-            Field::new("comm", T::Text).nullable().doc("command name of that process"),
+            Field::new("comm", T::Text)
+                .nullable()
+                .doc("command name of that process"),
             Text(|e| e.comm, |e, v| e.comm = v),
         ),
         (
-            Field::new("cgroup", T::Text).nullable().doc("path of the cgroup that owns the request"),
+            Field::new("cgroup", T::Text)
+                .nullable()
+                .doc("path of the cgroup that owns the request"),
             Text(|e| e.cgroup, |e, v| e.cgroup = v),
         ),
         (
-            Field::new("cpu", T::Int).nullable().doc("processor on which it was issued"),
+            Field::new("cpu", T::Int)
+                .nullable()
+                .doc("processor on which the request was issued"),
             Int(|e| e.cpu, |e, v| e.cpu = v),
         ),
         (
-            Field::new("flags", T::Text)
-                .nullable()
-                .doc("how it was asked for, in blktrace's letters: F forced unit access, S sync, M metadata, A read-ahead"),
+            Field::new("flags", T::Text).nullable().doc(
+                "flags of the request, in blktrace's letters: F forced unit access, S sync, \
+                      M metadata, A read-ahead",
+            ),
             Text(|e| e.flags, |e, v| e.flags = v),
         ),
         (
-            Field::new("error", T::Int).nullable().doc("errno of a failed request, positive; NULL without failure"),
+            Field::new("error", T::Int).nullable().doc(
+                "errno of a failed request, positive; \
+                        NULL for success",
+            ),
             Int(|e| e.error, |e, v| e.error = v),
         ),
         (
             Field::new("merges", T::Int)
                 .nullable()
-                .doc("how many further bios were merged into the request"),
+                .doc("number of further bios that were merged into the request"),
             Int(|e| e.merges, |e, v| e.merges = v),
         ),
         (
             Field::new("vsector", T::Int)
                 .unit(Unit::Sectors)
                 .nullable()
-                .doc("first sector on the virtual disk; NULL where it is not known"),
+                .doc("first sector on the virtual disk; NULL if unknown"),
             Int(|e| e.vsector, |e, v| e.vsector = v),
         ),
     ]
@@ -418,11 +448,11 @@ fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
     vec![
         (span("wait").doc("insert to issue: time in the host's queue"), Int(|e| e.wait_ns, |e, v| e.wait_ns = v)),
         (span("service").doc("issue to complete: time in the device"), Int(|e| e.service_ns, |e, v| e.service_ns = v)),
-        (span("latency").doc("insert to complete: what the submitter feels"), Int(|e| e.latency_ns, |e, v| e.latency_ns = v)),
+        (span("latency").doc("insert to complete: the time that the submitter waits"), Int(|e| e.latency_ns, |e, v| e.latency_ns = v)),
         (
             Field::new("in_flight", Type::Int)
                 .nullable()
-                .doc("requests of that disk outstanding when this one was issued, itself included"),
+                .doc("requests of the disk in flight when this one was issued, including it"),
             Int(|e| e.in_flight, |e, v| e.in_flight = v),
         ),
         (
@@ -436,7 +466,8 @@ fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
             Field::new("issue_ts", Type::Time)
                 .unit(Unit::Nanoseconds)
                 .nullable()
-                .doc("when it was issued, a flush: submitted; the ts of its Q in IOstream, NULL without one"),
+                .doc("the time of issue (submission for a flush), which is ts of its row Q in \
+                      IOstream; NULL without one"),
             Int(|e| e.issue_ts, |e, v| e.issue_ts = v),
         ),
     ]

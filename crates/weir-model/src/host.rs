@@ -80,9 +80,10 @@ impl Row for Host {
         let ns = |name: &str, doc: &str| column(name, Int, doc).unit(Unit::Nanoseconds);
         let bytes = |name: &str, doc: &str| column(name, Int, doc).unit(Unit::Bytes);
         vec![
-            (column("address", Text, "from where its agent dials"), |h| {
-                Value::Text(h.address)
-            }),
+            (
+                column("address", Text, "the address from which its agent connects"),
+                |h| Value::Text(h.address),
+            ),
             (column("version", Text, "the agent's version"), |h| {
                 Value::Text(h.version)
             }),
@@ -90,60 +91,51 @@ impl Row for Host {
                 column(
                     "state",
                     Text,
-                    "up, overtaken (so far behind that the others went on), down, ended",
+                    "up, overtaken (results no longer wait for it), down, ended",
                 ),
                 |h| Value::text(h.state.as_str()),
             ),
-            (column("since", Time, "since when the state is so"), |h| {
-                Value::Int(h.since)
-            }),
+            (
+                column("since", Time, "the time of the last change of the state"),
+                |h| Value::Int(h.since),
+            ),
             (
                 ns(
                     "offset_ns",
-                    "how far its clock is behind the monitor's; negative: ahead",
+                    "the monitor's clock minus its clock; negative if its clock is ahead",
                 )
                 .nullable(),
                 |h| number(h.offset_ns),
             ),
             (
-                ns("offset_error_ns", "how far off that may be").nullable(),
+                ns("offset_error_ns", "the error bound of the clock offset").nullable(),
                 |h| number(h.offset_error_ns),
             ),
             (
-                ns(
-                    "lag_ns",
-                    "how far what it has told is behind the monitor's clock",
-                )
-                .nullable(),
+                ns("lag_ns", "the monitor's clock minus its watermark").nullable(),
                 |h| number(h.lag_ns),
             ),
-            (column("rows_in", Int, "requests that came in time"), |h| {
+            (column("rows_in", Int, "requests received in time"), |h| {
                 Value::Int(h.rows_in)
             }),
             (
-                column(
-                    "rows_lost",
-                    Int,
-                    "requests that were lost at the tap or on the way",
-                ),
+                column("rows_lost", Int, "requests lost at the tap or in transit"),
                 |h| Value::Int(h.rows_lost),
             ),
             (
-                column(
-                    "rows_late",
-                    Int,
-                    "requests that came too late and were dropped",
-                ),
+                column("rows_late", Int, "requests received late and dropped"),
                 |h| Value::Int(h.rows_late),
             ),
             (
-                bytes("waiting_bytes", "what waits at the agent to be taken"),
+                bytes(
+                    "waiting_bytes",
+                    "bytes of messages at the agent that are not acknowledged",
+                ),
                 |h| Value::Int(h.waiting_bytes),
             ),
-            (
-                bytes("spooled_bytes", "those of them that are on disk"),
-                |h| Value::Int(h.spooled_bytes),
-            ),
+            (bytes("spooled_bytes", "those of them on disk"), |h| {
+                Value::Int(h.spooled_bytes)
+            }),
             (
                 ns("cpu_ns", "processor time of the agent since its start"),
                 |h| Value::Int(h.cpu_ns),
@@ -155,7 +147,7 @@ impl Row for Host {
                 column(
                     "requests_per_second",
                     Float,
-                    "requests that its devices finish in a second, by the kernel's count",
+                    "requests per second that its devices complete, from the kernel's counters",
                 ),
                 |h| Value::Float(h.requests_per_second),
             ),
@@ -163,7 +155,7 @@ impl Row for Host {
                 column(
                     "kept_share",
                     Float,
-                    "the share of events that is kept; 1 if the agent sheds nothing",
+                    "the share of events that the agent samples; 1 for all",
                 ),
                 |h| Value::Float(h.kept_share),
             ),

@@ -216,7 +216,7 @@ pub trait Row: Clone + PartialEq + Sized + 'static {
         let own = Self::columns().into_iter().map(|(field, _)| field);
         let host = Field::new("host", Type::Text)
             .nullable()
-            .doc("the host that has it, as in column host of IO")
+            .doc("the host, as in column host of IO")
             .aliases(&[Alias::same("IP")]);
         Schema::new(own.chain([host]).collect())
     }
@@ -262,7 +262,7 @@ impl Row for Vm {
     fn columns() -> Vec<InventoryColumn<Vm>> {
         use Type::{Int, Text, Time};
         vec![
-            (column("vm", Text, "its name, as in column vm of IO"), |v| {
+            (column("vm", Text, "the name, as in column vm of IO"), |v| {
                 Value::Text(v.name)
             }),
             (
@@ -277,7 +277,7 @@ impl Row for Vm {
                 column(
                     "state",
                     Text,
-                    "running, paused, ... in the words of its origin",
+                    "running, paused, ... as reported by its origin",
                 )
                 .nullable(),
                 |v| text(v.state),
@@ -286,32 +286,33 @@ impl Row for Vm {
                 column(
                     "pid",
                     Int,
-                    "the process that is it; of a container the first one",
+                    "the process of the VM; for a container, its first process",
                 )
                 .nullable(),
                 |v| int(v.pid),
             ),
             (
-                column("uid", Int, "the user who started that process").nullable(),
+                column("uid", Int, "the user ID of that process").nullable(),
                 |v| int(v.uid),
             ),
             (
-                column("uuid", Text, "its UUID, or a container's id").nullable(),
+                column("uuid", Text, "the UUID, or the ID of a container").nullable(),
                 |v| text(v.uuid),
             ),
             (
-                column("cgroup", Text, "the path of its cgroup").nullable(),
+                column("cgroup", Text, "the path of the cgroup").nullable(),
                 |v| text(v.cgroup),
             ),
-            (column("vcpus", Int, "virtual processors").nullable(), |v| {
-                int(v.vcpus)
-            }),
+            (
+                column("vcpus", Int, "the number of virtual processors").nullable(),
+                |v| int(v.vcpus),
+            ),
             (
                 column("memory", Int, "memory").unit(Unit::Bytes).nullable(),
                 |v| int(v.memory_bytes),
             ),
             (
-                column("started", Time, "when its process was started")
+                column("started", Time, "the start time of its process")
                     .unit(Unit::Nanoseconds)
                     .nullable(),
                 |v| int(v.started),
@@ -320,7 +321,7 @@ impl Row for Vm {
                 column(
                     "origin",
                     Text,
-                    "which inventory knows it: libvirt, qemu, ...",
+                    "the inventory that found it: libvirt, qemu, ...",
                 ),
                 |v| Value::Text(v.origin),
             ),
@@ -334,39 +335,93 @@ impl Row for Disk {
     fn columns() -> Vec<InventoryColumn<Disk>> {
         use Type::{Bool, Int, Text};
         vec![
-            (column("vm", Text, "the VM it belongs to"), |d| Value::Text(d.vm)),
-            (column("vdisk", Text, "the disk as the VM sees it, as in column vdisk of IO"), |d| {
-                Value::Text(d.vdisk)
+            (column("vm", Text, "the VM of the disk"), |d| {
+                Value::Text(d.vm)
             }),
             (
-                column("image", Text, "the file or device that holds its data; the active layer if there are several")
-                    .nullable(),
+                column(
+                    "vdisk",
+                    Text,
+                    "the name of the disk in the VM, as in column vdisk of IO",
+                ),
+                |d| Value::Text(d.vdisk),
+            ),
+            (
+                column(
+                    "image",
+                    Text,
+                    "the file or device with its data; the active layer if \
+                        there are several",
+                )
+                .nullable(),
                 |d| text(d.image),
             ),
             (
-                column("pdisk", Text, "the whole device on the host that the image lies on, or is").nullable(),
+                column(
+                    "pdisk",
+                    Text,
+                    "the whole device of the host on which the image is \
+                        stored",
+                )
+                .nullable(),
                 |d| text(d.pdisk),
             ),
-            (column("format", Text, "raw, qcow2, ...").nullable(), |d| text(d.format)),
-            (column("bus", Text, "virtio-blk, virtio-scsi, ide, nvme, ...").nullable(), |d| text(d.bus)),
-            (column("device", Text, "the name of the device in the VM's configuration").nullable(), |d| {
-                text(d.device)
+            (column("format", Text, "raw, qcow2, ...").nullable(), |d| {
+                text(d.format)
             }),
-            (column("node", Text, "the name of QEMU's block node").nullable(), |d| text(d.node)),
-            (column("aio", Text, "threads, native or io_uring").nullable(), |d| text(d.aio)),
-            (column("direct", Bool, "true when the host's page cache is passed by").nullable(), |d| {
-                flag(d.direct)
-            }),
-            (column("read_only", Bool, "true when the VM may not write").nullable(), |d| flag(d.read_only)),
-            (column("bytes", Int, "the size that the VM sees").unit(Unit::Bytes).nullable(), |d| int(d.bytes)),
             (
-                column("found_by", Text, "how the host's I/O is found to belong to it: device, extents, process; NULL when it is not")
+                column("bus", Text, "virtio-blk, virtio-scsi, ide, nvme, ...").nullable(),
+                |d| text(d.bus),
+            ),
+            (
+                column(
+                    "device",
+                    Text,
+                    "the name of the device in the VM's configuration",
+                )
+                .nullable(),
+                |d| text(d.device),
+            ),
+            (
+                column("node", Text, "the name of QEMU's block node").nullable(),
+                |d| text(d.node),
+            ),
+            (
+                column("aio", Text, "threads, native or io_uring").nullable(),
+                |d| text(d.aio),
+            ),
+            (
+                column("direct", Bool, "true if the host's page cache is bypassed").nullable(),
+                |d| flag(d.direct),
+            ),
+            (
+                column("read_only", Bool, "true if the VM cannot write").nullable(),
+                |d| flag(d.read_only),
+            ),
+            (
+                column("bytes", Int, "the size for the VM")
+                    .unit(Unit::Bytes)
                     .nullable(),
+                |d| int(d.bytes),
+            ),
+            (
+                column(
+                    "found_by",
+                    Text,
+                    "how the host's I/O is attributed to it: device, \
+                        extents, process; NULL if it is not",
+                )
+                .nullable(),
                 |d| d.found_by.as_str().map_or(Value::Null, Value::text),
             ),
-            (column("origin", Text, "which inventory knows it: libvirt, qemu, ..."), |d| {
-                Value::Text(d.origin)
-            }),
+            (
+                column(
+                    "origin",
+                    Text,
+                    "the inventory that found it: libvirt, qemu, ...",
+                ),
+                |d| Value::Text(d.origin),
+            ),
         ]
     }
 }
@@ -378,7 +433,11 @@ impl Row for BlockDevice {
         use Type::{Bool, Int, Text};
         vec![
             (
-                column("device", Text, "its path, as /dev/sda3; column pdisk of IO"),
+                column(
+                    "device",
+                    Text,
+                    "the path, such as /dev/sda3, as in column pdisk of IO",
+                ),
                 |d| Value::Text(d.device),
             ),
             (
@@ -389,7 +448,8 @@ impl Row for BlockDevice {
                 column(
                     "below",
                     Text,
-                    "the device it is a part of or built on, one row for each; NULL at the bottom",
+                    "the device of which it is a part or on which it is built, one row for each; \
+                     NULL for a physical disk",
                 )
                 .nullable(),
                 |d| text(d.below),
@@ -398,7 +458,7 @@ impl Row for BlockDevice {
                 column(
                     "disk",
                     Text,
-                    "the whole disk: itself, or that of which it is a partition",
+                    "the whole disk: the device itself, or the disk of the partition",
                 ),
                 |d| Value::Text(d.disk),
             ),
@@ -409,7 +469,7 @@ impl Row for BlockDevice {
                 Value::Int(d.minor)
             }),
             (
-                column("start", Int, "first sector of a partition on its disk")
+                column("start", Int, "the first sector of a partition on its disk")
                     .unit(Unit::Sectors)
                     .nullable(),
                 |d| int(d.start_sectors),
@@ -418,43 +478,39 @@ impl Row for BlockDevice {
                 Value::Int(d.bytes)
             }),
             (
-                column(
-                    "by_id",
-                    Text,
-                    "a name in /dev/disk/by-id, which stays when the kernel's changes",
-                )
-                .nullable(),
+                column("by_id", Text, "a persistent name in /dev/disk/by-id").nullable(),
                 |d| text(d.by_id),
             ),
             (
                 column(
                     "name",
                     Text,
-                    "the device mapper's name, of a logical volume vg/lv",
+                    "the device mapper's name; vg/lv for a logical volume",
                 )
                 .nullable(),
                 |d| text(d.name),
             ),
             (
-                column("file", Text, "the file under a loop device").nullable(),
+                column("file", Text, "the file of a loop device").nullable(),
                 |d| text(d.file),
             ),
-            (column("model", Text, "a disk's model").nullable(), |d| {
-                text(d.model)
-            }),
+            (
+                column("model", Text, "the model of the disk").nullable(),
+                |d| text(d.model),
+            ),
             (
                 column("scheduler", Text, "the I/O scheduler in use").nullable(),
                 |d| text(d.scheduler),
             ),
             (
-                column("rotational", Bool, "whether it turns").nullable(),
+                column("rotational", Bool, "true for a rotating disk").nullable(),
                 |d| flag(d.rotational),
             ),
             (
                 column(
                     "leaf",
                     Bool,
-                    "true when I/O ends here, as far as this host can see",
+                    "true if no other device of this host carries out its I/O",
                 ),
                 |d| Value::Bool(d.leaf),
             ),

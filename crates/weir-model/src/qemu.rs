@@ -133,7 +133,7 @@ fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
         (
             Field::new("ts", Type::Time)
                 .unit(Unit::Nanoseconds)
-                .doc("when the poll was complete; the same for all disks of a poll"),
+                .doc("the time at which the poll was complete; the same for all disks of a poll"),
             |r| Value::Int(r.as_ref().ts),
         ),
         (
@@ -143,7 +143,7 @@ fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
         (
             Field::new("vdisk", Type::Text)
                 .nullable()
-                .doc("the disk as the VM sees it, as /dev/vda; NULL where it is not known"),
+                .doc("the name of the disk in the VM, such as /dev/vda; NULL if unknown"),
             |r| text(r.as_ref().vdisk),
         ),
         (
@@ -155,7 +155,7 @@ fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
         (
             Field::new("node", Type::Text)
                 .nullable()
-                .doc("the name of QEMU's block node on top"),
+                .doc("the name of QEMU's top block node"),
             |r| text(r.as_ref().node),
         ),
         (
@@ -167,7 +167,7 @@ fn polled_columns<R: AsRef<Polled>>() -> Columns<R> {
         (
             count(
                 "interval",
-                "time since this VM's poll before; NULL at the first one",
+                "time since the previous poll of this VM; NULL at the first one",
             )
             .unit(Unit::Nanoseconds),
             |r| int(r.as_ref().interval_ns),
@@ -181,7 +181,7 @@ fn blockstats_columns() -> Columns<BlockStat> {
         (
             count(
                 "operations",
-                "requests that succeeded since the poll before",
+                "requests that succeeded since the previous poll",
             ),
             |r| int(r.since.operations),
         ),
@@ -193,20 +193,21 @@ fn blockstats_columns() -> Columns<BlockStat> {
             |r| int(r.since.time_ns),
         ),
         (
-            count("failed", "requests that failed since the poll before"),
+            count("failed", "requests that failed since the previous poll"),
             |r| int(r.since.failed),
         ),
         (
             count(
                 "invalid",
-                "requests that made no sense since the poll before, as behind the disk's end",
+                "invalid requests since the previous poll, such as beyond the end of the disk",
             ),
             |r| int(r.since.invalid),
         ),
         (
             count(
                 "merged",
-                "requests that QEMU merged into another one on the way to the image, since the poll before; operations counts them too",
+                "requests that QEMU merged into other requests to the image since the previous \
+                 poll; column operations includes them",
             ),
             |r| int(r.since.merged),
         ),
@@ -230,10 +231,9 @@ fn blockstats_columns() -> Columns<BlockStat> {
             count("failed_total", "requests that failed since then"),
             |r| int(r.total.failed),
         ),
-        (
-            count("invalid_total", "requests that made no sense since then"),
-            |r| int(r.total.invalid),
-        ),
+        (count("invalid_total", "invalid requests since then"), |r| {
+            int(r.total.invalid)
+        }),
         (
             count("merged_total", "requests that were merged since then"),
             |r| int(r.total.merged),
@@ -250,25 +250,25 @@ fn blocklatency_columns() -> Columns<BlockLatency> {
         (
             Field::new("low", Type::Int)
                 .unit(Unit::Nanoseconds)
-                .doc("the least latency in the bin"),
+                .doc("the lowest latency of the bin"),
             |r| Value::Int(r.low_ns),
         ),
         (
             count(
                 "high",
-                "the first latency above the bin; NULL of the last one",
+                "the lowest latency above the bin; NULL for the last bin",
             )
             .unit(Unit::Nanoseconds),
             |r| int(r.high_ns),
         ),
         (
             Field::new("operations", Type::Int)
-                .doc("requests in the bin since the poll before; bins without any have no row"),
+                .doc("requests in the bin since the previous poll; empty bins have no row"),
             |r| Value::Int(r.operations),
         ),
         (
             Field::new("operations_total", Type::Int)
-                .doc("requests in the bin since the histogram was switched on"),
+                .doc("requests in the bin since the histogram was enabled"),
             |r| Value::Int(r.operations_total),
         ),
     ];

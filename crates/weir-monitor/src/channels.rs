@@ -187,7 +187,7 @@ impl Channel {
     /// each row.
     pub fn fault(&self, batch: &Batch) -> Option<String> {
         if batch.weights.is_some() && !self.is_relation() {
-            return Some("changes came of a stream".into());
+            return Some("retractions of a stream".into());
         }
         let checked = frame::check(batch, &self.fragment.plan.schema);
         checked.err().map(|malformed| malformed.0)

@@ -144,15 +144,15 @@ impl Configuration for MonitorConfig {
             fault("heartbeat".to_owned(), why);
         }
         if quantity::nanos(self.idle.0) < heartbeat_ns.max(IDLE_WATERMARK_NS).saturating_mul(2) {
-            let why = "is less than two of `heartbeat`, or than a second: agents without requests \
-                       would be overtaken; make it longer";
+            let why = "is less than twice `heartbeat`, or less than 1 s: agents without requests \
+                       would be overtaken; increase it";
             fault("idle".to_owned(), why.to_owned());
         }
         let mut names: Vec<String> = Vec::new();
         for (number, query) in self.queries.iter_mut().enumerate() {
             let name = query.name.clone();
             if names.contains(&name) {
-                let why = format!("two [[query]] are called `{name}`; give each its own name");
+                let why = format!("two [[query]] entries have the name `{name}`");
                 fault(format!("query.{number}.name"), why);
             }
             names.push(name);
@@ -182,12 +182,12 @@ impl SinkEntry {
         };
         let why = match weir_sink::format(name) {
             Some(format) if format.resume.is_some() => return Ok(format.name.to_owned()),
-            Some(_) => format!("a file of format `{name}` cannot be added to after a restart"),
+            Some(_) => format!("format `{name}` does not support appending after a restart"),
             None => format!("unknown format `{name}`"),
         };
         let names = SINKS.iter().filter(|sink| sink.resume.is_some());
         let names: Vec<&str> = names.map(|sink| sink.name).collect();
-        Err(format!("{why}; there are {}", names.join(", ")))
+        Err(format!("{why}; the formats are {}", names.join(", ")))
     }
 }
 
@@ -270,11 +270,11 @@ mod tests {
             (
                 "\nheartbeat = 50\n",
                 "2: `heartbeat`: invalid type: integer `50`, \
-                 expected a text in quotes, with the unit of a number",
+                 expected a quoted text with a number and its unit",
             ),
             (
                 "idle = \"2 parsecs\"\n",
-                "1: `idle`: expected a number with ns, us, ms, s, m, h or d, as in 10s or 250ms",
+                "1: `idle`: expected a number with ns, us, ms, s, m, h or d, such as 10s or 250ms",
             ),
             (
                 "[limits]\nagents = 1\nqueries = 0\n",
@@ -283,7 +283,7 @@ mod tests {
             ),
             (
                 "[limits]\nquery_memory = \"lots\"\n",
-                "2: `limits.query_memory`: expected a number with KiB, MiB or GiB, as in 512MiB",
+                "2: `limits.query_memory`: expected a number with KiB, MiB or GiB, such as 512MiB",
             ),
             (
                 query,
@@ -327,7 +327,7 @@ mod tests {
         for sink in ["parquet", "table"] {
             let wrong = with(&format!("file = \"a\"\nformat = \"{sink}\"\n"));
             assert!(fault(&wrong).starts_with("6: `query.sink.format`: "));
-            assert!(fault(&wrong).contains("cannot be added to"));
+            assert!(fault(&wrong).contains("does not support appending"));
         }
         assert!(fault(&with("file = \"a.parquet\"\n")).starts_with("4: `query.sink.format`: "));
         assert!(fault(&with("file = \"a\"\n")).contains("is missing; write format"));
@@ -337,7 +337,7 @@ mod tests {
     fn an_agent_is_not_overtaken_between_two_heartbeats() {
         assert!(monitor("heartbeat = \"1 s\"\nidle = \"2 s\"\n").is_ok());
         for text in ["heartbeat = \"2 s\"\n", "idle = \"999 ms\"\n"] {
-            let why = "1: `idle`: is less than two of `heartbeat`";
+            let why = "1: `idle`: is less than twice `heartbeat`";
             assert!(fault(text).starts_with(why), "{}", fault(text));
         }
         // Intervals that agents reject are rejected.
@@ -355,7 +355,7 @@ mod tests {
             "[[query]]\nname = \"q\"\ntext = \"x\"\n[[query]]\nname = \"q\"\ntext = \"y\"\n";
         assert_eq!(
             fault(twice),
-            "5: `query.name`: two [[query]] are called `q`; give each its own name"
+            "5: `query.name`: two [[query]] entries have the name `q`"
         );
     }
 

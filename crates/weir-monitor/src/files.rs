@@ -56,9 +56,12 @@ impl FileSink {
         // Checked before the file is opened: truncating a file that cannot be appended to would
         // destroy it.
         let format = weir_sink::format(&entry.format).expect("the configuration was checked");
-        let resume = format
-            .resume
-            .ok_or_else(|| format!("{name}: `{}` cannot be added to", format.name))?;
+        let resume = format.resume.ok_or_else(|| {
+            format!(
+                "{name}: format `{}` does not support appending",
+                format.name
+            )
+        })?;
         let bytes = position.map(|p| p.bytes);
         let (file, is_new) = continued(&path, bytes).map_err(failed)?;
         let open = match is_new {

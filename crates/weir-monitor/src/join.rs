@@ -59,7 +59,7 @@ impl Monitor {
             None if self.agents.len() >= self.options.agents_max => {
                 let most = self.options.agents_max;
                 return Err(Refusal::LimitReached(format!(
-                    "there are {most} agents already"
+                    "the limit of {most} agents is reached"
                 )));
             }
             None => {
@@ -123,7 +123,7 @@ impl Monitor {
         if agent.session.is_some() && !silent {
             let host = agent.host;
             return Err(Refusal::AlreadyExists(format!(
-                "an agent of host `{host}` is connected already; give this one another name"
+                "an agent of host `{host}` is already connected; use another host name"
             )));
         }
         self.uncount(id);
@@ -178,7 +178,7 @@ impl Monitor {
         };
         if !session.send(safe, now, pause, patience) {
             let session = session.id;
-            self.leave(session, "does not take what it is told", now);
+            self.leave(session, "does not read its messages", now);
         }
     }
 

@@ -21,7 +21,7 @@ const NAP: Duration = Duration::from_millis(20);
 pub fn hold(directory: &Path) -> Result<Lock, Failure> {
     let failed = |why: std::io::Error| {
         Failure::world(format_args!(
-            "{}: {why}; --state names another directory for what must survive a restart",
+            "{}: {why}; use --state DIR for another state directory",
             directory.display()
         ))
     };
@@ -33,7 +33,7 @@ pub fn hold(directory: &Path) -> Result<Lock, Failure> {
             None if began.elapsed() < PATIENCE => thread::sleep(NAP),
             None => {
                 return Err(Failure::world(format_args!(
-                    "{}: another monitor works there; end it, or give this one its own --state",
+                    "{}: in use by another monitor; stop it, or use another --state directory",
                     directory.display()
                 )));
             }

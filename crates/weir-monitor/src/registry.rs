@@ -145,7 +145,7 @@ impl Registry {
         };
         if let Some(there) = self.entries.get(&name) {
             return Err(Refusal::AlreadyExists(format!(
-                "there is a query `{name}` already, placed by {}; choose another name, or \
+                "query `{name}` already exists, submitted by {}; choose another name, or use \
                  `weir fleet cancel {name}`",
                 there.owner()
             )));
@@ -153,15 +153,15 @@ impl Registry {
         let most = self.limits.queries;
         if self.entries.len() >= most {
             return Err(Refusal::LimitReached(format!(
-                "{most} queries are there, and more are not taken (limits.queries); cancel one"
+                "the limit of {most} queries is reached (limits.queries); cancel one"
             )));
         }
         let own = |entry: &&Entry| entry.owner.as_deref() == Some(owner);
         let most = self.limits.queries_per_client;
         if self.entries.values().filter(own).count() >= most {
             return Err(Refusal::LimitReached(format!(
-                "`{owner}` has placed {most} queries and may not place more \
-                 (limits.queries_per_client); cancel one"
+                "`{owner}` has reached the limit of {most} queries (limits.queries_per_client); \
+                 cancel one"
             )));
         }
         let wanted = Wanted {
@@ -183,11 +183,16 @@ impl Registry {
         let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
         if entry.owner.is_none() {
             return Err(Refusal::Failed(format!(
-                "`{name}` stands in the monitor's configuration; take it out there and reload"
+                "`{name}` is defined in the monitor's configuration; remove it there and reload"
             )));
         }
         let struck = self.book.strike(name);
-        struck.map_err(|error| Refusal::Failed(format!("{error}; `{name}` still stands")))?;
+        struck.map_err(|error| {
+            Refusal::Failed(format!(
+                "{error}; `{name}` is still a standing \
+                                                        query"
+            ))
+        })?;
         self.remove(name, "cancelled", monitor);
         Ok(())
     }
@@ -217,7 +222,7 @@ impl Registry {
             if publisher.is_too_fast() {
                 over.push((name.clone(), too_fast(self.limits.rows_per_second)));
             } else if now.saturating_sub(entry.watched_at) > self.unwatched {
-                over.push((name.clone(), "nobody watches it".to_owned()));
+                over.push((name.clone(), "it has no clients".to_owned()));
             }
             let failed: Vec<String> = publisher
                 .files()
@@ -250,7 +255,7 @@ impl Registry {
         let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
         match &entry.state {
             State::Runs { query, .. } => Ok(*query),
-            State::Failed(why) => Err(Refusal::Failed(format!("`{name}` does not run: {why}"))),
+            State::Failed(why) => Err(Refusal::Failed(format!("`{name}` is not running: {why}"))),
         }
     }
 
@@ -305,7 +310,8 @@ impl Registry {
                 if theirs {
                     warn!(
                         query = %said.name,
-                        "a client has placed a query of this name; that of the configuration does not run"
+                        "a client has submitted a query with this name; the query of the \
+                         configuration does not run"
                     );
                 }
                 continue;
@@ -452,7 +458,7 @@ impl Registry {
             let mut others = others.map(|e| path_of(e, &self.directory));
             if others.any(|other| other == path) || files.iter().any(|f| f.path() == path) {
                 return Err(Refusal::Failed(format!(
-                    "{}: another answer goes there; name another file",
+                    "{}: another result is written there; use another file",
                     path.display()
                 )));
             }
@@ -531,5 +537,5 @@ fn unknown(name: &str) -> Refusal {
 }
 
 fn too_fast(most: usize) -> String {
-    format!("it shows more than {most} rows a second (limits.rows_per_second); group or filter")
+    format!("it returns more than {most} rows per second (limits.rows_per_second); group or filter")
 }

@@ -70,7 +70,7 @@ impl Registry {
         })?;
         let Some(results) = running.publisher.watch() else {
             return Err(Refusal::LimitReached(format!(
-                "{} watch `{name}`, and more are not taken (limits.watchers)",
+                "`{name}` has {} clients, the maximum (limits.watchers)",
                 self.watchers_max()
             )));
         };

@@ -408,7 +408,7 @@ pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateErr
 pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, StateError> {
     match std::fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| {
-            let error = format!("{e}; move the file away to begin anew");
+            let error = format!("{e}; move the file to start without saved state");
             failed(path, error)
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -471,13 +471,13 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_is_told_with_its_name() {
+    fn a_torn_file_is_reported_with_its_name() {
         let dir = directory("torn");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join(CHECKPOINT), b"{\"instant\":").unwrap();
         let error = State::open(&dir).err().unwrap().to_string();
         assert!(
-            error.contains("checkpoint.json") && error.contains("begin anew"),
+            error.contains("checkpoint.json") && error.contains("start without saved state"),
             "{error}"
         );
         std::fs::remove_dir_all(&dir).unwrap();

@@ -334,7 +334,8 @@ pub(super) struct Effect {
 }
 
 /// The reason for the rejection of timestamps in the future.
-const AHEAD: &str = "its words are ahead of the monitor's clock; it must measure its own anew";
+const AHEAD: &str = "its timestamps are ahead of the monitor's clock; it must measure its clock \
+                     offset again";
 
 /// The batch with rows before `first` moved to `first`.
 fn not_before(batch: Batch, first: Nanos) -> Batch {

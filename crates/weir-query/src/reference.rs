@@ -12,12 +12,13 @@ use crate::function::{Example, FunctionDoc};
 
 /// The page of functions: aggregates, then scalar functions.
 pub fn functions() -> String {
-    let mut page =
-        String::from("# Functions\n\n## Aggregates\n\nOne value for the rows of a group.\n");
+    let mut page = String::from(
+        "# Functions\n\n## Aggregates\n\nAn aggregate computes one value from the rows of a group.\n",
+    );
     for aggregate in AGGREGATES {
         function(&mut page, aggregate.doc());
     }
-    page.push_str("\n## Scalar functions\n\nOne value for the arguments in a row.\n");
+    page.push_str("\n## Scalar functions\n\nA scalar function computes one value from its arguments in a row.\n");
     for scalar in SCALARS {
         function(&mut page, scalar.doc());
     }
@@ -33,13 +34,10 @@ fn function(page: &mut String, doc: &FunctionDoc) {
     page.push('\n');
     if !doc.aliases.is_empty() {
         let aliases: Vec<String> = doc.aliases.iter().map(|a| format!("`{a}`")).collect();
-        write(
-            page,
-            format_args!("\nAlso called {}.\n", aliases.join(", ")),
-        );
+        write(page, format_args!("\nAliases: {}.\n", aliases.join(", ")));
     }
     if !doc.examples.is_empty() {
-        page.push_str("\n| call | of | gives |\n| --- | --- | --- |\n");
+        page.push_str("\n| call | rows | result |\n| --- | --- | --- |\n");
     }
     for Example { call, rows, result } in doc.examples {
         // A row is a line; values in it are separated by commas.
@@ -73,7 +71,7 @@ pub fn streams(catalog: &Catalog) -> String {
             format_args!("\n## `{}`\n\n{shape}. {doc}\n\n", declaration.name),
         );
         page.push_str(
-            "| column | type | unit | other names | meaning |\n| --- | --- | --- | --- | --- |\n",
+            "| column | type | unit | aliases | description |\n| --- | --- | --- | --- | --- |\n",
         );
         for field in &declaration.schema.fields {
             column(&mut page, field);
@@ -102,7 +100,8 @@ fn column(page: &mut String, field: &Field) {
 
 /// The page of diagnostics.
 pub fn diagnostics() -> String {
-    let mut page = String::from("# Diagnostics\n\n`weir explain W0103` prints one of these.\n");
+    let mut page =
+        String::from("# Diagnostics\n\n`weir explain W0103` prints the description of one code.\n");
     for code in CODES {
         let severity = match code.severity {
             Severity::Error => "",
@@ -121,7 +120,7 @@ pub fn diagnostics() -> String {
 
 fn write(page: &mut String, text: std::fmt::Arguments<'_>) {
     page.write_fmt(text)
-        .expect("a text grows as long as memory lasts");
+        .expect("writing to a text does not fail");
 }
 
 /// A phrase as a sentence.

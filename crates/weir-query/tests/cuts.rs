@@ -190,10 +190,7 @@ fn a_strategy_that_makes_no_difference_is_refused_with_the_reason() {
         partials.starts_with("`partials` is not possible"),
         "{partials}"
     );
-    assert!(
-        agent.contains("counts rows of all hosts together"),
-        "{agent}"
-    );
+    assert!(agent.contains("counts rows across hosts"), "{agent}");
     assert!("everywhere".parse::<PlacementStrategy>().is_err());
 }
 
@@ -245,7 +242,7 @@ fn what_a_fragment_was_seen_to_send_decides_how_its_query_is_cut() {
 }
 
 #[test]
-fn a_fragment_that_runs_tells_how_much_passes_in_others() {
+fn a_running_fragment_gives_the_selectivity_of_others() {
     let few = "select pid, sum(bytes) from IO [range 1 s slide 1 s] \
                where latency > 1 ms group by pid";
     let plan = compiled(few);

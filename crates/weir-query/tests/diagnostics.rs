@@ -74,7 +74,7 @@ fn golden(folder: &str, output: impl Fn(&str, &Catalog, &CheckOptions) -> String
 }
 
 #[test]
-fn diagnostics_point_at_the_mistake_and_say_what_to_do() {
+fn diagnostics_have_a_position_and_a_remedy() {
     golden("diagnostics", |query, catalog, options| {
         let diagnostics = match compile(query, catalog, options) {
             Ok(checked) => checked.warnings,
@@ -86,7 +86,7 @@ fn diagnostics_point_at_the_mistake_and_say_what_to_do() {
 }
 
 #[test]
-fn plans_say_what_the_query_says() {
+fn plans_are_equivalent_to_the_query() {
     golden(
         "plans",
         |query, catalog, options| match compile_unoptimized(query, catalog, options) {
@@ -129,7 +129,7 @@ fn scripts_are_read_as_stream_reads_them() {
 }
 
 #[test]
-fn explain_says_where_each_operator_runs() {
+fn explain_prints_the_location_of_each_operator() {
     golden("explain", |query, catalog, options| {
         match compile(query, catalog, options) {
             Ok(checked) => {
@@ -152,7 +152,7 @@ fn few_keys() -> Capabilities {
 }
 
 #[test]
-fn explain_says_which_groups_the_kernel_makes() {
+fn explain_prints_the_groups_of_the_kernel() {
     golden("explain_placed", |query, catalog, options| {
         let plan = compile(query, catalog, options).expect("it is right").plan;
         let placement = place::place(&[&plan], &few_keys());
@@ -161,7 +161,7 @@ fn explain_says_which_groups_the_kernel_makes() {
 }
 
 #[test]
-fn the_optimizer_says_what_each_rule_did() {
+fn the_optimizer_reports_the_result_of_each_rule() {
     golden("optimize", |query, catalog, options| {
         let written = compile_unoptimized(query, catalog, options)
             .unwrap_or_else(|d| panic!("{query}: {d:?}"))

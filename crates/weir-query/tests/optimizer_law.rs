@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn an_optimized_query_says_what_the_query_says(query in query(), rows in rows()) {
+    fn an_optimized_query_is_equivalent(query in query(), rows in rows()) {
         let (catalog, options) = (catalog(), CheckOptions::script());
         let shown = |d: Vec<weir_query::Diagnostic>| -> String {
             d.iter().map(|d| render(d, &query, None)).collect()

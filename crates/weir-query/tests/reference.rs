@@ -8,7 +8,7 @@ use weir_model::Catalog;
 use weir_query::reference;
 
 #[test]
-fn the_reference_pages_are_what_the_code_says() {
+fn the_reference_pages_match_the_code() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference");
     let pages = [
         ("functions.md", reference::functions()),

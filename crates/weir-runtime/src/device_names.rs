@@ -83,7 +83,7 @@ fn report(name: &str) -> String {
         false => nearest(name, names.iter().filter_map(|n| n.strip_prefix("/dev/"))),
     };
     let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-    format!("this host has no block device `{name}` now{near}")
+    format!("this host has no block device `{name}`{near}")
 }
 
 /// All paths of this host's block devices.

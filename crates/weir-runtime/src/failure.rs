@@ -10,8 +10,8 @@ use weir_wire::{Refusal, WireError};
 use crate::{log, output};
 
 /// The hint after the error of a user who has no permission to observe live I/O.
-const NOT_PERMITTED_HINT: &str = "weir: `weir doctor` lists what is missing, -v prints the kernel's \
-     own words; --from FILE reads a recording";
+const NOT_PERMITTED_HINT: &str = "weir: `weir doctor` lists what is missing, -v prints the \
+                                  kernel's message; --from FILE reads a recording";
 
 /// The reason why a command failed.
 #[derive(Debug)]

@@ -47,8 +47,8 @@ impl LeftOut {
         };
         (!busy.is_empty()).then(|| {
             format!(
-                "not shown by itself: I/O of {named}{more}, which the devices below carry out; \
-                 --stacked or --device shows it"
+                "not observed separately: {named}{more}, whose I/O is counted at the devices \
+                 below; use --stacked or --device"
             )
         })
     }

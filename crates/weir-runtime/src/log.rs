@@ -70,7 +70,8 @@ fn filter(text: &str) -> Result<Targets, Failure> {
     }
     text.parse().map_err(|error| {
         Failure::words(format_args!(
-            "{VARIABLE}={text}: {error}; write a level ({}), or targets, as in info,weir_agent=debug",
+            "{VARIABLE}={text}: {error}; use a level ({}), or targets, such as \
+             info,weir_agent=debug",
             LEVELS.join(", ")
         ))
     })

@@ -138,7 +138,7 @@ fn unknown(option: &str, what: &str, name: &str, known: &[&str]) -> Failure {
     known.dedup();
     let help = match (nearest(name, known.iter().copied()), &known[..]) {
         (Some(near), _) => format!("did you mean `{}`?", shown(near)),
-        (None, []) => format!("this host has no {what}"),
+        (None, []) => format!("no {what} was found on this host"),
         (None, known) => {
             let listed: Vec<_> = known.iter().take(LISTED_MAX).map(|n| shown(n)).collect();
             let more = if known.len() > LISTED_MAX { ", .." } else { "" };
@@ -174,7 +174,7 @@ mod tests {
         let none = error(names.disk("-d", None, "/dev/nosuch"));
         assert_eq!(
             none,
-            "weir: -d /dev/nosuch: no such disk; this host has no disk"
+            "weir: -d /dev/nosuch: no such disk; no disk was found on this host"
         );
     }
 

@@ -89,7 +89,7 @@ pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
     let regular = std::fs::metadata(path).is_ok_and(|m| m.is_file());
     match regular && !force {
         true => Err(Failure::world(format!(
-            "{}: is there already; --force overwrites it",
+            "{}: already exists; --force overwrites it",
             path.display()
         ))),
         false => Ok(()),
@@ -111,7 +111,7 @@ pub fn never_over<'p>(
     let mut inputs = inputs.into_iter();
     match inputs.any(|input| input.canonicalize().is_ok_and(|read| read == written)) {
         true => Err(Failure::words(format!(
-            "{}: is read and cannot be written at the same time; name another file",
+            "{}: is an input and cannot be the output; use another file",
             output.display()
         ))),
         false => Ok(()),

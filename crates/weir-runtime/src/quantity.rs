@@ -45,13 +45,13 @@ pub fn span(text: &str) -> Result<Duration, String> {
         return Ok(CENTURY);
     }
     let nanos = amount(text, SPANS).ok_or_else(|| {
-        "expected a number with ns, us, ms, s, m, h or d, as in 10s or 250ms".to_owned()
+        "expected a number with ns, us, ms, s, m, h or d, such as 10s or 250ms".to_owned()
     })?;
     match nanos >= 1.0 {
         true => Ok(Duration::from_nanos(
             nanos.min(CENTURY.as_nanos() as f64) as u64
         )),
-        false => Err("a span must be at least 1 ns".to_owned()),
+        false => Err("a duration must be at least 1 ns".to_owned()),
     }
 }
 
@@ -101,7 +101,7 @@ pub fn nanos(span: Duration) -> Nanos {
 /// A message for the user when the text is not a size, or not above zero.
 pub fn size(text: &str) -> Result<usize, String> {
     let bytes = amount(text, SIZES)
-        .ok_or_else(|| "expected a number with KiB, MiB or GiB, as in 512MiB".to_owned())?;
+        .ok_or_else(|| "expected a number with KiB, MiB or GiB, such as 512MiB".to_owned())?;
     match (1.0..9e18).contains(&bytes) {
         true => Ok(bytes as usize),
         false => Err("a size must be at least 1 byte and at most 8 EiB".to_owned()),

@@ -97,7 +97,7 @@ pub fn open(
 
 /// The properties of requests and responses that the sources of a script's events guarantee.
 pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<PairingGuarantee> {
-    let of_ticks = || "the rows of a STREAM source file are no requests of which more is known";
+    let of_ticks = || "the rows of a STREAM source file are not requests";
     let of_tables = script.tables.iter().filter_map(|table| {
         let columns = columns(table).ok()?;
         let guarantee = match named(&table.source) {
@@ -245,7 +245,7 @@ fn read_as_trace(diagnostic: Diagnostic, source: &str) -> Diagnostic {
     if source == LIVE_TAP {
         return diagnostic;
     }
-    let why = format!("{source} is read as a trace: it begins with no type line, as `i,i,f`");
+    let why = format!("{source} is read as a trace because it has no type line, such as `i,i,f`");
     match &diagnostic.help {
         Some(help) => {
             let help = format!("{help}; {why}");
@@ -280,11 +280,11 @@ fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), D
 pub fn events_columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
     if table.declaration.shape == Shape::Relation {
         let message = format!(
-            "`{}` is a relation, a trace is a stream",
+            "`{}` is a relation, but a trace is a stream",
             table.declaration.name
         );
         let found = codes::SCRIPT_SHAPE.at(table.span, message);
-        return Err(found.help("write `register stream`, or name a STREAM source file"));
+        return Err(found.help("write `register stream`, or use a STREAM source file"));
     }
     columns(table)
 }
@@ -313,7 +313,7 @@ fn demanded(stream: &str, columns: Vec<Adopted>, demand: &Demand) -> (Demand, Ad
 fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
     let schema = iostream_schema();
     let Some((index, alias)) = schema.find(&field.name) else {
-        let message = format!("`{}` is no column of IOstream", field.name);
+        let message = format!("`{}` is not a column of IOstream", field.name);
         let found = codes::UNKNOWN_COLUMN.at(table.span, message);
         let names = schema.fields.iter().flat_map(|f| {
             let aliases = f.aliases.iter().map(|a: &Alias| a.name);
@@ -328,7 +328,7 @@ fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
     let fits = field.ty == given.ty || (field.ty, given.ty) == (Type::Int, Type::Time);
     if !fits {
         let message = format!(
-            "`{}` is declared as {}, in IOstream it is {}",
+            "`{}` is declared as {}, but is {} in IOstream",
             field.name, field.ty, given.ty
         );
         return Err(codes::TYPE_MISMATCH.at(table.span, message));

@@ -132,8 +132,8 @@ impl Traces {
     fn open(&self, path: &Path) -> Result<Input, TapError> {
         if is_standard_input(path) && question::is_on_standard_input() {
             return Err(TapError::Unavailable {
-                what: format!("{}: holds the query", path.display()),
-                remedy: "give the query on the command line or in a file, with -f".into(),
+                what: format!("{}: is already used for the query", path.display()),
+                remedy: "pass the query on the command line, or in a file with -f".into(),
             });
         }
         let input = Input::open_until(&Source::file(first_file(path)), &self.cancel)?;
@@ -177,9 +177,9 @@ impl fmt::Debug for Traces {
 fn read_before(path: &Path) -> TapError {
     TapError::Unavailable {
         what: format!(
-            "{}: a pipe delivers its bytes once, and this run needs them twice",
+            "{}: a pipe can be read only once, but this command reads its input twice",
             path.display()
         ),
-        remedy: "write them to a file and name that".into(),
+        remedy: "write the input to a file first".into(),
     }
 }

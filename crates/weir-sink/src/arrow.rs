@@ -29,7 +29,7 @@ pub fn schema(answer: &Answer) -> ArrowSchema {
     let mut fields = vec![arrow_field("instant", &instant(answer))];
     if answer.shape == Shape::Relation {
         let weight = Field::new("weight", Type::Int);
-        let weight = weight.doc("how often the row came (> 0) or went (< 0)");
+        let weight = weight.doc("how often the row was inserted (> 0) or retracted (< 0)");
         fields.push(arrow_field("weight", &weight));
     }
     let names = answer.unique_names(&["instant", "weight"]);
@@ -92,7 +92,7 @@ pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
     let shape = match metadata(SHAPE) {
         Some("stream") => Shape::Stream,
         Some("relation") => Shape::Relation,
-        other => return Err(format!("the metadata {SHAPE} say {other:?}")),
+        other => return Err(format!("the metadata {SHAPE} are {other:?}")),
     };
     let clock = match schema.fields().first().map(|f| f.data_type()) {
         Some(DataType::Timestamp(..)) => Clock::Nanoseconds,
@@ -123,13 +123,13 @@ pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
 pub fn batch_of(answer: &Answer, rows: &RecordBatch) -> Result<Batch, String> {
     let before = before(answer.shape);
     if rows.num_columns() != before + answer.schema.len() {
-        return Err(format!("{} columns came", rows.num_columns()));
+        return Err(format!("{} columns received", rows.num_columns()));
     }
     let number = |at: usize| {
         let column = column_of(rows.column(at), Type::Int)?;
         match column {
             Column::Int(array) if array.null_count() == 0 => Ok(array.values().clone()),
-            _ => Err(format!("column {at} holds no whole numbers")),
+            _ => Err(format!("column {at} does not contain integers")),
         }
     };
     let columns = rows.columns()[before..].iter().zip(&answer.schema.fields);
@@ -159,7 +159,7 @@ fn instant(answer: &Answer) -> Field {
         Clock::Nanoseconds => Type::Time,
         Clock::Ticks => Type::Int,
     };
-    Field::new("instant", ty).doc("when the row came or went")
+    Field::new("instant", ty).doc("the time of the insertion or retraction of the row")
 }
 
 /// `2 desc`, `0 asc nulls first`.
@@ -170,7 +170,7 @@ fn written(key: &SortKey) -> String {
 }
 
 fn key_of(text: &str, columns: usize) -> Result<SortKey, String> {
-    let wrong = || format!("the metadata {ORDER} say `{text}`");
+    let wrong = || format!("the metadata {ORDER} are `{text}`");
     let (column, rest) = text.split_once(' ').ok_or_else(wrong)?;
     let column: usize = column.parse().map_err(|_| wrong())?;
     let (descending, nulls_first) = match rest {
@@ -215,7 +215,7 @@ fn field_of(field: &arrow_schema::Field) -> Result<Field, String> {
 }
 
 fn column_of(array: &ArrayRef, ty: Type) -> Result<Column, String> {
-    let wrong = || format!("{} came where {ty} is expected", array.data_type());
+    let wrong = || format!("received {}, expected {ty}", array.data_type());
     Ok(match ty {
         Type::Bool => Column::Bool(array.as_boolean_opt().ok_or_else(wrong)?.clone()),
         Type::Float => {

@@ -13,7 +13,8 @@ use crate::{Answer, Format, Sink, SinkError, Target, text, time};
 /// `--format csv`.
 pub static FORMAT: Format = Format {
     name: "csv",
-    doc: "comma-separated values with a header (RFC 4180), `instant` first, then `weight` (of a relation's deltas)",
+    doc: "comma-separated values with a header (RFC 4180): `instant`, `weight` (for relations) \
+          and the columns",
     open: |answer, target| Ok(Box::new(Csv::open(answer, target, Formulas::Kept)?)),
     resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target, Formulas::Kept)))),
 };
@@ -21,7 +22,8 @@ pub static FORMAT: Format = Format {
 /// `--format csv-safe`.
 pub static SAFE_FORMAT: Format = Format {
     name: "csv-safe",
-    doc: "csv for spreadsheets: a text that would be a formula there begins with an apostrophe",
+    doc: "csv for spreadsheets: a text that a spreadsheet would evaluate as a formula gets a \
+          leading apostrophe",
     open: |answer, target| Ok(Box::new(Csv::open(answer, target, Formulas::Quoted)?)),
     resume: Some(|answer, target| Ok(Box::new(Csv::resume(answer, target, Formulas::Quoted)))),
 };

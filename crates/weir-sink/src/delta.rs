@@ -15,7 +15,7 @@ use crate::{Answer, Format, Sink, SinkError, Target, json, text, time};
 /// `--format delta`.
 pub static FORMAT: Format = Format {
     name: "delta",
-    doc: "a line for each row that came or went, `[instant]:+:values` (what a pipe gets by default)",
+    doc: "one line per inserted or retracted row, `[instant]:+:values`",
     open,
     resume: Some(open),
 };

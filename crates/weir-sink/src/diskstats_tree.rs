@@ -43,12 +43,12 @@ impl DiskstatsTree {
             remedy: remedy.into(),
         };
         if let Some(pid) = keeper {
-            let what = format!("process {pid} keeps a tree here");
-            return Err(unsuited(what, "end it, or name another directory"));
+            let what = format!("process {pid} maintains this directory");
+            return Err(unsuited(what, "end that process, or use another directory"));
         }
         if foreign {
-            let what = "holds files that are not a diskstats tree's".into();
-            return Err(unsuited(what, "name an empty directory"));
+            let what = "contains other files than those of `weir diskstats`".into();
+            return Err(unsuited(what, "use an empty directory"));
         }
         let tree = DiskstatsTree {
             root: root.to_owned(),
@@ -247,7 +247,10 @@ mod tests {
         fs::create_dir_all(dir.join("block")).unwrap();
         fs::write(dir.join("block/precious"), "x").unwrap();
         let error = DiskstatsTree::create(&dir).err().unwrap().to_string();
-        assert!(error.contains("not a diskstats tree's"), "{error}");
+        assert!(
+            error.contains("other files than those of `weir diskstats`"),
+            "{error}"
+        );
         assert!(dir.join("block/precious").exists());
         fs::remove_dir_all(&dir).unwrap();
     }

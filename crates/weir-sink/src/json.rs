@@ -23,7 +23,7 @@ use crate::{Answer, Clock, Format, Incomplete, Sink, SinkError, Target, text, ti
 /// `--format json`.
 pub static FORMAT: Format = Format {
     name: "json",
-    doc: "one JSON object a line, with `instant`, `weight` (of a relation's deltas) and the columns",
+    doc: "one JSON object per line, with `instant`, `weight` (for relations) and the columns",
     open,
     resume: Some(open),
 };

@@ -24,8 +24,10 @@ impl Last {
     pub fn open(format: &Format, answer: Answer, target: Target) -> Result<Last, SinkError> {
         if answer.shape == Shape::Stream {
             return Err(SinkError::Unsuited {
-                what: "the query gives a stream, which has no last state".into(),
-                remedy: "ask for a relation (without Istream, Dstream or Rstream, with a window or an aggregate), or leave out --final".into(),
+                what: "the result of the query is a stream, which has no final content".into(),
+                remedy: "query a relation (with a window or an aggregate, without Istream, \
+                         Dstream and Rstream), or omit --final"
+                    .into(),
             });
         }
         let rows = Answer {

@@ -16,7 +16,7 @@ use crate::{Answer, Format, Sink, SinkError, Target, arrow};
 /// `--format parquet`.
 pub static FORMAT: Format = Format {
     name: "parquet",
-    doc: "a Parquet file (with -o), with `instant` and `weight` beside the columns",
+    doc: "a Parquet file (requires -o), with columns `instant` and `weight` in addition",
     open: |answer, target| Ok(Box::new(Parquet::open(answer, target)?)),
     resume: None,
 };
@@ -36,8 +36,8 @@ impl Parquet {
     fn open(answer: Answer, target: Target) -> Result<Parquet, SinkError> {
         if target.screen().is_some() {
             return Err(SinkError::Unsuited {
-                what: "Parquet is not for terminals".into(),
-                remedy: "name a file with -o FILE.parquet".into(),
+                what: "Parquet cannot be written to a terminal".into(),
+                remedy: "use -o FILE.parquet".into(),
             });
         }
         let name = target.name().to_owned();

@@ -17,7 +17,7 @@ use crate::{Answer, Format, Sink, SinkError, Target, number, text};
 /// `--format stream`.
 pub static FORMAT: Format = Format {
     name: "stream",
-    doc: "the output format of the Stanford STREAM prototype, which `weir run` writes",
+    doc: "the format of the Stanford STREAM prototype, as written by `weir run`",
     open,
     resume: Some(open),
 };

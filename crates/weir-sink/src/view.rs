@@ -181,7 +181,7 @@ impl RelationView {
         match self.omitted {
             0 => vec![],
             rows => vec![format!(
-                "the answer has {rows} rows more than fit into {} MiB; group or limit it",
+                "{rows} rows of the result exceed the limit of {} MiB; group or limit it",
                 self.bytes_max >> 20
             )],
         }

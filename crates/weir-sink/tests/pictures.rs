@@ -253,7 +253,7 @@ fn a_page_is_complete_and_closed() {
         .filter_map(|title| title.text())
         .collect();
     for expected in [
-        "where on the disk",
+        "position on the disk",
         "I/O length",
         "seek distance, sectors",
         "seek distance from the closest of the last requests, sectors: all",
@@ -265,9 +265,9 @@ fn a_page_is_complete_and_closed() {
         "latency by seek distance, sectors",
         "latency by I/O length",
         "latency by outstanding requests",
-        "what an LRU cache would miss",
+        "miss ratio of an LRU cache",
         "working set",
-        "latency against load",
+        "latency by load",
         "requests over time",
         "latency over time",
     ] {

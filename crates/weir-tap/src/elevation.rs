@@ -53,7 +53,7 @@ pub fn begin() -> Result<(), TapError> {
     if getuid() != geteuid() || getgid() != getegid() {
         return Err(TapError::Unavailable {
             what: "the weir binary is set-user-ID or set-group-ID".into(),
-            remedy: "chmod u-s,g-s it; `weir doctor` shows how users may be given access".into(),
+            remedy: "remove these bits with chmod u-s,g-s; `weir doctor` shows how to grant access to users".into(),
         });
     }
     ELEVATED.store(true, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Drop for Raised {
 
 fn change(of: impl FnOnce(&mut CapabilitySets)) -> Result<(), TapError> {
     let refused = |error: rustix::io::Errno| TapError::Unavailable {
-        what: format!("the capabilities of the binary's file cannot be lowered: {error}"),
+        what: format!("the capabilities of the binary's file cannot be dropped: {error}"),
         remedy: "remove them: setcap -r".into(),
     };
     let mut sets = capabilities(None).map_err(refused)?;
@@ -137,8 +137,8 @@ pub fn advice(capabilities: &str) -> String {
     let exe = env::current_exe().unwrap_or_else(|_| "weir".into());
     let exe = exe.display();
     format!(
-        "run as root, or as a service with AmbientCapabilities={}; or, for the members of one \
-         group, who see the I/O of every user then: groupadd weir; chgrp weir {exe}; \
+        "run as root, or as a service with AmbientCapabilities={}; or permit the members of a \
+         group to observe the I/O of all users: groupadd weir; chgrp weir {exe}; \
          chmod 0750 {exe}; setcap {capabilities}+ep {exe}",
         capabilities.to_uppercase().replace(',', " ")
     )

@@ -20,7 +20,7 @@ pub enum TapError {
         path: PathBuf,
     },
     /// The file's format is not supported.
-    #[error("{}: not a trace format that weir knows; known are {known}", path.display())]
+    #[error("{}: unknown trace format; supported formats: {known}", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum TapError {
         known: String,
     },
     /// The requested format does not exist or cannot be written.
-    #[error("{name}: {reason}; known are {known}")]
+    #[error("{name}: {reason}; supported formats: {known}")]
     NoSuchFormat {
         /// The requested name.
         name: String,

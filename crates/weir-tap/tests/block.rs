@@ -196,7 +196,7 @@ fn times_that_are_not_known_are_null() {
 }
 
 #[test]
-fn requests_of_one_sector_are_told_apart() {
+fn requests_of_one_sector_are_distinguished() {
     let heard = follow(
         "0 Q R 0 + 8 [a]
          1 Q R 0 + 16 [b]

@@ -195,7 +195,7 @@ fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
 }
 
 #[test]
-fn only_the_columns_asked_for_are_read() {
+fn only_requested_columns_are_read() {
     let scratch = Scratch::new("columns");
     let path = scratch.path("x.parquet");
     write_groups(&path, 1, 10, true);
@@ -265,7 +265,7 @@ fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
             let [message] = &heard.messages[..] else {
                 panic!("{:?}", heard.messages);
             };
-            assert!(message.contains("has no end"), "{message}");
+            assert!(message.contains("has no footer"), "{message}");
             let rows = format!("its first {} rows", groups * 10);
             assert!(message.contains(&rows), "{message}");
         }
@@ -502,7 +502,7 @@ fn a_recorder_that_is_killed_leaves_a_readable_file() {
     let heard = read(&path);
     assert_eq!(heard.messages.len(), 1);
     assert!(
-        heard.messages[0].contains("has no end"),
+        heard.messages[0].contains("has no footer"),
         "{:?}",
         heard.messages
     );

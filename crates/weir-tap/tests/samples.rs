@@ -50,7 +50,7 @@ fn vscsi_agrees_with_libcachesim_on_two_hours_of_a_vm() {
 }
 
 #[test]
-fn the_csv_of_the_same_trace_says_the_same() {
+fn the_csv_of_the_same_trace_yields_the_same_rows() {
     let csv = sample("the_csv", "cloudphysics/cloudPhysicsIO.head20000.csv");
     let binary = sample("the_csv", "cloudphysics/cloudPhysicsIO.vscsi");
     let (Some(csv), Some(binary)) = (csv, binary) else {
@@ -183,7 +183,7 @@ fn blktrace_agrees_with_btt() {
 }
 
 #[test]
-fn blkparse_text_says_what_the_binary_says() {
+fn blkparse_text_and_the_binary_yield_the_same_rows() {
     let file = "blktrace-takeoverjp/expected/sample.blkparse.txt.gz";
     let text = sample("blkparse_text", file);
     let binary = sample("blkparse_text", "blktrace-takeoverjp/sample.blktrace.0");

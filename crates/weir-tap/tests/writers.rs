@@ -238,14 +238,14 @@ fn what_a_format_has_no_room_for_is_remarked() {
         .to_string();
     assert_eq!(
         refused,
-        "x.csv: its name does not say in which format to write it; known are recording, blktrace, iolog"
+        "x.csv: the format does not follow from the file's extension; known are recording, blktrace, iolog"
     );
     assert!(
         for_writing(Path::new("x"), Some("msr"))
             .err()
             .unwrap()
             .to_string()
-            .contains("does not write it")
+            .contains("read but not written")
     );
 }
 
@@ -305,7 +305,7 @@ fn btt_line(text: &str, what: &str) -> Vec<String> {
 }
 
 #[test]
-fn btt_and_blkparse_say_of_our_file_what_they_say_of_the_original() {
+fn btt_and_blkparse_report_the_same_for_the_written_file_and_the_original() {
     let test = "btt_and_blkparse_say";
     let Some(file) = sample(test, "blktrace-takeoverjp/sample.blktrace.0") else {
         return;

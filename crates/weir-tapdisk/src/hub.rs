@@ -37,7 +37,7 @@ pub enum HubError {
     )]
     TooManyRings,
     /// More consumers than [`CONSUMERS_MAX`].
-    #[error("{CONSUMERS_MAX} consumers are connected already; wait until one has disconnected")]
+    #[error("the limit of {CONSUMERS_MAX} consumers is reached; wait until one has disconnected")]
     TooManyConsumers,
     /// No memory for the rings.
     #[error("no memory for the rings: {0}; request smaller ones or raise the limit")]

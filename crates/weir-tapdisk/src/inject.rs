@@ -189,7 +189,7 @@ impl FromStr for DelayRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DelayRule, String> {
-        let (what, filter) = parts(text, "a delay, as in `5ms,op=w`")?;
+        let (what, filter) = parts(text, "a delay such as `5ms,op=w`")?;
         let delay = span(what)?;
         Ok(DelayRule { delay, filter })
     }
@@ -199,7 +199,7 @@ impl FromStr for ErrorRule {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ErrorRule, String> {
-        let (what, filter) = parts(text, "an error, as in `EIO,op=r`")?;
+        let (what, filter) = parts(text, "an error such as `EIO,op=r`")?;
         let errno = errno(what)?;
         Ok(ErrorRule { errno, filter })
     }
@@ -233,11 +233,11 @@ fn parts<'a>(text: &'a str, expected: &str) -> Result<(&'a str, RequestFilter), 
 
 fn number(text: &str, key: &str) -> Result<u64, String> {
     let parsed = text.trim().parse();
-    parsed.map_err(|_| format!("`{key}={text}`: expected a number, as in `{key}=7`"))
+    parsed.map_err(|_| format!("`{key}={text}`: expected a number, such as `{key}=7`"))
 }
 
 fn ops(text: &str) -> Result<Vec<Op>, String> {
-    let unknown = || format!("`op={text}`: expected letters of r, w, f, d and z, as in `op=rw`");
+    let unknown = || format!("`op={text}`: expected letters of r, w, f, d and z, such as `op=rw`");
     let letters = text.chars();
     let ops = letters.map(|c| Op::from_letter(c.encode_utf8(&mut [0; 4])));
     let ops: Option<Vec<Op>> = ops.collect();
@@ -245,7 +245,7 @@ fn ops(text: &str) -> Result<Vec<Op>, String> {
 }
 
 fn sectors(text: &str) -> Result<Range<u64>, String> {
-    let expected = || format!("`sectors={text}`: expected a range, as in `sectors=2048..4096`");
+    let expected = || format!("`sectors={text}`: expected a range, such as `sectors=2048..4096`");
     let (start, end) = text.split_once("..").ok_or_else(expected)?;
     let start = start.trim().parse().map_err(|_| expected())?;
     let end = match end.trim() {
@@ -262,7 +262,7 @@ fn rate(text: &str) -> Result<f64, String> {
     };
     let rate = rate.ok().filter(|rate| (0.0..=1.0).contains(rate));
     rate.ok_or_else(|| {
-        format!("`rate={text}`: expected a part, as in `rate=1%` or `rate=0.01`, at most all")
+        format!("`rate={text}`: expected a share up to 100%, such as `rate=1%` or `rate=0.01`")
     })
 }
 
@@ -270,7 +270,7 @@ const SPANS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e
 
 fn span(text: &str) -> Result<Duration, String> {
     let expected =
-        || format!("`{text}`: expected a time up to 3600s with ns, us, ms or s, as in `5ms`");
+        || format!("`{text}`: expected a time up to 3600s with ns, us, ms or s, such as `5ms`");
     // `ms` ends in `s` too, so the longer units come first.
     let unit = SPANS.iter().find(|(unit, _)| text.ends_with(unit));
     let (unit, nanos) = unit.ok_or_else(expected)?;
@@ -399,16 +399,16 @@ mod tests {
     fn an_invalid_rule_is_reported_with_the_valid_forms() {
         let delay = |text: &str| text.parse::<DelayRule>().unwrap_err();
         let error = |text: &str| text.parse::<ErrorRule>().unwrap_err();
-        assert_eq!(delay("op=w"), "expected a delay, as in `5ms,op=w`");
+        assert_eq!(delay("op=w"), "expected a delay such as `5ms,op=w`");
         assert_eq!(
             delay("5"),
-            "`5`: expected a time up to 3600s with ns, us, ms or s, as in `5ms`"
+            "`5`: expected a time up to 3600s with ns, us, ms or s, such as `5ms`"
         );
         assert!(delay("2h").contains("3600s"));
         assert!(delay("-1ms").contains("expected a time"));
         assert!(delay("3601s").contains("expected a time"));
         assert!(delay("5ms,op=x").contains("letters of r, w, f, d and z"));
-        assert!(delay("5ms,rate=2").contains("at most all"));
+        assert!(delay("5ms,rate=2").contains("expected a share up to 100%"));
         assert!(delay("5ms,sectors=9..9").contains("expected a range"));
         assert!(delay("5ms,often").contains("expected one of op="));
         assert!(error("EWHAT").contains("one of EIO, ENOSPC"));

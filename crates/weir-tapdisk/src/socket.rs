@@ -43,7 +43,8 @@ impl Default for SocketAccess {
 pub enum SocketError {
     /// It exceeds the kernel's structure.
     #[error(
-        "{path}: a socket's path has at most {PATH_BYTES_MAX} bytes, this one {bytes}; use a shorter folder"
+        "{path}: the path of a socket has at most {PATH_BYTES_MAX} bytes, this one has {bytes}; \
+         use a shorter path"
     )]
     TooLong {
         /// The path.
@@ -52,7 +53,10 @@ pub enum SocketError {
         bytes: usize,
     },
     /// A process serves there.
-    #[error("{path}: another process serves there; choose another path, or end that process first")]
+    #[error(
+        "{path}: another process serves this socket; use another path, or stop that process \
+             first"
+    )]
     InUse {
         /// The path.
         path: PathBuf,

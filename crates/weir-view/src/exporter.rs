@@ -52,37 +52,37 @@ static OP_COUNTERS: &[OpCounter] = &[
     OpCounter {
         name: "weir_io_operations",
         unit: "",
-        help: "Finished requests.",
+        help: "Completed requests.",
         value: |op| op.ios as f64,
     },
     OpCounter {
         name: "weir_io_bytes",
         unit: "bytes",
-        help: "Bytes that finished requests read, wrote, discarded or zeroed.",
+        help: "Bytes read, written, discarded or zeroed by completed requests.",
         value: |op| (op.sectors * SECTOR_BYTES) as f64,
     },
     OpCounter {
         name: "weir_io_merges",
         unit: "",
-        help: "Bios that were merged into requests that were there already.",
+        help: "Bios merged into existing requests.",
         value: |op| op.merges as f64,
     },
     OpCounter {
         name: "weir_io_errors",
         unit: "",
-        help: "Finished requests that failed.",
+        help: "Completed requests that failed.",
         value: |op| op.errors as f64,
     },
     OpCounter {
         name: "weir_io_wait_seconds",
         unit: "seconds",
-        help: "Time from insert to issue, of all finished requests together.",
+        help: "Total time from insert to issue of completed requests.",
         value: |op| seconds(op.wait_ns),
     },
     OpCounter {
         name: "weir_io_service_seconds",
         unit: "seconds",
-        help: "Time from issue to complete, of all finished requests together.",
+        help: "Total time from issue to completion of completed requests.",
         value: |op| seconds(op.service_ns),
     },
 ];
@@ -154,7 +154,8 @@ impl Exporter {
         let mut families: Vec<Family> = OP_COUNTERS.iter().map(counter).collect();
         families.push(Family {
             name: "weir_io_latency_seconds".into(),
-            help: "Time from insert to complete, by request; from issue where the insert is not known.",
+            help: "Time from insert to completion of a request; from issue if the insert is \
+                   unknown.",
             unit: "seconds",
             kind: Kind::Histogram,
             series: of_ops(&|totals| {
@@ -168,7 +169,8 @@ impl Exporter {
         };
         families.push(Family {
             name: "weir_io_busy_seconds".into(),
-            help: "Time in which the disk had at least one of the finished requests.",
+            help: "Time during which the disk had at least one of the completed requests in \
+                   flight.",
             unit: "seconds",
             kind: Kind::Counter,
             series: disks.iter().map(busy).collect(),
@@ -183,13 +185,14 @@ impl Exporter {
             gauge(
                 "weir_exporter_disks",
                 "",
-                "Disks that have series.",
+                "Disks with their own series.",
                 totals.disks().len() as f64,
             ),
             gauge(
                 "weir_exporter_disks_limit",
                 "",
-                "Disks that can have series of their own; others are counted under vm=\"(other)\".",
+                "Maximum number of disks with their own series; others are counted under \
+                 vm=\"(other)\".",
                 self.disks_max as f64,
             ),
             Family {
@@ -197,14 +200,14 @@ impl Exporter {
                 ..gauge(
                     "weir_exporter_folded_operations",
                     "",
-                    "Finished requests counted under vm=\"(other)\", for lack of series.",
+                    "Completed requests counted under vm=\"(other)\".",
                     totals.folded() as f64,
                 )
             },
             gauge(
                 "weir_exporter_counted_until_timestamp_seconds",
                 "seconds",
-                "The counters hold everything up to then.",
+                "The counters include all requests completed until this time.",
                 seconds(whole_at),
             ),
         ];
@@ -216,12 +219,12 @@ impl Exporter {
         });
         families.push(Family {
             name: "weir_exporter_scrapes".into(),
-            help: "Scrapes so far, this one included.",
+            help: "Number of scrapes, including this one.",
             unit: "",
             kind: Kind::Counter,
             series: scrapes.collect(),
         });
-        let mut build = gauge("weir_build_info", "", "Which weir this is.", 1.0);
+        let mut build = gauge("weir_build_info", "", "Version of weir.", 1.0);
         build.series[0].labels = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         families.push(build);
         families
@@ -282,7 +285,7 @@ impl Exporter {
 fn process() -> Vec<Family> {
     let (memory_bytes, cpu_ns) = process_usage("self");
     let memory = memory_bytes.map(|bytes| {
-        let help = "Memory that weir takes.";
+        let help = "Resident memory of weir.";
         gauge("process_resident_memory_bytes", "bytes", help, bytes as f64)
     });
     let time = cpu_ns.map(|ns| Family {
@@ -290,7 +293,7 @@ fn process() -> Vec<Family> {
         ..gauge(
             "process_cpu_seconds",
             "seconds",
-            "Processor time that weir took.",
+            "Processor time of weir.",
             seconds(ns),
         )
     });
@@ -301,25 +304,22 @@ fn process() -> Vec<Family> {
 fn help(counter: &str) -> &'static str {
     match counter {
         "events_in" => "Events that the taps received.",
-        "events_lost" => "Events that were lost, by cause; they are missing from weir_io_*.",
-        "events_late" => {
-            "Events that were received after their time had passed; they count at the next instant."
-        }
-        "seen" => "Finished requests whose completion event was received.",
+        "events_lost" => "Lost events, by cause; weir_io_* does not include them.",
+        "events_late" => "Events received late; they are counted at the next instant.",
+        "seen" => "Completed requests with a completion event.",
         "unseen" => {
-            "Finished requests whose completion event was not received, by cause; they are missing from weir_io_*."
+            "Completed requests without a completion event, by cause; weir_io_* does not include \
+             them."
         }
         "requests_untracked" => {
-            "Requests whose beginning or completion was not received, by cause; their times are unknown."
+            "Requests without a start or completion event, by cause; their times are unknown."
         }
         "requests_expired" => {
-            "Requests that were dropped from the table of those in flight after 5 minutes."
+            "Requests removed from the table of requests in flight after 5 minutes."
         }
-        "requeues" => "Requests that a driver gave back to the queue.",
-        "flush_commands" => {
-            "Flushes that the kernel issued on its own behalf; no request of weir_io_*."
-        }
-        "other_commands" => "Passthrough and zone commands; no request of weir_io_*.",
+        "requeues" => "Requests requeued by a driver.",
+        "flush_commands" => "Flushes issued by the kernel itself; weir_io_* does not include them.",
+        "other_commands" => "Passthrough and zone commands; weir_io_* does not include them.",
         "bad_records" => "Records of a file that could not be read.",
         _ => "Counted by the taps.",
     }

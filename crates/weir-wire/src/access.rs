@@ -75,14 +75,17 @@ impl Grant {
                 }
                 _ => {
                     return Err(format!(
-                        "`{word}` is not a role; roles are read, place, agent and (once) agent:HOST"
+                        "unknown role `{word}`; the roles are read, place, agent and agent:HOST \
+                         (once)"
                     ));
                 }
             };
             grant.principal.roles.push(role);
         }
         match grant.principal.roles.is_empty() {
-            true => Err("no role is given; roles are read, place, agent and agent:HOST".to_owned()),
+            true => Err("the role is missing; the roles are read, place, agent and \
+                         agent:HOST"
+                .to_owned()),
             false => Ok(grant),
         }
     }
@@ -121,7 +124,10 @@ fn granted(der: &CertificateDer<'_>) -> Result<Grant, String> {
         .valid_uri_names()
         .filter_map(|uri| uri.strip_prefix(URI_SCHEME));
     Grant::of(name, roles).map_err(|e| {
-        format!("the certificate of `{name}`: {e}; a role is a URI among its names, as `weir:read`")
+        format!(
+            "the certificate of `{name}`: {e}; a role is a URI among its names, such as \
+                 `weir:read`"
+        )
     })
 }
 
@@ -181,7 +187,7 @@ impl Access {
                 return token_grant(tokens, header);
             }
             (None, Some(_)) if credentials.certificate.is_none() => {
-                return Err("tokens are not accepted here, certificates are".to_owned());
+                return Err("tokens are not accepted, only certificates".to_owned());
             }
             _ => {}
         }
@@ -226,7 +232,8 @@ pub(crate) fn read_secret(path: &Path, bytes_max: u64) -> Result<String, WireErr
     }
     if facts.mode() & 0o027 != 0 {
         return Err(wrong(format!(
-            "it holds secrets and its mode {:04o} lets other users read them; `chmod 600 {}`",
+            "it contains secrets, and its mode {:04o} permits other users to read them; use \
+             `chmod 600 {}`",
             facts.mode() & 0o7777,
             path.display()
         )));
@@ -250,7 +257,7 @@ pub fn read_token(path: &Path) -> Result<String, WireError> {
     let token = text.split_whitespace().next().map(str::to_owned);
     token.ok_or_else(|| WireError::File {
         path: path.to_owned(),
-        why: "it contains no token; write the token as one word".to_owned(),
+        why: "it must contain a token as a single word".to_owned(),
     })
 }
 
@@ -276,7 +283,7 @@ fn parse_tokens(text: &str) -> Result<Vec<(String, Grant)>, String> {
         };
         if !TOKEN_BYTES.contains(&token.len()) {
             return Err(at(format!(
-                "a token has {} to {} characters; `openssl rand -hex 24` makes one",
+                "a token has {} to {} characters; `openssl rand -hex 24` generates one",
                 TOKEN_BYTES.start(),
                 TOKEN_BYTES.end()
             )));
@@ -381,11 +388,11 @@ mod tests {
             ("", "it contains no token"),
             ("short alice place", "line 1: a token has 16"),
             ("# x\n0123456789abcdef alice", "line 2: a line is"),
-            ("0123456789abcdef alice root", "`root` is not a role"),
-            ("0123456789abcdef alice agent:", "`agent:` is not a role"),
+            ("0123456789abcdef alice root", "unknown role `root`"),
+            ("0123456789abcdef alice agent:", "unknown role `agent:`"),
             (
                 "0123456789abcdef a agent:x,agent:y",
-                "`agent:y` is not a role",
+                "unknown role `agent:y`",
             ),
             (
                 "0123456789abcdef a read\n0123456789abcdef b place",

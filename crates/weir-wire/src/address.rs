@@ -107,7 +107,7 @@ impl FromStr for Address {
                 port,
                 tls,
             }),
-            host => Err(wrong(&format!("`{host}` is not the name of a host"))),
+            host => Err(wrong(&format!("`{host}` is not a host name"))),
         }
     }
 }
@@ -192,8 +192,8 @@ mod tests {
             ("m:0", "`0` is not a port"),
             ("ftp://m", "`ftp://` is not"),
             ("[::1", "a bracket"),
-            ("a b", "`a b` is not the name of a host"),
-            ("m/path", "`m/path` is not the name"),
+            ("a b", "`a b` is not a host name"),
+            ("m/path", "`m/path` is not a host name"),
         ] {
             let error = text.parse::<Address>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

@@ -73,7 +73,9 @@ impl Dial {
             let value = format!("Bearer {token}").parse();
             let value = value.map_err(|_| WireError::Option {
                 what: "token",
-                why: "it has characters that a header cannot carry; use plain ASCII".to_owned(),
+                why: "it contains characters that are not permitted in a header; use \
+                      ASCII"
+                    .to_owned(),
             })?;
             call.metadata_mut().insert("authorization", value);
         }
@@ -103,8 +105,8 @@ impl Dial {
                 .map_err(|error| self.unusable(&error)),
             false if self.token.is_some() && !self.address.is_local() => {
                 Err(WireError::Unprotected(format!(
-                    "a token is not sent to {} without TLS; write https://{} and give the \
-                     certificate of the authority that signed the monitor's",
+                    "a token is not sent to {} without TLS; use https://{} with the certificate \
+                     of the authority that signed the monitor's certificate",
                     self.address, self.address
                 )))
             }
@@ -131,8 +133,8 @@ impl Dial {
     fn tls(&self) -> Result<ClientTlsConfig, WireError> {
         let Some(authority) = &self.authority else {
             return Err(WireError::Unprotected(format!(
-                "https://{} needs the certificate of the authority that signed the monitor's; name its \
-                 PEM file",
+                "https://{} requires the certificate of the authority that signed the monitor's \
+                 certificate; use --ca FILE",
                 self.address
             )));
         };
@@ -169,34 +171,34 @@ impl Dial {
                 () if any(&["permission denied"]) => {
                     "run as the monitor's user, or as a member of its socket's group"
                 }
-                () => "is the monitor running on this host?",
+                () => "check that the monitor is running on this host",
             };
         }
         if any(&["refused", "timed out"]) {
-            "is it running, and is the port right?"
+            "check that it is running, and check the port"
         } else if any(&["unreachable", "no route"]) {
             "this host has no route to it; check the address and the network"
         } else if any(&["fatal alert"]) && any(&["expired"]) {
-            "our certificate has expired; `weir certificates renew` signs it again"
+            "the client's certificate has expired; renew it with `weir certificates renew`"
         } else if any(&["expired", "notvalidyet", "not valid yet"]) {
-            "its certificate is not valid now; renew it, or set the clocks"
+            "its certificate is not valid now; renew it, or correct the clocks"
         } else if any(&["unknownissuer", "badsignature"]) {
-            "its certificate was not signed by the authority that was given"
+            "its certificate was not signed by the given authority"
         } else if any(&["unknownca", "unknown ca", "decrypterror"]) {
-            "it accepts certificates of another authority than ours"
+            "it does not accept certificates of the client's authority"
         } else if any(&["not valid for name"]) {
-            "its certificate is for another name; give that as the server name"
+            "its certificate has another name; set that name as the server name"
         } else if any(&["certificaterequired", "certificate required"]) {
-            "it requires a certificate of ours"
+            "it requires a client certificate"
         } else if any(&["resolve", "lookup"]) {
-            "is the name right?"
+            "check the name"
         } else if self.is_tls() && any(&["invalidcontenttype", "corrupt message"]) {
-            "it does not use TLS on this port; without TLS, write http://"
+            "it does not use TLS on this port; use http:// without TLS"
         } else if self.is_tls() {
-            "it closed the connection: it may be restarting, or have refused our certificate; its \
-             log has the reason"
+            "it closed the connection: it is restarting, or has rejected the client's \
+             certificate; its log has the reason"
         } else {
-            "if it uses TLS, write https:// and give its authority"
+            "if it uses TLS, use https:// with the certificate of its authority"
         }
     }
 }
@@ -209,7 +211,7 @@ pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
         let cause_text = cause.to_string();
         // The message of rustls is long and contains a link.
         let cause_text = match cause_text.contains("without sending TLS close_notify") {
-            true => "the connection was closed in the middle of TLS".to_owned(),
+            true => "the connection was closed without the end of TLS".to_owned(),
             false => cause_text,
         };
         if !text.contains(&cause_text) {
@@ -235,10 +237,10 @@ mod tests {
         let tls = |why| remedy("m:1", true, why);
         for why in [
             "stream closed because of a broken pipe",
-            "the connection was closed in the middle of tls",
+            "the connection was closed without the end of tls",
             "connection reset by peer (os error 104)",
         ] {
-            assert!(tls(why).contains("may be restarting"), "{why}");
+            assert!(tls(why).contains("is restarting"), "{why}");
         }
         let plain = "received corrupt message of type invalidcontenttype";
         assert!(tls(plain).contains("http://"));

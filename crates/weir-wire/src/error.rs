@@ -60,7 +60,7 @@ pub enum WireError {
         remedy: String,
     },
     /// The monitor denies access, or denies the operation.
-    #[error("the monitor at {address} refuses: {why}")]
+    #[error("the monitor at {address} rejected the request: {why}")]
     Denied {
         /// The address.
         address: String,
@@ -72,7 +72,7 @@ pub enum WireError {
     #[error("{0}")]
     Refused(crate::Refusal),
     /// The connection was lost.
-    #[error("the connection to the monitor at {address} broke: {why}")]
+    #[error("lost the connection to the monitor at {address}: {why}")]
     Broken {
         /// The address.
         address: String,

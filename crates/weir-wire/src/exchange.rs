@@ -46,7 +46,7 @@ pub(crate) async fn open(dial: &Dial, hello: &Hello) -> Result<Streams, WireErro
         Some(DownBody::Welcome(body)) => Ok((up, down, Welcome::try_from(body)?)),
         _ => Err(broken(
             dial,
-            "its first message is not a welcome; is it a monitor of weir?",
+            "its first message is not a welcome; check that it is a monitor of weir",
         )),
     }
 }

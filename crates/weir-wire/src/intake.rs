@@ -112,7 +112,7 @@ impl Intake {
         }
         if number != self.acked + 1 {
             return Err(Malformed(format!(
-                "message {number} where {} is expected",
+                "message {number}, expected {}",
                 self.acked + 1
             )));
         }

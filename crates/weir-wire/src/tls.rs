@@ -55,9 +55,10 @@ impl Pem {
         match found {
             Ok(found) if !found.is_empty() => Ok(found),
             Ok(_) => Err(self.wrong(
-                "no certificate in it; a certificate begins with `-----BEGIN CERTIFICATE-----`",
+                "it contains no certificate; a certificate begins with `-----BEGIN \
+                 CERTIFICATE-----`",
             )),
-            Err(e) => Err(self.wrong(format!("a certificate in it is damaged: {e}"))),
+            Err(e) => Err(self.wrong(format!("it contains an invalid certificate: {e}"))),
         }
     }
 
@@ -65,7 +66,7 @@ impl Pem {
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, WireError> {
         PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|e| {
             self.wrong(format!(
-                "no private key in it ({e}); encrypted keys are not supported"
+                "it contains no private key ({e}); encrypted keys are not supported"
             ))
         })
     }
@@ -146,7 +147,7 @@ impl ServerTls {
         let mut config = builder
             .with_single_cert(certificate.certificates()?, key.key()?)
             .map_err(|e| {
-                certificate.wrong(format!("does not go with {}: {e}", self.key.display()))
+                certificate.wrong(format!("does not match {}: {e}", self.key.display()))
             })?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(LoadedTls {

@@ -107,7 +107,7 @@ fn an_unreachable_monitor_is_reported_with_a_remedy() {
     };
     let error = Client::connect(Dial::new(address.to_string().parse().unwrap())).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("is it running"), "{text}");
+    assert!(text.contains("check that it is running"), "{text}");
 }
 
 #[test]

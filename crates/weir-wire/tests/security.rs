@@ -85,7 +85,7 @@ fn a_reachable_address_requires_tls_and_authentication() {
     assert!(error.contains("needs TLS"), "{error}");
     options.tls = Some(authority.server(&directory, None));
     let error = Server::bind(options.clone()).unwrap_err().to_string();
-    assert!(error.contains("would serve anyone"), "{error}");
+    assert!(error.contains("without authentication"), "{error}");
     options.tokens = Some(tokens(&directory));
     drop(Server::bind(options).unwrap());
 }
@@ -166,7 +166,7 @@ fn a_certificate_grants_its_roles() {
     let mut bob = client(signed("bob", &["weir:read"]));
     assert_eq!(bob.queries().unwrap()[0]["asked_by"], "bob");
     assert_denied(place(&mut bob), "`bob` may not place");
-    assert_denied(client(signed("eve", &[])).queries(), "no role is given");
+    assert_denied(client(signed("eve", &[])).queries(), "the role is missing");
     Agent::join(&with(signed("web1", &["weir:agent:web1"])), "web1").unwrap();
 
     // Without a certificate, or with one of another authority, the handshake fails; with TLS 1.3
@@ -211,23 +211,23 @@ fn a_client_reports_its_tls_errors() {
         (&|_| {}, "fine"),
         (
             &|d| d.authority = Some(stranger.certificate.clone()),
-            "not signed by the authority",
+            "not signed by the given authority",
         ),
         (
             &|d| d.server_name = Some("elsewhere".to_owned()),
-            "for another name",
+            "has another name",
         ),
-        (&|d| d.authority = None, "write https://"),
+        (&|d| d.authority = None, "use https://"),
         (
             &|d| d.authority = Some(missing.clone()),
-            "no certificate in it",
+            "contains no certificate",
         ),
         (
             &|d| {
                 d.authority = None;
                 d.address = format!("https://{}", d.address).parse().unwrap();
             },
-            "needs the certificate of the authority",
+            "requires the certificate of the authority",
         ),
     ];
     for (change, part) in table {

@@ -157,14 +157,14 @@ fn an_agent_authenticates() {
                 authority: Some(stranger.certificate),
                 ..good.clone()
             },
-            "was not signed by the authority",
+            "was not signed by the given authority",
         ),
         (
             Dial {
                 authority: None,
                 ..good
             },
-            "if it uses TLS, write https://",
+            "if it uses TLS, use https://",
         ),
     ];
     for (dial, why) in wrong {

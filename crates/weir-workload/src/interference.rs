@@ -98,7 +98,8 @@ pub fn find(profiles: &[Profile]) -> Found {
         let text = match untold {
             0 => "no two disks share a device".to_owned(),
             _ => format!(
-                "disks share a device, but it takes latencies, and {INTERVALS_MIN} intervals with and without the other"
+                "disks share a device, but the test needs latencies, and {INTERVALS_MIN} \
+                 intervals with and without I/O of the other"
             ),
         };
         let topic = Topic::Interference;
@@ -199,7 +200,7 @@ impl Comparison {
                 Evidence::new("intervals_with", slow.len() as f64),
                 Evidence::new("intervals_without", usual.len() as f64),
                 Evidence::new("interval_ns", self.interval_ns as f64),
-                Evidence::new("times_it_came_or_went", self.switches as f64),
+                Evidence::new("transitions", self.switches as f64),
                 Evidence::new("rank_sum_z", z),
                 Evidence::new("request_length_ratio", length_ratio),
                 Evidence::new("others_idle", f64::from(u8::from(self.alone))),

@@ -21,8 +21,8 @@ pub fn is_reliable(ratio: f64) -> bool {
 /// Why a number in flight with this ratio is not reported.
 pub fn unreliable(ratio: f64) -> String {
     let missing = match ratio < 1.0 {
-        true => "completions of requests are missing",
-        false => "issues of requests are missing",
+        true => "completion events are missing",
+        false => "issue events are missing",
     };
     format!("Little's-law check failed (ratio {ratio:.2}, expected 1): {missing}")
 }

@@ -71,55 +71,58 @@ parsed! {
 }
 
 parsed! {
-    /// Options of every command that shows answers.
+    /// Options of every command that prints results.
     OutputArgs: OutputLine => OutputOptions
 }
 
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Source")]
 struct SourceLine {
-    /// Where events come from: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
-    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU
-    /// meanwhile), or a file or pipe in any trace format that weir knows, `-` for standard input;
-    /// several are merged by time. The files of a blktrace, one for each CPU, are one source: name
-    /// any of them
+    /// Source of the events: `live` for the block layer of this host, `tapdisk:PATH` for the disks
+    /// that the `weir tapdisk` at this socket serves, `qemu:VM` for the requests of a VM's guest,
+    /// traced in QEMU while the command runs, or a trace file or pipe, `-` for standard input. May
+    /// be repeated: sources are merged in timestamp order. The files of a blktrace, one per CPU, are
+    /// one source; name any of them
     #[arg(long, value_name = "SOURCE", default_value = LIVE)]
     from: Vec<String>,
-    /// The format of the files, where their first bytes do not show it
+    /// Format of the trace files, as listed by `weir convert --formats` [default: detected from
+    /// their content]
     #[arg(long, value_name = "FORMAT")]
     from_format: Option<String>,
-    /// How much of a recording that comes through a pipe may be copied to a temporary file (in
-    /// TMPDIR): Parquet is read from its end
+    /// Maximum size of the temporary copy of a recording that is read from a pipe. The copy is made
+    /// in TMPDIR, because Parquet is read from its end
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = quantity::size)]
     spool_limit: usize,
-    /// Watch this device only, as /dev/sda; may be repeated (live)
-    #[arg(long, value_name = "DEV", value_parser = device)]
+    /// Observe only this device, such as /dev/sda; may be repeated [default: all disks, without dm,
+    /// md and loop devices] (live only)
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Vec<String>,
-    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
-    /// twice (live)
+    /// Also observe dm, md and loop devices; their I/O is then counted twice, there and at the
+    /// devices below them (live only)
     #[arg(long, conflicts_with = "device")]
     stacked: bool,
-    /// Treat processes as a VM: NAME=pid:N, NAME=comm:TEXT, NAME=cgroup:PATH, or @FILE with one of
-    /// these a line; may be repeated (live)
-    #[arg(long, value_name = "NAME=WHICH", value_parser = declarations)]
+    /// Declare processes to be a VM: NAME=pid:PID, NAME=comm:COMMAND or NAME=cgroup:PATH, or @FILE
+    /// with one declaration per line; may be repeated (live only)
+    #[arg(long, value_name = "NAME=PROCESSES", value_parser = declarations)]
     vm: Vec<Declarations>,
-    /// Keep all privileges after the probes are attached; otherwise they are dropped (live)
+    /// Keep all privileges; by default they are dropped when the probes are attached (live only)
     #[arg(long)]
     keep_privileges: bool,
-    /// Transfer every request from the kernel, even where the kernel could aggregate them (live)
+    /// Transfer every request to user space, even where the kernel could aggregate them (live only)
     #[arg(long)]
     no_fold: bool,
-    /// Join requests with their responses, also where the source has paired them already
+    /// Join requests with their responses in the query, even where the source has paired them
     #[arg(long)]
     no_pairing: bool,
-    /// End at the first bad record instead of skipping and counting it (files)
+    /// Stop at the first invalid record instead of skipping and counting it (files only)
     #[arg(long)]
     strict: bool,
-    /// How long a silent live source may hold the others back
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = quantity::span)]
+    /// Time without events after which a live source no longer delays the other sources
+    #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = quantity::span)]
     idle: Duration,
-    /// How long to watch; of a file, how much of it from its first event on
-    #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
+    /// Stop after this time, such as 500ms, 30s, 5m or 1h. For a file: read this much of it, from its
+    /// first event on [default: until Ctrl-C or the end of the file]
+    #[arg(long = "for", value_name = "DURATION", value_parser = quantity::span)]
     span: Option<Duration>,
 }
 
@@ -145,17 +148,17 @@ impl From<SourceLine> for SourceOptions {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Output")]
 struct OutputLine {
-    /// How answers are shown: on a terminal as table, otherwise as delta, unless the file's name
-    /// ends in a format
+    /// Output format [default: by the extension of the output file, otherwise table on a terminal
+    /// and delta elsewhere]
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     format: Option<String>,
-    /// Write to this file
+    /// Write the result to this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Show what the relation holds at the end only, without instants of coming and going
+    /// Print only the content of the relation at the end, without instants
     #[arg(long = "final")]
     last: bool,
-    /// Show plain numbers in tables, not 1.2 ms or 4.0 KiB
+    /// Print numbers in tables without units and unrounded: 1234567 instead of 1.2 ms
     #[arg(long)]
     raw: bool,
 }
@@ -179,7 +182,7 @@ fn formats() -> PossibleValuesParser {
 /// A query on the command line.
 #[derive(Args, Debug, Clone)]
 pub struct QuestionArgs {
-    /// The query; `-` reads it from standard input
+    /// The query in CQL; `-` reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     pub query: Option<String>,
     /// Read the query from this file
@@ -204,16 +207,16 @@ impl QuestionArgs {
     }
 }
 
-/// Bounds of what queries may take.
+/// Limits of the resources of queries.
 #[derive(Args, Debug, Clone)]
 pub struct LimitArgs {
-    /// End a query that needs more memory than this
+    /// Memory limit of a query; a query that exceeds it fails
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = quantity::size)]
     pub limit_memory: usize,
 }
 
 impl LimitArgs {
-    /// An engine with these bounds.
+    /// An engine with these limits.
     pub fn engine(&self) -> Engine {
         Engine::new(EngineOptions {
             query_bytes_max: self.limit_memory,
@@ -226,8 +229,8 @@ impl LimitArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Log")]
 pub struct LogArgs {
-    /// Log events of this severity and above [default: those of WEIR_LOG, otherwise info; with -v,
-    /// debug]
+    /// Lowest severity of the events that are logged [default: the value of WEIR_LOG, otherwise
+    /// debug with -v and info without]
     #[arg(long, value_name = "LEVEL", value_parser = levels())]
     log_level: Option<Level>,
 }
@@ -240,43 +243,44 @@ impl LogArgs {
     /// Opens the log of this process.
     ///
     /// # Errors
-    /// When WEIR_LOG is no filter.
+    /// When WEIR_LOG is not a valid filter.
     pub fn open(&self, verbose: bool) -> Result<(), Failure> {
         let usual = if verbose { Level::DEBUG } else { Level::INFO };
         log::open(self.log_level, usual)
     }
 }
 
-/// The variable that names the monitor.
+/// The environment variable that names the monitor.
 const MONITOR_VARIABLE: &str = "WEIR_MONITOR";
 
-/// The variable that names the file with the token.
+/// The environment variable that names the file with the token.
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN_FILE";
 
-/// The monitor unless another is named: the one of this host, at its default socket.
+/// The default monitor: the one of this host, at its default socket.
 const MONITOR_DEFAULT: &str = "unix:";
 
 /// How a monitor is reached.
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Fleet")]
 pub struct FleetArgs {
-    /// Query the fleet of this monitor: HOST or HOST:PORT, https://HOST for TLS, or unix:PATH
-    /// (unix: alone for the default socket of this host)
+    /// Address of the fleet's monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS,
+    /// or unix:PATH; unix: without a path is the default socket of this host
     #[arg(long, value_name = "ADDRESS")]
     pub monitor: Option<String>,
-    /// The file with your token, which other users may not read [default: that of WEIR_TOKEN_FILE]
+    /// File with the client's token, readable by its owner only [default: the value of
+    /// WEIR_TOKEN_FILE]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// Use TLS, and trust monitors whose certificate this authority signed (PEM)
+    /// Use TLS and verify the monitor's certificate with the certificate of this authority (PEM)
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
-    /// Your certificate (PEM)
+    /// Certificate of the client (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     pub certificate: Option<PathBuf>,
-    /// The key that goes with your certificate (PEM)
+    /// Private key of the client's certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "certificate")]
     pub key: Option<PathBuf>,
-    /// The name in the monitor's certificate, where it is not HOST
+    /// Name that the monitor's certificate must contain [default: HOST of the address]
     #[arg(long, value_name = "NAME")]
     pub server_name: Option<String>,
 }
@@ -290,7 +294,7 @@ impl FleetArgs {
         Ok(Client::connect(self.dial()?)?)
     }
 
-    /// The way to the monitor.
+    /// How to connect to the monitor.
     ///
     /// # Errors
     /// When the address or a file is wrong.
@@ -315,15 +319,15 @@ pub fn places() -> PossibleValuesParser {
     PossibleValuesParser::new(PlacementStrategy::ALL.map(PlacementStrategy::name))
 }
 
-/// Refuses the choice of a source where the agents choose.
+/// Rejects source options in a query of a fleet: the agents determine what they observe.
 ///
 /// # Errors
-/// When one was chosen.
+/// When a source option was given.
 pub fn agents_choose(source: &SourceOptions) -> Result<(), Failure> {
     match source.is_usual() {
         true => Ok(()),
         false => Err(Failure::words(
-            "--monitor: its agents choose what they watch; leave out --from, --device, --stacked and --vm",
+            "--monitor: the agents determine what they observe; omit --from, --device, --stacked and --vm",
         )),
     }
 }

@@ -52,12 +52,16 @@ const COLUMNS_OF_MANY: &[&str] = &[
 pub static OFFLOADING: Experiment = Experiment {
     number: 4,
     title: "offloading",
-    thesis: "With query 0 on the server and on the monitor (Q0Q0), the server was hardly busier than with query 0 alone, and the monitor \
-        took 4.07 % of a processor. Eight queries 5 at the server (Q5x8) made it busy for 28 %; with them at the monitor (Q0Q5x8) the \
-        server was as busy as with Q0Q0, and the monitor for some 16.5 %: as much as the server had been spared.",
-    here: "The server is a network namespace with an agent; agent and monitor speak TLS with certificates on both sides. At the server \
-        means `weir run` there, with the thesis's scripts; at the monitor, standing queries with `place = \"rows\"`. weir forwards what \
-        the queries need and no more, so query 5 has its requests forwarded, narrowed to the columns that it reads.",
+    thesis: "With query 0 on the server and on the monitor (Q0Q0), the load of the server was \
+             nearly that of query 0 alone, and the monitor used 4.07 % of a processor. Eight \
+             queries 5 at the server (Q5x8) used 28 %; with these queries at the monitor \
+             (Q0Q5x8), the server had the load of Q0Q0, and the monitor used about 16.5 %: the \
+             load had moved to the monitor.",
+    here: "The server is a network namespace with an agent; agent and monitor use TLS with \
+           certificates on both sides. \"At the server\" is `weir run` there, with the thesis's \
+           scripts; \"at the monitor\" are standing queries with `place = \"rows\"`. weir \
+                      forwards only what the queries need: for query 5, the requests with the \
+                      columns that it reads.",
     run: offloading,
 };
 
@@ -65,11 +69,14 @@ pub static OFFLOADING: Experiment = Experiment {
 pub static FILTERING: Experiment = Experiment {
     number: 5,
     title: "filtering",
-    thesis: "A filter at the server that passes requests and no responses (query F, QFQ5'x8) halved the bytes on the wire against \
-        forwarding all (Q0Q5x8), and took 1.2 points off the server and 1.8 off the monitor.",
-    here: "Bytes are those that the kernel counts on the server's cable: TLS, TCP and IP included, and heartbeats every 50 ms. Query 10M \
-        is the thesis's, with its three parts, by the device on the host (a program on a loop device has no virtual disk); with \
-        `slide 1 s` its answer changes once a second, so that agents can send partial aggregates.",
+    thesis: "A filter at the server that passes requests and no responses (query F, QFQ5'x8) \
+             halved the bytes on the wire compared with forwarding all rows (Q0Q5x8), and \
+             reduced the load of the server by 1.2 points and that of the monitor by 1.8 points.",
+    here: "Bytes are counted by the kernel at the server's network interface, including TLS, \
+           TCP, IP, and heartbeats every 50 ms. Query 10M is that of the thesis, with its three \
+           parts, grouped by the device on the host (a program on a loop device has no virtual \
+           disk); with `slide 1 s` its result changes once a second, so agents can send partial \
+           aggregates.",
     run: filtering,
 };
 
@@ -77,10 +84,13 @@ pub static FILTERING: Experiment = Experiment {
 pub static SCALING: Experiment = Experiment {
     number: 6,
     title: "scaling with VMs and hosts",
-    thesis: "Up to three VMs on each of three servers, all rows forwarded by query 0, and query 0 or 10M at the monitor: 10 % of a \
-        processor for one VM and 10M, another 10 points with the second server and 7 with the third, a slower one; less with more VMs \
-        on one server, since they shared its disk. The monitor's load was linear in rows; the number of VMs did not matter.",
-    here: "Each VM works at a fixed rate, so load grows with VMs. The last line is three real guests in QEMU, one on each host.",
+    thesis: "Up to three VMs on each of three servers, all rows forwarded by query 0, and query \
+             0 or 10M at the monitor: 10 % of a processor for one VM and 10M, 10 points more \
+             with the second server and 7 points more with the third, a slower one; less with \
+             several VMs on one server, because they shared its disk. The monitor's load was \
+             linear in the number of rows and independent of the number of VMs.",
+    here: "Each VM has a fixed rate, so the load grows with the number of VMs. The last row has \
+           three guests in QEMU, one on each host.",
     run: scaling,
 };
 
@@ -141,8 +151,8 @@ fn filtering(pace: Pace) -> Result<Findings> {
 fn compared(rows: &[Row]) -> String {
     let sent = |row: usize| rows[row].figures[4].mean();
     format!(
-        "Query F sends {:.2} of the bytes of query 0. Query 10M by partial aggregates sends {:.0} times fewer bytes than query 0, and \
-         {:.0} times fewer than its own rows.",
+        "Query F sends {:.2} of the bytes of query 0. With partial aggregates, query 10M sends \
+         {:.0} times fewer bytes than query 0, and {:.0} times fewer than with rows.",
         sent(1) / sent(0),
         sent(0) / sent(4),
         sent(3) / sent(4)

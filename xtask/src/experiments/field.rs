@@ -184,7 +184,7 @@ impl Field {
         for asked in &self.asked {
             let path = self.fleet.file(&format!("monitor/{}.delta", asked.name));
             if fs::metadata(&path).with_context(|| path.clone())?.len() == 0 {
-                bail!("query {} gave nothing", asked.name);
+                bail!("query {} returned no rows", asked.name);
             }
         }
         Ok(())

@@ -48,10 +48,11 @@ pub enum Beside {
 pub static TRACING: Experiment = Experiment {
     number: 1,
     title: "overhead of tracing",
-    thesis: "Domain 0 was busy for 12.1 % of a processor without tracing (B0), 15.08 % when a small program read the events and \
-        dropped them (B1), and 16.41 % when the filter engine ran query 0 (Q0): +3.0 and +1.3 points. The bytes copied did not differ.",
-    here: "B1 is a query that takes every event with all columns and lets none pass. Q0 is the thesis's script; it writes text, where the \
-        thesis wrote binary rows.",
+    thesis: "Domain 0 used 12.1 % of a processor without tracing (B0), 15.08 % when a small \
+             program read and dropped the events (B1), and 16.41 % when the filter engine ran \
+             query 0 (Q0): +3.0 and +1.3 points. The number of bytes copied was the same.",
+    here: "B1 is a query that reads every event with all columns and selects none. Q0 is the \
+           thesis's script; it writes text, whereas the thesis wrote binary rows.",
     run: |pace| {
         let configurations = vec![
             ("B0: not traced".to_owned(), Beside::Nothing),
@@ -66,8 +67,10 @@ pub static TRACING: Experiment = Experiment {
 pub static COMPLEXITY: Experiment = Experiment {
     number: 2,
     title: "impact of query complexity",
-    thesis: "Against query 0 the filter engine took from 0.03 points less (query 1, which drops half of the events) to 3.53 points more \
-        (query 10, three group-bys over sliding windows); queries 8, 9 and 10 were the dearest. The bytes copied did not differ.",
+    thesis: "Compared with query 0, the filter engine used from 0.03 points less (query 1, which \
+             drops half of the events) to 3.53 points more (query 10, three group-bys over \
+             sliding windows); queries 8, 9 and 10 were the most expensive. The number of bytes \
+             copied was the same.",
     here: "The thesis's scripts as printed.",
     run: |pace| {
         let queries = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
@@ -80,10 +83,11 @@ pub static COMPLEXITY: Experiment = Experiment {
 pub static PARALLEL: Experiment = Experiment {
     number: 3,
     title: "parallel queries",
-    thesis: "One query 5 took 1.43 points more than query 0, one query 9 took 2.0; with 2, 4 and 8 copies, the most that STREAM could run, \
-        that grew almost in proportion.",
-    here: "Up to 100 copies. Each has views of its own; weir finds what they have in common and runs it once, but writes each result \
-        to its own file.",
+    thesis: "One query 5 used 1.43 points more than query 0, one query 9 used 2.0 points more; \
+             with 2, 4 and 8 copies, the maximum for STREAM, the overhead grew almost in \
+             proportion.",
+    here: "Up to 100 copies. Each copy has its own views; weir finds common parts of plans and \
+           runs them once, but writes each result to its own file.",
     run: |pace| {
         let copies = [1, 2, 4, 8, 100];
         let both = ["5", "9"].map(|q| copies.map(|n| (format!("Q{q}x{n}"), Beside::Query(q, n))));
@@ -149,7 +153,7 @@ fn started(beside: &Beside, vms: &[Vm], folder: &Path) -> Result<Option<Child>> 
 /// Ends a program as Ctrl-C would, and checks that it was still running.
 fn stop(program: &mut Child) -> Result<()> {
     if let Some(status) = program.try_wait()? {
-        bail!("weir ended before its time, with {status}; what it says above is why");
+        bail!("weir ended early with {status}; its messages are above");
     }
     execute(Command::new("kill").args(["-INT", &program.id().to_string()]))?;
     program.wait()?;
@@ -170,7 +174,7 @@ fn has_results(beside: &Beside, folder: &Path) -> Result<()> {
         }
     }
     match bytes {
-        0 => bail!("query {query} gave nothing"),
+        0 => bail!("query {query} returned no rows"),
         _ => Ok(()),
     }
 }

@@ -105,7 +105,7 @@ pub fn run(args: &[String]) -> Result<()> {
         }
     }
     if !is_root() {
-        bail!("needs root: it makes loop devices and network namespaces, and attaches probes");
+        bail!("requires root: it creates loop devices and network namespaces, and attaches probes");
     }
     packages::ensure(packages::BUILD)?;
     packages::ensure(&["iproute2"])?;
@@ -147,7 +147,7 @@ fn write_page(path: &std::path::Path) -> Result<()> {
             Some(kept) => done.push((*experiment, kept)),
             None => {
                 println!(
-                    "\nnot written: {}, since experiment {} has not been done",
+                    "\nnot written: {}, because experiment {} has not been run",
                     path.display(),
                     experiment.number
                 );

@@ -1,4 +1,4 @@
-//! docs/experiments.md: the findings of the thesis and ours, side by side.
+//! docs/experiments.md: the results of the thesis and those of weir, side by side.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use super::kept::Kept;
 use super::{Experiment, Figure, Findings};
 
-const BEGINNING: &str = "# The thesis's experiments, done again
+const BEGINNING: &str = "# The thesis's experiments, repeated with weir
 
 <!-- Written by `cargo xtask experiments`; do not edit. -->
 
-Benke's thesis (2009, chapter 4) measured what its prototype cost: Blocktap in Xen's tapdisk, the STREAM engine as filter on
-the servers and as monitor in the middle. `cargo xtask experiments` does the same with weir and writes this page.
+Benke's thesis (2009, chapter 4) measured the overhead of its prototype: Blocktap in Xen's tapdisk, and the STREAM engine as
+filter on the servers and as central monitor. `cargo xtask experiments` repeats the measurements with weir and writes this page.
 
-What can be compared is what a configuration adds, and how that grows; the numbers themselves cannot. The thesis had blades
+The absolute numbers cannot be compared, only the overhead of a configuration and its growth. The thesis used blades
 with two dual-core Opterons at 2.0 GHz, and VMs limited by one disk. Here a VM is a program that copies at a fixed rate on a loop
 device in memory.
 ";
@@ -29,8 +29,9 @@ pub fn write(path: &Path, done: &[(&Experiment, Kept)]) -> Result<()> {
     let mut text = BEGINNING.to_owned();
     let _ = writeln!(
         text,
-        "\nConfigurations of an experiment take turns. Figures are means, with the 95 % confidence interval. The whole machine's processor \
-         time is also that of whatever else it did meanwhile. The machine: {}.",
+        "\nThe configurations of an experiment alternate. Figures are means with the 95 % \
+         confidence interval. The processor time of the whole machine includes other processes. \
+         The machine: {}.",
         machine()
     );
     for (experiment, kept) in done {

@@ -133,7 +133,7 @@ fn fragments_give_what_one_engine_gives_and_each_row_is_counted() {
 }
 
 #[test]
-fn a_fragment_sees_what_comes_after_it_says_it_started() {
+fn a_fragment_receives_the_rows_after_its_start_message() {
     let mut core = core();
     let mut heard = Heard::default();
     core.start(ChannelId(1), &plan(NARROW));
@@ -156,7 +156,7 @@ fn a_fragment_sees_what_comes_after_it_says_it_started() {
 }
 
 #[test]
-fn between_the_ends_of_slides_time_is_said_seldom() {
+fn watermarks_are_rare_between_the_ends_of_slides() {
     let mut core = core();
     let mut heard = Heard::default();
     let slide = 4 * IDLE_WATERMARK_NS;
@@ -175,7 +175,7 @@ fn between_the_ends_of_slides_time_is_said_seldom() {
 }
 
 #[test]
-fn time_goes_on_without_rows_and_without_fragments() {
+fn watermarks_advance_without_rows_and_without_fragments() {
     let mut core = core();
     let mut heard = Heard::default();
     core.reached(3);
@@ -195,7 +195,7 @@ fn time_goes_on_without_rows_and_without_fragments() {
 }
 
 #[test]
-fn what_is_too_late_is_counted_and_not_said() {
+fn late_rows_are_counted_and_not_sent() {
     let mut core = core();
     let mut heard = Heard::default();
     core.reached(10);
@@ -246,7 +246,7 @@ fn a_fragment_fails_alone_and_a_stopped_one_is_silent() {
 }
 
 #[test]
-fn an_agent_that_ends_says_what_open_slides_hold_and_nothing_of_later_ones() {
+fn an_ending_agent_sends_the_state_of_open_slides_only() {
     let rare = "select x, count(*) from s [range 1000 ns slide 100 ns] group by x";
     let steady = "select count(*) from s [range 5 ns]";
     let texts = [

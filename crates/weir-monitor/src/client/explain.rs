@@ -169,13 +169,13 @@ impl Explained {
     pub fn text(&self) -> String {
         let analyzed = match self.analyzed {
             true => {
-                "\nMeasured on this host, as which each agent is taken to be, way after way; put to the same number \
-                 of requests. Estimated are the time of \
-                 programs in the kernel, and all processor time where it was less than 100 ms.\n"
+                "\nMeasured on this host, one strategy after the other, and scaled to the same \
+                 number of requests. The time of BPF programs is estimated, and so is all \
+                 processor time below 100 ms.\n"
             }
             false => {
-                "\nEstimated for hosts of 10,000 requests per second and 100 groups; --analyze measures \
-                 here, and a monitor knows what its agents measure.\n"
+                "\nEstimated for hosts with 10,000 requests per second and 100 groups; --analyze \
+                 measures on this host, and a monitor uses the measurements of its agents.\n"
             }
         };
         format!("{}{analyzed}", self.explanation)

@@ -192,28 +192,28 @@ impl Measured {
 impl Display for Measured {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let seconds = self.elapsed.as_secs_f64().max(1e-9);
-        let each = |rows: u64| format!("{rows} ({:.0} a second)", rows as f64 / seconds);
+        let each = |rows: u64| format!("{rows} ({:.0} per second)", rows as f64 / seconds);
         writeln!(f, "measured for {seconds:.1} s")?;
         for source in &self.counts.sources {
             let late = match source.rows_late {
                 0 => String::new(),
-                late => format!(", {late} of them too late"),
+                late => format!(", {late} of them late"),
             };
             // Groups count as the rows that they represent.
             let rows = each(source.rows_in);
             writeln!(f, "  rows from {}: {rows}{late}", source.source)?;
         }
-        writeln!(f, "  rows of the answer: {}", each(self.rows_out()))?;
+        writeln!(f, "  rows of the result: {}", each(self.rows_out()))?;
         let cpu_ns = self.cpu_ns as f64;
         let share = 100.0 * cpu_ns / 1e9 / seconds;
         write!(
             f,
-            "  processor time: {:.0} ms, {share:.1} % of one",
+            "  processor time: {:.0} ms, {share:.1} % of one processor",
             cpu_ns / 1e6
         )?;
         if self.rows_in() > 0 {
-            write!(f, ", {:.0} ns a row", cpu_ns / self.rows_in() as f64)?;
+            write!(f, ", {:.0} ns per row", cpu_ns / self.rows_in() as f64)?;
         }
-        writeln!(f, "; programs in the kernel not included")
+        writeln!(f, "; without BPF programs")
     }
 }

@@ -83,17 +83,17 @@ impl Note {
     /// The completeness as a line of text; `None` before the monitor has sent a note.
     pub fn sentence(&self) -> Option<String> {
         let (heard, hosts) = (self.hosts_heard?, self.hosts?);
-        let mut parts = vec![format!("{heard} of {hosts} hosts heard")];
+        let mut parts = vec![format!("{heard} of {hosts} hosts responded")];
         let counts = [
-            (self.hosts_failed, "at which it failed"),
+            (self.hosts_failed, "hosts at which the query failed"),
             (self.rows_lost, "requests lost"),
             (self.rows_late, "requests late"),
-            (self.rows_away, "requests at hosts that are away"),
+            (self.rows_away, "requests of disconnected hosts"),
             (
                 self.skipped,
-                "rows skipped, since they were read too slowly or not at all",
+                "rows skipped because the client read too slowly",
             ),
-            (self.left_out, "rows left out of the snapshot"),
+            (self.left_out, "rows omitted from the snapshot"),
         ];
         for (count, what) in counts {
             if let Some(count) = count.filter(|c| *c > 0) {
@@ -101,16 +101,14 @@ impl Note {
             }
         }
         if self.is_complete() {
-            parts.push("no request lost or late".to_owned());
+            parts.push("no requests lost or late".to_owned());
         }
         if let Some(from) = self.complete_from.filter(|from| *from > 0) {
             parts.push(format!("complete from {}", time::timestamp(from)));
         }
         if let Some(from) = self.anew_from {
             let from = time::timestamp(from);
-            parts.push(format!(
-                "begun anew at {from}, when the monitor was restarted"
-            ));
+            parts.push(format!("restarted at {from} with the monitor"));
         }
         Some(parts.join(", "))
     }
@@ -153,17 +151,17 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_rows_are_reported() {
         let note = Note::of(&json!({"hosts": 3, "hosts_heard": 2, "rows_lost": 7, "rows_late": 0}));
         assert!(!note.is_complete());
         assert_eq!(
             note.sentence().unwrap(),
-            "2 of 3 hosts heard, 7 requests lost"
+            "2 of 3 hosts responded, 7 requests lost"
         );
         let whole = Note::of(&json!({"hosts": 3, "hosts_heard": 3, "unknown": [1]}));
         assert_eq!(
             whole.sentence().unwrap(),
-            "3 of 3 hosts heard, no request lost or late"
+            "3 of 3 hosts responded, no requests lost or late"
         );
         assert_eq!(Note::default().sentence(), None);
     }

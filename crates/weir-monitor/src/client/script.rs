@@ -38,8 +38,8 @@ pub fn compile(question: &Question, tick_ns: u32) -> Result<Script, Failure> {
     let mut sources = sources.chain(&script.iostream_source);
     if let Some(file) = sources.find(|source| *source != LIVE_TAP) {
         return Err(Failure::words(format_args!(
-            "source : {file}: rows of a fleet come from its agents; write `source : {LIVE_TAP}`, \
-             and let an agent replay the file with --from"
+            "source : {file}: the rows of a fleet are those of its agents; write `source : \
+             {LIVE_TAP}`, and replay the file with `weir agent --from`"
         )));
     }
     let (mut tables, mut off) = (Vec::new(), Vec::new());
@@ -171,7 +171,7 @@ mod tests {
         }
         let far = TEXT.replace("range 3", "range 9000000000000000000");
         let why = planned(&far, 1, 1_000).unwrap_err();
-        assert!(why.contains("whole number of ticks"), "{why}");
+        assert!(why.contains("integer number of ticks"), "{why}");
         let why = planned(
             &TEXT.replace("BlktapTS integer", "BlktapTS char(2)"),
             1,

@@ -40,7 +40,7 @@ pub struct Wanted<'a> {
 pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
     let answer = arrow::answer_of(&placed.schema).map_err(|why| {
         Failure::world(format_args!(
-            "query `{}` is not told as weir tells one: {why}",
+            "query `{}`: the monitor sent an invalid description of the result: {why}",
             placed.name
         ))
     })?;
@@ -51,7 +51,7 @@ pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
 pub fn say_that_stands(placed: &SubmittedQuery) {
     let name = &placed.name;
     output::say(format_args!(
-        "weir: `{name}` stands; `weir fleet cancel {name}` ends it"
+        "weir: standing query `{name}` submitted; `weir fleet cancel {name}` ends it"
     ));
 }
 
@@ -154,7 +154,10 @@ impl Showing<'_> {
             if !passing || !wanted.standing {
                 return Err(self.lost(lost, wanted));
             }
-            output::say(format_args!("weir: {lost}; the query stands, trying again"));
+            output::say(format_args!(
+                "weir: {lost}; the query continues at the monitor, \
+                                      reconnecting"
+            ));
             if let Some(end) = pause(wait, until, stop) {
                 return Ok(end);
             }
@@ -169,7 +172,7 @@ impl Showing<'_> {
         }
         match self.note.at {
             Some(at) => Failure::world(format_args!(
-                "{error}; the answer is complete up to {} and lacks what came later",
+                "{error}; the result is complete up to {} and omits later rows",
                 weir_sink::time::timestamp(at)
             )),
             None => error.into(),

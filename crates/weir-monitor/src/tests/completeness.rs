@@ -88,7 +88,7 @@ fn hosts_and_rows_that_are_missing_are_counted() {
 }
 
 #[test]
-fn hosts_that_ended_are_counted_where_they_were_heard() {
+fn ended_hosts_count_as_responded_if_they_had_sent_rows() {
     let mut fleet = Fleet::new(options());
     fleet.query(QUERY, PlacementStrategy::Rows);
     let (mut a, _) = started(&mut fleet, "a", 1);

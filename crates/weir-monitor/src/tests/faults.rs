@@ -9,7 +9,7 @@ use super::fleet::{Fleet, options, rows};
 const QUERY: &str = "SELECT host, a FROM S [Range 100 ns]";
 
 #[test]
-fn an_agent_that_ended_and_stays_is_heard() {
+fn an_ended_agent_that_stays_connected_counts_as_responded() {
     let mut fleet = Fleet::new(options());
     fleet.query(QUERY, PlacementStrategy::Rows);
     let mut link = fleet.join("a", 1);

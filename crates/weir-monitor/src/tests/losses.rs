@@ -70,7 +70,7 @@ fn forgotten() -> (Fleet, Host) {
     (fleet, host)
 }
 
-/// Requests that are lost, and requests at hosts that are away, as in the note of a result.
+/// Requests that are lost, and requests of disconnected hosts, as in the note of a result.
 fn said(fleet: &Fleet) -> (u64, u64) {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
     let away = fleet.monitor.requests_away();

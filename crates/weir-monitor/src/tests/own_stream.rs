@@ -106,7 +106,7 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
 }
 
 #[test]
-fn what_the_monitor_costs_is_told_by_agent_and_by_query() {
+fn the_cost_of_the_monitor_is_reported_by_agent_and_by_query() {
     let mut fleet = Fleet::new(Options {
         overtake_after: NANOS_PER_SECOND,
         ahead_max: NANOS_PER_SECOND,

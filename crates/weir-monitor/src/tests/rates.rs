@@ -76,7 +76,7 @@ fn running_as(
 }
 
 #[test]
-fn rates_are_means_of_what_agents_say() {
+fn rates_are_means_of_the_reports_of_agents() {
     let costs = [(100, 4_000), (300, 8_000)];
     let (mut fleet, links) = running(QUERY, PlacementStrategy::Partials, &costs);
     let rates = fleet.monitor.rates();
@@ -120,7 +120,7 @@ fn a_query_is_cut_by_what_its_fragments_were_seen_to_cost() {
 }
 
 #[test]
-fn hosts_that_are_idle_say_nothing_of_what_is_to_come() {
+fn idle_hosts_do_not_contribute_to_rates() {
     let idle = Status::default();
     let other = "select sector from IO where latency > 1 s";
     let (fleet, _links) = running_as(other, PlacementStrategy::Rows, &[(0, 0)], &idle);
@@ -131,7 +131,7 @@ fn hosts_that_are_idle_say_nothing_of_what_is_to_come() {
 }
 
 #[test]
-fn processor_time_of_agents_tells_how_fast_their_hosts_are() {
+fn processor_time_of_agents_gives_the_speed_of_their_hosts() {
     let factor = |cpu_ns: i64, requests_per_second: f64| {
         let status = Status {
             cpu_ns,

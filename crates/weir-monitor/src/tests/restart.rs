@@ -367,7 +367,7 @@ impl Fates {
 }
 
 #[test]
-fn delivered_and_lost_is_what_was_produced_whoever_is_killed() {
+fn delivered_plus_lost_equals_produced_after_any_kill() {
     let hasty = Options {
         overtake_after: 60,
         recovery: 120,

@@ -93,7 +93,7 @@ fn an_agent_that_is_steadily_behind_is_waited_for_again() {
 }
 
 #[test]
-fn an_agent_is_told_now_and_then_what_it_may_forget() {
+fn acks_to_an_agent_are_sent_at_intervals() {
     let mut fleet = Fleet::new(options());
     fleet.query(
         "Istream(SELECT host, a FROM S [Now])",

@@ -75,7 +75,7 @@ fn who_was_too_slow_for_a_relation_is_shown_all_of_it() {
 }
 
 #[test]
-fn who_was_too_slow_for_a_stream_is_told_what_it_missed() {
+fn a_slow_client_of_a_stream_receives_the_number_of_skipped_rows() {
     let mut publisher = publisher("SELECT a FROM S");
     let mut slow = publisher.watch().unwrap();
     for at in 1..=5 {

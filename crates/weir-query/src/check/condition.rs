@@ -21,7 +21,7 @@ impl Checker<'_> {
         if x.expr.size() == 1 || x.expr.size().saturating_mul(times) <= REPEATED_NODES_MAX {
             return Some(());
         }
-        let message = "the expression is too large to be compared this often";
+        let message = "the expression is too large to be repeated in this comparison";
         let found = codes::TOO_DEEP.at(x.span, message);
         self.diagnostics
             .push(found.help("compute it in a subquery in FROM"));

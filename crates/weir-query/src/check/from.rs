@@ -178,8 +178,9 @@ impl Checker<'_> {
         if join.kind.value == JoinOp::Full {
             let message = "FULL JOIN does not support USING";
             let found = codes::BAD_JOIN.at(join.kind.span, message);
-            self.diagnostics
-                .push(found.help("either side may be NULL: write ON and select the one you mean"));
+            self.diagnostics.push(
+                found.help("either side may be NULL: use ON, and select the column of one side"),
+            );
             return Vec::new();
         }
         let mut merged = Vec::new();

@@ -315,7 +315,7 @@ impl<'a> Checker<'a> {
             let message = format!("the query reads more than {READS_MAX} sources");
             let found = codes::TOO_DEEP.at(span, message);
             self.diagnostics
-                .push(found.help("a named query counts as often as it is used"));
+                .push(found.help("a view or WITH query is counted each time it is used"));
         }
         None
     }

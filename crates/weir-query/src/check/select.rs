@@ -334,7 +334,7 @@ impl Checker<'_> {
                 Err(_) => {
                     if !complained && block.keys_known {
                         let message = format!(
-                            "`*` holds `{}`, which is neither in GROUP BY nor inside an aggregate",
+                            "`*` contains `{}`, which is neither in GROUP BY nor inside an aggregate",
                             found.name
                         );
                         let found = codes::NOT_GROUPED.at(span, message);

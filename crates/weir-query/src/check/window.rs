@@ -38,7 +38,7 @@ impl Checker<'_> {
             Some(stream) => stream,
             None if as_stream => Plan::to_stream(plan, ToStream::Istream),
             None => {
-                let message = format!("`{}` is a relation, it takes no window", names[0]);
+                let message = format!("`{}` is a relation and cannot have a window", names[0]);
                 let found = codes::WINDOW_ON_RELATION.at(window.span, message);
                 self.diagnostics
                     .push(found.help("Istream(..) makes a stream of its changes"));
@@ -166,12 +166,12 @@ impl Checker<'_> {
         let found = match self.options.dialect {
             Dialect::Cql => codes::BAD_WINDOW.at(
                 span,
-                "the duration is not a whole number of nanoseconds, from 1 to 2^63",
+                "the duration is not an integer number of nanoseconds from 1 to 2^63",
             ),
             Dialect::Stream => codes::BAD_WINDOW
                 .at(
                     span,
-                    "the duration is not a whole number of ticks, from 1 to 2^63",
+                    "the duration is not an integer number of ticks from 1 to 2^63",
                 )
                 .help("in a script the unit of time is the tick, also called second"),
         };

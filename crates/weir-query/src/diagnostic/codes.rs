@@ -60,7 +60,7 @@ UNEXPECTED = Error "W0001" "syntax":
 UNKNOWN_CHARACTER = Error "W0002" "invalid character":
     "The character is not allowed outside of a text literal. Names that are not plain identifiers are quoted with backticks: `count(*)`.";
 UNTERMINATED_TEXT = Error "W0003" "unterminated text literal":
-    "A text literal begins with ' or \" and ends with the same quote, on the same line. A quote inside is timestamp_text twice.";
+    "A text literal begins with ' or \" and ends with the same quote, on the same line. A quote inside is written twice.";
 BAD_NUMBER = Error "W0004" "number out of range":
     "Integers are signed and have 64 bits, floats have 64 bits. The number does not fit.";
 TOO_DEEP = Error "W0005" "query nested too deeply":

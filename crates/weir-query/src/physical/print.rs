@@ -21,7 +21,7 @@ impl Physical {
                 let kept: Vec<String> = kept.collect();
                 match kept.is_empty() {
                     true => format!("hash {logical}"),
-                    false => format!("hash {logical}, keeps {}", kept.join(", ")),
+                    false => format!("hash {logical}, stores {}", kept.join(", ")),
                 }
             }
             Operation::Group { append_only, .. } => match append_only {

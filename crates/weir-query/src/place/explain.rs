@@ -118,7 +118,7 @@ impl Placed<'_> {
             }
             (Node::Aggregate { .. } | Node::Partial { .. }, None) => {
                 let why = self.placement.why_not(plan);
-                let note = why.map(|why| format!("the kernel does not make the groups: {why}"));
+                let note = why.map(|why| format!("not aggregated in the kernel: {why}"));
                 (Location::Agent, note.into_iter().collect())
             }
             (Node::Window { .. } | Node::Project { .. }, Some(_)) => (Location::Kernel, Vec::new()),
@@ -128,8 +128,7 @@ impl Placed<'_> {
             (Node::Source(declaration), Some(demand)) => {
                 let notes = rows_text(&demand.predicate, &declaration.schema);
                 let names = column_names(demand, declaration);
-                let note =
-                    format!("delivers groups {notes}, and {names} of what it has no room for");
+                let note = format!("delivers groups {notes}, and {names} of rows that do not fit");
                 (Location::Kernel, vec![note])
             }
             (_, None) => self.place(plan),
@@ -169,7 +168,7 @@ impl Placed<'_> {
             }
             Node::Join { .. } => {
                 let why = self.placement.why_not(plan);
-                let note = why.map(|why| format!("not answered from the pairs of the source: {why}"));
+                let note = why.map(|why| format!("not computed from the tap's pairs: {why}"));
                 (Location::Agent, note.into_iter().collect())
             }
             _ => (Location::Agent, Vec::new()),
@@ -194,7 +193,7 @@ impl Placed<'_> {
             match tested.exact && !demand.predicate.is_all() {
                 true => place = Location::Kernel,
                 false => notes.push(format!(
-                    "`{}` is tested by the agent, once a group",
+                    "`{}` is tested by the agent, once per group",
                     show(&condition, fields)
                 )),
             }
@@ -244,10 +243,12 @@ fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
         let of = call.column.as_ref().map_or("rows", name);
         match (&call.keep, call.column) {
             (PartialKind::Moments, None) => "count".to_owned(),
-            (PartialKind::Moments, _) => format!("count, sum, least and greatest {of}"),
-            (PartialKind::Limits(limits), _) => format!("{of} under {} limits", limits.len()),
+            (PartialKind::Moments, _) => format!("count, sum, min and max of {of}"),
+            (PartialKind::Limits(limits), _) => {
+                format!("{of} in buckets with {} limits", limits.len())
+            }
             (PartialKind::LogLinear { bits }, _) => {
-                format!("{of} in {} bins to a power of two", 1 << bits)
+                format!("{of} in {} bins per power of two", 1 << bits)
             }
         }
     });
@@ -262,8 +263,8 @@ fn fold_notes(aggregate: &Plan, demand: &Demand) -> Vec<String> {
         panes => format!(" of {panes} slides"),
     };
     vec![
-        format!("keeps{by}: {}", kept.join("; ")),
-        format!("the agent merges the groups{merged} and what comes as rows"),
+        format!("aggregates{by}: {}", kept.join("; ")),
+        format!("the agent merges the groups{merged} and the remaining rows"),
     ]
 }
 
@@ -306,7 +307,7 @@ fn column_names(demand: &Demand, source: &Declaration) -> String {
 fn rows_text(predicate: &Predicate, schema: &Schema) -> String {
     match predicate {
         p if p.is_all() => "of every row".to_owned(),
-        p if p.clauses.is_empty() => "of no row, since none can pass".to_owned(),
+        p if p.clauses.is_empty() => "of no rows, because none can match".to_owned(),
         p => format!("of rows where {}", predicate_text(p, schema)),
     }
 }
@@ -318,13 +319,13 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
         Node::Select { input, .. } => stream_source(input),
         Node::Window { input, window } if window.kind().is_per_row() => stream_source(input),
         Node::Window { .. } => {
-            Err("the window counts rows, so it must see those that do not pass as well".into())
+            Err("the window counts rows, including those that do not match".into())
         }
         Node::Aggregate { .. } | Node::Partial { .. } | Node::Merge { .. } => {
-            Err("it tests what the agent aggregates".into())
+            Err("it tests a result of the agent's aggregation".into())
         }
-        Node::Join { .. } => Err("it tests what the agent joins".into()),
-        _ => Err("it tests what the agent computes".into()),
+        Node::Join { .. } => Err("it tests a result of the agent's join".into()),
+        _ => Err("it tests a result of the agent's computation".into()),
     }
 }
 
@@ -339,8 +340,8 @@ fn why_not(condition: &Expr, declaration: &Declaration, source: SourceStream<'_>
     });
     match unknown.as_slice() {
         [] => "it is not a comparison of one column with constants".into(),
-        [one] => format!("`{one}` is not known in the kernel"),
-        several => format!("{} are not known in the kernel", several.join(", ")),
+        [one] => format!("`{one}` is not available in the kernel"),
+        several => format!("{} are not available in the kernel", several.join(", ")),
     }
 }
 

@@ -93,7 +93,7 @@ impl Grouping {
             Node::Aggregate { keys, calls, .. } | Node::Partial { keys, calls, .. } => {
                 (keys, calls)
             }
-            _ => return Err("it is no aggregation".into()),
+            _ => return Err("it is not an aggregation".into()),
         };
         let (below, slide, panes) = window(aggregate)?;
         let mut grouping = Grouping {
@@ -140,7 +140,7 @@ impl Grouping {
     pub fn demand(&self, whole: bool, capabilities: &Capabilities) -> Result<Demand, String> {
         let (tested, others) = self.tested(&[], whole, capabilities);
         if !tested.exact {
-            return Err("its selections together are too many to be tested in the kernel".into());
+            return Err("it has too many selections for the kernel".into());
         }
         let choices = self.calls.iter().filter_map(|call| call.choice.as_ref());
         let keys = self.keys.iter().chain(others).chain(choices);
@@ -325,7 +325,7 @@ fn source(plan: &Plan) -> Result<&Declaration, String> {
             input,
             window: Window::Unbounded(Unbounded { slide: None }),
         } => source(input),
-        _ => Err("it is not over a stream alone".into()),
+        _ => Err("its input is not a plain stream".into()),
     }
 }
 
@@ -337,16 +337,16 @@ fn required(
 ) -> Result<RequiredValues, String> {
     let name = call.function.doc().name;
     if call.distinct {
-        return Err(format!("`{name}(distinct ..)` must see the values"));
+        return Err(format!("`{name}(distinct ..)` needs all values"));
     }
     let why = || match arg.map(Expr::ty) {
-        Some(ty) if !ty.is_numeric() => format!("`{name}` of {ty} must see the values"),
-        _ => format!("`{name}` must see the values"),
+        Some(ty) if !ty.is_numeric() => format!("`{name}` of {ty} needs all values"),
+        _ => format!("`{name}` needs all values"),
     };
     let keep = call.function.keep(call).ok_or_else(why)?;
     let computed = |expr: &Expr| {
         let text = show(expr, &source.schema.fields).to_string();
-        format!("`{text}` is computed of each row")
+        format!("`{text}` is computed for each row")
     };
     let of = |expr: &Expr| match expr {
         Expr::Column { index, .. } => Ok(Argument::Values(Some(*index))),

@@ -141,7 +141,7 @@ impl Paired {
             self.note(
                 plan,
                 pairings,
-                "Rstream tells at each row, also at requests",
+                "Rstream emits at each row, also at requests",
             );
             return plan.clone();
         }
@@ -346,7 +346,7 @@ impl<'a> SelfJoin<'a> {
         let pairing = self.pairing;
         let mut conditions = Vec::new();
         let kind = pairing.response[pairing.kind].as_ref();
-        let kind = kind.ok_or("the pairs do not say how a request ended")?;
+        let kind = kind.ok_or("the pairs do not contain the outcome of a request")?;
         conditions.push(equal(kind.clone(), letter(EventKind::Response)));
         for condition in &self.request.conditions {
             conditions.push(self.over_pairs(condition, &pairing.request)?);
@@ -377,14 +377,14 @@ impl<'a> SelfJoin<'a> {
     fn window(&self) -> Result<Window, String> {
         let spans = self.request.span().zip(self.response.span());
         let ((size, slide), (other, other_slide)) =
-            spans.ok_or("its windows are not both of a range of time")?;
+            spans.ok_or("one of its windows is not a time range")?;
         let within = match (size, other) {
             (_, None) => true,
             (Some(request), Some(response)) => request <= response,
             (None, Some(_)) => false,
         };
         if slide != other_slide || !within {
-            return Err("its windows differ: the response may leave before the request".into());
+            return Err("its windows differ: the response may expire before the request".into());
         }
         let origin = self.pairing.origin.clone();
         Ok(Window::Since(Since {
@@ -401,7 +401,7 @@ impl<'a> SelfJoin<'a> {
         let mut evaluated = sides.flat_map(|side| side.exprs.iter().chain(&side.conditions));
         let keys = self.on.iter().flat_map(|(left, right)| [left, right]);
         match evaluated.any(Expr::may_fail) || keys.into_iter().any(Expr::may_fail) {
-            true => Err("it computes what may fail before it joins".into()),
+            true => Err("an expression below the join may fail".into()),
             false => Ok(()),
         }
     }

@@ -176,7 +176,7 @@ impl Lexer<'_> {
             '|' if self.take_if('|') => Token::Concat,
             _ => {
                 let span = Span::new(start, self.at);
-                let message = format!("`{}` means nothing in CQL", c.escape_debug());
+                let message = format!("`{}` is not a CQL symbol", c.escape_debug());
                 self.diagnostics
                     .push(codes::UNKNOWN_CHARACTER.at(span, message));
                 Token::Unknown

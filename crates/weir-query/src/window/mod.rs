@@ -27,7 +27,7 @@ pub use unbounded::Unbounded;
 pub const PANES_MAX: i64 = 3_600;
 
 /// Why a window does not consist of slides.
-const NO_SLIDE: &str = "its window has no slide, as in [range 1 s slide 1 s]";
+const NO_SLIDE: &str = "its window has no slide, such as in [range 1 s slide 1 s]";
 
 /// The properties of a window that planning uses, and its operator.
 pub(crate) trait WindowKind {

@@ -47,7 +47,7 @@ impl WindowKind for Range {
     fn whole_slides(&self) -> Result<(Option<i64>, i64), String> {
         let slide = self.slide.ok_or(super::NO_SLIDE)?;
         if self.size % slide != 0 {
-            return Err("its window is no multiple of the slide".into());
+            return Err("its window is not a multiple of the slide".into());
         }
         if self.size / slide > PANES_MAX {
             return Err(format!("its window spans more than {PANES_MAX} slides"));

@@ -42,7 +42,7 @@ impl WindowKind for Since {
     }
 
     fn remark(&self) -> Option<&'static str> {
-        Some("answered from the pairs of the source: requests are neither sent nor joined")
+        Some("computed from the tap's pairs of requests and responses, without a join")
     }
 
     fn slide(&self) -> Option<i64> {
@@ -66,7 +66,7 @@ impl WindowKind for Since {
     }
 
     fn whole_slides(&self) -> Result<(Option<i64>, i64), String> {
-        Err("its window is by the time of issue".into())
+        Err("its window is based on the time of issue".into())
     }
 
     // A row does not arrive before its origin, by which it leaves.

@@ -49,7 +49,7 @@ struct Prepared {
 }
 
 #[test]
-fn every_case_gives_what_it_says_however_it_is_run() {
+fn every_case_has_its_expected_result_in_each_execution() {
     let folder = repository().join("tests/cases");
     let mut files = Vec::new();
     collect(&folder, &mut files);

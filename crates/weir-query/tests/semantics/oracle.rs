@@ -122,7 +122,7 @@ fn an_outer_join_pads_what_has_no_partner() {
 }
 
 #[test]
-fn equal_changes_agree_and_others_are_told() {
+fn equal_changes_agree_and_differences_are_reported() {
     let mut a = Changes::default();
     a.add(1, vec![Value::Float(0.1 + 0.2)], 1);
     let mut b = Changes::default();

@@ -19,7 +19,7 @@ pub fn live() -> Capabilities {
         "op", "pdisk", "pid", "comm", "cgroup", "vm", "vdisk", "type", "host", "level",
     ];
     let measure = ["sectors", "bytes", "wait", "service", "latency"];
-    let why = "it is not over finished requests alone, stream IO";
+    let why = "it is not on stream IO, which contains completed requests only";
     let mut all = Capabilities::of_io(limits, why, Ok(()), |name| ColumnCapabilities {
         select: match select.contains(&name) {
             true => Select::Exact,

@@ -192,7 +192,7 @@ fn read(path: &Path) -> Result<String, Failure> {
     let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
     if read.map_err(world)? as u64 > FILE_BYTES_MAX {
         return Err(Failure::words(format_args!(
-            "{}: has more than {} MiB; is it a configuration?",
+            "{}: is larger than {} MiB and cannot be a configuration file",
             path.display(),
             FILE_BYTES_MAX >> 20
         )));

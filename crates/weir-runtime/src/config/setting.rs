@@ -33,7 +33,7 @@ impl<T> Visitor<'_> for Text<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text in quotes, with the unit of a number")
+        f.write_str("a quoted text with a number and its unit")
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_told() {
+    fn only_changed_counters_are_emitted() {
         let mut counters = Counters::default();
         let read = |n, lost| {
             [

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tap_alone_is_held_back_by_nobody() {
+    fn a_single_tap_is_not_delayed() {
         let mut merge = Merge::new(1);
         merge.push(0, batch(&[1, 2]));
         assert_eq!(drained(&mut merge), [1, 2]);

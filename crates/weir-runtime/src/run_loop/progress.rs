@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_tells_rate_and_rest() {
+    fn the_line_has_the_rate_and_the_remaining_time() {
         let state = State {
             rows: 5_000_000,
             ..State::default()
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_tells_what_it_holds() {
+    fn the_progress_of_a_recording_shows_its_size() {
         let state = State {
             rows: 12,
             missed: 3,

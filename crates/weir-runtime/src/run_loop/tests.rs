@@ -147,7 +147,7 @@ fn late(report: &Report) -> i64 {
 }
 
 #[test]
-fn an_idle_source_is_overtaken_and_what_it_says_late_is_counted() {
+fn an_idle_source_is_overtaken_and_its_late_rows_are_counted() {
     let notes = Notes::default();
     let ahead = [
         Word::Row(10),
@@ -185,7 +185,7 @@ fn sources_that_keep_telling_the_time_are_waited_for() {
 }
 
 #[test]
-fn a_tap_that_fails_ends_the_work_after_what_it_said() {
+fn a_failed_tap_ends_the_run_after_its_last_rows() {
     let notes = Notes::default();
     let inputs = vec![Parrot::input([Word::Row(1), Word::Row(2), Word::Fail])];
     let failure = run_with(inputs, &notes).err().unwrap();
@@ -217,7 +217,7 @@ impl Sink for Sated {
 }
 
 #[test]
-fn a_question_may_be_asked_and_ended_while_others_go_on() {
+fn a_query_can_start_and_end_while_others_continue() {
     let (notes, sated) = (Notes::default(), Notes::default());
     let complete = Arc::new(AtomicBool::new(false));
     let (changes, wishes) = std::sync::mpsc::channel();

@@ -141,7 +141,8 @@ pub fn inputs(
             .any(|d| !d.stream.eq_ignore_ascii_case("IOstream"))
     {
         output::say(format_args!(
-            "weir: {source}: the trace has no responses; each request counts as finished when it was issued, without latency"
+            "weir: {source}: the trace has no responses; each request is treated as completed at \
+             its issue, without latency"
         ));
     }
     Ok(vec![input(tap, outlets)])
@@ -165,8 +166,8 @@ fn of_files(
         .filter(|_| !args.is_live())
     {
         return Err(TapError::Unavailable {
-            what: format!("{source}: a recording holds no `{}`", demand.stream),
-            remedy: "leave it out, or ask this host: --from live".into(),
+            what: format!("{source}: a recording has no `{}`", demand.stream),
+            remedy: "remove it from the query, or use --from live".into(),
         });
     }
     Ok(split(demands, &outlets, |d| !of_host(d)).0)
@@ -218,7 +219,7 @@ fn served(
     demands: &[Demand],
 ) -> Result<Box<dyn Tap>, Failure> {
     let Source::Tapdisk(path) = source else {
-        unreachable!("{source} is no tap in the disk path");
+        unreachable!("{source} is not a tap in the disk path");
     };
     let usual = TapdiskOptions::default();
     let options = TapdiskOptions {
@@ -257,8 +258,8 @@ fn shares(demands: &[Demand]) -> Result<Vec<Share>, TapError> {
     let mut shares: Vec<Share> = Vec::new();
     for (position, demand) in demands.iter().enumerate() {
         let tap = LiveTap::of(&demand.stream).ok_or_else(|| TapError::Unavailable {
-            what: format!("`{}` is not to be had live", demand.stream),
-            remedy: "--from FILE asks a recording".into(),
+            what: format!("`{}` is not available live", demand.stream),
+            remedy: "use --from FILE to query a recording".into(),
         })?;
         let known = shares.iter().position(|s| std::ptr::eq(s.tap, tap));
         let at = known.unwrap_or_else(|| {
@@ -332,8 +333,8 @@ fn live(share: Share, args: &SourceOptions) -> Result<Box<dyn Tap>, TapError> {
 pub fn unwatched(error: TapError) -> TapError {
     match error {
         TapError::Unavailable { what, remedy } => TapError::Unavailable {
-            what: format!("live I/O cannot be watched: {what}"),
-            remedy: format!("{remedy}; --from FILE asks a recording"),
+            what: format!("live I/O cannot be observed: {what}"),
+            remedy: format!("{remedy}; use --from FILE to query a recording"),
         },
         other => other,
     }

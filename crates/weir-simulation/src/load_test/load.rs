@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_lies_in_its_time_and_says_its_host() {
+    fn a_piece_is_in_its_interval_and_has_its_host() {
         let load = Load::new(3);
         let host = Symbol::try_new("sim1").unwrap();
         for stream in 0..STREAMS.len() {

@@ -37,7 +37,7 @@ pub struct OpCounters {
 
 /// A line that is not valid in /proc/diskstats.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{line}` is no line of diskstats, which has 14 fields or more: {what}")]
+#[error("`{line}` is not a line of diskstats, which has 14 fields or more: {what}")]
 pub struct BadLine {
     line: String,
     what: &'static str,

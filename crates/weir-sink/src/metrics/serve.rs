@@ -188,11 +188,11 @@ impl Page {
         if self.local && !is_local(request) {
             return page(
                 StatusCode::FORBIDDEN,
-                "only requests to localhost or to an address are answered here\n",
+                "only requests to localhost or to an IP address are accepted\n",
             );
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = page(StatusCode::METHOD_NOT_ALLOWED, "only GET is answered\n");
+            let mut response = page(StatusCode::METHOD_NOT_ALLOWED, "only GET is supported\n");
             response
                 .headers_mut()
                 .insert(ALLOW, "GET, HEAD".parse().expect("a header"));

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`Histogram`] | bars over labelled bins, several series side by side |
 //! | [`HeatMap`] | counts by two measures |
-//! | [`Lines`] | values against a measure: miss-ratio curve, latency against load |
+//! | [`Lines`] | values against a measure: miss-ratio curve, latency by load |
 //! | [`Points`] | a cloud: address over time |
 //!
 //! ```

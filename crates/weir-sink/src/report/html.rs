@@ -68,8 +68,7 @@ fn summary(out: &mut String, report: &Report) {
     if report.requests_left_out > 0 {
         let left = count(report.requests_left_out);
         let kept = report.profiles.len();
-        let text =
-            format!("{left} requests of disks beyond the first {kept} are not in the report");
+        let text = format!("{left} requests of disks beyond the first {kept} are omitted");
         paragraph(out, "faint", &text);
     }
     if report.requests_impossible > 0 {
@@ -94,7 +93,7 @@ fn summary(out: &mut String, report: &Report) {
 
 fn label(profile: &Profile) -> &str {
     let label = profile.verdict.as_ref().map(|v| v.label.as_str());
-    label.unwrap_or("too few requests to tell what kind of workload it is")
+    label.unwrap_or("too few requests for a verdict")
 }
 
 /// The disturbances.
@@ -102,13 +101,13 @@ fn together(out: &mut String, report: &Report) {
     if report.profiles.len() < 2 {
         return;
     }
-    out.push_str("<h2 class=\"first\">Together</h2>\n");
+    out.push_str("<h2 class=\"first\">All disks</h2>\n");
     for found in &report.interference {
         paragraph(out, "verdict", &disturbance(found));
     }
     if report.interference.is_empty() && report.pairs_tested > 0 {
         let pairs = report.pairs_tested;
-        let text = format!("no interference seen among {pairs} pairs that share a device");
+        let text = format!("no interference found among {pairs} pairs that share a device");
         paragraph(out, "", &text);
     }
     for words in unsaid(&report.missing) {
@@ -131,7 +130,7 @@ fn section(out: &mut String, profile: &Profile, number: usize, began_ns: i64) {
     }
     out.push_str("</dl>\n");
     if !profile.advice.is_empty() || !profile.missing.is_empty() {
-        out.push_str("<h3>What follows</h3>\n");
+        out.push_str("<h3>Recommendations</h3>\n");
     }
     profile.advice.iter().for_each(|a| advice(out, a));
     for words in unsaid(&profile.missing) {

@@ -53,7 +53,7 @@ fn disturbance(report: &Report, found: &Interference, began_ns: Nanos) -> Option
         })
     };
     let latency = over_time(
-        format!("{} disturbed by {}", found.victim, found.disturber),
+        format!("{} slowed down by {}", found.victim, found.disturber),
         Measured::log("mean latency", Quantity::Nanoseconds),
         line(latencies).into(),
     );
@@ -121,11 +121,11 @@ fn access(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
     let plot = Points {
         title: match sampled {
             true => format!(
-                "where on the disk: a sample of {} of {} requests",
+                "position on the disk: a sample of {} of {} requests",
                 thousands(&access.points.len().to_string()),
                 thousands(&access.requests.to_string())
             ),
-            false => "where on the disk".into(),
+            false => "position on the disk".into(),
         },
         x: Measured::new("time", Quantity::Elapsed),
         y: Measured::new("address", Quantity::Bytes),
@@ -153,9 +153,9 @@ fn misses(profile: &Profile) -> Option<Picture> {
         steps: true,
     };
     let plot = Lines {
-        title: "what an LRU cache would miss".into(),
+        title: "miss ratio of an LRU cache".into(),
         x: Measured::log("cache size", Quantity::Bytes),
-        y: Measured::new("share of touches that miss", Quantity::Share),
+        y: Measured::new("share of accesses that miss", Quantity::Share),
         lines: vec![line("all", all.collect()), line("reads", reads.collect())],
         marks: mark.into_iter().collect(),
     };
@@ -176,9 +176,9 @@ fn working_set(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
     let each = Quantity::Elapsed.short(set.interval_ns as f64);
     drawn(over_time(
         "working set".into(),
-        Measured::new("different blocks touched", Quantity::Bytes),
+        Measured::new("distinct blocks accessed", Quantity::Bytes),
         vec![
-            line("since the beginning", |i| i.bytes_so_far),
+            line("since the start", |i| i.bytes_so_far),
             line(&format!("in each {each}"), |i| i.bytes),
         ],
     ))
@@ -195,8 +195,8 @@ fn by_depth(profile: &Profile) -> Option<Picture> {
         steps: false,
     };
     drawn(Lines {
-        title: "latency against requests in flight".into(),
-        x: Measured::log("requests in flight at the issue, up to", Quantity::Number),
+        title: "latency by queue depth".into(),
+        x: Measured::log("queue depth at the issue, up to", Quantity::Number),
         y: Measured::log("latency", Quantity::Nanoseconds),
         lines: vec![
             line("median", |l| l.p50_ns as f64),
@@ -211,7 +211,7 @@ fn by_rate(profile: &Profile) -> Option<Picture> {
     let rates = &profile.load.as_ref()?.by_rate;
     let point = |r: &weir_workload::analysis::load::ByRate| (r.rate_max_per_s, r.latency_mean_ns);
     drawn(Lines {
-        title: "latency against load".into(),
+        title: "latency by load".into(),
         x: Measured::log("requests per second, up to", Quantity::Number),
         y: Measured::log("mean latency", Quantity::Nanoseconds),
         lines: vec![Line {
@@ -260,8 +260,8 @@ fn concentration(profile: &Profile) -> Option<Picture> {
     let parts = &profile.regions.concentration;
     let points = parts.iter().map(|c| (c.space_share, c.access_share));
     drawn(Lines {
-        title: "how much goes to the hottest places".into(),
-        x: Measured::new("share of the space that is touched", Quantity::Share),
+        title: "concentration of accesses".into(),
+        x: Measured::new("share of the accessed space", Quantity::Share),
         y: Measured::new("share of the I/O, by bytes", Quantity::Share),
         lines: vec![Line {
             name: "I/O".into(),
@@ -278,9 +278,12 @@ fn dispersion(profile: &Profile) -> Option<Picture> {
         .iter()
         .map(|s| (s.interval_ns as f64, s.index_of_dispersion));
     drawn(Lines {
-        title: "burstiness: dispersion by the length of the interval".into(),
+        title: "burstiness: index of dispersion by interval".into(),
         x: Measured::log("interval", Quantity::Nanoseconds),
-        y: Measured::log("variance over mean of the requests", Quantity::Number),
+        y: Measured::log(
+            "variance over mean of the number of requests",
+            Quantity::Number,
+        ),
         lines: vec![Line {
             name: "dispersion".into(),
             points: points.collect(),

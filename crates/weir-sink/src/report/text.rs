@@ -33,7 +33,7 @@ pub fn text(report: &Report) -> String {
         let (left, kept) = (report.requests_left_out, report.profiles.len());
         let _ = writeln!(
             out,
-            "{left} requests of disks beyond the first {kept} are not in the report\n"
+            "{left} requests of disks beyond the first {kept} are omitted\n"
         );
     }
     if report.requests_impossible > 0 {
@@ -48,7 +48,8 @@ pub fn text(report: &Report) -> String {
 /// The remark on requests with an impossible address.
 pub(super) fn impossible(report: &Report) -> String {
     format!(
-        "{} requests are at places or of lengths that no disk has; they count as if without a place",
+        "{} requests have an impossible address or length; they are counted as requests without \
+         address",
         report.requests_impossible
     )
 }
@@ -61,7 +62,7 @@ fn together(out: &mut String, report: &Report) {
     }
     if report.interference.is_empty() && report.pairs_tested > 0 {
         let words = format!(
-            "no disturbance seen among {} pairs that share a device",
+            "no interference found among {} pairs that share a device",
             report.pairs_tested
         );
         line(out, "neighbours", &[words]);
@@ -73,7 +74,7 @@ fn together(out: &mut String, report: &Report) {
 fn paragraph(out: &mut String, profile: &Profile) {
     let name = profile.subject.to_string();
     let label = profile.verdict.as_ref().map(|v| v.label.as_str());
-    let label = label.unwrap_or("too few requests to tell what kind of workload it is");
+    let label = label.unwrap_or("too few requests for a verdict");
     let _ = writeln!(out, "{}: {label}", shown(&name));
     for (label, phrases) in facts(profile) {
         line(out, label, &phrases);
@@ -129,7 +130,7 @@ fn requests(profile: &Profile) -> Vec<String> {
     let rate = profile.arrivals.rate_mean_per_s;
     phrases.extend(rate.map(|rate| format!("{} per second", figure(rate))));
     let confidence = profile.verdict.as_ref().map(|v| v.confidence.as_str());
-    phrases.extend(confidence.map(|word| format!("confidence in the verdict {word}")));
+    phrases.extend(confidence.map(|word| format!("confidence {word}")));
     phrases
 }
 
@@ -163,7 +164,7 @@ fn lengths(lengths: &Lengths, order: &Sequence) -> Vec<String> {
     let dominant = lengths.dominant.iter().take(4);
     let dominant = dominant.map(|d| format!("{} ({})", bytes(d.bytes as f64), percent(d.share)));
     let dominant: Vec<String> = dominant.collect();
-    let mut phrases = vec![format!("{} in the mean", bytes(mean))];
+    let mut phrases = vec![format!("mean {}", bytes(mean))];
     if !dominant.is_empty() {
         phrases.push(dominant.join(", "));
     }
@@ -218,21 +219,26 @@ fn order(order: &Sequence) -> Vec<String> {
 fn arrivals(profile: &Profile) -> Vec<String> {
     let arrivals = &profile.arrivals;
     let process = arrivals.process.map(|process| match process {
-        Process::Regular => "regular as a clock",
-        Process::Poisson => "at random (Poisson)",
+        Process::Regular => "regular",
+        Process::Poisson => "random (Poisson)",
         Process::Bursty => "in bursts",
     });
     let source = arrivals.source.map(|source| match source {
-        Source::Closed => "each waits for an earlier one (closed)",
-        Source::Open => "none waits for another (open)",
+        Source::Closed => "each after the completion of an earlier one (closed)",
+        Source::Open => "independent of completions (open)",
     });
     let mut phrases: Vec<String> = process.into_iter().map(str::to_owned).collect();
     let cv = arrivals.interarrival_cv;
-    phrases.extend(cv.map(|cv| format!("variation of the times between {cv:.2}")));
+    phrases.extend(cv.map(|cv| {
+        format!(
+            "coefficient of variation of the inter-arrival times \
+                                        {cv:.2}"
+        )
+    }));
     phrases.extend(source.map(str::to_owned));
     let bursts = &profile.bursts;
     let peak = bursts.peak_to_mean_1s;
-    phrases.extend(peak.map(|p| format!("the busiest second has {p:.1} times the mean")));
+    phrases.extend(peak.map(|p| format!("peak second {p:.1} times the mean")));
     let dispersion = |s: &Scale| {
         format!(
             "{:.1} at {}",
@@ -282,7 +288,7 @@ fn latency(profile: &Profile) -> Vec<String> {
         ]
         .map(time);
         format!(
-            "{mean} in the mean, p50 {p50}, p99 {p99}, at most {}",
+            "mean {mean}, p50 {p50}, p99 {p99}, max {}",
             time(latency.max_ns as f64)
         )
     };
@@ -306,7 +312,7 @@ fn latency(profile: &Profile) -> Vec<String> {
             format!("{in_flight}: {}", time(depth.latency.mean_ns))
         });
         phrases.push(format!(
-            "by requests in flight {}",
+            "by queue depth {}",
             depths.collect::<Vec<_>>().join(", ")
         ));
     }
@@ -320,12 +326,13 @@ fn regions(profile: &Profile) -> Vec<String> {
         return Vec::new();
     }
     let mut phrases = vec![format!(
-        "at most {} touched within {}",
+        "at most {} accessed within {}",
         bytes(touched),
         bytes(span)
     )];
     let tenth = regions.concentration.iter().find(|c| c.space_share == 0.1);
-    phrases.extend(tenth.map(|c| format!("the hottest tenth gets {}", percent(c.access_share))));
+    phrases
+        .extend(tenth.map(|c| format!("the hottest tenth receives {}", percent(c.access_share))));
     let hottest = regions.hottest.iter().take(3).map(|region| {
         let place = bytes(region.first_byte as f64);
         format!(
@@ -351,7 +358,7 @@ fn reuse(profile: &Profile) -> Vec<String> {
             percent(2.0 * set.error_share)
         ),
         format!(
-            "{} of all touches are the first to their block",
+            "{} of the accesses are the first to their block",
             percent(reuse.first_share)
         ),
     ];
@@ -368,12 +375,12 @@ fn reuse(profile: &Profile) -> Vec<String> {
         })
         .collect();
     let points = points.into_iter().rev().collect::<Vec<_>>().join(", ");
-    phrases.push(format!("misses of an LRU cache by its size {points}"));
+    phrases.push(format!("miss ratio of an LRU cache by size {points}"));
     if !reuse.exact {
         let error = reuse.curve.iter().map(|s| s.miss_ratio_error);
         let error = error.fold(0.0, f64::max);
         phrases.push(format!(
-            "from {} of the blocks, within {} of the true ratio",
+            "from a sample of {} of the blocks, with an error of at most {}",
             percent(reuse.sampling_rate),
             percent(error)
         ));
@@ -414,7 +421,8 @@ pub(super) fn disturbance(found: &Interference) -> String {
     let (latency, rate) = (found.latency_ratio, found.throughput_ratio);
     let grounds = grounds(found.confidence, &found.evidence);
     format!(
-        "{} is disturbed by {}: latency {latency:.1} times, requests per second {rate:.2} times as many ({grounds})",
+        "{} is slowed down by {}: latency {latency:.1} times, requests per second {rate:.2} \
+         times ({grounds})",
         found.victim, found.disturber
     )
 }

@@ -15,7 +15,7 @@ use crate::Format;
 /// `--format table`.
 pub static FORMAT: Format = Format {
     name: "table",
-    doc: "aligned columns: the relation as it is, or a stream's rows as they come (what a terminal gets by default)",
+    doc: "aligned columns: the current relation, or the rows of a stream",
     open: |answer, target| {
         Ok(match answer.shape {
             Shape::Relation => Box::new(snapshot::Snapshot::new(answer, target)),

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_taken_from_bytes_that_arrive_in_pieces() {
+    fn frames_are_parsed_from_bytes_that_arrive_in_pieces() {
         let sent = [frame(2, "[]"), frame(0, ""), frame(3, "[7]")].concat();
         let (mut input, mut taken) = (Vec::new(), Vec::new());
         for byte in sent {

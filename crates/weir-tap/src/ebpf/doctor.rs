@@ -67,7 +67,11 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     match loaded {
         true => facts.extend([histograms(options), completeness(options)]),
         false => facts.extend(["histograms", "completeness"].map(|name| {
-            ok(name, "not tried, since the programs cannot be loaded").but(Status::Missing, "", "")
+            ok(name, "not checked, because the programs cannot be loaded").but(
+                Status::Missing,
+                "",
+                "",
+            )
         })),
     }
     facts.push(memory(options));
@@ -106,7 +110,7 @@ fn kernel() -> Fact {
         Some(release) if release >= (5, 15) => fact,
         _ => fact.but(
             Status::Missing,
-            "the programs are written for 5.15 and newer",
+            "the programs require kernel 5.15 or newer",
             "run a newer kernel",
         ),
     }
@@ -125,7 +129,7 @@ fn type_information() -> Fact {
         )
         .but(
             Status::Missing,
-            "the programs cannot find the kernel's fields",
+            "the programs cannot locate the fields of kernel structures",
             "run a kernel with CONFIG_DEBUG_INFO_BTF=y",
         ),
     }
@@ -139,8 +143,8 @@ fn enumerators() -> Fact {
         Err(error) => {
             return ok(NAME, error.to_string()).but(
                 Status::Missing,
-                "operations and flags of requests are not known",
-                "see above",
+                "operations and flags of requests are unknown",
+                "see the checks above",
             );
         }
     };
@@ -174,11 +178,11 @@ fn capabilities() -> Fact {
     match suffice {
         true if elevation::is_open_to_all() => fact.but(
             Status::Degraded,
-            "every local user may execute this binary and see the I/O of every other one",
+            "every local user can execute this binary and observe the I/O of all other users",
             &advice,
         ),
         true => fact,
-        false => fact.but(Status::Missing, "no program can be loaded", &advice),
+        false => fact.but(Status::Missing, "no BPF program can be loaded", &advice),
     }
 }
 
@@ -187,15 +191,15 @@ fn lockdown() -> Fact {
     let chosen = text
         .split(['[', ']'])
         .nth(1)
-        .unwrap_or("not told")
+        .unwrap_or("unknown")
         .to_owned();
     let confidential = chosen == "confidentiality";
     let fact = ok("lockdown", chosen);
     if confidential {
         return fact.but(
             Status::Missing,
-            "programs may not read the kernel's memory",
-            "boot with lockdown=integrity or without",
+            "BPF programs cannot read kernel memory",
+            "boot with lockdown=integrity or without lockdown",
         );
     }
     fact
@@ -206,11 +210,11 @@ fn compiler() -> Fact {
     match read_text(path).as_deref() {
         Some("0") => ok("BPF compiler (JIT)", "off").but(
             Status::Degraded,
-            "the kernel interprets the programs, at ten times the cost",
+            "the kernel interprets the BPF programs, which is about ten times as expensive",
             "sysctl net.core.bpf_jit_enable=1",
         ),
         Some(_) => ok("BPF compiler (JIT)", "on"),
-        None => ok("BPF compiler (JIT)", "built in or not told"),
+        None => ok("BPF compiler (JIT)", "always on, or unknown"),
     }
 }
 
@@ -261,8 +265,8 @@ fn loads(options: &LiveOptions) -> Fact {
         Ok(count) => ok(NAME, format!("the kernel accepts all {count}")),
         Err(error) => ok(NAME, error.to_string()).but(
             Status::Missing,
-            "there is no live tap",
-            "see the points above; the kernel's own words are in the message",
+            "live I/O cannot be observed",
+            "see the checks above and the kernel's message",
         ),
     }
 }
@@ -279,12 +283,12 @@ fn histograms(options: &LiveOptions) -> Fact {
     match HistTap::open(&wanted) {
         Ok(tap) => ok(
             NAME,
-            format!("kept in the kernel, in {} MiB", tap.memory_bytes() >> 20),
+            format!("aggregated in the kernel, {} MiB of memory", tap.memory_bytes() >> 20),
         ),
         Err(error) => ok(NAME, error.to_string()).but(
             Status::Degraded,
-            "the distributions cannot be kept in the kernel; `weir characterise` counts them from records",
-            "see the points above; the kernel's own words are in the message",
+            "histograms cannot be aggregated in the kernel; `weir characterise` computes them from single requests",
+            "see the checks above and the kernel's message",
         ),
     }
 }
@@ -296,9 +300,11 @@ fn completeness(options: &LiveOptions) -> Fact {
         .and_then(|mut tap| trial::trial(&mut tap, &disks_to_read(options)));
     match outcome {
         Ok(outcome) => judged(ok(NAME, ""), &outcome),
-        Err(error) => {
-            ok(NAME, error.to_string()).but(Status::Missing, "nothing can be attached", "see above")
-        }
+        Err(error) => ok(NAME, error.to_string()).but(
+            Status::Missing,
+            "live I/O cannot be observed",
+            "see the checks above",
+        ),
     }
 }
 
@@ -330,11 +336,13 @@ fn judged(fact: Fact, outcome: &Outcome) -> Fact {
     let whole = paths(&|d| d.is_complete());
     let mut found = Vec::new();
     if !whole.is_empty() {
-        found.push(format!("every read of a trial was reported once: {whole}"));
+        found.push(format!(
+            "every test read was reported exactly once: {whole}"
+        ));
     }
     for d in outcome.disks.iter().filter(|d| !d.is_complete()) {
         found.push(format!(
-            "{}: {} reads made, {} requests counted by the kernel, {} of the reads reported",
+            "{}: {} test reads, {} requests counted by the kernel, {} test reads reported",
             d.path, d.made, d.counted, d.reported
         ));
     }
@@ -343,7 +351,7 @@ fn judged(fact: Fact, outcome: &Outcome) -> Fact {
     }
     let (seen, unseen) = (outcome.seen, outcome.unseen);
     found.push(format!(
-        "on the whole host {seen} requests seen, {unseen} unseen"
+        "on all disks {seen} requests observed, {unseen} unseen"
     ));
     let fact = Fact {
         found: found.join("; "),
@@ -351,20 +359,20 @@ fn judged(fact: Fact, outcome: &Outcome) -> Fact {
     };
     let (costs, remedy) = match outcome.disks.as_slice() {
         [] => (
-            "no disk could be read, so it is not known whether requests are seen",
-            "run as root, and name a disk that can be read: weir doctor --device DEV",
+            "no disk could be read, so the completeness is unknown",
+            "run as root, or name a readable disk: weir doctor --device DEVICE",
         ),
         disks if disks.iter().any(|d| d.reported > d.made) => (
             "requests are reported more than once",
             "compare counts with /proc/diskstats, or run another kernel",
         ),
         disks if disks.iter().all(|d| d.reported == 0) => (
-            "requests are not seen: answers are wrong",
+            "requests are not observed: results are wrong",
             "compare counts with /proc/diskstats, or run another kernel",
         ),
         disks if unseen > 0 || !disks.iter().all(Read::is_complete) => (
-            "some requests are not in the results; each result reports how complete it is",
-            "none, where the kernel runs no program while a certain system thread is current",
+            "results omit some requests; each result reports its completeness",
+            "none if the kernel does not run BPF programs in the context of certain kernel threads",
         ),
         _ => return fact,
     };
@@ -374,9 +382,9 @@ fn judged(fact: Fact, outcome: &Outcome) -> Fact {
 fn memory(options: &LiveOptions) -> Fact {
     const NAME: &str = "memory";
     let Ok(sizes) = Sizes::new(options, layout::NAMED_RECORD_BYTES) else {
-        return ok(NAME, "the number of processors is not known").but(
+        return ok(NAME, "the number of processors is unknown").but(
             Status::Missing,
-            "there is no live tap",
+            "live I/O cannot be observed",
             "mount /sys",
         );
     };
@@ -390,8 +398,8 @@ fn memory(options: &LiveOptions) -> Fact {
     if limit.is_some_and(|limit| limit < needed * 2) {
         return fact.but(
             Status::Degraded,
-            "the tables are charged to this cgroup and may not fit",
-            "raise memory.max of the cgroup, or ask for smaller rings",
+            "the tables are charged to this cgroup and may exceed its limit",
+            "increase memory.max of the cgroup",
         );
     }
     fact
@@ -468,7 +476,7 @@ fn disks(options: &LiveOptions) -> Vec<Fact> {
         facts.push(ok(
             "stacked disks",
             format!(
-                "{}: left out, their I/O comes again below; a query that names one gets it",
+                "{}: not observed, because the devices below carry out their I/O; a query that names one includes it",
                 stacked.join(", ")
             ),
         ));
@@ -477,32 +485,33 @@ fn disks(options: &LiveOptions) -> Vec<Fact> {
     if !bios.is_empty() {
         facts.push(ok(
             "disks without requests",
-            format!("{bios}: seen by their bios; wait is 0"),
+            format!("{bios}: observed at their bios; wait is 0"),
         ));
     }
     let silent = list(&|d| !d.bio_based && !counts_io(d));
     if !silent.is_empty() {
-        facts.push(
-            ok("disk statistics", format!("switched off on {silent}")).but(
-                Status::Degraded,
-                "there is nothing to check the counts against: no figure of completeness",
-                "echo 1 > /sys/block/X/queue/iostats",
-            ),
-        );
+        facts.push(ok("disk statistics", format!("disabled on {silent}")).but(
+            Status::Degraded,
+            "the completeness of results on these disks is unknown",
+            "echo 1 > /sys/block/X/queue/iostats",
+        ));
     }
     facts
 }
 
 fn clock_is_kept() -> Fact {
     match clock::is_kept_right() {
-        Some(true) => ok("clock", "kept right by another clock"),
-        Some(false) => ok("clock", "kept right by nobody").but(
+        Some(true) => ok("clock", "synchronised"),
+        Some(false) => ok("clock", "not synchronised (no NTP client is running)").but(
             Status::Degraded,
-            "times of one host's queries are as wrong as its clock; rows that an agent sends are \
-             in the monitor's time all the same",
+            "timestamps of this host have the error of its clock; rows of an agent are in the \
+             monitor's time nevertheless",
             "run chronyd, systemd-timesyncd or another NTP client",
         ),
-        None => ok("clock", "the kernel does not say whether it is right"),
+        None => ok(
+            "clock",
+            "the kernel does not report whether it is synchronised",
+        ),
     }
 }
 
@@ -513,7 +522,7 @@ fn statistics() -> Fact {
     if on {
         return fact.but(
             Status::Degraded,
-            "each run of each program costs some 50 ns more",
+            "each run of a BPF program takes about 50 ns longer",
             "sysctl kernel.bpf_stats_enabled=0",
         );
     }

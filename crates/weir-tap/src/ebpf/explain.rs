@@ -14,7 +14,7 @@ use crate::io_columns::{COLUMNS, Tested};
 /// One line for each operation that is done in the kernel, or could not be.
 pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> {
     if !needs.is_any() {
-        return vec!["live tap: no row is wanted, nothing is attached".into()];
+        return vec!["live tap: no rows are requested, no probes are attached".into()];
     }
     let names: Vec<&str> = probes.iter().map(|p| p.tracepoint).collect();
     let disks: Vec<&str> = devices
@@ -33,7 +33,7 @@ pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> 
         }
     }
     let loosened = needs.loosened.iter();
-    lines.extend(loosened.map(|what| format!("agent: selects again; {what}")));
+    lines.extend(loosened.map(|what| format!("agent: repeats the selection; {what}")));
     lines
 }
 

@@ -147,7 +147,7 @@ impl Numbers {
         for (name, op, usual) in OPS {
             let number = find(name).or_else(|| {
                 match usual {
-                    Some(usual) => lacks(name, format!("{name} is taken as {usual}")),
+                    Some(usual) => lacks(name, format!("{name} is assumed to be {usual}")),
                     None => lacks(name, format!("requests with {name} are not reported")),
                 }
                 usual
@@ -160,7 +160,7 @@ impl Numbers {
         let flag_bits = FLAGS.map(|(name, usual)| {
             let found = find(name).filter(|bit| *bit < u32::BITS);
             found.unwrap_or_else(|| {
-                lacks(name, format!("{name} is taken as {usual}"));
+                lacks(name, format!("{name} is assumed to be {usual}"));
                 usual
             }) as u8
         });
@@ -168,7 +168,7 @@ impl Numbers {
         let step = match find(FLUSH_STEP).filter(|bit| *bit < u32::BITS) {
             None if as_macro => Some(FLUSH_STEP_AS_MACRO),
             None => {
-                let costs = "each step of a flush is reported as a request of its own";
+                let costs = "each step of a flush is reported as a separate request";
                 lacks(FLUSH_STEP, costs.into());
                 None
             }

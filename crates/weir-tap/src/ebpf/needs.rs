@@ -280,6 +280,6 @@ fn every_request(clause: &Clause) -> Clause {
 fn unknown(stream: &str) -> TapError {
     TapError::Unavailable {
         what: format!("the live tap has no stream `{stream}`"),
-        remedy: format!("it has IO, IOstream and {RECORDING}"),
+        remedy: format!("the live tap has IO, IOstream and {RECORDING}"),
     }
 }

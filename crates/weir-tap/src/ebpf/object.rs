@@ -70,7 +70,7 @@ pub fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
     }
     TapError::Unavailable {
         what,
-        remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` tells what is missing"
+        remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` lists what is missing"
             .into(),
     }
 }

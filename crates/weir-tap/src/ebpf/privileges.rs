@@ -292,7 +292,7 @@ fn control(option: i32, argument: libc::c_ulong) -> io::Result<()> {
 
 fn refused(what: &str, error: &io::Error) -> TapError {
     TapError::Unavailable {
-        what: format!("cannot give up {what}: {error}"),
-        remedy: "run with fewer rights from the beginning: CAP_BPF and CAP_PERFMON suffice".into(),
+        what: format!("cannot drop {what}: {error}"),
+        remedy: "start with fewer privileges: CAP_BPF and CAP_PERFMON suffice".into(),
     }
 }

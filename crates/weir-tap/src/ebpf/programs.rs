@@ -52,8 +52,9 @@ pub const PROBES: &[Probe] = &[
 pub const START: Probe = Probe {
     program: "on_start",
     tracepoint: "block_io_start",
-    without: "wait begins at insertion into a scheduler, else it is 0; pid and comm are those of the task that \
-              issues; flags lack F; a flush without data has no request row and no latency (kernel 6.5 brings it)",
+    without: "wait starts at the insertion into an I/O scheduler and is 0 without one; pid and comm are those of \
+              the issuing task; flag F is missing; a flush without data has no request row and no latency \
+              (kernel 6.5 has this tracepoint)",
 };
 
 /// The replacement of [`START`] before 6.5.
@@ -67,42 +68,42 @@ pub const INSERT: Probe = Probe {
 pub const ISSUE: Probe = Probe {
     program: "on_issue",
     tracepoint: "block_rq_issue",
-    without: "no requests, no times: only responses are seen",
+    without: "requests and times are missing: only responses are observed",
 };
 
 /// Requests that are requeued.
 pub const REQUEUE: Probe = Probe {
     program: "on_requeue",
     tracepoint: "block_rq_requeue",
-    without: "a request that a driver gives back is told twice",
+    without: "a request that a driver requeues is reported twice",
 };
 
 /// Requests that are merged into others.
 pub const MERGE: Probe = Probe {
     program: "on_merge",
     tracepoint: "block_rq_merge",
-    without: "a merged request keeps its place in the table until it is swept",
+    without: "a merged request occupies an entry of the table until it is removed",
 };
 
 /// Responses.
 pub const COMPLETE: Probe = Probe {
     program: "on_complete",
     tracepoint: "block_rq_complete",
-    without: "no responses, and no stream IO",
+    without: "responses and stream IO are missing",
 };
 
 /// Bios to devices without requests.
 pub const BIO_QUEUE: Probe = Probe {
     program: "on_bio_queue",
     tracepoint: "block_bio_queue",
-    without: "devices without requests (dm, md, zram) are not seen",
+    without: "devices without requests (dm, md, zram) are not observed",
 };
 
 /// Completions of these bios.
 pub const BIO_COMPLETE: Probe = Probe {
     program: "on_bio_complete",
     tracepoint: "block_bio_complete",
-    without: "devices without requests (dm, md, zram) are not seen",
+    without: "devices without requests (dm, md, zram) are not observed",
 };
 
 /// The sizes of the tables.
@@ -164,8 +165,13 @@ impl Sizes {
     ) -> Result<(), TapError> {
         if self.processors > PROCESSORS_MAX {
             return Err(TapError::Unavailable {
-                what: format!("{} processors are too many for histograms", self.processors),
-                remedy: format!("{PROCESSORS_MAX} can be told apart; ask for records instead"),
+                what: format!(
+                    "{} processors exceed the limit of histograms",
+                    self.processors
+                ),
+                remedy: format!(
+                    "histograms support {PROCESSORS_MAX} processors; use single requests instead"
+                ),
             });
         }
         let clauses = needs.histogram_clauses();

@@ -67,7 +67,7 @@ pub fn fit(mut clauses: Vec<Clause>, loosened: &mut Vec<String>) -> Vec<Clause> 
     clauses.dedup();
     if clauses.len() > CLAUSES {
         loosened.push(format!(
-            "{} alternatives: a kernel program holds {CLAUSES}, the rest are widened into one",
+            "{} alternatives: the kernel tests {CLAUSES}; the others are combined into a wider one",
             clauses.len()
         ));
     }
@@ -124,7 +124,7 @@ impl Clause {
                 within_32(of(&mut self.raw));
                 bit
             }
-            _ => return loosened.push(format!("{}: not tested as a number", column.name)),
+            _ => return loosened.push(format!("{}: cannot be tested as a number", column.name)),
         };
     }
 
@@ -145,10 +145,10 @@ impl Clause {
             }
             Tested::Comm => match comms_of(texts) {
                 _ if self.raw.tests & test::COMM != 0 => {
-                    loosened.push("comm: tested twice, the first test is held".into());
+                    loosened.push("comm: tested twice; the kernel applies the first test".into());
                 }
                 None => loosened.push(format!(
-                    "comm: {} names, a kernel program holds {COMMS}",
+                    "comm: {} names; the kernel tests {COMMS}",
                     texts.len()
                 )),
                 Some(comms) => {
@@ -158,7 +158,7 @@ impl Clause {
                 }
             },
             Tested::No | Tested::Wide(..) | Tested::Narrow(..) => {
-                loosened.push(format!("{}: not tested as a text", column.name));
+                loosened.push(format!("{}: cannot be tested as text", column.name));
             }
         }
     }

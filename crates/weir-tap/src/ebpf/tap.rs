@@ -182,8 +182,8 @@ fn open_for(
 ) -> Result<BlockTap, TapError> {
     if demands.len() > DEMANDS_MAX {
         return Err(TapError::Unavailable {
-            what: format!("{} demands are more than a live tap serves", demands.len()),
-            remedy: format!("ask at most {DEMANDS_MAX}, or merge those of one stream"),
+            what: format!("{} demands exceed the limit of a live tap", demands.len()),
+            remedy: format!("use at most {DEMANDS_MAX}, or merge those of one stream"),
         });
     }
     let mut needs = Needs::of(demands, options.inventory.is_some())?;

@@ -209,12 +209,12 @@ impl Target {
         let block = number("queue/logical_block_size").unwrap_or(512);
         let bytes = block.max(READ_BYTES_MIN);
         if bytes > READ_BYTES_MAX {
-            return Err("its blocks are too large");
+            return Err("its block size is too large");
         }
         let blocks = number("size").unwrap_or(0) * SECTOR_BYTES / bytes;
         let reads = READS.min(blocks);
         if reads == 0 {
-            return Err("it is smaller than a read");
+            return Err("it is smaller than a test read");
         }
         // At the centers of equal parts: other programs read the first sectors of a disk.
         let sector = |i: i64| (2 * i + 1) * blocks / (2 * reads) * bytes / SECTOR_BYTES;

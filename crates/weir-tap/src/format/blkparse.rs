@@ -139,7 +139,10 @@ impl Names {
             return Ok(Line::Summary);
         }
         if device_of(device).is_none() {
-            return Err(format!("`{}` is no device (as 8,0)", excerpt(device)));
+            return Err(format!(
+                "`{}` is not a device number such as 8,0",
+                excerpt(device)
+            ));
         }
         let cpu = whole("CPU", word(&mut rest))?;
         whole("sequence number", word(&mut rest))?;
@@ -213,7 +216,7 @@ fn step(letter: &str, rest: &str) -> Result<Option<Step>, String> {
         "A" | "B" | "P" | "U" | "UT" | "S" | "T" | "W" | "m" | "a" | "ZP" | "ZU" | "ZM" => {
             return Ok(None);
         }
-        _ => return Err(format!("`{}` is no action", excerpt(letter))),
+        _ => return Err(format!("`{}` is not an action", excerpt(letter))),
     }))
 }
 
@@ -254,15 +257,12 @@ fn operation_of(letters: &str, sectors: i64) -> Result<Option<(Op, Option<Symbol
         Some('W') => Some(Op::Write),
         Some('N') => None,
         _ => {
-            return Err(format!(
-                "`{}` are no letters of an operation",
-                excerpt(letters)
-            ));
+            return Err(format!("`{}` is not an operation", excerpt(letters)));
         }
     };
     let flags = letters_left.as_str();
     if !flags.bytes().all(|b| b"FASM".contains(&b)) {
-        return Err(format!("`{}` are no letters of flags", excerpt(flags)));
+        return Err(format!("`{}` are not flags", excerpt(flags)));
     }
     let flags = (!flags.is_empty()).then(|| name(flags)).transpose()?;
     Ok(op.map(|op| (op, flags)))
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_of_a_request_is_passed_over() {
+    fn lines_without_a_request_are_skipped() {
         let line = |text: &str| Names::default().line(text);
         for other in [
             "8,0 1 4 0.0 1 P N [fio]",

@@ -105,7 +105,7 @@ pub fn for_writing(path: &Path, format: Option<&str>) -> Result<&'static Format,
     match format {
         Some(name) => {
             let format = named(name)?;
-            let reason = "weir reads this format and does not write it";
+            let reason = "this format can be read but not written";
             format
                 .create
                 .map(|_| format)
@@ -114,7 +114,7 @@ pub fn for_writing(path: &Path, format: Option<&str>) -> Result<&'static Format,
         None => writable().find(by_extension).ok_or_else(|| {
             refused(
                 path.display().to_string(),
-                "its name does not say in which format to write it",
+                "the format does not follow from the file's extension",
             )
         }),
     }

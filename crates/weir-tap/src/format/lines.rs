@@ -216,7 +216,7 @@ fn exactly<'a, const N: usize>(
     }
     match count == N {
         true => Ok(taken),
-        false => Err(format!("{count} fields where the format has {N}")),
+        false => Err(format!("{count} fields, expected {N}")),
     }
 }
 
@@ -227,7 +227,7 @@ fn exactly<'a, const N: usize>(
 pub fn whole(what: &str, field: &str) -> Result<u64, String> {
     field
         .parse()
-        .map_err(|_| format!("the {what} `{}` is not a whole number", excerpt(field)))
+        .map_err(|_| format!("the {what} `{}` is not an integer", excerpt(field)))
 }
 
 /// A decimal number of units of `unit_ns` nanoseconds, exactly; fractions of a nanosecond are

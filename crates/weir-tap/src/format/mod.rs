@@ -105,7 +105,7 @@ pub static FORMATS: &[Format] = &[
     Format {
         name: "recording",
         extensions: &["parquet"],
-        doc: "weir's own recording, Parquet; written by `weir record`",
+        doc: "recording of `weir record`, Parquet",
         sniff: recording::sniff,
         read: Read::Recording,
         create: Some(recording::create),
@@ -113,7 +113,7 @@ pub static FORMATS: &[Format] = &[
     Format {
         name: "blktrace",
         extensions: &["blktrace"],
-        doc: "blktrace binary, versions 7 and 8, a file per CPU; written as version 7",
+        doc: "binary blktrace, versions 7 and 8, one file per CPU; written as version 7",
         sniff: blktrace::sniff,
         read: Read::Records(blktrace::open),
         create: Some(blktrace::create),
@@ -137,7 +137,7 @@ pub static FORMATS: &[Format] = &[
     Format {
         name: "blkparse",
         extensions: &["blkparse", "txt"],
-        doc: "what blkparse prints by default",
+        doc: "output of blkparse in its default format",
         sniff: blkparse::sniff,
         read: Read::Records(blkparse::open),
         create: None,
@@ -264,12 +264,12 @@ fn detect(input: &mut Input) -> Result<&'static Format, TapError> {
     };
     if is_empty {
         return Err(malformed(
-            "the file is empty; name its format to read it as a trace without records",
+            "the file is empty; use --from-format to read it as a trace without records",
         ));
     }
     if has_type_line {
         return Err(malformed(
-            "a STREAM source file, whose columns a script declares; name it there and use `weir run`",
+            "a STREAM source file, whose columns are declared by a script; use it in a script with `weir run`",
         ));
     }
     format.ok_or_else(|| TapError::UnknownFormat {

@@ -122,7 +122,7 @@ impl Tap for Replay {
 
     fn describe(&self) -> Vec<String> {
         vec![format!(
-            "reads {} records and applies the selections that a tap knows",
+            "reads {} records and applies the selections that a tap supports",
             self.format
         )]
     }

@@ -37,7 +37,7 @@ pub fn spool(mut input: Input, bytes_max: u64) -> Result<(File, u64), TapError> 
                     input.path().display(),
                     folder.display()
                 ),
-                remedy: "write it to a file and name that, or allow more with --spool-limit".into(),
+                remedy: "write it to a file first, or increase --spool-limit".into(),
             });
         }
         file.write_all(part).map_err(failed)?;

@@ -49,7 +49,7 @@ pub fn open(
     let line = input.line()?.and_then(|l| l.bytes);
     let line = line.and_then(|bytes| std::str::from_utf8(bytes).ok());
     let line =
-        line.ok_or_else(|| malformed("the type line (as `i,i,f,b,c4`) is missing".into()))?;
+        line.ok_or_else(|| malformed("the type line, such as `i,i,f,b,c4`, is missing".into()))?;
     check_types(line, &types, shape).map_err(malformed)?;
     Ok(StreamSource {
         faults: Faults::new(&path, strict),
@@ -97,14 +97,14 @@ fn check_types(line: &str, columns: &[Type], shape: Shape) -> Result<(), String>
         })?);
     }
     if types.first() != Some(&Type::Int) {
-        return Err("the type line starts with i, the timestamp's type".into());
+        return Err("the type line must start with i, the type of the timestamp".into());
     }
     let signed = shape == Shape::Relation && types.len() == columns.len() + 2;
     let given = &types[if signed { 2 } else { 1 }..];
     if given.len() != columns.len() {
         let (given, declared) = (given.len(), columns.len());
         return Err(format!(
-            "the type line gives {given} columns, {declared} are declared"
+            "the type line has {given} columns, but {declared} are declared"
         ));
     }
     let same = |given: Type, declared: Type| {
@@ -112,7 +112,7 @@ fn check_types(line: &str, columns: &[Type], shape: Shape) -> Result<(), String>
     };
     match (0..given.len()).find(|&i| !same(given[i], columns[i])) {
         Some(i) => Err(format!(
-            "column {} is {} in the type line and {} as declared",
+            "column {} is {} in the type line, but declared as {}",
             i + 1,
             given[i],
             columns[i]
@@ -143,7 +143,7 @@ impl StreamSource {
             match row {
                 Ok(row) if self.last_ts.is_some_and(|last| row.ts < last) => {
                     self.faults
-                        .bad(offset, format!("the time goes back to {}", row.ts))?;
+                        .bad(offset, format!("the timestamp decreases to {}", row.ts))?;
                 }
                 Ok(row) => {
                     self.last_ts = Some(row.ts);
@@ -190,7 +190,7 @@ fn parse(line: &str, types: &[Type], shape: Shape) -> Result<Row, String> {
     for (i, &ty) in types.iter().enumerate() {
         let field = fields
             .next()
-            .ok_or_else(|| format!("{i} values where {} columns are declared", types.len()))?;
+            .ok_or_else(|| format!("{i} values, expected {}", types.len()))?;
         values.push(value(field, ty)?);
     }
     match fields.count() {
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(rows.iter().map(|r| r.0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(bad.len(), 5);
         assert_eq!(bad[0], "<bytes>: offset 8: the time `x` is not an integer");
-        assert_eq!(bad[4], "<bytes>: offset 29: the time goes back to 1");
+        assert_eq!(bad[4], "<bytes>: offset 29: the timestamp decreases to 1");
     }
 
     #[test]
@@ -325,12 +325,12 @@ mod tests {
                 .to_string()
         };
         assert!(open("").contains("type line"));
-        assert!(open("i,i,i\n").contains("gives 2 columns, 1 are declared"));
+        assert!(open("i,i,i\n").contains("has 2 columns, but 1 are declared"));
         assert!(
-            open("i,f\n").contains("column 1 is float in the type line and integer as declared")
+            open("i,f\n").contains("column 1 is float in the type line, but declared as integer")
         );
         assert!(open("i,q\n").contains("`q` is none of"));
-        assert!(open("f,i\n").contains("starts with i"));
+        assert!(open("f,i\n").contains("must start with i"));
     }
 
     #[test]

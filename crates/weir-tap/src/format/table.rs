@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn two_requests_at_one_place_are_told_apart_by_size_then_age() {
+    fn two_requests_at_one_sector_are_distinguished_by_size_then_age() {
         let mut table = Table::new(9);
         table.insert(place(0), 8);
         table.insert(place(0), 16);

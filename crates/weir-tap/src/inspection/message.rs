@@ -188,7 +188,7 @@ impl Sent {
 /// An empty snapshot, sent if the VMs and disks exceed the size of a message.
 fn nothing(taken: Nanos) -> SnapshotMessage {
     let remark = format!(
-        "there are more VMs and disks than {} MiB describe; none is shown",
+        "the description of VMs and disks exceeds {} MiB; none is reported",
         ANSWER_BYTES_MAX >> 20
     );
     SnapshotMessage {

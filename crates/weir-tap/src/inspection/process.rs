@@ -55,8 +55,9 @@ impl Inspection {
     pub fn start(program: &[OsString]) -> Result<Arc<Inspection>, TapError> {
         let failed = |error: io::Error| TapError::Unavailable {
             what: format!("the inspection process cannot be started: {error}"),
-            remedy: "see that /proc is mounted and that more processes are allowed (ulimit -u)"
-                .into(),
+            remedy:
+                "check that /proc is mounted and that the process limit is not reached (ulimit -u)"
+                    .into(),
         };
         let unnamed = || failed(io::ErrorKind::InvalidInput.into());
         let (name, arguments) = program.split_first().ok_or_else(unnamed)?;
@@ -189,7 +190,7 @@ pub fn lost(error: io::Error) -> io::Error {
     let why = match error.kind() {
         Kind::UnexpectedEof | Kind::BrokenPipe | Kind::ConnectionReset => "has ended".to_owned(),
         Kind::WouldBlock | Kind::TimedOut => "does not answer".to_owned(),
-        _ => format!("sent what is not understood ({error})"),
+        _ => format!("sent an invalid message ({error})"),
     };
     io::Error::new(error.kind(), why)
 }

@@ -259,7 +259,7 @@ fn rounds(socket: &UnixStream, shared: &Shared, polls: &mut poll::Polls) -> io::
                 // The failure of one VM must not end the polls of the others.
                 reading.drives = Err(poll::PollFailure {
                     cause: Cause::Garbled,
-                    text: format!("VM {}: its answer is too long", reading.vm),
+                    text: format!("VM {}: QEMU's answer is too long", reading.vm),
                 });
                 sent = send(socket, &PollAnswer::Reading(Box::new(reading)));
             }

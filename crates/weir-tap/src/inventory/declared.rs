@@ -1,4 +1,4 @@
-//! [`Declared`]: processes that the user declared to be a VM: `NAME=pid:N`, `NAME=comm:TEXT` or
+//! [`Declared`]: processes that the user declared to be a VM: `NAME=pid:PID`, `NAME=comm:COMMAND` or
 //! `NAME=cgroup:PATH`.
 
 use std::fmt;
@@ -34,8 +34,8 @@ impl FromStr for Declared {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Declared, String> {
-        const SHAPES: &str = "NAME=pid:N, NAME=comm:TEXT or NAME=cgroup:PATH";
-        let wrong = |what: String| format!("{what}; write {SHAPES}");
+        const SHAPES: &str = "NAME=pid:PID, NAME=comm:COMMAND or NAME=cgroup:PATH";
+        let wrong = |what: String| format!("{what}; expected {SHAPES}");
         let (name, which) = text
             .split_once('=')
             .ok_or_else(|| wrong("a name and `=` are missing".into()))?;
@@ -44,26 +44,24 @@ impl FromStr for Declared {
         }
         let (kind, value) = which
             .split_once(':')
-            .ok_or_else(|| wrong(format!("`{which}` does not say of what kind it is")))?;
+            .ok_or_else(|| wrong(format!("`{which}` has no kind")))?;
         let which = match (kind, value) {
-            (_, "") => return Err(wrong(format!("nothing stands after `{kind}:`"))),
+            (_, "") => return Err(wrong(format!("the value after `{kind}:` is missing"))),
             ("pid", pid) => Which::Pid(
                 pid.parse()
-                    .map_err(|_| wrong(format!("`{pid}` is no process number")))?,
+                    .map_err(|_| wrong(format!("`{pid}` is not a process ID")))?,
             ),
             ("comm", comm) => Which::Comm(shortened(comm).into()),
             ("cgroup", path) if path.trim_end_matches('/').is_empty() => {
-                return Err(wrong(format!("`{path}` is everything there is")));
+                return Err(wrong(format!("`{path}` is the root of all cgroups")));
             }
             ("cgroup", path) if path.starts_with('/') => {
                 Which::Cgroup(path.trim_end_matches('/').into())
             }
             ("cgroup", path) => {
-                return Err(wrong(format!(
-                    "`{path}` does not begin at the root, with `/`"
-                )));
+                return Err(wrong(format!("`{path}` is not an absolute path")));
             }
-            (kind, _) => return Err(wrong(format!("`{kind}` is not known"))),
+            (kind, _) => return Err(wrong(format!("unknown kind `{kind}`"))),
         };
         Ok(Declared {
             name: name.trim().into(),
@@ -162,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_declaration_says_what_it_means_and_how() {
+    fn a_declaration_has_a_name_a_kind_and_a_value() {
         let parse = |text: &str| text.parse::<Declared>().map(|d| d.to_string());
         for text in ["db=pid:77", "web=comm:nginx", "a b=cgroup:/x/y"] {
             assert_eq!(parse(text).as_deref(), Ok(text));
@@ -181,7 +179,7 @@ mod tests {
             "x=cgroup:/",
         ];
         for text in errors {
-            assert!(parse(text).unwrap_err().contains("NAME=pid:N"), "{text}");
+            assert!(parse(text).unwrap_err().contains("NAME=pid:PID"), "{text}");
         }
     }
 }

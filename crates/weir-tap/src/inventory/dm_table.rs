@@ -51,7 +51,7 @@ pub fn read(number: u32) -> io::Result<Vec<Segment>> {
         let full = number_at(&bytes, 28).is_some_and(|flags| flags & DM_BUFFER_FULL_FLAG != 0);
         if !full {
             let segments = segments(&bytes);
-            return segments.ok_or_else(|| io::Error::other("a table that is not understood"));
+            return segments.ok_or_else(|| io::Error::other("an invalid table"));
         }
         room *= 4;
         if room > ROOM_MAX {

@@ -14,7 +14,7 @@ pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
                 Status::Degraded,
                 error.to_string(),
                 "columns vm and vdisk are NULL",
-                "see what the host is busy with, and try again",
+                "check the load of the host, and retry",
             )];
         }
     };
@@ -48,7 +48,7 @@ fn vms(snapshot: &Snapshot) -> Fact {
     };
     let counts: Vec<String> = INVENTORIES.iter().filter_map(|i| count(i.name)).collect();
     let found = match counts.is_empty() {
-        true => "none; --vm NAME=pid:N declares a process to be one".into(),
+        true => "none; --vm NAME=pid:PID declares a process to be a VM".into(),
         false => counts.join(", "),
     };
     fact("virtual machines", Status::Ok, found, "", "")
@@ -58,15 +58,15 @@ fn vms(snapshot: &Snapshot) -> Fact {
 fn names(snapshot: &Snapshot) -> Fact {
     const NAME: &str = "names of VMs";
     if snapshot.conflicts.is_empty() {
-        return fact(NAME, Status::Ok, "each of one user".into(), "", "");
+        return fact(NAME, Status::Ok, "unique".into(), "", "");
     }
     let conflicts: Vec<String> = snapshot.conflicts.iter().map(|c| c.to_string()).collect();
     fact(
         NAME,
         Status::Degraded,
         conflicts.join("; "),
-        "commands that act on a VM refuse a name that stands for none",
-        "select vm, pid, uid from vms; end the process that has no right to the name, or use pid:PID",
+        "commands that act on a VM reject a name that several users claim",
+        "`weir query \"select vm, pid, uid from vms\"` lists the processes; use pid:PID instead of the name",
     )
 }
 
@@ -79,7 +79,7 @@ fn disks(snapshot: &Snapshot) -> Fact {
     let words = [
         ("device", "on devices"),
         ("extents", "in files"),
-        ("process", "by their process alone"),
+        ("process", "known by their process only"),
     ];
     let mut counts: Vec<String> = words
         .iter()
@@ -89,7 +89,7 @@ fn disks(snapshot: &Snapshot) -> Fact {
         .collect();
     let elsewhere = by(None);
     if elsewhere > 0 {
-        counts.push(format!("{elsewhere} elsewhere"));
+        counts.push(format!("{elsewhere} not on this host"));
     }
     let found = match counts.is_empty() {
         true => "none".into(),
@@ -101,8 +101,8 @@ fn disks(snapshot: &Snapshot) -> Fact {
             "virtual disks",
             Status::Degraded,
             found,
-            "column vdisk is NULL where a VM has several disks and nothing tells where they lie",
-            "select vm, vdisk, image from disks where found_by = 'process' tells which",
+            "column vdisk is NULL for VMs with several disks whose location is unknown",
+            "`weir query \"select vm, vdisk, image from disks where found_by = 'process'\"` lists these disks",
         ),
     }
 }
@@ -111,7 +111,7 @@ fn disks(snapshot: &Snapshot) -> Fact {
 fn readable(snapshot: &Snapshot) -> Fact {
     const NAME: &str = "inventory";
     if snapshot.remarks.is_empty() {
-        return fact(NAME, Status::Ok, "everything may be read".into(), "", "");
+        return fact(NAME, Status::Ok, "complete".into(), "", "");
     }
     fact(
         NAME,

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_that_go_on_are_one() {
+    fn adjacent_extents_are_merged() {
         let mut extents = Vec::new();
         let extent = |start, sector, shared| Extent {
             start,

@@ -112,7 +112,7 @@ impl Host {
 
     /// What cannot be read for lack of permissions, one line each.
     pub fn remarks(&self) -> Vec<String> {
-        let line = |what: &&str| format!("{what} may not be read; run as root");
+        let line = |what: &&str| format!("{what}: permission denied; run as root");
         self.unreadable.borrow().iter().map(line).collect()
     }
 }

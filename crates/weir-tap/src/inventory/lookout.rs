@@ -195,7 +195,9 @@ impl Lookout {
         let too_long = entries.iter().filter(|e| e.name.len() > NAME_BYTES_MAX);
         remarks.extend(too_long.map(|entry| {
             let bytes = entry.name.len();
-            format!("a VM with a name of {bytes} bytes, more than {NAME_BYTES_MAX}, is not shown")
+            format!(
+                "a VM is omitted because its name has {bytes} bytes, more than {NAME_BYTES_MAX}"
+            )
         }));
         Snapshot {
             generation: 0,

@@ -119,8 +119,8 @@ impl fmt::Display for NameConflict {
             claims.join(", ")
         )?;
         match self.ambiguous {
-            true => f.write_str("; it stands for none of them"),
-            false => write!(f, "; it stands for {}", claims[0]),
+            true => f.write_str("; the name identifies none of them"),
+            false => write!(f, "; the name identifies {}", claims[0]),
         }
     }
 }
@@ -147,12 +147,16 @@ mod tests {
         assert_eq!(
             conflict.to_string(),
             "VM name web is claimed by processes of several users: web (pid:9, uid 0), web-7 \
-             (pid:7, uid 1000); it stands for web (pid:9, uid 0)"
+             (pid:7, uid 1000); the name identifies web (pid:9, uid 0)"
         );
         let second = claim("web", 8, 1001, Standing::OtherProgram);
         let conflict = NameConflict::of("web", vec![fake.clone(), second]).unwrap();
         assert!(conflict.ambiguous);
-        assert!(conflict.to_string().ends_with("it stands for none of them"));
+        assert!(
+            conflict
+                .to_string()
+                .ends_with("the name identifies none of them")
+        );
         let own = claim("web", 8, 1000, Standing::OtherProgram);
         assert_eq!(NameConflict::of("web", vec![fake, own]), None);
     }

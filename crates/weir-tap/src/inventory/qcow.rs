@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_tells_size_and_backing_file() {
+    fn a_header_contains_size_and_backing_file() {
         let header = Header::parse(&header()).unwrap();
         assert_eq!(header.bytes, 1 << 30);
         let backing = header.backing.unwrap();

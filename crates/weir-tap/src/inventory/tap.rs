@@ -69,7 +69,7 @@ impl Relation {
             .map(|(_, relation)| relation)
             .ok_or_else(|| TapError::Unavailable {
                 what: format!("the inventory has no relation `{name}`"),
-                remedy: "it has vms, disks and devices".into(),
+                remedy: "the inventory has vms, disks and devices".into(),
             })
     }
 
@@ -187,7 +187,7 @@ impl Tap for Relations {
     fn describe(&self) -> Vec<String> {
         let names: Vec<&str> = self.relations.iter().map(Relation::name).collect();
         vec![format!(
-            "inventory: {}, kept fresh once a second",
+            "inventory: {}, scanned once a second",
             names.join(", ")
         )]
     }

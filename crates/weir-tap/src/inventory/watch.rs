@@ -237,7 +237,9 @@ impl Watch {
             .map_err(|error| unavailable(format!("its thread cannot be started: {error}")))?;
         let first = watch.shared.wait(1, FIRST_LOOK);
         match (first.generation, watch.notice()) {
-            (0, None) => Err(unavailable(format!("no look was done in {FIRST_LOOK:?}"))),
+            (0, None) => Err(unavailable(format!(
+                "the first scan did not end within {FIRST_LOOK:?}"
+            ))),
             (0, Some(why)) => Err(unavailable(why)),
             _ => Ok(watch),
         }
@@ -279,8 +281,8 @@ impl Drop for Watch {
 
 fn unavailable(what: String) -> TapError {
     TapError::Unavailable {
-        what: format!("the inventory cannot be watched: {what}"),
-        remedy: "see what the host is busy with, and try again".into(),
+        what: format!("the inventory cannot be read: {what}"),
+        remedy: "check the load of the host, and retry".into(),
     }
 }
 
@@ -359,8 +361,8 @@ impl Shared {
             return;
         }
         let notice = format!(
-            "the inspection process {why}: VMs, their disks and processes, and devices stay as they \
-             were last seen, and requests of new ones are not attributed; start weir again"
+            "the inspection process {why}: relations vms, disks and devices are no longer updated, \
+             and requests of new VMs are not attributed; restart weir"
         );
         let mut last = Snapshot::clone(&state.snapshot);
         last.remarks.push(notice.clone());

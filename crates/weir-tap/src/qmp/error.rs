@@ -18,7 +18,7 @@ pub enum QmpError {
     },
     /// Another client uses the socket.
     #[error(
-        "{at}: another program holds this QMP socket; give QEMU a second one for weir (-qmp unix:PATH,server=on,wait=off)"
+        "{at}: another program is connected to this QMP socket; add a second one for weir (-qmp unix:PATH,server=on,wait=off)"
     )]
     Busy {
         /// The socket.
@@ -26,7 +26,7 @@ pub enum QmpError {
     },
     /// The process that listens on the socket is not the one whose command line names it.
     #[error(
-        "{at}: process {listener} listens at this QMP socket, not process {named_by}, whose command line names it"
+        "{at}: this QMP socket belongs to process {listener}, not to process {named_by}, whose command line names it"
     )]
     Foreign {
         /// The socket.
@@ -47,7 +47,7 @@ pub enum QmpError {
         waited: Duration,
     },
     /// QEMU has closed the connection.
-    #[error("{at}: the connection ended; QEMU has gone")]
+    #[error("{at}: the connection was closed; QEMU has ended")]
     Closed {
         /// The socket or domain.
         at: String,
@@ -61,7 +61,7 @@ pub enum QmpError {
         why: String,
     },
     /// QEMU returned an error.
-    #[error("{at}: {command} was refused: {reason}")]
+    #[error("{at}: {command} was rejected: {reason}")]
     Refused {
         /// The socket or domain.
         at: String,

@@ -72,7 +72,7 @@ impl Client {
             other => other?,
         };
         let Some(greeting) = greeting.get("QMP") else {
-            return Err(client.garbled("it greets with something else"));
+            return Err(client.garbled("the greeting is invalid"));
         };
         let number = |part| greeting["version"]["qemu"][part].as_i64();
         client.version = number("major").zip(number("minor"));

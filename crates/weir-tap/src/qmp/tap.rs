@@ -104,8 +104,8 @@ fn opened(
     let demands: Vec<Stream> = demands.iter().map(stream).collect();
     let histograms = demands.contains(&Stream::Latencies);
     let poller = start(histograms).map_err(|e| TapError::Unavailable {
-        what: format!("no thread to poll QEMU with: {e}"),
-        remedy: "allow the user more processes (ulimit -u)".into(),
+        what: format!("the thread that polls QEMU cannot be started: {e}"),
+        remedy: "increase the process limit of the user (ulimit -u)".into(),
     })?;
     Ok(QmpTap {
         demands,
@@ -209,9 +209,9 @@ impl Tap for QmpTap {
                     return match self.poller.lost.get() {
                         Some(why) => Err(TapError::Unavailable {
                             what: format!(
-                                "QEMU's counters are not polled any more: the inspection process {why}"
+                                "QEMU's counters are no longer polled: the inspection process {why}"
                             ),
-                            remedy: "start weir again".into(),
+                            remedy: "restart weir".into(),
                         }),
                         None => Ok(Said::End),
                     };
@@ -242,11 +242,11 @@ impl Tap for QmpTap {
     fn describe(&self) -> Vec<String> {
         let histograms = self.demands.contains(&Stream::Latencies);
         let what = match histograms {
-            true => "query-blockstats, with latency histograms switched on",
+            true => "query-blockstats, with latency histograms enabled",
             false => "query-blockstats",
         };
         vec![format!(
-            "qmp: asks each QEMU {what}, every {:?}; the VMs are not touched",
+            "qmp: sends {what} to each QEMU every {:?}; VMs are not affected",
             self.every
         )]
     }

@@ -97,7 +97,7 @@ fn events_and_stale_answers_in_between_are_skipped() {
 }
 
 #[test]
-fn a_refusal_carries_qemus_words_and_the_connection_goes_on() {
+fn a_rejection_contains_qemus_message_and_the_connection_continues() {
     let folder = Folder::new();
     let server = serve(&folder.socket(), |question| {
         let id = &question["id"];
@@ -113,7 +113,7 @@ fn a_refusal_carries_qemus_words_and_the_connection_goes_on() {
     assert_eq!(
         error.to_string(),
         format!(
-            "{}: block-latency-histogram-set was refused: no such node",
+            "{}: block-latency-histogram-set was rejected: no such node",
             socket.display()
         )
     );

@@ -23,13 +23,13 @@ pub enum ClientError {
     #[error("the tap has ended: {0}")]
     Bye(String),
     /// The connection is closed.
-    #[error("the tap has ended without a word")]
+    #[error("the tap has closed the connection")]
     Gone,
     /// It rejected the request.
     #[error("{0}")]
     Refused(String),
     /// The response cannot be parsed.
-    #[error("the tap's answer is not understood: {0}")]
+    #[error("invalid answer of the tap: {0}")]
     Garbled(String),
     /// An error of the system.
     #[error("{0}")]
@@ -42,16 +42,16 @@ impl ClientError {
         use io::ErrorKind as Kind;
         let remedy = match &self {
             ClientError::System(error) => match error.kind() {
-                Kind::PermissionDenied => "ask as the tap's user, or as root",
+                Kind::PermissionDenied => "run the command as the tap's user, or as root",
                 Kind::NotFound | Kind::ConnectionRefused => {
-                    "start `weir tapdisk`, or see which --tap it was given"
+                    "start `weir tapdisk`, or check its --tap option"
                 }
-                Kind::WouldBlock | Kind::TimedOut => "it may be busy; ask again",
-                _ => "`weir tapdisk status PATH` tells whether it answers",
+                Kind::WouldBlock | Kind::TimedOut => "it may be busy; retry",
+                _ => "check it with `weir tapdisk status PATH`",
             },
-            ClientError::Garbled(_) => "name the socket of a tap, of this version",
+            ClientError::Garbled(_) => "use the socket of a tapdisk of this version",
             ClientError::Bye(_) | ClientError::Gone => "start it again",
-            ClientError::Refused(_) => "`weir tapdisk status PATH` tells who listens",
+            ClientError::Refused(_) => "check it with `weir tapdisk status PATH`",
         };
         TapError::Unavailable {
             what: format!("tapdisk:{}: {self}", path.display()),

@@ -66,7 +66,7 @@ impl Memory {
         let size = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
         let sealed = fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK);
         if size != bytes(layout.words()) || !sealed {
-            let why = "the tap's shared memory has another size than it says, or is not sealed";
+            let why = "the tap's shared memory differs from its declared size, or is not sealed";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Memory::map(fd, layout)
@@ -245,7 +245,7 @@ struct Reader {
 
 /// Corrupted shared memory: an invalid word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the tap's ring of lane {lane} is damaged")]
+#[error("the tap's ring {lane} is corrupt")]
 pub struct Damaged {
     /// The ring.
     pub lane: usize,
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_hangs_does_not_make_us_keep_what_others_tell_without_end() {
+    fn a_stalled_ring_does_not_buffer_rows_of_others_without_limit() {
         let memory = Arc::new(Memory::create(Layout::new(u64::MAX)).unwrap());
         (0..2).for_each(|lane| memory.reserve(lane).unwrap());
         memory.use_lanes(2);

@@ -143,14 +143,14 @@ impl Link {
             disks,
         }) = client.ask(Ask::Records(wanted.clone()))?
         else {
-            return Err(garbled("it is none to this question"));
+            return Err(garbled("it does not answer this request"));
         };
         if layout != layout::VERSION {
-            return Err(garbled("its records are of another version"));
+            return Err(garbled("its records have another version"));
         }
         let file = client
             .passed()
-            .ok_or_else(|| garbled("it holds no memory"))?;
+            .ok_or_else(|| garbled("it contains no memory"))?;
         let layout = Layout::new(ring_records);
         let memory = Memory::open(file, layout)?;
         names.learn(&disks);
@@ -332,12 +332,12 @@ impl Tap for TapdiskTap {
         let at = self.path.display();
         let mut lines = Vec::new();
         if self.wanted.clauses.is_empty() {
-            lines.push(format!("tapdisk:{at}: no row is wanted, no record is made"));
+            lines.push(format!(
+                "tapdisk:{at}: no rows are requested, no records are written"
+            ));
         }
         for clause in &self.wanted.clauses {
-            lines.push(format!(
-                "tapdisk:{at}: selects {clause} where requests are served"
-            ));
+            lines.push(format!("tapdisk:{at}: selects {clause} in the tapdisk"));
         }
         lines
     }

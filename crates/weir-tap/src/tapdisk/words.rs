@@ -246,7 +246,7 @@ impl Ask {
                 && wanted.clauses.iter().all(|c| tests(c) <= TESTS_MAX);
             if !fits {
                 return Err(format!(
-                    "at most {CLAUSES_MAX} clauses of {TESTS_MAX} tests are tested"
+                    "the limit is {CLAUSES_MAX} clauses of {TESTS_MAX} tests"
                 ));
             }
         }
@@ -450,7 +450,7 @@ mod tests {
         };
         assert!(clauses(CLAUSES_MAX).checked().is_ok());
         let error = clauses(CLAUSES_MAX + 1).checked().unwrap_err();
-        assert!(error.contains("at most"), "{error}");
+        assert!(error.contains("the limit is"), "{error}");
         let narrow = |tests| {
             let between = vec![(FieldWord::Sector, 0, 1); tests];
             let clause = ClauseWord {
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_event_can_pass_is_not_asked_for() {
+    fn an_unsatisfiable_selection_is_not_requested() {
         let wanted = |demand: Demand| Wanted::of(&[demand], 0).clauses;
         assert_eq!(wanted(demand("IO", vec![])), [ClauseWord::all("REN")]);
         let requests = is_one_of("type", &["Q"]);

@@ -138,12 +138,12 @@ impl Guard {
 impl Process {
     fn start(program: &[OsString], task: &Task, log: &CreatedLog) -> Result<Process, TapError> {
         let unavailable = |why: String| TapError::Unavailable {
-            what: format!("no guard to switch tracing off again: {why}"),
-            remedy: "without one tracing is not switched on".into(),
+            what: format!("the guard process that disables tracing cannot be started: {why}"),
+            remedy: "tracing is not enabled without it".into(),
         };
         let (name, arguments) = program
             .split_first()
-            .ok_or_else(|| unavailable("none is named".into()))?;
+            .ok_or_else(|| unavailable("no program is configured".into()))?;
         let failed = |e: io::Error| unavailable(e.to_string());
         let (open, theirs) = UnixStream::pair().map_err(failed)?;
         // A separate process group, so that Ctrl-C at the terminal does not reach it.
@@ -285,7 +285,7 @@ impl Post {
                 Err(error) if !complained => {
                     complained = true;
                     complain(&format!(
-                        "VM {} is still traced: {error}; trying on until it is not",
+                        "VM {} is still traced: {error}; retrying until tracing is disabled",
                         self.task.vm
                     ));
                 }
@@ -319,7 +319,7 @@ impl Task {
                 human(qemu, "logfile /dev/null")?;
                 if self.logs {
                     complain(&format!(
-                        "VM {}: QEMU cannot log to {} again ({}); it logs to /dev/null until it is told otherwise",
+                        "VM {}: QEMU cannot write its log to {} again ({}); its log is /dev/null until it is set to another file",
                         self.vm,
                         self.restore,
                         said.trim()

@@ -25,5 +25,5 @@ pub use tap::{VdiskTap, open};
 
 /// The capabilities of the tap for `IO` and `IOstream`.
 pub fn capabilities() -> Capabilities {
-    crate::format::capabilities("a VM's own requests are delivered one by one", Ok(()))
+    crate::format::capabilities("the source transfers each request of the VM", Ok(()))
 }

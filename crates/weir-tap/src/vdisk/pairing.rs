@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_certain_is_counted_and_not_told() {
+    fn uncertain_requests_are_counted_and_not_emitted() {
         let (rows, untold) = told(&[
             "virtio_blk_req_complete vdev 0xa req 0x1 status 0",
             // A discard or write zeroes: a header and ranges.
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scsi_command_is_told_when_its_place_is_known() {
+    fn a_scsi_command_is_emitted_when_its_address_is_known() {
         let (rows, _) = told(&[
             "scsi_req_parsed target 0 lun 0 tag -2 command 42 dir 2 length 8192",
             "scsi_req_parsed_lba target 0 lun 0 tag -2 command 42 lba 5",

@@ -82,23 +82,23 @@ pub fn open(
 ) -> Result<VdiskTap, TapError> {
     let subject = subject(&watch.snapshot(), vm)?;
     let pid = subject.pid.ok_or_else(|| {
-        let what = format!("VM {vm}: its process is not known");
+        let what = format!("VM {vm}: its process is unknown");
         unavailable(what, "run weir on the host that runs the VM")
     })?;
     let (present, events) = ask(&subject)?;
     if events.is_empty() {
-        let what = format!("VM {vm} has no virtio-blk or virtio-scsi disk that QEMU could trace");
+        let what = format!("VM {vm} has no virtio-blk or virtio-scsi disk, which QEMU can trace");
         return Err(unavailable(what, "stream `blockstats` counts every disk"));
     }
     let process = watch.inspection().ok_or_else(|| {
-        let what = "the rights of this process end before its disks are asked for".into();
-        unavailable(what, "watch the host by an inspection process")
+        let what = "the privileges of this process are dropped before the disks are queried".into();
+        unavailable(what, "observe the host through an inspection process")
     })?;
     let untraced = present.untraced.clone();
     let has_blocks = !present.block.is_empty();
     let drives = Drives::start(process, pid, present).map_err(|error| {
         let what = format!("VM {vm}: the inspection process {error}");
-        unavailable(what, "start weir again")
+        unavailable(what, "restart weir")
     })?;
     let (guard, file) = switch_on(&subject, pid, &events, guard)?;
     let mut remarks: Vec<String> = Vec::new();
@@ -108,7 +108,8 @@ pub fn open(
         ));
     }
     let untraced = untraced.iter();
-    remarks.extend(untraced.map(|qdev| format!("VM {vm}: {qdev} is no virtio disk; not traced")));
+    remarks
+        .extend(untraced.map(|qdev| format!("VM {vm}: {qdev} is not a virtio disk; not traced")));
     Ok(VdiskTap {
         owner: Owner {
             vm: subject.vm,
@@ -160,7 +161,7 @@ fn subject(snapshot: &Snapshot, vm: &str) -> Result<Subject, TapError> {
             "start QEMU with -qmp unix:PATH,server=on,wait=off",
         ),
         false => (
-            format!("there is no QEMU VM called {vm}; {can}"),
+            format!("there is no QEMU VM `{vm}`; {can}"),
             "`weir query 'select * from vms'` lists the VMs",
         ),
     };
@@ -198,8 +199,8 @@ fn ask(subject: &Subject) -> Result<(Present, Vec<&'static str>), TapError> {
     let what = format!("VM {vm} is traced already ({} on)", on.join(", "));
     Err(unavailable(
         what,
-        "wait for the other weir to end, or switch the events off: \
-         trace-event-set-state with name and enable=false",
+        "wait until the other weir ends, or disable the events with QMP command \
+         trace-event-set-state",
     ))
 }
 
@@ -263,8 +264,8 @@ fn switch_on(
         }
     }
     Err(unavailable(
-        format!("QEMU can write its log nowhere: {}", why.join("; ")),
-        "see which folders the VM's user and security profile may write to",
+        format!("QEMU cannot write its log: {}", why.join("; ")),
+        "permit the VM's user and security profile to write to one of these directories",
     ))
 }
 
@@ -400,12 +401,15 @@ impl VdiskTap {
             _ if !lives => self.remarks.push(format!("VM {vm} has ended")),
             Ok(None) => return Ok(()),
             Ok(Some(_)) => self.remarks.push(format!(
-                "VM {vm}: its log was not read for so long that it reached {} MiB; tracing was switched off",
+                "VM {vm}: tracing was disabled because the unread log exceeded {} MiB",
                 DISK_BYTES_MAX >> 20
             )),
             Err(why) => {
-                let what = format!("VM {vm}: the guard is no longer there: {why}");
-                return Err(unavailable(what, "tracing is switched off; start again"));
+                let what = format!("VM {vm}: the guard process has ended: {why}");
+                return Err(unavailable(
+                    what,
+                    "tracing is disabled; restart the command",
+                ));
             }
         }
         while self.read()? {}
@@ -485,7 +489,7 @@ impl Tap for VdiskTap {
         let mut messages = self.remarks.clone();
         if self.counts.untimed > 0 {
             messages.push(format!(
-                "VM {}: QEMU runs without -msg timestamp=on: times are those of reading its log, latencies are not known",
+                "VM {}: QEMU runs without -msg timestamp=on: timestamps are the times at which its log was read, and latencies are unknown",
                 self.owner.vm
             ));
         }

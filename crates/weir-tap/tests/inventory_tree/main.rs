@@ -537,7 +537,7 @@ fn five_hundred_processes_and_fifty_vms_are_one_snapshot_until_something_changes
 }
 
 #[test]
-fn a_file_that_takes_the_place_of_another_is_not_taken_for_it() {
+fn a_file_that_replaces_another_is_distinguished_from_it() {
     let tree = Tree::new();
     let line = "qemu-system-x86_64 -name swap -drive file=/a.raw,format=raw,if=virtio";
     tree.process(95, 1, line, "/");
@@ -608,7 +608,7 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
     let (vms, conflicts, snapshot) = seen(&watch);
     assert_eq!(vms, "web 20, web-10 10, web-30 30, web-40 40");
     assert!(
-        conflicts.ends_with("; it stands for web (pid:20, uid 0)"),
+        conflicts.ends_with("; the name identifies web (pid:20, uid 0)"),
         "{conflicts}"
     );
     let named = snapshot.vm("web").unwrap().unwrap();
@@ -621,7 +621,7 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
     start(50, 500, &roots, 1002);
     let (_, conflicts, snapshot) = seen(&watch);
     assert!(
-        conflicts.ends_with("; it stands for none of them"),
+        conflicts.ends_with("; the name identifies none of them"),
         "{conflicts}"
     );
     assert!(snapshot.vm("web").is_err());

@@ -86,7 +86,7 @@ fn disks_of_a_tapdisk_are_the_images_that_it_has_open() {
 }
 
 #[test]
-fn what_a_tapdisk_says_counts_as_far_as_it_has_it_open() {
+fn the_report_of_a_tapdisk_counts_for_files_that_it_has_open() {
     let tree = served();
     // The file was changed since, and names an image that the process has never opened.
     let text = fs::read_to_string(tree.path("/proc/102/cwd/etc/t.toml")).unwrap();

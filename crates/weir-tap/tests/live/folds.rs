@@ -456,8 +456,11 @@ fn what_fails_comes_as_a_row() {
 }
 
 #[test]
-fn what_cannot_be_folded_comes_as_rows_and_says_why() {
-    let Some(bench) = bench("what_cannot_be_folded_comes_as_rows_and_says_why", 64) else {
+fn demands_without_fold_are_served_as_rows_with_the_reason() {
+    let Some(bench) = bench(
+        "demands_without_fold_are_served_as_rows_with_the_reason",
+        64,
+    ) else {
         return;
     };
     let count = vec![call("", PartialKind::Moments)];
@@ -466,8 +469,8 @@ fn what_cannot_be_folded_comes_as_rows_and_says_why() {
         call("seek", PartialKind::Moments),
     ];
     for (keys, calls, why) in [
-        ("flags", &count, "`flags` is no key in the kernel"),
-        ("op", &seek, "`seek` is not kept in the kernel"),
+        ("flags", &count, "`flags` is not a key in the kernel"),
+        ("op", &seek, "`seek` is not aggregated in the kernel"),
     ] {
         let demands = demands(100 * MILLISECOND, keys, calls, Vec::new());
         let said = live::capabilities().folds(&demands[0]);

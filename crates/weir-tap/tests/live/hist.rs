@@ -231,8 +231,8 @@ fn bins_of_the_kernel_are_those_of_a_recording() {
 }
 
 #[test]
-fn two_processes_on_one_device_are_told_apart() {
-    const TEST: &str = "two_processes_on_one_device_are_told_apart";
+fn two_processes_on_one_device_are_distinguished() {
+    const TEST: &str = "two_processes_on_one_device_are_distinguished";
     let Some(bench) = bench(TEST, 64) else {
         return;
     };
@@ -310,8 +310,8 @@ fn go(child: &mut Child) {
 }
 
 #[test]
-fn what_a_vm_does_counts_for_it_and_the_rest_for_nobody() {
-    let Some(bench) = bench("what_a_vm_does_counts_for_it_and_the_rest_for_nobody", 64) else {
+fn io_of_a_vm_counts_for_it_and_other_io_for_no_vm() {
+    let Some(bench) = bench("io_of_a_vm_counts_for_it_and_other_io_for_no_vm", 64) else {
         return;
     };
     let device = bench.disk.path();
@@ -526,7 +526,7 @@ fn numbers_that_cannot_be_are_refused_with_what_can() {
             .expect_err("it cannot be")
             .to_string();
         assert!(
-            error.contains("ask for 1 to") || error.contains("allow"),
+            error.contains("use 1 to") || error.contains("allow"),
             "{error}"
         );
     }

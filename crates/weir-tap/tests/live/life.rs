@@ -198,8 +198,8 @@ fn a_user_with_two_capabilities_can_open_a_tap() {
 }
 
 #[test]
-fn what_nobody_wants_is_not_attached() {
-    let Some(bench) = bench("what_nobody_wants_is_not_attached", 64) else {
+fn probes_without_demand_are_not_attached() {
+    let Some(bench) = bench("probes_without_demand_are_not_attached", 64) else {
         return;
     };
     let mut nothing = demand("IO", "op latency", Vec::new());
@@ -259,9 +259,9 @@ fn what_a_slow_consumer_loses_is_counted_as_such() {
 }
 
 #[test]
-fn what_a_small_table_cannot_hold_is_told_without_times_and_counted() {
+fn requests_beyond_a_small_table_are_emitted_without_times_and_counted() {
     let Some(bench) = bench(
-        "what_a_small_table_cannot_hold_is_told_without_times_and_counted",
+        "requests_beyond_a_small_table_are_emitted_without_times_and_counted",
         64,
     ) else {
         return;
@@ -291,9 +291,9 @@ fn what_a_small_table_cannot_hold_is_told_without_times_and_counted() {
 }
 
 #[test]
-fn a_kernel_without_block_io_start_still_tells_requests_and_times() {
+fn a_kernel_without_block_io_start_still_yields_requests_and_times() {
     let Some(bench) = bench(
-        "a_kernel_without_block_io_start_still_tells_requests_and_times",
+        "a_kernel_without_block_io_start_still_yields_requests_and_times",
         64,
     ) else {
         return;

@@ -101,8 +101,8 @@ const DIRECT: &[&str] = &[
 ];
 
 #[test]
-fn images_in_files_are_told_apart_and_sector_by_sector() {
-    const TEST: &str = "images_in_files_are_told_apart_and_sector_by_sector";
+fn images_in_files_are_distinguished_by_sector() {
+    const TEST: &str = "images_in_files_are_distinguished_by_sector";
     let Some((bench, images)) = prepared(TEST, 96) else {
         return;
     };
@@ -143,8 +143,8 @@ fn images_in_files_are_told_apart_and_sector_by_sector() {
 }
 
 #[test]
-fn writeback_belongs_to_the_image_and_the_journal_to_nobody() {
-    const TEST: &str = "writeback_belongs_to_the_image_and_the_journal_to_nobody";
+fn writeback_belongs_to_the_image_and_the_journal_to_no_vm() {
+    const TEST: &str = "writeback_belongs_to_the_image_and_the_journal_to_no_vm";
     let Some((bench, images)) = prepared(TEST, 64) else {
         return;
     };
@@ -260,8 +260,8 @@ fn a_loop_device_is_the_vms_and_so_is_what_its_worker_does_below() {
 }
 
 #[test]
-fn an_image_that_two_share_is_told_by_the_process_alone() {
-    const TEST: &str = "an_image_that_two_share_is_told_by_the_process_alone";
+fn a_shared_image_is_attributed_by_the_process() {
+    const TEST: &str = "a_shared_image_is_attributed_by_the_process";
     let Some((bench, images)) = prepared(TEST, 64) else {
         return;
     };

@@ -152,8 +152,11 @@ fn more_alternatives_than_a_program_holds_let_more_pass_never_less() {
 }
 
 #[test]
-fn a_slow_request_is_told_and_a_fast_one_is_not_produced() {
-    let Some(bench) = bench("a_slow_request_is_told_and_a_fast_one_is_not_produced", 64) else {
+fn a_slow_request_is_emitted_and_a_fast_one_is_not_recorded() {
+    let Some(bench) = bench(
+        "a_slow_request_is_emitted_and_a_fast_one_is_not_recorded",
+        64,
+    ) else {
         return;
     };
     for (operand, column) in [
@@ -189,8 +192,8 @@ fn a_slow_request_is_told_and_a_fast_one_is_not_produced() {
 }
 
 #[test]
-fn a_process_is_told_apart_by_its_id() {
-    let Some(bench) = bench("a_process_is_told_apart_by_its_id", 64) else {
+fn a_process_is_selected_by_its_id() {
+    let Some(bench) = bench("a_process_is_selected_by_its_id", 64) else {
         return;
     };
     let own = i64::from(std::process::id());
@@ -261,8 +264,8 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn a_cgroup_is_told_apart_also_one_that_comes_later() {
-    const TEST: &str = "a_cgroup_is_told_apart_also_one_that_comes_later";
+fn a_cgroup_is_selected_also_if_it_is_created_later() {
+    const TEST: &str = "a_cgroup_is_selected_also_if_it_is_created_later";
     let Some(bench) = bench(TEST, 64) else {
         return;
     };

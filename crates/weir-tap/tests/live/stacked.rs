@@ -37,8 +37,8 @@ fn fio_on(device: &str, options: &str) -> i64 {
 }
 
 #[test]
-fn a_device_on_a_device_is_told_once_unless_asked() {
-    let Some(bench) = bench("a_device_on_a_device_is_told_once_unless_asked", 64) else {
+fn a_stacked_device_is_reported_once_by_default() {
+    let Some(bench) = bench("a_stacked_device_is_reported_once_by_default", 64) else {
         return;
     };
     let lower = bench.disk.path();

@@ -16,9 +16,9 @@ use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
 
 #[test]
-fn a_synchronous_write_is_told_once_and_lasts_until_it_is_flushed() {
+fn a_synchronous_write_is_one_request_until_its_flush_completes() {
     let Some(bench) = bench(
-        "a_synchronous_write_is_told_once_and_lasts_until_it_is_flushed",
+        "a_synchronous_write_is_one_request_until_its_flush_completes",
         64,
     ) else {
         return;
@@ -61,8 +61,8 @@ fn a_synchronous_write_is_told_once_and_lasts_until_it_is_flushed() {
 }
 
 #[test]
-fn a_synchronous_write_is_told_once_as_a_response_alone() {
-    let Some(bench) = bench("a_synchronous_write_is_told_once_as_a_response_alone", 64) else {
+fn a_synchronous_write_is_one_row_of_responses_alone() {
+    let Some(bench) = bench("a_synchronous_write_is_one_row_of_responses_alone", 64) else {
         return;
     };
     let load =
@@ -88,8 +88,8 @@ fn a_synchronous_write_is_told_once_as_a_response_alone() {
 }
 
 #[test]
-fn a_flush_is_asked_and_answered_by_whom_it_was_submitted() {
-    let Some(bench) = bench("a_flush_is_asked_and_answered_by_whom_it_was_submitted", 64) else {
+fn request_and_response_of_a_flush_have_its_submitter() {
+    let Some(bench) = bench("request_and_response_of_a_flush_have_its_submitter", 64) else {
         return;
     };
     let columns = "type op sector sectors pid comm wait service latency";
@@ -190,11 +190,8 @@ pub fn read_direct(device: &str, offset: u64, bytes: u64) {
 }
 
 #[test]
-fn without_the_kernels_statistics_requests_are_told_all_the_same() {
-    let Some(bench) = bench(
-        "without_the_kernels_statistics_requests_are_told_all_the_same",
-        64,
-    ) else {
+fn requests_are_reported_without_the_kernels_statistics() {
+    let Some(bench) = bench("requests_are_reported_without_the_kernels_statistics", 64) else {
         return;
     };
     bench.disk.set("iostats", "0").unwrap();
@@ -267,8 +264,8 @@ fn a_partition_is_named_and_its_disk_checked() {
 }
 
 #[test]
-fn neighbours_become_one_request_and_say_so() {
-    let Some(bench) = bench("neighbours_become_one_request_and_say_so", 64) else {
+fn merged_neighbours_are_one_request_with_a_merge_count() {
+    let Some(bench) = bench("merged_neighbours_are_one_request_with_a_merge_count", 64) else {
         return;
     };
     // Sixteen adjacent writes of one submission, which the plug merges.
@@ -309,8 +306,11 @@ fn neighbours_become_one_request_and_say_so() {
 }
 
 #[test]
-fn what_was_in_flight_before_is_told_without_times() {
-    let Some(bench) = bench("what_was_in_flight_before_is_told_without_times", 64) else {
+fn requests_in_flight_at_the_start_are_reported_without_times() {
+    let Some(bench) = bench(
+        "requests_in_flight_at_the_start_are_reported_without_times",
+        64,
+    ) else {
         return;
     };
     let load = "--name=before --direct=1 --ioengine=libaio --iodepth=32 --rw=randread --bs=64k \

@@ -78,8 +78,8 @@ fn disk0(machine: &Machine) -> BlockStats {
 }
 
 #[test]
-fn polls_say_what_came_since_the_poll_before() {
-    let Some(machine) = Machine::start("polls_say_what_came_since_the_poll_before") else {
+fn polls_report_the_requests_since_the_previous_poll() {
+    let Some(machine) = Machine::start("polls_report_the_requests_since_the_previous_poll") else {
         return;
     };
     // Before the first poll: in the totals only.
@@ -178,8 +178,9 @@ fn latencies_fall_into_the_right_bins_and_the_histograms_go_again() {
 }
 
 #[test]
-fn a_vm_that_cannot_be_asked_is_counted_and_said() {
-    let Some(mut machine) = Machine::start("a_vm_that_cannot_be_asked_is_counted_and_said") else {
+fn a_vm_that_cannot_be_polled_is_counted_and_reported() {
+    let Some(mut machine) = Machine::start("a_vm_that_cannot_be_polled_is_counted_and_reported")
+    else {
         return;
     };
     let holder = UnixStream::connect(machine.socket()).unwrap();

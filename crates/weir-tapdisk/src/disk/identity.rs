@@ -94,7 +94,7 @@ mod tests {
         std::fs::write(&other, [0; 4096]).unwrap();
         std::fs::rename(&other, &path).unwrap();
         let error = ServedDisk::open(options).unwrap_err().to_string();
-        assert!(error.contains("is not the file that it was"), "{error}");
+        assert!(error.contains("is no longer the same file"), "{error}");
         std::fs::remove_file(&path).unwrap();
         for bad in ["", "file", "file:1", "file:1:x", "device:1:2", "link:1"] {
             assert!(bad.parse::<Identity>().is_err(), "{bad}");

@@ -67,8 +67,8 @@ impl Image {
         {
             return Err(DiskError::Unsuitable {
                 path: path.to_owned(),
-                reason: "is not the file that it was".to_owned(),
-                remedy: "see who replaced it".to_owned(),
+                reason: "is no longer the same file".to_owned(),
+                remedy: "check which program replaced it".to_owned(),
             });
         }
         let exclusive = is_device && locked && !read_only;
@@ -99,8 +99,8 @@ impl Image {
                     "is an image in the format {format}; only raw images are served, and a write to it as \
                      raw would destroy it"
                 ),
-                remedy: "convert it with `qemu-img convert -O raw`, or give format `raw` if the guest is to \
-                         see these very bytes"
+                remedy: "convert it with `qemu-img convert -O raw`, or use format `raw` to serve \
+                         these bytes as they are"
                     .to_owned(),
             });
         }
@@ -199,7 +199,7 @@ fn kind(metadata: &fs::Metadata, path: &Path) -> Result<bool, DiskError> {
         _ => Err(DiskError::Unsuitable {
             path: path.to_owned(),
             reason: "is neither a file nor a block device".to_owned(),
-            remedy: "name a raw image".to_owned(),
+            remedy: "use a raw image".to_owned(),
         }),
     }
 }

@@ -233,13 +233,14 @@ impl ServedDisk {
             return Ok(());
         }
         let smaller = match size.is_multiple_of(SECTOR_BYTES as u64) {
-            true => "give block size 512 if it was made with such blocks, ",
+            true => "use block size 512 if it was created with such blocks, ",
             false => "",
         };
         Err(DiskError::Unsuitable {
             path: self.image.path.clone(),
             reason: format!(
-                "its size of {size} bytes is not a number of blocks of {block}, and a guest could not reach its end"
+                "its size of {size} bytes is not a multiple of the block size {block}, and a \
+                 guest could not access its end"
             ),
             remedy: format!(
                 "{smaller}extend it with `truncate -s {}`, or serve it over NBD only",
@@ -379,7 +380,7 @@ fn check(options: &DiskOptions, path: &Path) -> Result<(), DiskError> {
         && !BLOCK_SIZES.contains(&block)
     {
         let reason = format!("blocks of {block} bytes");
-        return Err(unfit(reason, "guests know 512, 1024, 2048 and 4096"));
+        return Err(unfit(reason, "guests support 512, 1024, 2048 and 4096"));
     }
     if let Some(serial) = &options.serial
         && (serial.len() > SERIAL_BYTES || !serial.bytes().all(|b| b.is_ascii_graphic()))
@@ -407,7 +408,7 @@ fn size(image: &Image, requested: Option<u64>) -> Result<u64, DiskError> {
     let size = requested.unwrap_or(there);
     if size > there {
         let reason = format!("has {there} bytes, not {size}");
-        let remedy = format!("extend it with `truncate -s {size}`, or ask for less");
+        let remedy = format!("extend it with `truncate -s {size}`, or use a smaller size");
         return Err(unfit(reason, remedy));
     }
     if size == 0 {

@@ -45,7 +45,7 @@ pub struct EngineChoice {
     pub engine: EngineKind,
     /// The alignment for `O_DIRECT`; `None`: through the page cache.
     pub direct: Option<Alignment>,
-    /// The reason, where it is not the user's setting: `the image lies in memory`.
+    /// The reason, where it is not the user's setting: `the image is in memory`.
     pub reason: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl FromStr for EngineOption {
             "uring" | "io_uring" => Ok(EngineOption::Uring),
             "sync" => Ok(EngineOption::Sync),
             _ => Err(format!(
-                "no engine `{text}`: there are auto, uring and sync"
+                "unknown engine `{text}`; the engines are auto, uring and sync"
             )),
         }
     }
@@ -90,7 +90,7 @@ impl FromStr for CacheOption {
             "direct" => Ok(CacheOption::Direct),
             "page" => Ok(CacheOption::PageCache),
             _ => Err(format!(
-                "no cache `{text}`: there are auto, direct and page"
+                "unknown cache mode `{text}`; the modes are auto, direct and page"
             )),
         }
     }
@@ -133,7 +133,7 @@ pub(crate) fn choose(
     };
     let by_choice = facts.cache == CacheOption::Auto && facts.engine != EngineOption::Sync;
     let reason = match (wants_direct, by_choice) {
-        (false, true) if facts.in_memory => Some("the image lies in memory".to_owned()),
+        (false, true) if facts.in_memory => Some("the image is in memory".to_owned()),
         (false, true) => obstacle,
         _ => None,
     };
@@ -175,7 +175,7 @@ impl ChoiceError {
         match self {
             ChoiceError::Direct(reason) => DiskError::Unsuitable {
                 path: path.to_owned(),
-                reason: format!("cannot be used past the page cache: {reason}"),
+                reason: format!("does not support O_DIRECT: {reason}"),
                 remedy: "choose cache `auto` or `page`".to_owned(),
             },
             ChoiceError::Uring(error) => DiskError::Engine {
@@ -191,12 +191,12 @@ fn obstacle_to_direct(facts: &EngineInputs) -> Option<String> {
     match (facts.direct, facts.block_size) {
         (None, _) => Some("its file system has no O_DIRECT".to_owned()),
         (Some(direct), Some(block)) if block < direct.offset => Some(format!(
-            "blocks of {block} bytes are smaller than the {} that O_DIRECT asks for",
+            "blocks of {block} bytes are smaller than the {} that O_DIRECT requires",
             direct.offset
         )),
         (Some(direct), _) if !facts.size_bytes.is_multiple_of(direct.offset.into()) => {
             Some(format!(
-                "its size of {} bytes is not a multiple of the {} that O_DIRECT asks for",
+                "its size of {} bytes is not a multiple of the {} that O_DIRECT requires",
                 facts.size_bytes, direct.offset
             ))
         }
@@ -235,7 +235,7 @@ mod tests {
             in_memory: true,
             ..FILE
         };
-        let text = "system calls through the page cache (the image lies in memory)";
+        let text = "system calls through the page cache (the image is in memory)";
         assert_eq!(chosen(facts), text);
     }
 
@@ -246,7 +246,7 @@ mod tests {
             ..FILE
         };
         let text = "system calls through the page cache (blocks of 512 bytes are smaller than the \
-                     4096 that O_DIRECT asks for)";
+                     4096 that O_DIRECT requires)";
         assert_eq!(chosen(facts), text);
     }
 

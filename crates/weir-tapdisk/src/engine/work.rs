@@ -186,7 +186,7 @@ impl Work {
         let start = self
             .buffer
             .as_ref()
-            .expect("a buffer was taken before")
+            .expect("a buffer was allocated before")
             .start();
         let bytes = self.remaining.min(BUFFER_BYTES as u64) as usize;
         if self.op == Op::Write {

@@ -90,7 +90,8 @@ impl Entry {
         match Entry::lock_folder(folder)? {
             Some(entry) => Ok(entry),
             None => Err(InsertionError::failed(format_args!(
-                "{vdisk} of VM {vm}: another weir is inserting or removing a tap there; wait for it, then try again"
+                "{vdisk} of VM {vm}: another weir is inserting or removing a tap; retry when it \
+                 has ended"
             ))),
         }
     }
@@ -145,7 +146,8 @@ impl Entry {
         };
         serde_json::from_str(&text).map(Some).map_err(|error| {
             InsertionError::failed(format_args!(
-                "{}: {error}; it is of another version of weir: remove the tap with that one",
+                "{}: {error}; it was written by another version of weir of weir: remove the tap with \
+                 that version",
                 path.display()
             ))
         })
@@ -239,7 +241,7 @@ fn base() -> Result<PathBuf, InsertionError> {
     let session = session.filter(|path| path.is_absolute());
     session.map(|path| path.join(FOLDER)).ok_or_else(|| {
         InsertionError::failed(
-            "there is no place for a tap's socket: run as root, or set XDG_RUNTIME_DIR",
+            "no default directory for a tap's socket: run as root, or set XDG_RUNTIME_DIR",
         )
     })
 }
@@ -263,7 +265,7 @@ fn check(folder: &Path) -> Result<(), InsertionError> {
     match own && meta.mode() & 0o022 == 0 {
         true => Ok(()),
         false => Err(InsertionError::failed(format_args!(
-            "{}: others have a part in it; remove it, and it is made anew",
+            "{}: other users own it or can write it; remove it, and it is created again",
             folder.display()
         ))),
     }

@@ -39,7 +39,8 @@ pub fn image(
     }
     let open = fs::read_dir(within("fd")).map_err(|error| {
         InsertionError::failed(format_args!(
-            "the open files of QEMU (process {pid}) cannot be seen: {error}; run as root or as QEMU's user"
+            "the open files of QEMU (process {pid}) cannot be read: {error}; run as root or as \
+             QEMU's user"
         ))
     })?;
     let open = open.flatten().take(OPEN_FILES_MAX);
@@ -53,9 +54,9 @@ pub fn image(
     };
     candidates.into_iter().find_map(known).ok_or_else(|| {
         InsertionError::failed(format_args!(
-            "{}: what is there is not a file that QEMU (process {pid}) has open for {}; it may have been renamed or \
-             replaced, or was given as a file descriptor: shut the VM down and start it with a tap instead \
-             (docs/tapdisk.md)",
+            "{}: this is not the file that QEMU (process {pid}) has open for {}; it was renamed \
+             or replaced, or QEMU received a file descriptor: shut the VM down and start it with \
+             a tap instead (docs/tapdisk.md)",
             named.display(),
             if writes { "writing" } else { "reading" }
         ))

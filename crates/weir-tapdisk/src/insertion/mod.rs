@@ -159,7 +159,8 @@ pub fn insert(
             Err(match undone {
                 Ok(()) => failure,
                 Err(undoing) => InsertionError::failed(format_args!(
-                    "{}; and that could not be undone yet: {}; `weir tapdisk remove --vm {} --disk {}` tries again",
+                    "{}; the rollback failed: {}; retry it with `weir tapdisk remove --vm {} \
+                     --disk {}`",
                     failure, undoing, selected.vm, selected.vdisk
                 )),
             })
@@ -300,8 +301,8 @@ fn point(selected: &SelectedDisk) -> Result<InsertionPoint, InsertionError> {
         Ok(Some(point)) => Ok(point),
         Ok(None) => Err(failed(
             selected,
-            "QEMU's block layer has no image for it: the drive is empty, or a vhost-user back end serves it, \
-             which tells its requests itself if it is a `weir tapdisk`",
+            "QEMU's block layer has no image for it: the drive is empty, or a vhost-user back \
+             end serves it; if that is a `weir tapdisk`, query it directly",
         )),
         Err(error) => Err(failed(selected, &error.to_string())),
     }
@@ -322,8 +323,9 @@ fn options(
     let found = NodeOptions::find(&arguments, &point.format_node, &point.format.filename);
     if found.is_none() && discard.is_none() {
         remarks.push(
-            "the disk was plugged in later, and QEMU does not tell whether its discards reach the image: they do \
-             not any more, also without the tap; `--discard unmap` says that they do"
+            "the disk was hot-plugged, and QEMU does not report whether discards reach the \
+             image: from now on they are ignored, also without the tap; use `--discard unmap` if \
+             they must reach it"
                 .to_owned(),
         );
     }
@@ -354,7 +356,8 @@ fn failed(selected: &SelectedDisk, what: &str) -> InsertionError {
 
 fn no_vm(vm: &str) -> InsertionError {
     InsertionError::usage(format_args!(
-        "no VM {vm} runs here; `weir query \"select vm, vdisk from disks\"` lists VMs and disks"
+        "VM {vm} is not running on this host; `weir query \"select vm, vdisk from disks\"` lists \
+         VMs and disks"
     ))
 }
 
@@ -365,8 +368,8 @@ fn no_record(selected: &SelectedDisk, socket: Option<&str>) -> InsertionError {
     failed(
         selected,
         &format!(
-            "a tap{at} is under it of which nothing is written down here: another user inserted it, or its folder \
-             was removed; ask as that user"
+            "it has a tap{at} without a record in this directory: another user inserted it, or \
+             its directory was removed; run the command as that user"
         ),
     )
 }

@@ -133,7 +133,7 @@ fn listens(
         let ended = child.try_wait().map_err(InsertionError::from)?;
         if let Some(status) = ended {
             return Err(InsertionError::failed(format_args!(
-                "the tap ended at once ({status}): {}",
+                "the tap ended immediately ({status}): {}",
                 end_of(&log)
             )));
         }
@@ -161,7 +161,7 @@ pub fn is_listening(socket: &Path) -> bool {
 fn grant_access(qemu: u32, socket: &Path) -> Result<(), InsertionError> {
     let failed = |error: std::io::Error| {
         InsertionError::failed(format_args!(
-            "{}: cannot be opened to QEMU's user: {error}; run as root or as QEMU's user",
+            "{}: access cannot be granted to QEMU's user: {error}; run as root or as QEMU's user",
             socket.display()
         ))
     };
@@ -205,6 +205,6 @@ fn end_of(log: &Path) -> String {
     };
     match read() {
         Ok(words) if !words.is_empty() => words,
-        _ => format!("{} says nothing", log.display()),
+        _ => format!("{} is empty", log.display()),
     }
 }

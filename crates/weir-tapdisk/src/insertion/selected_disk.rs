@@ -41,7 +41,9 @@ impl SelectedDisk {
         let snapshot = Watch::start(&WatchOptions::default())?.snapshot();
         let found = snapshot.vm(vm).map_err(|conflict| {
             let what = conflict.to_string();
-            InsertionError::failed(format_args!("{what}: name the VM by its process, pid:PID"))
+            InsertionError::failed(format_args!(
+                "{what}: identify the VM by its process, pid:PID"
+            ))
         })?;
         let Some(number) = found else {
             return Ok(None);
@@ -64,8 +66,8 @@ impl SelectedDisk {
             },
             (None, None) => {
                 return Err(InsertionError::failed(format_args!(
-                    "VM {vm} has no monitor that weir can reach: start it with -qmp unix:PATH,server=on,wait=off, or \
-                     name one with --qmp"
+                    "VM {vm} has no QMP monitor that weir can reach: start it with -qmp \
+                     unix:PATH,server=on,wait=off, or use --qmp"
                 )));
             }
         };
@@ -74,7 +76,7 @@ impl SelectedDisk {
         }
         let pid = subject.pid.ok_or_else(|| {
             InsertionError::failed(format_args!(
-                "VM {vm}: its process is not known; run weir on the VM's host"
+                "VM {vm}: its process is unknown; run weir on the VM's host"
             ))
         })?;
         let found = subject.disks.iter().find(|d| is_named(d, disk));
@@ -137,9 +139,9 @@ fn no_disk(vm: &str, name: &str, disks: &[Disk]) -> InsertionError {
         .map(|near| format!(" (did you mean {near}?)"))
         .unwrap_or_default();
     match names.is_empty() {
-        true => InsertionError::usage(format_args!("VM {vm} has no disk that is known here")),
+        true => InsertionError::usage(format_args!("VM {vm} has no known disk")),
         false => InsertionError::usage(format_args!(
-            "VM {vm} has no disk {name}{meant}; it has {}",
+            "VM {vm} has no disk {name}{meant}; its disks are {}",
             names.join(", ")
         )),
     }

@@ -30,7 +30,7 @@ impl FromStr for NbdAddress {
     fn from_str(text: &str) -> Result<NbdAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.is_empty() {
-                true => Err("`unix:` lacks the path of a socket".into()),
+                true => Err("the path after `unix:` is missing".into()),
                 false => Ok(NbdAddress::Unix(path.into())),
             };
         }
@@ -39,13 +39,13 @@ impl FromStr for NbdAddress {
         }
         let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
         let address: SocketAddr = numeric.parse().map_err(|_| {
-            format!("`{text}` is no address: give a path, unix:PATH or 127.0.0.1:PORT")
+            format!("`{text}` is not an address: use a path, unix:PATH or 127.0.0.1:PORT")
         })?;
         match address.ip().is_loopback() {
             true => Ok(NbdAddress::Loopback(address)),
             false => Err(format!(
-                "`{text}`: NBD here has neither encryption nor passwords, so it listens on this machine only: \
-                 give 127.0.0.1:PORT, and reach it from elsewhere through an SSH tunnel"
+                "`{text}`: NBD without encryption and passwords is served on this host only: use \
+                 127.0.0.1:PORT, and an SSH tunnel from other hosts"
             )),
         }
     }

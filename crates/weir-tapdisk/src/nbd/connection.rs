@@ -308,7 +308,7 @@ impl Session<'_> {
                     let command = Command::read(head);
                     self.input_buffer.take(Command::BYTES);
                     let command =
-                        command.ok_or(Ending::Broken("what it sends is no NBD request"))?;
+                        command.ok_or(Ending::Broken("it sent an invalid NBD request"))?;
                     self.check(command);
                 }
                 Stage::AwaitBuffer(command, request) => {

@@ -139,19 +139,19 @@ impl<'a> Negotiation<'a> {
             return Ok((0, Step::NeedInput));
         };
         if head[..8] != *OPTION_MAGIC {
-            return Err("what it sends is no NBD option");
+            return Err("it sent an invalid NBD option");
         }
         let number = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
         let (option, length) = (number(8), number(12) as usize);
         if length > OPTION_BYTES_MAX {
-            return Err("an option is longer than any has to be");
+            return Err("an option is too long");
         }
         let Some(data) = rest.get(..length) else {
             return Ok((0, Step::NeedInput));
         };
         self.options += 1;
         if self.options > OPTIONS_MAX {
-            return Err("it negotiates without end");
+            return Err("it sent too many options");
         }
         let step = self.answer(option, data, out)?;
         Ok((OPTION_HEAD_BYTES + length, step))
@@ -160,7 +160,7 @@ impl<'a> Negotiation<'a> {
     fn set_client_flags(&mut self, flags: u32) -> Result<(), Violation> {
         let known = u32::from(FIXED_NEWSTYLE | NO_ZEROES);
         if flags & !known != 0 {
-            return Err("it greets with flags that this server does not know");
+            return Err("it sent unknown handshake flags");
         }
         self.has_client_flags = true;
         self.fixed = flags & u32::from(FIXED_NEWSTYLE) != 0;
@@ -204,12 +204,7 @@ impl<'a> Negotiation<'a> {
                     return Ok(Step::Begin(self.selected(export)));
                 }
             }
-            _ => error(
-                out,
-                option,
-                REP_ERR_UNSUP,
-                "this server does not know the option",
-            ),
+            _ => error(out, option, REP_ERR_UNSUP, "unknown option"),
         }
         Ok(Step::NeedInput)
     }
@@ -270,7 +265,7 @@ impl<'a> Negotiation<'a> {
     }
 
     fn unknown(&self) -> String {
-        let mut error_message = "no such export; there are:".to_owned();
+        let mut error_message = "no such export; the exports are:".to_owned();
         for offer in self.offers {
             if error_message.len() + offer.name.len() > NAME_BYTES_MAX - 8 {
                 error_message += " ...";
@@ -474,7 +469,10 @@ mod tests {
         ];
         assert_eq!(kinds, expected);
         let error_message = String::from_utf8(answers[3].2.clone()).unwrap();
-        assert_eq!(error_message, "no such export; there are: \"vda\" \"vdb\"");
+        assert_eq!(
+            error_message,
+            "no such export; the exports are: \"vda\" \"vdb\""
+        );
         assert_eq!(end, Ok(Step::Aborted));
     }
 

@@ -111,7 +111,7 @@ pub enum NbdError {
     #[error(transparent)]
     Unix(#[from] SocketError),
     /// The port.
-    #[error("{at}: cannot listen: {error}; another program may have the port, choose another")]
+    #[error("{at}: cannot listen: {error}; if the port is in use, choose another")]
     Port {
         /// The address.
         at: SocketAddr,
@@ -169,7 +169,8 @@ pub fn serve(
                 };
                 if options.owner_only && client.process != options.owner {
                     error_reports.add(&format!(
-                        "{}: a client is refused: process {} is not the one that the disk is served for",
+                        "{}: a client is rejected: process {} is not the process for which the \
+                         disk is served",
                         listener.address(),
                         client.process.map_or("?".to_owned(), |pid| pid.to_string())
                     ));
@@ -187,7 +188,8 @@ pub fn serve(
                     }
                     ClientSlot::None => {
                         error_reports.add(&format!(
-                            "{}: a client is refused: {} are connected, and none is idle; allow more clients",
+                            "{}: a client is rejected: {} are connected, and none is idle; \
+                             increase the limit",
                             listener.address(),
                             options.connections_max
                         ));
@@ -243,7 +245,7 @@ fn check_names(exports: &[Export]) -> Result<(), NbdError> {
             return Err(NbdError::Name { name, reason });
         }
         if exports[..at].iter().any(|other| other.name == name) {
-            let reason = "another disk has this name; each needs one of its own";
+            let reason = "another disk has this name; the names of exports must differ";
             return Err(NbdError::Name { name, reason });
         }
     }

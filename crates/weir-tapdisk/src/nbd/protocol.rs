@@ -233,11 +233,11 @@ fn error_message(error: u32) -> &'static str {
     match error {
         EPERM => "the export is read-only",
         ENOMEM => "not enough memory",
-        EINVAL => "the request makes no sense here: its flags, place or length",
+        EINVAL => "invalid request: its flags, address or length",
         ENOSPC => "no space left, or beyond the end",
         EOVERFLOW => "longer than the maximum of 32 MiB",
         ENOTSUP => "the image does not support it",
-        ESHUTDOWN => "the server is about to end",
+        ESHUTDOWN => "the server is shutting down",
         _ => "the image cannot be read or written",
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn input_is_buffered_until_it_is_taken() {
+    fn input_is_buffered_until_it_is_consumed() {
         use std::io::Write;
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();

@@ -285,7 +285,7 @@ pub(super) fn check_file(file: &File, offset: u64, bytes: u64) -> Result<(), Str
     let is_huge = system.f_type as i64 == HUGETLBFS_MAGIC;
     match is_huge && !(offset.is_multiple_of(page) && bytes.is_multiple_of(page)) {
         true => Err(format!(
-            "it is not a whole number of its file's pages of {page} bytes"
+            "it is not a multiple of its file's page size of {page} bytes"
         )),
         false => Ok(()),
     }

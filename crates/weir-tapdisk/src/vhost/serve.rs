@@ -128,7 +128,7 @@ fn run_session(acceptor: &Acceptor, connection: UnixStream, session: Session) ->
     // disks of the process from theirs.
     let why = catch_unwind(AssertUnwindSafe(&mut listen));
     let fault =
-        |_| "the front end is disconnected: weir has panicked over it, which is a bug".into();
+        |_| "the front end is disconnected: its thread panicked, which is a bug of weir".into();
     let why = why.unwrap_or_else(fault);
     // Halting does not depend on state that a panic left incomplete.
     let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,8 +169,8 @@ impl FirstMessage<'_> {
             self.is_reported = true;
             self.log.report(|| {
                 format!(
-                    "a front end has connected, and has sent nothing for {} s; a QEMU from 7.2 to 9.0 that does so \
-                     has lost the disk, and its VM must be started again (docs/tapdisk.md)",
+                    "a front end is connected, but has sent nothing for {} s; QEMU 7.2 to 9.0 \
+                     has then lost the disk, and the VM must be restarted (docs/tapdisk.md)",
                     FIRST_MESSAGE_TIMEOUT.as_secs()
                 )
             });
@@ -204,7 +204,7 @@ impl Acceptor<'_> {
                 WouldBlock | Interrupted | ConnectionAborted => Ok(None),
                 _ if is_full(&error) => {
                     self.log
-                        .report(|| format!("cannot let a front end in: {error}"));
+                        .report(|| format!("cannot accept a front end: {error}"));
                     wait(&mut [watch(self.stop.fd())], Some(PAUSE));
                     Ok(None)
                 }
@@ -235,7 +235,7 @@ impl Acceptor<'_> {
                 return self.rest_of_message(connection);
             }
             if knocked && self.accept().map_err(|e| e.to_string())?.is_some() {
-                let message = "another front end was refused, as one is connected";
+                let message = "another front end was rejected, because one is connected";
                 self.log.report(|| message.into());
             }
             if !knocked {
@@ -254,7 +254,7 @@ impl Acceptor<'_> {
             let over = found.intersects(PollFlags::HUP | PollFlags::ERR);
             match missing {
                 Missing::Everything if over => return Ok(Next::Disconnected),
-                Missing::Something if over => return Err("it left within a message".into()),
+                Missing::Something if over => return Err("it disconnected within a message".into()),
                 Missing::Nothing(message) if over || found.contains(PollFlags::OUT) => {
                     return Ok(Next::Message(message));
                 }

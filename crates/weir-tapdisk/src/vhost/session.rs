@@ -145,8 +145,12 @@ impl Session {
     /// Must be called while the front end does not wait for an answer.
     pub fn report_growth(&mut self) {
         if let Some(bytes) = self.disk.grow() {
-            self.log
-                .report(|| format!("the image has grown, the disk has {bytes} bytes now"));
+            self.log.report(|| {
+                format!(
+                    "the image has grown: the size of the disk is now {bytes} \
+                                    bytes"
+                )
+            });
         }
         let sectors = Some(self.disk.sectors());
         let is_running = self.rings.iter().any(|ring| ring.worker.is_some());
@@ -487,7 +491,7 @@ impl VhostUserBackend for Session {
     }
 
     fn set_gpu_socket(&mut self, _: GpuBackend) -> Result<()> {
-        unknown("a disk is no graphics card")
+        unknown("a disk is not a graphics card")
     }
 
     fn get_shared_object(&mut self, _: VhostUserSharedMsg) -> Result<File> {

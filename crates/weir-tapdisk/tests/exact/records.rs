@@ -92,7 +92,7 @@ pub fn check(rows: &[Row], log: &[Vec<LoggedRequest>], sectors: u64) {
             assert_eq!(seen(recorded), asked(made), "request {i} of queue {queue}");
             let end = ends
                 .get(&recorded.id)
-                .unwrap_or_else(|| panic!("{recorded:?} has no end"));
+                .unwrap_or_else(|| panic!("{recorded:?} has no footer"));
             check_end(recorded, end, made);
         }
         flushes.extend(log[queue].iter().filter(|entry| !with_place(entry)));

@@ -76,7 +76,7 @@ fn a_killed_tap_is_reported_or_waited_for() {
     received.receive_until(&mut patient, |received| received.rows.len() > 100);
     drop(tap);
     hasty_heard.receive_until(&mut hasty, |_| false);
-    assert!(hasty.messages()[0].contains("ended without a word"));
+    assert!(hasty.messages()[0].contains("closed the connection"));
     let before = received.rows.len();
     // The dead process's socket is still there.
     let _tap = Process::start(&scratch.socket());

@@ -462,7 +462,7 @@ fn a_second_front_end_is_rejected_and_may_reconnect() {
         let read = std::io::Read::read(&mut (&second), &mut byte).unwrap();
         assert_eq!(read, 0, "it is turned away");
     }
-    server.wait_for_message("was refused, as one is connected");
+    server.wait_for_message("was rejected, because one is connected");
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
     drop(first);
     let (_third, mut driver) = started(&server, &guest, ALL);
@@ -483,7 +483,7 @@ fn a_panic_ends_only_its_connection() {
     let (first, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);
     let _second = std::os::unix::net::UnixStream::connect(server.path()).unwrap();
-    server.wait_for_message("weir has panicked");
+    server.wait_for_message("its thread panicked");
     drop(first);
     let (_third, mut driver) = started(&server, &guest, ALL);
     assert_eq!(driver.run(0, READ, 0, 512).0, OK);

@@ -79,7 +79,8 @@ impl Seen {
             ));
         }
         (self.paused > last.paused).then(|| {
-            "single requests come too fast and are left out for a while: busy times (%util) are lower bounds; all other counters are complete"
+            "requests arrive too fast and some are not transferred: busy times (%util) are lower \
+             bounds; all other counters are complete"
                 .to_owned()
         })
     }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_say_whose_it_is() {
+    fn names_contain_vm_and_disk() {
         let name = |vm, vdisk, device| key(vm, vdisk, device).name();
         assert_eq!(name(Some("web"), Some("/dev/vda"), None), "web:vda");
         assert_eq!(name(Some("web"), None, Some("/dev/sda")), "web@sda");

@@ -77,14 +77,15 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
                 && !listed.iter().any(|l| l.is_of(vm))
             {
                 output::say(format_args!(
-                    "weir: VM {vm} is not there now; it is collected when it comes"
+                    "weir: VM {vm} does not exist now; it is collected when it starts"
                 ));
             }
             if chosen(&listed, &started.choice).next().is_none()
                 && let Some(disk) = started.choice.disk.as_deref()
             {
                 output::say(format_args!(
-                    "weir: disk {} is not there now; it is collected when it comes (`weir hist -l` lists the disks)",
+                    "weir: disk {} does not exist now; it is collected when it appears (`weir \
+                     hist -l` lists the disks)",
                     shown(disk)
                 ));
             }
@@ -94,7 +95,7 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
             for one in &stopped {
                 let words = one.choice.words();
                 output::say(format_args!(
-                    "weir: {words}: stopped; `weir hist -p all` still shows what was counted"
+                    "weir: {words}: stopped; `weir hist -p all` still prints the histograms"
                 ));
             }
             none_of(&stopped, &choice);
@@ -102,7 +103,7 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
         Verb::Reset => {
             let reset = client.reset(&choice)?;
             for one in &reset {
-                output::say(format_args!("weir: {}: counted anew", one.choice.words()));
+                output::say(format_args!("weir: {}: reset", one.choice.words()));
             }
             none_of(&reset, &choice);
         }
@@ -166,7 +167,8 @@ fn started_words(started: &Collecting) -> String {
         None => "until it is stopped".to_owned(),
     };
     format!(
-        "weir: {}: collected since {}, {until}; `weir hist -p all` shows it, `weir hist -x` stops it",
+        "weir: {}: collected since {}, {until}; `weir hist -p all` prints the histograms, `weir \
+         hist -x` stops the collection",
         started.choice.words(),
         timestamp_to(started.since, 0)
     )
@@ -174,10 +176,7 @@ fn started_words(started: &Collecting) -> String {
 
 fn none_of(done: &[Collecting], choice: &Choice) {
     if done.is_empty() {
-        output::say(format_args!(
-            "weir: {}: nothing is collected",
-            choice.words()
-        ));
+        output::say(format_args!("weir: {}: not collected", choice.words()));
     }
 }
 

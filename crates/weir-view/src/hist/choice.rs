@@ -50,7 +50,8 @@ impl Choice {
         let owner = found.vm.map(|vm| vm.as_str().to_owned());
         if let Some(vm) = vm.filter(|vm| owner.as_ref() != Some(vm)) {
             return Err(Failure::words(format_args!(
-                "disk {handle} is {}, which is not one of VM {vm}; `weir hist -l` lists its disks",
+                "disk {handle} is {}, which is not a disk of VM {vm}; `weir hist -l` lists its \
+                 disks",
                 found.name()
             )));
         }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_overlap_unless_something_tells_them_apart() {
+    fn selections_overlap_unless_an_attribute_differs() {
         let of = Choice::of_text;
         assert!(of("web:vda").overlaps(&of("web:/dev/vda")));
         assert!(of("web:vda").overlaps(&of("vda")));

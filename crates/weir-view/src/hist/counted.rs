@@ -52,13 +52,10 @@ pub struct Counted {
 impl By {
     /// All keys, with descriptions for the command line.
     pub const ALL: [(By, &str); 4] = [
-        (
-            By::Disk,
-            "Each virtual disk; I/O that belongs to none, by device",
-        ),
-        (By::Device, "Each of the host's devices"),
-        (By::Process, "Each process that submits I/O"),
-        (By::Cgroup, "Each cgroup"),
+        (By::Disk, "each virtual disk; other I/O by device"),
+        (By::Device, "each device of the host"),
+        (By::Process, "each process that submits I/O"),
+        (By::Cgroup, "each cgroup"),
     ];
 
     /// Its name on the command line.

@@ -56,7 +56,7 @@ impl Wanted {
         if self.vm.is_some() && self.by != By::Disk {
             let by = self.by;
             return Err(Failure::words(format_args!(
-                "-w: by {by} it is not known which VM it is; leave out -w, or --by"
+                "-w: with --by {by} the VM is unknown; omit -w or --by"
             )));
         }
         let mut choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
@@ -73,7 +73,8 @@ impl Wanted {
             && let Some(disk) = disks::with_others_on_its_device(listed, &choice)
         {
             output::say(format_args!(
-                "weir: VM {} has several disks on {}, which the kernel does not tell apart; --each does",
+                "weir: VM {} has several disks on {}, which the kernel does not distinguish; use \
+                 --each",
                 disk.vm.map_or("?", Symbol::as_str),
                 disk.pdisk.map_or("?", Symbol::as_str)
             ));
@@ -204,7 +205,9 @@ fn watch(
 ) -> Result<Ending, Failure> {
     if pace.span.is_none() && pace.interval.is_none() {
         let words = choice.words();
-        output::say(format_args!("weir: counting {words}; Ctrl-C shows it"));
+        output::say(format_args!(
+            "weir: counting {words}; press Ctrl-C for the histograms"
+        ));
     }
     gather::watch(gauge, pace, stop, pace.counted(each))?;
     Ok(stop.signal().map_or(Ending::Done, Ending::Signal))
@@ -279,7 +282,7 @@ fn part(counted: &Counted, choice: &Choice, source: &str) -> Result<Histograms, 
     some.keep(choice);
     if some.subjects.is_empty() {
         return Err(Failure::world(format_args!(
-            "{source}: nothing was counted of {}",
+            "{source}: no requests of {}",
             choice.words()
         )));
     }
@@ -299,12 +302,12 @@ fn total(
     let taken = Arc::new(Mutex::new(None));
     let take = taken.clone();
     let each = Box::new(move |counted: Counted| {
-        *take.lock().expect("nobody panics while held") = Some(counted);
+        *take.lock().expect("no panic while held") = Some(counted);
         Ok(true)
     });
     let ending = count(wanted, choice, listed, each, verbose)?;
-    let counted = taken.lock().expect("nobody panics while held").take();
-    let counted = counted.ok_or_else(|| Failure::world("nothing was counted"))?;
+    let counted = taken.lock().expect("no panic while held").take();
+    let counted = counted.ok_or_else(|| Failure::world("no requests were counted"))?;
     Ok((counted, ending))
 }
 
@@ -321,7 +324,7 @@ fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
     };
     if wanted.pace.interval.is_some() {
         return Err(Failure::words(format_args!(
-            "{}: holds histograms, not the requests, and cannot be cut into intervals",
+            "{}: contains histograms, not requests, and cannot be divided into intervals",
             path.display()
         )));
     }
@@ -383,7 +386,8 @@ fn collected(
     };
     counted.keep(choice);
     output::say(
-        "weir: nothing is collected; this was counted until it was stopped (--for 10s counts now)",
+        "weir: no collection is running; these are the histograms of a stopped one (--for 10s \
+         counts now)",
     );
     counted.sort();
     printer.print(&counted)?;
@@ -396,7 +400,8 @@ fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
         return Ok(None);
     }
     Err(Failure::world(format_args!(
-        "{}: nothing is collected; `weir hist -s` starts it, `--for 10s` counts now",
+        "{}: no collection is running; start one with `weir hist -s`, or count now with `--for \
+         10s`",
         choice.words()
     )))
 }

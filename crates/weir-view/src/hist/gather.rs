@@ -110,7 +110,8 @@ pub fn of_events(
 ) -> Result<Report, Failure> {
     if matches!(by, By::Process | By::Cgroup) {
         return Err(Failure::words(format_args!(
-            "--by {by} counts live, in the kernel; events that are read one by one are counted by disk or device"
+            "--by {by} requires the live source, without --each; other sources are counted by \
+             disk or device"
         )));
     }
     // The resolution of disk names is more precise here than in CQL.
@@ -122,10 +123,7 @@ pub fn of_events(
     let counting = Counting::new(choice.clone(), by, pace.interval_ns(), pace.counted(each));
     let counting = Arc::new(Mutex::new(counting));
     let report = feed.run(&counting, Telling::Files, stop)?;
-    counting
-        .lock()
-        .expect("nobody panics while counting")
-        .finish()?;
+    counting.lock().expect("no panic while held").finish()?;
     Ok(report)
 }
 

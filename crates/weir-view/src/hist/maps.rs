@@ -48,7 +48,7 @@ pub fn over_time(
     let (taking, drawing) = (map.clone(), printer.clone());
     let mut unreliable = Vec::new();
     let take = Box::new(move |counted: Counted| {
-        let mut map = taking.lock().expect("nobody panics while held");
+        let mut map = taking.lock().expect("no panic while held");
         map.take(&counted);
         if metric == Metric::Outstanding && unreliable.is_empty() {
             unreliable.clone_from(&counted.unreliable);
@@ -69,7 +69,7 @@ pub fn over_time(
         ..wanted.clone()
     };
     let ending = foreground::in_intervals(&wanted, take, verbose)?;
-    let map = map.lock().expect("nobody panics while held");
+    let map = map.lock().expect("no panic while held");
     if !redrawn {
         printer.print_cells(&cells(&map))?;
     }
@@ -105,7 +105,7 @@ pub fn pairs(
     let feed = Feed::open(&source, &selection, &stop)?;
     let pairs = Arc::new(Mutex::new(Pairs::new(two, choice, wanted.by)));
     let report = feed.run(&pairs, Telling::Files, &stop)?;
-    let pairs = pairs.lock().expect("nobody panics while counting");
+    let pairs = pairs.lock().expect("no panic while held");
     printer.print_cells(&Cells {
         dimensions: match two {
             Two::AgainstLatency(pair) => {
@@ -124,7 +124,7 @@ pub fn pairs(
 fn beyond(events: u64) {
     if events > 0 {
         output::say(format_args!(
-            "weir: {events} events of further disks are left out; -w and -i choose among them"
+            "weir: {events} events of further disks are omitted; select disks with -w and -i"
         ));
     }
 }

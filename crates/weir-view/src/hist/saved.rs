@@ -98,13 +98,13 @@ pub fn counted(lines: impl Iterator<Item = Result<String, String>>) -> Result<Co
             continue;
         }
         let line: Value = serde_json::from_str(&line).map_err(|e| wrong(e.to_string()))?;
-        let part = part(&line).ok_or_else(|| wrong("is no line of histograms".into()))?;
+        let part = part(&line).ok_or_else(|| wrong("is not a line of histograms".into()))?;
         match &mut all {
             Some(all) => all.merge(part),
             None => all = Some(part),
         }
     }
-    all.ok_or_else(|| "it holds no histograms".into())
+    all.ok_or_else(|| "it contains no histograms".into())
 }
 
 /// A line, which begins with the key that identifies it.

@@ -28,7 +28,7 @@ impl Served {
     pub fn open(path: &Path, choice: Choice, by: By) -> Result<Served, Failure> {
         if matches!(by, By::Process | By::Cgroup) {
             return Err(Failure::words(format_args!(
-                "--by {by} is not known where a disk is served; leave it out, or watch the host: --from live"
+                "--by {by} is unknown to a tapdisk; omit it, or use --from live"
             )));
         }
         let client = Client::connect(path).map_err(|error| error.at(path))?;
@@ -51,7 +51,7 @@ impl Served {
     }
 
     fn odd(&self) -> Failure {
-        let odd = ClientError::Garbled("it holds no histograms".into());
+        let odd = ClientError::Garbled("it contains no histograms".into());
         odd.at(&self.path).into()
     }
 

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn partitions_are_listed_when_asked_for() {
+    fn partitions_are_listed_on_request() {
         let lists = |partitions: Option<Option<&str>>, devices: &[&str]| {
             let devices: Vec<String> = devices.iter().map(|d| d.to_string()).collect();
             let selection = Selection::new(partitions, &devices);

@@ -55,7 +55,7 @@ impl Tree {
         let uptime_cs = centiseconds(seconds).ok_or_else(|| {
             failed(
                 &uptime.0,
-                &format!("`{seconds}` is no number of seconds, as 7192.55"),
+                &format!("`{seconds}` is not a number of seconds such as 7192.55"),
             )
         })?;
         Ok(Tree {

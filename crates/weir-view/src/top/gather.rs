@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_what_rows_say_only_when_they_are_of_all_its_requests() {
+    fn a_line_has_values_of_rows_only_if_they_cover_all_its_requests() {
         let (depth, some) = (Some(3.0), [Some(3.0), Some(50.0)]);
         let tick = |rows: Vec<Line>| {
             let lines = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, [None; 2])];

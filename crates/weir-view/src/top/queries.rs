@@ -244,15 +244,15 @@ impl Scope {
             pdisk: Some(Symbol::new("/dev/sda")),
         };
         let single = self.splits(Level::Block).then(|| {
-            let what = "its columns that need single requests";
+            let what = "columns that are computed from single requests";
             (what, self.single())
         });
         let mut all = vec![
             ("the table", self.lines(Level::Block)),
-            ("the totals above it", self.totals(Level::Block)),
-            ("what was seen and missed", self.losses()),
-            ("what is not a VM's, opened", self.submitters()),
-            ("the histograms of a disk, opened", self.histograms(&disk)),
+            ("the totals above the table", self.totals(Level::Block)),
+            ("observed and missed requests", self.losses()),
+            ("I/O without a VM, by process", self.submitters()),
+            ("the histograms of a disk", self.histograms(&disk)),
             ("the table at level vdisk", self.lines(Level::Vdisk)),
             ("the totals at level vdisk", self.totals(Level::Vdisk)),
         ];
@@ -383,7 +383,7 @@ mod tests {
 
     /// That the kernel folds all of it is tested where there is a kernel: tests/cli/folds.rs.
     #[test]
-    fn what_is_asked_frugally_needs_no_single_request() {
+    fn frugal_queries_need_no_single_requests() {
         let scope = Scope {
             frugal: true,
             ..scope(Some("web"), None, 1_000)

@@ -235,7 +235,7 @@ impl State {
     /// Switches between the host's requests and the VMs' own.
     fn switch_level(&mut self) -> Wish {
         if !self.levels {
-            self.notice = Some("level vdisk needs VMs of QEMU, watched live".into());
+            self.notice = Some("level vdisk requires the live source and VMs of QEMU".into());
             return Wish::None;
         }
         self.level = match self.level {

@@ -101,7 +101,7 @@ pub fn read(
         .map_err(|e| Malformed(format!("rows: the header of the columns: {e}")))?;
     let batch = match message.header_as_record_batch() {
         Some(batch) if message.version() == MetadataVersion::V5 => batch,
-        _ => return Err(Malformed("rows: the columns are no record batch".into())),
+        _ => return Err(Malformed("rows: the columns are not a record batch".into())),
     };
     check(&batch, body, types, rows)?;
     let schema = schema(types.iter().map(|t| t.data_type()));

@@ -277,7 +277,7 @@ pub fn decode(
 pub fn check(batch: &Batch, schema: &Schema) -> Result<(), Malformed> {
     if batch.columns.len() != schema.len() {
         return Err(Malformed(format!(
-            "rows: {} columns where the channel has {}",
+            "rows: {} columns, but the channel has {}",
             batch.columns.len(),
             schema.len()
         )));

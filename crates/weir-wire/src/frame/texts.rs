@@ -222,7 +222,7 @@ impl ReceivedTexts {
     pub fn add(&mut self, body: &TextsBody) -> Result<(), Malformed> {
         if body.first as usize != self.ids.len() {
             return Err(Malformed(format!(
-                "texts: start at number {} where {} is expected",
+                "texts: start at number {}, expected {}",
                 body.first,
                 self.ids.len()
             )));

@@ -99,7 +99,7 @@ impl Spool {
                 true => WireError::Option {
                     what: "spool",
                     why: format!(
-                        "another agent uses {}; give this one a directory of its own",
+                        "another agent uses {}; use another directory",
                         directory.display()
                     ),
                 },

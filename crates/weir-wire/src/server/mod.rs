@@ -227,26 +227,26 @@ fn load(options: &ServerOptions) -> Result<Rules, WireError> {
         let is_loopback = listen.ip().is_loopback();
         if !is_loopback && options.tls.is_none() {
             return Err(WireError::Unprotected(format!(
-                "{listen} can be reached from other hosts and needs TLS: give a certificate and \
-                 its key (`weir certificates` makes them), or listen on unix:PATH"
+                "{listen} can be reached from other hosts and needs TLS: configure a certificate \
+                 and its key (`weir certificates` creates them), or listen on unix:PATH"
             )));
         }
         if !is_loopback && !certificates && !tokens {
             return Err(WireError::Unprotected(format!(
-                "{listen} can be reached from other hosts and would serve anyone: give an \
-                 authority whose certificates are accepted, or a file of tokens"
+                "{listen} can be reached from other hosts without authentication: configure an \
+                 authority for client certificates, or a file of tokens"
             )));
         }
         if is_loopback && !certificates && !tokens && !options.open {
             return Err(WireError::Unprotected(format!(
-                "{listen} can be reached by every user of this host: give a file of tokens, or \
-                 listen on unix:PATH, which its user and group alone can reach"
+                "{listen} can be reached by every user of this host: configure a file of tokens, \
+                 or listen on unix:PATH, which only its user and group can open"
             )));
         }
     }
     if let (Listen::Unix(_), Some(_)) = (&options.listen, &options.tls) {
         return Err(WireError::Unprotected(
-            "a unix socket is not used with TLS: leave out the certificate, or listen on an \
+            "TLS is not supported on a unix socket: remove the certificate, or listen on an \
              address and a port"
                 .to_owned(),
         ));

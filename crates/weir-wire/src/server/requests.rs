@@ -31,7 +31,7 @@ const STATUS_BYTES_MAX: usize = 6 << 10;
 pub(super) fn submit(bytes: &[u8]) -> Result<Submit, Status> {
     if bytes.len() > QUERY_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the query has {} bytes, at most {QUERY_BYTES_MAX} are accepted",
+            "the query has {} bytes; the maximum is {QUERY_BYTES_MAX}",
             bytes.len()
         )));
     }
@@ -100,7 +100,7 @@ pub(super) fn action(action: &Action) -> Result<Request, Status> {
         other => {
             let known: Vec<&str> = ACTIONS.iter().map(|a| a.0).collect();
             Err(Status::invalid_argument(format!(
-                "there is no action `{}`; there are {}",
+                "unknown action `{}`; the actions are {}",
                 other.chars().take(64).collect::<String>(),
                 known.join(", ")
             )))
@@ -156,14 +156,14 @@ fn name(bytes: &[u8]) -> Result<String, Status> {
     }
     if bytes.len() > NAME_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
-            "the name of a query has at most {NAME_BYTES_MAX} bytes, this has {}",
+            "the name of a query has at most {NAME_BYTES_MAX} bytes, this one has {}",
             bytes.len()
         )));
     }
     let name = text(bytes, "the name of a query")?;
     match name.chars().any(char::is_control) {
         true => Err(Status::invalid_argument(
-            "the name of a query has control characters",
+            "the name of a query contains control characters",
         )),
         false => Ok(name.to_owned()),
     }
@@ -195,13 +195,13 @@ mod tests {
                 br#"{"query": "q", "name": ""}"#,
                 "name of a query is missing",
             ),
-            (long.as_bytes(), "at most 65536"),
+            (long.as_bytes(), "the maximum is 65536"),
         ] {
             let status = submit(bytes).unwrap_err();
             assert!(status.message().contains(why), "{}", status.message());
         }
         let other = action(&Action::new("drop", "")).unwrap_err();
-        assert!(other.message().contains("there is no action `drop`"));
+        assert!(other.message().contains("unknown action `drop`"));
     }
 
     #[test]

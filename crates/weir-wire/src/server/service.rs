@@ -145,7 +145,8 @@ impl Watch {
         if there >= most {
             shared.counters.add(Count::TooManyWatches, 1);
             return Err(Status::resource_exhausted(format!(
-                "`{principal}` watches {there} queries and may watch {most}; end another"
+                "`{principal}` watches {there} queries, the limit is {most}; stop watching \
+                 another one"
             )));
         }
         watches.insert(principal.to_owned(), there + 1);
@@ -183,7 +184,10 @@ impl FlightApi {
                 Role::Place => "place or cancel queries",
                 Role::Agent => "join as an agent",
             };
-            let why = format!("`{}` may not {role}", caller.grant.principal.name);
+            let why = format!(
+                "`{}` is not permitted to {role}",
+                caller.grant.principal.name
+            );
             self.0.refused(&caller.connection, Count::Forbidden, &why);
             return Err(Status::permission_denied(why));
         }
@@ -294,8 +298,8 @@ impl FlightService for FlightApi {
         _: Call<Streaming<HandshakeRequest>>,
     ) -> Result<Response<Self::HandshakeStream>, Status> {
         Err(Status::unimplemented(
-            "there is no handshake; send a token with each call, as header `authorization: Bearer \
-             TOKEN`, or a certificate",
+            "Handshake is not supported; authenticate each call with header `authorization: \
+             Bearer TOKEN`, or with a certificate",
         ))
     }
 

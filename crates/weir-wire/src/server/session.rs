@@ -118,13 +118,13 @@ async fn hello(
         Ok(Err(status)) => return Err(status),
         Err(_) => {
             shared.counters.add(Count::SessionSilent, 1);
-            return Err(Status::deadline_exceeded("no hello in time"));
+            return Err(Status::deadline_exceeded("no hello within the time limit"));
         }
     };
     let hello = Up::read_hello(&first).map_err(|e| malformed(e.to_string()))?;
     if let Some(host) = caller.grant.host.as_ref().filter(|h| **h != hello.host) {
         let why = format!(
-            "`{}` may join as host `{host}` only, not as `{}`",
+            "`{}` is permitted to join as host `{host}` only, not as `{}`",
             caller.grant.principal.name, hello.host
         );
         shared.refused(&caller.connection, Count::Forbidden, &why);

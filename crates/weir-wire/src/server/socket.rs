@@ -37,12 +37,12 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Listen, String> {
         match text.strip_prefix("unix:") {
-            Some("") => {
-                Err("the path is missing, as in unix:/run/weir-monitor/monitor.sock".to_owned())
-            }
+            Some("") => Err("the path is missing, such as in \
+                     unix:/run/weir-monitor/monitor.sock"
+                .to_owned()),
             Some(path) => Ok(Listen::Unix(path.into())),
             None => text.parse().map(Listen::Tcp).map_err(|_| {
-                "expected an address and a port, as in 127.0.0.1:7733, or unix:PATH".to_owned()
+                "expected an address and a port, such as 127.0.0.1:7733, or unix:PATH".to_owned()
             }),
         }
     }

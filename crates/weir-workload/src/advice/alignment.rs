@@ -23,7 +23,8 @@ pub fn says(profile: &Profile) -> Conclusion {
         return Conclusion::Nothing;
     }
     let text = format!(
-        "{:.0} % of the writes do not begin and end at multiples of 4 KiB; align partition and file system, or the storage reads before it writes",
+        "{:.0} % of the writes do not start and end at multiples of 4 KiB; align partition and \
+         file system to avoid read-modify-write in the storage",
         100.0 * (1.0 - aligned)
     );
     let evidence = vec![

@@ -26,7 +26,7 @@ const ERRORS: [f64; 2] = [0.1, 0.02];
 /// delay.
 pub fn says(profile: &Profile) -> Conclusion {
     let Some(reuse) = &profile.reuse else {
-        return Conclusion::Untold("it takes reads or writes".into());
+        return Conclusion::Untold("there are no reads or writes".into());
     };
     let of_reads = reuse.read_touches >= REQUESTS_LOW;
     let point = |size: &CacheSize| match (size.read_miss_ratio, size.read_miss_ratio_error) {
@@ -34,7 +34,7 @@ pub fn says(profile: &Profile) -> Conclusion {
         _ => (1.0 - size.miss_ratio, size.miss_ratio_error),
     };
     let Some(largest) = reuse.curve.last() else {
-        return Conclusion::Untold("no block was touched".into());
+        return Conclusion::Untold("no block was accessed".into());
     };
     let (most, _) = point(largest);
     let enough = reuse
@@ -45,7 +45,7 @@ pub fn says(profile: &Profile) -> Conclusion {
     let (hits, error) = point(enough);
     if error > ERRORS[0] {
         return Conclusion::Untold(format!(
-            "the miss ratio is uncertain by {error:.2}; more memory (--memory) or more time makes it surer"
+            "the error of the miss ratio is {error:.2}; increase --memory or the observation time"
         ));
     }
     let what = if of_reads {
@@ -65,7 +65,8 @@ pub fn says(profile: &Profile) -> Conclusion {
         // There is no size to report if no cache is useful.
         evidence.retain(|e| !["cache_bytes", "hit_ratio"].contains(&e.name));
         let text = format!(
-            "no cache pays: {:.0} % of what is touched by {what} was touched before in the time that was watched",
+            "a cache has no benefit: {:.0} % of the blocks of {what} had been accessed before in \
+             the observed time",
             100.0 * most
         );
         // A longer observation might show reuse that this one misses.
@@ -74,14 +75,16 @@ pub fn says(profile: &Profile) -> Conclusion {
     let whole = reuse.working_set.bytes;
     if enough.cache_bytes as f64 >= OF_WORKING_SET * whole {
         let text = format!(
-            "a cache pays as much as it holds, up to the working set of {}: only with {size} does it hit {:.0} % of {what}",
+            "the benefit of a cache grows with its size up to the working set of {}: {size} are \
+             needed to hit {:.0} % of {what}",
             shown(whole),
             100.0 * hits
         );
         return Conclusion::Do(text, confidence, evidence);
     }
     let text = format!(
-        "a cache of {size} hits {:.0} % of {what}, where no cache could hit more than {:.0} %; the working set is {}",
+        "a cache of {size} hits {:.0} % of {what}; the maximum for any size is {:.0} %; the \
+         working set is {}",
         100.0 * hits,
         100.0 * most,
         shown(whole)

@@ -31,11 +31,11 @@ pub fn says(profile: &Profile) -> Conclusion {
     let order = &profile.order.all;
     let (Some(sequential), Some(rate)) = (order.sequential_share, profile.arrivals.rate_mean_per_s)
     else {
-        return Conclusion::Untold("it takes reads or writes".into());
+        return Conclusion::Untold("there are no reads or writes".into());
     };
     if profile.span_ns < SPAN_NS_MIN {
         return Conclusion::Untold(format!(
-            "{span:.1} s are too short for a rate; it takes 10 s"
+            "the rate needs 10 s of observation, not {span:.1} s"
         ));
     }
     let scattered = 1.0 - sequential;
@@ -54,26 +54,29 @@ pub fn says(profile: &Profile) -> Conclusion {
     if random >= 2.0 * DISK_RANDOM_PER_S {
         let disks = (random / DISK_RANDOM_PER_S).ceil();
         let text = format!(
-            "flash: {random:.0} requests a second are not sequential, for which it would take {disks:.0} disks{}",
+            "flash: {random:.0} non-sequential requests per second would need {disks:.0} hard \
+             disks{}",
             wear(profile)
         );
         return Conclusion::Do(text, carried, evidence);
     }
     let Some(random_peak) = random_peak else {
         return Conclusion::Untold(format!(
-            "{span:.1} s are too short to tell how busy the busiest second is; it takes 17 s"
+            "the peak rate needs 17 s of observation, not {span:.1} s"
         ));
     };
     if random_peak <= DISK_RANDOM_PER_S && moved <= DISK_BYTES_PER_S {
         let text = format!(
-            "one disk serves it: {random_peak:.0} requests that are not sequential in the busiest second, {:.1} MB a second in the mean{}",
+            "one hard disk suffices: {random_peak:.0} non-sequential requests in the busiest \
+             second, mean throughput {:.1} MB/s{}",
             moved / 1e6,
             waits(profile, scattered)
         );
         return Conclusion::Do(text, carried.min(Confidence::Moderate), evidence);
     }
     Conclusion::Untold(format!(
-        "it depends on how long a burst may wait: {random:.0} requests a second are not sequential in the mean, {random_peak:.0} in the busiest second"
+        "it depends on the acceptable latency of bursts: {random:.0} non-sequential requests per \
+         second on average, {random_peak:.0} in the busiest second"
     ))
 }
 
@@ -83,7 +86,8 @@ fn wear(profile: &Profile) -> String {
     let scattered = 1.0 - profile.order.writes.sequential_share.unwrap_or(1.0);
     match writes * scattered {
         share if share >= RANDOM_WRITES_SHARE => format!(
-            "; {:.0} % of all are writes that are not sequential, so one that stands many of them",
+            "; {:.0} % of the requests are non-sequential writes, so choose flash with high \
+             write endurance",
             100.0 * share
         ),
         _ => String::new(),
@@ -97,9 +101,9 @@ fn waits(profile: &Profile, scattered: f64) -> String {
         .as_ref()
         .map(|load| load.all.p50_ns as f64 / 1e6);
     match now {
-        Some(ms) if ms < 2.0 && scattered >= 0.5 => format!(
-            "; but half of the requests take no more than {ms:.1} ms now, where a disk takes some 10 ms"
-        ),
+        Some(ms) if ms < 2.0 && scattered >= 0.5 => {
+            format!("; but the median latency is {ms:.1} ms now, and a hard disk takes about 10 ms")
+        }
         _ => String::new(),
     }
 }

@@ -60,7 +60,7 @@ pub fn advise(profile: &mut Profile) {
         let conclusion = match profile.order.all.requests {
             n if n >= REQUESTS_LOW => (rule.says)(profile),
             n => Conclusion::Untold(format!(
-                "{n} reads and writes are too few; it takes {REQUESTS_LOW}"
+                "{n} reads and writes are too few; {REQUESTS_LOW} are needed"
             )),
         };
         let topic = rule.topic;

@@ -25,7 +25,8 @@ pub fn says(profile: &Profile) -> Conclusion {
     if pattern == Some(Pattern::LogStructured) {
         add("write_sequential_share", order.writes.sequential_share);
         add("read_random_share", order.reads.random_share);
-        let text = "writes go to the end of a log while reads go everywhere: on disks, the log on a group of its own writes without seeks";
+        let text = "writes are appended to a log while reads are random: on hard disks, place \
+                    the log on separate disks to avoid seeks";
         return Conclusion::Do(text.into(), confidence, evidence);
     }
     add("sequential_share", sequential);
@@ -34,13 +35,15 @@ pub fn says(profile: &Profile) -> Conclusion {
     if streams >= 2 && sequential >= Some(SEQUENTIAL_SHARE) {
         add("run_requests_mean", order.all.run_requests_mean);
         let text = format!(
-            "{streams} sequential streams take turns: on disks, each on a group of its own or read ahead further, as every turn costs a seek"
+            "{streams} sequential streams alternate: on hard disks, place each on separate disks \
+             or increase read-ahead, because each change of stream costs a seek"
         );
         return Conclusion::Do(text, confidence, evidence);
     }
     let mixed = sequential >= Some(SEQUENTIAL_SHARE) && random >= Some(SEQUENTIAL_SHARE);
     if mixed && order.all.requests >= 10 * REQUESTS_MIN {
-        let text = "a sequential part and a random part share the disk: on disks, the sequential one runs without seeks on a group of its own";
+        let text = "sequential and random requests are mixed: on hard disks, place the \
+                    sequential data on separate disks to avoid seeks";
         return Conclusion::Do(text.into(), confidence.min(Confidence::Moderate), evidence);
     }
     Conclusion::Nothing

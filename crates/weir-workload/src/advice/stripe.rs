@@ -28,15 +28,14 @@ pub fn says(profile: &Profile) -> Conclusion {
     let mut lengths = of(Op::Read).clone();
     lengths.merge(of(Op::Write));
     let (Some(mean), Some(p95)) = (profile.sizes.all.mean_bytes, lengths.quantile(0.95)) else {
-        return Conclusion::Untold("it takes reads or writes".into());
+        return Conclusion::Untold("there are no reads or writes".into());
     };
     let Some(parallelism) = &profile.parallelism else {
         let mut missing = profile.missing.iter();
         let unreliable = missing.find(|m| m.topic == Topic::QueueDepth);
         return Conclusion::Untold(match unreliable {
-            Some(why) => format!("how many requests are in flight is not known: {}", why.text),
-            None => "how many requests are in flight is not known, as the source has no responses"
-                .into(),
+            Some(why) => format!("the queue depth is unknown: {}", why.text),
+            None => "the queue depth is unknown because the source has no responses".into(),
         });
     };
     let order = &profile.order.all;
@@ -55,7 +54,9 @@ pub fn says(profile: &Profile) -> Conclusion {
         let unit =
             (wanted.next_power_of_two() as i64).clamp(*UNIT_BYTES.start(), *UNIT_BYTES.end());
         let text = format!(
-            "a stripe unit of {} KiB or more: {:.1} requests are in flight together, and of those of the usual greatest length ({:.0} KiB) no more than one in {:.0} then takes two disks",
+            "a stripe unit of {} KiB or more: the mean queue depth is {:.1}, and of requests \
+             with the 95th percentile of the length ({:.0} KiB) at most one in {:.0} then spans \
+             two disks",
             unit >> 10,
             parallelism.at_issue_mean,
             p95 as f64 / 1024.0,
@@ -65,7 +66,8 @@ pub fn says(profile: &Profile) -> Conclusion {
     }
     if sequential >= 0.7 && mean >= 2.0 * *UNIT_BYTES.start() as f64 {
         let text = format!(
-            "a stripe unit no wider than {:.0} KiB over the number of disks: requests come one at a time, so they gain when each uses all disks",
+            "a stripe unit of at most {:.0} KiB divided by the number of disks: requests arrive \
+             one at a time, and are faster if each uses all disks",
             mean / 1024.0
         );
         return Conclusion::Do(text, carried.min(Confidence::Moderate), evidence);

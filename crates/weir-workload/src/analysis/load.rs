@@ -1,4 +1,4 @@
-//! [`Load`]: latency against load: by the requests in flight at the issue, and by the rate of an
+//! [`Load`]: latency by load: by the requests in flight at the issue, and by the rate of an
 //! interval.
 
 use std::collections::BTreeMap;

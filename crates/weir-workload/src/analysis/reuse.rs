@@ -62,7 +62,7 @@ pub struct Reuse {
 pub struct CacheSize {
     /// Its capacity.
     pub cache_bytes: i64,
-    /// The share of touches that miss.
+    /// The share of accesses that miss.
     pub miss_ratio: f64,
     /// The error of the ratio: the half width of its 95 % confidence interval.
     pub miss_ratio_error: f64,

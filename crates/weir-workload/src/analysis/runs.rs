@@ -211,7 +211,7 @@ impl Runs {
             joined_run = other.is_run() && before.is_run();
         }
         let at = self.runs.iter().position(|r| r.seen == self.requests);
-        let run = &self.runs[at.expect("the run that goes on is kept")];
+        let run = &self.runs[at.expect("the continued run is stored")];
         let now = run.known();
         Continued {
             course,

@@ -199,7 +199,9 @@ fn a_loop_needs_a_cache_of_its_size() {
     let profile = profile(&reads((0..40_000).map(|i| i % 5_000 * 8)));
     let cache = advice(&profile, Topic::CacheSize).unwrap();
     assert!(
-        cache.text.starts_with("a cache pays as much as it holds"),
+        cache
+            .text
+            .starts_with("the benefit of a cache grows with its size"),
         "{}",
         cache.text
     );

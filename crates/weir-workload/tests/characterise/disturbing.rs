@@ -75,7 +75,7 @@ fn a_subject_slowed_by_another_is_disturbed() {
         found
             .evidence
             .iter()
-            .any(|e| e.name == "times_it_came_or_went" && e.value == 5.0)
+            .any(|e| e.name == "transitions" && e.value == 5.0)
     );
     assert_eq!(report.pairs_tested, 1, "the victim is always active");
 }

@@ -54,8 +54,7 @@ pub fn write_pair(
             replace(&certificate_file, certificate, PUBLIC)?;
         }
         Overwrite::Never => {
-            // A key without a certificate is as precious: something else may have been signed for
-            // it.
+            // A key without a certificate is as precious: something else may have been signed for it.
             if certificate_file.exists() {
                 return Err(there_already(&certificate_file));
             }
@@ -68,8 +67,8 @@ pub fn write_pair(
 
 fn there_already(path: &Path) -> anyhow::Error {
     anyhow::anyhow!(
-        "{} is there already and is left as it is; `--replace` overwrites it, `weir certificates \
-         renew` makes it last longer",
+        "{} already exists; `--replace` overwrites it, `weir certificates renew` extends its \
+         validity",
         path.display()
     )
 }
@@ -91,7 +90,7 @@ fn create(path: &Path, text: &str, mode: u32) -> Result<()> {
         .with_context(|| path.display().to_string())
 }
 
-/// Puts a file in the place of another: whoever reads sees the old or the new one, whole.
+/// Replaces a file atomically: a reader receives the complete old or new file.
 pub fn replace(path: &Path, text: &str, mode: u32) -> Result<()> {
     let mut name = path.file_name().expect("a file has a name").to_owned();
     name.push(".new");
@@ -127,8 +126,8 @@ pub fn read_key(path: &Path) -> Result<KeyPair> {
     let facts = fs::metadata(path).with_context(|| path.display().to_string())?;
     if facts.mode() & 0o077 != 0 {
         bail!(
-            "{path}: others can read this key, so it may be theirs by now; `chmod 600 {path}` if \
-             you trust them",
+            "{path}: other users can read this key; use `chmod 600 {path}`, or a new key if it \
+             may be compromised",
             path = path.display()
         );
     }

@@ -72,19 +72,19 @@ impl Purpose {
 /// and into the name of a file.
 ///
 /// # Errors
-/// Says what is wrong.
+/// A message that names the error.
 pub fn check_name(text: &str) -> Result<String, String> {
     let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let label =
         |l: &str| !l.is_empty() && l.len() <= 63 && !l.starts_with('-') && !l.ends_with('-');
     if text.parse::<std::net::IpAddr>().is_ok() {
-        return Err("an IP address names nobody; give a name".to_owned());
+        return Err("an IP address is not permitted here; use a name".to_owned());
     }
     match text.len() <= 253 && text.chars().all(known) && text.split('.').all(label) {
         true => Ok(text.to_owned()),
         false => Err(
-            "a name has letters, digits, `-`, `_` and dots, as web1 or db-2.example.org \
-                      (RFC 1123)"
+            "a name has letters, digits, `-`, `_` and dots, such as web1 or db-2.example.org \
+             (RFC 1123)"
                 .to_owned(),
         ),
     }
@@ -93,7 +93,7 @@ pub fn check_name(text: &str) -> Result<String, String> {
 /// As [`check_name`], or an IP address: what a monitor is dialled by.
 ///
 /// # Errors
-/// Says what is wrong.
+/// A message that names the error.
 pub fn check_address(text: &str) -> Result<String, String> {
     match text.parse::<std::net::IpAddr>() {
         Ok(_) => Ok(text.to_owned()),
@@ -129,7 +129,7 @@ impl Authority {
     /// # Errors
     /// When one is there and may not be overwritten, or the files cannot be written.
     pub fn make(directory: &Path, title: &str, days: u32, overwrite: Overwrite) -> Result<Facts> {
-        let key = KeyPair::generate().context("no key could be made")?;
+        let key = KeyPair::generate().context("a key could not be generated")?;
         let certificate = authority_params(title, days)?.self_signed(&key)?;
         files::make_directory(directory)?;
         let path = files::write_pair(
@@ -150,8 +150,8 @@ impl Authority {
         let (certificate, key) = pair(directory, AUTHORITY);
         if !certificate.exists() {
             bail!(
-                "there is no authority in {}: `weir certificates authority` makes one, `-d` names \
-                 another directory",
+                "there is no authority in {}: create one with `weir certificates authority`, or \
+                 use another directory with `-d`",
                 directory.display()
             );
         }
@@ -159,8 +159,12 @@ impl Authority {
         let key_pair = files::read_key(&key)?;
         facts.goes_with(&key_pair, &key)?;
         let pem = files::read(&certificate)?;
-        let issuer = Issuer::from_ca_cert_pem(&pem, key_pair)
-            .with_context(|| format!("{}: not an authority's", certificate.display()))?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key_pair).with_context(|| {
+            format!(
+                "{}: not the certificate of an authority",
+                certificate.display()
+            )
+        })?;
         Ok(Authority {
             directory: directory.to_owned(),
             issuer,
@@ -173,7 +177,7 @@ impl Authority {
     /// # Errors
     /// When they are there and may not be overwritten, or cannot be written.
     pub fn sign(&self, purpose: &Purpose, days: u32, overwrite: Overwrite) -> Result<Facts> {
-        let key = KeyPair::generate().context("no key could be made")?;
+        let key = KeyPair::generate().context("a key could not be generated")?;
         let usages = vec![purpose.usage()];
         let params = self.leaf(&purpose.stem(), purpose.names(), usages, days)?;
         let certificate = params.signed_by(&key, &self.issuer)?;
@@ -187,9 +191,8 @@ impl Authority {
         Facts::read(&path)
     }
 
-    /// Signs the certificate in `old` anew, with the same names, roles and key, so that only the
-    /// one file changes, in one step. The authority's own is renewed likewise; what it signed stays
-    /// good.
+    /// Renews the certificate in `old` with the same names, roles and key, so that only the one
+    /// file changes, in one step. The authority's own is renewed likewise; what it signed stays good.
     ///
     /// # Errors
     /// When its key is not there or it is not of this authority, or it cannot be written.

@@ -46,7 +46,7 @@ impl Facts {
     /// # Errors
     /// When there is none, or it is damaged.
     pub fn read(path: &Path) -> Result<Facts> {
-        let told = || format!("{}: no certificate is readable in it", path.display());
+        let told = || format!("{}: contains no valid certificate", path.display());
         let text = files::read(path)?;
         let (_, pem) = parse_x509_pem(text.as_bytes()).with_context(told)?;
         let certificate = pem.parse_x509().with_context(told)?;

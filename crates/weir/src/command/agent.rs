@@ -1,4 +1,4 @@
-//! `weir agent`: runs a monitor's queries over this host's I/O.
+//! `weir agent`: runs a monitor's queries on the I/O of this host.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,45 +28,46 @@ use weir_runtime::run_loop::Stop;
 use weir_runtime::source::Source;
 use weir_runtime::source::SourceOptions;
 
-/// How long the last words may take to reach the monitor.
+/// How long an agent that ends waits for the monitor's acknowledgement of its last messages.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// The same where a recording was replayed and all of it is to arrive.
+/// The same after the replay of a recording with `--once`.
 const SHUTDOWN_TIMEOUT_REPLAY: Duration = Duration::from_secs(120);
 
-/// Where the agent is at home in the directory of its state.
+/// The agent's subdirectory of the state directory.
 const HOME: &str = "agent";
 
-/// Run a monitor's queries over this host's I/O
+/// Run a monitor's queries on the I/O of this host
 ///
-/// The agent dials the monitor, and dials again for ever. It watches nothing until a query needs
-/// it. What a slow or absent monitor does not take waits in memory and on disk, up to a bound; what
-/// is lost then is counted, to the row.
+/// The agent connects to the monitor, and reconnects whenever the connection is lost. It attaches no
+/// probe while no query runs. Messages that the monitor has not acknowledged wait in memory and on
+/// disk, up to configured limits; rows that are dropped beyond the limits are counted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir agent --monitor monitor.example\n  \
     weir agent --config /etc/weir/agent.toml\n  \
     weir agent --check\n  \
     weir agent --monitor unix: --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
-    The command line goes before the file. SIGHUP reads the file again: limits hold at once, the rest is said\n\
-    to need a restart. SIGTERM and SIGINT end the agent when the monitor has taken its last words.")]
+    Options on the command line override the configuration file. SIGHUP reloads the file: limits are \
+    applied immediately, other changes are logged and need a restart. At SIGTERM or SIGINT the agent \
+    ends after the monitor has acknowledged its last messages, at the latest after 5 seconds.")]
 pub struct AgentArgs {
-    /// The monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or unix:PATH
-    /// (unix: alone for the monitor of this host)
-    #[arg(long, value_name = "HOST[:PORT]")]
+    /// Address of the monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or
+    /// unix:PATH; unix: without a path is the default socket of this host
+    #[arg(long, value_name = "ADDRESS")]
     monitor: Option<String>,
-    /// The configuration [default: /etc/weir/agent.toml, where it exists]
+    /// Configuration file [default: /etc/weir/agent.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Say what is wrong with the configuration, and do nothing else
+    /// Check the configuration and exit
     #[arg(long)]
     check: bool,
-    /// What this host is called, unique in the fleet [default: its host name]
+    /// Name of this host, unique in the fleet [default: the host name of the system]
     #[arg(long, value_name = "NAME", value_parser = config::host)]
     host: Option<String>,
-    /// Where to keep what must outlive the agent [default: /var/lib/weir]
+    /// Directory for the state that survives a restart [default: /var/lib/weir]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// The file that holds the agent's token
+    /// File with the token of this agent
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
@@ -75,42 +76,44 @@ pub struct AgentArgs {
     log: LogArgs,
 }
 
-/// Where events come from.
+/// The source of events.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Source")]
 struct GroundArgs {
-    /// Where events come from: `live`, `tapdisk:PATH` for the disks that a `weir tapdisk` serves,
-    /// or a recording, which happens again now
+    /// Source of the events: `live` for the block layer of this host, `tapdisk:PATH` for the disks
+    /// that the `weir tapdisk` at this socket serves, or a recording, which is replayed [default:
+    /// live]
     #[arg(long, value_name = "SOURCE")]
     from: Option<String>,
-    /// Replay a recording so many times as fast as it was; a great number is as fast as it can be
-    /// read
+    /// Speed at which a recording is replayed, as a multiple of the recorded speed; a large number
+    /// such as 1e6 replays as fast as the recording can be read
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = pace)]
     pace: f64,
-    /// Replay a recording so much later than it was, not from now on: agents that replay parts of
-    /// one recording agree in time then
-    #[arg(long, value_name = "TIME", conflicts_with = "pace", value_parser = quantity::span)]
+    /// Replay a recording with this time added to its timestamps, instead of timestamps from now on;
+    /// for agents that replay parts of one recording
+    #[arg(long, value_name = "DURATION", conflicts_with = "pace", value_parser = quantity::span)]
     shift: Option<Duration>,
-    /// End when the recording has ended and the monitor has taken what came of it
+    /// Exit when the recording has ended and the monitor has acknowledged all messages
     #[arg(long)]
     once: bool,
-    /// Watch this device only, as /dev/sda; may be repeated
-    #[arg(long, value_name = "DEV")]
+    /// Observe only this device, such as /dev/sda; may be repeated [default: all disks, without dm,
+    /// md and loop devices]
+    #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
-    /// Watch dm, md and loop devices as well as the devices below them, which counts their I/O
-    /// twice
+    /// Also observe dm, md and loop devices; their I/O is then counted twice, there and at the
+    /// devices below them
     #[arg(long, conflicts_with = "device")]
     stacked: bool,
-    /// Treat processes as a VM: NAME=pid:N, NAME=comm:TEXT, NAME=cgroup:PATH, or @FILE with one of
-    /// these a line; may be repeated
-    #[arg(long, value_name = "NAME=WHICH")]
+    /// Declare processes to be a VM: NAME=pid:PID, NAME=comm:COMMAND or NAME=cgroup:PATH, or @FILE
+    /// with one declaration per line; may be repeated
+    #[arg(long, value_name = "NAME=PROCESSES")]
     vm: Vec<String>,
 }
 
 fn pace(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(pace) if pace > 0.0 && pace.is_finite() => Ok(pace),
-        _ => Err("expected a number above 0, as in 2 or 0.5".to_owned()),
+        _ => Err("expected a positive number, such as 2 or 0.5".to_owned()),
     }
 }
 
@@ -126,7 +129,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
             .as_deref()
             .map(|path| path.display().to_string());
         let file = file.unwrap_or_else(|| format!("no {}", config::FILE));
-        output::print(&format!("{file}: nothing wrong with it\n"))?;
+        output::print(&format!("{file}: the configuration is valid\n"))?;
         return Ok(Ending::Done);
     }
     args.log.open(verbose)?;
@@ -144,7 +147,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         host,
         clock,
     };
-    // Before any thread starts: what taps need to be opened is kept, the rest given up.
+    // Before any thread starts: the capabilities for opening taps are kept, all others are dropped.
     let is_live = ground.is_live();
     if is_live {
         ebpf::keep_what_opening_takes()?;
@@ -154,7 +157,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     if earlier.left_out > 0 {
         warn!(
             channels = earlier.left_out,
-            "the oldest tallies of earlier processes are left out: the monitor accepts no more"
+            "the oldest tallies of earlier processes are not sent: the monitor's limit is reached"
         );
     }
     let (instance, lock) = (home.instance, home.lock);
@@ -202,8 +205,8 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     drop(lock);
     if !all_taken {
         warn!(
-            "the monitor has not acknowledged everything; the next agent with this state directory \
-             reports what is lost"
+            "the monitor has not acknowledged all messages; the next agent with this state directory \
+             reports the losses"
         );
     }
     Ok(match stop.signal() {
@@ -213,13 +216,13 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     })
 }
 
-/// What `start` gives in a thread without capabilities. Threads that it starts have none either:
-/// those that read what the network brings need none.
+/// The result of `start`, run in a thread without capabilities. The threads that it starts, which
+/// read from the network, have none either.
 fn without_capabilities<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let begin = move || {
-        // The spool's files are made by name.
+        // The files of the spool are created by name.
         ebpf::reduce_thread(ebpf::Files::Named)?;
         Ok::<T, Failure>(start())
     };
@@ -229,7 +232,7 @@ fn without_capabilities<T: Send + 'static>(
 }
 
 impl AgentArgs {
-    /// Puts what the command line says in the place of what the file says.
+    /// Overrides the settings of the file by those of the command line.
     fn override_with(&self, config: &mut AgentConfig) {
         let put = |from: &Option<String>, to: &mut Option<String>| {
             if from.is_some() {
@@ -267,14 +270,14 @@ impl GroundArgs {
     }
 }
 
-/// The way to the monitor.
+/// How to connect to the monitor.
 ///
 /// # Errors
-/// When no monitor is named, its address is none, or there is no token in the file for it.
+/// When no monitor is configured, its address is invalid, or the token file contains no token.
 pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
     let Some(monitor) = &config.monitor else {
         return Err(Failure::words(format_args!(
-            "no monitor is named; give --monitor HOST[:PORT] (unix: for the monitor of this host), or write monitor = \"HOST\" in {}",
+            "no monitor is configured; use --monitor HOST[:PORT] (unix: for the monitor of this host), or set monitor = \"HOST\" in {}",
             config::FILE
         )));
     };
@@ -293,7 +296,7 @@ pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
 fn source(config: &AgentConfig) -> Result<SourceOptions, Failure> {
     if let Source::Qemu(vm) = Source::new(&config.from) {
         return Err(Failure::words(format_args!(
-            "from {}: an agent watches its whole host; VM {vm} is in column vm of `live`",
+            "from {}: an agent observes its whole host; use `live`, with VM {vm} in column vm",
             config.from
         )));
     }
@@ -301,7 +304,7 @@ fn source(config: &AgentConfig) -> Result<SourceOptions, Failure> {
         && format::pipe::is_pipe(&path)
     {
         return Err(Failure::words(format_args!(
-            "from {}: an agent reads a recording again for each query, which a pipe does not allow; write it to a file",
+            "from {}: an agent reads a recording once for each query, which a pipe does not permit; write it to a file",
             config.from
         )));
     }
@@ -309,15 +312,15 @@ fn source(config: &AgentConfig) -> Result<SourceOptions, Failure> {
         .map_err(Failure::words)
 }
 
-/// What the host is called.
+/// The name of the host.
 fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
     let named = config.host.as_deref().map(Symbol::try_new);
     let named = named.and_then(Result::ok).or_else(ebpf::host_name);
-    named.ok_or_else(|| Failure::words("this host has no name; give it one with --host NAME"))
+    named.ok_or_else(|| Failure::words("this host has no host name; set one with --host NAME"))
 }
 
-/// Why I/O of this host cannot be watched: told now, not when a query comes that needs it. The
-/// agent goes on, since relations and recordings need no such rights.
+/// Why the I/O of this host cannot be observed, checked at the start and not with the first query. The
+/// agent continues, since relations and recordings need no privileges.
 fn unwatched(ground: &Ground) -> Option<String> {
     let demand = Demand {
         stream: "IO".into(),
@@ -349,13 +352,13 @@ fn reload(args: &AgentArgs, loaded: &mut Loaded<AgentConfig>) -> Option<Budget> 
             Some(loaded.config.budget())
         }
         Err(failure) => {
-            error!(reason = %failure.text(), "not reloaded, the configuration stays as it was");
+            error!(reason = %failure.text(), "not reloaded, the configuration is unchanged");
             None
         }
     }
 }
 
-/// Where the agent keeps what must outlive it; one agent at a time.
+/// The state that survives the agent, locked by one agent at a time.
 struct Home {
     path: PathBuf,
     lock: Lock,
@@ -369,14 +372,14 @@ impl Home {
         let path = state.join(HOME);
         let failed = |e: std::io::Error| {
             Failure::world(format_args!(
-                "{}: {e}; --state DIR names a directory that the agent may write to",
+                "{}: {e}; use --state DIR with a directory that the agent can write",
                 path.display()
             ))
         };
         private::directory(&path).map_err(failed)?;
         let lock = Lock::take(&path).map_err(failed)?.ok_or_else(|| {
             Failure::world(format_args!(
-                "{}: another agent is at home there; --state DIR names a directory of its own",
+                "{}: in use by another agent; use --state DIR with another directory",
                 path.display()
             ))
         })?;

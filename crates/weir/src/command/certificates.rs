@@ -1,4 +1,4 @@
-//! `weir certificates`: a fleet's authority, and the certificates it signs.
+//! `weir certificates`: a fleet's certificate authority, and the certificates that it signs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ use crate::certificates::{
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 
-/// Make and renew the certificates of a fleet
+/// Create and renew the certificates of a fleet
 ///
-/// An authority of the fleet's own vouches for the monitor, the agents and whoever asks; what each
-/// may do stands in its certificate. Files that are there are never overwritten unless `--replace`
-/// is given. Keys can be read by their owner alone. The authority's key is needed to sign and
-/// nowhere else: keep it off the fleet's hosts.
+/// A certificate authority of the fleet signs the certificates of the monitor, the agents and the
+/// clients. A certificate contains the role of its owner. Existing files are overwritten only with
+/// --replace. Private keys are readable by their owner only. The key of the authority is needed only
+/// to sign: do not store it on the hosts of the fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir certificates authority -d fleet\n  \
@@ -28,89 +28,99 @@ use weir_runtime::output;
     weir certificates client -d fleet alice --role place\n  \
     weir certificates show -d fleet\n  \
     weir certificates renew -d fleet --within 30\n\n\
-    docs/security.md tells which file goes where.")]
+    docs/security.md describes where each file is installed.")]
 pub struct CertificatesArgs {
     #[command(subcommand)]
     what: What,
 }
 
-/// What is to be made or done.
+/// The subcommands.
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Make the fleet's authority: authority.crt, authority.key
+    /// Create the certificate authority: authority.crt, authority.key
+    #[command(after_help = "Examples:\n  weir certificates authority -d fleet")]
     Authority {
         #[command(flatten)]
         place: PlaceArgs,
-        /// What it is called in certificates
+        /// Name of the authority in certificates
         #[arg(long, value_name = "NAME", default_value = "weir fleet")]
         name: String,
-        /// For how many days it holds
-        #[arg(long, default_value = "3650", value_parser = days())]
+        /// Validity in days
+        #[arg(long, value_name = "DAYS", default_value = "3650", value_parser = days())]
         days: u32,
         #[command(flatten)]
         replace: ReplaceArgs,
     },
-    /// Sign a certificate for the monitor: monitor.crt, monitor.key
+    /// Sign the certificate of the monitor: monitor.crt, monitor.key
+    #[command(
+        after_help = "Examples:\n  weir certificates monitor -d fleet monitor.example.org 10.0.0.5"
+    )]
     Monitor {
         #[command(flatten)]
         place: PlaceArgs,
-        /// The names and IP addresses that agents and clients dial
+        /// Host names and IP addresses at which agents and clients connect to the monitor
         #[arg(value_name = "NAME", required = true, value_parser = check_address)]
         names: Vec<String>,
         #[command(flatten)]
         signing: SigningArgs,
     },
-    /// Sign certificates for agents, each good for its own host: agent-HOST.crt, agent-HOST.key
+    /// Sign certificates of agents, each valid for one host: agent-HOST.crt, agent-HOST.key
+    #[command(after_help = "Examples:\n  weir certificates agent -d fleet web1 web2 db1")]
     Agent {
         #[command(flatten)]
         place: PlaceArgs,
-        /// The hosts' names, as the agents say them
+        /// Names of the hosts, as in `weir agent --host`
         #[arg(value_name = "HOST", required = true, value_parser = check_name)]
         hosts: Vec<String>,
         #[command(flatten)]
         signing: SigningArgs,
     },
-    /// Sign certificates for those who ask: client-NAME.crt, client-NAME.key
+    /// Sign certificates of clients: client-NAME.crt, client-NAME.key
+    #[command(after_help = "Examples:\n  \
+        weir certificates client -d fleet grafana\n  \
+        weir certificates client -d fleet alice --role place")]
     Client {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Who
+        /// Names of the clients
         #[arg(value_name = "NAME", required = true, value_parser = check_name)]
         names: Vec<String>,
-        /// What they may do: look at queries, or also place and cancel them
-        #[arg(long, default_value = "read", value_parser = ["read", "place"])]
+        /// Role of the clients: read permits to watch queries, place also to submit and cancel them
+        #[arg(long, value_name = "ROLE", default_value = "read", value_parser = ["read", "place"])]
         role: String,
         #[command(flatten)]
         signing: SigningArgs,
     },
-    /// Say what the certificates in the directory are for and how long they hold
+    /// List the certificates in the directory with their names, roles and expiry dates
+    #[command(after_help = "Examples:\n  weir certificates show -d fleet")]
     Show {
         #[command(flatten)]
         place: PlaceArgs,
-        /// One JSON array of objects
+        /// Print a JSON array with one object per certificate
         #[arg(long)]
         json: bool,
     },
-    /// Sign those anew that soon hold no longer, with the same names, roles and keys
+    /// Renew certificates that expire soon, with the same names, roles and keys
     ///
-    /// Only the files *.crt change. Copy them to where they are used, and reload agent or monitor
+    /// Only the files *.crt change. Copy them to their hosts, and reload the agent or the monitor
     /// (SIGHUP).
+    #[command(after_help = "Examples:\n  weir certificates renew -d fleet --within 30")]
     Renew {
         #[command(flatten)]
         place: PlaceArgs,
-        /// Those that end within so many days
+        /// Renew the certificates that expire within this number of days
         #[arg(long, value_name = "DAYS", default_value = "30", value_parser = days())]
         within: u32,
-        /// For how many days they hold then; the authority's for ten times as long
-        #[arg(long, default_value = "365", value_parser = days())]
+        /// Validity of the new certificates in days; for the authority, ten times this number
+        #[arg(long, value_name = "DAYS", default_value = "365", value_parser = days())]
         days: u32,
     },
 }
 
-/// Where the files are.
+/// The location of the files.
 #[derive(Args, Debug)]
 struct PlaceArgs {
-    /// The directory with the authority and what it signed
+    /// Directory of the authority and the certificates
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     directory: PathBuf,
 }
@@ -118,7 +128,7 @@ struct PlaceArgs {
 /// Whether files may be overwritten.
 #[derive(Args, Debug)]
 struct ReplaceArgs {
-    /// Overwrite the files that are there: what was signed for them is void
+    /// Overwrite existing files; certificates that an overwritten authority signed become invalid
     #[arg(long)]
     replace: bool,
 }
@@ -126,8 +136,8 @@ struct ReplaceArgs {
 /// How a certificate is signed.
 #[derive(Args, Debug)]
 struct SigningArgs {
-    /// For how many days it holds, at most as long as the authority
-    #[arg(long, default_value = "365", value_parser = days())]
+    /// Validity in days, at most that of the authority
+    #[arg(long, value_name = "DAYS", default_value = "365", value_parser = days())]
     days: u32,
     #[command(flatten)]
     replace: ReplaceArgs,
@@ -155,7 +165,7 @@ pub fn run(args: &CertificatesArgs) -> Result<Ending, Failure> {
             replace,
         } => {
             let made = Authority::make(&place.directory, name, *days, replace.overwrite());
-            told(&made.map_err(Failure::World)?)
+            print_files(&made.map_err(Failure::World)?)
         }
         What::Monitor {
             place,
@@ -194,14 +204,14 @@ fn sign(
     for purpose in purposes {
         let overwrite = signing.replace.overwrite();
         let made = authority.sign(&purpose, signing.days, overwrite);
-        told(&made.map_err(Failure::World)?)?;
+        print_files(&made.map_err(Failure::World)?)?;
     }
     Ok(Ending::Done)
 }
 
 fn renew(directory: &Path, within: u32, days: u32) -> Result<Ending, Failure> {
     let mut renewed = 0;
-    // The authority's comes first, so that what it signs can hold as long.
+    // The authority is renewed first, since it limits the validity of the others.
     for old in certificates::all(directory).map_err(Failure::World)? {
         if old.days_left() >= i64::from(within) {
             continue;
@@ -211,20 +221,20 @@ fn renew(directory: &Path, within: u32, days: u32) -> Result<Ending, Failure> {
             false => days,
         };
         let renewed_one = Authority::open(directory).and_then(|a| a.renew(&old, days));
-        told(&renewed_one.map_err(Failure::World)?)?;
+        print_files(&renewed_one.map_err(Failure::World)?)?;
         renewed += 1;
     }
     if renewed == 0 {
         output::say(format_args!(
-            "weir: all certificates in {} hold for {within} days or longer",
+            "weir: all certificates in {} are valid for {within} days or longer",
             directory.display()
         ));
     }
     Ok(Ending::Done)
 }
 
-/// Says which files were written.
-fn told(made: &Facts) -> Result<Ending, Failure> {
+/// Prints the names of the written files.
+fn print_files(made: &Facts) -> Result<Ending, Failure> {
     let (certificate, key) = (&made.file, made.file.with_extension("key"));
     output::print(&format!(
         "{} {} until {}\n",
@@ -257,7 +267,7 @@ fn show(directory: &Path, as_json: bool) -> Result<Ending, Failure> {
     for facts in &all {
         let file = facts.file.file_name().unwrap_or_default().to_string_lossy();
         let roles = match facts.authority {
-            true => "signs others".to_owned(),
+            true => "authority".to_owned(),
             false => facts.roles.join(","),
         };
         text += &format!(

@@ -1,4 +1,4 @@
-//! `weir characterise`: what kind of workload each disk has, and what follows for storage.
+//! `weir characterise`: the workload of each disk, and advice on its storage.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{Stop, Telling};
 use weir_view::workload::{Feed, Reader, Selection, json};
 
-/// Say what kind of workload each disk has, and what follows for storage
+/// Characterise the workload of each disk and advise on its storage
 ///
-/// For each virtual disk: reads and writes, sizes, how sequential and in how many interleaved
-/// streams, how requests arrive, how many are in flight, latency against load, where they go; and
-/// advice with its evidence, where the data carry it. Works as events come, in bounded memory.
+/// The report contains, for each virtual disk: the mix of reads and writes, sizes, sequential runs and
+/// interleaved streams, arrivals, queue depth, latency by load, and the working set; and advice, with
+/// the evidence for it. Events are analysed as they arrive, in bounded memory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir characterise --for 30s\n  \
@@ -29,36 +29,36 @@ use weir_view::workload::{Feed, Reader, Selection, json};
     weir characterise --from recording.parquet\n  \
     weir characterise --from trace.vscsi -d /dev/sda --for 10m\n  \
     weir characterise --from recording.parquet --html report.html\n\n\
-    Ctrl-C ends it with the report of what was seen. Without --for a live report needs it.")]
+    The report is printed at Ctrl-C, after the time of --for, or at the end of the recording.")]
 pub struct CharacteriseArgs {
-    /// This VM only
+    /// Report only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
-    /// This disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
+    /// Report only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
-    /// Memory for the blocks of a disk that are followed, from which miss ratios come; where it
-    /// does not suffice for all of them, a sample is followed
+    /// Memory per disk for the blocks from which miss ratios are computed, 256KiB to 4GiB; if a disk
+    /// has more blocks, a sample of them is used
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = memory)]
     memory: usize,
-    /// Write the report as one JSON object
+    /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
-    /// Write the report as one page with its plots, which needs nothing else and loads nothing
+    /// Also write the report to this file as an HTML page with plots; the page loads no other files
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
 }
 
-/// Less holds no useful sample, and more than so much no address.
+/// Less memory contains no useful sample; more is not addressable.
 const MEMORY_BYTES: std::ops::RangeInclusive<usize> = 256 << 10..=4 << 30;
 
 fn memory(text: &str) -> Result<usize, String> {
     let bytes = quantity::size(text)?;
     match MEMORY_BYTES.contains(&bytes) {
         true => Ok(bytes),
-        false => Err("it takes 256 KiB at least and 4 GiB at most".to_owned()),
+        false => Err("expected a size from 256KiB to 4GiB".to_owned()),
     }
 }
 
@@ -71,8 +71,8 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     let stop = Stop::on_signals()?;
     let feed = Feed::open(&source, &selection, &stop)?;
-    // A page that cannot be written is told before the hours that it would tell of; and an earlier
-    // page stays when there is nothing to make another of.
+    // The page is created first, since an error at the end would discard the whole measurement. It is
+    // created after the source is opened, so that an error of the source does not erase an old page.
     let page = match &args.html {
         Some(path) => {
             output::never_over(path, args.source.files())?;
@@ -81,14 +81,14 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         None => None,
     };
     if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
-        output::say("weir: watching; Ctrl-C ends it with the report");
+        output::say("weir: observing; press Ctrl-C for the report");
     }
     let reader = Arc::new(Mutex::new(Follower(Characteriser::new(args.memory))));
     let ran = feed.run(&reader, Telling::Files, &stop);
-    let follower = reader.lock().expect("nobody panics while reading");
+    let follower = reader.lock().expect("no panic while held");
     let report = follower.0.report();
     let ran = match ran {
-        // What was seen before a source failed is told all the same.
+        // The requests before a failure of a source are reported nevertheless.
         Err(error) if report.requests == 0 => return Err(error),
         ran => ran,
     };

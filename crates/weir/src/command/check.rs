@@ -1,4 +1,4 @@
-//! `weir check QUERY`: what is wrong with a query, without running it.
+//! `weir check QUERY`: the diagnostics of a query, without running it.
 
 use clap::Args;
 use serde_json::json;
@@ -11,10 +11,10 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::question;
 
-/// Say what is wrong with a query, all at once, without running it
+/// Check a query without running it
 ///
-/// Prints the columns that the query would give, with types and units. Exit code 2 when there are
-/// errors.
+/// Prints the columns of the result with types and units, or all errors of the query. The exit
+/// status is 2 if there are errors.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir check \"select op, avg(latency) from IO [range 5 s] group by op\"\n  \
@@ -22,7 +22,7 @@ use weir_runtime::question;
 pub struct CheckArgs {
     #[command(flatten)]
     question: QuestionArgs,
-    /// One JSON object: ok, columns, diagnostics with code, message, help and byte span
+    /// Print a JSON object: ok, columns, and diagnostics with code, message, help and byte span
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `weir completions SHELL`: what the shell must know to complete weir's commands.
+//! `weir completions SHELL`: a script with which the shell completes weir's commands.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -7,10 +7,14 @@ use crate::command::Cli;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 
-/// Print completions for a shell: `weir completions bash > /etc/bash_completion.d/weir`
+/// Print a shell completion script
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    weir completions bash > /etc/bash_completion.d/weir\n  \
+    weir completions zsh > /usr/local/share/zsh/site-functions/_weir\n  \
+    weir completions fish > ~/.config/fish/completions/weir.fish")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell for which the script is printed
     shell: Shell,
 }
 

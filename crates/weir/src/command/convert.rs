@@ -1,4 +1,4 @@
-//! `weir convert IN OUT`: a trace of one format as a trace of another.
+//! `weir convert IN OUT`: converts a trace to another format.
 
 use std::path::PathBuf;
 
@@ -13,39 +13,39 @@ use weir_runtime::traces::Traces;
 
 /// Convert a trace to another format
 ///
-/// The output's format follows from its name or from --to-format. Every request and every response
-/// is kept as far as that format has room for it.
+/// The format of the output is that of --to-format, or of the file's extension. Requests, responses
+/// and their columns are converted as far as the format can represent them.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir convert trace.vscsi trace.parquet\n  \
     weir convert recording.parquet replay.iolog --to-format iolog\n  \
     weir convert crashed.parquet whole.parquet\n  \
     ssh host cat trace.vscsi | weir convert - trace.parquet\n\n\
-    `weir convert --formats` lists what can be read and written.")]
+    `weir convert --formats` lists the formats that can be read and written.")]
 pub struct ConvertArgs {
-    /// The trace to read; `-` is standard input
+    /// The trace to read; `-` reads standard input
     #[arg(value_name = "IN", required_unless_present = "formats")]
     input: Option<PathBuf>,
-    /// The trace to write
+    /// The file to write
     #[arg(value_name = "OUT", required_unless_present = "formats")]
     output: Option<PathBuf>,
-    /// The format of IN, where its first bytes do not show it
+    /// Format of IN [default: detected from its content]
     #[arg(long, value_name = "FORMAT")]
     from_format: Option<String>,
-    /// How much of a recording that comes through a pipe may be copied to a temporary file (in
-    /// TMPDIR): Parquet is read from its end
+    /// Maximum size of the temporary copy of a recording that is read from a pipe. The copy is made
+    /// in TMPDIR, because Parquet is read from its end
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = quantity::size)]
     spool_limit: usize,
-    /// The format of OUT, where its name does not tell
+    /// Format of OUT [default: by its extension]
     #[arg(long, value_name = "FORMAT")]
     to_format: Option<String>,
-    /// End at the first bad record instead of skipping and counting it
+    /// Stop at the first invalid record instead of skipping and counting it
     #[arg(long)]
     strict: bool,
-    /// Overwrite OUT
+    /// Overwrite OUT if it exists
     #[arg(long)]
     force: bool,
-    /// List the formats
+    /// List the formats and exit
     #[arg(long)]
     formats: bool,
 }

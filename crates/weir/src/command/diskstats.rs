@@ -1,4 +1,4 @@
-//! `weir diskstats DIR`: keeps a directory up to date for the unmodified `iostat -f DIR`.
+//! `weir diskstats DIR`: maintains a directory for the unmodified `iostat -f DIR`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -20,35 +20,36 @@ use weir_runtime::run_loop::Stop;
 use weir_runtime::run_loop::conclude;
 use weir_view::disk_totals::{self, Devices, Questions, Reader, Totals, Wanted};
 
-/// Where the tree is unless another place is named.
+/// The default directory.
 const DIRECTORY: &str = "/run/weir/diskstats";
 
-/// More disks than this share a row.
+/// Disks beyond this number are counted in one row.
 const DISKS_MAX: usize = 10_000;
 
-/// Keep a directory up to date from which sysstat's `iostat -f DIR` shows VMs' disks
+/// Maintain the statistics files that sysstat's `iostat -f` reads
 ///
-/// The directory is laid out as iostat(1) expects it: block/NAME/stat as in /sys, diskstats as in
-/// /proc. Names are those of `weir iostat`. It is taken away again at the end.
+/// The directory has the layout that iostat(1) expects: block/NAME/stat as in /sys, diskstats as in
+/// /proc. Names are those of `weir iostat`. The directory is removed at the end.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir diskstats &\n  \
     iostat -f /run/weir/diskstats -x 1\n\n\
-    Counters begin at 0 when weir begins; `iostat -y` leaves out its first report, which would divide them by the time since boot.")]
+    Counters start at zero with the command. Use `iostat -y` to omit the first report, which divides \
+    them by the time since boot.")]
 pub struct DiskstatsArgs {
-    /// The directory; it must be empty, or one of weir's
+    /// Directory for the files; it must be empty or written by an earlier `weir diskstats`
     #[arg(value_name = "DIR", default_value = DIRECTORY)]
     directory: PathBuf,
-    /// How often the files are written
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = quantity::span)]
+    /// Interval at which the files are written
+    #[arg(long, value_name = "DURATION", default_value = "200ms", value_parser = quantity::span)]
     every: Duration,
-    /// Watch this VM only
+    /// Show only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
-    /// Print the queries and do nothing else
+    /// Print the queries of this command and exit
     #[arg(long)]
     show_query: bool,
-    /// Leave the directory as it is at the end
+    /// Keep the directory at the end instead of removing it
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -57,9 +58,9 @@ pub struct DiskstatsArgs {
     limits: LimitArgs,
 }
 
-/// Writes the tree whenever it is due.
+/// Writes the files at each interval.
 struct Writer {
-    /// `None` once it has been taken away.
+    /// `None` after it was removed.
     tree: Option<DiskstatsTree>,
     every_ns: Nanos,
     written: Option<Nanos>,
@@ -141,7 +142,7 @@ impl Reader for Writer {
 }
 
 impl Drop for Writer {
-    /// Also when the work failed, a tree that nobody keeps must not stay and look alive.
+    /// Removes the directory also after an error: outdated files would be taken for current ones.
     fn drop(&mut self) {
         if let (Some(tree), false) = (self.tree.take(), self.keep) {
             let _ = tree.remove();

@@ -1,5 +1,5 @@
-//! `weir doctor`: what of the live tap works on this host, what is lost without the rest, and what
-//! to do about it.
+//! `weir doctor`: which features of the live tap work on this host, the effects of missing ones, and
+//! the remedies.
 
 use clap::Args;
 use serde_json::json;
@@ -15,29 +15,31 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::source;
 
-/// What it costs an agent not to reach its monitor.
-const COSTS_NO_MONITOR: &str = "what an agent here has to say waits, within its bounds";
+/// The effect of an unreachable monitor.
+const COSTS_NO_MONITOR: &str =
+    "messages of an agent on this host wait in its spool, up to its limits";
 
-/// Report what works on this host, and why not
+/// Check which features work on this host
 ///
-/// Attaches the probes for a moment, reads a few blocks of each disk directly, and compares what is
-/// reported with what was read and with the kernel's counters. It writes nothing. Exit code 0 when
-/// live I/O can be watched, 1 when not.
+/// Attaches the probes briefly, reads a few blocks of each disk with direct I/O, and compares the
+/// observed requests with these reads and with the kernel's counters. Nothing is written. For each
+/// feature that does not work, the effect and the remedy are printed. The exit status is 0 if live I/O
+/// can be observed, otherwise 1.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor --device /dev/sda\n  weir doctor --monitor monitor.example"
 )]
 pub struct DoctorArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Read from this disk only, as /dev/sda; may be repeated [default: every disk with a medium,
-    /// except loop devices and disks in memory]
-    #[arg(long, value_name = "DEV", value_parser = source::device)]
+    /// Read only from this disk, such as /dev/sda; may be repeated [default: all disks with a medium,
+    /// except loop devices and RAM disks]
+    #[arg(long, value_name = "DEVICE", value_parser = source::device)]
     device: Vec<String>,
-    /// The monitor that an agent here is to reach [default: of /etc/weir/agent.toml, where it
+    /// Address of the monitor whose connection is checked [default: that of /etc/weir/agent.toml if it
     /// exists]
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "ADDRESS")]
     monitor: Option<String>,
 }
 
@@ -61,7 +63,7 @@ pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
     Ok(if works { Ending::Done } else { Ending::Failed })
 }
 
-/// Whether the monitor of an agent on this host can be reached, if there is to be one.
+/// Whether the monitor of this host's agent can be reached; `None` if no monitor is configured.
 fn monitor(args: &DoctorArgs) -> Option<Fact> {
     let fact = |found: String, failure: Option<&str>| Fact {
         name: "monitor".into(),
@@ -78,10 +80,10 @@ fn monitor(args: &DoctorArgs) -> Option<Fact> {
     let address = config.monitor.clone()?;
     let reached = agent::dial(&config).and_then(|dial| Ok(Client::connect(dial)?));
     Some(match reached {
-        Ok(_) => fact(format!("{address} answers"), None),
+        Ok(_) => fact(format!("{address}: connected"), None),
         Err(failure) => fact(
             failure.text(),
-            Some("start `weir monitor` there, or name another in /etc/weir/agent.toml"),
+            Some("start `weir monitor` there, or change the address in /etc/weir/agent.toml"),
         ),
     })
 }
@@ -100,7 +102,7 @@ fn page(facts: &[Fact]) -> String {
     let mut page = String::new();
     for (line, fact) in lines.lines().zip(facts) {
         page += &format!("{line}\n");
-        for (what, text) in [("costs", &fact.costs), ("remedy", &fact.remedy)] {
+        for (what, text) in [("effect", &fact.costs), ("remedy", &fact.remedy)] {
             if !text.is_empty() {
                 page += &format!("{indent}{what}: {}\n", shown(text));
             }
@@ -111,13 +113,13 @@ fn page(facts: &[Fact]) -> String {
 
 fn verdict(works: bool, facts: &[Fact]) -> String {
     if !works {
-        return "live I/O cannot be watched; recordings can: weir query --from FILE ..".into();
+        return "live I/O cannot be observed; recordings can be queried with --from FILE".into();
     }
     let degraded = facts.iter().filter(|f| f.status == Status::Degraded);
     let names: Vec<&str> = degraded.map(|f| f.name.as_str()).collect();
     match names.is_empty() {
-        true => "live I/O can be watched".into(),
-        false => format!("live I/O can be watched; degraded: {}", names.join(", ")),
+        true => "live I/O can be observed".into(),
+        false => format!("live I/O can be observed; degraded: {}", names.join(", ")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! `weir explain QUERY`: the plan, and where each part of it runs. `weir explain W0103`: what a
-//! diagnostic means.
+//! `weir explain QUERY`: the plan of a query, and where each part of it runs. `weir explain W0103`:
+//! the meaning of a diagnostic code.
 
 use std::sync::Arc;
 
@@ -23,7 +23,10 @@ use weir_runtime::plans;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::source;
 
-/// Show a query's plan and where each part runs, or what a diagnostic code means
+/// Print the plan of a query, or the meaning of a diagnostic code
+///
+/// The plan contains each operator with the place where it runs: the kernel, this process, an agent
+/// or the monitor. The query is not run, except with --analyze.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir explain \"select count(*) from IO [range 1 s] where op = 'r' and latency > 1 ms\"\n  \
@@ -36,24 +39,25 @@ pub struct ExplainArgs {
     question: QuestionArgs,
     #[command(flatten)]
     source: SourceArgs,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     fleet: FleetArgs,
-    /// Run the query, and show what it took besides: rows and processor time
+    /// Run the query for the time of --for [default: 5s] and print its rows and processor time
     #[arg(long)]
     analyze: bool,
-    /// Show how it is cut between the agents of a fleet and its monitor, and what each way costs an
-    /// agent on a host like this one; with --analyze each way is run here
+    /// Print how the query is split between agents and monitor, and the cost of each placement
+    /// strategy for an agent on a host like this one; with --analyze, each strategy is run here
     #[arg(long = "fleet", help_heading = "Fleet", conflicts_with = "monitor")]
     for_fleet: bool,
-    /// How many hosts the fleet has
+    /// Number of hosts of the fleet
     #[arg(long, help_heading = "Fleet", value_name = "COUNT", default_value = "10", requires = "for_fleet",
         value_parser = clap::value_parser!(u32).range(1..))]
     hosts: u32,
-    /// Where it is to run in a fleet, instead of where it costs least
-    #[arg(long, help_heading = "Fleet", value_name = "PLACE", value_parser = args::places())]
+    /// Placement strategy: agents send rows, partial aggregates, or the results that are local to a
+    /// host [default: the strategy with the lowest cost]
+    #[arg(long, help_heading = "Fleet", value_name = "STRATEGY", value_parser = args::places())]
     place: Option<String>,
 }
 
@@ -81,7 +85,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return super::fleet::explain(&args.fleet, &submit, analyze, args.json);
     }
     if args.place.is_some() && !args.for_fleet {
-        return Err(Failure::words("--place: give --fleet or --monitor as well"));
+        return Err(Failure::words("--place requires --fleet or --monitor"));
     }
     let checked = question.compile(&Catalog::builtin(), args.source.is_live())?;
     if args.for_fleet {

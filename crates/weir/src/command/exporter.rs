@@ -1,4 +1,4 @@
-//! `weir exporter`: metrics for Prometheus.
+//! `weir exporter`: serves metrics to Prometheus.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,38 +22,39 @@ use weir_runtime::run_loop::conclude;
 use weir_view::disk_totals::{self, Devices, Questions, Totals, Wanted};
 use weir_view::exporter::{Exporter, Keeper};
 
-/// How often a server that has nothing more to count looks whether it is to end.
+/// The interval at which the server checks for a signal after the end of a recording.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Serve metrics to Prometheus: counters and histograms of every VM's disks
+/// Serve counters and histograms of each disk to Prometheus
 ///
-/// GET /metrics answers in Prometheus' text format, in OpenMetrics, or as protocol buffers, which
-/// carry native histograms beside the classic ones, whichever the scraper prefers.
+/// GET /metrics returns the format that the scraper requests: the text format of Prometheus,
+/// OpenMetrics, or protocol buffers, which contain native histograms in addition to classic ones.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir exporter\n  \
     curl -s http://127.0.0.1:19347/metrics\n  \
     weir exporter --listen 192.0.2.7:19347 --open\n\n\
-    Labels: host, vm, vdisk, op; pdisk, the host's device, where the virtual disk is not known. \
-    Native histograms need `prometheus --enable-feature=native-histograms`.")]
+    Labels are host, vm, vdisk and op; pdisk, the device of the host, replaces vdisk where the virtual \
+    disk is unknown. Native histograms require `prometheus --enable-feature=native-histograms`.")]
 pub struct ExporterArgs {
-    /// Where to listen
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:19347")]
+    /// IP address and port on which metrics are served
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:19347")]
     listen: SocketAddr,
-    /// Listen at an address that others reach: they may read all metrics, unencrypted and without
-    /// a password
+    /// Permit an address that other hosts can reach: they can read all metrics, without encryption
+    /// or password
     #[arg(long)]
     open: bool,
-    /// Disks with series of their own; those beyond are counted together as vm="(other)"
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Maximum number of disks with their own series, 1 to 100000; further disks are counted together
+    /// as vm="(other)"
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     disks_max: u32,
-    /// Leave out a disk that has done nothing for so long
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = quantity::span)]
+    /// Remove the series of a disk after this time without I/O
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = quantity::span)]
     forget: Duration,
-    /// Watch this VM only
+    /// Export only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
-    /// Print the queries and do nothing else
+    /// Print the queries of this command and exit
     #[arg(long)]
     show_query: bool,
     #[command(flatten)]
@@ -79,7 +80,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     }
     if !args.listen.ip().is_loopback() && !args.open {
         return Err(Failure::words(format_args!(
-            "--listen {}: others reach this address and could read all metrics; --open allows it",
+            "--listen {}: other hosts can reach this address and read all metrics; --open permits it",
             args.listen
         )));
     }
@@ -106,7 +107,7 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     let url = format!("http://{}/metrics", server.address());
     info!(%url, "serving metrics");
     let report = opened.run(&stop)?;
-    // A recording has ended; what it held can be scraped until somebody says stop.
+    // After the end of a recording, its metrics can be scraped until a signal arrives.
     while !args.source.is_live() && stop.signal().is_none() {
         std::thread::sleep(NAP);
     }

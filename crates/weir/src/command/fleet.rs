@@ -16,7 +16,7 @@ use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 
-/// Look after the queries and hosts of a fleet
+/// List and manage the queries and hosts of a fleet
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir fleet queries\n  \
@@ -24,7 +24,8 @@ use weir_runtime::run_loop::Stop;
     weir fleet watch load --format json\n  \
     weir fleet cancel load\n  \
     weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"\n\n\
-    The monitor is the one of --monitor, else of WEIR_MONITOR, else the one of this host at unix:/run/weir-monitor/monitor.sock.")]
+    The monitor is that of --monitor, otherwise that of WEIR_MONITOR, otherwise that of this host, \
+    at unix:/run/weir-monitor/monitor.sock.")]
 pub struct FleetCommand {
     #[command(subcommand)]
     action: Action,
@@ -32,22 +33,30 @@ pub struct FleetCommand {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// List the queries that run
+    /// List the running queries
+    #[command(after_help = "Examples:\n  weir fleet queries\n  weir fleet queries --json")]
     Queries(ListArgs),
     /// List the hosts
+    #[command(after_help = "Examples:\n  weir fleet hosts --monitor monitor.example")]
     Hosts(ListArgs),
-    /// Show the answer of a query that runs
+    /// Print the results of a running query
+    #[command(
+        after_help = "Examples:\n  weir fleet watch load\n  weir fleet watch load --format json --for 1m"
+    )]
     Watch(WatchArgs),
-    /// End a query
+    /// Cancel a query
+    #[command(after_help = "Examples:\n  weir fleet cancel load")]
     Cancel(CancelArgs),
-    /// Say where each part of a query would run, and what it costs
+    /// Print where each part of a query would run, and its cost
+    #[command(after_help = "Examples:\n  \
+        weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"")]
     Explain(ExplainArgs),
 }
 
-/// What is listed.
+/// A list of queries or hosts.
 #[derive(Args, Debug)]
 struct ListArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -56,10 +65,11 @@ struct ListArgs {
 
 #[derive(Args, Debug)]
 struct WatchArgs {
-    /// The query's name, as `weir fleet queries` lists it
+    /// Name of the query, as listed by `weir fleet queries`
+    #[arg(value_name = "NAME")]
     name: String,
-    /// For how long
-    #[arg(long = "for", value_name = "TIME", value_parser = quantity::span)]
+    /// Stop after this time, such as 30s or 5m [default: until Ctrl-C or the end of the query]
+    #[arg(long = "for", value_name = "DURATION", value_parser = quantity::span)]
     span: Option<Duration>,
     #[command(flatten)]
     output: OutputArgs,
@@ -69,9 +79,10 @@ struct WatchArgs {
 
 #[derive(Args, Debug)]
 struct CancelArgs {
-    /// The query's name
+    /// Name of the query, as listed by `weir fleet queries`
+    #[arg(value_name = "NAME")]
     name: String,
-    /// As JSON
+    /// Print the answer of the monitor as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -82,10 +93,11 @@ struct CancelArgs {
 struct ExplainArgs {
     #[command(flatten)]
     question: QuestionArgs,
-    /// Where it is to run, instead of where it costs least
-    #[arg(long, value_name = "PLACE", value_parser = places())]
+    /// Placement strategy: agents send rows, partial aggregates, or the results that are local to a
+    /// host [default: the strategy with the lowest cost]
+    #[arg(long, value_name = "STRATEGY", value_parser = places())]
     place: Option<String>,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -128,7 +140,7 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
     let placed = client.describe(&args.name)?;
     let answer = show::answer(&placed, args.output.raw)?;
     let sink = args.output.open(answer.clone(), true)?;
-    // Whoever only watches does not end the query.
+    // A client that only watches does not end the query.
     let wanted = Wanted {
         placed: &placed,
         standing: true,
@@ -138,11 +150,11 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
     show::show(&mut client, &wanted, &answer, sink, &stop)
 }
 
-/// Prints where each part of a query would run at a monitor's fleet; with `analyze`, after it ran
-/// there for so long.
+/// Prints where each part of a query would run in a monitor's fleet; with `analyze`, after it has run
+/// there for this time.
 ///
 /// # Errors
-/// When the monitor refuses the query or cannot be reached.
+/// When the monitor rejects the query or cannot be reached.
 pub fn explain(
     fleet: &FleetArgs,
     submit: &Submit,
@@ -155,7 +167,7 @@ pub fn explain(
     if let Some(span) = analyze {
         let stop = Stop::on_signals()?;
         let placed = client.submit(submit)?;
-        // A query that nobody watches ends.
+        // A query without clients ends.
         let watch = client.watch(&placed.name)?;
         stop.wait(span);
         ending = stop.signal().map_or(Ending::Done, Ending::Signal);
@@ -163,14 +175,14 @@ pub fn explain(
     }
     let explained = client.explain(submit);
     if let Some((name, _watch)) = ran {
-        // It ends by itself a few seconds later, should this not get there.
+        // If this fails, the query ends some seconds later without clients.
         let _ = client.cancel(&name);
     }
     let explained = explained?;
-    let words = explained["text"].as_str().unwrap_or_default();
+    let text = explained["text"].as_str().unwrap_or_default();
     output::print(&match json {
         true => format!("{}\n", explained["plan"]),
-        false => format!("{}\n", words.trim_end()),
+        false => format!("{}\n", text.trim_end()),
     })?;
     Ok(ending)
 }
@@ -178,23 +190,23 @@ pub fn explain(
 /// A column of a list: its title, the key in the monitor's JSON, and how its value is shown.
 type Column = (&'static str, &'static str, fn(&Value) -> String);
 
-/// What is listed of a query.
+/// The columns of the list of queries.
 const QUERIES: &[Column] = &[
     ("NAME", "name", plain),
     ("PLACED BY", "owner", plain),
     ("SINCE", "since", instant),
     ("STANDING", "standing", plain),
-    ("WAY", "way", plain),
-    ("WATCHERS", "watchers", plain),
+    ("STRATEGY", "way", plain),
+    ("CLIENTS", "watchers", plain),
     ("ROWS OUT", "rows_out", plain),
     ("FAILED", "failed", plain),
-    ("HEARD", "heard", plain),
+    ("RESPONDED", "heard", plain),
     ("LOST", "rows_lost", plain),
     ("LATE", "rows_late", plain),
     ("QUERY", "query", plain),
 ];
 
-/// What is listed of a host.
+/// The columns of the list of hosts.
 const HOSTS: &[Column] = &[
     ("HOST", "host", plain),
     ("ADDRESS", "address", plain),
@@ -211,7 +223,7 @@ const HOSTS: &[Column] = &[
     ("VERSION", "version", plain),
 ];
 
-/// Prints a list as it came, or as a table.
+/// Prints a list as JSON or as a table.
 fn listed(list: &Value, json: bool, columns: &[Column]) -> Result<Ending, Failure> {
     if json {
         output::print(&format!("{list}\n"))?;
@@ -230,7 +242,7 @@ fn listed(list: &Value, json: bool, columns: &[Column]) -> Result<Ending, Failur
     Ok(Ending::Done)
 }
 
-/// A value as it is; what the monitor got from strangers does not act on the terminal.
+/// A value as text. Control characters are escaped, since names and queries come from other users.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

@@ -15,9 +15,10 @@ use weir_runtime::output;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  weir functions\n  weir functions quantile")]
 pub struct FunctionsArgs {
-    /// One of them, with all that is known about it
+    /// Print the description and examples of this function [default: a list of all]
+    #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// As JSON
+    /// Print JSON, including descriptions and examples
     #[arg(long)]
     json: bool,
 }
@@ -77,14 +78,14 @@ fn unknown(name: &str, names: &[&str]) -> Failure {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`weir functions` lists them".to_owned(),
     };
-    Failure::words(format!("no function is called `{name}`; {remedy}"))
+    Failure::words(format!("unknown function `{name}`; {remedy}"))
 }
 
 fn page(entry: &Entry) -> String {
     let doc = entry.doc;
     let mut text = format!("{}  ({})\n  {}\n", doc.signature, entry.kind, doc.summary);
     if !doc.aliases.is_empty() {
-        text += &format!("  Also called {}.\n", doc.aliases.join(", "));
+        text += &format!("  Aliases: {}\n", doc.aliases.join(", "));
     }
     if !doc.details.is_empty() {
         text += &format!("\n  {}\n", doc.details.replace('\n', "\n  "));

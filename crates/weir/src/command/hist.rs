@@ -1,4 +1,4 @@
-//! `weir hist`: vscsiStats for every Linux host.
+//! `weir hist`: histograms of a disk's requests, as those of vscsiStats.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -22,49 +22,49 @@ use weir_view::hist::maps;
 use weir_view::hist::pairs::Two;
 use weir_view::hist::show::{Form, Picture, Printer};
 
-/// Shorter intervals would measure weir more than the disks.
+/// With shorter intervals, weir's own load would dominate.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Where the width of the terminal is not known.
+/// The number of columns if the width of the terminal is unknown.
 const COLUMNS: usize = 100;
 
-/// Show how a disk's requests fall: sizes, seek distances, latencies and more, as vscsiStats does
+/// Print histograms of each disk's requests, as vscsiStats does
 ///
-/// Counted in the kernel, for each VM's disks and for the host's, at a cost that lets it stay on.
-/// With -s it goes on in the background, for 30 minutes or as --for says; -p shows what there is by
-/// then. Without -l, -s, -x and -r it counts now, until Ctrl-C or as long as --for says, and then
-/// shows the histograms.
+/// Counts requests by size, seek distance, interarrival time, queue depth and latency, for the disks
+/// of VMs and of the host. The kernel counts, at a cost that permits continuous use. Without -l, -s,
+/// -x and -r, requests are counted until Ctrl-C or for the time of --for, and then the histograms are
+/// printed. With -s, they are counted in the background; -p prints the current histograms.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    weir hist --for 10s                        count for ten seconds, then show everything\n  \
-    weir hist -w web -i vda -p latency 1 5     one disk's latency, each second\n  \
-    weir hist -l                               VMs and disks, their numbers, what is collected\n  \
-    weir hist -s -w web                        collect in the background\n  \
-    weir hist -p all -c -w web                 what it has by now, in vscsiStats' CSV\n  \
-    weir hist -r; weir hist -x                 begin anew; stop\n  \
-    weir hist --from tapdisk:web.sock --for 10s    what a tapdisk serves, counted there\n  \
+    weir hist --for 10s                           count for ten seconds, then print\n  \
+    weir hist -w web -i vda -p latency 1 5        the latency of one disk, every second\n  \
+    weir hist -l                                  VMs, disks and running collections\n  \
+    weir hist -s -w web                           collect in the background\n  \
+    weir hist -p all -c -w web                    the current histograms, as vscsiStats CSV\n  \
+    weir hist -r; weir hist -x                    reset the collection; stop it\n  \
+    weir hist --from tapdisk:web.sock --for 10s   the disks of a tapdisk, counted there\n  \
     weir hist --from trace.vscsi -p seekDistance\n  \
     weir hist --from before.parquet --against after.parquet -p latency\n  \
-    weir hist --heatmap -i sda 1 60            a minute of latencies, a column a second\n  \
+    weir hist --heatmap -i sda 1 60               latency per second for a minute\n  \
     weir hist --from trace.vscsi --2d seekDistance:latency --svg seeks.svg\n  \
     weir hist --for 10s --json > monday.json; weir hist --against monday.json --for 10s\n\n\
-    Starting again what is collected already gives it another 30 minutes. What was stopped is still shown by -p. \
-    A limit of a bin is the greatest value that falls into it.")]
+    -s for a disk that is already collected extends its collection. Histograms of a stopped \
+    collection are still printed by -p. The limit of a bin is the largest value that it counts.")]
 pub struct HistArgs {
-    /// List VMs and their disks, with the numbers that -w and -i take, and what is being collected
+    /// List VMs and their disks, with their numbers for -w and -i, and the running collections
     #[arg(short = 'l', long, group = "verb")]
     list: bool,
-    /// Start to collect in the background, and return; for 30 minutes, or as --for says, which may
-    /// be `forever`
+    /// Start a collection in the background, for 30 minutes or the time of --for, which may be
+    /// `forever`
     #[arg(short = 's', long, group = "verb")]
     start: bool,
-    /// Stop collecting
+    /// Stop the collection in the background
     #[arg(short = 'x', long, group = "verb")]
     stop: bool,
-    /// Forget what was collected, and go on
+    /// Reset the histograms of the collection to zero
     #[arg(short = 'r', long, group = "verb")]
     reset: bool,
-    /// This VM only: its name or number
+    /// Only this VM, by name or by number
     #[arg(
         short = 'w',
         long = "only-vm",
@@ -72,7 +72,7 @@ pub struct HistArgs {
         value_name = "VM"
     )]
     only_vm: Option<String>,
-    /// This disk only: its name in the VM or on the host (vda, /dev/sda), or its number
+    /// Only this disk, by its name in the VM or on the host (vda, /dev/sda), or by its number
     #[arg(
         short = 'i',
         long = "only-disk",
@@ -80,39 +80,39 @@ pub struct HistArgs {
         value_name = "DISK"
     )]
     only_disk: Option<String>,
-    /// Show these histograms; where it is collected, what was collected by now
+    /// Print these histograms, of the collection if one is running, otherwise counted now
     #[arg(short = 'p', long = "print", alias = "printhistos", value_name = "WHICH", value_parser = which())]
     print: Option<String>,
-    /// Write vscsiStats' CSV
+    /// Print CSV in the format of vscsiStats
     #[arg(short = 'c', long, conflicts_with = "json")]
     csv: bool,
-    /// Write JSON, a line for each disk; --from and --against read it again
+    /// Print JSON, one line per disk; it can be read with --from and --against
     #[arg(short = 'j', long)]
     json: bool,
-    /// What has histograms of its own
-    #[arg(long, value_name = "WHAT", default_value = "disk", value_parser = subjects())]
+    /// Group the requests by this
+    #[arg(long, value_name = "GROUP", default_value = "disk", value_parser = subjects())]
     by: By,
-    /// Look at each request instead of letting the kernel count: dearer, but a VM's disks on one
-    /// device are told apart
+    /// Transfer each request instead of counting in the kernel. This is more expensive, but
+    /// distinguishes disks of a VM that are on one device
     #[arg(long, conflicts_with = "verb")]
     each: bool,
-    /// Show another disk, or a recording or a file of histograms, beside it, in shares
+    /// Compare with another disk, a recording or a file of histograms; prints shares instead of counts
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["verb", "csv", "json", "interval"])]
     against: Option<String>,
-    /// Show one metric over time, latency unless -p says another: a column an interval, darker
-    /// where more requests are
+    /// Print one metric over time as a heat map, with a column per interval; the metric is that of -p
+    /// [default: latency]
     #[arg(long, conflicts_with_all = ["verb", "against"])]
     heatmap: bool,
-    /// Count how two measures fall together, looking at each request
+    /// Print a histogram of two metrics; each request is transferred to user space
     #[arg(long = "2d", value_name = "X:Y", value_parser = two(), conflicts_with_all = ["verb", "against", "heatmap", "interval", "print"])]
     two: Option<String>,
-    /// Write a picture to this file
+    /// Write the histograms to this file as SVG
     #[arg(long, value_name = "FILE", conflicts_with_all = ["verb", "csv", "json"])]
     svg: Option<PathBuf>,
-    /// Show what came in each interval
+    /// Print the requests of each interval: its length in seconds, or with a unit such as 500ms
     #[arg(value_name = "INTERVAL", value_parser = interval, conflicts_with = "verb")]
     interval: Option<Duration>,
-    /// How many intervals
+    /// Number of intervals [default: unlimited]
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
@@ -206,7 +206,7 @@ pub fn run(args: &HistArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     match (verb, &args.against) {
         (Some(verb), _) if args.source.from != [weir_runtime::source::LIVE] => Err(Failure::words(
-            format_args!("{verb} is about what happens now; leave out --from"),
+            format_args!("{verb} requires the live source; omit --from"),
         )),
         (Some(verb), _) => background::run(verb, &wanted, args.json),
         (None, Some(other)) => foreground::against(&wanted, other, &args.printer()?, verbose),

@@ -9,7 +9,7 @@ pub fn run() -> Result<Ending, Failure> {
     let Err(failure) = background::collect() else {
         return Ok(Ending::Done);
     };
-    // Whoever started it reads a line; nobody looks at its standard error.
+    // The command that started it reads one line of standard output, and ignores standard error.
     let why = match failure {
         Failure::Words(text) => text,
         Failure::World(error) => format!("{error:#}"),

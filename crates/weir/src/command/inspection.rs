@@ -1,5 +1,5 @@
-//! `weir inspection`: started by commands that watch this host, to look at other users' processes
-//! and to query QEMUs after weir itself has dropped its privileges. Not for direct use.
+//! `weir inspection`: started by commands that observe this host, to read the processes of other users
+//! and to query QEMU after weir itself has dropped its privileges. Not for direct use.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use weir_tap::inspection;
 use weir_runtime::failure::{Ending, Failure};
 
 pub fn run() -> Result<Ending, Failure> {
-    // What ends weir comes to us as well when a whole service is stopped. The socket reports when.
+    // When a service is stopped, this process receives the signal as well. It ends when its socket
+    // is closed.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default()).map_err(Failure::world)?;
     }

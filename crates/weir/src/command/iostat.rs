@@ -1,4 +1,4 @@
-//! `weir iostat`: sysstat's reports, a row per VM and disk.
+//! `weir iostat`: the reports of sysstat's iostat, one row per VM and disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -25,74 +25,78 @@ use weir_view::iostat::reports::{self, Reports};
 use weir_view::iostat::selection::Selection;
 use weir_view::iostat::trees::{self, Tree};
 
-/// More disks than this share a row.
+/// Disks beyond this number are counted in one row.
 const DISKS_MAX: usize = 10_000;
 
-/// Without an interval, how long live I/O is watched.
+/// The observation time of live I/O if no interval is given.
 const INTERVAL_DEFAULT_S: f64 = 1.0;
 
-/// Show disks as sysstat's iostat does, a row per VM and disk
+/// Print reports as sysstat's iostat does, one row per VM and disk
 ///
-/// A row `web:vda` is disk /dev/vda of VM web, `web@sda` what web did on the host's sda outside of
-/// its known disks, and `sda` what belongs to no VM. Columns, units and rounding are sysstat's.
+/// Row `web:vda` is disk /dev/vda of VM web. Row `web@sda` is the I/O of VM web on the host's sda
+/// outside its known disks. Row `sda` is the I/O of sda that belongs to no VM. Columns, units and
+/// rounding are those of sysstat.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir iostat -x 1                    all columns, every second\n  \
     weir iostat -dxz -w web 5 12        the disks of VM web for a minute\n  \
-    weir iostat -x -o JSON 10 web:vda   one disk, for a program\n  \
+    weir iostat -x -o JSON 10 web:vda   one disk, as JSON\n  \
     weir iostat -x --from recording.parquet 1\n  \
     weir iostat -x --from before/ --from after/\n\n\
-    Counting begins with the command, so that the first report comes after the first interval; without \
-    an interval there is one report of one second. \
-    A recording without an interval gives one report of all of it. A directory given with --from holds diskstats and uptime, below proc/ or not; several are read one after the other.")]
+    Counters start at zero with the command: the first report covers the first interval, not the time \
+    since boot. Without an interval, one report of one second is printed, or one report of a whole \
+    recording.\n\n\
+    A directory given with --from contains the files diskstats and uptime, directly or below proc/. \
+    Several directories are snapshots: each report covers the time between two of them.")]
 pub struct IostatArgs {
-    /// Devices to show, as web:vda or sda; then the interval in seconds and the number of reports
+    /// Devices, such as web:vda or sda [default: all]; then the interval in seconds, and the number
+    /// of reports [default: unlimited]
     #[arg(value_name = "DEVICE] [INTERVAL [COUNT]")]
     words: Vec<String>,
-    /// All columns
+    /// Print extended statistics: all columns
     #[arg(short = 'x')]
     extended: bool,
-    /// Few columns
+    /// Print a short report: few columns
     #[arg(short = 's')]
     short: bool,
-    /// The processors only
+    /// Print the processor utilization only
     #[arg(short = 'c')]
     cpu: bool,
-    /// The disks only
+    /// Print the disk utilization only
     #[arg(short = 'd')]
     disks: bool,
-    /// Volumes in kilobytes of 1,024 bytes, as without it
+    /// Print volumes in kilobytes of 1,024 bytes; the default
     #[arg(short = 'k', conflicts_with = "megabytes")]
     kilobytes: bool,
-    /// Volumes in megabytes of 1,024 kilobytes
+    /// Print volumes in megabytes of 1,024 kilobytes
     #[arg(short = 'm')]
     megabytes: bool,
-    /// Say when each report was made (UTC)
+    /// Print the time of each report (UTC)
     #[arg(short = 't')]
     timestamp: bool,
-    /// Leave out the first report, which is since boot; only trees have one
+    /// Omit the first report, which covers the time since boot; only directories have one
     #[arg(short = 'y')]
     omit_first: bool,
-    /// Leave out disks that had nothing to do
+    /// Omit disks without I/O in the interval
     #[arg(short = 'z')]
     active_only: bool,
-    /// Show device-mapper devices by their names, as vg-root for dm-0
+    /// Print the names of device-mapper devices, such as vg-root for dm-0
     #[arg(short = 'N')]
     mapped_names: bool,
-    /// Show the host's devices by persistent names: ID, LABEL, PATH, UUID or another folder by-* of
-    /// /dev/disk
+    /// Print persistent names of devices: ID, LABEL, PATH, UUID or another of the directories
+    /// /dev/disk/by-*
     #[arg(short = 'j', value_name = "KIND")]
     persistent: Option<String>,
-    /// Show these devices, or ALL, with their partitions
+    /// Print these devices, or ALL devices, with their partitions
     #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
     partitions: Option<Option<String>>,
-    /// Watch this VM only
+    /// Show only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
-    /// How reports are written: JSON, as sysstat's
+    /// Output format; JSON is that of sysstat [default: text]
     #[arg(short = 'o', value_name = "FORMAT", value_parser = PossibleValuesParser::new(["JSON"]))]
     format: Option<String>,
-    /// Print the queries and do nothing else
+    /// Print the queries of this command and exit
     #[arg(long)]
     show_query: bool,
     #[command(flatten)]
@@ -166,8 +170,8 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     conclude(report, verbose)
 }
 
-/// The source, with the stacked devices that are named; in `selection`, devices get the kernel's
-/// names. Names that this host does not have are refused.
+/// The source, including the stacked devices that are named. In `selection`, devices get their kernel
+/// names. Names that do not exist on this host are rejected.
 fn with_names(args: &IostatArgs, selection: &mut Selection) -> Result<SourceArgs, Failure> {
     let mut source = args.source.clone();
     let named = !selection.devices.is_empty() || args.only_vm.is_some();
@@ -221,7 +225,7 @@ fn report_trees(
 ) -> Result<Ending, Failure> {
     if args.only_vm.is_some() || args.show_query {
         return Err(Failure::words(
-            "the kernel's counters know no VMs and no queries; leave out -w and --show-query",
+            "a directory contains the kernel's counters, without VMs and queries; omit -w and --show-query",
         ));
     }
     let read = |dir: &PathBuf| Tree::read(dir);
@@ -262,7 +266,7 @@ fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
     Ok(Output::begin(target, style, json, &host, wall_clock()))
 }
 
-/// The directories among the sources, if they are all such.
+/// The sources, if all of them are directories.
 fn directories(source: &SourceArgs) -> Vec<PathBuf> {
     let directory = |source: &Source| match source {
         Source::File(path) if path.is_dir() => Some(path.clone()),
@@ -278,7 +282,7 @@ fn names(args: &IostatArgs) -> Result<Names, Failure> {
         let folder = format!("/dev/disk/by-{}", kind.to_lowercase());
         if kind.contains('/') || !names.add_persistent(Path::new(&folder)) {
             return Err(Failure::words(format_args!(
-                "-j {kind}: this host has no {folder}; `ls -d /dev/disk/by-*` lists the kinds"
+                "-j {kind}: {folder} does not exist; `ls -d /dev/disk/by-*` lists the kinds"
             )));
         }
     }
@@ -295,20 +299,20 @@ impl Words {
         let (devices, numbers) = words.split_at(at);
         if let Some(excess) = numbers.get(2) {
             return Err(Failure::words(format_args!(
-                "`{excess}`: after the interval and the number of reports nothing more is expected"
+                "`{excess}`: unexpected argument after the interval and the number of reports"
             )));
         }
         let interval_s = numbers.first().and_then(|text| seconds(text));
         let slice_s = SLIDE_MS as f64 / 1e3;
         if let Some(short) = interval_s.filter(|s| *s < slice_s) {
             return Err(Failure::words(format_args!(
-                "an interval of {short} s is too short; it must be at least {slice_s} s"
+                "interval {short} s is too short; the minimum is {slice_s} s"
             )));
         }
         let count = |text: &String| match text.parse::<usize>() {
             Ok(n) if n > 0 => Ok(n),
             _ => Err(Failure::words(format_args!(
-                "`{text}` reports cannot be made; give a whole number from 1 on"
+                "`{text}` is not a number of reports; it must be a positive integer"
             ))),
         };
         Ok(Words {
@@ -319,7 +323,7 @@ impl Words {
     }
 }
 
-/// A number of seconds, as 5 or 0.5.
+/// A number of seconds, such as 5 or 0.5.
 fn seconds(text: &str) -> Option<f64> {
     let digits = |c: char| c.is_ascii_digit() || c == '.';
     let number = text.chars().all(digits).then(|| text.parse::<f64>().ok());

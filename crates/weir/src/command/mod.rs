@@ -1,4 +1,4 @@
-//! The commands, one a file.
+//! The commands, one per file.
 
 mod agent;
 mod certificates;
@@ -37,33 +37,81 @@ use weir_tap::elevation;
 
 use weir_runtime::failure::{Ending, Failure};
 
+/// The order of the parts of `weir --help`; the groups of commands are before the options.
+const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n\
+                    {options}{after-help}\n";
+
+/// The exit status of all commands.
+pub const EXIT_STATUS: &str = "Exit status:\n  \
+    0      success\n  \
+    1      runtime error\n  \
+    2      usage error or invalid query\n  \
+    128+N  ended by signal N, after the output was flushed; 130 for Ctrl-C";
+
+/// The commands to start with.
+const FIRST: &str = "Start with:\n  \
+    weir doctor\n  \
+    weir top\n  \
+    weir query \"select op, count(*) from IO [range 5 s slide 1 s] group by op\"\n  \
+    weir record --for 60s -o io.parquet\n  \
+    weir characterise --from io.parquet\n";
+
+/// The commands by use.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Watch", &["top", "iostat", "hist", "diskstats", "exporter"]),
+    (
+        "Query",
+        &["query", "run", "explain", "check", "streams", "functions"],
+    ),
+    ("Record", &["record", "convert"]),
+    ("Characterise", &["characterise"]),
+    ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
+    ("Disks", &["tapdisk"]),
+    ("Setup", &["doctor", "completions", "man"]),
+];
+
+/// The overview of `weir --help`: the commands to start with, and all commands by use.
+fn overview() -> String {
+    let commands = Command::augment_subcommands(clap::Command::new("weir"));
+    let line = |name: &&str| {
+        let command = commands.find_subcommand(name).expect("a command");
+        let about = command.get_about().map(ToString::to_string);
+        format!("  {name:14}{}\n", about.unwrap_or_default())
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let lines: String = names.iter().map(line).collect();
+        format!("\n{title}:\n{lines}")
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    format!("{FIRST}{groups}\n`weir COMMAND --help` describes a command.")
+}
+
 /// The command line.
 #[derive(Parser, Debug)]
 #[command(
     name = "weir",
     version,
-    about = "Ask a host's block I/O anything, in CQL, live and from recordings",
-    after_help = "Begin with `weir doctor` (what works on this host) and\n  \
-        weir query \"select op, count(*), avg(latency) from IO [range 5 s slide 1 s] group by op\"\n\n\
-        Exit codes: 0 success, 1 runtime error, 2 usage or query error, 130 interrupted (after flushing)."
+    about = "Query the block I/O of virtual machines and hosts in CQL, live or from recordings",
+    help_template = HELP,
+    before_help = overview(),
+    after_help = EXIT_STATUS
 )]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Write more to standard error: all counters, and the kernel's own words where it refuses
-    /// something
+    /// Print more to standard error: all counters, and the messages of the kernel with errors
     #[arg(short, long, global = true)]
     verbose: bool,
 }
 
 impl Cli {
-    /// Whether more is to be written to standard error.
+    /// Whether more is printed on standard error.
     pub fn verbose(&self) -> bool {
         self.verbose
     }
 }
 
-/// Every command, in the order the help lists them.
+/// Every command, in the order of [`GROUPS`].
 #[derive(Subcommand, Debug)]
 enum Command {
     Top(top::TopArgs),
@@ -71,19 +119,19 @@ enum Command {
     Hist(hist::HistArgs),
     Diskstats(diskstats::DiskstatsArgs),
     Exporter(exporter::ExporterArgs),
-    Characterise(characterise::CharacteriseArgs),
     Query(query::QueryArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
-    Monitor(monitor::MonitorArgs),
-    Fleet(fleet::FleetCommand),
-    Certificates(certificates::CertificatesArgs),
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
     Record(record::RecordArgs),
     Convert(convert::ConvertArgs),
+    Characterise(characterise::CharacteriseArgs),
     Agent(agent::AgentArgs),
+    Monitor(monitor::MonitorArgs),
+    Fleet(fleet::FleetCommand),
+    Certificates(certificates::CertificatesArgs),
     Tapdisk(Box<tapdisk::TapdiskArgs>),
     Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
@@ -97,8 +145,8 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it may read the host's I/O or its VMs. Other commands have no use for capabilities
-    /// of the binary's file, above all those that serve images and those that drive QEMU.
+    /// Whether it may observe the host's I/O or its VMs. Other commands drop the capabilities of the
+    /// binary's file, above all those that serve images and those that drive QEMU.
     fn reads_host(&self) -> bool {
         matches!(
             self,
@@ -123,7 +171,7 @@ impl Command {
 /// Runs the command.
 ///
 /// # Errors
-/// As the command says.
+/// The error of the command.
 pub fn run(cli: Cli) -> Result<Ending, Failure> {
     let Some(command) = cli.command else {
         if std::io::stdout().is_terminal() {
@@ -161,5 +209,51 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::HistCollector => hist_collector::run(),
         Command::QemuGuard => qemu_guard::run(),
         Command::Inspection => inspection::run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_visible_command_is_in_one_group_of_the_help() {
+        let commands = Command::augment_subcommands(clap::Command::new("weir"));
+        let visible = commands.get_subcommands().filter(|c| !c.is_hide_set());
+        let visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        assert_eq!(grouped, visible);
+        let long = overview();
+        let long: Vec<&str> = long.lines().filter(|line| line.len() > 80).collect();
+        assert!(long.is_empty(), "{long:?}");
+    }
+
+    /// The options and arguments of a command and of its subcommands, with the command's name.
+    fn arguments(command: &clap::Command) -> Vec<(String, clap::Arg)> {
+        let own = command.get_arguments().filter(|arg| !arg.is_hide_set());
+        let name = command.get_name();
+        let own = own.map(|arg| (name.to_owned(), arg.clone()));
+        let below = command.get_subcommands().flat_map(arguments);
+        own.chain(below).collect()
+    }
+
+    #[test]
+    fn every_option_has_help_and_a_named_value() {
+        let mut bad = BTreeSet::new();
+        for (command, arg) in arguments(&Cli::command()) {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let is_sentence = help.starts_with(|c: char| c.is_uppercase()) || help.starts_with('`');
+            let named = !arg.get_action().takes_values() || arg.get_value_names().is_some();
+            if help.len() < 10 || !is_sentence || help.ends_with('.') || !named {
+                bad.insert(format!("{command} {}: {help}", arg.get_id()));
+            }
+        }
+        assert!(bad.is_empty(), "{bad:#?}");
     }
 }

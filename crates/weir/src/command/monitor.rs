@@ -1,4 +1,4 @@
-//! `weir monitor`: the central monitor of a fleet.
+//! `weir monitor`: runs the central monitor of a fleet.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,32 +20,31 @@ use weir_runtime::output;
 use weir_runtime::quantity::nanos;
 use weir_runtime::run_loop::{Stop, wall_clock};
 
-/// Run the central monitor of a fleet: agents connect to it, queries are sent to it
+/// Run the central monitor of a fleet
 ///
-/// By default it listens at a unix socket, which only its own user and group can reach. On an
-/// address it needs tokens or certificates, and TLS beyond this host. SIGHUP makes it read its
-/// configuration again.
+/// Agents connect to the monitor, and clients send their queries to it. By default it accepts
+/// connections at a unix socket that only its user and group can open. An IP address requires tokens
+/// or certificates, and TLS if it is not a loopback address.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    weir monitor --state /tmp/fleet                                a fleet on this host\n  \
-    weir monitor --config /etc/weir/monitor.toml                   as its service does\n  \
-    weir monitor --config /etc/weir/monitor.toml --check           what is wrong with it?\n\n\
-    Then `weir agent` on each host, `weir query --monitor HOST ..` and `weir fleet` from anywhere.\n\
-    Without --config it reads /etc/weir/monitor.toml, if that is there. What the command line says\n\
-    goes before what the file says.")]
+    weir monitor --state /tmp/fleet                        a fleet on this host\n  \
+    weir monitor --config /etc/weir/monitor.toml           as the systemd service does\n  \
+    weir monitor --config /etc/weir/monitor.toml --check   check the configuration\n\n\
+    Next, run `weir agent` on each host; `weir query --monitor HOST` and `weir fleet` run anywhere.\n\n\
+    Options on the command line override the configuration file. SIGHUP reloads the file.")]
 pub struct MonitorArgs {
-    /// Where agents and clients connect: ADDRESS:PORT (port 0: any free one) or unix:PATH [default:
-    /// unix:/run/weir-monitor/monitor.sock as root, else
+    /// Address at which agents and clients connect: ADDRESS:PORT (port 0 selects a free one) or
+    /// unix:PATH [default: unix:/run/weir-monitor/monitor.sock for root, otherwise
     /// unix:$XDG_RUNTIME_DIR/weir-monitor/monitor.sock]
     #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
     listen: Option<Listen>,
-    /// Its configuration (TOML)
+    /// Configuration file [default: /etc/weir/monitor.toml if it exists]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where standing queries, and how far they are, survive a restart [default: /var/lib/weir]
+    /// Directory for standing queries and their checkpoints [default: /var/lib/weir]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Only check the configuration
+    /// Check the configuration and exit
     #[arg(long)]
     check: bool,
     #[command(flatten)]
@@ -99,7 +98,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     Ok(signal.map_or(Ending::Done, Ending::of_service))
 }
 
-/// What a reload needs.
+/// The state of a reload.
 struct Reload<'a> {
     args: &'a MonitorArgs,
     loaded: Loaded<MonitorConfig>,
@@ -107,12 +106,12 @@ struct Reload<'a> {
 }
 
 impl Reload<'_> {
-    /// Takes over what the configuration says now. If anything is wrong with it, all stays.
+    /// Applies the configuration file as it is now. If it has errors, nothing changes.
     fn reload(&mut self, registry: &mut Registry, monitor: &mut Monitor) {
         match self.try_reload(registry, monitor) {
             Ok(changes) => info!("reloaded: {changes}"),
             Err(failure) => {
-                error!(reason = %failure.text(), "not reloaded, the configuration stays as it was");
+                error!(reason = %failure.text(), "not reloaded, the configuration is unchanged");
             }
         }
     }
@@ -168,7 +167,7 @@ fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
         Some(text) => text.parse().map_err(Failure::words)?,
         None => default().ok_or_else(|| {
             Failure::words(
-                "there is no folder for the monitor's socket, as XDG_RUNTIME_DIR is not set; give \
+                "no default directory for the monitor's socket: XDG_RUNTIME_DIR is not set; use \
                  --listen unix:PATH",
             )
         })?,
@@ -187,6 +186,6 @@ fn server_options(config: &MonitorConfig) -> Result<ServerOptions, Failure> {
 
 fn state(error: weir_monitor::StateError) -> Failure {
     Failure::world(format_args!(
-        "{error}; --state names another directory for what must survive a restart"
+        "{error}; use --state DIR for another state directory"
     ))
 }

@@ -1,5 +1,5 @@
-//! `weir qemu-guard`: started by `--from qemu:VM` to switch tracing off when weir has ended,
-//! for whatever reason. Not for direct use.
+//! `weir qemu-guard`: started by `--from qemu:VM` to disable tracing in QEMU when weir has ended,
+//! also after a crash. Not for direct use.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use weir_tap::vdisk::guard;
 use weir_runtime::failure::{Ending, Failure};
 
 pub fn run() -> Result<Ending, Failure> {
-    // What ends weir comes to us as well when a whole service is stopped. The pipe tells us when.
+    // When a service is stopped, this process receives the signal as well. It ends when its pipe is
+    // closed.
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::default()).map_err(Failure::world)?;
     }
-    guard::run().map_err(|why| Failure::world(format!("the guard cannot do its work: {why}")))?;
+    guard::run().map_err(|why| Failure::world(format!("the guard of QEMU's tracing: {why}")))?;
     Ok(Ending::Done)
 }

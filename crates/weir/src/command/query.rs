@@ -1,4 +1,4 @@
-//! `weir query`: asks once, answers as long as events come.
+//! `weir query`: runs a continuous query and prints its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,12 @@ use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{self, Options, Show, Stop, wall_clock};
 use weir_runtime::source;
 
-/// Ask a query of live I/O or of a recording
+/// Run a query on live I/O, on a recording or on a fleet
+///
+/// The query runs until Ctrl-C, for the time of --for, or until the end of the recording. On a
+/// terminal, a relation (the result of a query with a window or an aggregate) is redrawn in place;
+/// elsewhere its insertions and retractions are printed. With --monitor, the query runs on the hosts
+/// of a fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir query \"select op, count(*), avg(latency), quantile(latency, 0.99) from IO [range 5 s slide 1 s] group by op\"\n  \
@@ -32,8 +37,7 @@ use weir_runtime::source;
     weir query --from recording.parquet --final --format json \"select op, count(*) from IO group by op\"\n  \
     weir query --device /dev/sda \"select * from IO where latency > 10 ms\"\n  \
     weir query --monitor monitor.example \"select host, count(*) from IO [range 10 s slide 10 s] group by host\"\n\n\
-    `weir streams` lists what can be asked about, `weir functions` with what. A relation (a query with a\n\
-    window or an aggregate) is drawn in place on a terminal; in a pipe its deltas are written as they happen, or with --final what it holds at the end.")]
+    `weir streams` lists the streams and relations that a query can read, `weir functions` the functions.")]
 pub struct QueryArgs {
     #[command(flatten)]
     question: QuestionArgs,
@@ -53,14 +57,16 @@ pub struct QueryArgs {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Fleet")]
 pub struct PlacingArgs {
-    /// What the monitor is to call the query
+    /// Name of the query at the monitor [default: chosen by the monitor]
     #[arg(long, value_name = "NAME", requires = "monitor")]
     pub name: Option<String>,
-    /// Keep the query running, also over restarts of the monitor, until it is cancelled
+    /// Keep the query running without clients, also across restarts of the monitor, until `weir fleet
+    /// cancel`
     #[arg(long, requires = "monitor")]
     pub standing: bool,
-    /// Where it is to run, instead of where it costs least
-    #[arg(long, value_name = "PLACE", requires = "monitor", value_parser = args::places())]
+    /// Placement strategy: agents send rows, partial aggregates, or the results that are local to a
+    /// host [default: the strategy with the lowest cost]
+    #[arg(long, value_name = "STRATEGY", requires = "monitor", value_parser = args::places())]
     pub place: Option<String>,
 }
 
@@ -104,7 +110,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     conclude(report, verbose)
 }
 
-/// Asks the fleet of a monitor. What is wrong with the query is said before the network is asked.
+/// Runs a query at a monitor. Errors in the query are reported before the monitor is contacted.
 fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
     let checked = question.compile(&Catalog::builtin(), true)?;
@@ -132,7 +138,7 @@ fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
     if let (Some(_), Some(open)) = (args.source.span, checked.plan.open_slide(wall_clock())) {
         let slide = Duration::from_nanos((open.end - open.after).max(0) as u64);
         output::say(format_args!(
-            "weir: the last slide of {slide:?} is incomplete and not shown; a monitor shows a slide when it ends"
+            "weir: the last slide of {slide:?} is incomplete and is not printed; a monitor sends a slide at its end"
         ));
     }
     Ok(ending)

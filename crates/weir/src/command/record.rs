@@ -1,4 +1,4 @@
-//! `weir record`: events into a Parquet file, to be asked later.
+//! `weir record`: records events in a Parquet file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,10 +24,11 @@ use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{self, Options, Show, Stop, Telling, wall_clock};
 use weir_runtime::source;
 
-/// Record events as a Parquet file
+/// Record events in a Parquet file
 ///
-/// The file holds every request and every response, readable in DuckDB, pandas and Polars as it is,
-/// with what was lost in its footer. After a crash it can be read up to the last few seconds.
+/// The file contains every request and every response, and in its footer the number of lost events.
+/// DuckDB, pandas and Polars can read it. After a crash it is readable except for the last few
+/// seconds.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir record -o today.parquet\n  \
@@ -36,13 +37,13 @@ use weir_runtime::source;
 pub struct RecordArgs {
     #[command(flatten)]
     source: SourceArgs,
-    /// The file; weir-DATE.parquet by default
+    /// File for the recording [default: weir-TIMESTAMP.parquet]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Overwrite the file
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Keep only events for which this is true, as behind WHERE
+    /// Record only the events for which this condition is true, as in WHERE
     #[arg(long = "where", value_name = "PREDICATE")]
     predicate: Option<String>,
 }
@@ -60,7 +61,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&plan);
-    // A selection may keep a response and not its request.
+    // A selection may contain a response without its request.
     let paired = args.predicate.is_none() && args.source.capabilities().pairs(&IO_PAIRS).is_ok();
     let inputs = source::open(
         &args.source,
@@ -110,8 +111,8 @@ fn question(predicate: Option<&str>) -> Question {
     }
 }
 
-/// A file that is neither read nor written: its size is asked for when its folder may not be
-/// readable any more.
+/// A file that is neither read nor written: its size is read when its directory may no longer be
+/// readable.
 fn named(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
@@ -120,7 +121,7 @@ fn named(path: &Path) -> Result<File, Failure> {
         .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))
 }
 
-/// `weir-2026-10-19T12-00-01Z.parquet`: colons are no good in names of files.
+/// `weir-2026-10-19T12-00-01Z.parquet`: some file systems do not permit colons in names.
 fn default_path() -> PathBuf {
     let now = time::timestamp(wall_clock());
     let seconds = now.split('.').next().expect("a timestamp has a fraction");
@@ -143,11 +144,7 @@ impl Keeper {
     }
 
     fn count(&mut self) {
-        let counts = self
-            .counts
-            .lock()
-            .expect("nobody panics while counting")
-            .clone();
+        let counts = self.counts.lock().expect("no panic while held").clone();
         self.writer().count(counts);
     }
 

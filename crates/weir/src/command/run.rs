@@ -1,4 +1,4 @@
-//! `weir run SCRIPT`: a script in STREAM's format.
+//! `weir run SCRIPT`: runs a script in the format of the Stanford STREAM prototype.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,15 +31,15 @@ use weir_runtime::source;
 
 /// Run a script in the format of the Stanford STREAM prototype
 ///
-/// Paths in it are relative to the working directory. A `source :` is a STREAM source file, a trace
-/// in any format that weir knows, or `tap:live`; there the instants are microseconds, as in the
-/// thesis. `IOstream` is there without being declared and comes from --from. Results go where
-/// `dest :` says, or to standard output.
+/// Paths in the script are relative to the working directory. A `source :` is a STREAM source file,
+/// a trace in any supported format, or `tap:live`; instants of traces and of `tap:live` are
+/// microseconds. `IOstream` need not be declared; it is read from --from. Results are written to the
+/// file of `dest :`, or to standard output.
 ///
-/// With --monitor each query is placed at a monitor, over what its agents watch: a `source :` is
-/// `tap:live` there. It is called like the script's file, with its number where there are several.
-/// The answers come here as on one host, and when that ends, the queries end; with --standing they
-/// stay at the monitor, and `weir fleet watch` shows them.
+/// With --monitor, each query runs on the hosts of a fleet, and each `source :` must be `tap:live`.
+/// A query has the name of the script's file, with its number if there are several. The queries end
+/// with this command; with --standing they remain at the monitor, and `weir fleet watch` prints their
+/// results.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir run test/scripts/test1\n  \
@@ -48,9 +48,10 @@ use weir_runtime::source;
     weir run --monitor monitor.example --out-dir results thesis-query-10.cql\n  \
     weir run --monitor monitor.example --standing thesis-query-10.cql")]
 pub struct RunArgs {
-    /// The script; `-` reads it from standard input
+    /// File with the script; `-` reads it from standard input
+    #[arg(value_name = "SCRIPT")]
     script: PathBuf,
-    /// Write the files that `dest :` names below this directory
+    /// Directory for the files of `dest :` [default: the working directory]
     #[arg(long, value_name = "DIR", conflicts_with = "standing")]
     out_dir: Option<PathBuf>,
     #[command(flatten)]
@@ -63,7 +64,7 @@ pub struct RunArgs {
     placing: PlacingArgs,
 }
 
-/// How long the thesis's ticks are.
+/// The length of a tick of the thesis's scripts.
 const TICK_NS: u32 = 1_000;
 
 pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -114,8 +115,8 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     conclude(report, verbose)
 }
 
-/// Runs the queries of a script at a monitor. What is wrong with them is said before the network is
-/// asked.
+/// Runs the queries of a script at a monitor. Errors in the script are reported before the monitor is
+/// contacted.
 fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
     let script = client::script::compile(question, TICK_NS)?;
@@ -145,7 +146,7 @@ fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
     ending
 }
 
-/// What the monitor is asked: the script's queries in order, each by a name of its own.
+/// The requests to the monitor: the script's queries in order, each with a name of its own.
 fn submits(args: &RunArgs, question: &Question, queries: usize) -> impl Iterator<Item = Submit> {
     let stem = args.script.file_stem().filter(|stem| *stem != "-");
     let stem = stem.map_or("script".into(), |stem| stem.to_string_lossy());
@@ -165,8 +166,8 @@ fn submits(args: &RunArgs, question: &Question, queries: usize) -> impl Iterator
     })
 }
 
-/// Shows the answers of all queries, each where its `dest :` says, until they end. When one cannot
-/// be shown, none is.
+/// Writes the results of all queries, each to its `dest :`, until they end. An error of one query ends
+/// all of them.
 fn show_all(
     args: &RunArgs,
     script: &Script,
@@ -208,15 +209,15 @@ fn show_all(
     Ok(other.unwrap_or(Ending::Done))
 }
 
-/// Ends queries whose answers nobody here wants any more.
+/// Cancels queries whose results are no longer read.
 fn withdraw(placed: Vec<(SubmittedQuery, Client)>) {
     for (query, mut client) in placed {
-        // Where that does not go, it ends by itself, or has ended.
+        // If this fails, the query has ended, or ends some seconds later without clients.
         let _ = client.cancel(&query.name);
     }
 }
 
-/// Two results in one file would write over each other.
+/// Rejects a script that writes two results to one file.
 fn each_dest_once(script: &Script) -> Result<(), Failure> {
     let dests: Vec<&String> = script
         .queries
@@ -226,21 +227,21 @@ fn each_dest_once(script: &Script) -> Result<(), Failure> {
     let twice = (1..dests.len()).find(|&i| dests[..i].contains(&dests[i]));
     match twice {
         Some(i) => Err(Failure::words(format!(
-            "dest : {}: is the dest of two queries; give each its own",
+            "dest : {}: used by two queries; give each query its own file",
             dests[i]
         ))),
         None => Ok(()),
     }
 }
 
-/// STREAM's Rstream tells what an instant held when the next one begins, so that of the last
-/// instant of its sources it tells nothing.
+/// STREAM's Rstream emits the rows of an instant at the start of the next one, so it emits nothing for
+/// the last instant of its sources.
 fn is_rstream(plan: &Plan) -> bool {
     let kind = ToStream::Rstream { every: None };
     matches!(&plan.node, Node::ToStream { kind: k, .. } if *k == kind)
 }
 
-/// Where a query's result goes.
+/// The sink of a query's result.
 fn sink(
     answer: Answer,
     dest: Option<&str>,

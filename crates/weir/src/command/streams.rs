@@ -1,4 +1,4 @@
-//! `weir streams`: what can stand behind FROM, with columns, types and units.
+//! `weir streams`: the streams and relations of queries, with columns, types and units.
 
 use clap::Args;
 use serde_json::json;
@@ -11,9 +11,10 @@ use weir_runtime::output;
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  weir streams\n  weir streams IO")]
 pub struct StreamsArgs {
-    /// One of them, with all of its columns
+    /// Print the columns of this stream or relation [default: a list of all]
+    #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// As JSON, with the columns of all
+    /// Print JSON, including all columns
     #[arg(long)]
     json: bool,
 }
@@ -50,7 +51,7 @@ fn unknown(name: &str, catalog: &Catalog) -> Failure {
         .collect();
     let known = known.join(", ");
     Failure::words(format!(
-        "no stream or relation is called `{name}`; there are {known}"
+        "unknown stream or relation `{name}`; the known ones are {known}"
     ))
 }
 
@@ -61,7 +62,7 @@ fn shape(declaration: &Declaration) -> &'static str {
     }
 }
 
-/// Columns as lines: name, type, unit, other names, meaning.
+/// Columns as lines: name, type, unit, aliases, description.
 pub fn columns_text(fields: &[Field]) -> String {
     let row = |field: &Field| {
         let aliases: Vec<String> = field.aliases.iter().map(alias).collect();

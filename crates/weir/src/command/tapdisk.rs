@@ -1,4 +1,4 @@
-//! `weir tapdisk`: serves virtual disks to VMs and tells each request.
+//! `weir tapdisk`: serves virtual disks to VMs and reports each request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::run_loop::Stop;
 use weir_tapdisk::insertion::{self, InsertionError};
 
-/// Serve virtual disks to VMs, and tell every request as the guest made it
+/// Serve virtual disks to VMs and report each request of the guests
 ///
-/// A back end for any VM that speaks vhost-user-blk (QEMU, libvirt, Cloud Hypervisor, Firecracker)
-/// or NBD. The image is a raw file or a block device. Who asks, as `weir query --from
-/// tapdisk:PATH`, sees each request when it was taken from the ring, submitted and done; events
-/// that nobody asks for are never made. It takes no root: who may read and write the image may
-/// serve it.
+/// The back end of a virtual disk over vhost-user-blk (QEMU, libvirt, Cloud Hypervisor, Firecracker)
+/// or NBD. The image is a raw file or a block device. `weir query --from tapdisk:PATH` receives each
+/// request with the times at which it was read from the queue, submitted and completed; events that
+/// no client needs are not created. Root is not required: the user must be able to read and write the
+/// image.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -39,8 +39,9 @@ use weir_tapdisk::insertion::{self, InsertionError};
     weir tapdisk --image web.raw --socket web.sock --delay 20ms,op=r,rate=1%\n  \
     weir tapdisk status web.sock\n  \
     weir query --from tapdisk:web.sock \"select op, count(*), avg(latency) from IO [range 1 s slide 1 s] group by op\"\n\n\
-    SIGTERM and SIGINT end it when the requests under way are done; a VM that reconnects goes on with the next\n\
-    one. docs/tapdisk.md tells how VMs are attached, and what is guaranteed."
+    At SIGTERM or SIGINT the tapdisk ends after the requests in flight have completed. A VM that \
+    reconnects continues with the next request. docs/tapdisk.md describes how VMs are connected, and \
+    the guarantees."
 )]
 pub struct TapdiskArgs {
     #[command(subcommand)]
@@ -53,7 +54,7 @@ pub struct TapdiskArgs {
     log: LogArgs,
 }
 
-/// What else can be done with tapdisks.
+/// The other operations on tapdisks.
 #[derive(Subcommand, Debug)]
 enum TapdiskCommand {
     Status(StatusArgs),
@@ -65,56 +66,57 @@ enum TapdiskCommand {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Disk")]
 struct DiskArgs {
-    /// The image: a raw file or a block device
+    /// Image of the disk: a raw file or a block device
     #[arg(long, value_name = "FILE", conflicts_with_all = ["disks", "config"])]
     image: Option<PathBuf>,
-    /// Serve the image as raw, whatever its content looks like: raw. Otherwise an image that begins
-    /// like qcow2, vmdk, vhd, vhdx, vdi, qed or parallels is refused, since the first write would
-    /// destroy it
+    /// Format of the image: raw, whatever its content [default: raw, but an image that starts like
+    /// qcow2, vmdk, vhd, vhdx, vdi, qed or parallels is rejected, because the first write would
+    /// destroy it]
     #[arg(long, value_name = "FORMAT", requires = "image", value_parser = tapdisk::format)]
     format: Option<ImageFormat>,
-    /// Serve it over vhost-user-blk at this unix socket
+    /// Serve the disk over vhost-user-blk at this unix socket
     #[arg(long, value_name = "PATH", requires = "image")]
     socket: Option<PathBuf>,
-    /// What its VM is called, in column vm
+    /// Name of the VM, for column vm
     #[arg(long, value_name = "NAME", requires = "image", value_parser = tapdisk::name)]
     vm: Option<String>,
-    /// What the VM calls the disk, in column vdisk, as /dev/vda
+    /// Name of the disk in the VM, for column vdisk, such as /dev/vda
     #[arg(long, value_name = "NAME", requires = "image", value_parser = tapdisk::name)]
     vdisk: Option<String>,
-    /// The serial number that the guest sees, up to 20 characters [default: of the image's name]
+    /// Serial number for the guest, up to 20 characters [default: derived from the image's name]
     #[arg(long, value_name = "TEXT", requires = "image", value_parser = tapdisk::serial)]
     serial: Option<String>,
-    /// Let the guest read only
+    /// Serve the disk read-only
     #[arg(long, requires = "image")]
     read_only: bool,
-    /// Most queues that the guest may use, each with a thread of its own
-    #[arg(long, value_name = "N", requires = "image", value_parser = tapdisk::queues)]
+    /// Maximum number of queues of the guest; each queue has its own thread [default: 64]
+    #[arg(long, value_name = "COUNT", requires = "image", value_parser = tapdisk::queues)]
     queues: Option<u16>,
-    /// The logical block size that the guest sees: 512, 1024, 2048, 4096 [default: what the image
-    /// can do]
+    /// Logical block size for the guest: 512, 1024, 2048 or 4096 bytes [default: that of the image]
     #[arg(long, value_name = "BYTES", requires = "image", value_parser = tapdisk::block_size)]
     block_size: Option<u32>,
-    /// Who carries requests out: uring, sync, or auto
-    #[arg(long, default_value = "auto", hide_possible_values = true, value_parser = tapdisk::engine)]
+    /// Engine that executes requests: uring (io_uring), sync (system calls), or auto (uring where the
+    /// kernel permits it)
+    #[arg(long, value_name = "ENGINE", default_value = "auto", hide_possible_values = true, value_parser = tapdisk::engine)]
     engine: EngineOption,
-    /// Whether the host's page cache is used: direct (past it), page, or auto
-    #[arg(long, default_value = "auto", value_parser = tapdisk::cache)]
+    /// Use of the host's page cache: direct (O_DIRECT), page (page cache), or auto (direct where the
+    /// file system supports it)
+    #[arg(long, value_name = "CACHE", default_value = "auto", value_parser = tapdisk::cache)]
     cache: CacheOption,
-    /// How long to look for the next request before sleeping; 0 for not at all
-    #[arg(long, value_name = "TIME", requires = "image", value_parser = tapdisk::poll)]
+    /// Time to poll a queue before its thread sleeps, at most 10ms; 0 disables polling [default: 50us]
+    #[arg(long, value_name = "DURATION", requires = "image", value_parser = tapdisk::poll)]
     poll: Option<Duration>,
-    /// Let requests take longer, as 20ms,op=r,rate=1%; may be repeated
+    /// Delay requests, for tests, such as 20ms,op=r,rate=1%; may be repeated
     #[arg(long, value_name = "RULE", requires = "image")]
     delay: Vec<DelayRule>,
-    /// Let requests fail, as EIO,op=w,sectors=0..2048,times=3; may be repeated
+    /// Fail requests, for tests, such as EIO,op=w,sectors=0..2048,times=3; may be repeated
     #[arg(long, value_name = "RULE", requires = "image")]
     error: Vec<ErrorRule>,
-    /// Let others write the image meanwhile: for an image that a running VM has open itself
+    /// Do not lock the image; for an image that a running VM has open itself
     #[arg(long, requires = "image")]
     no_lock: bool,
-    /// Refuse the image unless it is this very file: one that is put under a running VM is the one
-    /// that the VM has open
+    /// Reject the image unless it is this file: a tap under a running VM must serve the file that the
+    /// VM has open
     #[arg(long, value_name = "ID", requires = "image", hide = true)]
     identity: Option<Identity>,
 }
@@ -123,37 +125,36 @@ struct DiskArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Service")]
 struct ServeArgs {
-    /// A disk, as image=FILE,socket=PATH,vm=NAME,vdisk=NAME with the words of the options above;
-    /// may be repeated
-    #[arg(long = "disk", id = "disks", value_name = "WORDS", value_parser = DiskEntry::of_words)]
+    /// A disk: the names and values of the options above, such as
+    /// image=FILE,socket=PATH,vm=NAME,vdisk=NAME; may be repeated
+    #[arg(long = "disk", id = "disks", value_name = "OPTIONS", value_parser = DiskEntry::of_words)]
     disks: Vec<DiskEntry>,
-    /// A file with all of it
+    /// Configuration file with the disks and these settings (TOML)
     #[arg(long, value_name = "FILE", conflicts_with = "disks")]
     config: Option<PathBuf>,
-    /// Serve the disks over NBD as well, at unix:PATH or 127.0.0.1:PORT
+    /// Also serve the disks over NBD, at unix:PATH or 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS")]
     nbd: Option<NbdAddress>,
-    /// NBD clients at a time; when all places are used, a new client gets that of one that is idle
-    /// [default: 32]
-    #[arg(long, value_name = "N", value_parser = tapdisk::nbd_clients)]
+    /// Maximum number of NBD clients; at the maximum, a new client replaces an idle one [default: 32]
+    #[arg(long, value_name = "COUNT", value_parser = tapdisk::nbd_clients)]
     nbd_clients: Option<u16>,
-    /// How long an NBD client must have been idle to lose its place [default: 30s]
-    #[arg(long, value_name = "TIME", value_parser = tapdisk::nbd_idle)]
+    /// Time without requests after which an NBD client can be replaced [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = tapdisk::nbd_idle)]
     nbd_idle: Option<Duration>,
-    /// Report requests at this unix socket [default: that of the first disk, or of --nbd, with .tap
-    /// appended; for a port, weir-tapdisk/port-PORT.tap in /run or $XDG_RUNTIME_DIR]
+    /// Unix socket at which requests are reported [default: the socket of the first disk, or of --nbd,
+    /// with .tap appended; for a port, weir-tapdisk/port-PORT.tap in /run or $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH")]
     tap: Option<PathBuf>,
-    /// The rights of the sockets, as chmod takes them [default: 600]
+    /// Access mode of the sockets in octal, as for chmod [default: 600]
     #[arg(long, value_name = "MODE", value_parser = tapdisk::mode)]
     socket_mode: Option<u32>,
-    /// The group of the sockets, for a QEMU that runs as another user
+    /// Group of the sockets, for a QEMU that runs as another user [default: that of the process]
     #[arg(long, value_name = "GROUP", value_parser = tapdisk::group)]
     socket_group: Option<u32>,
-    /// End with this process, as the QEMU under whose disk it was put
+    /// Exit when this process exits, such as the QEMU that uses the disk
     #[arg(long, value_name = "PID")]
     until_exit: Option<u32>,
-    /// The folder of a tap that was inserted, which is removed when that process has ended
+    /// Directory of an inserted tap, which is removed when that process has exited
     #[arg(long, value_name = "PATH", requires = "until_exit", hide = true)]
     run_folder: Option<PathBuf>,
 }
@@ -185,7 +186,7 @@ pub fn run(args: &TapdiskArgs, verbose: bool) -> Result<Ending, Failure> {
 }
 
 impl TapdiskArgs {
-    /// What is to be served: what the command line says goes before what the file says.
+    /// The disks and settings. Options on the command line override the configuration file.
     fn setup(&self) -> Result<Setup, Failure> {
         let serve = &self.serve;
         let file: TapdiskConfig = load(serve.config.as_deref(), "")?.config;
@@ -208,7 +209,7 @@ impl TapdiskArgs {
 }
 
 impl DiskArgs {
-    /// The disk that the options describe, if they do.
+    /// The disk of the options, if they describe one.
     fn entry(&self) -> Option<DiskEntry> {
         Some(DiskEntry {
             image: self.image.clone()?,

@@ -1,4 +1,4 @@
-//! `weir tapdisk insert`: puts a tap under the disk of a VM that runs.
+//! `weir tapdisk insert`: inserts a tap into the disk path of a running VM.
 
 use std::path::PathBuf;
 
@@ -11,43 +11,42 @@ use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 use weir_tapdisk::insertion::{self, DiskSelector, Inserted, InsertionOutcome};
 
-/// Put a tap under the disk of a VM that runs
+/// Insert a tap into the disk path of a running VM
 ///
-/// The VM goes on meanwhile: QEMU lets the requests under way finish, and sends the next ones
-/// through a `weir tapdisk` of its own. That outlives this command, and ends with the VM. It takes
-/// a QEMU of 6.1 or later, with a QMP monitor or under libvirt, and a raw disk on a file or device
-/// of this host.
+/// The VM continues to run: QEMU completes the requests in flight, and sends further requests through
+/// a `weir tapdisk` process, which runs until the VM ends. Requires QEMU 6.1 or later with a QMP
+/// monitor or under libvirt, and a raw disk in a file or on a device of this host.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir tapdisk insert --vm web --disk vda\n  \
     weir tapdisk insert --vm web --disk vda --json\n  \
     weir query --from tapdisk:/run/weir-tapdisk/web.vda/nbd \"select op, latency from IO\"\n  \
     weir tapdisk remove --vm web --disk vda\n\n\
-    If a step fails, or it is interrupted, the disk is as it was. Should the tap be killed, the VM's requests wait\n\
-    for it for an hour: insert again brings it back, remove takes it out. Take it out before you migrate the VM, resize\n\
-    the disk, take snapshots or unplug it."
+    If a step fails or the command is interrupted, the disk path is unchanged. If the tap is killed, \
+    the VM's requests wait for an hour: insert restarts the tap, remove removes it. Remove the tap \
+    before you migrate the VM, resize or unplug the disk, or create snapshots."
 )]
 pub struct InsertArgs {
     #[command(flatten)]
     pub which: WhichArgs,
-    /// Whether the guest's discards reach the image, where QEMU does not tell
-    #[arg(long, value_name = "WHAT")]
+    /// Handling of the guest's discards [default: as QEMU reports it]
+    #[arg(long, value_name = "MODE")]
     discard: Option<Discard>,
-    /// Say on standard output what was done, as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// The disk that is meant.
+/// The disk of the operation.
 #[derive(Args, Debug)]
 pub struct WhichArgs {
-    /// The VM's name
+    /// Name of the VM
     #[arg(long, value_name = "NAME")]
     vm: String,
-    /// The disk, as the VM calls it (vda, /dev/vda), or its device or node in QEMU
+    /// The disk, by its name in the VM (vda, /dev/vda), or by its device or node in QEMU
     #[arg(long, value_name = "NAME")]
     disk: String,
-    /// Ask QEMU at this QMP socket [default: the one that it was started with, or libvirt]
+    /// QMP socket of QEMU [default: that of QEMU's command line, or libvirt]
     #[arg(long, value_name = "SOCKET")]
     qmp: Option<PathBuf>,
 }
@@ -63,12 +62,12 @@ impl WhichArgs {
     }
 }
 
-/// What becomes of discards.
+/// The handling of discards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Discard {
-    /// They give space back
+    /// Discards free space in the image
     Unmap,
-    /// They do nothing
+    /// Discards are ignored
     Ignore,
 }
 
@@ -103,11 +102,9 @@ fn tell(inserted: &Inserted) {
     } = inserted;
     let pid = inserted.pid.unwrap_or_default();
     let how = match inserted.how {
-        InsertionOutcome::Inserted => "a tap is under it now".to_owned(),
-        InsertionOutcome::Restarted => {
-            "its tap had ended, and runs again; QEMU connects within seconds".to_owned()
-        }
-        InsertionOutcome::AlreadyInserted => "a tap is under it already".to_owned(),
+        InsertionOutcome::Inserted => "tap inserted".to_owned(),
+        InsertionOutcome::Restarted => "tap restarted; QEMU reconnects within seconds".to_owned(),
+        InsertionOutcome::AlreadyInserted => "a tap is already inserted".to_owned(),
     };
     let minutes = RECONNECT_DELAY_S / 60;
     output::say(format_args!(
@@ -118,8 +115,8 @@ fn tell(inserted: &Inserted) {
         output::say(format_args!("weir: {vdisk} of VM {vm}: {remark}"));
     }
     output::say(format_args!(
-        "  ask it:       weir query --from tapdisk:{} \"select op, count(*), avg(latency) from IO [range 1 s slide 1 s] \
-         group by op\"\n  take it out:  weir tapdisk remove --vm {vm} --disk {vdisk}\n  if it is killed, the VM's \
+        "  query:   weir query --from tapdisk:{} \"select op, count(*), avg(latency) from IO [range 1 s slide 1 s] \
+         group by op\"\n  remove:  weir tapdisk remove --vm {vm} --disk {vdisk}\n  if the tap is killed, the VM's \
          requests wait {minutes} minutes for `weir tapdisk insert --vm {vm} --disk {vdisk}`",
         socket.display()
     ));

@@ -1,4 +1,4 @@
-//! `weir tapdisk remove`: takes a tap out from under the disk of a VM that runs.
+//! `weir tapdisk remove`: removes a tap from the disk path of a running VM.
 
 use clap::Args;
 
@@ -8,10 +8,10 @@ use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 use weir_tapdisk::insertion::{self, RemovalOutcome};
 
-/// Take a tap out from under the disk of a VM that runs
+/// Remove a tap from the disk path of a running VM
 ///
-/// The disk is as it was before `weir tapdisk insert`, whatever became of the tap or of the command
-/// that put it there. Where there is none, that is said and is no failure.
+/// Restores the disk path to its state before `weir tapdisk insert`, also if the tap or that command
+/// was killed. A disk without a tap is reported, and is not an error.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  weir tapdisk remove --vm web --disk vda")]
 pub struct RemoveArgs {
@@ -21,14 +21,14 @@ pub struct RemoveArgs {
 
 pub fn run(args: &RemoveArgs) -> Result<Ending, Failure> {
     let which = args.which.which();
-    // A removal that has begun goes on to its end; a second signal ends it all the same.
+    // A removal that has begun is completed; a second signal ends it nevertheless.
     let stop = Stop::on_signals()?;
     let removed =
         insertion::remove(&which, &|| stop.signal().is_some()).map_err(super::tapdisk::failure)?;
     let words = match removed {
-        RemovalOutcome::Removed => "the tap is out, and the disk is as it was",
-        RemovalOutcome::EndedWithVm => "the VM has ended, and so has its tap",
-        RemovalOutcome::NotInserted => "no tap is under it",
+        RemovalOutcome::Removed => "tap removed",
+        RemovalOutcome::EndedWithVm => "the VM and its tap have ended",
+        RemovalOutcome::NotInserted => "no tap is inserted",
     };
     output::say(format_args!(
         "weir: {} of VM {}: {words}",

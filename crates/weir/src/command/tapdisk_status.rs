@@ -1,4 +1,4 @@
-//! `weir tapdisk status PATH`: what a running tapdisk serves, has done, and tells to whom.
+//! `weir tapdisk status PATH`: the disks, counters and consumers of a running tapdisk.
 
 use std::path::PathBuf;
 
@@ -11,15 +11,16 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::wall_clock;
 
-/// Say what a running tapdisk serves, has done, and tells to whom
+/// Print the disks, counters and consumers of a running tapdisk
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir tapdisk status /run/web.sock\n  weir tapdisk status --json /run/web.sock.tap"
 )]
 pub struct StatusArgs {
-    /// A disk's socket, or the tap's own
+    /// Socket of a disk or of the tapdisk
+    #[arg(value_name = "PATH")]
     path: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `weir top`: VMs and their disks, the busiest first.
+//! `weir top`: VMs and their disks, ordered by load.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -39,13 +39,14 @@ use weir_view::top::screen::{self, Ink, Screen};
 use weir_view::top::state::{NAMES, State, View, Wish};
 use weir_view::top::ticks::{TickReader, Ticks};
 
-/// Shorter intervals would measure weir more than the disks.
+/// With shorter intervals, weir's own load would dominate.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// Watch VMs and their disks, the busiest first
+/// Show the VMs and disks with the highest load
 ///
-/// For every kind of request to every disk: IOPS, throughput, latency and its parts, queue depth,
-/// how much is sequential. Enter opens a VM, then a disk's histograms; ? tells the other keys.
+/// For each disk and operation: IOPS, throughput, latency and its parts, queue depth, and the share
+/// of sequential requests. On a terminal, Enter opens a VM, then the histograms of a disk; ? lists
+/// all keys.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     weir top\n  \
@@ -54,47 +55,48 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
     weir top -b --json 10 | jq .totals\n  \
     weir top --from recording.parquet --speed 10\n  \
     weir top --show-query\n\n\
-    Where standard output is no terminal, -b is understood. Live tables begin with the first whole interval.\n\
-    `weir hist` counts a disk's requests by size, distance and latency.")]
+    The first table of a live source covers the first complete interval. \
+    `weir hist` prints histograms of a disk's requests by size, seek distance and latency.")]
 pub struct TopArgs {
-    /// Watch this VM only
+    /// Show only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
-    /// Watch this disk only, as the VM (/dev/vda) or as the host (/dev/sda) names it
+    /// Show only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
     #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
     only_disk: Option<String>,
-    /// Leave out QD, SEQ and the histograms of size and seek distance, which need single requests;
-    /// the kernel adds up all else, and sends no request to user space
+    /// Omit columns QD and SEQ and the histograms of size and seek distance, which are computed from
+    /// single requests; the kernel aggregates all other values and transfers no requests
     #[arg(long)]
     frugal: bool,
-    /// Write plain tables instead of a screen
+    /// Print tables instead of drawing a screen; the default if standard output is not a terminal
     #[arg(short, long)]
     batch: bool,
-    /// Write a JSON object for each interval, with -b
+    /// Print a JSON object per interval
     #[arg(long, requires = "batch")]
     json: bool,
-    /// How many tables
+    /// Number of tables [default: unlimited]
     #[arg(short = 'n', long = "iterations", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
-    /// Where to look: the host's requests (block), or the VMs' own as QEMU counts them (vdisk)
+    /// Level at which requests are counted: block for the block layer of the host, vdisk for the
+    /// virtual disks, from QEMU's counters
     #[arg(long, value_name = "LEVEL", default_value = "block", value_parser = ["block", "vdisk"])]
     level: String,
-    /// What to sort by
+    /// Column to sort by: numbers in descending order, names in ascending order
     #[arg(short, long, value_name = "COLUMN", default_value = "load", value_parser = sortable())]
     sort: String,
-    /// Least first
+    /// Reverse the sort order
     #[arg(short, long)]
     reverse: bool,
-    /// Print the queries that it runs, and nothing else
+    /// Print the queries of this command and exit
     #[arg(long)]
     show_query: bool,
-    /// How many times as fast as it was recorded a file is shown on the screen
-    #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
+    /// Speed at which a file is replayed on the screen, as a multiple of the recorded speed
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: f64,
-    /// How long each table is about, 1 s if not given
+    /// Length of an interval in seconds, or with a unit such as 500ms [default: 1s]
     #[arg(value_name = "INTERVAL", value_parser = interval)]
     interval: Option<Duration>,
-    /// How many tables
+    /// Number of tables [default: unlimited]
     #[arg(value_name = "COUNT", conflicts_with = "iterations", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
@@ -122,12 +124,12 @@ fn speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| "expected a number from 0.001 to 1000000, as in 10".to_owned())
 }
 
-/// How long rows may be on their way, at least and at most.
+/// The interval at which rows are read from the kernel, at least and at most.
 const RHYTHMS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 impl TopArgs {
-    /// No single request is shown: rows may come in larger batches, which is cheaper, and be left
-    /// out.
+    /// The arguments for a display without single requests: rows may be read in larger batches, which
+    /// is cheaper, and sampled.
     fn unhurried(&self) -> TopArgs {
         let mut args = self.clone();
         args.source.optional_rows = true;
@@ -165,7 +167,7 @@ impl TopArgs {
         }
     }
 
-    /// Whether a screen can be drawn, and is wanted.
+    /// Whether a screen is requested and can be drawn.
     fn on_screen(&self) -> bool {
         let dumb = std::env::var("TERM").map_or(true, |term| term.is_empty() || term == "dumb");
         !self.batch && !dumb && std::io::stdout().is_terminal() && std::io::stdin().is_terminal()
@@ -175,7 +177,7 @@ impl TopArgs {
 pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
     if args.frugal && SINGLE.contains(&args.sort.as_str()) {
         return Err(Failure::words(format_args!(
-            "--sort {}: --frugal leaves it out; sort by another column, or leave out --frugal",
+            "--sort {}: --frugal omits this column; sort by another column, or omit --frugal",
             args.sort
         )));
     }
@@ -215,7 +217,7 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let mut run = Run::new(args, scope, args.level())?;
     let take: Take = run.whole_intervals(Box::new(move |tick| {
-        // Of a recording, long silences are passed over.
+        // Intervals of a recording without requests are skipped.
         if !live && tick.lines.is_empty() {
             return Ok(true);
         }
@@ -238,7 +240,7 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     conclude(report, verbose)
 }
 
-/// Shows a screen until it is left.
+/// Shows the screen until the user leaves it.
 fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result<Ending, Failure> {
     let (ticks, reader) = Ticks::new();
     let published = ticks.clone();
@@ -293,7 +295,7 @@ fn show(
     let screen = Screen::open(Ink::of(|name| std::env::var(name).ok()))?;
     let left_out = asking.left_out.clone();
     let body = move || {
-        // Whatever ends the screen, by panic too, ends the taps.
+        // The taps end with the screen, also after a panic.
         let _end = Abandon(stop.clone());
         let news = |state: &mut State| {
             let mut new = ticks.read(state);
@@ -322,7 +324,7 @@ impl Drop for Abandon {
     }
 }
 
-/// Asks what the view on top is about.
+/// Runs the query of the current view.
 struct Asking {
     scope: Scope,
     placement: Placement,
@@ -339,15 +341,14 @@ impl Asking {
             Wish::Ask => self.ask_detail(state),
             Wish::Level => self.switch(state),
             Wish::Interrupt => {
-                // As if the terminal had sent it. If that is not possible, the end comes all the
-                // same.
+                // As if the terminal had sent it. If that fails, the screen ends nevertheless.
                 let _ = signal_hook::low_level::raise(SIGINT);
             }
             _ => {}
         }
     }
 
-    /// Asks what the view on top is about, beside the table.
+    /// Starts the query of the current view, in addition to those of the table.
     fn ask_detail(&mut self, state: &mut State) {
         if let Some(name) = self.asked.take() {
             self.send(Change::End { name });
@@ -362,7 +363,7 @@ impl Asking {
         self.ask(self.questions_ever, part, &text, state);
     }
 
-    /// Asks the questions of the other level in place of those of this one.
+    /// Replaces the queries of this level with those of the other one.
     fn switch(&mut self, state: &mut State) {
         self.ask_detail(state);
         let level = state.level;
@@ -381,10 +382,10 @@ impl Asking {
 
     fn ask(&self, name: u64, part: Part, text: &str, state: &mut State) {
         let Ok(checked) = queries::checked(text, self.scope.live) else {
-            state.notice = Some("this name cannot be asked about in CQL".into());
+            state.notice = Some("this name cannot be written in CQL".into());
             return;
         };
-        // Histograms fill as they come; the others are about whole intervals.
+        // Histograms grow with each request; the other views show complete intervals.
         let since = match self.scope.live && part != Part::Bars {
             true => wall_clock().saturating_add(quantity::nanos(self.scope.interval)),
             false => Nanos::MIN,
@@ -395,7 +396,7 @@ impl Asking {
     }
 
     fn send(&self, change: Change) {
-        // Once the loop has ended there is nobody to ask, and what is shown stays.
+        // When the loop has ended, the content of the screen remains.
         let _ = self.changes.send(change);
     }
 }
@@ -412,13 +413,13 @@ fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> 
     }
 }
 
-/// What the queries of the table, of the totals, and of the columns that need single requests are
-/// called among the changes; those of views have greater numbers.
+/// The names, in changes, of the queries of the table, of the totals, and of the columns that are
+/// computed from single requests. The queries of views have higher numbers.
 const LINES: u64 = 1;
 const TOTALS: u64 = 2;
 const SINGLES: u64 = 3;
 
-/// One run: its questions, checked, and its sources.
+/// One run: its checked queries and its sources.
 struct Run<'a> {
     args: &'a TopArgs,
     interval_ns: Nanos,
@@ -426,16 +427,16 @@ struct Run<'a> {
     inputs: Vec<Input>,
     /// How the queries run.
     placement: Placement,
-    /// What the taps have counted by now.
+    /// The current counters of the taps.
     counts: Arc<Mutex<Vec<Count>>>,
-    /// A recording lost requests when it was made.
+    /// Requests were lost when the recording was made.
     lossy_recording: Arc<AtomicBool>,
-    /// The instant of the last tick that was taken.
+    /// The instant of the last tick that was processed.
     shown: Arc<AtomicI64>,
 }
 
 impl<'a> Run<'a> {
-    /// The questions of a level.
+    /// The queries of a level.
     fn new(args: &'a TopArgs, scope: &Scope, level: Level) -> Result<Run<'a>, Failure> {
         let single = scope.splits(level).then(|| scope.single());
         let single = single.map(|text| (Part::Single, Some(SINGLES), text));
@@ -460,8 +461,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// A run that serves all views from the start, since taps are opened once, while there are
-    /// rights to do so; and whether it serves both levels.
+    /// A run that serves all views from the start, since taps are opened once, before privileges are
+    /// dropped; and whether it serves both levels.
     fn of_screen(
         args: &'a TopArgs,
         scope: &Scope,
@@ -474,7 +475,7 @@ impl<'a> Run<'a> {
         ];
         let levels = [Level::Block, Level::Vdisk];
         let levels = levels.map(|level| (Part::Lines, scope.lines(level)));
-        // From the other level back to the host's requests.
+        // For the return from the other level to the host's requests.
         let single = (Part::Single, scope.single());
         let single = scope.splits(Level::Block).then_some(single);
         let all = [details.clone(), levels.to_vec()].concat();
@@ -482,7 +483,7 @@ impl<'a> Run<'a> {
         if scope.live && run.open(&all, stop).is_ok() {
             return Ok((run, true));
         }
-        // Not every host lets us query QEMU.
+        // QEMU cannot be queried on every host.
         let own = match args.level() {
             Level::Block => details,
             Level::Vdisk => Vec::new(),
@@ -501,7 +502,7 @@ impl<'a> Run<'a> {
         let later: Vec<(Part, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
         let asked = self.asked.iter().map(|(part, _, plan)| (part, plan));
         let all = asked.chain(later.iter().map(|(part, plan)| (part, plan)));
-        // The details of one disk, and the positions of requests, need rows.
+        // The details of a disk and the positions of requests are computed from rows.
         let needs_rows = |part: &Part| match part {
             Part::Single => true,
             Part::Bars => !scope.frugal,
@@ -520,8 +521,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Gives `take` the ticks whose intervals have been watched from their beginning, those marked
-    /// in which requests were lost.
+    /// Passes to `take` the ticks whose intervals were observed completely; ticks in which requests
+    /// were lost are marked.
     fn whole_intervals(&self, mut take: Take) -> Take {
         let live = self.args.source.is_live();
         let (interval_ns, shown) = (self.interval_ns, self.shown.clone());
@@ -535,7 +536,7 @@ impl<'a> Run<'a> {
                 let counts = counts.lock().expect("no panic while held");
                 bounds.mark(&mut tick, missed(&counts), seconds);
             } else {
-                // A recording has the number of lost requests, and not when they were lost.
+                // A recording contains the number of lost requests, but not the time of the loss.
                 tick.lower_bound = lossy_recording.load(Ordering::Acquire);
             }
             let more = match live && at - interval_ns < started {
@@ -547,7 +548,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The engine with the questions, the sources, and where the answers go.
+    /// The engine with the queries, the sources, and the sinks of the results.
     fn begin(
         self,
         gather: &Arc<Mutex<Gather>>,

@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use weir_runtime::failure::Failure;
 
-/// A process that is waited for; none is waited for in vain.
+/// A process whose end ends the tapdisk.
 #[derive(Debug, Default)]
 pub struct Companion {
     /// Readable once it has ended.
@@ -42,7 +42,7 @@ impl Companion {
             .map(|process| PollFd::new(process, PollFlags::IN))
             .collect();
         let patience = Timespec::try_from(patience).expect("naps are short");
-        // A signal ends the nap, and is looked at by whoever naps.
+        // A signal ends the wait; the caller checks for signals.
         poll(&mut fds, Some(&patience)).is_ok_and(|ready| ready > 0)
     }
 }

@@ -11,7 +11,7 @@ use weir_tapdisk::inject::Injections;
 
 use weir_runtime::quantity;
 
-/// A disk to be served; what is `None` is left to whoever serves it.
+/// A disk to be served; a value of `None` selects the server's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DiskEntry {
     /// A raw file or a block device.
@@ -46,17 +46,17 @@ pub struct DiskEntry {
     pub unlocked: bool,
 }
 
-/// One thing that can be said of a disk.
+/// A key of the description of a disk.
 pub struct Key {
     /// As files have it; on the command line with dashes.
     pub name: &'static str,
-    /// How a file says it.
+    /// The form of its value in a file.
     pub form: Form,
     /// Takes it over.
     pub set: fn(&mut DiskEntry, &str) -> Result<(), String>,
 }
 
-/// How a file says something.
+/// The form of a value in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A text.
@@ -69,7 +69,7 @@ pub enum Form {
     Texts,
 }
 
-/// Everything that can be said of a disk, in the order that documentation lists it.
+/// All keys, in the order of the documentation.
 pub static KEYS: &[Key] = &[
     key("image", Form::Text, |d, v| put(&mut d.image, path(v))),
     key("format", Form::Text, |d, v| put(&mut d.format, format(v))),
@@ -108,7 +108,7 @@ impl DiskEntry {
     /// A disk of `--disk image=FILE,socket=PATH,read-only`. A comma in a value is doubled.
     ///
     /// # Errors
-    /// A text for the user that says everything that is wrong.
+    /// A text for the user with all errors.
     pub fn of_words(text: &str) -> Result<DiskEntry, String> {
         let mut entry = DiskEntry::default();
         let mut wrong: Vec<String> = Vec::new();
@@ -123,7 +123,7 @@ impl DiskEntry {
             }
         }
         if entry.image.as_os_str().is_empty() {
-            wrong.push("image is missing; write image=FILE".to_owned());
+            wrong.push("image is missing; add image=FILE".to_owned());
         }
         match wrong.is_empty() {
             true => Ok(entry),
@@ -158,8 +158,11 @@ fn shown(name: &str) -> String {
 fn unknown(name: &str) -> String {
     let names: Vec<String> = KEYS.iter().map(|key| shown(key.name)).collect();
     match suggest::nearest(name, names.iter().map(String::as_str)) {
-        Some(near) => format!("unknown word `{name}`; did you mean `{near}`?"),
-        None => format!("unknown word `{name}`; known here: {}", names.join(", ")),
+        Some(near) => format!("unknown option `{name}`; did you mean `{near}`?"),
+        None => format!(
+            "unknown option `{name}`; the options are {}",
+            names.join(", ")
+        ),
     }
 }
 
@@ -204,14 +207,14 @@ pub fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A serial number, as a guest can be told one.
+/// A serial number that a guest can receive.
 pub fn serial(text: &str) -> Result<String, String> {
     let fits =
         (1..=SERIAL_BYTES).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
     match fits {
         true => Ok(text.to_owned()),
         false => Err(format!(
-            "expected 1 to {SERIAL_BYTES} letters, digits and signs of ASCII, without spaces"
+            "expected 1 to {SERIAL_BYTES} printable ASCII characters without spaces"
         )),
     }
 }
@@ -264,7 +267,7 @@ pub fn poll(text: &str) -> Result<Duration, String> {
     };
     match span? {
         long if long > POLL_MAX => {
-            Err("expected at most 10ms: a thread that polls does nothing else".to_owned())
+            Err("expected at most 10ms: a polling thread uses a whole processor".to_owned())
         }
         span => Ok(span),
     }
@@ -323,14 +326,14 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_told_at_once() {
+    fn all_errors_are_reported_together() {
         let wrong = DiskEntry::of_words("sokcet=/s,queues=0,block-size=513,poll=1 h").unwrap_err();
         for part in [
-            "unknown word `sokcet`; did you mean `socket`?",
+            "unknown option `sokcet`; did you mean `socket`?",
             "queues: expected a whole number from 1 to 256",
             "block-size: expected 512, 1024, 2048 or 4096",
             "poll: expected at most 10ms",
-            "image is missing; write image=FILE",
+            "image is missing; add image=FILE",
         ] {
             assert!(wrong.contains(part), "{part}: {wrong}");
         }

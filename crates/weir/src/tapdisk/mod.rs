@@ -1,10 +1,8 @@
 //! `weir tapdisk`: what is to be served, and the process that serves it.
 //!
-//! 1. [`entry`] reads the options of a disk from the command line or a file ([`config`]);
-//!    [`rights`] who may reach it.
-//! 2. [`setup`] puts that together and says what does not fit.
-//! 3. [`serve()`] opens images and sockets, serves until a signal comes, and takes everything away
-//!    again.
+//! 1. [`entry`] reads the options of a disk from the command line or a file ([`config`]); [`rights`] who may reach it.
+//! 2. [`setup`] combines and checks them.
+//! 3. [`serve()`] opens images and sockets, serves until a signal comes, and takes everything away again.
 
 mod companion;
 mod config;

@@ -10,7 +10,7 @@ pub fn mode(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     match u32::from_str_radix(digits, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),
-        _ => Err("expected three digits from 0 to 7, as in 660".to_owned()),
+        _ => Err("expected three digits from 0 to 7, such as 660".to_owned()),
     }
 }
 
@@ -29,7 +29,7 @@ pub fn group(text: &str) -> Result<u32, String> {
         let ours = fields.next() == Some(text);
         ours.then(|| fields.nth(1)?.parse().ok())?
     });
-    number.ok_or_else(|| format!("no group `{text}` in /etc/group; give its number"))
+    number.ok_or_else(|| format!("no group `{text}` in /etc/group; use its number"))
 }
 
 #[cfg(test)]

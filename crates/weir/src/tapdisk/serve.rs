@@ -45,8 +45,8 @@ pub struct Owner {
 /// 4. All are served.
 ///
 /// # Errors
-/// When an image or a socket cannot be opened: then nothing is served. When serving one fails: then
-/// the others are ended in order.
+/// When an image or a socket cannot be opened: then nothing is served. When serving one fails: then the
+/// others are ended in order.
 pub fn serve(
     setup: &Setup,
     owner: Owner,
@@ -154,14 +154,14 @@ fn tap_path(setup: &Setup, nbd: Option<&nbd::Listener>) -> Result<PathBuf, Failu
         panic!("without a port, the path of a socket gives that of the tap");
     };
     let folder = run_folder()
-        .map_err(|failure| Failure::world(format_args!("{failure}; or give --tap PATH")))?;
+        .map_err(|failure| Failure::world(format_args!("{failure}; or use --tap PATH")))?;
     Ok(folder.join(format!("port-{}.tap", address.port())))
 }
 
 /// Serving something; why it failed, if it did.
 type Serving = JoinHandle<Result<(), Failure>>;
 
-/// Waits for all of them; true if one has failed, which is said.
+/// Waits for all of them; true if one has failed, which is logged.
 fn end(threads: Vec<Serving>) -> bool {
     let mut failed = false;
     for thread in threads {
@@ -171,7 +171,7 @@ fn end(threads: Vec<Serving>) -> bool {
                 failure.report(false);
                 failed = true;
             }
-            // It has said so itself.
+            // The failure is already logged.
             Err(_) => failed = true,
         }
     }
@@ -268,7 +268,7 @@ impl Served {
     }
 }
 
-/// What a disk is and has done, as [`Hub`] tells it.
+/// The description and counters of a disk, for [`Hub`].
 fn figures(disk: &ServedDisk, sockets: &[String]) -> DiskFigures {
     let counters = disk.counters();
     let ops = Op::ALL.iter().map(|op| {

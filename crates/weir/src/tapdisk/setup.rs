@@ -39,8 +39,8 @@ pub struct NbdEntry {
 const DISKS_MAX: usize = 256;
 
 impl Setup {
-    /// These disks, all paths of sockets made absolute. Without a path for the tap it is that of
-    /// the first socket with `.tap` appended.
+    /// These disks, all paths of sockets made absolute. Without a path for the tap it is that of the first
+    /// socket with `.tap` appended.
     ///
     /// # Errors
     /// Everything about them that does not fit together.
@@ -53,7 +53,7 @@ impl Setup {
         let mut wrong = Vec::new();
         if disks.is_empty() {
             wrong.push(
-                "no disk is named; give --image FILE --socket PATH, or --disk, or --config".into(),
+                "no disk is specified; use --image FILE --socket PATH, --disk or --config".into(),
             );
         }
         if disks.len() > DISKS_MAX {
@@ -73,9 +73,7 @@ impl Setup {
             let unreachable = disks.iter().filter(|disk| disk.socket.is_none());
             wrong.extend(unreachable.map(|disk| {
                 let image = disk.image.display();
-                format!(
-                    "{image}: there is no way to connect to it; give it a socket, or serve all disks with --nbd"
-                )
+                format!("{image}: the disk has no socket; add one, or serve all disks with --nbd")
             }));
         }
         let nbd_path = nbd.as_ref().and_then(|nbd| match &nbd.address {
@@ -91,13 +89,16 @@ impl Setup {
             .or(first.as_deref().map(tap_of));
         let sockets = disks.iter().filter_map(|disk| disk.socket.as_deref());
         let sockets = sockets.chain(nbd_path.as_deref()).chain(tap.as_deref());
-        wrong.extend(
-            twice(sockets).map(|path| format!("{}: two sockets cannot be there", path.display())),
-        );
+        wrong.extend(twice(sockets).map(|path| format!("{}: used by two sockets", path.display())));
         let named = disks
             .iter()
             .filter_map(|disk| Some((disk.vm.clone()?, disk.vdisk.clone()?)));
-        wrong.extend(twice(named).map(|(vm, vdisk)| format!("two disks are {vdisk} of VM {vm}")));
+        wrong.extend(twice(named).map(|(vm, vdisk)| {
+            format!(
+                "two disks have the name {vdisk} of \
+        VM {vm}"
+            )
+        }));
         match wrong.is_empty() {
             true => Ok(Setup {
                 disks,
@@ -124,8 +125,8 @@ fn placed(disk: DiskEntry) -> DiskEntry {
     }
 }
 
-/// The kernel shows others a socket by the path that it was bound to, so that should not depend on
-/// where we are.
+/// The kernel shows others a socket by the path that it was bound to, so that should not depend on where
+/// we are.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -170,8 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told_at_once() {
-        assert!(setup(&[], None).unwrap_err().contains("no disk is named"));
+    fn all_conflicts_are_reported_together() {
+        assert!(
+            setup(&[], None)
+                .unwrap_err()
+                .contains("no disk is specified")
+        );
         let wrong = setup(
             &[
                 "image=/a,socket=/s,vm=v,vdisk=/dev/vda",
@@ -182,9 +187,9 @@ mod tests {
         );
         let wrong = wrong.unwrap_err();
         for part in [
-            "/c: there is no way to connect to it",
-            "/s: two sockets cannot be there",
-            "two disks are /dev/vda of VM v",
+            "/c: the disk has no socket",
+            "/s: used by two sockets",
+            "two disks have the name /dev/vda of VM v",
         ] {
             assert!(wrong.contains(part), "{part}: {wrong}");
         }

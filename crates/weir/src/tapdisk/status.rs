@@ -1,4 +1,4 @@
-//! What a tapdisk says of itself, for readers.
+//! The status of a tapdisk as text.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn disk_page(disk: &DiskStatus) -> String {
 
 fn consumers(consumers: &[ConsumerStatus], now_ns: i64) -> String {
     if consumers.is_empty() {
-        return "\nnobody listens\n".to_owned();
+        return "\nno consumers\n".to_owned();
     }
     let head = ["listens", "for", "records", "lost", "not wanted"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_tells_disks_and_who_listens() {
+    fn a_page_lists_disks_and_consumers() {
         let status = StatusWord {
             program: "1.2.3".into(),
             pid: 17,

@@ -33,7 +33,7 @@ fn line(at: f64, host: &str, write: bool, sector: i64, sectors: i64, lasting: f6
 }
 
 #[test]
-fn a_recording_is_told_in_words_and_its_counts_are_those_of_a_query() {
+fn the_report_of_a_recording_has_the_counts_of_a_query() {
     let words = run(&["characterise", "--from", SAMPLE]).fine();
     for part in ["/dev/loop", "requests", "parallelism", "latency", "regions"] {
         assert!(words.contains(part), "{part}: {words}");
@@ -227,7 +227,7 @@ fn streams_of_a_trace_are_counted_and_a_vm_narrows_the_report() {
 }
 
 #[test]
-fn what_was_seen_before_a_source_failed_is_told() {
+fn requests_before_the_failure_of_a_source_are_reported() {
     let scratch = Scratch::new();
     let lines = (0..50_000).map(|i| line(f64::from(i), "a", false, i64::from(i) * 8, 8, 0.3));
     let text = lines.collect::<String>() + "cut off\n";
@@ -239,7 +239,7 @@ fn what_was_seen_before_a_source_failed_is_told() {
 }
 
 #[test]
-fn what_is_not_there_is_not_said() {
+fn topics_without_data_are_omitted() {
     let none = run(&["characterise", "--from", SAMPLE, "-w", "nobody"]).fine();
     assert_eq!(none, "no requests\n");
     // MQSim's traces know no responses.
@@ -257,8 +257,8 @@ fn what_is_not_there_is_not_said() {
 }
 
 #[test]
-fn the_cloudphysics_trace_has_the_counts_that_its_authors_tell() {
-    let name = "the_cloudphysics_trace_has_the_counts_that_its_authors_tell";
+fn the_cloudphysics_trace_has_the_published_counts() {
+    let name = "the_cloudphysics_trace_has_the_published_counts";
     let Some(folder) = shared(name, "cloudphysics") else {
         return;
     };

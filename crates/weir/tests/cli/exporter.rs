@@ -82,7 +82,7 @@ fn sum(text: &str, begin: &str) -> f64 {
 }
 
 #[test]
-fn the_metrics_are_what_queries_say() {
+fn metrics_equal_the_results_of_queries() {
     let exporter = Exporter::start(&[]);
     let text = exporter.text();
     let asked = run(&[
@@ -183,8 +183,8 @@ fn disks_beyond_the_limit_are_counted_together() {
 }
 
 #[test]
-fn promtool_finds_nothing_to_say() {
-    let test = "promtool_finds_nothing_to_say";
+fn promtool_reports_no_problem() {
+    let test = "promtool_reports_no_problem";
     let promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

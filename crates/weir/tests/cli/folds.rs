@@ -95,8 +95,8 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
 }
 
 #[test]
-fn whatever_top_asks_frugally_the_kernel_adds_up() {
-    let test = "whatever_top_asks_frugally_the_kernel_adds_up";
+fn the_kernel_aggregates_all_frugal_queries_of_top() {
+    let test = "the_kernel_aggregates_all_frugal_queries_of_top";
     if !watchable(test) {
         return;
     }

@@ -51,7 +51,7 @@ fn what_is_read_is_never_written_over() {
     ] {
         let said = run(args);
         assert_eq!(said.code, 2, "{args:?} {}", said.err);
-        assert!(said.err.contains("name another file"), "{}", said.err);
+        assert!(said.err.contains("use another file"), "{}", said.err);
     }
     assert_eq!(scratch.read("t.csv"), content);
     run(&["query", "--from", recording, "select op from IO"]).fine();

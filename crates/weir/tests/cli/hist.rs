@@ -68,7 +68,7 @@ fn a_trace_is_counted_by_the_rules() {
 }
 
 #[test]
-fn json_is_read_again_and_says_the_same() {
+fn json_can_be_read_again_with_the_same_result() {
     let scratch = Scratch::new();
     let json = run(&["hist", "--from", SAMPLE, "--json"]).fine();
     let kept = scratch.file("kept.json", &json);
@@ -258,7 +258,7 @@ fn words_that_are_off_are_refused() {
         (&["-c", "-j", "--for", "1s"], "cannot be used with"),
         (&["-p", "size"], "ioLength"),
         (&["0.01"], "at least 100ms"),
-        (&["-s", "--from", SAMPLE], "leave out --from"),
+        (&["-s", "--from", SAMPLE], "omit --from"),
         (&["--from", SAMPLE, "--by", "process"], "--by process"),
         (&["-i", "4711", "-p", "all"], "weir hist -l"),
         (&["-w", "999999999", "--for", "1s"], "weir hist -l"),
@@ -274,7 +274,7 @@ fn words_that_are_off_are_refused() {
     let said = run(&["hist", "--from", &kept, "1"]);
     assert_eq!(said.code, 2, "{}", said.err);
     assert!(
-        said.err.contains("cannot be cut into intervals"),
+        said.err.contains("cannot be divided into intervals"),
         "{}",
         said.err
     );

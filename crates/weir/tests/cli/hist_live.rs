@@ -226,7 +226,7 @@ fn what_is_collected_is_what_fio_did_until_it_is_stopped() {
     let list = host.hist(&["-l", "-j"]).fine();
     assert_eq!(of(&list, "collected"), Value::Null);
     let kept = host.of_disk(&["-p", "ioLength", "-j"]);
-    assert!(kept.err.contains("until it was stopped"), "{}", kept.err);
+    assert!(kept.err.contains("of a stopped one"), "{}", kept.err);
     assert!(
         kept.fine().contains("\"count\":"),
         "it still can be printed"
@@ -271,7 +271,7 @@ fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
     let begun = Instant::now();
     let list = loop {
         let list = host.hist(&["-l"]);
-        if list.err.contains("without being stopped") {
+        if list.err.contains("was killed") {
             break list;
         }
         let late = begun.elapsed() > Duration::from_secs(60);
@@ -279,11 +279,7 @@ fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
     };
     assert!(!list.fine().contains("until stopped"));
     let script = host.of_disk(&["-p", "all", "-c"]);
-    assert!(
-        script.err.contains("`weir hist -s` starts it"),
-        "{}",
-        script.err
-    );
+    assert!(script.err.contains("with `weir hist -s`"), "{}", script.err);
     let none = host.hist(&["-x"]);
     assert!(none.err.contains("nothing is collected"), "{}", none.err);
     host.of_disk(&["-s", "--for", "forever"]).fine();
@@ -323,8 +319,8 @@ fn several_starts_share_one_collector() {
 }
 
 #[test]
-fn in_the_foreground_it_counts_until_it_is_told_to_end() {
-    let Some(host) = Host::new("in_the_foreground_it_counts_until_it_is_told_to_end") else {
+fn in_the_foreground_it_counts_until_a_signal() {
+    let Some(host) = Host::new("in_the_foreground_it_counts_until_a_signal") else {
         return;
     };
     let args = ["-i", host.disk.path(), "-j"];
@@ -335,7 +331,7 @@ fn in_the_foreground_it_counts_until_it_is_told_to_end() {
     let mut word = String::new();
     let mut words = BufReader::new(child.stderr.take().unwrap());
     words.read_line(&mut word).unwrap();
-    assert!(word.contains("Ctrl-C shows it"), "{word}");
+    assert!(word.contains("Ctrl-C"), "{word}");
     let held = programs(&process);
     let done = host.load();
     interrupt(&child);
@@ -355,8 +351,8 @@ fn in_the_foreground_it_counts_until_it_is_told_to_end() {
 }
 
 #[test]
-fn each_request_is_looked_at_where_that_is_asked_for() {
-    let Some(host) = Host::new("each_request_is_looked_at_where_that_is_asked_for") else {
+fn each_transfers_every_request() {
+    let Some(host) = Host::new("each_transfers_every_request") else {
         return;
     };
     let args = ["-i", host.disk.path(), "-j", "--each", "0.5", "1"];
@@ -386,8 +382,8 @@ fn each_request_is_looked_at_where_that_is_asked_for() {
 }
 
 #[test]
-fn without_rights_it_says_what_is_missing() {
-    let test = "without_rights_it_says_what_is_missing";
+fn without_privileges_it_reports_what_is_missing() {
+    let test = "without_privileges_it_reports_what_is_missing";
     let scratch = Scratch::new();
     // Somebody else's process has to enter it.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);

@@ -98,8 +98,8 @@ fn it_ends_with_a_command_that_is_killed() {
 }
 
 #[test]
-fn a_command_whose_inspection_process_is_killed_reports_it_and_goes_on() {
-    if !watchable("a_command_whose_inspection_process_is_killed_reports_it_and_goes_on") {
+fn a_command_whose_inspection_process_is_killed_reports_it_and_continues() {
+    if !watchable("a_command_whose_inspection_process_is_killed_reports_it_and_continues") {
         return;
     }
     let mut command = weir(&["query", "--no-fold", "--for", "120s", OF_VMS]);
@@ -136,7 +136,7 @@ fn counters_of_qemus_end_with_the_inspection_process() {
     kill_process(pid(inspection), Signal::KILL).unwrap();
     let said = Said::of(command.wait_with_output().unwrap());
     assert_eq!(said.code, 1, "{}", said.err);
-    let why = "QEMU's counters are not polled any more: the inspection process has ended";
+    let why = "QEMU's counters are no longer polled: the inspection process has ended";
     assert!(said.err.contains(why), "{}", said.err);
 }
 

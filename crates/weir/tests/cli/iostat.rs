@@ -124,8 +124,8 @@ fn the_sample_trees_give_sysstats_own_expected_output() {
 }
 
 #[test]
-fn sysstat_says_the_same_with_every_option() {
-    let test = "sysstat_says_the_same_with_every_option";
+fn sysstat_prints_the_same_with_every_option() {
+    let test = "sysstat_prints_the_same_with_every_option";
     let Some(trees) = trees(test) else { return };
     let can = Command::new("unshare")
         .args([
@@ -418,8 +418,8 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
 }
 
 #[test]
-fn an_idle_disk_is_reported_as_often_as_asked() {
-    let test = "an_idle_disk_is_reported_as_often_as_asked";
+fn an_idle_disk_is_reported_in_each_interval() {
+    let test = "an_idle_disk_is_reported_in_each_interval";
     if !watchable(test) {
         return;
     }

@@ -12,7 +12,7 @@ use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
 /// True when this host can be watched; otherwise a loud line that `test` is skipped.
 pub fn watchable(test: &str) -> bool {
     let said = run(&["query", "--for", "10ms", "select op from IO"]);
-    let refusals = ["live I/O cannot be watched", "permission denied"];
+    let refusals = ["live I/O cannot be observed", "permission denied"];
     if said.code == 1 && refusals.iter().any(|why| said.err.contains(why)) {
         skipped(test, said.err.trim_end());
         return false;
@@ -224,8 +224,8 @@ fn the_doctor_agrees_with_what_works() {
 }
 
 #[test]
-fn nobody_is_told_what_is_missing() {
-    let test = "nobody_is_told_what_is_missing";
+fn an_unprivileged_user_learns_which_capabilities_are_missing() {
+    let test = "an_unprivileged_user_learns_which_capabilities_are_missing";
     // Without rights of its own the process must say so, whatever the host can do.
     let binary = env!("CARGO_BIN_EXE_weir");
     let command = format!("{binary} query 'select op from IO'");
@@ -262,7 +262,7 @@ fn nobody_is_told_what_is_missing() {
 }
 
 #[test]
-fn the_inventory_is_asked_live_and_needs_no_rights() {
+fn the_inventory_is_queried_live_without_privileges() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let nap = format!("nap=pid:{}", child.id());
     let scratch = Scratch::new();
@@ -297,5 +297,5 @@ fn a_recording_has_no_inventory() {
     assert!(said.err.contains("holds no `vms`"), "{}", said.err);
     let said = run(&["query", "--vm", "db=77", "select * from vms"]);
     assert_eq!(said.code, 2, "{}", said.err);
-    assert!(said.err.contains("NAME=pid:N"), "{}", said.err);
+    assert!(said.err.contains("NAME=pid:PID"), "{}", said.err);
 }

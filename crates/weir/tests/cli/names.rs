@@ -94,7 +94,7 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
     let count = "select count(*) as n from IO [range 1 h slide 1 h] where op = 'write'";
     let query = ["query", "--for", "5s", "--final", "--format", "csv", count];
     let said = under_writes(&query, path);
-    assert!(said.err.contains("not shown by itself"), "{}", said.err);
+    assert!(said.err.contains("not observed separately"), "{}", said.err);
     assert!(said.err.contains(path), "{}", said.err);
 
     // The slide of an hour is open when the time is over: the kernel's groups and rows agree on it.
@@ -105,7 +105,11 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
             "{}",
             said.err
         );
-        assert!(!said.err.contains("not shown by itself"), "{}", said.err);
+        assert!(
+            !said.err.contains("not observed separately"),
+            "{}",
+            said.err
+        );
         let out = said.fine();
         let writes = out.trim_end().rsplit(',').next().unwrap();
         let writes: u64 = writes.parse().unwrap();

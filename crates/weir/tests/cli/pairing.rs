@@ -21,7 +21,7 @@ fn is_paired(plan: &str) -> bool {
     let joins = plan.lines().any(|line| line.contains(" join on "));
     let told = plan
         .lines()
-        .any(|line| line.trim().starts_with("answered from the pairs of the source"));
+        .any(|line| line.trim().starts_with("computed from the tap's pairs"));
     assert_ne!(joins, told, "{plan}");
     told
 }
@@ -57,7 +57,7 @@ fn a_trace_answers_from_pairs_what_the_join_gives() {
     // All come; those leave that were issued 10 ms before the last response, or earlier.
     assert_eq!(lines.len(), 40 + 30, "{lines:?}");
     let said = explained(&["--from", &trace, "--no-pairing"]);
-    let why = "not answered from the pairs of the source: --no-pairing was given";
+    let why = "not computed from the tap's pairs: --no-pairing was given";
     assert!(said.contains(why) && !is_paired(&said), "{said}");
 }
 
@@ -84,15 +84,15 @@ fn what_a_source_does_not_promise_stays_a_join() {
     }
     let unpromised: [(&[&str], &str); 3] = [
         (&[&silent], "does not record when requests finished"),
-        (&[&some], "does not promise that all its requests are in it"),
-        (&[&trace, &whole], "several sources number their requests"),
+        (&[&some], "does not state that it contains all requests"),
+        (&[&trace, &whole], "several sources assign request ids"),
     ];
     for (files, why) in unpromised {
         let from: Vec<&str> = files.iter().flat_map(|file| ["--from", file]).collect();
         let plan = explained(&from);
         assert!(!is_paired(&plan), "{plan}");
         let (_, told) = plan
-            .split_once("not answered from the pairs of the source: ")
+            .split_once("not computed from the tap's pairs: ")
             .expect(&plan);
         assert!(
             told.lines().next().is_some_and(|told| told.contains(why)),
@@ -295,7 +295,7 @@ fn live_pairs_are_the_join_and_what_fio_did() {
     let (plan, operators) = parts.expect("the plan, and its operators");
     assert_eq!(operators.matches("hash inner join").count(), 1, "{plan}");
     for part in [
-        "  answered from",
+        "  computed from the tap's pairs",
         "do not contain `error` of both rows",
         " join on ",
     ] {

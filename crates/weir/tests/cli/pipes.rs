@@ -196,8 +196,8 @@ fn a_pipe_is_recorded_and_converted_whole() {
         let query = "select r.ts - q.ts from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
             where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
         let plan = run(&["explain", "--from", &recording, query]).fine();
-        assert!(plan.contains("answered from"), "{plan}");
-        assert!(!plan.contains("not answered from"), "{plan}");
+        assert!(plan.contains("computed from the tap's pairs"), "{plan}");
+        assert!(!plan.contains("not computed from"), "{plan}");
     }
 }
 
@@ -263,11 +263,19 @@ fn a_pipe_that_is_needed_twice_is_refused_with_the_remedy() {
     let query = "select count(*) from IO";
     let said = piped(&["query", "--from", "-", "-"], query.as_bytes());
     assert_eq!(said.code, 1, "{}", said.err);
-    assert!(said.err.contains("holds the query"), "{}", said.err);
+    assert!(
+        said.err.contains("is already used for the query"),
+        "{}",
+        said.err
+    );
     let script = "query : select * from IOstream;\n";
     let said = piped(&["run", "--from", "/dev/stdin", "-"], script.as_bytes());
     assert_eq!(said.code, 1, "{}", said.err);
-    assert!(said.err.contains("holds the query"), "{}", said.err);
+    assert!(
+        said.err.contains("is already used for the query"),
+        "{}",
+        said.err
+    );
     // To measure each placement, the trace is read once for each.
     let said = piped(
         &[
@@ -281,7 +289,7 @@ fn a_pipe_that_is_needed_twice_is_refused_with_the_remedy() {
         text.as_bytes(),
     );
     assert_eq!(said.code, 1, "{} {}", said.out, said.err);
-    assert!(said.err.contains("write them to a file"), "{}", said.err);
+    assert!(said.err.contains("to a file first"), "{}", said.err);
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn answers_go_to_a_file_in_the_format_of_its_name() {
 }
 
 #[test]
-fn bad_records_are_told_and_strict_stops_at_them() {
+fn invalid_records_are_reported_and_strict_stops_at_them() {
     let scratch = Scratch::new();
     let mut lines = requests(5);
     lines.insert_str(0, &requests(1));
@@ -156,7 +156,7 @@ fn bad_records_are_told_and_strict_stops_at_them() {
 }
 
 #[test]
-fn a_query_that_fails_says_so_and_keeps_what_it_had() {
+fn a_failed_query_reports_it_after_its_earlier_results() {
     let (_scratch, trace) = trace(10);
     let query = "select sector * 1000000000000 * 1000000 as x from IO";
     let said = run(&["query", "--from", &trace, "--format", "csv", query]);
@@ -183,7 +183,7 @@ fn a_query_over_its_memory_ends_with_a_diagnostic() {
 }
 
 #[test]
-fn weir_tells_about_itself() {
+fn stream_weir_has_the_counters_of_weir() {
     let (_scratch, trace) = trace(50);
     let query = "select w.counter, w.total, count(*) as n from weir as w, IO [rows 1] as i where w.place = 'tap' group by w.counter, w.total";
     let args = [

@@ -36,7 +36,7 @@ fn every_command_has_help_with_examples() {
 }
 
 #[test]
-fn streams_tell_their_columns_with_types_and_units() {
+fn streams_lists_columns_with_types_and_units() {
     let out = run(&["streams"]).fine();
     assert!(out.contains("IOstream") && out.contains("weir"), "{out}");
     let out = run(&["streams", "io"]).fine();
@@ -72,7 +72,7 @@ fn a_diagnostic_code_is_explained() {
 }
 
 #[test]
-fn explain_says_where_each_part_runs() {
+fn explain_prints_where_each_part_runs() {
     let query = "select count(*) from IO [range 1 s] where op = 'r'";
     let out = run(&["explain", query]).fine();
     assert!(out.contains("kernel"), "{out}");
@@ -86,7 +86,7 @@ fn explain_says_where_each_part_runs() {
 }
 
 #[test]
-fn explain_runs_the_query_where_it_is_asked_what_that_takes() {
+fn explain_analyze_runs_and_measures_the_query() {
     let recording = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../samples/fio-loop.parquet"
@@ -123,7 +123,7 @@ fn cut(words: &[&str], query: &str) -> serde_json::Value {
 }
 
 #[test]
-fn explain_says_how_a_query_is_cut_for_a_fleet() {
+fn explain_prints_how_a_query_is_split_for_a_fleet() {
     let query = "select op, count(*) from IO [range 2 s slide 1 s] group by op";
     let said = run(&["explain", "--fleet", query]).fine();
     for words in [
@@ -132,7 +132,7 @@ fn explain_says_how_a_query_is_cut_for_a_fleet() {
         "-> kernel",
         "strategy partials (chosen)",
         "strategy agent",
-        "it is the same as `partials`",
+        "the same as `partials`",
     ] {
         assert!(said.contains(words), "no `{words}` in\n{said}");
     }

@@ -53,7 +53,7 @@ fn every_request_of_a_recording_is_in_a_table() {
 }
 
 #[test]
-fn a_plain_table_is_sorted_as_asked_and_ends_when_asked() {
+fn a_plain_table_has_the_requested_order_and_count() {
     let path = recording();
     let path = path.to_str().unwrap();
     let said = run(&[
@@ -117,7 +117,7 @@ fn the_queries_it_shows_are_those_it_runs() {
 }
 
 #[test]
-fn words_that_are_off_are_said() {
+fn usage_errors_are_reported() {
     for (args, what) in [
         (&["top", "10ms"][..], "at least 100ms"),
         (&["top", "--sort", "beauty"], "beauty"),

@@ -47,7 +47,7 @@ fn a_source_that_is_named_twice_is_read_once() {
     let join = "select r.ts - q.ts from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
         where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
     let plan = run(&[&["explain"], &both[..], &[join]].concat()).fine();
-    assert!(!plan.contains("not answered from"), "{plan}");
+    assert!(!plan.contains("not computed from"), "{plan}");
 
     let trace = scratch.file("t.csv", &requests(100));
     symlink(&trace, path("link.csv")).unwrap();
@@ -60,7 +60,7 @@ fn a_source_that_is_named_twice_is_read_once() {
 }
 
 #[test]
-fn a_script_s_source_is_what_its_type_line_says() {
+fn the_type_line_determines_the_format_of_a_scripts_source() {
     let scratch = Scratch::new();
     // Without the first line, a trace in Tencent's format.
     let rows: String = (1..=30)
@@ -89,11 +89,7 @@ fn a_script_s_source_is_what_its_type_line_says() {
     );
     let said = run_in(scratch.path(), &["run", "q"]);
     assert_eq!(said.code, 2, "{}", said.err);
-    assert!(
-        said.err.contains("begins with no type line"),
-        "{}",
-        said.err
-    );
+    assert!(said.err.contains("has no type line"), "{}", said.err);
     let trace = [
         "query",
         "--from",
@@ -280,7 +276,7 @@ fn a_recording_without_end_is_read_with_a_warning() {
     ];
     recorded(&trace, &path, 0, false);
     let said = run(&count);
-    assert!(said.err.contains("has no end"), "{}", said.err);
+    assert!(said.err.contains("has no footer"), "{}", said.err);
     assert!(said.err.contains("its first 100 rows"), "{}", said.err);
     assert!(said.err.contains("at most 100 % complete"), "{}", said.err);
     assert!(said.fine().contains("50"));
@@ -296,7 +292,7 @@ fn a_recording_without_end_is_read_with_a_warning() {
     // What is made from it is whole, and records what it was made from.
     let whole = scratch.path().join("whole.parquet");
     let said = run(&["convert", from, whole.to_str().unwrap()]);
-    assert!(said.err.contains("has no end"), "{}", said.err);
+    assert!(said.err.contains("has no footer"), "{}", said.err);
     assert_eq!(said.code, 0);
     let said = run(&[
         "query",
@@ -305,7 +301,11 @@ fn a_recording_without_end_is_read_with_a_warning() {
         "--final",
         "select count(*) from IO",
     ]);
-    assert!(said.err.contains("a recording without end"), "{}", said.err);
+    assert!(
+        said.err.contains("a recording without footer"),
+        "{}",
+        said.err
+    );
     // One that was closed is read without a remark.
     recorded(&trace, &path, 0, true);
     let said = run(&[
@@ -342,5 +342,5 @@ fn a_recorder_that_is_killed_leaves_a_recording_without_end() {
     recorder.wait().unwrap();
     let said = run(&["query", "--from", to, "--final", "select count(*) from IO"]);
     assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains("has no end"), "{}", said.err);
+    assert!(said.err.contains("has no footer"), "{}", said.err);
 }

@@ -3,7 +3,7 @@
 use crate::support::{Scratch, run, weir};
 
 #[test]
-fn a_bad_query_is_pictured_and_everything_wrong_is_said_at_once() {
+fn all_errors_of_a_query_are_reported_with_an_excerpt() {
     let said = run(&["query", "select avrg(latency), colour from IO"]);
     assert_eq!((said.code, said.out.as_str()), (2, ""));
     assert!(said.err.contains("error[W0103]"), "{}", said.err);
@@ -13,7 +13,7 @@ fn a_bad_query_is_pictured_and_everything_wrong_is_said_at_once() {
 }
 
 #[test]
-fn check_tells_errors_without_running() {
+fn check_reports_errors_without_running() {
     let said = run(&["check", "select count(*) from IO where latency > 4 KiB"]);
     assert_eq!(said.code, 2);
     assert!(said.err.contains("error[W0301]"), "{}", said.err);

@@ -11,8 +11,8 @@ use weir_guest::MemoryFolder;
 use crate::field::{Field, REQUESTS, ended_well, requests};
 
 #[test]
-fn a_killed_agent_loses_what_it_had_not_said_and_that_is_counted() {
-    const TEST: &str = "a_killed_agent_loses_what_it_had_not_said_and_that_is_counted";
+fn rows_that_a_killed_agent_had_not_sent_are_counted_as_lost() {
+    const TEST: &str = "rows_that_a_killed_agent_had_not_sent_are_counted_as_lost";
     let Some(field) = Field::new(TEST, &["killed", "whole"], "") else {
         return;
     };
@@ -56,8 +56,8 @@ fn written_down(field: &Field, host: &str) -> u64 {
 }
 
 #[test]
-fn a_killed_monitor_goes_on_where_it_was() {
-    const TEST: &str = "a_killed_monitor_goes_on_where_it_was";
+fn a_killed_monitor_continues_from_its_checkpoint() {
+    const TEST: &str = "a_killed_monitor_continues_from_its_checkpoint";
     let Some(mut field) = Field::new(TEST, &["a", "b"], "idle = \"60 s\"") else {
         return;
     };

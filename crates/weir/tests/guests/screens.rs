@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const MISSED_MAX: i64 = 16;
 
 #[test]
-fn the_exporter_and_the_tree_tell_what_the_guests_did() {
-    let Some((kit, _turn)) = kit("the_exporter_and_the_tree_tell_what_the_guests_did") else {
+fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
+    let Some((kit, _turn)) = kit("the_exporter_and_diskstats_report_the_io_of_the_guests") else {
         return;
     };
     let folder = MemoryFolder::new(64).unwrap();

@@ -4,8 +4,8 @@ use crate::machine::{Machine, begin_load, end_load};
 use crate::proxy::{Proxy, Trouble};
 
 #[test]
-fn whichever_step_fails_the_disk_is_as_it_was_and_the_guest_goes_on() {
-    const TEST: &str = "whichever_step_fails_the_disk_is_as_it_was_and_the_guest_goes_on";
+fn after_a_failed_step_the_disk_is_unchanged_and_the_guest_continues() {
+    const TEST: &str = "after_a_failed_step_the_disk_is_unchanged_and_the_guest_continues";
     let Some(mut machine) = Machine::boot(TEST) else {
         return;
     };

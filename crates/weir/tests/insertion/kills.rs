@@ -15,8 +15,8 @@ fn kill(pid: u32, signal: &str) {
 }
 
 #[test]
-fn a_tap_that_is_killed_under_load_is_brought_back_or_taken_out() {
-    const TEST: &str = "a_tap_that_is_killed_under_load_is_brought_back_or_taken_out";
+fn a_tap_killed_under_load_is_restarted_or_removed() {
+    const TEST: &str = "a_tap_killed_under_load_is_restarted_or_removed";
     let Some(mut machine) = Machine::boot(TEST) else {
         return;
     };

@@ -8,8 +8,9 @@ use weir_guest::{Disk, Guest};
 use crate::machine::{DISK_BYTES, image, kit, nodes, scratch, taps_of, weir};
 
 #[test]
-fn disks_of_each_kind_are_taken_or_refused_with_a_remedy() {
-    let Some((kit, _turn)) = kit("disks_of_each_kind_are_taken_or_refused_with_a_remedy") else {
+fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
+    let Some((kit, _turn)) = kit("disks_of_each_kind_are_accepted_or_rejected_with_a_remedy")
+    else {
         return;
     };
     let name = format!("kinds-{}", std::process::id());

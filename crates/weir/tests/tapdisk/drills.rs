@@ -24,8 +24,8 @@ fn qemu_io(socket: &str, commands: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn what_is_to_fail_fails_and_is_told_with_its_error() {
-    const TEST: &str = "what_is_to_fail_fails_and_is_told_with_its_error";
+fn injected_errors_fail_requests_and_are_recorded() {
+    const TEST: &str = "injected_errors_fail_requests_and_are_recorded";
     let Some(_turn) = ready(TEST, &["qemu-io"]) else {
         return;
     };

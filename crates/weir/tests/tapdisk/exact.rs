@@ -7,8 +7,8 @@ use crate::guests::{Served, fill_database, fio};
 use crate::process::{Query, wait_until};
 
 #[test]
-fn what_is_told_is_what_the_guest_counts() {
-    const TEST: &str = "what_is_told_is_what_the_guest_counts";
+fn records_equal_the_counters_of_the_guest() {
+    const TEST: &str = "records_equal_the_counters_of_the_guest";
     let Some(mut served) = Served::boot(TEST, "exact") else {
         return;
     };

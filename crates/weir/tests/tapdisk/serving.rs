@@ -25,7 +25,7 @@ fn is_socket(path: &str) -> bool {
 }
 
 #[test]
-fn it_says_what_it_serves_and_leaves_nothing_behind() {
+fn it_logs_its_disks_and_removes_its_sockets() {
     let scratch = Scratch::new();
     let (image, socket) = (scratch.image("a.raw", 8), scratch.file("a.sock"));
     let args = [
@@ -74,7 +74,7 @@ fn it_says_what_it_serves_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_sockets_of_a_killed_one_are_taken_over_and_those_of_a_living_one_are_not() {
+fn sockets_of_a_killed_tapdisk_are_replaced_and_those_of_a_running_one_are_not() {
     let scratch = Scratch::new();
     let (image, socket) = (scratch.image("a.raw", 4), scratch.file("a.sock"));
     let args = ["--image", &image, "--socket", &socket];
@@ -85,7 +85,7 @@ fn the_sockets_of_a_killed_one_are_taken_over_and_those_of_a_living_one_are_not(
     let (code, said) = refused(&["--image", &other, "--socket", &socket]);
     assert_eq!(code, Some(1), "{said}");
     assert!(
-        said.contains(&socket) && said.contains("another process serves there"),
+        said.contains(&socket) && said.contains("another process serves this socket"),
         "{said}"
     );
     assert!(
@@ -127,11 +127,8 @@ fn words_that_are_off_are_named_before_anything_is_opened() {
     let image = scratch.image("a.raw", 4);
     let socket = scratch.file("a.sock");
     let cases: [(&[&str], &str); 9] = [
-        (&[], "no disk is named"),
-        (
-            &["--image", &image],
-            "there is no way to connect to it; give it a socket",
-        ),
+        (&[], "no disk is specified"),
+        (&["--image", &image], "the disk has no socket; add one"),
         (
             &[
                 "--image",
@@ -157,7 +154,7 @@ fn words_that_are_off_are_named_before_anything_is_opened() {
         ),
         (
             &["--image", &image, "--socket", &socket, "--tap", &socket],
-            "two sockets cannot be there",
+            "used by two sockets",
         ),
         (
             &[
@@ -341,7 +338,7 @@ fn one_process_serves_several_disks_of_words_or_of_a_file() {
 }
 
 #[test]
-fn another_user_may_connect_if_that_is_said() {
+fn another_user_can_connect_if_permitted() {
     let scratch = Scratch::new();
     let (image, socket) = (scratch.image("a.raw", 4), scratch.file("a.sock"));
     let group = fs::metadata(&image).unwrap().gid().to_string();

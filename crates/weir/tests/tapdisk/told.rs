@@ -132,7 +132,7 @@ fn the_taps_histograms_are_those_of_a_recording_of_the_same_run() {
 }
 
 #[test]
-fn what_nobody_wants_is_not_made() {
+fn events_without_consumers_are_not_created() {
     let served = Served::start();
     let question = "select vdisk, count(*) as n, sum(sectors) as sectors from IO \
          where op = 'w' and sectors >= 16 group by vdisk";
@@ -178,7 +178,7 @@ fn requests_are_joined_with_their_responses_by_the_pairing() {
         .output();
     let explained = String::from_utf8(explained.unwrap().stdout).unwrap();
     assert!(
-        explained.contains("answered from the pairs of the source"),
+        explained.contains("computed from the tap's pairs"),
         "{explained}"
     );
     // Two disks number their requests each for itself; here no number is used twice.
@@ -236,7 +236,7 @@ fn what_only_a_tap_in_the_disk_path_tests_is_selected_there_and_answers_the_same
 }
 
 #[test]
-fn explain_says_what_the_tap_selects() {
+fn explain_prints_the_selection_of_the_tap() {
     let served = Served::start();
     let explain = |question: &str, socket: &str| {
         let output = Command::new(WEIR)
@@ -251,7 +251,7 @@ fn explain_says_what_the_tap_selects() {
     );
     let line = format!(
         "tapdisk:{}: selects type in (R, E, N) and op in (r, w) and latency >= 5000000 and sector <= 999 \
-         where requests are served",
+         in the tapdisk",
         served.sockets[0]
     );
     assert!(said.contains(&line), "{said}");
@@ -264,10 +264,7 @@ fn explain_says_what_the_tap_selects() {
         &served.sockets[0],
     );
     let selections = said.matches("sector between").count();
-    assert!(
-        selections >= 9 && said.contains("where requests are served"),
-        "{said}"
-    );
+    assert!(selections >= 9 && said.contains("in the tapdisk"), "{said}");
     let nobody = explain("select count(*) from IO", "/nowhere.sock");
     assert!(
         nobody.contains("/nowhere.sock") && nobody.contains("start `weir tapdisk`"),
@@ -306,7 +303,7 @@ impl Drop for Running {
 }
 
 #[test]
-fn an_agent_tells_of_the_disks_of_its_tap() {
+fn an_agent_reports_the_disks_of_its_tap() {
     let served = Served::start();
     let (monitor, agent) = (served.scratch.file("monitor"), served.scratch.file("agent"));
     let socket = format!("unix:{}", served.scratch.file("monitor.sock"));

@@ -170,7 +170,7 @@ fn a_vm_keeps_its_name_and_its_socket_from_a_process_that_claimed_them_first() {
     assert_eq!(logs_of(qemu.pid), 0);
     let said = traced(&format!("pid:{fake_pid}"));
     assert_eq!(said.code, Some(1), "{}", said.err);
-    let foreign = format!("process {} listens at this QMP socket", qemu.pid);
+    let foreign = format!("this QMP socket belongs to process {}", qemu.pid);
     assert!(said.err.contains(&foreign), "{}", said.err);
     assert!(
         !Path::new(&log).exists(),
@@ -196,7 +196,7 @@ fn a_name_that_users_claim_with_equal_right_stands_for_none() {
         let said = weir(args);
         assert_eq!(said.code, Some(1), "{args:?}: {}", said.err);
         assert!(
-            said.err.contains("it stands for none of them"),
+            said.err.contains("the name identifies none of them"),
             "{}",
             said.err
         );

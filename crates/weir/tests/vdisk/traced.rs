@@ -32,8 +32,8 @@ fn logs_of(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn each_request_of_the_guest_is_told_once_with_its_disk_and_place() {
-    const TEST: &str = "each_request_of_the_guest_is_told_once_with_its_disk_and_place";
+fn each_request_of_the_guest_is_reported_once_with_disk_and_sector() {
+    const TEST: &str = "each_request_of_the_guest_is_reported_once_with_disk_and_sector";
     let Some(mut host) = Host::boot(TEST, "told") else {
         return;
     };
@@ -211,7 +211,7 @@ fn without_its_guard_weir_switches_tracing_off_itself() {
     let said = weir.finish();
     assert_eq!(said.code, Some(1), "{}", said.err);
     assert!(
-        said.err.contains("the guard is no longer there"),
+        said.err.contains("the guard process has ended"),
         "{}",
         said.err
     );
@@ -254,7 +254,7 @@ fn a_vm_that_is_not_there_is_named() {
     let said = Weir::start(&["query", "--from", "qemu:nobody", "select op from IO"]).finish();
     assert_eq!(said.code, Some(1));
     assert!(
-        said.err.contains("there is no QEMU VM called nobody"),
+        said.err.contains("there is no QEMU VM `nobody`"),
         "{}",
         said.err
     );

@@ -31,7 +31,7 @@ fn weir() -> &'static Path {
 fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(why) = run(env!("CARGO_BIN_EXE_weir"), &["doctor"]) {
-        return skip(test, format!("live I/O cannot be watched here: {why:#}"));
+        return skip(test, format!("live I/O cannot be observed here: {why:#}"));
     }
     if run("id", &["-u"]).is_ok_and(|id| id != "0") {
         return skip(test, "only root can make devices");

@@ -9,7 +9,7 @@ use weir_guest::workload::WORKLOADS;
 const PICTURE_BYTES_MAX: usize = 60_000;
 
 #[test]
-fn the_page_says_what_weir_says() {
+fn the_page_matches_the_output_of_weir() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let page = fs::read_to_string(docs.join("workloads.md")).unwrap();
     for w in WORKLOADS {

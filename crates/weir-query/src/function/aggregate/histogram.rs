@@ -74,10 +74,7 @@ impl Aggregate for Histogram {
         });
         let limits = limits.collect::<Result<Vec<Value>, ArgumentError>>()?;
         if let Some(i) = limits.windows(2).position(|pair| pair[0] >= pair[1]) {
-            return Err(argument_error(
-                i + 2,
-                "limits ascend: each is greater than the one before",
-            ));
+            return Err(argument_error(i + 2, "limits must ascend"));
         }
         Ok(Returns {
             ty: Type::Tally,

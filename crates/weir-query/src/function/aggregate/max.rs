@@ -12,8 +12,8 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "max",
     aliases: &[],
     signature: "max(x)",
-    summary: "the greatest value, in the order of ORDER BY",
-    details: "Keeps the type and the unit of `x`. NaN counts as greater than every number. Texts are ordered by their bytes. \
+    summary: "the largest value, in the order of ORDER BY",
+    details: "Keeps the type and the unit of `x`. NaN is greater than every number. Texts are ordered by their bytes. \
               Over a window it stores every distinct value in it, 16 bytes each; without a window one value.",
     examples: &[
         Example {

@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "quantile",
     aliases: &["percentile"],
     signature: "quantile(x, q)",
-    summary: "the least value that a fraction `q` of all values does not exceed, within 1/128 of it",
+    summary: "the smallest value that is not exceeded by a fraction `q` of all values, with a relative error below 1/128",
     details: "`q` is a constant from 0 to 1: 0.99 is the 99th percentile. Keeps the type and the unit of `x`. The values are counted in buckets, \
               128 per power of two, and the result is the mean of a bucket: its error is less than 0.8 %, \
               it lies between the least and the greatest value, and it is exact for integers up to 256 \

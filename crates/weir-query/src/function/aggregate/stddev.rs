@@ -13,7 +13,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "stddev",
     aliases: &["stddev_samp"],
     signature: "stddev(x)",
-    summary: "the sample's standard deviation: the square root of `var`",
+    summary: "the sample standard deviation: the square root of `var`",
     details: "In the unit of `x`. NULL over fewer than two values. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
               retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[

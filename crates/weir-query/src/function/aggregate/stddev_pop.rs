@@ -13,7 +13,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "stddev_pop",
     aliases: &[],
     signature: "stddev_pop(x)",
-    summary: "the population's standard deviation: the square root of `var_pop`",
+    summary: "the population standard deviation: the square root of `var_pop`",
     details: "In the unit of `x`. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
               retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[

@@ -16,7 +16,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &[],
     signature: "sum(x)",
     summary: "the sum of the values",
-    details: "Keeps the type and the unit of `x`. A sum of integers that does not fit 64 bits ends the query; intermediate sums can exceed 64 bits. \
+    details: "Keeps the type and the unit of `x`. A sum of integers that does not fit in 64 bits is an error that ends the query; intermediate sums can exceed 64 bits. \
               A sum of floats is exact and rounded once at the end, so rows that leave a window leave no rounding error.",
     examples: &[
         Example {

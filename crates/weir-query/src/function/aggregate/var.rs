@@ -13,7 +13,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "var",
     aliases: &["variance", "var_samp"],
     signature: "var(x)",
-    summary: "the sample's variance: squared distances from the mean, summed, over one less than their number",
+    summary: "the sample variance: the sum of squared differences from the mean, divided by the number of values minus one",
     details: "Without unit, since the unit would be squared. NULL over fewer than two values. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
               retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[

@@ -13,7 +13,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "var_pop",
     aliases: &[],
     signature: "var_pop(x)",
-    summary: "the population's variance: squared distances from the mean, summed, over their number",
+    summary: "the population variance: the sum of squared differences from the mean, divided by the number of values",
     details: "Without unit, since the unit would be squared. Computed from exact sums and rounded once at the end, so neither close large values nor inserted and \
               retracted rows reduce the precision. NaN if a value is infinite or NaN.",
     examples: &[

@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "ceil",
     aliases: &["ceiling"],
     signature: "ceil(x)",
-    summary: "the least integer not below `x`",
+    summary: "the smallest integer that is not less than `x`",
     details: "Keeps the type and the unit of `x`.",
     examples: &[
         Example {

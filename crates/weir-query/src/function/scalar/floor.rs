@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "floor",
     aliases: &[],
     signature: "floor(x)",
-    summary: "the greatest integer not above `x`",
+    summary: "the largest integer that is not greater than `x`",
     details: "Keeps the type and the unit of `x`.",
     examples: &[
         Example {

@@ -1,4 +1,4 @@
-//! `greatest(x, y, ..)`: the greatest of its arguments.
+//! `greatest(x, y, ..)`: the largest of its arguments.
 
 use weir_model::Column;
 
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "greatest",
     aliases: &[],
     signature: "greatest(x, y, ..)",
-    summary: "the greatest of its arguments",
+    summary: "the largest of its arguments",
     details: "NULLs are ignored; the result is NULL if all arguments are. The arguments have one type; integers are converted to float beside floats, and NaN is greater than every number. The result has the finest of their units.",
     examples: &[
         Example {

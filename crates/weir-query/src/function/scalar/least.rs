@@ -1,4 +1,4 @@
-//! `least(x, y, ..)`: the least of its arguments.
+//! `least(x, y, ..)`: the smallest of its arguments.
 
 use weir_model::Column;
 
@@ -14,7 +14,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "least",
     aliases: &[],
     signature: "least(x, y, ..)",
-    summary: "the least of its arguments",
+    summary: "the smallest of its arguments",
     details: "NULLs are ignored; the result is NULL if all arguments are. The arguments have one type; integers are converted to float beside floats, and NaN is greater than every number. The result has the finest of their units.",
     examples: &[
         Example {

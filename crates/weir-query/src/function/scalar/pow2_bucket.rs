@@ -15,7 +15,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "pow2_bucket",
     aliases: &["log2_bucket"],
     signature: "pow2_bucket(x)",
-    summary: "the least power of two that `x` does not exceed",
+    summary: "the smallest power of two that is not less than `x`",
     details: "Keeps the type and the unit of `x`. For 0 it is 0, for a negative number the negative power of two at or below it. It is the limit under which `histogram` counts `x`; grouping by it makes one row per bucket.",
     examples: &[
         Example {

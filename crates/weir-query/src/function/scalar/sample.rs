@@ -17,7 +17,7 @@ static DOC: FunctionDoc = FunctionDoc {
     name: "sample",
     aliases: &[],
     signature: "sample(x, share)",
-    summary: "true for this fraction of all values, always for the same ones",
+    summary: "true for a fraction `share` of all values, always for the same ones",
     details: "`share` is a constant from 0 to 1. A value that passes for a fraction passes for every larger one. \
               `sample(req_id, 0.01)` passes 1 % of the requests, each with all its rows; \
               `sample(sector, 0.01)` passes all requests for 1 % of the sectors, and is evaluated in the kernel.",

@@ -143,7 +143,7 @@ impl FleetExplainer<'_> {
             names => format!("; the monitor fills in {}", names.join(", ")),
         };
         let again = if again { ", as above" } else { "" };
-        format!("fragment {number}{again}: each agent sends what it gives to the monitor{filled}")
+        format!("fragment {number}{again}: each agent sends the result to the monitor{filled}")
     }
 }
 

@@ -44,12 +44,10 @@ pub(super) enum Lifetime {
 const TIME: &str = "ts";
 
 /// Why an operator does not run where a process has only the rows since its start.
-const REMEMBERS: &str =
-    "it looks at rows of several instants, which another process of the agent would not have";
+const REMEMBERS: &str = "it needs rows of several instants, which are lost when the agent restarts";
 
 /// Why a join of a request's events does not run there: [`window::Since`] uses one time.
-const DIFFER: &str =
-    "its windows differ, and the earlier of two times does not tell when a pair leaves both";
+const DIFFER: &str = "its windows differ, so the time at which a pair expires is unknown";
 
 /// How long the output of a local plan remains.
 ///
@@ -135,7 +133,9 @@ fn join(plan: &Plan, kind: JoinKind, left: Lifetime, right: Lifetime) -> Result<
                 let mut inputs = plan.inputs().into_iter();
                 match inputs.all(|input| dated(input).is_some()) {
                     true => Ok(one),
-                    false => Err(format!("its rows do not have their time (`{TIME}`)")),
+                    false => Err(format!(
+                        "its rows do not contain their timestamp (`{TIME}`)"
+                    )),
                 }
             }
             _ => Err(REMEMBERS.into()),

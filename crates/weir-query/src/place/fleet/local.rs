@@ -124,7 +124,7 @@ pub(super) fn row_properties(
             let is_local = window.kind().is_per_row() || inputs[0].identify_host(exprs);
             match is_local {
                 true => Ok(one()),
-                false => Err("it counts rows of all hosts together".into()),
+                false => Err("it counts rows across hosts".into()),
             }
         }
         Node::Join { .. } => {
@@ -134,7 +134,7 @@ pub(super) fn row_properties(
         Node::Aggregate { keys, .. } => {
             check_no_intake(&inputs[0])?;
             if keys.is_empty() {
-                return Err("it is one result for all hosts together".into());
+                return Err("it is one result for all hosts".into());
             }
             let host_keys = keys.iter().map(|key| inputs[0].host_key(key)).enumerate();
             let host_keys = host_keys.filter_map(|(at, host_keys)| Some((at, host_keys?)));
@@ -143,7 +143,7 @@ pub(super) fn row_properties(
                     host_keys: host_keys.collect(),
                     ..one()
                 }),
-                false => Err("rows of several hosts make one group".into()),
+                false => Err("a group may contain rows of several hosts".into()),
             }
         }
         // Groups are merged over hosts: the rows have no known properties.
@@ -165,7 +165,7 @@ pub(super) fn row_properties(
             }
         }
         Node::Order { limit: None, .. } => Err("the order applies to the complete result".into()),
-        Node::Order { .. } => Err("the first rows are those of all hosts together".into()),
+        Node::Order { .. } => Err("the limit applies to the rows of all hosts".into()),
         Node::ToStream { input, kind } => to_stream(input, *kind, &inputs[0]),
     }
 }
@@ -286,7 +286,7 @@ fn join(plan: &Plan, left: &RowProperties, right: &RowProperties) -> Result<RowP
             .iter()
             .any(|c| is_same_host(c, middle, &same_key));
     if !on_host && !same_only {
-        return Err("rows of several hosts may be partners".into());
+        return Err("rows of different hosts may match".into());
     }
     let shifted = right
         .host_keys

@@ -138,7 +138,7 @@ impl Lowering<'_> {
             return Err(None);
         }
         if plans.len() < inputs.len() {
-            return Err(Some("what it meets is at the monitor".into()));
+            return Err(Some("its other input is at the monitor".into()));
         }
         let row_properties = local::row_properties(plan, &local_properties).map_err(Some)?;
         self.is_wanted(plan, arrivals).map_err(Some)?;
@@ -159,7 +159,7 @@ impl Lowering<'_> {
             Node::Select { .. } => Ok(()),
             _ if self.strategy == PlacementStrategy::Agent => Ok(()),
             _ => Err(format!(
-                "it may run on the agents, with `{}`",
+                "it can run on the agents with strategy `{}`",
                 PlacementStrategy::Agent
             )),
         }
@@ -179,8 +179,8 @@ impl Lowering<'_> {
         if let Some(call) = calls.iter().find(|call| !call.splits()) {
             let name = call.function.doc().name;
             return Err(match call.distinct {
-                true => format!("`{name}(distinct ..)` must see the values"),
-                false => format!("`{name}` must see the rows in their order"),
+                true => format!("`{name}(distinct ..)` needs all values"),
+                false => format!("`{name}` needs the rows in order"),
             });
         }
         let paned = paned(input)?;
@@ -278,7 +278,7 @@ fn paned(plan: &Arc<Plan>) -> Result<Paned, String> {
                 slide,
             })
         }
-        _ => Err("it is not over a stream through a window alone".into()),
+        _ => Err("its input is not a window of a plain stream".into()),
     }
 }
 

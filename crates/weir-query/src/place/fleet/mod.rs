@@ -222,12 +222,12 @@ fn why_same(cut: &Cut, other: &Cut) -> String {
     let more = match cut.strategy {
         PlacementStrategy::Rows => unreachable!("it is the first"),
         PlacementStrategy::Partials => "since no aggregation can be computed from partials",
-        PlacementStrategy::Agent => "since nothing more is local to a host",
+        PlacementStrategy::Agent => "because nothing else is local to a host",
     };
     let why = cut.reasons.last();
     let why = why.map(|r| format!(" (`{}`: {})", r.operator, r.why));
     format!(
-        "it is the same as `{}`, {more}{}",
+        "the same as `{}`, {more}{}",
         other.strategy,
         why.unwrap_or_default()
     )

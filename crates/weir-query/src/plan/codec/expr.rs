@@ -29,7 +29,7 @@ impl Read<'_> {
     /// A boolean expression.
     pub(super) fn condition(&mut self, schema: &Schema) -> Result<Expr, CodecError> {
         let expr = self.expr(schema)?;
-        ensure(expr.ty() == Type::Bool, "a condition is no boolean")?;
+        ensure(expr.ty() == Type::Bool, "a condition is not a boolean")?;
         Ok(expr)
     }
 
@@ -49,7 +49,7 @@ impl Read<'_> {
         let check = |args: &[_]| function.check(args);
         ensure(
             retyped(&args, ty, check),
-            "an aggregate does not take its arguments",
+            "an aggregate has invalid arguments",
         )?;
         Ok(AggregateCall {
             function,
@@ -92,7 +92,7 @@ impl Read<'_> {
             Some(schema) => schema.fields.get(index).is_some_and(|f| f.ty == ty),
             None => index < COLUMNS_MAX,
         };
-        ensure(there, "a column is not there, or of another type")?;
+        ensure(there, "a column does not exist, or has another type")?;
         Ok(Expr::column(index, ty, unit))
     }
 
@@ -186,7 +186,7 @@ impl Read<'_> {
         let check = |args: &[_]| function.check(args);
         ensure(
             retyped(&args, ty, check),
-            "a function does not take its arguments",
+            "a function has invalid arguments",
         )?;
         Ok(Expr::Call(ScalarCall {
             function,
@@ -270,7 +270,7 @@ fn typed(expr: &Expr) -> Result<(), CodecError> {
         }
         Expr::Cast { expr, ty, .. } => can_cast(expr.ty(), *ty),
     };
-    ensure(right, "an expression is of other types than it takes")
+    ensure(right, "an expression has operands of invalid types")
 }
 
 /// Whether it is a number or a timestamp.

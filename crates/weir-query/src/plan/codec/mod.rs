@@ -77,7 +77,7 @@ const REMEDY: &str = "run the same release of weir on agent and monitor";
 impl fmt::Display for CodecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            CodecError::NotAPlan => write!(f, "the bytes are no encoded plan; {REMEDY}"),
+            CodecError::NotAPlan => write!(f, "the bytes are not an encoded plan; {REMEDY}"),
             CodecError::Version(version) => write!(
                 f,
                 "the plan is encoded in version {version}, and this is version {VERSION}; {REMEDY}"

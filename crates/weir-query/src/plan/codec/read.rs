@@ -233,7 +233,7 @@ impl<'b> Read<'b> {
         let schema = input.schema.clone();
         match tag {
             NodeTag::Source | NodeTag::Join | NodeTag::SetOp => {
-                unreachable!("these have no single input")
+                unreachable!("operators with one input")
             }
             NodeTag::Window => {
                 let window = self.window(&schema)?;
@@ -373,7 +373,7 @@ impl<'b> Read<'b> {
     /// The number of rows of a window, at least one.
     fn rows(&mut self) -> Result<u64, CodecError> {
         let rows = self.bytes.u64()?;
-        ensure(rows > 0, "a window holds no rows")?;
+        ensure(rows > 0, "a window has no rows")?;
         Ok(rows)
     }
 

@@ -181,7 +181,7 @@ fn row(declaration: &Declaration, ts: i64, choices: &mut Choices<'_>) -> Vec<Val
 }
 
 #[test]
-fn a_text_that_is_there_is_not_asked_of_the_kernel_as_a_number() {
+fn a_text_is_not_tested_in_the_kernel_as_a_number() {
     let (plan, _) = compiled("select ts from IO where op is not null and pid is not null")
         .expect("it is right");
     let demands = place::demands(&[&plan], &live());

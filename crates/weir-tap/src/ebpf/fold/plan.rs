@@ -87,7 +87,7 @@ impl Plan {
                 continue;
             }
             if clause.demands != own || !clause.exact {
-                return Err("the kernel cannot test all that selects its rows".into());
+                return Err("the kernel cannot test all conditions of the selection".into());
             }
             self.kernel.clauses |= 1 << i;
         }
@@ -106,9 +106,9 @@ impl Plan {
         let kept = self.kernel.calls.iter().map(|call| {
             let name = measure(call.measure);
             match call.keep {
-                keep::MOMENTS => format!("{name}: count, sum, least, greatest"),
+                keep::MOMENTS => format!("{name}: count, sum, min, max"),
                 keep::LIMITS => format!("{name}: counts under {} limits", call.limits.len()),
-                _ => format!("{name}: counts in {} bins to a power of two", 1 << LOG_BITS),
+                _ => format!("{name}: counts in {} bins per power of two", 1 << LOG_BITS),
             }
         });
         let kept: Vec<String> = std::iter::once("number".to_owned()).chain(kept).collect();
@@ -126,7 +126,7 @@ pub fn rhythm<'a>(plans: impl Iterator<Item = &'a Plan>, rhythm: Duration) -> Du
 
 /// The line of a fold that does not run in the kernel.
 pub fn declined(why: &String) -> String {
-    format!("agent: makes the groups; {why}")
+    format!("agent: computes the groups; {why}")
 }
 
 /// Maps `call` to the kernel; `calls` are its calls so far.

@@ -95,22 +95,22 @@ impl HistOptions {
         if !(1..=layout::CLOSEST_OF_MAX).contains(&self.closest_of) {
             return Err(wrong(
                 format!(
-                    "the closest of {} requests cannot be found",
+                    "the closest of {} previous requests cannot be computed",
                     self.closest_of
                 ),
-                format!("ask for 1 to {}", layout::CLOSEST_OF_MAX),
+                format!("use 1 to {}", layout::CLOSEST_OF_MAX),
             ));
         }
         if !(1..=layout::SUBJECTS_MAX).contains(&self.entries_max) {
             return Err(wrong(
-                format!("histograms of {} subjects cannot be kept", self.entries_max),
-                format!("ask for 1 to {}", layout::SUBJECTS_MAX),
+                format!("{} sets of histograms exceed the limit", self.entries_max),
+                format!("use 1 to {}", layout::SUBJECTS_MAX),
             ));
         }
         if self.bins_bytes_max < 2 * layout::BLOCK_BYTES {
             return Err(wrong(
-                format!("{} bytes hold no histogram", self.bins_bytes_max),
-                "allow a mebibyte or more".into(),
+                format!("{} bytes are too few for a histogram", self.bins_bytes_max),
+                "use at least 1 MiB".into(),
             ));
         }
         Ok(())

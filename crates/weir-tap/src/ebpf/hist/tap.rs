@@ -73,8 +73,8 @@ impl HistTap {
             kept.look_after();
         });
         let keeper = keeper.map_err(|error| TapError::Unavailable {
-            what: format!("the thread that looks after histograms cannot be started: {error}"),
-            remedy: "see what the host is busy with, and try again".into(),
+            what: format!("the thread that reads histograms cannot be started: {error}"),
+            remedy: "check the load of the host, and retry".into(),
         })?;
         // Afterwards the caller may drop the right to change the user id from all threads. Nothing
         // is sent: the channel is closed.

@@ -131,7 +131,7 @@ impl StreamTap {
         let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
         let probes = (stream.probes)(&has).map_err(|lacks| TapError::Unavailable {
             what: format!("stream {}: this kernel has no {lacks}", stream.name),
-            remedy: "`weir doctor` tells what is missing".into(),
+            remedy: "`weir doctor` lists what is missing".into(),
         })?;
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;

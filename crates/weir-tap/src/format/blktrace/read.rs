@@ -221,22 +221,14 @@ impl Events {
             }
             let layout = head.first_chunk().and_then(|magic| Layout::of(*magic));
             let Some(layout) = layout else {
-                faults.bad_in(
-                    &self.path,
-                    offset,
-                    "no event starts here: its magic number is wrong",
-                )?;
+                faults.bad_in(&self.path, offset, "invalid magic number of an event")?;
                 self.resume()?;
                 continue;
             };
             let header_bytes = layout.header_bytes();
             if head.len() < header_bytes {
                 let seen = head.len();
-                faults.bad_in(
-                    &self.path,
-                    offset,
-                    "the file ends in the middle of an event",
-                )?;
+                faults.bad_in(&self.path, offset, "the file ends within an event")?;
                 self.input.consume(seen);
                 return Ok(None);
             }
@@ -245,11 +237,7 @@ impl Events {
             let event = self.input.peek(event_bytes)?;
             if event.len() < event_bytes {
                 let seen = event.len();
-                faults.bad_in(
-                    &self.path,
-                    offset,
-                    "the file ends in the middle of an event",
-                )?;
+                faults.bad_in(&self.path, offset, "the file ends within an event")?;
                 self.input.consume(seen);
                 return Ok(None);
             }
@@ -431,7 +419,7 @@ fn step(event: &RawEvent) -> Result<Option<Step>, String> {
         act::SPLIT => {
             let skipped = if action & act::CGROUP != 0 { 8 } else { 0 };
             let at = event.payload.get(skipped..).and_then(|p| p.first_chunk());
-            let at = at.ok_or("a split that does not say where")?;
+            let at = at.ok_or("a split without its sector")?;
             let at = u64::from_be_bytes(*at);
             Step::Split(Extent::of_sectors(at, 0)?.sector)
         }
@@ -529,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_says_the_same() {
+    fn every_layout_yields_the_same_events() {
         assert_eq!(layouts().len(), 4);
         for layout in layouts() {
             let write = (category::WRITE | category::SYNC | category::FUA) << CATEGORY_SHIFT;

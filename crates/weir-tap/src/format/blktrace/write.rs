@@ -104,8 +104,7 @@ impl Blktrace {
                 if self.outstanding.len() >= REQUESTS_MAX
                     && let Some((_, oldest)) = self.outstanding.pop_first()
                 {
-                    self.remarks
-                        .note("requests without an end that was recorded");
+                    self.remarks.note("requests without a recorded completion");
                     self.hold_unended(&oldest);
                 }
                 self.outstanding.insert(key, row.event);
@@ -154,12 +153,12 @@ impl Blktrace {
         };
         let bytes = u32::try_from(bytes).unwrap_or_else(|_| {
             self.remarks
-                .note("lengths above 4 GiB cut, blktrace has 32 bits for them");
+                .note("lengths above 4 GiB truncated, because blktrace has 32 bits for a length");
             u32::MAX - 511
         });
         if event.op == Op::WriteZeroes {
             self.remarks
-                .note("events of write zeroes written as writes, blktrace has no bit for them");
+                .note("write zeroes written as writes, because blktrace has no bit for them");
         }
         if action == act::QUEUE && event.merges.is_some_and(|m| m > 0) {
             self.remarks

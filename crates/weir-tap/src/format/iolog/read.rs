@@ -90,7 +90,7 @@ fn parse(
         });
         return match line == VERSION_2 || line == VERSION_3 {
             true => Ok(None),
-            false => Err("the first line is none of an I/O log of version 2 or 3".into()),
+            false => Err("the first line is not that of an I/O log of version 2 or 3".into()),
         };
     };
     let mut words = line.split_ascii_whitespace();
@@ -117,7 +117,7 @@ fn parse(
         "write" => Op::Write,
         "trim" => Op::Discard,
         "sync" | "datasync" | "sync_file_range" | "syncfs" => Op::Flush,
-        _ => return Err(format!("`{}` is no action", excerpt(action))),
+        _ => return Err(format!("`{}` is not an action", excerpt(action))),
     };
     let extent = match op {
         Op::Flush => Extent::NONE,

@@ -60,8 +60,9 @@ impl Iolog {
             Op::Discard => "trim",
             Op::Flush => "sync",
             Op::WriteZeroes => {
-                self.remarks
-                    .note("write zeroes written as writes, fio's logs know no other");
+                self.remarks.note(
+                    "write zeroes written as writes, because fio's logs have no write zeroes",
+                );
                 "write"
             }
         };

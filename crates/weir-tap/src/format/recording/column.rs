@@ -39,7 +39,7 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
             let floats = array.as_primitive::<Float64Type>().iter();
             let whole = floats.map(|x| match x.filter(|x| !x.is_nan()) {
                 Some(x) if x.fract() != 0.0 || x.abs() > FLOAT_EXACT_MAX => {
-                    Err(format!("{x} is not a whole number"))
+                    Err(format!("{x} is not an integer"))
                 }
                 x => Ok(x.map(|x| x as i64)),
             });
@@ -78,7 +78,7 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
             }
         }
         (Type::Text, _) => texts(array),
-        (ty, other) => Err(format!("it holds {other}, where {ty} is expected")),
+        (ty, other) => Err(format!("it contains {other}, expected {ty}")),
     }
 }
 
@@ -86,10 +86,7 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
 /// batch.
 fn texts(array: &ArrayRef) -> Result<Column, String> {
     let Some(texts) = array.as_string_view_opt() else {
-        return Err(format!(
-            "it holds {}, where text is expected",
-            array.data_type()
-        ));
+        return Err(format!("it contains {}, expected text", array.data_type()));
     };
     let mut known: HashMap<u128, u32> = HashMap::new();
     let mut last = None;

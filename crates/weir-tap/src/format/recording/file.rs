@@ -81,7 +81,7 @@ impl Recording {
         match value(self.metadata.metadata(), PAIRED_KEY) {
             Some("true") if lost == 0 => Ok(()),
             Some("true") => Err(format!("the recording has lost {lost} events")),
-            _ => Err("the recording does not promise that all its requests are in it".into()),
+            _ => Err("the recording does not state that it contains all requests".into()),
         }
     }
 
@@ -131,17 +131,19 @@ impl Recording {
         let rows = self.rows();
         if self.is_unfinished() {
             let mut remark = format!(
-                "the recording has no end: its writer was killed or is still running, or the file \
-                 was cut off; what came after its first {rows} rows is missing"
+                "the recording has no footer: its writer was killed or is still running, or the \
+                 file was truncated; rows after the first {rows} are missing"
             );
             if self.bytes_lost > 0 {
                 let bytes = self.bytes_lost;
-                remark += &format!(", but for {bytes} bytes of an incomplete row group");
+                remark += &format!(", including {bytes} bytes of an incomplete row group");
             }
             remarks.push(remark);
         } else if self.recorded.iter().any(|c| c.counter == UNFINISHED) {
-            remarks
-                .push("it was made from a recording without end: its last rows are missing".into());
+            remarks.push(
+                "it was converted from a recording without footer: its last rows are missing"
+                    .into(),
+            );
         }
         remarks
     }
@@ -227,6 +229,6 @@ fn with_texts_as_views(schema: &SchemaRef) -> SchemaRef {
 pub(super) fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err("the Parquet library gave up on it".into()),
+        Err(_) => Err("the Parquet library cannot read it".into()),
     }
 }

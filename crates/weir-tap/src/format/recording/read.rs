@@ -93,7 +93,7 @@ fn columns_to_read(
         .find(|name| place(name).is_none())
     {
         return Err(format!(
-            "a Parquet file without a column `{missing}`: no recording"
+            "a Parquet file without column `{missing}` is not a recording"
         ));
     }
     let columns = schema
@@ -219,7 +219,7 @@ impl RecordingTap {
             let row = first_row + row as i64;
             self.faults.bad(
                 0,
-                format!("row {row}: no time, or a type that is none of Q, R, E, N"),
+                format!("row {row}: no timestamp, or a type other than Q, R, E and N"),
             )?;
         }
         self.faults.count("events_lost", LATE, late);

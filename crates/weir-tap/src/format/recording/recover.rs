@@ -72,14 +72,14 @@ pub fn read_footer(file: &impl ChunkReader) -> Result<Found> {
             false_ends += 1;
             if false_ends > FALSE_ENDS_MAX {
                 return Err(ParquetError::General(
-                    "no footer, neither at the end nor before".into(),
+                    "no footer, neither at the end nor earlier".into(),
                 ));
             }
         }
         end = start;
     }
     Err(ParquetError::General(
-        "no footer, neither at the end nor before".into(),
+        "no footer, neither at the end nor earlier".into(),
     ))
 }
 
@@ -93,12 +93,12 @@ fn footer_ending_at(file: &impl ChunkReader, end: u64) -> Result<Footer> {
     let length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
     let is_part = tail[4..] == PART;
     if !is_part && tail[4..] != WHOLE {
-        return Err(none("the end does not say so"));
+        return Err(none("the end marker is missing"));
     }
     let start = tail_start
         .checked_sub(length)
         .filter(|_| length <= FOOTER_BYTES_MAX);
-    let start = start.ok_or_else(|| none("its length is longer than the file"))?;
+    let start = start.ok_or_else(|| none("it is longer than the file"))?;
     let encoded: Bytes = file.get_bytes(start, length as usize)?;
     let metadata = ParquetMetaDataReader::decode_metadata(&encoded)?;
     for column in metadata
@@ -108,12 +108,12 @@ fn footer_ending_at(file: &impl ChunkReader, end: u64) -> Result<Footer> {
     {
         let inside = column_end(column).is_some_and(|column_end| column_end <= start);
         if !inside {
-            return Err(none("it describes columns that lie behind it"));
+            return Err(none("it describes columns after itself"));
         }
     }
     let previous = value(&metadata, PREVIOUS_KEY).and_then(|v| v.parse().ok());
     if is_part && (previous.is_none() || value(&metadata, VERSION_KEY).is_none()) {
-        return Err(none("it is a part of nothing"));
+        return Err(none("it belongs to no other footer"));
     }
     Ok(Footer {
         metadata,
@@ -141,7 +141,7 @@ fn whole(file: &impl ChunkReader, last: Footer) -> Result<ParquetMetaData> {
     while let Some(end) = previous {
         if end > start {
             return Err(ParquetError::General(
-                "a footer goes on from one behind it".into(),
+                "a footer continues a later one".into(),
             ));
         }
         let footer = footer_ending_at(file, end)?;

@@ -274,7 +274,7 @@ mod tests {
 </domstatus>";
 
     #[test]
-    fn a_status_file_tells_the_domain_and_its_disks() {
+    fn a_status_file_contains_the_domain_and_its_disks() {
         let vm = parse(STATUS).unwrap();
         assert_eq!((vm.name.as_deref(), vm.pid), (Some("web"), Some(4711)));
         assert_eq!(vm.state.as_deref(), Some("paused"));

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn monitors_are_found_wherever_they_are_told() {
+    fn monitors_are_found_in_each_option() {
         let line = parse(
             "kvm -mon chardev=m,mode=control -mon chardev=h,mode=readline \
             -mon chardev=c,mode=control -chardev socket,id=c,path=/c.sock -qmp unix:/d.sock \

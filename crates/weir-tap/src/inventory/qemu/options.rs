@@ -166,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_syntaxes_say_the_same() {
+    fn both_syntaxes_are_equivalent() {
         let keys = "driver=raw,node-name=n0,file.driver=file,file.filename=/a,,b,cache.direct=on";
         let json = r#"{"driver":"raw","node-name":"n0","cache":{"direct":true},
             "file":{"driver":"file","filename":"/a,b"}}"#;

@@ -134,7 +134,7 @@ fn each_bus_has_names_of_its_own() {
 }
 
 #[test]
-fn what_is_elsewhere_is_told_as_such() {
+fn remote_images_are_marked_as_remote() {
     let line = "-chardev socket,id=vu0,path=/tap.sock -device vhost-user-blk-pci,chardev=vu0 \
         -drive file=nbd://host/x,if=virtio -drive file=rbd:pool/image,if=virtio \
         -blockdev driver=null-co,node-name=z -device virtio-blk-pci,drive=z";

@@ -93,9 +93,9 @@ impl fmt::Display for InsertionStep {
         f.write_str(match self {
             InsertionStep::Hold => "keep the file's node (blockdev-add)",
             InsertionStep::Connect => "connect QEMU to the tap (blockdev-add)",
-            InsertionStep::Exchange => "put the disk on the tap (blockdev-reopen)",
+            InsertionStep::Exchange => "connect the disk to the tap (blockdev-reopen)",
             InsertionStep::Lock => "keep the image locked (blockdev-add)",
-            InsertionStep::Verify => "see the disk on the tap",
+            InsertionStep::Verify => "find the disk connected to the tap",
         })
     }
 }
@@ -117,9 +117,12 @@ pub fn insert(
         }
         match take(qemu, plan, step) {
             // Some builds of QEMU lack the required driver.
-            Err(ExchangeError::Step { why, .. }) if step == InsertionStep::Lock => remarks.push(format!(
-                "QEMU cannot keep the image locked meanwhile ({why}): ensure that no other program writes it"
-            )),
+            Err(ExchangeError::Step { why, .. }) if step == InsertionStep::Lock => {
+                remarks.push(format!(
+                    "QEMU cannot lock the image while the tap is inserted ({why}): ensure that no \
+                 other program writes it"
+                ))
+            }
             other => other?,
         }
     }
@@ -148,7 +151,8 @@ fn take(
             let size_bytes = graph.node(&plan.tap_node).map_or(0, |node| node.size_bytes);
             if size_bytes != plan.size_bytes {
                 let why = format!(
-                    "it serves {size_bytes} bytes, and the disk has {}; an image must be whole blocks",
+                    "it serves {size_bytes} bytes, but the disk has {}; the size of an image \
+                     must be a multiple of the block size",
                     plan.size_bytes
                 );
                 return Err(ExchangeError::Step { step, why });
@@ -166,7 +170,7 @@ fn take(
             let graph = Graph::query(qemu).map_err(failed)?;
             let below = graph.child(&plan.format_node, "file");
             if below != Some(&plan.tap_node) {
-                let why = format!("it stands on {below:?}");
+                let why = format!("it is connected to {below:?}");
                 return Err(ExchangeError::Step { step, why });
             }
         }

@@ -47,7 +47,7 @@ impl Client {
             }
         }
         Err(Failure::world(
-            "the collector does not start: another one holds its place and does not answer",
+            "the collector cannot start: another collector is running and does not respond",
         ))
     }
 
@@ -129,9 +129,7 @@ impl Client {
             Ok(connection) => connection,
             Err(ControlError::System(error)) if is_gone(&error) => {
                 if self.place.clear_up()? {
-                    output::say(
-                        "weir: the collector ended without being stopped; what it had counted is lost",
-                    );
+                    output::say("weir: the collector was killed; its histograms are lost");
                 }
                 return Ok(None);
             }
@@ -158,7 +156,12 @@ pub struct Remote {
 impl Gauge for Remote {
     fn snapshot(&mut self) -> Result<Counted, Failure> {
         let counted = self.client.snapshot(&self.choice, self.by)?;
-        counted.ok_or_else(|| Failure::world("the collector has stopped; `weir hist -s` starts it"))
+        counted.ok_or_else(|| {
+            Failure::world(
+                "the collector has ended; start it with `weir hist \
+                                              -s`",
+            )
+        })
     }
 
     fn reset(&mut self) -> Result<(), Failure> {
@@ -189,7 +192,7 @@ fn collections(response: Vec<CollectorResponse>) -> Result<Vec<Collecting>, Fail
 /// Starts a collector and waits until it accepts connections. It is not an error if another one is
 /// running.
 fn spawn(program: &str) -> Result<(), Failure> {
-    let cannot = |why: String| Failure::world(format_args!("the collector does not start: {why}"));
+    let cannot = |why: String| Failure::world(format_args!("the collector cannot start: {why}"));
     let weir = std::env::current_exe()?;
     let mut child = Command::new(weir)
         .arg(program)

@@ -111,12 +111,14 @@ impl<G: Gauge> Collections<G> {
         if let Some(known) = self.running.iter().find(shared) {
             let [known, wanted] = [&known.order.choice, &order.choice].map(Choice::words);
             return Err(Failure::words(format_args!(
-                "{known}: collected already, so {wanted} would be counted twice; stop it first with `weir hist -x`"
+                "{known}: already collected, and {wanted} would be counted twice; stop it first \
+                 with `weir hist -x`"
             )));
         }
         if self.running.len() >= COLLECTIONS_MAX {
             return Err(Failure::words(format_args!(
-                "{COLLECTIONS_MAX} selections are collected already; stop one, or collect all disks in one"
+                "the limit of {COLLECTIONS_MAX} collections is reached; stop one, or collect all \
+                 disks together"
             )));
         }
         let gauge = (self.open)(&order)?;
@@ -146,7 +148,8 @@ impl<G: Gauge> Collections<G> {
             .find(|c| chosen(c) && !c.order.choice.is_within(choice))
         {
             return Err(Failure::words(format_args!(
-                "{} is collected as one: stop it with the -w and -i that it was started with, or everything with `weir hist -x`",
+                "{} is one collection: stop it with the -w and -i of its start, or stop all \
+                 collections with `weir hist -x`",
                 wider.order.choice.words()
             )));
         }
@@ -164,7 +167,8 @@ impl<G: Gauge> Collections<G> {
             }
             if !collection.order.choice.is_within(choice) {
                 return Err(Failure::words(format_args!(
-                    "{} is collected as one: reset it with the -w and -i that it was started with, or everything with `weir hist -r`",
+                    "{} is one collection: reset it with the -w and -i of its start, or reset \
+                     all collections with `weir hist -r`",
                     collection.order.choice.words()
                 )));
             }
@@ -385,7 +389,7 @@ mod tests {
         let Err(Failure::Words(text)) = bench.start("more:vda", None) else {
             panic!("there is a bound");
         };
-        assert!(text.contains("8 selections"), "{text}");
+        assert!(text.contains("limit of 8 collections"), "{text}");
         assert_eq!(*bench.open.borrow(), COLLECTIONS_MAX);
     }
 

@@ -35,7 +35,8 @@ impl Place {
             .or_else(|| variable("XDG_RUNTIME_DIR"));
         let base = base.ok_or_else(|| {
             Failure::world(
-                "there is no place for a collector's socket: run as root, or set XDG_RUNTIME_DIR",
+                "no default directory for the collector's socket: run as root, or set \
+                 XDG_RUNTIME_DIR",
             )
         })?;
         Ok(Place {
@@ -86,7 +87,7 @@ impl Place {
         let own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
         if !own || meta.permissions().mode() & 0o077 != 0 {
             return Err(Failure::world(format_args!(
-                "{}: others have a part in it; remove it, and it is made anew",
+                "{}: other users own it or can write it; remove it, and it is created again",
                 self.folder.display()
             )));
         }
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_taken_once_and_for_its_user_only() {
+    fn a_collectors_directory_is_locked_once_and_for_its_user_only() {
         let folder = std::env::temp_dir().join(format!("weir-place-{}", std::process::id()));
         let place = Place::at(&folder);
         place.make().unwrap();

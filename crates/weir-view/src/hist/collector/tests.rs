@@ -154,7 +154,7 @@ fn it_counts_until_the_last_is_stopped() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
+fn failures_are_reported_and_other_collections_continue() {
     let collector = Collector::new("refused");
     collector.start("web:vda", false).unwrap();
     let Err(Failure::World(why)) = collector.start("db:vda", true) else {
@@ -171,7 +171,7 @@ fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
 }
 
 #[test]
-fn nonsense_gets_an_answer_or_none_and_harms_nobody() {
+fn invalid_messages_do_not_affect_other_clients() {
     let collector = Collector::new("nonsense");
     let socket = Place::at(&collector.folder).socket();
     collector.start("web:vda", false).unwrap();

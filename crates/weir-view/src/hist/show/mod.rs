@@ -71,7 +71,7 @@ impl Picture {
 pub fn report_unreliable(unreliable: &[(Subject, f64)]) {
     for (subject, ratio) in unreliable {
         output::say(format_args!(
-            "weir: {}: outstandingIOs is unreliable and left out: {}",
+            "weir: {}: outstandingIOs is unreliable and omitted: {}",
             text::shown(&name(subject)),
             little::unreliable(*ratio)
         ));
@@ -106,7 +106,7 @@ impl Printer {
         self.report_incomplete(counted);
         let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
         if counted.subjects.is_empty() && for_the_eye && !self.times {
-            output::say("weir: no request was seen");
+            output::say("weir: no requests were observed");
         }
         self.put(
             || self.bars(counted),
@@ -163,7 +163,7 @@ impl Printer {
             _ => cells.json(),
         };
         if cells.grids.is_empty() {
-            output::say("weir: no request was seen of which both are known");
+            output::say("weir: no requests with both values were observed");
         }
         self.put(
             || cells.text(self.ink, self.columns),

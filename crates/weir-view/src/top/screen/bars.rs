@@ -28,7 +28,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let room = usize::from(area.width);
     if all.is_empty() {
         let text = format!(
-            "histograms of the last {:?}: no request yet",
+            "histograms of the last {:?}: no requests yet",
             state.histogram_span()
         );
         buffer.set_stringn(area.x, area.y, text, room, ink.faint());

@@ -164,7 +164,7 @@ fn rest_and_losses(state: &State) -> (String, bool) {
             share(total("rest_iops"), total("iops")),
             share(total("rest_load"), total("load")),
         ),
-        Level::Vdisk => "the VMs' own requests, as QEMU counts them".to_owned(),
+        Level::Vdisk => "requests of the VMs, counted by QEMU".to_owned(),
     };
     let loss = |name| value(&state.tick.losses, &LOSSES, name).unwrap_or(0.0);
     let (seen, missed, late) = (loss("seen"), loss("missed"), loss("late"));

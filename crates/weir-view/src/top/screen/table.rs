@@ -96,7 +96,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     }
     if seen.is_empty() && area.height > 1 {
         let why = match (state.lines().is_empty(), state.filter.is_empty()) {
-            (false, false) => "no line has the filter's text in a name; / changes it",
+            (false, false) => "no name contains the filter text; / changes the filter",
             _ => "no I/O in this interval",
         };
         buffer.set_stringn(
@@ -109,7 +109,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     }
     let left_out = state.tick.lines_left_out;
     if left_out > 0 && area.height > 1 {
-        let text = format!("{left_out} more lines than fit; -w or -d narrow what is watched");
+        let text = format!("{left_out} lines omitted; use -w or -d to select VMs or disks");
         buffer.set_stringn(
             area.x,
             area.bottom() - 1,

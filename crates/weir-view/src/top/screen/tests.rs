@@ -173,7 +173,7 @@ fn a_large_screen_has_more_columns() {
 }
 
 #[test]
-fn without_colours_everything_is_still_said() {
+fn without_colours_all_text_is_shown() {
     let mut state = state([tick(three_vms())]);
     let plain = picture(&mut state, (80, 24), PLAIN);
     let colored =
@@ -228,7 +228,7 @@ fn a_filter_keeps_lines_that_have_it_in_a_name() {
     check("filter", &mut state, (80, 24), COLORS);
     type_in(&mut state, "zz");
     let seen = text(&picture(&mut state, (80, 24), COLORS));
-    assert!(seen.contains("no line has the filter's text"), "{seen}");
+    assert!(seen.contains("no name contains the filter text"), "{seen}");
     press(&mut state, KeyCode::Esc);
     assert_eq!(state.order.len(), 7, "as before");
 }
@@ -242,7 +242,7 @@ fn a_vm_opens_to_its_disks_and_a_disk_to_its_histograms() {
     press(&mut state, KeyCode::Down);
     assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
     let seen = text(&picture(&mut state, (80, 24), COLORS));
-    assert!(seen.contains("no request yet"), "{seen}");
+    assert!(seen.contains("no requests yet"), "{seen}");
     let mut next = tick(three_vms());
     next.bars = vec![bars("r", 9_000), bars("w", 700)];
     state.take(next);
@@ -321,7 +321,7 @@ fn the_line_that_was_chosen_is_followed_when_the_order_changes() {
 }
 
 #[test]
-fn losses_are_said_loudly() {
+fn losses_are_highlighted() {
     let mut lossy = tick(three_vms());
     lossy.losses = [999_999.0, 1.0, 2.0].map(Some).to_vec();
     let mut state = state([lossy]);

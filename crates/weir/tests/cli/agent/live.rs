@@ -91,8 +91,8 @@ fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
 }
 
 #[test]
-fn a_live_agent_tells_of_each_request_once_while_taps_change() {
-    let test = "a_live_agent_tells_of_each_request_once_while_taps_change";
+fn a_live_agent_sends_each_request_once_while_taps_change() {
+    let test = "a_live_agent_sends_each_request_once_while_taps_change";
     let Some(ground) = Ground::new(test, Monitor::start()) else {
         return;
     };
@@ -189,7 +189,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
 }
 
 #[test]
-fn a_relation_is_told_whole_to_who_comes_first_and_to_who_comes_later() {
+fn a_relation_is_sent_completely_to_early_and_late_clients() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     // Relations need no rights.
     let agent = monitor.agent(&scratch, &[]);
@@ -230,8 +230,8 @@ fn rights_can_be_taken(test: &str) -> bool {
 }
 
 #[test]
-fn without_the_rights_to_watch_the_agent_stays_and_says_so() {
-    let test = "without_the_rights_to_watch_the_agent_stays_and_says_so";
+fn an_agent_without_privileges_keeps_running_and_reports_it() {
+    let test = "an_agent_without_privileges_keeps_running_and_reports_it";
     if !rights_can_be_taken(test) {
         return;
     }
@@ -252,7 +252,7 @@ fn without_the_rights_to_watch_the_agent_stays_and_says_so() {
 }
 
 #[test]
-fn the_doctor_says_whether_the_monitor_answers() {
+fn the_doctor_reports_whether_the_monitor_is_reachable() {
     let monitor = Monitor::start();
     let fact = |address: &str| {
         let said = run(&["doctor", "--json", "--monitor", address]);

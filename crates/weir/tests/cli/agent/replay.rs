@@ -123,7 +123,7 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
 }
 
 #[test]
-fn what_a_killed_agent_did_not_deliver_is_told_by_the_next() {
+fn the_next_agent_reports_the_losses_of_a_killed_one() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let trace = recording(&scratch, 200_000);
     monitor.run(1, FINISHED);
@@ -211,7 +211,7 @@ fn a_hangup_reads_the_configuration_again() {
     let (code, said) = agent.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("unknown key `retry`"), "{said}");
-    assert!(said.contains("the configuration stays as it was"), "{said}");
+    assert!(said.contains("the configuration is unchanged"), "{said}");
     let taken = "limits.cpu = \"0.1 %\" (was \"50 %\"); \
                  uplink.spool = \"none\" (was \"256 MiB\"): needs a restart";
     assert!(said.contains(taken), "{said}");
@@ -219,7 +219,7 @@ fn a_hangup_reads_the_configuration_again() {
 }
 
 #[test]
-fn words_that_are_off_are_told_before_anything_runs() {
+fn usage_errors_are_reported_before_anything_runs() {
     let scratch = Scratch::new();
     let check = |args: &[&str], why: &str| {
         let said = run(&[&["agent", "--check"], args].concat());
@@ -234,7 +234,7 @@ fn words_that_are_off_are_told_before_anything_runs() {
     let config = scratch.file("agent.toml", "[limits]\ncpu = 5\n");
     check(&["--config", &config], "agent.toml:2: `limits.cpu`: ");
     let config = scratch.file("none.toml", "stacked = false\n");
-    check(&["--config", &config], "no monitor is named");
+    check(&["--config", &config], "no monitor is configured");
     check(&["--monitor", "m:x"], "`x` is not a port");
     check(
         &["--monitor", "m", "--from", "qemu:web"],
@@ -242,11 +242,11 @@ fn words_that_are_off_are_told_before_anything_runs() {
     );
     check(
         &["--monitor", "m", "--pace", "0"],
-        "expected a number above 0",
+        "expected a positive number",
     );
     let fine = run(&["agent", "--check", "--monitor", "m", "--config", &config]).fine();
     assert!(
-        fine.ends_with("none.toml: nothing wrong with it\n"),
+        fine.ends_with("none.toml: the configuration is valid\n"),
         "{fine}"
     );
 }
@@ -259,7 +259,7 @@ fn two_agents_are_not_at_home_in_one_place() {
     monitor.until("it has joined", |heard| !heard.hellos.is_empty());
     let (code, said) = monitor.agent(&scratch, &["--from", &trace]).end();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("another agent is at home there"), "{said}");
+    assert!(said.contains("in use by another agent"), "{said}");
     first.signal("INT");
     assert_eq!(first.end().0, Some(130));
 }

@@ -30,7 +30,7 @@ impl Monitor {
 }
 
 #[test]
-fn a_token_says_who_asks_and_what_they_may() {
+fn a_token_determines_the_client_and_its_roles() {
     let monitor = guarded();
     let query = ["query", "--name", "q", "--standing", "--for", "1ms", COUNT];
 

@@ -103,7 +103,11 @@ fn whoever_watches_later_is_shown_what_the_relation_holds() {
         let said = ended(watcher);
         assert_eq!(said.code, 130);
         assert_eq!(without_instants(&said.out), expected, "{}", said.err);
-        assert!(said.err.contains("no request lost or late"), "{}", said.err);
+        assert!(
+            said.err.contains("no requests lost or late"),
+            "{}",
+            said.err
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use crate::support::run;
 const COUNT: &str = "select host, count(*) from IO [range 1 s slide 1 s] group by host";
 
 #[test]
-fn a_query_that_nobody_watches_any_more_ends_and_a_standing_one_does_not() {
+fn a_query_without_clients_ends_and_a_standing_one_does_not() {
     let monitor = Monitor::configured("unwatched = \"200 ms\"\n");
     monitor.place("stays", COUNT);
     let said = monitor.run(&["query", "--for", "1ms", COUNT]);
@@ -36,7 +36,7 @@ fn who_watches_sees_a_query_end_that_is_cancelled() {
 }
 
 #[test]
-fn what_is_wrong_with_a_query_is_told_as_on_one_host() {
+fn errors_of_a_query_are_reported_as_on_one_host() {
     let monitor = Monitor::start();
     let query = "select op, avrg(latency) from IO group by opp";
     let here = run(&["check", query]);
@@ -57,7 +57,7 @@ fn what_is_wrong_with_a_query_is_told_as_on_one_host() {
 }
 
 #[test]
-fn explain_says_where_each_part_would_run() {
+fn explain_prints_where_each_part_would_run() {
     let monitor = Monitor::start();
     let explained = monitor.run(&["fleet", "explain", COUNT]).fine();
     assert!(
@@ -70,7 +70,7 @@ fn explain_says_where_each_part_would_run() {
 }
 
 #[test]
-fn bounds_of_queries_and_watchers_are_told_with_the_remedy() {
+fn limits_of_queries_and_clients_are_reported_with_the_remedy() {
     let monitor =
         Monitor::configured("[limits]\nqueries = 2\nqueries_per_client = 1\nwatchers = 1\n");
     monitor.place("a", COUNT);
@@ -144,7 +144,7 @@ fn a_state_directory_has_one_monitor() {
     ];
     let (code, said) = Process::start(&args).end();
     assert_eq!(code, Some(1));
-    assert!(said.contains("another monitor works there"), "{said}");
+    assert!(said.contains("in use by another monitor"), "{said}");
 }
 
 #[test]
