@@ -82,14 +82,6 @@ impl Sink for Lines {
             .expect("a file of the simulation");
         Ok(())
     }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 impl Server {

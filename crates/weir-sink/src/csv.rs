@@ -113,10 +113,6 @@ impl Sink for Csv {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        self.target.flush()
-    }
 }
 
 impl Formulas {

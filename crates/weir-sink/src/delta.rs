@@ -75,10 +75,6 @@ impl Sink for Deltas {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        self.target.flush()
-    }
 }
 
 fn needs_quotes(text: &str) -> bool {

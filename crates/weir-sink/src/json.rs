@@ -97,10 +97,6 @@ impl Sink for Json {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        self.target.flush()
-    }
 }
 
 fn push(line: &mut String, x: impl std::fmt::Display) {

@@ -48,10 +48,6 @@ impl Sink for Last {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
     fn finish(&mut self) -> Result<(), SinkError> {
         let order = |a: &[_], b: &[_]| self.answer.compare(a, b);
         let rows = self.view.first(usize::MAX, order);

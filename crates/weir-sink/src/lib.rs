@@ -66,7 +66,9 @@ pub trait Sink: Send {
     ///
     /// # Errors
     /// As [`Sink::write`].
-    fn flush(&mut self) -> Result<(), SinkError>;
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
 
     /// Marks all following output as the result of a slide in which the input ended. A format
     /// without such a mark ignores it.
@@ -78,7 +80,9 @@ pub trait Sink: Send {
     ///
     /// # Errors
     /// As [`Sink::write`].
-    fn finish(&mut self) -> Result<(), SinkError>;
+    fn finish(&mut self) -> Result<(), SinkError> {
+        self.flush()
+    }
 
     /// A remark for the reader of the output: rows that had to be omitted.
     fn remarks(&self) -> Vec<String> {

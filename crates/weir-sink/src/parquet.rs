@@ -68,10 +68,6 @@ impl Sink for Parquet {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
     fn finish(&mut self) -> Result<(), SinkError> {
         self.writer.finish().map_err(|e| failed(&self.name, e))?;
         self.writer.inner_mut().flush()

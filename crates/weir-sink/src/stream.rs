@@ -61,10 +61,6 @@ impl Sink for Stream {
     fn flush(&mut self) -> Result<(), SinkError> {
         self.target.flush()
     }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        self.target.flush()
-    }
 }
 
 #[cfg(test)]

@@ -3,31 +3,7 @@
 //! A publisher applies the changes of each instant to a view and publishes them to
 //! [`Subscribers`](crate::Subscribers): a new reader receives a snapshot, then changes; a slow one
 //! skips to the current snapshot.
-//!
-//! ```
-//! use weir_model::{Batch, Column, Field, Schema, Type};
-//! use weir_sink::{RelationView, SubscriberLimits, Subscribers, Update};
-//!
-//! let schema = Schema::new(vec![Field::new("n", Type::Int)]);
-//! let mut view = RelationView::new(1 << 20);
-//! let mut subscribers: Subscribers<Batch> = Subscribers::new(SubscriberLimits {
-//!     readers_max: 10,
-//!     updates_max: 100,
-//!     bytes_max: 1 << 20,
-//! });
-//! let changes = Batch::deltas(vec![1, 1], vec![1, 2], vec![Column::ints(vec![7, 8])]);
-//! view.apply(&changes);
-//! let update = |batch: Batch| Update { bytes: 16 * batch.len(), rows: batch.len() as u64, body: batch };
-//! let snapshot = || update(view.snapshot(&schema, view.instant()));
-//! let mut reader = subscribers.subscribe(|| Some(snapshot())).unwrap();
-//! assert_eq!(reader.try_recv().unwrap().len(), 2);
-//!
-//! let changes = Batch::deltas(vec![2], vec![-1], vec![Column::ints(vec![7])]);
-//! view.apply(&changes);
-//! let snapshot = || update(view.snapshot(&schema, view.instant()));
-//! subscribers.publish(&update(changes), |_skipped| snapshot());
-//! assert_eq!(reader.try_recv().unwrap().weight(0), -1);
-//! ```
+//! `Publisher` in `weir-monitor` is a publisher with all of it.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;

@@ -70,14 +70,6 @@ impl Sink for End {
         }
         Ok(())
     }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 /// Runs plans with this `placement` over `inputs` until these end or a signal arrives.

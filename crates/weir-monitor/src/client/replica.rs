@@ -32,6 +32,11 @@ impl Replica {
         self.snapshot = Some((rows, RelationView::default()));
     }
 
+    /// A diagnostic for the user if rows were omitted for lack of memory.
+    pub fn remarks(&self) -> Vec<String> {
+        self.view.remarks()
+    }
+
     /// Applies rows received at or before `at`; returns the changes to emit, if any.
     pub fn apply(&mut self, batch: Batch, at: Nanos) -> Option<Batch> {
         let Some((missing, next)) = &mut self.snapshot else {

@@ -79,7 +79,10 @@ pub fn show(
     };
     let end = showing.watch(client, wanted, stop);
     let finished = showing.sink.finish();
-    for remark in showing.sink.remarks() {
+    let mut remarks = showing.sink.remarks();
+    remarks.extend(showing.replica.iter().flat_map(Replica::remarks));
+    remarks.dedup();
+    for remark in remarks {
         output::say(format_args!("weir: {remark}"));
     }
     if let Some(sentence) = showing.note.sentence() {

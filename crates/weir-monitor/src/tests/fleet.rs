@@ -79,14 +79,6 @@ impl Sink for Results {
         rows.extend((0..batch.len()).map(|r| (batch.ts[r], batch.row(r), batch.weight(r))));
         Ok(())
     }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 /// A publisher of a query's results to a sink with the name `path`.

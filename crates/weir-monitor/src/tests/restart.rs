@@ -28,14 +28,6 @@ impl Sink for Lines {
         }
         Ok(())
     }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 /// A pseudorandom generator (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc::Receiver;
-use tokio::sync::mpsc::error::TryRecvError;
 use weir_sink::{SubscriberLimits, Subscribers, Update};
 
 use super::gather::Tick;
@@ -30,17 +29,12 @@ impl Ticks {
     /// No ticks, and their reader.
     pub fn new() -> (Arc<Ticks>, TickReader) {
         let mut subscribers = Subscribers::new(LIMITS);
-        let receiver = subscribers.subscribe(|| None).expect("it is the first");
-        let skipped = None;
+        let reader = subscribers.subscribe(|| None).expect("it is the first");
         let pending = Pending {
             subscribers,
-            skipped,
+            skipped: None,
         };
-        let closed = false;
-        (
-            Arc::new(Ticks(Mutex::new(pending))),
-            TickReader { receiver, closed },
-        )
+        (Arc::new(Ticks(Mutex::new(pending))), TickReader(reader))
     }
 
     /// Publishes a tick.
@@ -66,33 +60,23 @@ impl Ticks {
 }
 
 /// The reader of the ticks.
-pub struct TickReader {
-    receiver: Receiver<(Arc<Tick>, u64)>,
-    closed: bool,
-}
+pub struct TickReader(Receiver<(Arc<Tick>, u64)>);
 
 impl TickReader {
     /// Adds the ticks that wait to `state`; returns false if there are none.
     pub fn read(&mut self, state: &mut State) -> bool {
         let mut any = false;
-        loop {
-            match self.receiver.try_recv() {
-                Ok((tick, skipped)) => {
-                    any = true;
-                    state.ticks_skipped = state.ticks_skipped.max(skipped);
-                    state.take(Arc::unwrap_or_clone(tick));
-                }
-                Err(error) => {
-                    self.closed = error == TryRecvError::Disconnected;
-                    return any;
-                }
-            }
+        while let Ok((tick, skipped)) = self.0.try_recv() {
+            state.ticks_skipped = state.ticks_skipped.max(skipped);
+            state.take(Arc::unwrap_or_clone(tick));
+            any = true;
         }
+        any
     }
 
-    /// True after the last tick.
+    /// True after the last tick was read.
     pub fn is_closed(&self) -> bool {
-        self.closed
+        self.0.is_closed() && self.0.is_empty()
     }
 }
 

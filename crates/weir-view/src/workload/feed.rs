@@ -151,14 +151,6 @@ impl<R: Reader> Sink for Pour<R> {
         }
         Ok(())
     }
-
-    fn flush(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
-
-    fn finish(&mut self) -> Result<(), SinkError> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
