@@ -146,7 +146,7 @@ impl Monitor {
                     return;
                 };
                 let shown = batch.ts.partition_point(|&ts| ts <= running.shown_to);
-                running.publisher.rows(&batch, shown);
+                running.publisher.write(&batch, shown);
             }
             EngineOutput::Failed { query, error } => failed.push((query, error)),
         });
@@ -171,7 +171,7 @@ impl Monitor {
             let completeness = self.completeness(&self.queries[&id], hosts, &away);
             let running = self.queries.get_mut(&id).expect("it is listed");
             self.work.channels_looked_at += running.channels.len() as u64;
-            running.publisher.whole(&completeness);
+            running.publisher.complete_instant(&completeness);
         }
     }
 

@@ -60,7 +60,7 @@ pub use agents::{Agent, AgentId};
 pub use channels::Channels;
 pub use files::FileSink;
 pub use lock::hold;
-pub use publish::{Bounds, Publisher};
+pub use publish::{Publisher, PublisherLimits};
 pub use question::check_queries;
 pub use run::run;
 pub use state::StateError;

@@ -29,23 +29,23 @@ const UPDATES_MAX: usize = 1024;
 
 /// The limits of one query's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct PublisherLimits {
     /// Maximum number of clients.
     pub watchers_max: usize,
     /// Maximum bytes that wait for one client.
-    pub waiting_bytes_max: usize,
+    pub backlog_bytes_max: usize,
     /// Maximum bytes of the stored relation.
-    pub held_bytes_max: usize,
+    pub snapshot_bytes_max: usize,
     /// Maximum rows per second.
     pub rows_per_second_max: usize,
 }
 
-impl Bounds {
-    fn subscribers(&self) -> SubscriberLimits {
+impl PublisherLimits {
+    fn subscriber_limits(&self) -> SubscriberLimits {
         SubscriberLimits {
             readers_max: self.watchers_max,
             updates_max: UPDATES_MAX,
-            bytes_max: self.waiting_bytes_max,
+            bytes_max: self.backlog_bytes_max,
         }
     }
 }
@@ -53,7 +53,7 @@ impl Bounds {
 /// The publisher of one query.
 pub struct Publisher {
     state: PublishedState,
-    bounds: Bounds,
+    limits: PublisherLimits,
     clients: Subscribers<ResultUpdate>,
     files: Vec<FileSink>,
     flushed_at: Nanos,
@@ -84,18 +84,18 @@ struct RowRate {
 
 impl Publisher {
     /// Publishes `answer` to `files` and to the clients.
-    pub fn new(answer: Answer, bounds: Bounds, files: Vec<FileSink>) -> Publisher {
+    pub fn new(answer: Answer, limits: PublisherLimits, files: Vec<FileSink>) -> Publisher {
         let is_relation = answer.shape == Shape::Relation;
         Publisher {
             state: PublishedState {
                 schema: Arc::new(arrow::schema(&answer)),
-                view: is_relation.then(|| RelationView::new(bounds.held_bytes_max)),
+                view: is_relation.then(|| RelationView::new(limits.snapshot_bytes_max)),
                 answer,
                 completeness: None,
                 rows: 0,
             },
-            bounds,
-            clients: Subscribers::new(bounds.subscribers()),
+            limits,
+            clients: Subscribers::new(limits.subscriber_limits()),
             files,
             flushed_at: Nanos::MIN,
             unpublished: Vec::new(),
@@ -110,9 +110,9 @@ impl Publisher {
     }
 
     /// Replaces the limits.
-    pub fn set_bounds(&mut self, bounds: Bounds) {
-        self.bounds = bounds;
-        self.clients.set_limits(bounds.subscribers());
+    pub fn set_limits(&mut self, limits: PublisherLimits) {
+        self.limits = limits;
+        self.clients.set_limits(limits.subscriber_limits());
     }
 
     /// The sizes of its files with the results emitted so far, flushed to the operating system.
@@ -134,7 +134,7 @@ impl Publisher {
     }
 
     /// Rows that were emitted.
-    pub fn rows_given(&self) -> u64 {
+    pub fn rows_emitted(&self) -> u64 {
         self.state.rows
     }
 
@@ -153,10 +153,10 @@ impl Publisher {
         self.clients.subscribe(|| Some(self.state.current(0)))
     }
 
-    /// Publishes rows of a stream or changes of a relation, in timestamp order. The first `shown`
+    /// Publishes rows of a stream or changes of a relation, in timestamp order. The first `emitted`
     /// of them were emitted before a restart.
-    pub fn rows(&mut self, batch: &Batch, shown: usize) {
-        let rest = batch.slice(shown, batch.len() - shown);
+    pub fn write(&mut self, batch: &Batch, emitted: usize) {
+        let rest = batch.slice(emitted, batch.len() - emitted);
         if !rest.is_empty() {
             self.files.iter_mut().for_each(|file| file.write(&rest));
         }
@@ -174,7 +174,7 @@ impl Publisher {
     }
 
     /// Marks all results up to an instant as emitted; no instant is partial.
-    pub fn whole(&mut self, completeness: &Completeness) {
+    pub fn complete_instant(&mut self, completeness: &Completeness) {
         let at = completeness.at;
         if at.saturating_sub(self.flushed_at) >= FLUSH_EVERY {
             self.flushed_at = at;
@@ -182,7 +182,7 @@ impl Publisher {
         }
         let batches = std::mem::take(&mut self.unpublished);
         let rows: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
-        self.rate.count(rows, at, self.bounds.rows_per_second_max);
+        self.rate.count(rows, at, self.limits.rows_per_second_max);
         let state = &mut self.state;
         let rows_before = state.rows;
         state.rows += rows;

@@ -15,7 +15,7 @@ use weir_wire::{Refusal, Submit};
 
 use super::book::{Book, Kept};
 use super::files::{FileSink, path_of};
-use super::publish::Bounds;
+use super::publish::PublisherLimits;
 use super::question::Prepared;
 use super::state::Position;
 use super::{Monitor, Publisher, StateError};
@@ -119,10 +119,10 @@ impl Registry {
     ) -> Result<(), StateError> {
         self.limits = config.limits.clone();
         self.unwatched = nanos(config.unwatched.0);
-        let bounds = self.bounds();
+        let limits = self.publisher_limits();
         for (query, _) in self.running() {
             if let Some(running) = monitor.query_mut(query) {
-                running.publisher.set_bounds(bounds);
+                running.publisher.set_limits(limits);
             }
         }
         self.configure(&config.queries, monitor, now)
@@ -424,7 +424,7 @@ impl Registry {
         if is_new {
             self.book.keep(kept).map_err(world)?;
         }
-        let publisher = Publisher::new(prepared.answer, self.bounds(), files);
+        let publisher = Publisher::new(prepared.answer, self.publisher_limits(), files);
         let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
         if started.is_err() && is_new {
             // A rejected query must not run after a restart.
@@ -513,11 +513,11 @@ impl Registry {
         }
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds {
+    fn publisher_limits(&self) -> PublisherLimits {
+        PublisherLimits {
             watchers_max: self.limits.watchers,
-            waiting_bytes_max: self.limits.watcher_queue.0,
-            held_bytes_max: self.limits.snapshot.0,
+            backlog_bytes_max: self.limits.watcher_queue.0,
+            snapshot_bytes_max: self.limits.snapshot.0,
             rows_per_second_max: self.limits.rows_per_second,
         }
     }

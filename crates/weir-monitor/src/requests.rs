@@ -118,7 +118,7 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
     };
     let publisher = &running.publisher;
     shown["watchers"] = json!(publisher.watchers());
-    shown["rows_out"] = json!(publisher.rows_given());
+    shown["rows_out"] = json!(publisher.rows_emitted());
     let file = |file: &super::FileSink| json!({ "file": file.path(), "failed": file.failed() });
     shown["sinks"] = publisher.files().iter().map(file).collect();
     if let Some(all) = publisher.completeness() {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tokio::sync::{mpsc, oneshot};
 use weir_model::{Batch, Nanos};
-use weir_monitor::{Bounds, FileSink, Monitor, Publisher};
+use weir_monitor::{FileSink, Monitor, Publisher, PublisherLimits};
 use weir_runtime::plans;
 use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::frame::texts::TextBudgets;
@@ -22,10 +22,10 @@ use crate::queries::Query;
 use crate::scenario::Scenario;
 
 /// More than any query of a simulation gives.
-const BOUNDS: Bounds = Bounds {
+const PUBLISHER_LIMITS: PublisherLimits = PublisherLimits {
     watchers_max: 100,
-    waiting_bytes_max: 64 << 20,
-    held_bytes_max: 64 << 20,
+    backlog_bytes_max: 64 << 20,
+    snapshot_bytes_max: 64 << 20,
     rows_per_second_max: 1 << 30,
 };
 
@@ -105,7 +105,7 @@ impl Server {
             file.set_len(bytes).expect("a file of the simulation");
             let answer = plans::answer(&query.cut.monitor, Clock::Nanoseconds, false, false);
             let sink = FileSink::new(path, Box::new(Lines(file)));
-            let publisher = Publisher::new(answer, BOUNDS, vec![sink]);
+            let publisher = Publisher::new(answer, PUBLISHER_LIMITS, vec![sink]);
             let started = server
                 .monitor
                 .start(&name, &query.cut, true, publisher, now);

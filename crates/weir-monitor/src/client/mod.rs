@@ -16,7 +16,7 @@ mod replica;
 pub mod script;
 pub mod show;
 
-pub use note::{Missed, Note};
+pub use note::{MissedRows, UpdateNote};
 
 pub use explain::{SPAN, explain};
 pub use measured::{Answers, Measured, measure};

@@ -1,4 +1,4 @@
-//! [`Note`]: the completeness of results, as the monitor sends it with the rows.
+//! [`UpdateNote`]: the completeness of results, as the monitor sends it with the rows.
 
 use serde::Deserialize;
 use weir_model::Nanos;
@@ -7,7 +7,7 @@ use weir_sink::time;
 /// The note with the rows of a watched query. Fields that are not sent are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Note {
+pub struct UpdateNote {
     /// The watermark of the results, ns since the epoch.
     pub at: Option<Nanos>,
     /// Rows that were emitted earlier are void: this number of rows of the relation follows.
@@ -40,15 +40,15 @@ pub struct Note {
     pub ended: Option<String>,
 }
 
-impl Note {
+impl UpdateNote {
     /// The note in a monitor's JSON; fields that are not valid are omitted.
-    pub fn of(json: &serde_json::Value) -> Note {
-        Note::deserialize(json).unwrap_or_default()
+    pub fn from_json(json: &serde_json::Value) -> UpdateNote {
+        UpdateNote::deserialize(json).unwrap_or_default()
     }
 
     /// The note updated by the next one.
-    pub fn then(self, next: Note) -> Note {
-        Note {
+    pub fn updated_by(self, next: UpdateNote) -> UpdateNote {
+        UpdateNote {
             at: next.at.or(self.at),
             reset: next.reset,
             whole: next.whole,
@@ -116,7 +116,7 @@ impl Note {
 
 /// Counts the missed rows of a query, over all connections of its client.
 #[derive(Debug, Default)]
-pub struct Missed {
+pub struct MissedRows {
     /// The number of rows that the query has emitted up to the last received ones.
     position: Option<u64>,
     /// A snapshot is being received; its rows are not counted as emitted by the query.
@@ -124,9 +124,9 @@ pub struct Missed {
     rows: u64,
 }
 
-impl Missed {
+impl MissedRows {
     /// Processes a note that was received with this number of rows.
-    pub fn take(&mut self, note: &Note, rows: u64) {
+    pub fn count(&mut self, note: &UpdateNote, rows: u64) {
         if let Some(before) = note.rows_before {
             // A monitor that was restarted counts from 0.
             let missed = self.position.map_or(0, |at| before.saturating_sub(at));
@@ -152,50 +152,54 @@ mod tests {
 
     #[test]
     fn missing_rows_are_reported() {
-        let note = Note::of(&json!({"hosts": 3, "hosts_heard": 2, "rows_lost": 7, "rows_late": 0}));
+        let note = UpdateNote::from_json(
+            &json!({"hosts": 3, "hosts_heard": 2, "rows_lost": 7, "rows_late": 0}),
+        );
         assert!(!note.is_complete());
         assert_eq!(
             note.sentence().unwrap(),
             "2 of 3 hosts responded, 7 requests lost"
         );
-        let whole = Note::of(&json!({"hosts": 3, "hosts_heard": 3, "unknown": [1]}));
+        let whole = UpdateNote::from_json(&json!({"hosts": 3, "hosts_heard": 3, "unknown": [1]}));
         assert_eq!(
             whole.sentence().unwrap(),
             "3 of 3 hosts responded, no requests lost or late"
         );
-        assert_eq!(Note::default().sentence(), None);
+        assert_eq!(UpdateNote::default().sentence(), None);
     }
 
     #[test]
-    fn rows_that_did_not_come_are_counted_over_connections() {
-        let mut missed = Missed::default();
-        let mut take = |note: serde_json::Value, rows| {
-            missed.take(&Note::of(&note), rows);
+    fn missed_rows_are_counted_over_all_connections() {
+        let mut missed = MissedRows::default();
+        let mut count = |note: serde_json::Value, rows| {
+            missed.count(&UpdateNote::from_json(&note), rows);
             missed.rows()
         };
         // Rows before the first connection were not missed.
-        assert_eq!(take(json!({"rows_before": 100}), 0), 0);
-        assert_eq!(take(json!({"rows_before": 100}), 20), 0);
+        assert_eq!(count(json!({"rows_before": 100}), 0), 0);
+        assert_eq!(count(json!({"rows_before": 100}), 20), 0);
         // The same message continues.
-        assert_eq!(take(json!({"part": 2}), 5), 0);
+        assert_eq!(count(json!({"part": 2}), 5), 0);
         // 7 rows were skipped on the same connection.
-        assert_eq!(take(json!({"rows_before": 132}), 10), 7);
+        assert_eq!(count(json!({"rows_before": 132}), 10), 7);
         // Another connection, 1,000 rows later.
-        assert_eq!(take(json!({"rows_before": 1142}), 0), 1007);
-        assert_eq!(take(json!({"rows_before": 1142}), 8), 1007);
+        assert_eq!(count(json!({"rows_before": 1142}), 0), 1007);
+        assert_eq!(count(json!({"rows_before": 1142}), 8), 1007);
         // The monitor was restarted.
-        assert_eq!(take(json!({"rows_before": 0}), 3), 1007);
-        assert_eq!(take(json!({"rows_before": 5}), 1), 1009);
+        assert_eq!(count(json!({"rows_before": 0}), 3), 1007);
+        assert_eq!(count(json!({"rows_before": 5}), 1), 1009);
         // A snapshot of a relation replaces the rows that were emitted before it.
-        assert_eq!(take(json!({"rows_before": 16, "reset": 40}), 30), 1019);
-        assert_eq!(take(json!({"part": 2}), 10), 1019);
-        assert_eq!(take(json!({"rows_before": 16}), 1), 1019);
+        assert_eq!(count(json!({"rows_before": 16, "reset": 40}), 30), 1019);
+        assert_eq!(count(json!({"part": 2}), 10), 1019);
+        assert_eq!(count(json!({"rows_before": 16}), 1), 1019);
     }
 
     #[test]
     fn later_notes_add_to_earlier_ones() {
-        let first = Note::of(&json!({"hosts": 3, "hosts_heard": 3, "reset": 4}));
-        let then = first.then(Note::of(&json!({"rows_lost": 1, "whole": true})));
+        let first = UpdateNote::from_json(&json!({"hosts": 3, "hosts_heard": 3, "reset": 4}));
+        let then = first.updated_by(UpdateNote::from_json(
+            &json!({"rows_lost": 1, "whole": true}),
+        ));
         assert_eq!(
             (then.hosts, then.rows_lost, then.reset),
             (Some(3), Some(1), None)

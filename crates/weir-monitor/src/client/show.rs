@@ -7,28 +7,28 @@ use weir_sink::{Answer, Sink, SinkError, arrow};
 use weir_wire::{Client, ResultUpdate, SubmittedQuery, Watch, WatchEvent, WireError};
 
 use super::replica::Replica;
-use super::{Missed, Note};
+use super::{MissedRows, UpdateNote};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 
 /// How long to wait for results before signals and clocks are checked.
-const PATIENCE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The minimum interval between flushes of the output.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 
 /// The delay before the next attempt to connect after a lost connection: initial and maximum.
-const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
 /// The query to watch, and for how long.
-pub struct Wanted<'a> {
+pub struct PrintOptions<'a> {
     /// The query.
-    pub placed: &'a SubmittedQuery,
+    pub query: &'a SubmittedQuery,
     /// It continues without clients.
     pub standing: bool,
     /// The duration of watching.
-    pub span: Option<Duration>,
+    pub duration: Option<Duration>,
     /// The number of the monitor's nanoseconds per instant of the output.
     pub instant_ns: i64,
 }
@@ -48,7 +48,7 @@ pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
 }
 
 /// Prints that a query is standing, and how to end it.
-pub fn say_that_stands(placed: &SubmittedQuery) {
+pub fn print_standing(placed: &SubmittedQuery) {
     let name = &placed.name;
     output::say(format_args!(
         "weir: standing query `{name}` submitted; `weir fleet cancel {name}` ends it"
@@ -60,32 +60,32 @@ pub fn say_that_stands(placed: &SubmittedQuery) {
 ///
 /// # Errors
 /// If the sink fails, or the connection and with it the query is lost; earlier results are written.
-pub fn show(
+pub fn print_results(
     client: &mut Client,
-    wanted: &Wanted,
+    options: &PrintOptions,
     answer: &Answer,
     sink: Box<dyn Sink>,
     stop: &Stop,
 ) -> Result<Ending, Failure> {
-    let mut showing = Showing {
+    let mut printer = Printer {
         answer,
         replica: (answer.shape == Shape::Relation).then(|| Replica::new(answer)),
         sink,
-        note: Note::default(),
-        missed: Missed::default(),
-        torn: false,
-        instant_ns: wanted.instant_ns,
+        note: UpdateNote::default(),
+        missed: MissedRows::default(),
+        is_partial: false,
+        instant_ns: options.instant_ns,
         flushed: Instant::now(),
     };
-    let end = showing.watch(client, wanted, stop);
-    let finished = showing.sink.finish();
-    let mut remarks = showing.sink.remarks();
-    remarks.extend(showing.replica.iter().flat_map(Replica::remarks));
+    let end = printer.watch(client, options, stop);
+    let finished = printer.sink.finish();
+    let mut remarks = printer.sink.remarks();
+    remarks.extend(printer.replica.iter().flat_map(Replica::remarks));
     remarks.dedup();
     for remark in remarks {
         output::say(format_args!("weir: {remark}"));
     }
-    if let Some(sentence) = showing.note.sentence() {
+    if let Some(sentence) = printer.note.sentence() {
         output::say(format_args!("weir: {sentence}"));
     }
     let end = end?;
@@ -93,7 +93,7 @@ pub fn show(
         Err(SinkError::Closed { .. }) | Ok(()) => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(match (end, &showing.note.ended) {
+    Ok(match (end, &printer.note.ended) {
         (End::Signal(number), _) => Ending::Signal(number),
         (End::Ended, Some(why)) if why != ENDED_BY_CANCEL => {
             output::say(format_args!("weir: the query has ended: {why}"));
@@ -113,38 +113,43 @@ enum End {
     /// A signal arrived.
     Signal(i32),
     /// The duration has passed, or the output was closed.
-    Enough,
+    Stopped,
 }
 
-struct Showing<'a> {
+struct Printer<'a> {
     answer: &'a Answer,
     /// The current rows of a relation.
     replica: Option<Replica>,
     sink: Box<dyn Sink>,
     /// The completeness of the results, as known so far.
-    note: Note,
+    note: UpdateNote,
     /// The missed rows, over all connections.
-    missed: Missed,
+    missed: MissedRows,
     /// The last instant may be partial.
-    torn: bool,
+    is_partial: bool,
     instant_ns: i64,
     flushed: Instant,
 }
 
-impl Showing<'_> {
+impl Printer<'_> {
     /// Watches until the end; reconnects if the query is standing.
-    fn watch(&mut self, client: &mut Client, wanted: &Wanted, stop: &Stop) -> Result<End, Failure> {
-        let until = wanted.span.map(|span| Instant::now() + span);
-        let mut wait = RETRY.0;
+    fn watch(
+        &mut self,
+        client: &mut Client,
+        options: &PrintOptions,
+        stop: &Stop,
+    ) -> Result<End, Failure> {
+        let until = options.duration.map(|span| Instant::now() + span);
+        let mut wait = RETRY_DELAYS.0;
         loop {
-            let lost = match client.watch(&wanted.placed.name) {
+            let lost = match client.watch(&options.query.name) {
                 Ok(mut watch) => match self.follow(&mut watch, until, stop) {
                     Ok(end) => return Ok(end),
-                    Err(Broken::Sink(SinkError::Closed { .. })) => return Ok(End::Enough),
-                    Err(Broken::Sink(error)) => return Err(error.into()),
-                    Err(Broken::Odd(why)) => return Err(Failure::world(why)),
-                    Err(Broken::Wire(error)) => {
-                        wait = RETRY.0;
+                    Err(WatchFailure::Sink(SinkError::Closed { .. })) => return Ok(End::Stopped),
+                    Err(WatchFailure::Sink(error)) => return Err(error.into()),
+                    Err(WatchFailure::Malformed(why)) => return Err(Failure::world(why)),
+                    Err(WatchFailure::Wire(error)) => {
+                        wait = RETRY_DELAYS.0;
                         error
                     }
                 },
@@ -154,8 +159,8 @@ impl Showing<'_> {
                 lost,
                 WireError::Broken { .. } | WireError::Unreachable { .. }
             );
-            if !passing || !wanted.standing {
-                return Err(self.lost(lost, wanted));
+            if !passing || !options.standing {
+                return Err(self.lost(lost, options));
             }
             output::say(format_args!(
                 "weir: {lost}; the query continues at the monitor, \
@@ -164,13 +169,13 @@ impl Showing<'_> {
             if let Some(end) = pause(wait, until, stop) {
                 return Ok(end);
             }
-            wait = (wait * 2).min(RETRY.1);
+            wait = (wait * 2).min(RETRY_DELAYS.1);
         }
     }
 
     /// The error of a lost connection, with its effect on the results.
-    fn lost(&self, error: WireError, wanted: &Wanted) -> Failure {
-        if wanted.standing {
+    fn lost(&self, error: WireError, options: &PrintOptions) -> Failure {
+        if options.standing {
             return error.into();
         }
         match self.note.at {
@@ -188,43 +193,43 @@ impl Showing<'_> {
         watch: &mut Watch,
         until: Option<Instant>,
         stop: &Stop,
-    ) -> Result<End, Broken> {
+    ) -> Result<End, WatchFailure> {
         loop {
             if let Some(number) = stop.signal() {
                 return Ok(End::Signal(number));
             }
             let over = until.is_some_and(|until| Instant::now() >= until);
             if over || stop.is_abandoned() {
-                return Ok(End::Enough);
+                return Ok(End::Stopped);
             }
-            match watch.next(PATIENCE).map_err(Broken::Wire)? {
-                WatchEvent::Update(shown) => self.take(&shown)?,
+            match watch.next(POLL_INTERVAL).map_err(WatchFailure::Wire)? {
+                WatchEvent::Update(update) => self.write_update(&update)?,
                 WatchEvent::Timeout => {}
                 WatchEvent::Ended => return Ok(End::Ended),
             }
-            if !self.torn && self.flushed.elapsed() >= FLUSH_EVERY {
-                self.sink.flush().map_err(Broken::Sink)?;
+            if !self.is_partial && self.flushed.elapsed() >= FLUSH_EVERY {
+                self.sink.flush().map_err(WatchFailure::Sink)?;
                 self.flushed = Instant::now();
             }
         }
     }
 
     /// Writes rows and stores their note.
-    fn take(&mut self, shown: &ResultUpdate) -> Result<(), Broken> {
-        let note = Note::of(&shown.note);
+    fn write_update(&mut self, update: &ResultUpdate) -> Result<(), WatchFailure> {
+        let note = UpdateNote::from_json(&update.note);
         let at = note.at.or(self.note.at).unwrap_or(0);
         if let (Some(replica), Some(rows)) = (&mut self.replica, note.reset) {
             replica.begin_snapshot(rows);
         }
-        self.torn = (self.torn || shown.batch.num_rows() > 0) && !note.whole;
+        self.is_partial = (self.is_partial || update.batch.num_rows() > 0) && !note.whole;
         let begins = note.reset.is_some();
-        self.missed.take(&note, shown.batch.num_rows() as u64);
-        self.note = std::mem::take(&mut self.note).then(note);
+        self.missed.count(&note, update.batch.num_rows() as u64);
+        self.note = std::mem::take(&mut self.note).updated_by(note);
         self.note.skipped = self.note.skipped.max(Some(self.missed.rows()));
-        if shown.batch.num_rows() == 0 && !begins {
+        if update.batch.num_rows() == 0 && !begins {
             return Ok(());
         }
-        let batch = arrow::batch_of(self.answer, &shown.batch).map_err(Broken::Odd)?;
+        let batch = arrow::batch_of(self.answer, &update.batch).map_err(WatchFailure::Malformed)?;
         let batch = match &mut self.replica {
             Some(replica) => replica.apply(batch, at),
             None => Some(batch),
@@ -235,7 +240,7 @@ impl Showing<'_> {
                     let instants = batch.ts.iter().map(|ts| ts.div_euclid(self.instant_ns));
                     batch.ts = instants.collect();
                 }
-                self.sink.write(&batch).map_err(Broken::Sink)
+                self.sink.write(&batch).map_err(WatchFailure::Sink)
             }
             None => Ok(()),
         }
@@ -243,11 +248,11 @@ impl Showing<'_> {
 }
 
 /// Why the output of a connection stopped.
-enum Broken {
+enum WatchFailure {
     Wire(WireError),
     Sink(SinkError),
     /// The results differ from their description.
-    Odd(String),
+    Malformed(String),
 }
 
 /// Waits, unless the duration has passed or a signal arrived.
@@ -256,7 +261,7 @@ fn pause(wait: Duration, until: Option<Instant>, stop: &Stop) -> Option<End> {
         until.saturating_duration_since(Instant::now())
     });
     if !stop.wait(wait.min(left)) {
-        return Some(stop.signal().map_or(End::Enough, End::Signal));
+        return Some(stop.signal().map_or(End::Stopped, End::Signal));
     }
-    (left <= wait && until.is_some()).then_some(End::Enough)
+    (left <= wait && until.is_some()).then_some(End::Stopped)
 }

@@ -16,7 +16,7 @@ use weir_wire::{
     ServerEvent, SessionId, Welcome,
 };
 
-use super::super::publish::Bounds;
+use super::super::publish::PublisherLimits;
 use super::super::{FileSink, Monitor, Options, Publisher, Work};
 use weir_runtime::plans;
 
@@ -24,10 +24,10 @@ use weir_runtime::plans;
 pub const START: Nanos = 1_000;
 
 /// More than any test needs.
-const BOUNDS: Bounds = Bounds {
+const PUBLISHER_LIMITS: PublisherLimits = PublisherLimits {
     watchers_max: 100,
-    waiting_bytes_max: 1 << 20,
-    held_bytes_max: 1 << 20,
+    backlog_bytes_max: 1 << 20,
+    snapshot_bytes_max: 1 << 20,
     rows_per_second_max: 1 << 30,
 };
 
@@ -84,7 +84,7 @@ impl Sink for Results {
 /// A publisher of a query's results to a sink with the name `path`.
 pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
     let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
-    Publisher::new(answer, BOUNDS, vec![FileSink::new(path, sink)])
+    Publisher::new(answer, PUBLISHER_LIMITS, vec![FileSink::new(path, sink)])
 }
 
 /// Access for tests only.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use weir_model::Nanos;
 
-use weir_monitor::client::Note;
+use weir_monitor::client::UpdateNote;
 
 /// The figures of a load test.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +45,7 @@ pub struct Measured {
     /// From results' instants to their arrival, in ns, the smallest first.
     pub delays: Vec<Nanos>,
     /// The completeness of the results.
-    pub completeness: Note,
+    pub completeness: UpdateNote,
 }
 
 impl Measured {

@@ -11,7 +11,7 @@ use weir_model::Nanos;
 use weir_wire::event::{ResultUpdate, Submit};
 use weir_wire::{Client, WatchEvent};
 
-use weir_monitor::client::Note;
+use weir_monitor::client::UpdateNote;
 use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::wall_clock;
 
@@ -30,7 +30,7 @@ pub struct Seen {
     /// From the instant of a result to its arrival, in ns.
     delays: Mutex<Vec<Nanos>>,
     /// The last note on the completeness of results.
-    note: Mutex<Note>,
+    note: Mutex<UpdateNote>,
     /// Why a query ended, if one did.
     ended: Mutex<Option<String>>,
 }
@@ -100,14 +100,14 @@ impl Drop for Watchers {
 impl Seen {
     fn note(&self, update: &ResultUpdate) {
         let now = wall_clock();
-        let next = Note::of(&update.note);
+        let next = UpdateNote::from_json(&update.note);
         if let Some(why) = &next.ended {
             self.end(why);
         }
         // The current state of a relation is not a new result.
         let is_new = next.reset.is_none();
         let mut note = self.note.lock().expect("no panic while held");
-        *note = std::mem::take(&mut *note).then(next);
+        *note = std::mem::take(&mut *note).updated_by(next);
         drop(note);
         let instants = update
             .batch
@@ -134,7 +134,7 @@ impl Seen {
     }
 
     /// The last note on the completeness of results.
-    pub fn completeness(&self) -> Note {
+    pub fn completeness(&self) -> UpdateNote {
         self.note.lock().expect("no panic while held").clone()
     }
 

@@ -1,4 +1,4 @@
-//! [`Bounds`]: the intervals in which requests were lost, so that rates and sums are lower bounds.
+//! [`LowerBounds`]: intervals in which requests were lost, so that rates and sums are lower bounds.
 
 use super::gather::Tick;
 use super::queries::{LOSSES, TOTALS};
@@ -8,14 +8,14 @@ const SHARE: f64 = 0.001;
 
 /// The losses up to the last interval.
 #[derive(Debug, Default)]
-pub struct Bounds {
+pub struct LowerBounds {
     missed: f64,
     /// The losses in the last interval alone. A loss may have been detected in the previous
     /// interval.
     last: f64,
 }
 
-impl Bounds {
+impl LowerBounds {
     /// Marks the next tick, which covers `seconds`. `missed` is the taps' count of lost and unseen
     /// events so far.
     pub fn mark(&mut self, tick: &mut Tick, missed: i64, seconds: f64) {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn an_interval_with_losses_is_a_lower_bound_and_so_is_the_next_one() {
-        let mut bounds = Bounds::default();
+        let mut bounds = LowerBounds::default();
         let mut mark = |iops, late, missed| {
             let mut tick = Tick {
                 totals: vec![Some(iops)],

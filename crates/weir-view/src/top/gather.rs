@@ -1,4 +1,4 @@
-//! [`Gather`]: combines the results of the queries, instant by instant.
+//! [`TickAssembler`]: combines the results of the queries, instant by instant.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -112,40 +112,40 @@ pub enum Part {
 }
 
 /// Receives complete ticks; returns false to end.
-pub type Take = Box<dyn FnMut(Tick) -> Result<bool, SinkError> + Send>;
+pub type TickHandler = Box<dyn FnMut(Tick) -> Result<bool, SinkError> + Send>;
 
 /// The ticks that are being assembled.
-pub struct Gather {
+pub struct TickAssembler {
     ticks: BTreeMap<Nanos, Tick>,
     /// The columns that need single requests are queried separately.
     splits: bool,
-    take: Take,
+    handler: TickHandler,
 }
 
-impl Gather {
-    /// Passes complete ticks to `take`, in order. `splits` is whether [`Part::Single`] is queried.
-    pub fn new(splits: bool, take: Take) -> Arc<Mutex<Gather>> {
-        Arc::new(Mutex::new(Gather {
+impl TickAssembler {
+    /// Passes complete ticks to `handler`, in order. With `splits`, [`Part::Single`] is queried.
+    pub fn new(splits: bool, handler: TickHandler) -> Arc<Mutex<TickAssembler>> {
+        Arc::new(Mutex::new(TickAssembler {
             ticks: BTreeMap::new(),
             splits,
-            take,
+            handler,
         }))
     }
 
-    fn add(&mut self, part: Part, places: &Places, batch: &Batch) {
+    fn add(&mut self, part: Part, columns: &ColumnPositions, batch: &Batch) {
         for row in 0..batch.len() {
             let at = batch.ts[row];
             let tick = self.ticks.entry(at).or_default();
             tick.at = at;
             match part {
                 Part::Lines if tick.lines.len() >= LINES_MAX => tick.lines_left_out += 1,
-                Part::Lines => tick.lines.push(places.line(batch, row)),
+                Part::Lines => tick.lines.push(columns.line(batch, row)),
                 Part::Single if tick.single.len() >= LINES_MAX => {}
-                Part::Single => tick.single.push(places.line(batch, row)),
+                Part::Single => tick.single.push(columns.line(batch, row)),
                 Part::Submitters if tick.submitters.len() >= LINES_MAX => {}
-                Part::Submitters => tick.submitters.push(places.line(batch, row)),
-                Part::Totals => tick.totals = places.numbers(batch, row),
-                Part::Losses => tick.losses = places.numbers(batch, row),
+                Part::Submitters => tick.submitters.push(columns.line(batch, row)),
+                Part::Totals => tick.totals = columns.numbers(batch, row),
+                Part::Losses => tick.losses = columns.numbers(batch, row),
                 Part::Bars => tick.bars.push(bars(batch, row)),
             }
         }
@@ -153,14 +153,14 @@ impl Gather {
 
     /// Passes on complete ticks. Called between instants, when every query has passed those that
     /// were reported.
-    fn hand_on(&mut self) -> Result<(), SinkError> {
+    fn pass_complete(&mut self) -> Result<(), SinkError> {
         for (_, tick) in std::mem::take(&mut self.ticks) {
             // The losses are reported before the first result for the disks.
             let tick = match self.splits {
                 true => tick.joined(),
                 false => tick,
             };
-            if !(self.take)(tick)? {
+            if !(self.handler)(tick)? {
                 return Err(SinkError::Closed {
                     name: "the table".into(),
                 });
@@ -175,8 +175,8 @@ pub struct PartSink {
     part: Part,
     /// Earlier results cover less than an interval.
     since: Nanos,
-    places: Places,
-    gather: Arc<Mutex<Gather>>,
+    columns: ColumnPositions,
+    gather: Arc<Mutex<TickAssembler>>,
 }
 
 impl PartSink {
@@ -185,52 +185,52 @@ impl PartSink {
         part: Part,
         schema: &Schema,
         since: Nanos,
-        gather: &Arc<Mutex<Gather>>,
+        gather: &Arc<Mutex<TickAssembler>>,
     ) -> Box<dyn Sink> {
         Box::new(PartSink {
             part,
             since,
-            places: Places::new(part, schema),
+            columns: ColumnPositions::new(part, schema),
             gather: gather.clone(),
         })
     }
 
-    fn gather(&self) -> std::sync::MutexGuard<'_, Gather> {
-        self.gather.lock().expect("no panic while held")
+    fn gather(&self) -> std::sync::MutexGuard<'_, TickAssembler> {
+        self.gather.lock().expect("no panic while locked")
     }
 }
 
 impl Sink for PartSink {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
-        let mut gather = self.gather.lock().expect("no panic while held");
+        let mut gather = self.gather.lock().expect("no panic while locked");
         let from = batch.ts.partition_point(|&ts| ts < self.since);
         let whole = batch.slice(from, batch.len() - from);
-        gather.add(self.part, &self.places, &whole);
+        gather.add(self.part, &self.columns, &whole);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), SinkError> {
-        self.gather().hand_on()
+        self.gather().pass_complete()
     }
 
     fn finish(&mut self) -> Result<(), SinkError> {
         // A query that was ended does not complete the instant of the others.
         match self.part {
             Part::Submitters | Part::Bars => Ok(()),
-            _ => self.gather().hand_on(),
+            _ => self.gather().pass_complete(),
         }
     }
 }
 
 /// The positions of a part's columns in a result; not every query has all of them.
-struct Places {
+struct ColumnPositions {
     keys: [Option<usize>; 5],
     values: Vec<Option<usize>>,
 }
 
-impl Places {
-    fn new(part: Part, schema: &Schema) -> Places {
-        let place = |name: &str| schema.find(name).map(|(at, _)| at);
+impl ColumnPositions {
+    fn new(part: Part, schema: &Schema) -> ColumnPositions {
+        let position = |name: &str| schema.find(name).map(|(at, _)| at);
         let columns: Vec<&str> = COLUMNS.iter().map(|c| c.name).collect();
         let values = match part {
             Part::Lines | Part::Single | Part::Submitters => &columns[..],
@@ -238,9 +238,9 @@ impl Places {
             Part::Losses => &LOSSES,
             Part::Bars => &[],
         };
-        Places {
-            keys: ["vm", "vdisk", "pdisk", "comm", "op"].map(place),
-            values: values.iter().map(|name| place(name)).collect(),
+        ColumnPositions {
+            keys: ["vm", "vdisk", "pdisk", "comm", "op"].map(position),
+            values: values.iter().map(|name| position(name)).collect(),
         }
     }
 

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_without_requests_are_gaps_and_long_ones_forget() {
+    fn intervals_without_requests_are_gaps_and_idle_lines_are_removed() {
         let mut history = History::default();
         let key = line(0.0).key;
         history.add([line(1.0)].iter());

@@ -138,7 +138,7 @@ impl Scope {
     pub fn lines(&self, level: Level) -> String {
         let [(_, block), (_, vdisk)] = KEYS;
         match level {
-            Level::Block => self.table(block, &self.narrowed(level)),
+            Level::Block => self.table(block, &self.conditions(level)),
             Level::Vdisk => {
                 let columns = COLUMNS.iter().filter_map(|c| Some((c.cql_vdisk?, c.name)));
                 let columns: Vec<String> =
@@ -147,7 +147,7 @@ impl Scope {
                     "select {vdisk},\n         {}\n  from blockstats {}{}\n  group by {vdisk}",
                     columns.join(",\n         "),
                     self.polls(),
-                    condition(&self.narrowed(level)),
+                    condition(&self.conditions(level)),
                 ))
             }
         }
@@ -163,7 +163,7 @@ impl Scope {
     pub fn single(&self) -> String {
         let [(_, keys), _] = KEYS;
         let is_asked = |c: &Column| c.name == "iops" || SINGLE.contains(&c.name);
-        self.columns(keys, &self.narrowed(Level::Block), &is_asked)
+        self.columns(keys, &self.conditions(Level::Block), &is_asked)
     }
 
     /// All requests, and those that are not attributed to a VM.
@@ -191,13 +191,13 @@ impl Scope {
         };
         self.every(&format!(
             "select {select}\n  from {from}{}",
-            condition(&self.narrowed(level))
+            condition(&self.conditions(level))
         ))
     }
 
     /// The submitters of I/O that is not attributed to a VM: a command's requests to each device.
     pub fn submitters(&self) -> String {
-        let rest = [self.narrowed(Level::Block), vec!["vm is null".into()]].concat();
+        let rest = [self.conditions(Level::Block), vec!["vm is null".into()]].concat();
         self.table("vm, comm, pdisk, op", &rest)
     }
 
@@ -306,7 +306,7 @@ impl Scope {
     }
 
     /// The tests for the selection.
-    fn narrowed(&self, level: Level) -> Vec<String> {
+    fn conditions(&self, level: Level) -> Vec<String> {
         let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
         let disk = self.disk.iter().map(|disk| {
             let device = match self.live {
@@ -320,8 +320,9 @@ impl Scope {
             }
         });
         // QEMU reports idle disks too, and nothing about the time before the first poll.
-        let told = (level == Level::Vdisk).then(|| "operations > 0 and interval > 0 ns".to_owned());
-        vm.chain(disk).chain(told).collect()
+        let has_counts =
+            (level == Level::Vdisk).then(|| "operations > 0 and interval > 0 ns".to_owned());
+        vm.chain(disk).chain(has_counts).collect()
     }
 }
 
@@ -402,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn every_question_is_sound_whatever_the_names() {
+    fn every_query_is_valid_whatever_the_names() {
         for scope in [
             scope(None, None, 1_000),
             scope(Some("it's"), None, 250),
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_have_the_columns_that_the_screen_looks_for() {
+    fn the_results_have_the_columns_of_the_screen() {
         let scope = scope(None, None, 1_000);
         let names = |text: &str| -> Vec<String> {
             let schema = checked(text, true).ok().unwrap().plan.schema.clone();

@@ -1,5 +1,5 @@
 //! [`State`]: the content of the screen, and the effect of keys. It does no I/O: a key returns a
-//! [`Wish`], which the owner of the terminal and the queries performs.
+//! [`KeyAction`], which the owner of the terminal and the queries performs.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::queries::{Disk, HISTOGRAM_INTERVALS, Level};
 
 /// An action that a key requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum KeyAction {
     /// None, or one that [`State`] has performed itself.
     None,
     /// Quit.
@@ -24,9 +24,9 @@ pub enum Wish {
     /// Redraw the complete screen.
     Redraw,
     /// Change the queries to those of the current view.
-    Ask,
+    QueryView,
     /// Change the queries to those of the other level.
-    Level,
+    QueryLevel,
 }
 
 /// A view.
@@ -154,39 +154,39 @@ impl State {
     }
 
     /// Adds the tick of the next interval.
-    pub fn take(&mut self, tick: Tick) {
+    pub fn add_tick(&mut self, tick: Tick) {
         self.history.add(tick.lines.iter().chain(&tick.submitters));
         if self.paused {
             self.latest = Some(tick);
         } else {
             self.tick = tick;
-            self.arrange();
+            self.update_order();
         }
     }
 
     /// Handles a key.
-    pub fn key(&mut self, key: KeyEvent) -> Wish {
+    pub fn key(&mut self, key: KeyEvent) -> KeyAction {
         self.notice = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => Wish::Interrupt,
-                KeyCode::Char('l') => Wish::Redraw,
-                _ => Wish::None,
+                KeyCode::Char('c') => KeyAction::Interrupt,
+                KeyCode::Char('l') => KeyAction::Redraw,
+                _ => KeyAction::None,
             };
         }
         if self.typing.is_some() {
             self.type_filter(key.code);
-            return Wish::None;
+            return KeyAction::None;
         }
         if self.help {
             self.help = false;
             return match key.code {
-                KeyCode::Char('q') => Wish::Quit,
-                _ => Wish::None,
+                KeyCode::Char('q') => KeyAction::Quit,
+                _ => KeyAction::None,
             };
         }
         match key.code {
-            KeyCode::Char('q') | KeyCode::F(10) => return Wish::Quit,
+            KeyCode::Char('q') | KeyCode::F(10) => return KeyAction::Quit,
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
             KeyCode::Char(' ') | KeyCode::Char('p') => self.pause(),
             KeyCode::Char('/') | KeyCode::F(4) => self.typing = Some(self.filter.clone()),
@@ -194,22 +194,22 @@ impl State {
             KeyCode::Char('>') | KeyCode::Right => self.sort_by(Some(self.sort + 1)),
             KeyCode::Char('r' | 'R') => {
                 self.reversed = !self.reversed;
-                self.arrange();
+                self.update_order();
             }
             KeyCode::Char('l') => return self.switch_level(),
             KeyCode::Char(letter) => self.sort_by(sort_of(letter)),
-            KeyCode::Down => self.step(1),
-            KeyCode::Up => self.step(-1),
-            KeyCode::PageDown => self.step(self.page as isize),
-            KeyCode::PageUp => self.step(-(self.page as isize)),
-            KeyCode::Home => self.step(isize::MIN),
-            KeyCode::End => self.step(isize::MAX),
+            KeyCode::Down => self.move_selection(1),
+            KeyCode::Up => self.move_selection(-1),
+            KeyCode::PageDown => self.move_selection(self.page as isize),
+            KeyCode::PageUp => self.move_selection(-(self.page as isize)),
+            KeyCode::Home => self.move_selection(isize::MIN),
+            KeyCode::End => self.move_selection(isize::MAX),
             KeyCode::Tab => self.op = self.op.wrapping_add(1),
             KeyCode::Enter => return self.open(),
             KeyCode::Esc | KeyCode::Backspace => return self.back(),
             _ => {}
         }
-        Wish::None
+        KeyAction::None
     }
 
     /// The interval of histograms; the number of intervals received so far is not considered.
@@ -229,14 +229,14 @@ impl State {
             }
             _ => {}
         }
-        self.arrange();
+        self.update_order();
     }
 
     /// Switches between the host's requests and the VMs' own.
-    fn switch_level(&mut self) -> Wish {
+    fn switch_level(&mut self) -> KeyAction {
         if !self.levels {
             self.notice = Some("level vdisk requires the live source and VMs of QEMU".into());
-            return Wish::None;
+            return KeyAction::None;
         }
         self.level = match self.level {
             Level::Block => Level::Vdisk,
@@ -245,8 +245,8 @@ impl State {
         self.views = vec![View::All];
         self.tick = Tick::default();
         self.history = History::default();
-        self.entered();
-        Wish::Level
+        self.reset_view();
+        KeyAction::QueryLevel
     }
 
     fn pause(&mut self) {
@@ -254,20 +254,20 @@ impl State {
         if let Some(tick) = self.latest.take() {
             self.tick = tick;
         }
-        self.arrange();
+        self.update_order();
     }
 
     fn sort_by(&mut self, sort: Option<usize>) {
         if let Some(sort) = sort.filter(|&s| s < NAMES.len() + COLUMNS.len()) {
             self.sort = sort;
-            self.arrange();
+            self.update_order();
         }
     }
 
     /// Opens the selected line: a VM, then a disk.
-    fn open(&mut self) -> Wish {
+    fn open(&mut self) -> KeyAction {
         let Some(line) = self.selected_line() else {
-            return Wish::None;
+            return KeyAction::None;
         };
         let key = line.key;
         let view = match self.view() {
@@ -277,47 +277,49 @@ impl State {
             },
             View::Vm(_) => View::Disk(key.disk),
             View::Rest => View::Disk(key.disk),
-            View::Disk(_) => return Wish::None,
+            View::Disk(_) => return KeyAction::None,
         };
         self.views.push(view);
-        self.entered();
-        Wish::Ask
+        self.reset_view();
+        KeyAction::QueryView
     }
 
     /// Returns to the previous view; in the first one removes the filter.
-    fn back(&mut self) -> Wish {
+    fn back(&mut self) -> KeyAction {
         if self.views.len() == 1 {
             self.filter.clear();
-            self.arrange();
-            return Wish::None;
+            self.update_order();
+            return KeyAction::None;
         }
         self.views.pop();
-        self.entered();
-        Wish::Ask
+        self.reset_view();
+        KeyAction::QueryView
     }
 
-    fn entered(&mut self) {
+    fn reset_view(&mut self) {
         // Earlier results of these queries are of another view.
         self.tick.submitters.clear();
         self.tick.bars.clear();
         (self.first, self.op, self.at_top) = (0, 0, true);
-        self.arrange();
+        self.update_order();
     }
 
     /// Moves the selection by a number of lines.
-    fn step(&mut self, by: isize) {
+    fn move_selection(&mut self, by: isize) {
         let last = self.order.len() as isize - 1;
         if last < 0 {
             return;
         }
-        let to = (self.place() as isize).saturating_add(by).clamp(0, last) as usize;
+        let to = (self.selected_position() as isize)
+            .saturating_add(by)
+            .clamp(0, last) as usize;
         self.selected = Some(self.lines()[self.order[to]].key);
         self.at_top = to == 0;
-        self.follow();
+        self.scroll_to_selected();
     }
 
     /// The position of the selected line.
-    fn place(&self) -> usize {
+    fn selected_position(&self) -> usize {
         let lines = self.lines();
         let selected = |&i: &usize| Some(lines[i].key) == self.selected;
         self.order.iter().position(selected).unwrap_or(0)
@@ -326,23 +328,23 @@ impl State {
     /// Sets the number of lines that fit.
     pub fn set_page(&mut self, lines: usize) {
         self.page = lines.max(1);
-        self.follow();
+        self.scroll_to_selected();
     }
 
     /// Scrolls to the selected line.
-    fn follow(&mut self) {
-        let place = self.place();
+    fn scroll_to_selected(&mut self) {
+        let place = self.selected_position();
         let last_first = self.order.len().saturating_sub(self.page);
         let least = (place + 1).saturating_sub(self.page);
         self.first = self.first.clamp(least, place.max(least)).min(last_first);
     }
 
     /// Filters and sorts the displayed lines.
-    fn arrange(&mut self) {
+    fn update_order(&mut self) {
         let lines = self.lines();
         let filter = self.filter.to_lowercase();
         let mut order: Vec<usize> = (0..lines.len())
-            .filter(|&i| self.belongs(&lines[i]) && matches(&lines[i], &filter))
+            .filter(|&i| self.is_in_view(&lines[i]) && matches(&lines[i], &filter))
             .collect();
         order.sort_by(|&a, &b| {
             let by_sort = compare(&lines[a], &lines[b], self.sort);
@@ -360,11 +362,11 @@ impl State {
             let top = self.order.first().map(|&i| self.lines()[i].key);
             (self.selected, self.at_top) = (top, true);
         }
-        self.follow();
+        self.scroll_to_selected();
     }
 
     /// True for lines of the current view.
-    fn belongs(&self, line: &Line) -> bool {
+    fn is_in_view(&self, line: &Line) -> bool {
         match self.view() {
             View::All | View::Rest => true,
             View::Vm(vm) => line.key.disk.vm == Some(vm),

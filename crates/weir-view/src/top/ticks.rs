@@ -68,7 +68,7 @@ impl TickReader {
         let mut any = false;
         while let Ok((tick, skipped)) = self.0.try_recv() {
             state.ticks_skipped = state.ticks_skipped.max(skipped);
-            state.take(Arc::unwrap_or_clone(tick));
+            state.add_tick(Arc::unwrap_or_clone(tick));
             any = true;
         }
         any

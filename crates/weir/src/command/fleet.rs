@@ -10,7 +10,7 @@ use weir_wire::Submit;
 use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
 use crate::args::{FleetArgs, places};
-use weir_monitor::client::show::{self, Wanted};
+use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
@@ -141,13 +141,13 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
     let answer = show::answer(&placed, args.output.raw)?;
     let sink = args.output.open(answer.clone(), true)?;
     // A client that only watches does not end the query.
-    let wanted = Wanted {
-        placed: &placed,
+    let options = PrintOptions {
+        query: &placed,
         standing: true,
-        span: args.span,
+        duration: args.span,
         instant_ns: 1,
     };
-    show::show(&mut client, &wanted, &answer, sink, &stop)
+    show::print_results(&mut client, &options, &answer, sink, &stop)
 }
 
 /// Prints where each part of a query would run in a monitor's fleet; with `analyze`, after it has run

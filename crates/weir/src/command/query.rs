@@ -13,7 +13,7 @@ use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
 use crate::args::{self, FleetArgs, LimitArgs};
-use weir_monitor::client::show::{self, Wanted};
+use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::left_out::LeftOut;
@@ -125,16 +125,16 @@ fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
     })?;
     let answer = show::answer(&placed, args.output.raw)?;
     if args.placing.standing {
-        show::say_that_stands(&placed);
+        show::print_standing(&placed);
     }
     let sink = args.output.open(answer.clone(), true)?;
-    let wanted = Wanted {
-        placed: &placed,
+    let options = PrintOptions {
+        query: &placed,
         standing: args.placing.standing,
-        span: args.source.span,
+        duration: args.source.span,
         instant_ns: 1,
     };
-    let ending = show::show(&mut client, &wanted, &answer, sink, &stop)?;
+    let ending = show::print_results(&mut client, &options, &answer, sink, &stop)?;
     if let (Some(_), Some(open)) = (args.source.span, checked.plan.open_slide(wall_clock())) {
         let slide = Duration::from_nanos((open.end - open.after).max(0) as u64);
         output::say(format_args!(

@@ -19,7 +19,7 @@ use crate::args::SourceArgs;
 use crate::args::{self, FleetArgs};
 use crate::command::query::PlacingArgs;
 use weir_monitor::client;
-use weir_monitor::client::show::{self, Wanted};
+use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::plans;
@@ -137,7 +137,7 @@ fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
     }
     if args.placing.standing {
         for (query, _) in placed {
-            show::say_that_stands(&query);
+            show::print_standing(&query);
         }
         return Ok(Ending::Done);
     }
@@ -185,13 +185,13 @@ fn show_all(
     }
     let endings: Vec<Result<Ending, Failure>> = std::thread::scope(|scope| {
         let show = |(query, client, answer, sink): (&mut SubmittedQuery, &mut Client, _, _)| {
-            let wanted = Wanted {
-                placed: query,
+            let options = PrintOptions {
+                query,
                 standing: false,
-                span: args.source.span,
+                duration: args.source.span,
                 instant_ns: TICK_NS.into(),
             };
-            let ending = show::show(client, &wanted, &answer, sink, stop);
+            let ending = show::print_results(client, &options, &answer, sink, stop);
             if ending.is_err() {
                 stop.abandon();
             }

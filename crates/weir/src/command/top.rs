@@ -30,13 +30,13 @@ use weir_runtime::run_loop::{
 };
 use weir_runtime::source;
 use weir_view::top::batch;
-use weir_view::top::bounds::Bounds;
+use weir_view::top::bounds::LowerBounds;
 use weir_view::top::columns::COLUMNS;
-use weir_view::top::gather::{Gather, Part, PartSink, Take};
+use weir_view::top::gather::{Part, PartSink, TickAssembler, TickHandler};
 use weir_view::top::queries::{self, Level, SINGLE, Scope};
 use weir_view::top::replay::Replay;
 use weir_view::top::screen::{self, Ink, Screen};
-use weir_view::top::state::{NAMES, State, View, Wish};
+use weir_view::top::state::{KeyAction, NAMES, State, View};
 use weir_view::top::ticks::{TickReader, Ticks};
 
 /// With shorter intervals, weir's own load would dominate.
@@ -216,12 +216,12 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     let mut target = output::standard_output(live)?;
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let mut run = Run::new(args, scope, args.level())?;
-    let take: Take = run.whole_intervals(Box::new(move |tick| {
+    let take: TickHandler = run.whole_intervals(Box::new(move |tick| {
         // Intervals of a recording without requests are skipped.
         if !live && tick.lines.is_empty() {
             return Ok(true);
         }
-        state.take(tick);
+        state.add_tick(tick);
         let text = if json {
             batch::json(&state)
         } else {
@@ -235,7 +235,7 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     run.open(&[], stop)?;
     let options = options(args, None, &run);
     let splits = scope.splits(args.level());
-    let (engine, inputs, shows) = run.begin(&Gather::new(splits, take), None)?;
+    let (engine, inputs, shows) = run.begin(&TickAssembler::new(splits, take), None)?;
     let report = run_loop::run(engine, inputs, shows, options, stop)?;
     conclude(report, verbose)
 }
@@ -253,13 +253,13 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
         left -= 1;
         Ok(left > 0)
     }));
-    let gather = Gather::new(splits, take);
-    let (changes, wishes) = channel();
-    let options = options(args, Some(wishes), &run);
+    let gather = TickAssembler::new(splits, take);
+    let (changes, requested) = channel();
+    let options = options(args, Some(requested), &run);
     let (engine, inputs, shows) = run.begin(&gather, Some(args.speed))?;
     let mut state = args.state();
     state.levels = levels;
-    let asking = Asking {
+    let details = ViewQueries {
         scope: scope.clone(),
         placement,
         gather,
@@ -269,7 +269,7 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
         left_out: LeftOut::of(&args.source),
     };
     let stays = !scope.live && left_open(args);
-    let screen = show(state, reader, asking, stop.clone(), stays)?;
+    let screen = show(state, reader, details, stop.clone(), stays)?;
     let report = run_loop::run(engine, inputs, shows, options, stop);
     ticks.close();
     match screen.join() {
@@ -288,16 +288,16 @@ fn left_open(args: &TopArgs) -> bool {
 fn show(
     state: State,
     mut ticks: TickReader,
-    mut asking: Asking,
+    mut details: ViewQueries,
     stop: Stop,
     stays: bool,
 ) -> Result<JoinHandle<std::io::Result<()>>, Failure> {
     let screen = Screen::open(Ink::of(|name| std::env::var(name).ok()))?;
-    let left_out = asking.left_out.clone();
+    let left_out = details.left_out.clone();
     let body = move || {
         // The taps end with the screen, also after a panic.
         let _end = Abandon(stop.clone());
-        let news = |state: &mut State| {
+        let update = |state: &mut State| {
             let mut new = ticks.read(state);
             let closed = ticks.is_closed();
             if new {
@@ -310,7 +310,9 @@ fn show(
             new |= closed && !std::mem::replace(&mut state.ended, closed);
             Some(new)
         };
-        screen::watch(screen, state, news, |wish, state| asking.grant(wish, state))
+        screen::watch(screen, state, update, |action, state| {
+            details.perform(action, state)
+        })
     };
     let thread = thread::Builder::new().name("screen".into()).spawn(body);
     Ok(thread?)
@@ -325,22 +327,22 @@ impl Drop for Abandon {
 }
 
 /// Runs the query of the current view.
-struct Asking {
+struct ViewQueries {
     scope: Scope,
     placement: Placement,
-    gather: Arc<Mutex<Gather>>,
+    gather: Arc<Mutex<TickAssembler>>,
     changes: Sender<Change>,
     asked: Option<u64>,
     questions_ever: u64,
     left_out: LeftOut,
 }
 
-impl Asking {
-    fn grant(&mut self, wish: &Wish, state: &mut State) {
-        match wish {
-            Wish::Ask => self.ask_detail(state),
-            Wish::Level => self.switch(state),
-            Wish::Interrupt => {
+impl ViewQueries {
+    fn perform(&mut self, action: &KeyAction, state: &mut State) {
+        match action {
+            KeyAction::QueryView => self.ask_detail(state),
+            KeyAction::QueryLevel => self.switch(state),
+            KeyAction::Interrupt => {
                 // As if the terminal had sent it. If that fails, the screen ends nevertheless.
                 let _ = signal_hook::low_level::raise(SIGINT);
             }
@@ -523,17 +525,17 @@ impl<'a> Run<'a> {
 
     /// Passes to `take` the ticks whose intervals were observed completely; ticks in which requests
     /// were lost are marked.
-    fn whole_intervals(&self, mut take: Take) -> Take {
+    fn whole_intervals(&self, mut take: TickHandler) -> TickHandler {
         let live = self.args.source.is_live();
         let (interval_ns, shown) = (self.interval_ns, self.shown.clone());
         let started = wall_clock();
         let seconds = self.args.scope().interval.as_secs_f64();
-        let (counts, mut bounds) = (self.counts.clone(), Bounds::default());
+        let (counts, mut bounds) = (self.counts.clone(), LowerBounds::default());
         let lossy_recording = self.lossy_recording.clone();
         Box::new(move |mut tick| {
             let at = tick.at;
             if live {
-                let counts = counts.lock().expect("no panic while held");
+                let counts = counts.lock().expect("no panic while locked");
                 bounds.mark(&mut tick, missed(&counts), seconds);
             } else {
                 // A recording contains the number of lost requests, but not the time of the loss.
@@ -551,7 +553,7 @@ impl<'a> Run<'a> {
     /// The engine with the queries, the sources, and the sinks of the results.
     fn begin(
         self,
-        gather: &Arc<Mutex<Gather>>,
+        gather: &Arc<Mutex<TickAssembler>>,
         speed: Option<f64>,
     ) -> Result<(Engine, Vec<Input>, Vec<Show>), Failure> {
         let mut engine = Engine::new(EngineOptions::default());

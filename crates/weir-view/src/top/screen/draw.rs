@@ -29,7 +29,7 @@ const SUMMARY_LINES: u16 = 4;
 
 /// The layout of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct ScreenLayout {
     /// Title, totals, losses, current view.
     pub summary: Rect,
     /// The table, header included, or the histograms.
@@ -40,10 +40,10 @@ pub struct Places {
     pub keys: Rect,
 }
 
-impl Places {
+impl ScreenLayout {
     /// The layout for a screen of this size. A disk's histograms leave no room for the selected
     /// line, unless the screen is high.
-    pub fn new(area: Rect, view: View) -> Places {
+    pub fn new(area: Rect, view: View) -> ScreenLayout {
         let summary = SUMMARY_LINES.min(area.height.saturating_sub(3));
         let keys = u16::from(area.height > summary + 2);
         let detail_from = match view {
@@ -56,7 +56,7 @@ impl Places {
         };
         let body = area.height - summary - keys - detail;
         let rows = |y: u16, height: u16| Rect::new(area.x, area.y + y, area.width, height);
-        Places {
+        ScreenLayout {
             summary: rows(0, summary),
             body: rows(summary, body),
             detail: rows(summary + body, detail),
@@ -76,17 +76,17 @@ pub fn draw(state: &State, ink: Ink, buffer: &mut Buffer) {
     if area.width == 0 || area.height == 0 {
         return;
     }
-    let places = Places::new(area, state.view());
+    let layout = ScreenLayout::new(area, state.view());
     if state.help {
         return help::draw(ink, buffer);
     }
-    summary(state, ink, places.summary, buffer);
+    summary(state, ink, layout.summary, buffer);
     match state.view() {
-        View::Disk(_) => bars::draw(state, ink, places.body, buffer),
-        _ => table::draw(state, ink, places.body, buffer),
+        View::Disk(_) => bars::draw(state, ink, layout.body, buffer),
+        _ => table::draw(state, ink, layout.body, buffer),
     }
-    detail(state, ink, places.detail, buffer);
-    keys(state, ink, places.keys, buffer);
+    detail(state, ink, layout.detail, buffer);
+    keys(state, ink, layout.keys, buffer);
 }
 
 /// Writes a line from the left, and another one right-aligned if there is room.
@@ -145,7 +145,7 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
         buffer,
         area,
         3,
-        (&looked_at(state), ink.title()),
+        (&view_path(state), ink.title()),
         (&sort, plain),
     );
 }
@@ -186,7 +186,7 @@ fn rest_and_losses(state: &State) -> (String, bool) {
 }
 
 /// The path of the current view, the filter, and the notices.
-fn looked_at(state: &State) -> String {
+fn view_path(state: &State) -> String {
     if let Some(notice) = &state.notice {
         return shown(notice).into_owned();
     }

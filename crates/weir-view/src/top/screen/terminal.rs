@@ -17,8 +17,8 @@ use ratatui_crossterm::crossterm::terminal::{
     enable_raw_mode,
 };
 
-use super::draw::{Places, draw};
-use crate::top::state::{State, Wish};
+use super::draw::{ScreenLayout, draw};
+use crate::top::state::{KeyAction, State};
 use weir_sink::plot::Ink;
 
 /// How long to wait for a key before checking for new ticks.
@@ -61,7 +61,7 @@ impl Screen {
     fn show(&mut self, state: &mut State) -> io::Result<()> {
         let (width, height) = terminal::size()?;
         let area = Rect::new(0, 0, width, height);
-        state.set_page(Places::new(area, state.view()).page());
+        state.set_page(ScreenLayout::new(area, state.view()).page());
         let mut picture = Buffer::empty(area);
         draw(state, self.ink, &mut picture);
         if !TAKEN.load(Ordering::SeqCst) {
@@ -98,20 +98,20 @@ fn restore() {
     }
 }
 
-/// Shows the state until the user ends it. `news` updates the state: true when
-/// it has changed, `None` at the end. `grant` performs the actions that the state cannot.
+/// Shows the state until the user ends it. `update` updates the state: true when
+/// it has changed, `None` at the end. `perform` performs the actions that the state cannot.
 ///
 /// # Errors
 /// When the terminal cannot be read or written.
 pub fn watch(
     mut screen: Screen,
     mut state: State,
-    mut news: impl FnMut(&mut State) -> Option<bool>,
-    mut grant: impl FnMut(&Wish, &mut State),
+    mut update: impl FnMut(&mut State) -> Option<bool>,
+    mut perform: impl FnMut(&KeyAction, &mut State),
 ) -> io::Result<()> {
     let mut changed = true;
     loop {
-        match news(&mut state) {
+        match update(&mut state) {
             None => return Ok(()),
             Some(new) => changed |= new,
         }
@@ -124,18 +124,18 @@ pub fn watch(
         match event::read()? {
             Event::Key(key) if key.kind != KeyEventKind::Release => {
                 changed = true;
-                let wish = state.key(key);
-                match wish {
-                    Wish::None => {}
-                    Wish::Redraw => screen.forget(),
-                    Wish::Quit => return Ok(()),
-                    Wish::Interrupt => {
+                let action = state.key(key);
+                match action {
+                    KeyAction::None => {}
+                    KeyAction::Redraw => screen.forget(),
+                    KeyAction::Quit => return Ok(()),
+                    KeyAction::Interrupt => {
                         // The signal may end the process immediately.
                         drop(screen);
-                        grant(&wish, &mut state);
+                        perform(&action, &mut state);
                         return Ok(());
                     }
-                    Wish::Ask | Wish::Level => grant(&wish, &mut state),
+                    KeyAction::QueryView | KeyAction::QueryLevel => perform(&action, &mut state),
                 }
             }
             Event::Resize(..) => changed = true,

@@ -10,11 +10,11 @@ use ratatui_core::style::Color;
 use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use weir_model::Symbol;
 
-use super::draw::{Places, draw};
+use super::draw::{ScreenLayout, draw};
 use crate::top::columns::{COLUMNS, index};
 use crate::top::gather::{Bars, Key, Line, Tick};
 use crate::top::queries::{Disk, HISTOGRAMS};
-use crate::top::state::{State, View, Wish};
+use crate::top::state::{KeyAction, State, View};
 use weir_sink::plot::Ink;
 
 const COLORS: Ink = Ink {
@@ -101,11 +101,11 @@ fn three_vms() -> Vec<Line> {
 
 fn state(ticks: impl IntoIterator<Item = Tick>) -> State {
     let mut state = State::new("live".into(), Duration::from_secs(1));
-    ticks.into_iter().for_each(|tick| state.take(tick));
+    ticks.into_iter().for_each(|tick| state.add_tick(tick));
     state
 }
 
-fn press(state: &mut State, code: KeyCode) -> Wish {
+fn press(state: &mut State, code: KeyCode) -> KeyAction {
     state.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -117,7 +117,7 @@ fn type_in(state: &mut State, text: &str) {
 
 fn picture(state: &mut State, (width, height): (u16, u16), ink: Ink) -> Buffer {
     let area = Rect::new(0, 0, width, height);
-    state.set_page(Places::new(area, state.view()).page());
+    state.set_page(ScreenLayout::new(area, state.view()).page());
     let mut buffer = Buffer::empty(area);
     draw(state, ink, &mut buffer);
     buffer
@@ -236,23 +236,23 @@ fn a_filter_keeps_lines_that_have_it_in_a_name() {
 #[test]
 fn a_vm_opens_to_its_disks_and_a_disk_to_its_histograms() {
     let mut state = state([tick(three_vms())]);
-    assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
+    assert_eq!(press(&mut state, KeyCode::Enter), KeyAction::QueryView);
     assert_eq!(state.view(), View::Vm(Symbol::new("db1")));
     check("vm", &mut state, (80, 24), COLORS);
     press(&mut state, KeyCode::Down);
-    assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
+    assert_eq!(press(&mut state, KeyCode::Enter), KeyAction::QueryView);
     let seen = text(&picture(&mut state, (80, 24), COLORS));
     assert!(seen.contains("no requests yet"), "{seen}");
     let mut next = tick(three_vms());
     next.bars = vec![bars("r", 9_000), bars("w", 700)];
-    state.take(next);
+    state.add_tick(next);
     check("histograms", &mut state, (80, 24), COLORS);
     press(&mut state, KeyCode::Tab);
     check("histograms-writes", &mut state, (120, 40), PLAIN);
-    assert_eq!(press(&mut state, KeyCode::Esc), Wish::Ask);
-    assert_eq!(press(&mut state, KeyCode::Esc), Wish::Ask);
+    assert_eq!(press(&mut state, KeyCode::Esc), KeyAction::QueryView);
+    assert_eq!(press(&mut state, KeyCode::Esc), KeyAction::QueryView);
     assert_eq!(state.view(), View::All);
-    assert_eq!(press(&mut state, KeyCode::Char('q')), Wish::Quit);
+    assert_eq!(press(&mut state, KeyCode::Char('q')), KeyAction::Quit);
 }
 
 /// Requests distributed over the buckets, fewer in later ones.
@@ -274,13 +274,13 @@ fn what_is_no_vms_opens_to_the_commands_that_do_it() {
     let mut state = state([tick(three_vms())]);
     press(&mut state, KeyCode::Char('v'));
     press(&mut state, KeyCode::End);
-    assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask);
+    assert_eq!(press(&mut state, KeyCode::Enter), KeyAction::QueryView);
     assert_eq!(state.view(), View::Rest);
     let mut next = tick(three_vms());
     let mut backup = line("", "", "/dev/sda", "w", 45.0, 800.0);
     backup.key.comm = symbol("backup\x1b[2J");
     next.submitters = vec![backup];
-    state.take(next);
+    state.add_tick(next);
     check("not-a-vm", &mut state, (80, 24), COLORS);
 }
 
@@ -294,14 +294,14 @@ fn keys_sort_turn_round_and_stop_the_picture() {
     assert_eq!(first(&state), symbol("db1"), "the least");
     press(&mut state, KeyCode::Char('r'));
     press(&mut state, KeyCode::Char(' '));
-    state.take(tick(vec![line(
+    state.add_tick(tick(vec![line(
         "new", "/dev/vda", "/dev/sdc", "r", 1.0, 1.0,
     )]));
     check("paused", &mut state, (80, 24), COLORS);
     press(&mut state, KeyCode::Char(' '));
     assert_eq!(first(&state), symbol("new"));
     let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-    assert_eq!(state.key(interrupt), Wish::Interrupt);
+    assert_eq!(state.key(interrupt), KeyAction::Interrupt);
 }
 
 #[test]
@@ -312,9 +312,9 @@ fn the_line_that_was_chosen_is_followed_when_the_order_changes() {
     let mut lines = three_vms();
     lines[6] = line("", "", "/dev/sda", "w", 45_000.0, 800.0);
     lines.swap(1, 4);
-    state.take(tick(lines));
+    state.add_tick(tick(lines));
     assert_eq!(state.selected, chosen);
-    state.take(tick(vec![]));
+    state.add_tick(tick(vec![]));
     assert_eq!(state.selected, None);
     let seen = text(&picture(&mut state, (80, 24), COLORS));
     assert!(seen.contains("no I/O in this interval"), "{seen}");
@@ -350,7 +350,7 @@ fn rates_and_sums_of_an_interval_with_losses_are_marked_as_lower_bounds() {
     assert!(!plain.contains("latency mean >="), "{plain}");
     let json: serde_json::Value = serde_json::from_str(&crate::top::batch::json(&state)).unwrap();
     assert_eq!(json["lower_bound"], true);
-    state.take(tick(three_vms()));
+    state.add_tick(tick(three_vms()));
     assert!(!crate::top::batch::text(&state).contains(">="));
 }
 
@@ -360,7 +360,7 @@ fn no_size_is_too_small_to_draw_on() {
     for view in ["all", "a VM", "a disk"] {
         let mut next = tick(three_vms());
         next.bars = vec![bars("r", 9_000)];
-        state.take(next);
+        state.add_tick(next);
         for width in 0..60 {
             for height in 0..40 {
                 picture(&mut state, (width, height), COLORS);
