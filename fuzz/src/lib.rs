@@ -29,7 +29,7 @@ use weir_tapdisk::engine::EngineOption;
 use weir_tapdisk::nbd::{self, Export};
 use weir_tapdisk::{DiskOptions, ServedDisk, StopEvent};
 use weir_wire::frame::texts::TextBudget;
-use weir_wire::message::{Down, FlightData, Up};
+use weir_wire::message::{FlightData, FromAgent, FromMonitor};
 use weir_wire::outbox::spool;
 use weir_wire::{AgentMessage, Incoming, Intake, Welcome};
 use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
@@ -282,13 +282,14 @@ pub fn wire(data: &[u8]) {
         monitor: 1,
         acked: 0,
         channels: Vec::new(),
-        heartbeat_interval: 1_000_000,
+        heartbeat_interval_ns: 1_000_000,
+        ..Welcome::default()
     };
     let budget = Arc::new(TextBudget::new(100, 10_000));
     let mut intake = Intake::new(&welcome, budget);
     let mut rest = data;
     while let Some(message) = message(&mut rest) {
-        let read = (Up::read_hello(&message), Down::read(&message));
+        let read = (FromAgent::read_hello(&message), FromMonitor::read(&message));
         match intake.receive(&message, 1) {
             Ok(Incoming::Message(_, AgentMessage::Rows { batch, .. })) => {
                 assert!(batch.ts.is_sorted());

@@ -10,6 +10,7 @@ mod experiments;
 mod guest;
 mod packages;
 mod pictures;
+mod proto;
 mod simulate;
 mod test;
 
@@ -68,6 +69,11 @@ const CHORES: &[Chore] = &[
         "bpf",
         "compile the kernel programs into the object that the repository holds (--check: compare)",
         bpf::run,
+    ),
+    (
+        "proto",
+        "generate the messages of the protocol from its .proto files (--check: compare)",
+        proto::run,
     ),
 ];
 

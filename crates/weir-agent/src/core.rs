@@ -113,7 +113,7 @@ impl AgentCore {
             counts: plan.requests_column(),
             rows_out: 0,
             tally: ChannelTally {
-                channel,
+                channel: channel.0,
                 produced: 0,
                 lost: 0,
             },
@@ -121,7 +121,7 @@ impl AgentCore {
         self.channels.insert(query, channel);
         self.running.insert(channel, fragment);
         self.shows = None;
-        self.pending.push(AgentMessage::Started { channel, at });
+        self.pending.push(AgentMessage::started(channel, at));
     }
 
     /// Announces that a source will be read: the content of a relation is retained from its first
@@ -137,7 +137,7 @@ impl AgentCore {
 
     /// Emits that a channel cannot run.
     pub fn refuse(&mut self, channel: ChannelId, why: String) {
-        self.pending.push(AgentMessage::Failed { channel, why });
+        self.pending.push(AgentMessage::failed(channel, why));
     }
 
     /// Stops a fragment; the rows of earlier steps have been emitted. An unknown channel is not an
@@ -198,11 +198,8 @@ impl AgentCore {
             if fragment.sources.iter().any(|s| s == source) {
                 fragment.tally.produced += requests;
                 fragment.tally.lost += requests;
-                self.pending.push(AgentMessage::Lost {
-                    channel: *channel,
-                    requests,
-                    cause: cause.to_owned(),
-                });
+                self.pending
+                    .push(AgentMessage::lost(*channel, requests, cause));
             }
         }
     }
@@ -232,7 +229,7 @@ impl AgentCore {
                 }
                 let help = error.help.as_ref().map(|help| format!("; {help}"));
                 let why = format!("{error}{}", help.unwrap_or_default());
-                say(AgentMessage::Failed { channel, why });
+                say(AgentMessage::failed(channel, why));
                 failed.push(channel);
             }
         });
@@ -297,7 +294,7 @@ impl AgentCore {
 
     /// Counts requests of a channel as lost whose rows were emitted and will not arrive.
     pub fn lost(&mut self, channel: ChannelId, requests: u64) {
-        let ended = self.ended.iter_mut().find(|t| t.channel == channel);
+        let ended = self.ended.iter_mut().find(|t| t.channel == channel.0);
         let running = self.running.get_mut(&channel).map(|f| &mut f.tally);
         if let Some(tally) = running.or(ended) {
             tally.lost += requests;
@@ -328,7 +325,7 @@ impl AgentCore {
     pub fn costs(&self, bytes_out: impl Fn(ChannelId) -> u64) -> Vec<ChannelCost> {
         let counts = self.engine.counts();
         let cost = |(channel, fragment): (&ChannelId, &Fragment)| ChannelCost {
-            channel: *channel,
+            channel: channel.0,
             rows_in: rows_of(&counts, &fragment.sources) - fragment.rows_before,
             rows_out: fragment.rows_out,
             bytes_out: bytes_out(*channel),

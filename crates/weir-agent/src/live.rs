@@ -181,18 +181,20 @@ impl Agent {
                 let over = over.into_iter().filter(|c| !channels.contains(c));
                 over.for_each(|channel| self.stop(channel));
             }
-            UplinkEvent::Message(MonitorMessage::Start { channel, fragment }) => {
-                self.start(channel, &fragment);
+            UplinkEvent::Message(MonitorMessage::Start(start)) => {
+                self.start(ChannelId(start.channel), &start.fragment);
             }
-            UplinkEvent::Message(MonitorMessage::Stop { channel }) => {
-                debug!(channel = channel.0, "the fragment is stopped");
-                self.stop(channel);
+            UplinkEvent::Message(MonitorMessage::Stop(channel)) => {
+                debug!(channel, "the fragment is stopped");
+                self.stop(ChannelId(channel));
             }
             UplinkEvent::Message(MonitorMessage::HeartbeatInterval(every)) => {
                 self.set_heartbeat(every)
             }
             // Handled by the uplink.
-            UplinkEvent::Message(MonitorMessage::Ack { .. }) => {}
+            UplinkEvent::Message(
+                MonitorMessage::Welcome(_) | MonitorMessage::Ack(_) | MonitorMessage::Pong(_),
+            ) => {}
             UplinkEvent::Disconnected(why) => self.disconnected(why),
         }
     }
@@ -396,10 +398,10 @@ impl Agent {
     fn say(&mut self, words: Vec<AgentMessage>) {
         self.write_tallies();
         for word in &words {
-            if let AgentMessage::Failed { channel, why } = word
-                && self.strike(*channel)
+            if let AgentMessage::Failed(failed) = word
+                && self.strike(ChannelId(failed.channel))
             {
-                self.note("engine", "fragment_failed", Some(why));
+                self.note("engine", "fragment_failed", Some(&failed.why));
             }
         }
         if !words.is_empty() {

@@ -59,7 +59,7 @@ impl Own {
         let total = self.events.entry((place, counter)).or_default();
         *total += 1;
         Note {
-            at,
+            at_ns: at,
             place: place.into(),
             counter: counter.into(),
             cause: cause.map(cut),
@@ -81,7 +81,7 @@ impl Own {
     ) -> Note {
         let before = self.events.insert((place, counter), total);
         Note {
-            at,
+            at_ns: at,
             place: place.into(),
             counter: counter.into(),
             cause: cause.map(cut),
@@ -114,7 +114,7 @@ impl Own {
         readings.extend(engine_counts(&core.counts()));
         let changed = self.counters.changed(readings).into_iter();
         let note = changed.map(|changed| Note {
-            at,
+            at_ns: at,
             place: changed.counter.place,
             counter: changed.counter.name.into(),
             cause: changed.counter.cause.map(str::to_owned),

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use weir_wire::message::{EARLIER_MAX, TALLIES_MAX};
-use weir_wire::{ChannelId, ChannelTally};
+use weir_wire::{ChannelTally, EarlierProcess};
 
 use weir_runtime::private;
 
@@ -33,7 +33,7 @@ const LINE_BYTES: usize = 4 * 17;
 pub struct TallyFile {
     file: File,
     /// The position of each channel's line, and its content.
-    lines: HashMap<ChannelId, (usize, ChannelTally)>,
+    lines: HashMap<u64, (usize, ChannelTally)>,
     folder: PathBuf,
     instance: u64,
 }
@@ -42,7 +42,7 @@ pub struct TallyFile {
 #[derive(Debug, Default, PartialEq)]
 pub struct Earlier {
     /// Tallies by process, as in a hello; without channels that produced nothing.
-    pub told: Vec<(u64, Vec<ChannelTally>)>,
+    pub told: Vec<EarlierProcess>,
     /// The processes whose files can be removed after the tallies are reported.
     pub processes: Vec<u64>,
     /// The number of tallies that exceeded the limit.
@@ -125,7 +125,7 @@ impl TallyFile {
 
     /// The line of the oldest channel that is not among `tallies`.
     fn free_line(&mut self, tallies: impl Iterator<Item = ChannelTally>) -> Option<usize> {
-        let told: HashSet<ChannelId> = tallies.map(|tally| tally.channel).collect();
+        let told: HashSet<u64> = tallies.map(|tally| tally.channel).collect();
         let over = self.lines.keys().filter(|channel| !told.contains(channel));
         let oldest = *over.min()?;
         self.lines.remove(&oldest).map(|(line, _)| line)
@@ -136,7 +136,7 @@ impl Earlier {
     /// Adds a process, which is older than those already added, if there is room.
     fn add(&mut self, instance: u64, mut tallies: Vec<ChannelTally>) {
         tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
-        let told: usize = self.told.iter().map(|(_, told)| told.len()).sum();
+        let told: usize = self.told.iter().map(|told| told.tallies.len()).sum();
         let room = match self.told.len() < EARLIER_MAX {
             true => TALLIES_MAX - told,
             false => 0,
@@ -150,7 +150,7 @@ impl Earlier {
         if !tallies.is_empty() {
             tallies.sort_unstable_by_key(|tally| std::cmp::Reverse(tally.channel));
             tallies.truncate(room);
-            self.told.push((instance, tallies));
+            self.told.push(EarlierProcess { instance, tallies });
         }
     }
 }
@@ -165,11 +165,8 @@ fn line_of(tally: &ChannelTally) -> String {
         produced,
         lost,
     } = tally;
-    let check = check(channel.0, *produced, *lost);
-    format!(
-        "{:016x} {produced:016x} {lost:016x} {check:016x}\n",
-        channel.0
-    )
+    let check = check(*channel, *produced, *lost);
+    format!("{channel:016x} {produced:016x} {lost:016x} {check:016x}\n")
 }
 
 fn check(channel: u64, produced: u64, lost: u64) -> u64 {
@@ -194,7 +191,7 @@ fn read(bytes: &[u8]) -> Vec<ChannelTally> {
         };
         let sound = check(channel, produced, lost) == found;
         sound.then_some(ChannelTally {
-            channel: ChannelId(channel),
+            channel,
             produced,
             lost,
         })
@@ -208,7 +205,7 @@ mod tests {
 
     fn tally(channel: u64, produced: u64, lost: u64) -> ChannelTally {
         ChannelTally {
-            channel: ChannelId(channel),
+            channel,
             produced,
             lost,
         }
@@ -234,7 +231,11 @@ mod tests {
         std::mem::forget(first);
         let second = TallyFile::begin(&folder, 2).unwrap();
         let earlier = second.earlier().unwrap();
-        assert_eq!(earlier.told, [(1, vec![tally(6, 1, 0), tally(5, 30, 2)])]);
+        let expected = EarlierProcess {
+            instance: 1,
+            tallies: vec![tally(6, 1, 0), tally(5, 30, 2)],
+        };
+        assert_eq!(earlier.told, [expected]);
         second.forget(&earlier.processes);
         assert_eq!(second.earlier().unwrap(), Earlier::default());
         fs::remove_dir_all(folder).unwrap();
@@ -258,10 +259,11 @@ mod tests {
             .write((0..=10).map(|rows| tally(rows + 1, rows, 0)))
             .unwrap();
         let earlier = TallyFile::begin(&folder, 3).unwrap().earlier().unwrap();
-        let told: usize = earlier.told.iter().map(|(_, tallies)| tallies.len()).sum();
+        let told: usize = earlier.told.iter().map(|told| told.tallies.len()).sum();
         assert_eq!((told, earlier.left_out), (TALLIES_MAX, 10));
-        let of = |process| earlier.told.iter().find(|(p, _)| *p == process);
-        let channels = |process| of(process).map(|(_, t)| (t[0].channel.0, t.len()));
+        let of = |process| earlier.told.iter().find(|told| told.instance == process);
+        let channels =
+            |process| of(process).map(|told| (told.tallies[0].channel, told.tallies.len()));
         let (first, second) = (channels(1), channels(2));
         // The order of the files depends on the file system's clock.
         match second {
@@ -274,11 +276,10 @@ mod tests {
         let hello = weir_wire::Hello {
             host: "h".to_owned(),
             instance: 3,
-            version: String::new(),
             earlier: earlier.told,
             ..weir_wire::Hello::default()
         };
-        weir_wire::message::Up::hello(&hello).unwrap();
+        weir_wire::message::FromAgent::hello(hello).unwrap();
         fs::remove_dir_all(folder).unwrap();
     }
 

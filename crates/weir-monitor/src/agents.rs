@@ -7,7 +7,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Host, HostState, Nanos, Symbol};
 use weir_sink::RelationView;
 use weir_wire::message::EARLIER_MAX;
-use weir_wire::{ChannelId, ChannelTally, MonitorMessage, Peer, SessionId, Status};
+use weir_wire::{ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, Status};
 
 use super::account::{Account, Instants};
 use super::channels::{Channel, Channels};
@@ -317,17 +317,19 @@ impl Agent {
 
     /// The requests that an earlier process produced in each channel and that are not accounted
     /// for: they are lost. Each process is reported once.
-    pub fn lost_by(&mut self, instance: u64, tallies: &[ChannelTally]) -> Vec<(ChannelId, u64)> {
-        let Some((_, taken)) = self.past.iter_mut().find(|(past, _)| *past == instance) else {
+    pub fn lost_by(&mut self, earlier: &EarlierProcess) -> Vec<(ChannelId, u64)> {
+        let is_it = |(past, _): &&mut (u64, _)| *past == earlier.instance;
+        let Some((_, taken)) = self.past.iter_mut().find(is_it) else {
             return Vec::new();
         };
         let mut lost = Vec::new();
-        for tally in tallies {
-            let account = taken.entry(tally.channel).or_default();
+        for tally in &earlier.tallies {
+            let channel = ChannelId(tally.channel);
+            let account = taken.entry(channel).or_default();
             let requests = tally.produced.saturating_sub(account.produced());
             account.lost = account.lost.saturating_add(requests);
             if requests > 0 {
-                lost.push((tally.channel, requests));
+                lost.push((channel, requests));
             }
         }
         lost
@@ -452,7 +454,7 @@ impl Session {
         let due = safe > told && (many || now.saturating_sub(told_at) >= pause);
         if due && self.stuck_since.is_none() {
             self.told = (safe, now);
-            self.unsent.push_back(MonitorMessage::Ack { number: safe });
+            self.unsent.push_back(MonitorMessage::Ack(safe));
         }
         loop {
             let next = match self.unsent.pop_front() {

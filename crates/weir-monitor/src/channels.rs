@@ -159,10 +159,7 @@ impl Channels {
 impl Channel {
     /// The order that starts it at an agent.
     pub fn start(&self) -> MonitorMessage {
-        MonitorMessage::Start {
-            channel: self.id,
-            fragment: self.encoded.clone(),
-        }
+        MonitorMessage::start(self.id, self.encoded.clone())
     }
 
     /// Adds or removes one agent of this kind.

@@ -25,8 +25,9 @@ impl Monitor {
         let welcome = Welcome {
             monitor: self.identity,
             acked: agent.safe,
-            channels: self.channels.iter().map(|c| c.id).collect(),
-            heartbeat_interval: self.options.heartbeat,
+            channels: self.channels.iter().map(|c| c.id.0).collect(),
+            heartbeat_interval_ns: self.options.heartbeat,
+            ..Welcome::default()
         };
         if joined.welcome.send(Ok(welcome)).is_err() {
             return;
@@ -78,17 +79,17 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("it is known");
         agent.peer = joined.peer;
-        let version: String = hello.version.chars().take(64).collect();
+        let version: String = hello.program.chars().take(64).collect();
         agent.version = agents_text(&version, &mut agent.texts);
         agent.barred = None;
         agent.held_bytes_max = match hello.held_bytes_max {
             0 => usize::MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
         };
-        for (instance, tallies) in &hello.earlier {
+        for earlier in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
-            agent.add_reasons(*instance);
-            for (channel, requests) in agent.lost_by(*instance, tallies) {
+            agent.add_reasons(earlier.instance);
+            for (channel, requests) in agent.lost_by(earlier) {
                 // The outcome of requests of an ended channel is no longer known.
                 if self.channels.get(channel).is_some() {
                     self.lose(id, channel, requests, "agent_ended", now);
@@ -129,7 +130,7 @@ impl Monitor {
         self.uncount(id);
         let instance = self.agents[&id].instance;
         let mut counted = joined.hello.earlier.iter();
-        if !counted.any(|(earlier, _)| *earlier == instance) {
+        if !counted.any(|earlier| earlier.instance == instance) {
             // Its tallies were lost with its state directory.
             self.lose_outstanding(id, now);
         }

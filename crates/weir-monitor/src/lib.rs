@@ -494,7 +494,7 @@ impl Monitor {
             for agent in self.agents.values_mut() {
                 agent.runs.remove(&id);
                 agent.expects_not(id);
-                agent.order(MonitorMessage::Stop { channel: id });
+                agent.order(MonitorMessage::Stop(id.0));
             }
         }
         if running.standing {

@@ -137,7 +137,7 @@ impl OwnStream {
         self.push(
             instant,
             Row {
-                ts: note.at,
+                ts: note.at_ns,
                 place,
                 counter,
                 cause: cause.flatten(),
@@ -256,7 +256,7 @@ mod tests {
     fn an_agent_cannot_fill_the_table_of_texts() {
         let (mut own, mut texts) = (OwnStream::default(), 0);
         let note = |number: usize| Note {
-            at: 0,
+            at_ns: 0,
             place: format!("place {number}"),
             counter: "x".into(),
             cause: None,

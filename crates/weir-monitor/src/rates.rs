@@ -56,7 +56,10 @@ struct Pace {
 impl Readings {
     /// Adds an agent's status. Channels for which `runs` is false are ignored.
     pub fn take(&mut self, status: &Status, runs: impl Fn(ChannelId) -> bool, now: Nanos) {
-        let channels = status.channels.iter().filter(|cost| runs(cost.channel));
+        let channels = status
+            .channels
+            .iter()
+            .filter(|cost| runs(ChannelId(cost.channel)));
         let mut channels: Vec<ChannelCost> = channels.copied().collect();
         channels.sort_by_key(|cost| cost.channel);
         let reading = Reading {
@@ -93,7 +96,7 @@ impl Readings {
     fn pace(&self, channel: ChannelId) -> Option<Pace> {
         let of = |reading: &Reading| {
             let costs = &reading.channels;
-            let at = costs.binary_search_by_key(&channel, |cost| cost.channel);
+            let at = costs.binary_search_by_key(&channel.0, |cost| cost.channel);
             at.ok().map(|at| costs[at])
         };
         let last = self.0.back()?;

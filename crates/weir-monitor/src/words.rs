@@ -41,27 +41,29 @@ impl Monitor {
                 self.hear_rows(id, channel, batch, number, now);
             }
             AgentMessage::Watermark(at) => self.hear_reached(id, at, now),
-            AgentMessage::Started { channel, at } => {
-                self.hear_started(id, channel, at, number, now);
+            AgentMessage::Started(started) => {
+                let channel = ChannelId(started.channel);
+                self.hear_started(id, channel, started.at_ns, number, now);
             }
-            AgentMessage::Failed { channel, why } => self.hear_failed(id, channel, &why, now),
-            AgentMessage::Lost {
-                channel,
-                requests,
-                cause,
-            } => self.hear_lost(id, channel, requests, &cause, now),
+            AgentMessage::Failed(failed) => {
+                self.hear_failed(id, ChannelId(failed.channel), &failed.why, now);
+            }
+            AgentMessage::Lost(lost) => {
+                self.hear_lost(id, ChannelId(lost.channel), lost.requests, &lost.cause, now);
+            }
             AgentMessage::Note(note) => self.hear_note(id, note, number, now),
             AgentMessage::Status(status) => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
                 let runs = |channel| agent.runs.contains_key(&channel);
                 agent.readings.take(&status, runs, now);
                 for tally in &status.tallies {
-                    if let Some(run) = agent.runs.get_mut(&tally.channel) {
+                    if let Some(run) = agent.runs.get_mut(&ChannelId(tally.channel)) {
                         run.reported = tally.produced;
                     }
                 }
                 agent.status = Some(status);
             }
+            AgentMessage::Capabilities(_) => {}
         }
         if let Some(number) = number
             && self.holds
@@ -302,13 +304,13 @@ impl Monitor {
     fn hear_note(&mut self, id: AgentId, mut note: Note, number: Option<u64>, now: Nanos) {
         let told_to = self.told_to();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
-        note.at = note.at.min(now);
+        note.at_ns = note.at_ns.min(now);
         // Late changes are emitted after the watermark, after a restart at the same instant.
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let late_to = late_before.unwrap_or(told_to);
-        let instant = note.at.max(late_to.saturating_add(1));
+        let instant = note.at_ns.max(late_to.saturating_add(1));
         self.effect.until = self.own_hold.map(|hold| instant.saturating_add(hold));
-        self.effect.late = (instant > note.at).then_some(late_to);
+        self.effect.late = (instant > note.at_ns).then_some(late_to);
         let (host, texts) = (agent.host, &mut agent.texts);
         if !self.own.take(host, &note, instant, texts) {
             self.bar(id, "a note's texts are too long or too many".into(), now);

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use weir_agent::Outlet;
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Value};
-use weir_wire::ChannelTally;
+use weir_wire::EarlierProcess;
 
 use crate::process::Process;
 use crate::queries::{SOURCES, catalog};
@@ -46,7 +46,7 @@ pub struct Host {
     /// When the next process begins.
     pub begins_at: Nanos,
     /// What earlier processes wrote down.
-    earlier: Vec<(u64, Vec<ChannelTally>)>,
+    earlier: Vec<EarlierProcess>,
     /// What went into the cores of its processes.
     pub rows: Vec<Row>,
     /// Requests of stream `s` that the tap lost.
@@ -117,7 +117,10 @@ impl Host {
     pub fn kill(&mut self, begins_at: Nanos) {
         if let Some((_, process)) = self.process.take() {
             let tallies = process.core.tallies().collect();
-            self.earlier.push((process.instance, tallies));
+            self.earlier.push(EarlierProcess {
+                instance: process.instance,
+                tallies,
+            });
             self.begins_at = begins_at;
         }
     }

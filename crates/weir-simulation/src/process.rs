@@ -11,10 +11,10 @@ use weir_query::plan::codec;
 use weir_wire::clock::{Clock, Exchange};
 use weir_wire::frame::texts::TextTable;
 use weir_wire::frame::{self, Compression, FrameError};
-use weir_wire::message::{Down, DownBody, FlightData, Ping, Up, UpBody};
+use weir_wire::message::{AgentBody, FlightData, FromAgent, FromMonitor, Ping};
 use weir_wire::outbox::spool::{DiskResult, DiskTask, segment_bytes};
 use weir_wire::outbox::{EncodedMessage, Outbox};
-use weir_wire::{AgentMessage, ChannelId, ChannelTally, Hello, MonitorMessage, Status, Welcome};
+use weir_wire::{AgentMessage, ChannelId, EarlierProcess, Hello, MonitorMessage, Status};
 
 use crate::network::LinkId;
 use crate::scenario::Scenario;
@@ -55,10 +55,10 @@ pub struct Process {
     pub is_ending: bool,
     /// How many channels the monitor wants to run.
     channels: usize,
-    earlier: Vec<(u64, Vec<ChannelTally>)>,
+    earlier: Vec<EarlierProcess>,
     outbox: Outbox,
     texts: TextTable,
-    status: Option<UpBody>,
+    status: Option<AgentBody>,
     /// The column of a channel's rows that holds the number of requests of each row.
     counts: BTreeMap<ChannelId, Option<usize>>,
     /// Segments on a disk that is lost with the process.
@@ -69,11 +69,7 @@ pub struct Process {
 
 impl Process {
     /// A process that knows what earlier ones have produced.
-    pub fn new(
-        instance: u64,
-        earlier: Vec<(u64, Vec<ChannelTally>)>,
-        scenario: &Scenario,
-    ) -> Process {
+    pub fn new(instance: u64, earlier: Vec<EarlierProcess>, scenario: &Scenario) -> Process {
         Process {
             instance,
             core: AgentCore::new(EngineOptions::default()),
@@ -126,11 +122,12 @@ impl Process {
         let hello = Hello {
             host: host.to_owned(),
             instance: self.instance,
-            version: "simulation".into(),
+            program: "simulation".into(),
             earlier: self.earlier.clone(),
             held_bytes_max: scenario.capacity.sent_bytes() as u64,
+            ..Hello::default()
         };
-        Up::hello(&hello).expect("names and counts are within their bounds")
+        FromAgent::hello(hello).expect("names and counts are within their bounds")
     }
 
     /// The connection is gone.
@@ -142,14 +139,16 @@ impl Process {
 
     /// Takes in a message of the monitor, when the host's clock shows `now`.
     pub fn receive(&mut self, data: &FlightData, now: Nanos) {
-        let down = Down::read(data).expect("the monitor keeps to the protocol");
+        let received = FromMonitor::read(data).expect("the monitor keeps to the protocol");
+        assert!(!received.has_unknown, "both sides have the same version");
         let Some(connection) = &mut self.connection else {
             return;
         };
-        let body = down.body.expect("both sides have the same version");
+        let body = received.message.body;
+        let body = body.expect("both sides have the same version");
         match body {
-            DownBody::Welcome(body) => {
-                let welcome = Welcome::try_from(body).expect("a welcome of this version");
+            MonitorMessage::Welcome(welcome) => {
+                welcome.version().expect("a welcome of this version");
                 let resume = self.outbox.resume(welcome.acked);
                 let resume = resume.expect("the monitor has what was sent");
                 assert_eq!(
@@ -159,11 +158,10 @@ impl Process {
                 );
                 connection.is_welcomed = true;
                 connection.resume = Some(resume);
-                connection
-                    .orders
-                    .push_back(Order::Welcome(welcome.channels));
+                let channels = welcome.channels.into_iter().map(ChannelId).collect();
+                connection.orders.push_back(Order::Welcome(channels));
             }
-            DownBody::Pong(pong) => {
+            MonitorMessage::Pong(pong) => {
                 if let Some(at) = connection.pings.iter().position(|p| *p == pong.origin_ns) {
                     connection.pings.remove(at);
                     self.clock.update(Exchange {
@@ -174,13 +172,10 @@ impl Process {
                     });
                 }
             }
-            DownBody::Ack(number) => {
+            MonitorMessage::Ack(number) => {
                 assert!(self.outbox.ack(number), "{number} was sent");
             }
-            body => {
-                let message = MonitorMessage::try_from(body).expect("an order");
-                connection.orders.push_back(Order::Message(message));
-            }
+            message => connection.orders.push_back(Order::Message(message)),
         }
     }
 
@@ -201,8 +196,9 @@ impl Process {
                         self.stop(channel);
                     }
                 }
-                Order::Message(MonitorMessage::Start { channel, fragment }) => {
-                    let plan = codec::decode(&fragment).expect("a sound fragment");
+                Order::Message(MonitorMessage::Start(start)) => {
+                    let channel = ChannelId(start.channel);
+                    let plan = codec::decode(&start.fragment).expect("a sound fragment");
                     let known = self.counts.insert(channel, plan.requests_column());
                     if known.is_none() {
                         // No row has come before all channels run.
@@ -210,7 +206,7 @@ impl Process {
                     }
                     self.core.start(channel, &plan);
                 }
-                Order::Message(MonitorMessage::Stop { channel }) => self.stop(channel),
+                Order::Message(MonitorMessage::Stop(channel)) => self.stop(ChannelId(channel)),
                 Order::Message(_) => {}
             }
         }
@@ -250,7 +246,7 @@ impl Process {
             tallies: self.core.tallies().collect(),
             ..Status::default()
         };
-        let body = UpBody::try_from(AgentMessage::Status(status));
+        let body = AgentBody::try_from(AgentMessage::Status(status));
         self.status = Some(body.expect("a status within its bounds"));
     }
 
@@ -259,7 +255,7 @@ impl Process {
             match message {
                 AgentMessage::Rows { channel, batch } => self.put_rows(channel, &batch),
                 message => {
-                    let body = UpBody::try_from(message).expect("a message within its bounds");
+                    let body = AgentBody::try_from(message).expect("a message within its bounds");
                     self.outbox.push(EncodedMessage::message(body));
                 }
             }
@@ -293,15 +289,15 @@ impl Process {
             return sent;
         };
         if let Some(number) = connection.resume.take() {
-            sent.push(Up::data(UpBody::Resume(number)));
+            sent.push(FromAgent::data(AgentBody::Resume(number)));
         }
         if connection.ping_at <= now {
             let is_known = self.clock.is_synchronised();
             connection.ping_at = now + if is_known { PING_EVERY } else { 40 * MS };
             connection.pings.push_back(now);
-            sent.push(Up::data(UpBody::Ping(Ping { origin_ns: now })));
+            sent.push(FromAgent::data(AgentBody::Ping(Ping { origin_ns: now })));
         }
-        sent.extend(self.status.take().map(Up::data));
+        sent.extend(self.status.take().map(FromAgent::data));
         while sent.len() < room {
             let Some((number, message)) = self.outbox.next_message() else {
                 break;
@@ -309,7 +305,7 @@ impl Process {
             while connection.texts_sent < message.texts {
                 let body = self.texts.from(connection.texts_sent);
                 connection.texts_sent += body.texts.len() as u32;
-                sent.push(Up::data(UpBody::Texts(body)));
+                sent.push(FromAgent::data(AgentBody::Texts(body)));
             }
             sent.push(message.data(number));
         }

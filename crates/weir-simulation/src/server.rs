@@ -12,7 +12,7 @@ use weir_monitor::{FileSink, Monitor, Publisher, PublisherLimits};
 use weir_runtime::plans;
 use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::frame::texts::TextBudgets;
-use weir_wire::message::{Down, FlightData, Up};
+use weir_wire::message::{FlightData, FromAgent, FromMonitor};
 use weir_wire::{
     AgentMessage, ChannelId, Incoming, Intake, Joined, MonitorMessage, Peer, ServerEvent, SessionId,
 };
@@ -145,7 +145,7 @@ impl Server {
     }
 
     fn join(&mut self, link: LinkId, data: &FlightData, now: Nanos) -> Vec<Action> {
-        let hello = Up::read_hello(data).expect("an agent begins with hello");
+        let hello = FromAgent::read_hello(data).expect("an agent begins with hello");
         let (host, instance) = (hello.host.clone(), hello.instance);
         let (welcome, mut answer) = oneshot::channel();
         let (sender, orders) = mpsc::channel(ORDERS_MAX);
@@ -172,7 +172,7 @@ impl Server {
             orders,
         };
         self.sessions.insert(link, session);
-        let mut actions = vec![Action::Send(link, Down::from(&welcome).data())];
+        let mut actions = vec![Action::Send(link, FromMonitor::welcome(welcome))];
         actions.extend(self.orders(now));
         actions
     }
@@ -202,7 +202,7 @@ impl Server {
             loop {
                 match session.orders.try_recv() {
                     Ok(message) => {
-                        actions.push(Action::Send(*link, Down::from(&message).data()));
+                        actions.push(Action::Send(*link, FromMonitor::data(message)));
                     }
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => {

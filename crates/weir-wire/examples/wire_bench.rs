@@ -12,7 +12,7 @@ use weir_model::{Batch, Column};
 use weir_wire::ChannelId;
 use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, Compression, Decoded};
-use weir_wire::message::{UpBody, encode_body};
+use weir_wire::message::{AgentBody, encode_body};
 
 /// Rows per round.
 const ROWS: usize = 1_000_000;
@@ -60,11 +60,11 @@ fn measure(batch: &Batch, compression: Compression, all: usize) -> Cost {
         let more = texts.from(known.len());
         known.add(&more).expect("they are in order");
     }
-    let bytes = encode_body(UpBody::Rows(frame.head.clone())).len();
+    let bytes = encode_body(AgentBody::Rows(frame.head.clone())).len();
     let bytes = bytes + frame.header.len() + frame.body.len();
     let write_ns = least(batch.len(), all, || {
         let frame = frame::encode(ChannelId(1), batch, &mut texts, compression);
-        black_box(encode_body(UpBody::Rows(frame.expect("as before").head)));
+        black_box(encode_body(AgentBody::Rows(frame.expect("as before").head)));
     });
     let read_ns = least(batch.len(), all, || {
         let read = frame::decode(&frame.head, &frame.header, &frame.body, &known);

@@ -11,7 +11,7 @@ use arrow_schema::SchemaRef;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Peer;
-use crate::protocol::{AgentMessage, Hello, MonitorMessage, Welcome};
+use crate::message::{AgentMessage, Hello, MonitorMessage, Welcome};
 
 /// Identifies one connection of an agent; never reused while the monitor runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -18,9 +18,11 @@ use crate::dial::Dial;
 use crate::error::WireError;
 use crate::frame::texts::TextTable;
 use crate::frame::{self, Compression, FrameError};
-use crate::message::{DOWN_BYTES_MAX, Down, DownBody, Up, UpBody};
+use crate::message::{
+    AgentBody, AgentMessage, ChannelId, DOWN_BYTES_MAX, FromAgent, FromMonitor, Hello,
+    MonitorMessage, Version, Welcome,
+};
 use crate::outbox::EncodedMessage;
-use crate::protocol::{AgentMessage, ChannelId, Hello, MonitorMessage, Welcome};
 
 /// The longest accepted message: one of the monitor and room for Flight's own fields.
 const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
@@ -28,11 +30,16 @@ const MESSAGE_BYTES_MAX: usize = DOWN_BYTES_MAX + (64 << 10);
 const SENDING_MAX: usize = 16;
 
 /// Both directions, and the monitor's first message.
-pub(crate) type Streams = (mpsc::Sender<FlightData>, Streaming<FlightData>, Welcome);
+pub(crate) type Streams = (
+    mpsc::Sender<FlightData>,
+    Streaming<FlightData>,
+    Welcome,
+    Version,
+);
 
 /// Connects, sends the hello and receives the welcome.
 pub(crate) async fn open(dial: &Dial, hello: &Hello) -> Result<Streams, WireError> {
-    let hello = Up::hello(hello)?;
+    let hello = FromAgent::hello(hello.clone())?;
     let channel = dial.connect().await?;
     let mut flight = FlightServiceClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (up, messages) = mpsc::channel(SENDING_MAX);
@@ -42,8 +49,11 @@ pub(crate) async fn open(dial: &Dial, hello: &Hello) -> Result<Streams, WireErro
     let mut down = flight.do_exchange(call).await.map_err(denied)?.into_inner();
     let first = down.message().await.map_err(denied)?;
     let first = first.ok_or_else(|| broken(dial, "it ended before the welcome"))?;
-    match Down::read(&first)?.body {
-        Some(DownBody::Welcome(body)) => Ok((up, down, Welcome::try_from(body)?)),
+    match FromMonitor::read(&first)?.message.body {
+        Some(MonitorMessage::Welcome(welcome)) => {
+            let version = welcome.version()?;
+            Ok((up, down, welcome, version))
+        }
         _ => Err(broken(
             dial,
             "its first message is not a welcome; check that it is a monitor of weir",
@@ -77,7 +87,7 @@ pub async fn join(
     dial: &Dial,
     hello: &Hello,
 ) -> Result<(Welcome, MessageSender, MessageReceiver), WireError> {
-    let (up, down, welcome) = open(dial, hello).await?;
+    let (up, down, welcome, _) = open(dial, hello).await?;
     let dial = Arc::new(dial.clone());
     let mut sender = MessageSender {
         dial: dial.clone(),
@@ -88,7 +98,7 @@ pub async fn join(
         bytes: 0,
     };
     sender
-        .send_data(Up::data(UpBody::Resume(welcome.acked + 1)))
+        .send_data(FromAgent::data(AgentBody::Resume(welcome.acked + 1)))
         .await?;
     Ok((welcome, sender, MessageReceiver { dial, down }))
 }
@@ -118,15 +128,18 @@ impl MessageSender {
                     Err(refused) => lost(channel, batch.len(), &refused),
                 }
             }
-            message => match UpBody::try_from(message)? {
-                body @ UpBody::Status(_) => return self.send_data(Up::data(body)).await,
+            message => match AgentBody::try_from(message)? {
+                body @ (AgentBody::Status(_) | AgentBody::Capabilities(_)) => {
+                    return self.send_data(FromAgent::data(body)).await;
+                }
                 body => EncodedMessage::message(body),
             },
         };
         while self.texts_sent < encoded.texts {
             let body = self.texts.from(self.texts_sent);
             self.texts_sent += body.texts.len() as u32;
-            self.send_data(Up::data(UpBody::Texts(body))).await?;
+            self.send_data(FromAgent::data(AgentBody::Texts(body)))
+                .await?;
         }
         self.number += 1;
         self.send_data(encoded.data(self.number)).await
@@ -151,12 +164,8 @@ impl MessageSender {
 }
 
 fn lost(channel: ChannelId, rows: usize, refused: &FrameError) -> EncodedMessage {
-    let lost = AgentMessage::Lost {
-        channel,
-        requests: rows as u64,
-        cause: refused.cause().to_owned(),
-    };
-    EncodedMessage::message(UpBody::try_from(lost).expect("it is within the bounds"))
+    let lost = AgentMessage::lost(channel, rows as u64, refused.cause());
+    EncodedMessage::message(AgentBody::try_from(lost).expect("it is within the bounds"))
 }
 
 /// The direction from the monitor.
@@ -176,12 +185,11 @@ impl MessageReceiver {
             let data = self.down.message().await;
             let data = data.map_err(|status| status_error(&self.dial, &status))?;
             let data = data.ok_or_else(|| broken(&self.dial, "it ended the exchange"))?;
-            return match Down::read(&data)?.body {
-                // No ping was sent; messages of later releases are ignored.
-                Some(DownBody::Pong(_)) | None => continue,
-                Some(body) => {
-                    MonitorMessage::try_from(body).map_err(|e| broken(&self.dial, &e.to_string()))
-                }
+            return match FromMonitor::read(&data)?.message.body {
+                // No ping was sent; messages of later versions are ignored.
+                Some(MonitorMessage::Pong(_)) | None => continue,
+                Some(MonitorMessage::Welcome(_)) => Err(broken(&self.dial, "a second welcome")),
+                Some(message) => Ok(message),
             };
         }
     }

@@ -12,8 +12,9 @@ use weir_model::Nanos;
 use crate::error::Malformed;
 use crate::frame::texts::{ReceivedTexts, TextBudget};
 use crate::frame::{self, Decoded};
-use crate::message::{Down, Pong, Up, UpBody};
-use crate::protocol::{AgentMessage, ChannelId, Welcome};
+use crate::message::{
+    AgentBody, AgentMessage, ChannelId, FromAgent, FromMonitor, MonitorMessage, Pong, Welcome,
+};
 
 /// The result of reading a message.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ pub struct Intake {
     acked: u64,
     texts: ReceivedTexts,
     resumed: bool,
+    unknown: u64,
 }
 
 impl Intake {
@@ -51,7 +53,14 @@ impl Intake {
             acked: welcome.acked,
             texts: ReceivedTexts::new(budget),
             resumed: false,
+            unknown: 0,
         }
+    }
+
+    /// The number of messages so far that this version of the protocol does not know, or of which
+    /// it does not know a field.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
     }
 
     /// Reads a message that arrived at `now`, by the monitor's clock.
@@ -60,24 +69,26 @@ impl Intake {
     /// If the agent violates the protocol; its connection must end then. Earlier messages remain
     /// valid.
     pub fn receive(&mut self, data: &FlightData, now: Nanos) -> Result<Incoming, Malformed> {
-        let up = Up::read(data)?;
-        match (up.body, up.number) {
-            (Some(UpBody::Ping(ping)), 0) => {
+        let received = FromAgent::read(data)?;
+        self.unknown += u64::from(received.has_unknown);
+        match (received.message.body, received.message.number) {
+            (Some(AgentBody::Ping(ping)), 0) => {
                 let pong = Pong {
                     origin_ns: ping.origin_ns,
                     receive_ns: now,
                     transmit_ns: now,
                 };
-                Ok(Incoming::Pong(Box::new(Down::from(pong).data())))
+                Ok(Incoming::Pong(Box::new(FromMonitor::data(
+                    MonitorMessage::Pong(pong),
+                ))))
             }
-            (Some(UpBody::Texts(body)), 0) => {
+            (Some(AgentBody::Texts(body)), 0) => {
                 self.texts.add(&body)?;
                 Ok(Incoming::Ignored)
             }
-            (Some(UpBody::Resume(next)), 0) => self.resume(next),
-            (Some(UpBody::Status(body)), 0) => {
-                let status = UpBody::Status(body);
-                Ok(Incoming::Message(None, AgentMessage::try_from(status)?))
+            (Some(AgentBody::Resume(next)), 0) => self.resume(next),
+            (Some(body @ (AgentBody::Status(_) | AgentBody::Capabilities(_))), 0) => {
+                Ok(Incoming::Message(None, AgentMessage::try_from(body)?))
             }
             (Some(_), 0) => Err(Malformed("a message without its number".into())),
             (None, 0) => Ok(Incoming::Ignored),
@@ -104,7 +115,7 @@ impl Intake {
     fn numbered(
         &mut self,
         number: u64,
-        body: Option<UpBody>,
+        body: Option<AgentBody>,
         data: &FlightData,
     ) -> Result<Incoming, Malformed> {
         if number <= self.acked {
@@ -117,19 +128,17 @@ impl Intake {
             )));
         }
         let message = match body {
-            Some(UpBody::Rows(head)) => {
+            Some(AgentBody::Rows(head)) => {
                 let channel = ChannelId(head.channel);
                 match frame::decode(&head, &data.data_header, &data.data_body, &self.texts)? {
                     Decoded::Rows(batch) => AgentMessage::Rows { channel, batch },
-                    Decoded::TextBudget(requests) => AgentMessage::Lost {
-                        channel,
-                        requests,
-                        cause: frame::CAUSE_TEXTS.into(),
-                    },
+                    Decoded::TextBudget(requests) => {
+                        AgentMessage::lost(channel, requests, frame::CAUSE_TEXTS)
+                    }
                 }
             }
-            Some(UpBody::Status(_)) => {
-                return Err(Malformed("a status must not have a number".into()));
+            Some(AgentBody::Status(_) | AgentBody::Capabilities(_)) => {
+                return Err(Malformed("a message must not have a number".into()));
             }
             Some(body) => AgentMessage::try_from(body)?,
             // A message of a later release is acknowledged, or the agent would send it again

@@ -4,7 +4,8 @@
 //! [`AgentMessage`]s and receives [`MonitorMessage`]s. Messages that must not be lost are numbered;
 //! the monitor accepts each number once and acknowledges it ([`MonitorMessage::Ack`]), so a broken
 //! connection neither loses nor duplicates a row. [`Uplink`] is the agent's side, [`Server`] the
-//! monitor's; docs/wire.md describes the whole protocol.
+//! monitor's. `proto/weir.proto` declares the messages, of which [`proto`] is generated;
+//! docs/wire.md describes the whole protocol.
 //!
 //! Clients submit, list, watch and cancel queries with Flight's standard calls, so any Flight
 //! client can do so ([`Request`]).
@@ -24,7 +25,7 @@ pub mod intake;
 pub mod message;
 pub mod outbox;
 pub mod peer;
-pub mod protocol;
+pub mod proto;
 pub mod server;
 mod tls;
 pub mod uplink;
@@ -39,11 +40,11 @@ pub use event::{
     ServerEvent, SessionId, Submit,
 };
 pub use intake::{Incoming, Intake};
-pub use peer::Peer;
-pub use protocol::{
-    AgentMessage, ChannelCost, ChannelId, ChannelTally, Hello, MonitorMessage, Note, Status,
-    Welcome,
+pub use message::{
+    AgentMessage, ChannelCost, ChannelId, ChannelTally, EarlierProcess, Hello, MonitorMessage,
+    Note, StartChannel, Status, Welcome,
 };
+pub use peer::Peer;
 pub use server::{Counter, EventQueue, Limits, Listen, NextEvent, Server, ServerOptions};
 pub use tls::ServerTls;
 pub use uplink::{Uplink, UplinkEvent, UplinkOptions, UplinkState};

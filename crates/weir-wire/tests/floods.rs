@@ -10,7 +10,7 @@ use support::agent::{Agent, hello};
 use support::attacked_server::AttackedServer;
 use support::authority::Directory;
 use support::{Monitor, WAIT_MAX, until};
-use weir_wire::message::UpBody;
+use weir_wire::message::AgentBody;
 use weir_wire::{Client, Dial, Refusal, WatchEvent, WireError};
 
 const FLOODER: &str = "f100df100df100df100df100";
@@ -144,7 +144,7 @@ fn a_busy_monitor_delays_peers_and_loses_nothing() {
     std::thread::sleep(Duration::from_millis(100));
     let sending = std::thread::spawn(move || {
         for at in 1..=2_000 {
-            fast.send_numbered(UpBody::Watermark(at));
+            fast.send_numbered(AgentBody::Watermark(at));
         }
         fast
     });
@@ -178,7 +178,7 @@ fn hundreds_of_reconnecting_hosts_are_served() {
             1 => drop(Agent::join(&attacked.dial, &format!("host{number}"))),
             2 => {
                 let mut agent = Agent::join(&attacked.dial, &format!("host{number}")).unwrap();
-                agent.send_numbered(UpBody::Watermark(number));
+                agent.send_numbered(AgentBody::Watermark(number));
             }
             _ => drop(Agent::dial(&attacked.dial, Default::default())),
         }

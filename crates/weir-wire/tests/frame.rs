@@ -7,6 +7,7 @@ use weir_model::{Batch, Column, Symbol, Tally, Type, Value};
 use weir_wire::ChannelId;
 use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, Compression, Decoded, FrameError};
+use weir_wire::message::{ColumnEncoding, ColumnKind};
 
 /// Encodes and decodes `batch` on a new connection.
 fn over_the_wire(batch: &Batch, compression: Compression) -> Batch {
@@ -241,7 +242,7 @@ fn texts_beyond_the_budget_are_reported_and_known_texts_are_free() {
         fresh(n);
     });
     let mut known = ReceivedTexts::new(budget.clone());
-    let body = |first, texts: &[&str]| weir_wire::message::TextsBody {
+    let body = |first, texts: &[&str]| weir_wire::message::Texts {
         first,
         texts: texts.iter().map(|t| t.to_string()).collect(),
     };
@@ -258,12 +259,12 @@ fn texts_beyond_the_budget_are_reported_and_known_texts_are_free() {
         .add(&body(0, &["new to all 3", "new to all 1"]))
         .unwrap();
     let lost = |known: &ReceivedTexts, number: i64| {
-        let head = weir_wire::message::RowsHead {
+        let head = weir_wire::message::RowsHeader {
             channel: 1,
             rows: 2,
-            ts: Some(form(frame::KIND_INT, 5)),
+            ts: Some(form(ColumnKind::Int, 5)),
             weights: None,
-            columns: vec![form(frame::KIND_TEXT, number)],
+            columns: vec![form(ColumnKind::Text, number)],
             requests: 0,
         };
         match frame::decode(&head, &Default::default(), &Default::default(), known).unwrap() {
@@ -297,10 +298,10 @@ fn times_are_written_once() {
     assert_same(&over_the_wire(&both, Compression::None), &both);
 }
 
-fn form(kind: u32, base: i64) -> weir_wire::message::Form {
-    weir_wire::message::Form {
-        kind,
-        width: 0,
+fn form(kind: ColumnKind, base: i64) -> ColumnEncoding {
+    ColumnEncoding {
+        kind: kind.into(),
+        width_bytes: 0,
         shift: 0,
         base,
     }

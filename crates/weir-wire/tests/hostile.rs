@@ -15,7 +15,7 @@ use support::authority::{Authority, Directory};
 use support::random::Random;
 use support::{Monitor, until};
 use weir_wire::event::{ResultUpdate, Submit};
-use weir_wire::message::{Form, PROTOCOL_VERSION, RowsHead, TextsBody, Up, UpBody};
+use weir_wire::message::{AgentBody, ColumnEncoding, FromAgent, RowsHeader, Texts, VERSION};
 use weir_wire::{Client, Dial};
 
 /// HTTP/2's connection preface (RFC 9113, 3.4).
@@ -251,10 +251,10 @@ fn protocol_violations_of_an_agent_end_its_session() {
     };
     // Before the welcome: no message, noise, another message, another version.
     let changed = |version, host: &str| {
-        let mut up = Up::read(&hello("v")).unwrap();
+        let mut up = FromAgent::read(&hello("v")).unwrap().message;
         match &mut up.body {
-            Some(UpBody::Hello(body)) => {
-                (body.version, body.host) = (version, host.to_owned());
+            Some(AgentBody::Hello(body)) => {
+                (body.version_major, body.host) = (version, host.to_owned());
             }
             other => panic!("{other:?}"),
         }
@@ -263,23 +263,23 @@ fn protocol_violations_of_an_agent_end_its_session() {
     let firsts = [
         (FlightData::default(), "must be hello"),
         (raw(b"\xff\xff\xff"), "message of the agent"),
-        (numbered(1, UpBody::Watermark(1)), "must be hello"),
+        (numbered(1, AgentBody::Watermark(1)), "must be hello"),
         (changed(99, "v"), "version"),
-        (changed(PROTOCOL_VERSION, ""), "is not a host name"),
+        (changed(VERSION.major, ""), "is not a host name"),
     ];
     for (first, part) in firsts {
         let status = Agent::dial(&attacked.dial, first).unwrap().ended();
         assert!(status.message().contains(part), "{part}: {status}");
     }
     // After it.
-    let form = Form {
+    let form = ColumnEncoding {
         kind: 1,
-        width: 8,
+        width_bytes: 8,
         shift: 0,
         base: 0,
     };
     let rows = |columns| {
-        UpBody::Rows(RowsHead {
+        AgentBody::Rows(RowsHeader {
             channel: 999,
             rows: 3,
             ts: Some(form),
@@ -288,15 +288,15 @@ fn protocol_violations_of_an_agent_end_its_session() {
             requests: 0,
         })
     };
-    let texts = UpBody::Texts(TextsBody {
+    let texts = AgentBody::Texts(Texts {
         first: 5,
         texts: vec!["gap".into()],
     });
     let second_hello = support::agent::hello("again");
     let words = [
         raw(&Random::new(3).bytes(200)),
-        numbered(2, UpBody::Watermark(1)),
-        numbered(1, UpBody::Watermark(-1)),
+        numbered(2, AgentBody::Watermark(1)),
+        numbered(1, AgentBody::Watermark(-1)),
         numbered(1, rows(vec![form; 2])),
         FlightData {
             data_header: Random::new(5).bytes(300).into(),
@@ -339,7 +339,7 @@ fn silent_agents_are_disconnected_and_fast_ones_slowed() {
     });
     let mut chatty = Agent::join(&attacked.dial, "chatty").unwrap();
     for at in 1..=120 {
-        chatty.send_numbered(UpBody::Watermark(at));
+        chatty.send_numbered(AgentBody::Watermark(at));
     }
     attacked.serves();
     until("all of it is received, more slowly", || {

@@ -17,11 +17,9 @@ use support::recording_monitor::{Behavior, RecordingMonitor};
 use support::scripted_monitor::{Script, ScriptedMonitor};
 use support::until;
 use weir_guest::Relay;
-use weir_wire::message::{Down, DownBody, PROTOCOL_VERSION, Pong, WelcomeBody};
+use weir_wire::message::{FromMonitor, MonitorMessage, Pong, VERSION, Welcome};
 use weir_wire::outbox::OutboxCapacity;
-use weir_wire::{
-    AgentMessage, ChannelId, Dial, MonitorMessage, Uplink, UplinkEvent, UplinkOptions, Welcome,
-};
+use weir_wire::{AgentMessage, ChannelId, Dial, Uplink, UplinkEvent, UplinkOptions};
 
 const ROOM: OutboxCapacity = OutboxCapacity {
     memory_bytes: 1 << 20,
@@ -99,13 +97,14 @@ impl Trial {
     }
 }
 
-fn body(body: DownBody) -> FlightData {
-    Down { body: Some(body) }.data()
+fn body(body: MonitorMessage) -> FlightData {
+    FromMonitor::data(body)
 }
 
-fn welcome() -> WelcomeBody {
-    WelcomeBody {
-        version: PROTOCOL_VERSION,
+fn welcome() -> Welcome {
+    Welcome {
+        version_major: VERSION.major,
+        version_minor: VERSION.minor,
         monitor: 1,
         acked: 0,
         channels: vec![1],
@@ -126,7 +125,7 @@ fn check_script(script: Script, why: &str) {
 }
 
 fn check_word(word: FlightData, why: &str) {
-    let first = body(DownBody::Welcome(welcome()));
+    let first = body(MonitorMessage::Welcome(welcome()));
     check_script(Script::sends(vec![first, word]), why);
 }
 
@@ -204,7 +203,7 @@ fn a_monitor_without_a_welcome_times_out() {
         ..Script::sends(vec![])
     };
     check_script(end, "it ended before the welcome");
-    let first = body(DownBody::Ack(0));
+    let first = body(MonitorMessage::Ack(0));
     check_script(
         Script::sends(vec![first]),
         "its first message is not a welcome",
@@ -213,14 +212,14 @@ fn a_monitor_without_a_welcome_times_out() {
 
 #[test]
 fn a_monitor_of_another_version_is_rejected() {
-    let first = DownBody::Welcome(WelcomeBody {
-        version: 9,
+    let first = MonitorMessage::Welcome(Welcome {
+        version_major: 9,
         ..welcome()
     });
     check_script(
         Script::sends(vec![body(first)]),
         &format!(
-            "the monitor uses version 9 of the protocol, this agent version {PROTOCOL_VERSION}; \
+            "the monitor uses version 9.1 of the protocol, this agent version {VERSION}; \
              run the same release"
         ),
     );
@@ -229,15 +228,15 @@ fn a_monitor_of_another_version_is_rejected() {
 #[test]
 fn a_monitor_that_violates_the_protocol_is_rejected() {
     check_word(
-        body(DownBody::Ack(1_000_000)),
+        body(MonitorMessage::Ack(1_000_000)),
         "acknowledges message 1000000, which was never sent",
     );
-    check_word(body(DownBody::Welcome(welcome())), "a second welcome");
+    check_word(body(MonitorMessage::Welcome(welcome())), "a second welcome");
     check_word(
-        body(DownBody::HeartbeatInterval(0)),
+        body(MonitorMessage::HeartbeatInterval(0)),
         "heartbeat interval: 0 ns",
     );
-    let first = DownBody::Welcome(WelcomeBody {
+    let first = MonitorMessage::Welcome(Welcome {
         acked: 5,
         ..welcome()
     });
@@ -250,11 +249,8 @@ fn a_monitor_that_violates_the_protocol_is_rejected() {
         ..FlightData::default()
     };
     check_word(noise, "message of the monitor: ");
-    let long = Down::from(&MonitorMessage::Start {
-        channel: CHANNEL,
-        fragment: vec![0; (1 << 20) + 1],
-    });
-    check_word(long.data(), "start: bytes of a fragment: 1048577");
+    let long = MonitorMessage::start(CHANNEL, vec![0; (1 << 20) + 1]);
+    check_word(body(long), "start: bytes of a fragment: 1048577");
 }
 
 #[test]
@@ -269,10 +265,10 @@ fn oversized_frames_of_a_monitor_are_rejected() {
 /// Its messages are valid but for the timestamps, which are random.
 #[test]
 fn random_clock_replies_are_tolerated() {
-    let mut words = vec![body(DownBody::Welcome(welcome()))];
+    let mut words = vec![body(MonitorMessage::Welcome(welcome()))];
     let mut numbers = Random::new(4);
     for _ in 0..100 {
-        words.push(body(DownBody::Pong(Pong {
+        words.push(body(MonitorMessage::Pong(Pong {
             origin_ns: numbers.next() as i64,
             receive_ns: numbers.next() as i64,
             transmit_ns: numbers.next() as i64,
@@ -286,13 +282,11 @@ fn random_clock_replies_are_tolerated() {
 /// oldest of the rest is dropped.
 #[test]
 fn a_monitor_that_never_acknowledges_is_bounded() {
-    let first = Down::from(&Welcome {
-        monitor: 1,
-        acked: 0,
-        channels: vec![CHANNEL],
-        heartbeat_interval: 50_000_000,
-    });
-    let monitor = ScriptedMonitor::new(Script::sends(vec![first.data()]));
+    let first = body(MonitorMessage::Welcome(Welcome {
+        channels: vec![CHANNEL.0],
+        ..welcome()
+    }));
+    let monitor = ScriptedMonitor::new(Script::sends(vec![first]));
     let mut trial = Trial::new(monitor.address, LONG);
     until("it is welcomed", || trial.uplink.state().connected);
     for _ in 0..2_000 {
@@ -307,7 +301,7 @@ fn a_monitor_that_never_acknowledges_is_bounded() {
 /// It does not read.
 #[test]
 fn a_monitor_that_never_reads_is_disconnected() {
-    let first = body(DownBody::Welcome(welcome()));
+    let first = body(MonitorMessage::Welcome(welcome()));
     let monitor = ScriptedMonitor::new(Script {
         reads: false,
         ..Script::sends(vec![first])
@@ -330,14 +324,10 @@ fn a_monitor_that_sends_orders_without_end_is_disconnected() {
             receive_ns: origin_ns,
             transmit_ns: origin_ns,
         };
-        let start = Down::from(&MonitorMessage::Start {
-            channel: CHANNEL,
-            fragment: vec![0; bytes],
-        });
         let words = vec![
-            body(DownBody::Welcome(welcome())),
-            body(DownBody::Pong(pong(1))),
-            start.data(),
+            body(MonitorMessage::Welcome(welcome())),
+            body(MonitorMessage::Pong(pong(1))),
+            body(MonitorMessage::start(CHANNEL, vec![0; bytes])),
         ];
         let monitor = ScriptedMonitor::new(Script {
             is_endless: true,
@@ -369,12 +359,17 @@ fn orders_wait_for_clock_synchronisation() {
     );
     for expected in channels {
         match uplink.receive(support::WAIT_MAX) {
-            Some(UplinkEvent::Message(MonitorMessage::Start { channel, .. })) => {
-                assert_eq!(channel, expected)
+            Some(UplinkEvent::Message(MonitorMessage::Start(start))) => {
+                assert_eq!(start.channel, expected.0)
             }
             other => panic!("{other:?}"),
         }
     }
     // Messages of a later release have fields that this one does not know.
-    assert!(Down::decode(&[0x7a, 1, 0][..]).unwrap().body.is_none());
+    assert!(
+        FromMonitor::decode(&[0x7a, 1, 0][..])
+            .unwrap()
+            .body
+            .is_none()
+    );
 }

@@ -17,11 +17,13 @@ use weir_model::{Batch, Column, Symbol, Tally, Type, Value};
 use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, COLUMNS_MAX, Compression, Decoded, ROWS_MAX, VALUES_MAX};
 use weir_wire::message::{
-    Down, FRAME_BYTES_MAX, Form, LostBody, Ping, Pong, RowsHead, Up, UpBody, encode_body,
+    AgentBody, ColumnEncoding, ColumnKind, FRAME_BYTES_MAX, FromAgent, FromMonitor, Ping, Pong,
+    RequestsLost, RowsHeader, encode_body,
 };
 use weir_wire::outbox::spool;
 use weir_wire::{
-    AgentMessage, ChannelCost, ChannelId, Hello, Intake, MonitorMessage, Note, Status, Welcome,
+    AgentMessage, ChannelCost, ChannelId, EarlierProcess, Hello, Intake, MonitorMessage, Note,
+    Status, Welcome,
 };
 
 /// The memory of the largest message: its values, its bytes before and after decompression, and the
@@ -64,8 +66,8 @@ fn batch() -> Batch {
     )
 }
 
-fn numbered(body: UpBody) -> FlightData {
-    let number = Up {
+fn numbered(body: AgentBody) -> FlightData {
+    let number = FromAgent {
         number: 1,
         body: None,
     };
@@ -83,19 +85,19 @@ fn from_agents() -> Vec<FlightData> {
         FlightData {
             data_header: frame.header,
             data_body: frame.body,
-            ..numbered(UpBody::Rows(frame.head))
+            ..numbered(AgentBody::Rows(frame.head))
         }
     });
     let hello = Hello {
         host: "web1".into(),
         instance: 7,
-        version: "weir 0.1.0".into(),
-        earlier: vec![(6, vec![])],
+        program: "weir 0.1.0".into(),
+        earlier: vec![EarlierProcess::default()],
         ..Hello::default()
     };
     let channel = ChannelId(1);
     let note = Note {
-        at: 5,
+        at_ns: 5,
         place: "tap".into(),
         counter: "events_lost".into(),
         cause: Some("full".into()),
@@ -104,7 +106,7 @@ fn from_agents() -> Vec<FlightData> {
         total: 2,
     };
     let cost = ChannelCost {
-        channel,
+        channel: 1,
         rows_in: 4,
         rows_out: 3,
         bytes_out: 2,
@@ -116,29 +118,26 @@ fn from_agents() -> Vec<FlightData> {
     };
     let words = [
         AgentMessage::Watermark(5),
-        AgentMessage::Started { channel, at: 5 },
-        AgentMessage::Failed {
-            channel,
-            why: "overflow".into(),
-        },
+        AgentMessage::started(channel, 5),
+        AgentMessage::failed(channel, "overflow".into()),
         AgentMessage::Note(note),
     ];
-    let lost = LostBody {
+    let lost = RequestsLost {
         channel: 1,
         requests: 3,
         cause: "spool_full".into(),
     };
-    let status = UpBody::try_from(AgentMessage::Status(status)).unwrap();
+    let status = AgentBody::try_from(AgentMessage::Status(status)).unwrap();
     let mut all = vec![
-        Up::data(UpBody::Texts(texts.from(0))),
-        Up::hello(&hello).unwrap(),
-        Up::data(UpBody::Resume(1)),
-        Up::data(UpBody::Ping(Ping { origin_ns: 5 })),
-        Up::data(status),
-        numbered(UpBody::Lost(lost)),
+        FromAgent::data(AgentBody::Texts(texts.from(0))),
+        FromAgent::hello(hello).unwrap(),
+        FromAgent::data(AgentBody::Resume(1)),
+        FromAgent::data(AgentBody::Ping(Ping { origin_ns: 5 })),
+        FromAgent::data(status),
+        numbered(AgentBody::Lost(lost)),
     ];
     all.extend(frames);
-    all.extend(words.map(|word| numbered(UpBody::try_from(word).unwrap())));
+    all.extend(words.map(|word| numbered(AgentBody::try_from(word).unwrap())));
     all
 }
 
@@ -148,8 +147,9 @@ fn from_monitors() -> Vec<FlightData> {
     let welcome = Welcome {
         monitor: 1,
         acked: 4,
-        channels: vec![channel, ChannelId(300)],
-        heartbeat_interval: 50_000_000,
+        channels: vec![channel.0, 300],
+        heartbeat_interval_ns: 50_000_000,
+        ..Welcome::default()
     };
     let pong = Pong {
         origin_ns: 1,
@@ -158,13 +158,14 @@ fn from_monitors() -> Vec<FlightData> {
     };
     let fragment = vec![7; 40];
     let words = [
-        MonitorMessage::Start { channel, fragment },
-        MonitorMessage::Stop { channel },
-        MonitorMessage::Ack { number: 9 },
+        MonitorMessage::Pong(pong),
+        MonitorMessage::start(channel, fragment),
+        MonitorMessage::Stop(channel.0),
+        MonitorMessage::Ack(9),
         MonitorMessage::HeartbeatInterval(5_000_000),
     ];
-    let mut all = vec![Down::from(&welcome).data(), Down::from(pong).data()];
-    all.extend(words.iter().map(|word| Down::from(word).data()));
+    let mut all = vec![FromMonitor::welcome(welcome)];
+    all.extend(words.map(FromMonitor::data));
     all
 }
 
@@ -204,11 +205,11 @@ fn mutate_data(data: &FlightData, numbers: &mut Random) -> FlightData {
 }
 
 /// Changes the header of the same columns.
-fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
+fn mutate_head(head: &RowsHeader, numbers: &mut Random) -> RowsHeader {
     let mut head = head.clone();
-    let form = |numbers: &mut Random| Form {
-        kind: numbers.below(9) as u32,
-        width: [0, 1, 2, 4, 8, 3][numbers.below(6) as usize],
+    let form = |numbers: &mut Random| ColumnEncoding {
+        kind: numbers.below(9) as i32,
+        width_bytes: [0, 1, 2, 4, 8, 3][numbers.below(6) as usize],
         shift: numbers.below(70) as u32,
         base: [0, -1, 1, i64::MIN, i64::MAX, 1 << 40][numbers.below(6) as usize],
     };
@@ -225,9 +226,9 @@ fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
     }
     if numbers.below(50) == 0 {
         // Columns that take no space on the wire.
-        let column = Form {
-            kind: frame::KIND_INT,
-            ..Form::default()
+        let column = ColumnEncoding {
+            kind: ColumnKind::Int.into(),
+            ..ColumnEncoding::default()
         };
         head.columns = vec![column; numbers.below(2000) as usize];
         head.rows = ROWS_MAX as u32;
@@ -239,12 +240,13 @@ fn mutate_head(head: &RowsHead, numbers: &mut Random) -> RowsHead {
 /// Decodes it as the monitor, on a connection that knows the texts.
 fn receive(texts: &FlightData, data: &FlightData, budget: &Arc<TextBudget>) -> bool {
     // The error, or the host name.
-    let _ = Up::read_hello(data).map_err(|e| e.to_string());
+    let _ = FromAgent::read_hello(data).map_err(|e| e.to_string());
     let welcome = Welcome {
         monitor: 1,
         acked: 0,
         channels: Vec::new(),
-        heartbeat_interval: 5_000_000,
+        heartbeat_interval_ns: 5_000_000,
+        ..Welcome::default()
     };
     let mut intake = Intake::new(&welcome, budget.clone());
     intake.receive(texts, 1).expect("the texts are in order");
@@ -304,10 +306,10 @@ fn mutated_messages_decode_or_fail_within_memory() {
     let texts = &agents[0];
     let mut understood = 0;
     for data in &agents[1..] {
-        let is_hello = Up::read_hello(data).is_ok();
+        let is_hello = FromAgent::read_hello(data).is_ok();
         assert!(is_hello || receive(texts, data, &budget), "{data:?}");
-        let head = match Up::read(data).unwrap().body {
-            Some(UpBody::Rows(head)) => Some(head),
+        let head = match FromAgent::read(data).unwrap().message.body {
+            Some(AgentBody::Rows(head)) => Some(head),
             _ => None,
         };
         for _ in 0..3_000 {
@@ -316,16 +318,16 @@ fn mutated_messages_decode_or_fail_within_memory() {
                 && numbers.below(2) == 0
             {
                 let head = mutate_head(head, &mut numbers);
-                changed.app_metadata = numbered(UpBody::Rows(head)).app_metadata;
+                changed.app_metadata = numbered(AgentBody::Rows(head)).app_metadata;
             }
             understood += u64::from(receive(texts, &changed, &budget));
         }
     }
     for data in &from_monitors() {
-        assert!(Down::read(data).unwrap().body.is_some());
+        assert!(FromMonitor::read(data).unwrap().message.body.is_some());
         for _ in 0..3_000 {
             let changed = mutate_data(data, &mut numbers);
-            understood += u64::from(Down::read(&changed).is_ok());
+            understood += u64::from(FromMonitor::read(&changed).is_ok());
         }
     }
     for _ in 0..20_000 {
@@ -337,7 +339,7 @@ fn mutated_messages_decode_or_fail_within_memory() {
             ..FlightData::default()
         };
         receive(texts, &data, &budget);
-        let _ = Down::read(&data);
+        let _ = FromMonitor::read(&data);
         let _ = spool::split(data.app_metadata.clone());
     }
     // Otherwise the mutations were too destructive to reach later stages.
@@ -347,11 +349,11 @@ fn mutated_messages_decode_or_fail_within_memory() {
 /// A few bytes cannot produce a message with many rows.
 #[test]
 fn a_small_message_decodes_to_few_rows() {
-    let column = Form {
-        kind: frame::KIND_INT,
-        ..Form::default()
+    let column = ColumnEncoding {
+        kind: ColumnKind::Int.into(),
+        ..ColumnEncoding::default()
     };
-    let head = |rows: usize, columns: usize| RowsHead {
+    let head = |rows: usize, columns: usize| RowsHeader {
         channel: 1,
         rows: rows as u32,
         ts: Some(column),
@@ -361,7 +363,7 @@ fn a_small_message_decodes_to_few_rows() {
     };
     let texts = ReceivedTexts::new(Arc::new(TextBudget::new(0, 0)));
     let none = Bytes::new();
-    let read = |head: &RowsHead| frame::decode(head, &none, &none, &texts);
+    let read = |head: &RowsHeader| frame::decode(head, &none, &none, &texts);
     let most = VALUES_MAX / ROWS_MAX;
     assert!(matches!(read(&head(ROWS_MAX, most)), Ok(Decoded::Rows(_))));
     let error = read(&head(ROWS_MAX, most + 1)).unwrap_err().to_string();

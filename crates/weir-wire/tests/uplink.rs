@@ -26,10 +26,7 @@ fn messages_arrive_and_are_released() {
     let uplink = Uplink::dial(options(ledger.dial(), 7)).unwrap();
     assert_eq!(welcome(&uplink), [ChannelId(3)]);
     let channel = ChannelId(3);
-    let start = MonitorMessage::Start {
-        channel,
-        fragment: vec![7; 3],
-    };
+    let start = MonitorMessage::start(channel, vec![7; 3]);
     assert_eq!(uplink.receive(WAIT_MAX), Some(UplinkEvent::Message(start)));
 
     // Timestamps can be converted from the welcome on, although the host's clock is wrong.
@@ -41,7 +38,7 @@ fn messages_arrive_and_are_released() {
     assert!(off.abs() <= error + 1_000_000, "{off} ns off, {error} told");
     assert!((clock.offset_ns(agent) - BEHIND).abs() <= error);
 
-    uplink.send(AgentMessage::Started { channel, at: 0 });
+    uplink.send(AgentMessage::started(channel, 0));
     for first in (1..=10_000).step_by(100) {
         uplink.send(AgentMessage::Rows {
             channel,
@@ -50,7 +47,7 @@ fn messages_arrive_and_are_released() {
         uplink.send(AgentMessage::Watermark(first + 99));
     }
     uplink.send(AgentMessage::Note(Note {
-        at: 10_000,
+        at_ns: 10_000,
         place: "tap".to_owned(),
         counter: "events_in".to_owned(),
         cause: None,

@@ -49,8 +49,8 @@ impl Heard {
                 assert!(self.reached.last().is_none_or(|before| at > *before));
                 self.reached.push(at);
             }
-            AgentMessage::Started { channel, at } => self.started.push((channel.0, at)),
-            AgentMessage::Failed { channel, .. } => self.failed.push(channel.0),
+            AgentMessage::Started(started) => self.started.push((started.channel, started.at_ns)),
+            AgentMessage::Failed(failed) => self.failed.push(failed.channel),
             other => panic!("a core does not say {other:?}"),
         });
     }
@@ -116,13 +116,13 @@ fn fragments_give_what_one_engine_gives_and_each_row_is_counted() {
         found.sort();
         assert!(!found.is_empty());
         assert_eq!(found, expected, "{text}");
-        let tally = core.tallies().find(|t| t.channel.0 == channel);
+        let tally = core.tallies().find(|t| t.channel == channel);
         let produced = found.len() as u64;
         let lost = 0;
         assert_eq!(
             tally,
             Some(ChannelTally {
-                channel: ChannelId(channel),
+                channel,
                 produced,
                 lost
             })
@@ -230,19 +230,13 @@ fn a_fragment_fails_alone_and_a_stopped_one_is_silent() {
     let passing = |upto: i64| (1..=upto).filter(|t| t % 7 > 3).count();
     assert_eq!(heard.of(2).len(), passing(399));
     assert_eq!(heard.of(3).len(), passing(50));
-    let running: Vec<ChannelId> = core.costs(|_| 0).iter().map(|c| c.channel).collect();
-    assert_eq!(running, [ChannelId(2)]);
+    let running: Vec<u64> = core.costs(|_| 0).iter().map(|c| c.channel).collect();
+    assert_eq!(running, [2]);
     // The rows of a stopped fragment stay in its tally.
-    let stopped = core.tallies().find(|t| t.channel == ChannelId(3)).unwrap();
+    let stopped = core.tallies().find(|t| t.channel == 3).unwrap();
     assert_eq!(stopped.produced, passing(50) as u64);
     core.lost(ChannelId(3), 2);
-    assert_eq!(
-        core.tallies()
-            .find(|t| t.channel == ChannelId(3))
-            .unwrap()
-            .lost,
-        2
-    );
+    assert_eq!(core.tallies().find(|t| t.channel == 3).unwrap().lost, 2);
 }
 
 #[test]
@@ -281,7 +275,7 @@ fn an_ending_agent_sends_the_state_of_open_slides_only() {
         found.sort();
         assert_eq!(found, expected, "{text}");
         assert!(found.iter().any(|(ts, ..)| *ts > 28), "{text}");
-        let tally = core.tallies().find(|t| t.channel.0 == channel);
+        let tally = core.tallies().find(|t| t.channel == channel);
         assert_eq!(tally.map(|t| t.produced), Some(found.len() as u64));
     }
 }
@@ -358,13 +352,8 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     assert_eq!(tally(&core), Some((40, 4)));
     let mut lost = Vec::new();
     core.step(&mut |word| {
-        if let AgentMessage::Lost {
-            channel,
-            requests,
-            cause,
-        } = word
-        {
-            lost.push((channel.0, requests, cause));
+        if let AgentMessage::Lost(told) = word {
+            lost.push((told.channel, told.requests, told.cause));
         }
     });
     assert_eq!(lost, [(1, 4, "unseen".to_owned())]);

@@ -24,7 +24,7 @@ fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {
     let mut link = fleet.join(host, instance);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentMessage::Started { channel, at });
+    fleet.say(&mut link, AgentMessage::started(channel, at));
     (link, channel)
 }
 
@@ -72,7 +72,7 @@ fn hosts_and_rows_that_are_missing_are_counted() {
 
     // A host with a failed fragment is not included.
     let why = "no tap".to_owned();
-    fleet.say(&mut b, AgentMessage::Failed { channel, why });
+    fleet.say(&mut b, AgentMessage::failed(channel, why));
     fleet.say(&mut a, AgentMessage::Watermark(1_220));
     fleet.tick(1_221);
     let now = completeness(&fleet);

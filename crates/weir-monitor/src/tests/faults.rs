@@ -2,7 +2,7 @@
 
 use weir_model::Nanos;
 use weir_query::place::fleet::PlacementStrategy;
-use weir_wire::{AgentMessage, ChannelTally};
+use weir_wire::{AgentMessage, ChannelTally, EarlierProcess};
 
 use super::fleet::{Fleet, options, rows};
 
@@ -15,7 +15,7 @@ fn an_ended_agent_that_stays_connected_counts_as_responded() {
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentMessage::Started { channel, at });
+    fleet.say(&mut link, AgentMessage::started(channel, at));
     fleet.say(&mut link, AgentMessage::Watermark(Nanos::MAX));
     // Longer than disconnected agents are remembered.
     fleet.tick(1_100);
@@ -34,17 +34,21 @@ fn rows_of_a_query_that_ended_are_not_lost_when_their_agent_restarts() {
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentMessage::Started { channel, at });
+    fleet.say(&mut link, AgentMessage::started(channel, at));
     let batch = rows("a", &[(1_005, 1), (1_006, 2)]);
     fleet.say(&mut link, AgentMessage::Rows { channel, batch });
     fleet.monitor.stop(query, "cancelled");
     fleet.leave(&link);
     let tally = ChannelTally {
-        channel,
+        channel: channel.0,
         produced: 2,
         lost: 0,
     };
-    fleet.join_after("a", 2, vec![(1, vec![tally])]);
+    let earlier = EarlierProcess {
+        instance: 1,
+        tallies: vec![tally],
+    };
+    fleet.join_after("a", 2, vec![earlier]);
     let agent = fleet.monitor.agents().next().expect("it is known");
     assert_eq!((agent.account.in_time, agent.account.lost), (2, 0));
 }

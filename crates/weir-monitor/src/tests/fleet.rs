@@ -12,7 +12,7 @@ use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Clock, Sink, SinkError};
 use weir_wire::{
-    AgentMessage, ChannelId, ChannelTally, Hello, Joined, MonitorMessage, Peer, Refusal,
+    AgentMessage, ChannelId, EarlierProcess, Hello, Joined, MonitorMessage, Peer, Refusal,
     ServerEvent, SessionId, Welcome,
 };
 
@@ -164,16 +164,11 @@ impl Fleet {
     }
 
     /// The same after earlier processes.
-    pub fn join_after(
-        &mut self,
-        host: &str,
-        instance: u64,
-        earlier: Vec<(u64, Vec<ChannelTally>)>,
-    ) -> Link {
+    pub fn join_after(&mut self, host: &str, instance: u64, earlier: Vec<EarlierProcess>) -> Link {
         self.greet(Hello {
             host: host.into(),
             instance,
-            version: "test".into(),
+            program: "test".into(),
             earlier,
             ..Hello::default()
         })
@@ -208,12 +203,7 @@ impl Fleet {
 
     /// Sends an agent's report that this number of requests is lost.
     pub fn lose(&mut self, link: &mut Link, channel: ChannelId, requests: u64) {
-        let lost = AgentMessage::Lost {
-            channel,
-            requests,
-            cause: "spool_full".into(),
-        };
-        self.say(link, lost);
+        self.say(link, AgentMessage::lost(channel, requests, "spool_full"));
     }
 
     /// Sends a message of an agent with an explicit number.
@@ -253,7 +243,7 @@ impl Link {
     /// The channels that it was ordered to start.
     pub fn starts(&mut self) -> Vec<ChannelId> {
         let started = |word: MonitorMessage| match word {
-            MonitorMessage::Start { channel, .. } => Some(channel),
+            MonitorMessage::Start(start) => Some(ChannelId(start.channel)),
             _ => None,
         };
         self.told().into_iter().filter_map(started).collect()

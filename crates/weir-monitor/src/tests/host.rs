@@ -3,7 +3,7 @@
 use weir_model::{Batch, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::codec;
-use weir_wire::{AgentMessage, ChannelTally, MonitorMessage};
+use weir_wire::{AgentMessage, ChannelId, EarlierProcess, MonitorMessage};
 
 use super::fleet::{Fleet, Link};
 use weir_agent::AgentCore;
@@ -14,7 +14,7 @@ pub struct Host {
     pub instance: u64,
     pub link: Option<Link>,
     /// The tallies of earlier processes.
-    pub earlier: Vec<(u64, Vec<ChannelTally>)>,
+    pub earlier: Vec<EarlierProcess>,
     core: AgentCore,
     /// The messages that it has sent; the first one is number 1.
     said: Vec<AgentMessage>,
@@ -51,7 +51,7 @@ impl Host {
         let channels: Vec<_> = self.core.tallies().map(|t| t.channel).collect();
         for channel in channels {
             if !welcome.channels.contains(&channel) {
-                self.core.stop(channel);
+                self.core.stop(ChannelId(channel));
             }
         }
         self.link = Some(link);
@@ -73,13 +73,13 @@ impl Host {
     pub fn live(&mut self, batch: Option<Batch>, at: Nanos) {
         for word in self.link.as_mut().map(Link::told).unwrap_or_default() {
             match word {
-                MonitorMessage::Start { channel, fragment } => {
-                    let plan = codec::decode(&fragment).expect("a sound fragment");
-                    self.core.start(channel, &plan);
+                MonitorMessage::Start(start) => {
+                    let plan = codec::decode(&start.fragment).expect("a sound fragment");
+                    self.core.start(ChannelId(start.channel), &plan);
                 }
-                MonitorMessage::Stop { channel } => self.core.stop(channel),
-                MonitorMessage::Ack { number } => self.safe = number,
-                MonitorMessage::HeartbeatInterval(_) => {}
+                MonitorMessage::Stop(channel) => self.core.stop(ChannelId(channel)),
+                MonitorMessage::Ack(number) => self.safe = number,
+                _ => {}
             }
         }
         if let Some(batch) = batch {
@@ -110,7 +110,10 @@ impl Host {
     }
 
     /// The outcome of its rows, as the next process reads it from the file.
-    pub fn tallies(&self) -> Vec<ChannelTally> {
-        self.core.tallies().collect()
+    pub fn tallies(&self) -> EarlierProcess {
+        EarlierProcess {
+            instance: self.instance,
+            tallies: self.core.tallies().collect(),
+        }
     }
 }

@@ -48,7 +48,7 @@ fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
         .collect();
     for link in &mut links {
         for channel in link.starts() {
-            fleet.say(link, AgentMessage::Started { channel, at: START });
+            fleet.say(link, AgentMessage::started(channel, START));
         }
     }
     let channel = fleet.monitor.queries().next().expect("one runs").1.channels[0].0;

@@ -47,7 +47,7 @@ fn account(fleet: &Fleet) -> (u64, u64, u64) {
 /// Sends the agent's report of received requests, as it does once a second, without a number.
 fn report(fleet: &mut Fleet, host: &Host) {
     let status = Status {
-        tallies: host.tallies(),
+        tallies: host.tallies().tallies,
         ..Status::default()
     };
     let said = ServerEvent::Message {
@@ -82,10 +82,11 @@ fn said(fleet: &Fleet) -> (u64, u64) {
 fn the_open_interval_of_an_agent_that_was_killed_is_lost_when_the_next_one_comes() {
     let (mut fleet, mut host) = interrupted();
     let tallies = host.tallies();
-    assert_eq!((tallies[0].produced, tallies[0].lost), (7, 0));
+    let tally = tallies.tallies[0];
+    assert_eq!((tally.produced, tally.lost), (7, 0));
     host.leave(&mut fleet);
     let mut next = Host::new("a", 2);
-    next.earlier = vec![(1, tallies.clone())];
+    next.earlier = vec![tallies.clone()];
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
     assert_eq!(said(&fleet), (4, 0));
@@ -116,7 +117,7 @@ fn what_an_agent_that_is_forgotten_had_reported_is_lost() {
 fn the_next_process_of_an_agent_that_was_forgotten_loses_nothing_twice() {
     let (mut fleet, host) = forgotten();
     let mut next = Host::new("a", 2);
-    next.earlier = vec![(1, host.tallies())];
+    next.earlier = vec![host.tallies()];
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
     assert_eq!(said(&fleet), (4, 0));
@@ -143,7 +144,7 @@ fn the_same_process_of_an_agent_that_was_forgotten_loses_nothing_twice() {
     assert_eq!(fleet.monitor.agents().count(), 0);
     assert_eq!(said(&fleet), (4, 0));
     let mut next = Host::new("a", 2);
-    next.earlier = vec![(1, host.tallies())];
+    next.earlier = vec![host.tallies()];
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
     assert_eq!(said(&fleet), (4, 0));

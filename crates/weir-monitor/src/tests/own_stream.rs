@@ -11,7 +11,7 @@ use super::fleet::{Fleet, Results, options, rows};
 
 fn note(at: i64, counter: &str, cause: &str) -> AgentMessage {
     AgentMessage::Note(Note {
-        at,
+        at_ns: at,
         place: "agent".into(),
         counter: counter.into(),
         cause: Some(cause.into()),
@@ -44,7 +44,7 @@ fn what_happens_to_agents_are_rows() {
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentMessage::Started { channel, at: 1_000 });
+        fleet.say(link, AgentMessage::started(channel, 1_000));
     }
     fleet.say(&mut b, note(1_005, "shedding", "cpu"));
     fleet.say(&mut b, note(1_006, "probe_failed", "no kernel symbol"));
@@ -56,7 +56,7 @@ fn what_happens_to_agents_are_rows() {
     fleet.say(&mut b, AgentMessage::Rows { channel, batch });
     fleet.lose(&mut b, channel, 7);
     let why = "division".to_owned();
-    fleet.say(&mut b, AgentMessage::Failed { channel, why });
+    fleet.say(&mut b, AgentMessage::failed(channel, why));
     fleet.leave(&b);
     fleet.say(&mut a, AgentMessage::Watermark(1_200));
     fleet.tick(1_200);
@@ -88,7 +88,7 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for (link, host) in [(&mut a, "a"), (&mut b, "b")] {
-        fleet.say(link, AgentMessage::Started { channel, at: 1_000 });
+        fleet.say(link, AgentMessage::started(channel, 1_000));
         let batch = rows(host, &[(1_010, 5)]);
         fleet.say(link, AgentMessage::Rows { channel, batch });
     }
@@ -120,7 +120,7 @@ fn the_cost_of_the_monitor_is_reported_by_agent_and_by_query() {
     );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentMessage::Started { channel, at: 1_000 });
+    fleet.say(&mut a, AgentMessage::started(channel, 1_000));
     let batch = rows("a", &[(1_010, 5), (1_011, 6)]);
     fleet.say(&mut a, AgentMessage::Rows { channel, batch });
     fleet.tick(NANOS_PER_SECOND / 2);

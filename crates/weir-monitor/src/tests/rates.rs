@@ -3,7 +3,7 @@
 use weir_model::{Catalog, NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, compile};
-use weir_wire::{AgentMessage, ChannelCost, ChannelId, Status};
+use weir_wire::{AgentMessage, ChannelCost, Status};
 
 use super::fleet::{Fleet, Link, Results, START, options};
 use crate::Options;
@@ -53,7 +53,7 @@ fn running_as(
         let [channel] = channels[..] else {
             panic!("one fragment runs, not {channels:?}");
         };
-        fleet.say(&mut link, AgentMessage::Started { channel, at: START });
+        fleet.say(&mut link, AgentMessage::started(channel, START));
         links.push(link);
     }
     for second in 0..5 {
@@ -62,7 +62,7 @@ fn running_as(
             let status = Status {
                 cpu_ns: status.cpu_ns.saturating_mul(second as i64),
                 channels: vec![ChannelCost {
-                    channel: ChannelId(1),
+                    channel: 1,
                     rows_in: 20_000 * second,
                     rows_out: rows * second,
                     bytes_out: bytes * second,

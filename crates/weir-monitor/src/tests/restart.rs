@@ -11,7 +11,7 @@ use weir_query::engine::{Engine, EngineOptions, EngineOutput};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
-use weir_wire::ChannelTally;
+use weir_wire::EarlierProcess;
 
 use super::super::{Monitor, Options, Running};
 use super::fleet::{Directory, Fleet, START, catalog, cut_of, options, publisher, rows};
@@ -314,7 +314,7 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> u
     let upto = drill.fleet.monitor.frontier();
     let monitor = &drill.fleet.monitor;
     for (at, host) in drill.hosts.iter().enumerate() {
-        let produced: u64 = host.tallies().iter().map(|t| t.produced).sum();
+        let produced: u64 = host.tallies().tallies.iter().map(|t| t.produced).sum();
         let account = monitor.agents().nth(at).unwrap().account;
         assert_eq!(
             account.in_time, produced,
@@ -340,7 +340,7 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> u
 struct Fates {
     hosts: u64,
     produced: Vec<u64>,
-    earlier: Vec<Vec<(u64, Vec<ChannelTally>)>>,
+    earlier: Vec<Vec<EarlierProcess>>,
 }
 
 impl Fates {
@@ -348,8 +348,8 @@ impl Fates {
     fn kill(&mut self, at: usize, drill: &mut Drill, now: Nanos) {
         drill.hosts[at].leave(&mut drill.fleet);
         let tallies = drill.hosts[at].tallies();
-        self.produced[at] += tallies.iter().map(|t| t.produced).sum::<u64>();
-        self.earlier[at].push((drill.hosts[at].instance, tallies));
+        self.produced[at] += tallies.tallies.iter().map(|t| t.produced).sum::<u64>();
+        self.earlier[at].push(tallies);
         self.hosts += 1;
         let name = drill.hosts[at].name.clone();
         drill.hosts[at] = Host::new(&name, 100 + self.hosts);
@@ -384,7 +384,7 @@ fn delivered_plus_lost_equals_produced_after_any_kill() {
         drill.settle(now);
         for (at, host) in drill.hosts.iter().enumerate() {
             let tallies = host.tallies();
-            fates.produced[at] += tallies.iter().map(|t| t.produced).sum::<u64>();
+            fates.produced[at] += tallies.tallies.iter().map(|t| t.produced).sum::<u64>();
             let mut agents = drill.fleet.monitor.agents();
             let agent = agents.find(|a| a.host.as_str() == host.name).unwrap();
             let account = agent.account;
@@ -448,7 +448,7 @@ fn counts_what_is_missing(name: &str, queries: Queries, seed: u64, options: &Opt
     let shown = shown(&drill.dir.0, 0);
     let mut lost = 0;
     for host in &drill.hosts {
-        let [tally] = host.tallies()[..] else {
+        let [tally] = host.tallies().tallies[..] else {
             panic!("the queries share a channel");
         };
         let quoted = format!("\"{}\"", host.name);

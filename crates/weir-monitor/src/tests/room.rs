@@ -11,7 +11,7 @@ const WORDS: i64 = 60;
 /// The last acknowledged number.
 fn taken(link: &mut Link) -> u64 {
     let number = |word: MonitorMessage| match word {
-        MonitorMessage::Ack { number } => Some(number),
+        MonitorMessage::Ack(number) => Some(number),
         _ => None,
     };
     let numbers = link.told().into_iter().filter_map(number);
@@ -41,7 +41,7 @@ fn one_with_little_room_is_not_made_to_hold_more() {
     });
     for link in &mut links {
         let channel = link.starts()[0];
-        fleet.say(link, AgentMessage::Started { channel, at: START });
+        fleet.say(link, AgentMessage::started(channel, START));
         for word in 1..=WORDS {
             let batch = rows("x", &[(START + word, word); 10]);
             fleet.say(link, AgentMessage::Rows { channel, batch });

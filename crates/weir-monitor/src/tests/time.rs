@@ -18,7 +18,7 @@ fn results_wait_for_the_slowest_agent() {
     let channel = a.starts()[0];
     assert_eq!(b.starts(), [channel]);
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentMessage::Started { channel, at: 1_000 });
+        fleet.say(link, AgentMessage::started(channel, 1_000));
     }
     let batch = rows("a", &[(1_010, 1), (1_030, 2)]);
     fleet.say(&mut a, AgentMessage::Rows { channel, batch });
@@ -70,7 +70,7 @@ fn an_agent_that_is_steadily_behind_is_waited_for_again() {
     );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentMessage::Started { channel, at: START });
+    fleet.say(&mut a, AgentMessage::started(channel, START));
     // The only agent is silent for longer than the limit, so time advances by the clock.
     fleet.tick(START + 199);
     fleet.tick(START + 200);
@@ -102,10 +102,10 @@ fn acks_to_an_agent_are_sent_at_intervals() {
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
     let at = START;
-    fleet.say(&mut a, AgentMessage::Started { channel, at });
+    fleet.say(&mut a, AgentMessage::started(channel, at));
     let taken = |link: &mut Link| -> Vec<u64> {
         let number = |word| match word {
-            MonitorMessage::Ack { number } => Some(number),
+            MonitorMessage::Ack(number) => Some(number),
             _ => None,
         };
         link.told().into_iter().filter_map(number).collect()
@@ -137,7 +137,7 @@ fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentMessage::Started { channel, at: 1_000 });
+    fleet.say(&mut a, AgentMessage::started(channel, 1_000));
     fleet.say(&mut a, AgentMessage::Watermark(1_050));
     fleet.tick(1_050);
     assert_eq!(fleet.monitor.frontier(), 1_050);
@@ -148,7 +148,7 @@ fn an_agent_that_comes_is_waited_for_until_it_has_begun() {
     fleet.say(&mut a, AgentMessage::Watermark(1_100));
     fleet.tick(1_100);
     assert_eq!(fleet.monitor.frontier(), 1_050);
-    fleet.say(&mut b, AgentMessage::Started { channel, at: 1_065 });
+    fleet.say(&mut b, AgentMessage::started(channel, 1_065));
     let batch = rows("b", &[(1_066, 1), (1_110, 2)]);
     fleet.say(&mut b, AgentMessage::Rows { channel, batch });
     fleet.say(&mut b, AgentMessage::Watermark(1_110));
@@ -181,13 +181,13 @@ fn a_query_begins_when_the_agents_that_were_idle_have_begun() {
     );
     fleet.tick(1_100);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentMessage::Started { channel, at: 1_105 });
+    fleet.say(&mut a, AgentMessage::started(channel, 1_105));
     fleet.say(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_150);
     assert_eq!(fleet.monitor.frontier(), 1_080);
     // An agent that cannot start is not waited for.
     let why = "no tap".to_owned();
-    fleet.say(&mut b, AgentMessage::Failed { channel, why });
+    fleet.say(&mut b, AgentMessage::failed(channel, why));
     let batch = rows("a", &[(1_160, 1)]);
     fleet.say(&mut a, AgentMessage::Rows { channel, batch });
     fleet.say(&mut a, AgentMessage::Watermark(1_160));

@@ -149,7 +149,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
         let hello = Hello {
             host: format!("sim{}", number + 1),
             instance: wall_clock() as u64 ^ (number as u64) << 40 ^ process,
-            version: format!("weir-simulation {}", env!("CARGO_PKG_VERSION")),
+            program: format!("weir-simulation {}", env!("CARGO_PKG_VERSION")),
             ..Hello::default()
         };
         let error = match exchange::join(&orders.dial, &hello).await {
@@ -159,7 +159,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
                 // Agents tick at different times, as those of different hosts do.
                 let part = number as f64 / orders.agents as f64;
                 let error = agent
-                    .serve(welcome.heartbeat_interval, part, receiver)
+                    .serve(welcome.heartbeat_interval_ns, part, receiver)
                     .await;
                 figures.connected.fetch_sub(1, Ordering::Relaxed);
                 let ended = agent.reads.len() as u64;
@@ -254,8 +254,9 @@ impl<'a> Agent<'a> {
 
     fn apply(&mut self, message: MonitorMessage) {
         match message {
-            MonitorMessage::Start { channel, fragment } => {
-                let plan = codec::decode(&fragment).map_err(|e| e.to_string());
+            MonitorMessage::Start(start) => {
+                let channel = ChannelId(start.channel);
+                let plan = codec::decode(&start.fragment).map_err(|e| e.to_string());
                 let known = |name: &str| STREAMS.iter().any(|s| s.eq_ignore_ascii_case(name));
                 match plan {
                     Ok(plan) if plan.sources().iter().all(|d| known(&d.name)) => {
@@ -276,20 +277,23 @@ impl<'a> Agent<'a> {
                     Err(why) => self.core.refuse(channel, why),
                 }
             }
-            MonitorMessage::Stop { channel } => {
+            MonitorMessage::Stop(channel) => {
+                let channel = ChannelId(channel);
                 if self.reads.remove(&channel).is_some() {
                     self.figures.fragments.fetch_sub(1, Ordering::Relaxed);
                 }
                 self.sent.remove(&channel);
                 self.core.stop(channel);
             }
-            MonitorMessage::Ack { number } => {
+            MonitorMessage::Ack(number) => {
                 while self.awaited.front().is_some_and(|(n, _)| *n <= number) {
                     let (_, rows) = self.awaited.pop_front().expect("there is a first");
                     add(&self.figures.rows_acked, rows);
                 }
             }
-            MonitorMessage::HeartbeatInterval(_) => {
+            MonitorMessage::HeartbeatInterval(_)
+            | MonitorMessage::Welcome(_)
+            | MonitorMessage::Pong(_) => {
                 unreachable!("the caller has the ticks")
             }
         }

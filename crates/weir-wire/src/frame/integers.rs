@@ -13,10 +13,11 @@ use arrow_buffer::{NullBuffer, ScalarBuffer};
 
 use super::ipc::Stored;
 use crate::error::Malformed;
-use crate::message::Form;
+use crate::message::{ColumnEncoding, ColumnKind};
 
 /// The narrow encoding of `values`, and the array to write, if any.
-pub fn narrow(kind: u32, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>) -> Written {
+pub fn narrow(kind: ColumnKind, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>) -> Written {
+    let kind = i32::from(kind);
     // Values under a NULL take part in the range: that may cost bytes, never correctness.
     let nulls = nulls.filter(|n| n.null_count() > 0).cloned();
     let base = values.iter().copied().min().unwrap_or(0);
@@ -24,9 +25,9 @@ pub fn narrow(kind: u32, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>)
         .iter()
         .fold(0, |bits, value| bits | value.wrapping_sub(base) as u64);
     let shift = if bits == 0 { 0 } else { bits.trailing_zeros() };
-    let form = |width| Form {
+    let form = |width| ColumnEncoding {
         kind,
-        width,
+        width_bytes: width,
         shift,
         base,
     };
@@ -48,9 +49,9 @@ pub fn narrow(kind: u32, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>)
             (4, Arc::new(UInt32Array::new(written.into(), nulls)))
         }
         _ => {
-            let whole = Form {
+            let whole = ColumnEncoding {
                 kind,
-                width: 8,
+                width_bytes: 8,
                 shift: 0,
                 base: 0,
             };
@@ -62,14 +63,14 @@ pub fn narrow(kind: u32, values: &ScalarBuffer<i64>, nulls: Option<&NullBuffer>)
 }
 
 /// An encoding and its array.
-pub type Written = (Form, Option<ArrayRef>);
+pub type Written = (ColumnEncoding, Option<ArrayRef>);
 
 /// The Arrow type of the written array, if there is one.
-pub fn stored_as(form: &Form) -> Result<Option<Stored>, Malformed> {
+pub fn stored_as(form: &ColumnEncoding) -> Result<Option<Stored>, Malformed> {
     if form.shift > 63 {
         return Err(Malformed(format!("rows: a shift by {} bits", form.shift)));
     }
-    Ok(match form.width {
+    Ok(match form.width_bytes {
         0 => None,
         1 => Some(Stored::UInt8),
         2 => Some(Stored::UInt16),
@@ -81,18 +82,18 @@ pub fn stored_as(form: &Form) -> Result<Option<Stored>, Malformed> {
 
 /// Decodes the values of an encoding accepted by [`stored_as`], whose array comes next.
 pub fn widen(
-    form: &Form,
+    form: &ColumnEncoding,
     arrays: &mut impl Iterator<Item = ArrayRef>,
     rows: usize,
 ) -> (ScalarBuffer<i64>, Option<NullBuffer>) {
-    if form.width == 0 {
+    if form.width_bytes == 0 {
         return (vec![form.base; rows].into(), None);
     }
     let array = arrays
         .next()
         .expect("ipc::read gives an array of each type");
     let value = |written: u64| form.base.wrapping_add((written << form.shift) as i64);
-    let values: ScalarBuffer<i64> = match form.width {
+    let values: ScalarBuffer<i64> = match form.width_bytes {
         1 => widened(array.as_primitive::<UInt8Type>().values(), value),
         2 => widened(array.as_primitive::<UInt16Type>().values(), value),
         4 => widened(array.as_primitive::<UInt32Type>().values(), value),

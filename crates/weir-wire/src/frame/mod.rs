@@ -5,7 +5,7 @@
 //! zero bits, in 1, 2, 4 or 8 bytes; a constant column takes no space. Timestamps are such a
 //! column; a column that repeats the timestamps of its rows is not written. A text is written as
 //! the number under which the agent has sent it before ([`texts`]). The encoding of each column is
-//! in [`RowsHead`], so decoding needs no schema; [`check`] compares the rows with the expected
+//! in [`RowsHeader`], so decoding needs no schema; [`check`] compares the rows with the expected
 //! columns.
 
 mod integers;
@@ -23,8 +23,7 @@ use std::sync::Arc;
 use weir_model::{Batch, Column, Schema, TallyArray, Type};
 
 use crate::error::Malformed;
-use crate::message::{FRAME_BYTES_MAX, Form, RowsHead, instant};
-use crate::protocol::ChannelId;
+use crate::message::{ChannelId, ColumnEncoding, ColumnKind, FRAME_BYTES_MAX, RowsHeader, instant};
 use texts::{ReceivedTexts, TextTable};
 
 /// The largest number of rows of one message.
@@ -36,24 +35,6 @@ pub const COLUMNS_MAX: usize = 1024;
 pub const VALUES_MAX: usize = 1 << 22;
 /// The largest absolute weight of a row.
 pub const WEIGHT_MAX: i64 = 1 << 40;
-
-/// [`Form::kind`]: all values are NULL, nothing is written.
-pub const KIND_NULLS: u32 = 0;
-/// [`Form::kind`]: booleans, Arrow's `Bool`.
-pub const KIND_BOOL: u32 = 1;
-/// [`Form::kind`]: integers and times, see [`Form`].
-pub const KIND_INT: u32 = 2;
-/// [`Form::kind`]: floats, Arrow's `Float64`.
-pub const KIND_FLOAT: u32 = 3;
-/// [`Form::kind`]: numbers of texts, written like integers.
-pub const KIND_TEXT: u32 = 4;
-/// [`Form::kind`]: tallies, Arrow's `Binary`.
-pub const KIND_TALLY: u32 = 5;
-/// [`Form::kind`]: bytes, Arrow's `Binary`.
-pub const KIND_BYTES: u32 = 6;
-
-/// [`Form::kind`]: equal to the timestamps of the rows, nothing is written.
-pub const KIND_TIMES: u32 = 7;
 
 /// The compression of the buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +50,7 @@ pub enum Compression {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
     /// The protocol buffer.
-    pub head: RowsHead,
+    pub head: RowsHeader,
     /// The header of Arrow's IPC message; empty if no column takes space.
     pub header: Bytes,
     /// Its body.
@@ -139,18 +120,18 @@ pub fn encode(
     check_times(&batch.ts).map_err(FrameError::Malformed)?;
     check_weights(batch.weights.as_deref().unwrap_or(&[])).map_err(FrameError::Malformed)?;
     let mut arrays = Vec::with_capacity(batch.columns.len() + 2);
-    let mut put = |(form, array): (Form, Option<ArrayRef>)| {
+    let mut put = |(form, array): (ColumnEncoding, Option<ArrayRef>)| {
         arrays.extend(array);
         form
     };
-    let head = RowsHead {
+    let head = RowsHeader {
         channel: channel.0,
         rows: batch.len() as u32,
-        ts: Some(put(integers::narrow(KIND_INT, &batch.ts, None))),
+        ts: Some(put(integers::narrow(ColumnKind::Int, &batch.ts, None))),
         weights: batch
             .weights
             .as_ref()
-            .map(|w| put(integers::narrow(KIND_INT, w, None))),
+            .map(|w| put(integers::narrow(ColumnKind::Int, w, None))),
         columns: batch
             .columns
             .iter()
@@ -179,26 +160,31 @@ fn write_column(
     column: &Column,
     ts: &[i64],
     texts: &mut TextTable,
-) -> Result<(Form, Option<ArrayRef>), FrameError> {
-    let form = |kind| Form {
-        kind,
-        ..Form::default()
+) -> Result<(ColumnEncoding, Option<ArrayRef>), FrameError> {
+    let form = |kind: ColumnKind| ColumnEncoding {
+        kind: kind.into(),
+        ..ColumnEncoding::default()
     };
     if (0..column.len()).all(|row| column.is_null(row)) {
-        return Ok((form(KIND_NULLS), None));
+        return Ok((form(ColumnKind::Nulls), None));
     }
     Ok(match column {
-        Column::Nulls(_) => (form(KIND_NULLS), None),
-        Column::Bool(a) => (form(KIND_BOOL), Some(Arc::new(a.clone()))),
-        Column::Int(a) if a.null_count() == 0 && a.values()[..] == *ts => (form(KIND_TIMES), None),
-        Column::Int(a) => integers::narrow(KIND_INT, a.values(), a.nulls()),
-        Column::Float(a) => (form(KIND_FLOAT), Some(Arc::new(a.clone()))),
+        Column::Nulls(_) => (form(ColumnKind::Nulls), None),
+        Column::Bool(a) => (form(ColumnKind::Bool), Some(Arc::new(a.clone()))),
+        Column::Int(a) if a.null_count() == 0 && a.values()[..] == *ts => {
+            (form(ColumnKind::Times), None)
+        }
+        Column::Int(a) => integers::narrow(ColumnKind::Int, a.values(), a.nulls()),
+        Column::Float(a) => (form(ColumnKind::Float), Some(Arc::new(a.clone()))),
         Column::Text(a) => {
             let numbers = texts.numbers(a).ok_or(FrameError::TextBudget)?;
-            integers::narrow(KIND_TEXT, &numbers, a.nulls())
+            integers::narrow(ColumnKind::Text, &numbers, a.nulls())
         }
-        Column::Bytes(a) => (form(KIND_BYTES), Some(Arc::new(a.clone()))),
-        Column::Tally(a) => (form(KIND_TALLY), Some(Arc::new(write_tallies(a, texts)?))),
+        Column::Bytes(a) => (form(ColumnKind::Bytes), Some(Arc::new(a.clone()))),
+        Column::Tally(a) => (
+            form(ColumnKind::Tally),
+            Some(Arc::new(write_tallies(a, texts)?)),
+        ),
     })
 }
 
@@ -218,7 +204,7 @@ fn write_tallies(column: &TallyArray, texts: &mut TextTable) -> Result<BinaryArr
 /// # Errors
 /// If the bytes are no valid frame; the text names the part.
 pub fn decode(
-    head: &RowsHead,
+    head: &RowsHeader,
     header: &Bytes,
     body: &Bytes,
     texts: &ReceivedTexts,
@@ -260,7 +246,7 @@ pub fn decode(
     for form in &head.columns {
         match read_column(form, &mut arrays, &ts, texts)? {
             Some(column) => columns.push(column),
-            None => return Ok(Decoded::TextBudget(head.requests())),
+            None => return Ok(Decoded::TextBudget(head.represented())),
         }
     }
     Ok(Decoded::Rows(Batch {
@@ -303,25 +289,29 @@ pub fn check(batch: &Batch, schema: &Schema) -> Result<(), Malformed> {
 }
 
 /// The Arrow type of the written column, if any.
-fn stored_as(form: &Form) -> Result<Option<ipc::Stored>, Malformed> {
+fn stored_as(form: &ColumnEncoding) -> Result<Option<ipc::Stored>, Malformed> {
     use ipc::Stored;
-    Ok(match form.kind {
-        KIND_NULLS | KIND_TIMES => None,
-        KIND_BOOL => Some(Stored::Bool),
-        KIND_FLOAT => Some(Stored::Float),
-        KIND_INT | KIND_TEXT => integers::stored_as(form)?,
-        KIND_TALLY | KIND_BYTES => Some(Stored::Binary),
-        kind => return Err(Malformed(format!("rows: {kind} is not a kind of column"))),
+    Ok(match kind_of(form)? {
+        ColumnKind::Nulls | ColumnKind::Times => None,
+        ColumnKind::Bool => Some(Stored::Bool),
+        ColumnKind::Float => Some(Stored::Float),
+        ColumnKind::Int | ColumnKind::Text => integers::stored_as(form)?,
+        ColumnKind::Tally | ColumnKind::Bytes => Some(Stored::Binary),
     })
+}
+
+fn kind_of(form: &ColumnEncoding) -> Result<ColumnKind, Malformed> {
+    let kind = ColumnKind::try_from(form.kind);
+    kind.map_err(|_| Malformed(format!("rows: {} is not a kind of column", form.kind)))
 }
 
 fn plain_integers(
     what: &str,
-    form: &Form,
+    form: &ColumnEncoding,
     arrays: &mut impl Iterator<Item = ArrayRef>,
     rows: usize,
 ) -> Result<ScalarBuffer<i64>, Malformed> {
-    if form.kind != KIND_INT {
+    if kind_of(form)? != ColumnKind::Int {
         return Err(Malformed(format!("rows: {what} are not integers")));
     }
     let (values, nulls) = integers::widen(form, arrays, rows);
@@ -351,7 +341,7 @@ fn check_weights(weights: &[i64]) -> Result<(), Malformed> {
 
 /// Decodes a column; `None` if it refers to a text beyond the budget.
 fn read_column(
-    form: &Form,
+    form: &ColumnEncoding,
     arrays: &mut impl Iterator<Item = ArrayRef>,
     ts: &ScalarBuffer<i64>,
     texts: &ReceivedTexts,
@@ -362,25 +352,24 @@ fn read_column(
             .next()
             .expect("ipc::read gives an array of each type")
     };
-    Ok(Some(match form.kind {
-        KIND_NULLS => Column::Nulls(rows),
-        KIND_TIMES => Column::Int(arrow_array::Int64Array::new(ts.clone(), None)),
-        KIND_BOOL => Column::Bool(next().as_boolean().clone()),
-        KIND_FLOAT => Column::Float(next().as_primitive::<Float64Type>().clone()),
-        KIND_INT => {
+    Ok(Some(match kind_of(form)? {
+        ColumnKind::Nulls => Column::Nulls(rows),
+        ColumnKind::Times => Column::Int(arrow_array::Int64Array::new(ts.clone(), None)),
+        ColumnKind::Bool => Column::Bool(next().as_boolean().clone()),
+        ColumnKind::Float => Column::Float(next().as_primitive::<Float64Type>().clone()),
+        ColumnKind::Int => {
             let (values, nulls) = integers::widen(form, arrays, rows);
             Column::Int(arrow_array::Int64Array::new(values, nulls))
         }
-        KIND_TEXT => {
+        ColumnKind::Text => {
             let (numbers, nulls) = integers::widen(form, arrays, rows);
             return read_texts(&numbers, nulls, texts);
         }
-        KIND_TALLY => {
+        ColumnKind::Tally => {
             let bytes = next();
             return read_tallies(bytes.as_binary::<i32>(), texts);
         }
-        KIND_BYTES => Column::Bytes(next().as_binary::<i32>().clone()),
-        kind => return Err(Malformed(format!("rows: {kind} is not a kind of column"))),
+        ColumnKind::Bytes => Column::Bytes(next().as_binary::<i32>().clone()),
     }))
 }
 

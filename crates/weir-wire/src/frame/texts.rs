@@ -13,7 +13,7 @@ use arrow_buffer::{NullBuffer, ScalarBuffer};
 use weir_model::Symbol;
 
 use crate::error::Malformed;
-use crate::message::TextsBody;
+use crate::message::Texts;
 
 /// The longest text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 16 << 10;
@@ -92,7 +92,7 @@ impl TextTable {
     }
 
     /// The texts from number `first` on, as many as fit one message.
-    pub fn from(&self, first: u32) -> TextsBody {
+    pub fn from(&self, first: u32) -> Texts {
         let mut bytes = 0;
         let texts = self.texts.iter().skip(first as usize).map(|s| s.as_str());
         let fits = texts.take_while(|text| {
@@ -100,7 +100,7 @@ impl TextTable {
             bytes += text.len() + 8;
             begun
         });
-        TextsBody {
+        Texts {
             first,
             texts: fits.map(str::to_owned).collect(),
         }
@@ -219,7 +219,7 @@ impl ReceivedTexts {
     ///
     /// # Errors
     /// If they do not follow the previous ones, or exceed the limits of an agent.
-    pub fn add(&mut self, body: &TextsBody) -> Result<(), Malformed> {
+    pub fn add(&mut self, body: &Texts) -> Result<(), Malformed> {
         if body.first as usize != self.ids.len() {
             return Err(Malformed(format!(
                 "texts: start at number {}, expected {}",

@@ -1,11 +1,12 @@
 //! Messages as protocol buffers: the `app_metadata` of Flight's `FlightData`.
 //!
-//! There is no `.proto` file: the messages are declared here, and docs/wire.md lists them. Every
-//! message is checked against the bounds below when it is decoded and when it is encoded, so an
-//! agent gets an error for a note that is too long where it creates the note.
+//! `proto/weir.proto` declares them; [`crate::proto`] is generated from it. Every message is checked
+//! against the bounds below when it is decoded. A type of its own is written by hand only for what
+//! was checked: [`AgentMessage`], with decoded rows.
 
-mod down;
-mod up;
+mod from_agent;
+mod from_monitor;
+mod version;
 
 use std::ops::RangeInclusive;
 
@@ -14,16 +15,31 @@ use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use crate::error::Malformed;
 
+pub use crate::proto::from_agent::Body as AgentBody;
+pub use crate::proto::from_monitor::Body as MonitorMessage;
+pub use crate::proto::{
+    ChannelCost, ChannelFailed, ChannelStarted, ChannelTally, ColumnEncoding, ColumnKind,
+    EarlierProcess, FromAgent, FromMonitor, Hello, Note, Ping, Pong, RequestsLost, RowsHeader,
+    StartChannel, Status, Texts, Welcome,
+};
 /// Carries a message and its rows.
 pub use arrow_flight::FlightData;
-pub use down::{Down, DownBody, Pong, WelcomeBody};
-pub use up::{
-    AGENT_PATH, Form, LostBody, NoteBody, Ping, RowsHead, TextsBody, Up, UpBody, encode_body,
-};
+pub use from_agent::{AGENT_PATH, AgentMessage, encode_body};
+pub use version::{Feature, VERSION, Version};
 
-/// The version of the protocol. A peer of another version is rejected with an error that states
-/// both. Fields may be added without a new version if readers that ignore them stay correct.
-pub const PROTOCOL_VERSION: u32 = 3;
+/// Identifies the output of one fragment of a query, the same on all agents. The monitor assigns
+/// the numbers and never reuses one, not even after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelId(pub u64);
+
+/// A decoded message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Received<M> {
+    /// The message.
+    pub message: M,
+    /// It has parts that this version of the protocol does not know; they are ignored.
+    pub has_unknown: bool,
+}
 
 /// The largest message with its rows, in bytes.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
@@ -31,6 +47,8 @@ pub const FRAME_BYTES_MAX: usize = 4 << 20;
 pub const UP_BYTES_MAX: usize = 512 << 10;
 /// The largest message of the monitor, in bytes.
 pub const DOWN_BYTES_MAX: usize = FRAGMENT_BYTES_MAX + (64 << 10);
+/// The largest encoded capabilities of an agent, in bytes.
+pub const CAPABILITIES_BYTES_MAX: usize = 256 << 10;
 /// The largest fragment of a query, in bytes.
 pub const FRAGMENT_BYTES_MAX: usize = 1 << 20;
 /// The longest name of a host, component, counter, device or cause, in bytes.
@@ -55,12 +73,21 @@ pub const IDLE_WATERMARK_NS: Nanos = 500_000_000;
 pub const HEARTBEAT_INTERVAL_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;
 
 /// Decodes a message of at most `bytes_max` bytes; `what` names it in errors.
-fn read<M: Message + Default>(bytes: &[u8], bytes_max: usize, what: &str) -> Result<M, Malformed> {
+fn read<M: Message + Default>(
+    bytes: &[u8],
+    bytes_max: usize,
+    what: &str,
+) -> Result<Received<M>, Malformed> {
     if bytes.len() > bytes_max {
         let what = format!("{what}: bytes of its message");
         return Err(Malformed::too_many(&what, bytes.len(), bytes_max));
     }
-    M::decode(bytes).map_err(|e| Malformed(format!("{what}: {e}")))
+    let message = M::decode(bytes).map_err(|e| Malformed(format!("{what}: {e}")))?;
+    Ok(Received {
+        // What was ignored is missing when the message is encoded again.
+        has_unknown: message.encoded_len() < bytes.len(),
+        message,
+    })
 }
 
 fn at_most(what: &str, count: usize, most: usize) -> Result<(), Malformed> {

@@ -5,8 +5,7 @@ use prost::bytes::Bytes;
 use weir_model::Nanos;
 
 use crate::frame::Frame;
-use crate::message::{FlightData, Up, UpBody, encode_body};
-use crate::protocol::ChannelId;
+use crate::message::{AgentBody, ChannelId, FlightData, FromAgent, encode_body};
 
 /// Memory per message in addition to its bytes.
 const OVERHEAD_BYTES: usize = 160;
@@ -34,16 +33,16 @@ pub enum MessageKind {
     /// A watermark.
     Watermark(Nanos),
     /// Anything else: it is retained when rows are dropped.
-    Other(Box<UpBody>),
+    Other(Box<AgentBody>),
 }
 
 impl EncodedMessage {
     /// A message other than rows.
-    pub fn message(body: UpBody) -> EncodedMessage {
+    pub fn message(body: AgentBody) -> EncodedMessage {
         let envelope = encode_body(body.clone()).into();
         EncodedMessage {
             kind: match body {
-                UpBody::Watermark(at) => MessageKind::Watermark(at),
+                AgentBody::Watermark(at) => MessageKind::Watermark(at),
                 body => MessageKind::Other(Box::new(body)),
             },
             envelope,
@@ -57,8 +56,8 @@ impl EncodedMessage {
     pub fn rows(frame: Frame, texts: u32) -> EncodedMessage {
         let channel = ChannelId(frame.head.channel);
         EncodedMessage {
-            kind: MessageKind::Rows(channel, frame.head.requests()),
-            envelope: encode_body(UpBody::Rows(frame.head)).into(),
+            kind: MessageKind::Rows(channel, frame.head.represented()),
+            envelope: encode_body(AgentBody::Rows(frame.head)).into(),
             header: frame.header,
             body: frame.body,
             texts,
@@ -79,7 +78,7 @@ impl EncodedMessage {
     pub fn data(&self, number: u64) -> FlightData {
         let mut bytes = Vec::with_capacity(self.envelope.len() + 11);
         bytes.extend_from_slice(&self.envelope);
-        let number = Up { number, body: None };
+        let number = FromAgent { number, body: None };
         number.encode(&mut bytes).expect("a vector has room");
         FlightData {
             app_metadata: bytes.into(),

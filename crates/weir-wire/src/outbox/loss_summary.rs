@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weir_model::Nanos;
 
 use super::MessageKind;
-use crate::message::{LostBody, NoteBody, UpBody};
-use crate::protocol::ChannelId;
+use crate::message::{AgentBody, ChannelId, Note, RequestsLost};
 
 /// The largest number of distinct notes; further ones are counted as `notes_dropped`.
 const NOTES_MAX: usize = 256;
@@ -16,14 +15,14 @@ const NOTES_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LossSummary {
     /// The last of each channel.
-    started: BTreeMap<ChannelId, UpBody>,
+    started: BTreeMap<ChannelId, AgentBody>,
     /// Lost requests.
     lost: BTreeMap<(ChannelId, String), u64>,
     /// Requests in the rows of a segment: lost if it is dropped.
     rows: BTreeMap<ChannelId, u64>,
     /// The last of each channel.
-    failed: BTreeMap<ChannelId, UpBody>,
-    notes: VecDeque<NoteBody>,
+    failed: BTreeMap<ChannelId, AgentBody>,
+    notes: VecDeque<Note>,
     notes_dropped: i64,
     watermark: Option<Nanos>,
 }
@@ -49,15 +48,15 @@ impl LossSummary {
             MessageKind::Rows(channel, rows) => self.lose(*channel, *rows, cause),
             MessageKind::Watermark(at) => self.watermark = self.watermark.max(Some(*at)),
             MessageKind::Other(message) => match &**message {
-                UpBody::Lost(body) => {
+                AgentBody::Lost(body) => {
                     self.lose(ChannelId(body.channel), body.requests, &body.cause);
                 }
-                UpBody::Note(body) => self.note(body),
-                UpBody::Started(body) => {
+                AgentBody::Note(body) => self.note(body),
+                AgentBody::Started(body) => {
                     self.started
                         .insert(ChannelId(body.channel), (**message).clone());
                 }
-                UpBody::Failed(body) => {
+                AgentBody::Failed(body) => {
                     self.failed
                         .insert(ChannelId(body.channel), (**message).clone());
                 }
@@ -89,15 +88,15 @@ impl LossSummary {
     }
 
     /// Notes of one kind are added up: each has the increment since the previous one.
-    fn note(&mut self, note: &NoteBody) {
-        let same = |other: &NoteBody| {
+    fn note(&mut self, note: &Note) {
+        let same = |other: &Note| {
             (&other.place, &other.counter, &other.cause, &other.device)
                 == (&note.place, &note.counter, &note.cause, &note.device)
         };
         match self.notes.iter().position(same) {
             Some(place) => {
                 let value = self.notes[place].value.saturating_add(note.value);
-                self.notes[place] = NoteBody {
+                self.notes[place] = Note {
                     value,
                     ..note.clone()
                 };
@@ -124,12 +123,12 @@ impl LossSummary {
     }
 
     /// Removes and returns the next message.
-    pub fn pop(&mut self) -> Option<UpBody> {
+    pub fn pop(&mut self) -> Option<AgentBody> {
         if let Some((_, started)) = self.started.pop_first() {
             return Some(started);
         }
         if let Some(((channel, cause), requests)) = self.lost.pop_first() {
-            return Some(UpBody::Lost(LostBody {
+            return Some(AgentBody::Lost(RequestsLost {
                 channel: channel.0,
                 requests,
                 cause,
@@ -140,18 +139,18 @@ impl LossSummary {
         }
         if let Some(note) = self.notes.pop_front() {
             if self.notes_dropped > 0 {
-                self.notes.push_back(NoteBody {
+                self.notes.push_back(Note {
                     at_ns: note.at_ns,
                     place: "uplink".into(),
                     counter: "notes_dropped".into(),
                     value: self.notes_dropped,
                     total: self.notes_dropped,
-                    ..NoteBody::default()
+                    ..Note::default()
                 });
                 self.notes_dropped = 0;
             }
-            return Some(UpBody::Note(note));
+            return Some(AgentBody::Note(note));
         }
-        self.watermark.take().map(UpBody::Watermark)
+        self.watermark.take().map(AgentBody::Watermark)
     }
 }

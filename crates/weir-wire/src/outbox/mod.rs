@@ -28,7 +28,7 @@ pub use encoded::{EncodedMessage, MessageKind};
 pub use loss_summary::LossSummary;
 pub use spool::{DiskResult, DiskTask};
 
-use crate::protocol::ChannelId;
+use crate::message::ChannelId;
 
 /// Rows were dropped because the outbox was full.
 pub const CAUSE_FULL: &str = "spool_full";
@@ -445,7 +445,7 @@ impl Outbox {
         !is_disk_next && (!self.gap.is_empty() || !self.tail.is_empty())
     }
 
-    fn in_memory(&mut self, body: crate::message::UpBody) -> EncodedMessage {
+    fn in_memory(&mut self, body: crate::message::AgentBody) -> EncodedMessage {
         let message = EncodedMessage::message(body);
         self.memory_bytes += message.cost();
         message

@@ -21,8 +21,7 @@ use rustix::io::Errno;
 
 use super::{EncodedMessage, MessageKind};
 use crate::error::WireError;
-use crate::message::{FRAME_BYTES_MAX, Up};
-use crate::protocol::ChannelId;
+use crate::message::{ChannelId, FRAME_BYTES_MAX, FromAgent};
 
 const MAGIC: &[u8; 8] = b"weirspl1";
 const SUM_BYTES: usize = 4;
@@ -254,7 +253,7 @@ fn take(rest: &mut Bytes) -> Option<EncodedMessage> {
     let kind = match kind {
         0 => MessageKind::Rows(ChannelId(what), rows),
         1 => MessageKind::Watermark(what as i64),
-        2 => MessageKind::Other(Box::new(Up::decode(envelope.clone()).ok()?.body?)),
+        2 => MessageKind::Other(Box::new(FromAgent::decode(envelope.clone()).ok()?.body?)),
         _ => return None,
     };
     Some(EncodedMessage {

@@ -29,6 +29,7 @@ pub(crate) enum Count {
     SessionNotRead,
     Messages,
     MessagesMissing,
+    MessagesUnknown,
     MessagesSlowed,
     BytesIn,
     BytesSlowed,
@@ -82,6 +83,7 @@ const COUNTS: &[(Count, &str, Option<&str>)] = &[
     (Count::SessionNotRead, "sessions_ended", Some("not_reading")),
     (Count::Messages, "messages_in", None),
     (Count::MessagesMissing, "messages_missing", None),
+    (Count::MessagesUnknown, "messages_unknown", None),
     (
         Count::MessagesSlowed,
         "agents_slowed",

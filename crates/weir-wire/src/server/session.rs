@@ -13,7 +13,7 @@ use super::counters::Count;
 use super::limits::{ORDERS_WAITING_MAX, RateLimit};
 use super::requests;
 use super::service::{Caller, Shared};
-use crate::message::{Down, Up};
+use crate::message::{FromAgent, FromMonitor};
 use crate::{
     AgentMessage, Hello, Incoming, Intake, Joined, MonitorMessage, Role, ServerEvent, SessionId,
     Welcome,
@@ -94,7 +94,7 @@ async fn join(
         .map_err(requests::status)?;
     shared.counters.add(Count::Sessions, 1);
     // The queue is empty: this is the first message.
-    let _ = out.send(Ok(Down::from(&welcome).data())).await;
+    let _ = out.send(Ok(FromMonitor::welcome(welcome.clone()))).await;
     Ok((session, (host, welcome), orders_waiting))
 }
 
@@ -121,7 +121,7 @@ async fn hello(
             return Err(Status::deadline_exceeded("no hello within the time limit"));
         }
     };
-    let hello = Up::read_hello(&first).map_err(|e| malformed(e.to_string()))?;
+    let hello = FromAgent::read_hello(&first).map_err(|e| malformed(e.to_string()))?;
     if let Some(host) = caller.grant.host.as_ref().filter(|h| **h != hello.host) {
         let why = format!(
             "`{}` is permitted to join as host `{host}` only, not as `{}`",
@@ -165,7 +165,12 @@ async fn receive(
             shared.counters.add(Count::MessagesSlowed, 1);
             tokio::time::sleep(wait).await;
         }
-        let incoming = match intake.receive(&message, (shared.clock)()) {
+        let unknown = intake.unknown();
+        let incoming = intake.receive(&message, (shared.clock)());
+        shared
+            .counters
+            .add(Count::MessagesUnknown, intake.unknown() - unknown);
+        let incoming = match incoming {
             Ok(Incoming::Message(number, message)) => message_event(session, number, message),
             Ok(Incoming::Pong(answer)) => {
                 // An agent that does not read replies will send another ping.
@@ -204,7 +209,7 @@ async fn send_orders(
 ) -> Status {
     let wait_max = Duration::from_millis(shared.limits.request_ms);
     while let Some(message) = orders.recv().await {
-        match timeout(wait_max, out.send(Ok(Down::from(&message).data()))).await {
+        match timeout(wait_max, out.send(Ok(FromMonitor::data(message)))).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Status::cancelled("the connection broke"),
             Err(_) => {

@@ -14,8 +14,7 @@ use super::sending::Sending;
 use super::{EVENTS_BYTES_MAX, EVENTS_MAX, QueuedEvent, Shared, State, UplinkEvent, UplinkOptions};
 use crate::clock::{Exchange, ExchangeOutcome};
 use crate::exchange;
-use crate::message::{Down, DownBody, Pong};
-use crate::protocol::{MonitorMessage, Welcome};
+use crate::message::{ChannelId, Feature, FromMonitor, MonitorMessage, Pong, Version, Welcome};
 
 /// How long to wait for the monitor's reason after it has stopped reading.
 const REASON_TIMEOUT: Duration = Duration::from_secs(1);
@@ -56,6 +55,7 @@ impl State {
         &mut self,
         shared: &Shared,
         welcome: Welcome,
+        version: Version,
     ) -> Result<(u64, UplinkEvent), String> {
         if self.shown.monitor.is_some_and(|m| m != welcome.monitor) {
             self.shown.rows_void += self.outbox.clear(welcome.acked);
@@ -71,14 +71,15 @@ impl State {
             )
         })?;
         self.shown.connected = true;
+        self.shown.version = Some(version);
         self.shown.welcomes += 1;
         let channels = match self.monitors_reported == self.monitors {
-            true => welcome.channels,
+            true => welcome.channels.into_iter().map(ChannelId).collect(),
             false => Vec::new(),
         };
         let order = UplinkEvent::Welcome {
             channels,
-            heartbeat: welcome.heartbeat_interval,
+            heartbeat: welcome.heartbeat_interval_ns,
         };
         Ok((resume, order))
     }
@@ -90,7 +91,7 @@ impl<'a> Connection<'a> {
         shared: &'a Shared,
         orders: &'a SyncSender<QueuedEvent>,
     ) -> Result<Connection<'a>, String> {
-        let (up, down, welcome) = match timeout(
+        let (up, down, welcome, version) = match timeout(
             options.silence_max,
             exchange::open(&options.dial, &options.hello),
         )
@@ -100,14 +101,17 @@ impl<'a> Connection<'a> {
             Err(_) => return Err(silence(options, "did not answer")),
         };
         let mut state = shared.lock();
-        let (resume, order) = state.welcomed(shared, welcome)?;
+        let (resume, order) = state.welcomed(shared, welcome, version)?;
+        let capabilities = &options.capabilities;
+        let is_wanted = version.has(Feature::Capabilities) && !capabilities.is_empty();
+        let capabilities = is_wanted.then(|| capabilities.clone());
         Ok(Connection {
             options,
             shared,
             orders,
             up,
             down,
-            sending: Sending::new(resume, options.now.clone()),
+            sending: Sending::new(resume, capabilities, options.now.clone()),
             pending: VecDeque::from([order]),
             monitors: state.monitors,
             heard_at: Instant::now(),
@@ -164,25 +168,26 @@ impl<'a> Connection<'a> {
             .map_err(|status| exchange::status_error(&self.options.dial, &status).to_string())?;
         let data =
             received.ok_or_else(|| format!("the monitor at {address} ended the connection"))?;
-        let down = Down::read(&data)
+        let received = FromMonitor::read(&data)
             .map_err(|e| format!("the monitor at {address} violates the protocol: {e}"))?;
         self.heard_at = Instant::now();
-        match down.body {
-            Some(DownBody::Pong(pong)) => self.take_pong(pong),
-            Some(DownBody::Ack(number)) => match self.shared.lock().outbox.ack(number) {
+        if received.has_unknown {
+            self.shared.lock().shown.unknown += 1;
+        }
+        match received.message.body {
+            Some(MonitorMessage::Pong(pong)) => self.take_pong(pong),
+            Some(MonitorMessage::Ack(number)) => match self.shared.lock().outbox.ack(number) {
                 true => Ok(()),
                 false => Err(format!(
                     "the monitor at {address} violates the protocol: it acknowledges message {number}, which \
                      was never sent"
                 )),
             },
-            Some(body) => match MonitorMessage::try_from(body) {
-                Ok(message) => self.queue(message),
-                Err(e) => Err(format!(
-                    "the monitor at {address} violates the protocol: {e}"
-                )),
-            },
-            // A message of a later release is ignored.
+            Some(MonitorMessage::Welcome(_)) => Err(format!(
+                "the monitor at {address} violates the protocol: a second welcome"
+            )),
+            Some(message) => self.queue(message),
+            // A message of a later version is ignored.
             None => Ok(()),
         }
     }

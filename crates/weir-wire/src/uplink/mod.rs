@@ -22,10 +22,12 @@ use crate::dial::Dial;
 use crate::error::WireError;
 use crate::frame::texts::TextTable;
 use crate::frame::{self, Compression, FrameError};
-use crate::message::{CHANNELS_MAX, LostBody, Up, UpBody};
+use crate::message::{
+    AgentBody, AgentMessage, CHANNELS_MAX, ChannelId, FromAgent, Hello, MonitorMessage, Note,
+    Version,
+};
 use crate::outbox::spool::Spool;
 use crate::outbox::{Backlog, EncodedMessage, LossSummary, Outbox, OutboxCapacity};
-use crate::protocol::{AgentMessage, ChannelId, Hello, MonitorMessage, Note};
 
 /// Capacity for events that the caller has not read, in number and bytes; an agent that reads none
 /// loses its connection.
@@ -50,6 +52,9 @@ pub struct UplinkOptions {
     pub dial: Dial,
     /// The first message on every connection; the uplink sets `held_bytes_max`.
     pub hello: Hello,
+    /// The capabilities of the agent's sources, encoded: sent on every connection to a monitor that
+    /// knows them.
+    pub capabilities: Vec<u8>,
     /// The agent's clock.
     pub now: Now,
     /// The capacity for queued messages. Half of the memory is for sent messages that are not
@@ -76,6 +81,7 @@ impl UplinkOptions {
         UplinkOptions {
             dial,
             hello,
+            capabilities: Vec::new(),
             now,
             room: OutboxCapacity {
                 memory_bytes: 32 << 20,
@@ -113,7 +119,7 @@ impl UplinkEvent {
     /// Its memory in the queue.
     fn bytes(&self) -> usize {
         match self {
-            UplinkEvent::Message(MonitorMessage::Start { fragment, .. }) => fragment.len(),
+            UplinkEvent::Message(MonitorMessage::Start(start)) => start.fragment.len(),
             _ => 0,
         }
     }
@@ -126,6 +132,8 @@ pub struct UplinkState {
     pub connected: bool,
     /// The number of the last monitor.
     pub monitor: Option<u64>,
+    /// The version of the protocol that both use.
+    pub version: Option<Version>,
     /// The messages that are not acknowledged.
     pub waiting: Backlog,
     /// The number of welcomes.
@@ -136,6 +144,8 @@ pub struct UplinkState {
     pub last_failure: Option<String>,
     /// Rows discarded because they were for another monitor.
     pub rows_void: u64,
+    /// Messages of which this version of the protocol does not know everything.
+    pub unknown: u64,
 }
 
 /// What the caller and the uplink's thread share.
@@ -154,7 +164,7 @@ struct State {
     outbox: Outbox,
     texts: TextTable,
     /// The newest status, if it was not sent.
-    status: Option<UpBody>,
+    status: Option<AgentBody>,
     shown: UplinkState,
     bytes_out: BTreeMap<ChannelId, u64>,
     /// The column of a channel's rows with the number of requests that each represents.
@@ -206,7 +216,7 @@ impl Uplink {
             );
         }
         options.hello.held_bytes_max = options.room.sent_bytes() as u64;
-        Up::hello(&options.hello)?;
+        FromAgent::hello(options.hello.clone())?;
         let spool = options.spool.as_deref().map(Spool::open).transpose()?;
         let room = OutboxCapacity {
             disk_bytes: spool.as_ref().map_or(0, |_| options.room.disk_bytes),
@@ -260,8 +270,8 @@ impl Uplink {
                         state.put_rows(channel, &batch.slice(start, rows));
                     }
                 }
-                message => match UpBody::try_from(message) {
-                    Ok(body @ UpBody::Status(_)) => state.status = Some(body),
+                message => match AgentBody::try_from(message) {
+                    Ok(body @ AgentBody::Status(_)) => state.status = Some(body),
                     Ok(body) => state.put(EncodedMessage::message(body)),
                     Err(malformed) => {
                         let at = self.shared.clock.to_monitor((self.now)());
@@ -397,11 +407,9 @@ impl State {
         };
         let requests = batch.requests(counts);
         *self.dropped.entry(channel).or_default() += requests;
-        self.put(EncodedMessage::message(UpBody::Lost(LostBody {
-            channel: channel.0,
-            requests,
-            cause: refused.cause().to_owned(),
-        })));
+        let lost = AgentMessage::lost(channel, requests, refused.cause());
+        let body = AgentBody::try_from(lost).expect("it is within the bounds");
+        self.put(EncodedMessage::message(body));
     }
 
     fn put(&mut self, message: EncodedMessage) {
@@ -426,7 +434,7 @@ impl State {
 
     fn put_note(&mut self, at: Nanos, counter: &str, cause: Option<String>, value: i64) {
         let note = Note {
-            at,
+            at_ns: at,
             place: "uplink".to_owned(),
             counter: counter.to_owned(),
             cause,
@@ -434,7 +442,7 @@ impl State {
             value,
             total: value,
         };
-        if let Ok(body) = UpBody::try_from(AgentMessage::Note(note)) {
+        if let Ok(body) = AgentBody::try_from(AgentMessage::Note(note)) {
             self.put(EncodedMessage::message(body));
         }
     }

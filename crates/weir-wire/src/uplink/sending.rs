@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use weir_model::Nanos;
 
 use super::{Now, State};
-use crate::message::{Ping, Up, UpBody};
+use crate::message::{AgentBody, FromAgent, Ping};
 
 /// The number of pings at the start of a connection, and the pause between them.
 const FIRST_PINGS: u32 = 6;
@@ -23,6 +23,8 @@ const PINGS_MAX: usize = 16;
 pub(super) struct Sending {
     /// The number of the first message, until it was sent in `resume`.
     resume: Option<u64>,
+    /// The capabilities of the agent's sources, until they were sent.
+    capabilities: Option<Vec<u8>>,
     /// How many texts were sent, and how many the pending message needs.
     texts_sent: u32,
     texts_needed: u32,
@@ -36,9 +38,10 @@ pub(super) struct Sending {
 
 impl Sending {
     /// For a new connection that starts with message `resume`.
-    pub fn new(resume: u64, now: Now) -> Sending {
+    pub fn new(resume: u64, capabilities: Option<Vec<u8>>, now: Now) -> Sending {
         Sending {
             resume: Some(resume),
+            capabilities,
             texts_sent: 0,
             texts_needed: 0,
             message: None,
@@ -68,6 +71,7 @@ impl Sending {
     /// Whether there is something to send.
     pub fn has_next(&self, state: &mut State) -> bool {
         self.resume.is_some()
+            || self.capabilities.is_some()
             || self.ping_at <= Instant::now()
             || state.status.is_some()
             || self.message.is_some()
@@ -77,13 +81,16 @@ impl Sending {
     /// The next message to be sent.
     pub fn next(&mut self, state: &mut State) -> Option<FlightData> {
         if let Some(number) = self.resume.take() {
-            return Some(Up::data(UpBody::Resume(number)));
+            return Some(FromAgent::data(AgentBody::Resume(number)));
+        }
+        if let Some(bytes) = self.capabilities.take() {
+            return Some(FromAgent::data(AgentBody::Capabilities(bytes)));
         }
         if self.ping_at <= Instant::now() {
             return Some(self.ping());
         }
         if let Some(status) = state.status.take() {
-            return Some(Up::data(status));
+            return Some(FromAgent::data(status));
         }
         if self.message.is_none() {
             let (number, message) = state.outbox.next_message()?;
@@ -93,7 +100,7 @@ impl Sending {
         if self.texts_sent < self.texts_needed {
             let body = state.texts.from(self.texts_sent);
             self.texts_sent += body.texts.len() as u32;
-            return Some(Up::data(UpBody::Texts(body)));
+            return Some(FromAgent::data(AgentBody::Texts(body)));
         }
         self.message.take()
     }
@@ -110,6 +117,6 @@ impl Sending {
         if self.pings.len() > PINGS_MAX {
             self.pings.pop_front();
         }
-        Up::data(UpBody::Ping(Ping { origin_ns }))
+        FromAgent::data(AgentBody::Ping(Ping { origin_ns }))
     }
 }

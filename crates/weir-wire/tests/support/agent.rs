@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
-use weir_wire::message::{Up, UpBody};
+use weir_wire::message::{AgentBody, FromAgent};
 use weir_wire::{Dial, Hello};
 
 use super::WAIT_MAX;
@@ -52,7 +52,7 @@ impl Agent {
     pub fn join(dial: &Dial, host: &str) -> Result<Agent, Status> {
         let mut agent = Agent::dial(dial, hello(host))?;
         agent.receive()?;
-        agent.send(UpBody::Resume(1));
+        agent.send(AgentBody::Resume(1));
         Ok(agent)
     }
 
@@ -76,12 +76,12 @@ impl Agent {
     }
 
     /// Sends a message without a number.
-    pub fn send(&self, body: UpBody) {
-        self.send_data(Up::data(body));
+    pub fn send(&self, body: AgentBody) {
+        self.send_data(FromAgent::data(body));
     }
 
     /// Sends a numbered message.
-    pub fn send_numbered(&mut self, body: UpBody) {
+    pub fn send_numbered(&mut self, body: AgentBody) {
         self.number += 1;
         self.send_data(numbered(self.number, body));
     }
@@ -97,16 +97,16 @@ pub fn hello(host: &str) -> FlightData {
     let hello = Hello {
         host: host.to_owned(),
         instance: 7,
-        version: "weir 0.1.0".to_owned(),
+        program: "weir 0.1.0".to_owned(),
         ..Hello::default()
     };
-    Up::hello(&hello).unwrap()
+    FromAgent::hello(hello).unwrap()
 }
 
 /// A message with its number.
-pub fn numbered(number: u64, body: UpBody) -> FlightData {
+pub fn numbered(number: u64, body: AgentBody) -> FlightData {
     use prost::Message;
-    let up = Up {
+    let up = FromAgent {
         number,
         body: Some(body),
     };

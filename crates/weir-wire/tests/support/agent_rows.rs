@@ -21,7 +21,7 @@ pub fn options(dial: Dial, instance: u64) -> UplinkOptions {
     let hello = Hello {
         host: "web1".to_owned(),
         instance,
-        version: "weir 0.1.0".to_owned(),
+        program: "weir 0.1.0".to_owned(),
         ..Hello::default()
     };
     UplinkOptions {

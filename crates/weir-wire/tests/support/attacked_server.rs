@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpStream};
 
 use weir_wire::event::Submit;
-use weir_wire::message::UpBody;
+use weir_wire::message::AgentBody;
 use weir_wire::{Client, Dial, ServerOptions, WatchEvent};
 
 use super::agent::Agent;
@@ -49,7 +49,8 @@ impl AttackedServer {
     /// The agent's message arrives and a new client gets an answer.
     pub fn serves(&mut self) {
         self.watermark += 1;
-        self.agent.send_numbered(UpBody::Watermark(self.watermark));
+        self.agent
+            .send_numbered(AgentBody::Watermark(self.watermark));
         let message = format!("Watermark({})", self.watermark);
         until("the message of the agent arrives", || {
             self.monitor.has_received(&message)

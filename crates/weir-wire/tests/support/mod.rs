@@ -182,7 +182,8 @@ fn welcome() -> Welcome {
         monitor: 1,
         acked: 0,
         channels: Vec::new(),
-        heartbeat_interval: 50_000_000,
+        heartbeat_interval_ns: 50_000_000,
+        ..Welcome::default()
     }
 }
 

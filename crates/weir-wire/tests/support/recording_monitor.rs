@@ -69,22 +69,18 @@ impl Account {
                     .or_default()
                     .extend(values.values());
             }
-            AgentMessage::Lost {
-                channel,
-                requests,
-                cause,
-            } => {
-                *self.lost.entry(channel).or_default() += requests;
-                *self.causes.entry(cause).or_default() += requests;
+            AgentMessage::Lost(lost) => {
+                *self.lost.entry(ChannelId(lost.channel)).or_default() += lost.requests;
+                *self.causes.entry(lost.cause).or_default() += lost.requests;
             }
             AgentMessage::Watermark(at) => {
                 assert!(at >= self.reached, "time goes back to {at}");
                 self.reached = at;
             }
-            AgentMessage::Started { channel, .. } => self.started.push(channel),
-            AgentMessage::Failed { channel, .. } => self.failed.push(channel),
+            AgentMessage::Started(started) => self.started.push(ChannelId(started.channel)),
+            AgentMessage::Failed(failed) => self.failed.push(ChannelId(failed.channel)),
             AgentMessage::Note(note) => *self.notes.entry(note.counter).or_default() += note.value,
-            AgentMessage::Status(_) => {}
+            AgentMessage::Status(_) | AgentMessage::Capabilities(_) => {}
         }
     }
 }
@@ -231,15 +227,13 @@ fn keep(mut events: EventQueue, stop: &AtomicBool, book: &Mutex<MonitorState>, b
                 let welcome = Welcome {
                     monitor: book.monitor,
                     acked: book.safe.get(&instance).map_or(0, |a| a.acked),
-                    channels: book.channels.clone(),
-                    heartbeat_interval: 50_000_000,
+                    channels: book.channels.iter().map(|c| c.0).collect(),
+                    heartbeat_interval_ns: 50_000_000,
+                    ..Welcome::default()
                 };
                 let _ = joined.welcome.send(Ok(welcome));
                 for channel in &book.channels {
-                    let start = MonitorMessage::Start {
-                        channel: *channel,
-                        fragment: vec![7; 3],
-                    };
+                    let start = MonitorMessage::start(*channel, vec![7; 3]);
                     let _ = joined.orders.try_send(start);
                 }
                 let session = Session {
@@ -287,7 +281,7 @@ fn make_durable(book: &mut MonitorState, sessions: &mut BTreeMap<SessionId, Sess
         let account = book.accounts.get(&session.instance);
         let number = account.map_or(0, |account| account.acked);
         // When the queue is full, the ack is sent the next time.
-        let send_ack = || session.orders.try_send(MonitorMessage::Ack { number });
+        let send_ack = || session.orders.try_send(MonitorMessage::Ack(number));
         if session.acked < number && send_ack().is_ok() {
             session.acked = number;
         }

@@ -91,7 +91,7 @@ impl Simulation {
         if self.numbers.below(8) == 0 {
             self.notes += 1;
             self.uplink.send(AgentMessage::Note(Note {
-                at: self.last,
+                at_ns: self.last,
                 place: "tap".to_owned(),
                 counter: "events_in".to_owned(),
                 cause: None,

@@ -173,7 +173,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let hello = Hello {
         host: host.as_str().to_string(),
         instance,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
         earlier: earlier.told,
         ..Hello::default()
     };

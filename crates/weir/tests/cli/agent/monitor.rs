@@ -145,19 +145,14 @@ impl Monitor {
         let fragment = codec::encode(&checked.expect("the query is sound").plan);
         let mut heard = self.heard();
         heard.fragments.insert(channel, fragment.clone());
-        heard.order(MonitorMessage::Start {
-            channel: ChannelId(channel),
-            fragment,
-        });
+        heard.order(MonitorMessage::start(ChannelId(channel), fragment));
     }
 
     /// Ends a channel.
     pub fn end(&self, channel: u64) {
         let mut heard = self.heard();
         heard.fragments.remove(&channel);
-        heard.order(MonitorMessage::Stop {
-            channel: ChannelId(channel),
-        });
+        heard.order(MonitorMessage::Stop(channel));
     }
 
     /// Whether it hears what agents say.
@@ -268,13 +263,13 @@ impl Heard {
                 let welcome = Welcome {
                     monitor: 7,
                     acked: *self.acked.entry(joined.hello.instance).or_default(),
-                    channels: self.fragments.keys().map(|c| ChannelId(*c)).collect(),
-                    heartbeat_interval: 20_000_000,
+                    channels: self.fragments.keys().copied().collect(),
+                    heartbeat_interval_ns: 20_000_000,
+                    ..Welcome::default()
                 };
                 assert!(joined.welcome.send(Ok(welcome)).is_ok());
                 for (channel, fragment) in &self.fragments {
-                    let (channel, fragment) = (ChannelId(*channel), fragment.clone());
-                    let start = MonitorMessage::Start { channel, fragment };
+                    let start = MonitorMessage::start(ChannelId(*channel), fragment.clone());
                     joined.orders.try_send(start).unwrap();
                 }
                 if self
@@ -299,7 +294,7 @@ impl Heard {
                     let acked = self.acked.get_mut(&instance).expect("it has joined");
                     assert_eq!(number, *acked + 1, "each message arrives once, in order");
                     *acked = number;
-                    self.order(MonitorMessage::Ack { number });
+                    self.order(MonitorMessage::Ack(number));
                 }
                 self.hear(message);
             }
@@ -327,17 +322,16 @@ impl Heard {
                 assert!(at > self.reached);
                 self.reached = at;
             }
-            AgentMessage::Started { channel, at } => {
-                self.started.insert(channel.0, at);
+            AgentMessage::Started(started) => {
+                self.started.insert(started.channel, started.at_ns);
             }
-            AgentMessage::Failed { channel, why } => {
-                self.failed.insert(channel.0, why);
+            AgentMessage::Failed(failed) => {
+                self.failed.insert(failed.channel, failed.why);
             }
-            AgentMessage::Lost {
-                channel, requests, ..
-            } => {
-                *self.lost.entry(channel.0).or_default() += requests;
+            AgentMessage::Lost(lost) => {
+                *self.lost.entry(lost.channel).or_default() += lost.requests;
             }
+            AgentMessage::Capabilities(_) => {}
             AgentMessage::Note(note) => self.notes.push(note),
             AgentMessage::Status(status) => self.status = Some(status),
         }

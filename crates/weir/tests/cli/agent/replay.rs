@@ -48,7 +48,7 @@ fn every_row_of_a_recording_arrives_once() {
     let tallies: Vec<(u64, u64, u64)> = status
         .tallies
         .iter()
-        .map(|t| (t.channel.0, t.produced, t.lost))
+        .map(|t| (t.channel, t.produced, t.lost))
         .collect();
     assert_eq!(tallies, [(1, 20_000, 0), (2, 5_000, 0)]);
     assert!(status.channels.iter().all(|c| c.bytes_out > 10_000));
@@ -79,7 +79,7 @@ fn response_times_come_from_pairs_and_are_those_of_the_join() {
     assert_eq!(pairs.len(), 2_000);
     assert_eq!(pairs, join);
     let status = heard.status.as_ref().expect("it says how it is");
-    let rows_in = status.channels.iter().map(|c| (c.channel.0, c.rows_in));
+    let rows_in = status.channels.iter().map(|c| (c.channel, c.rows_in));
     assert_eq!(rows_in.collect::<Vec<_>>(), [(1, 2_000), (2, 4_000)]);
 }
 
@@ -145,11 +145,11 @@ fn the_next_agent_reports_the_losses_of_a_killed_one() {
         panic!("there were two");
     };
     assert!(before.earlier.is_empty());
-    let [(instance, tallies)] = &after.earlier[..] else {
+    let [earlier] = &after.earlier[..] else {
         panic!("one process came before: {:?}", after.earlier);
     };
-    assert_eq!(*instance, before.instance);
-    let tally = tallies.iter().find(|t| t.channel.0 == 1).unwrap();
+    assert_eq!(earlier.instance, before.instance);
+    let tally = earlier.tallies.iter().find(|t| t.channel == 1).unwrap();
     assert_eq!(tally.lost, 0);
     assert!(
         (delivered + 1..=200_000).contains(&tally.produced),

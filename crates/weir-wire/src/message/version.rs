@@ -1,0 +1,60 @@
+//! [`Version`]: the version of the protocol, and which versions work together.
+
+use std::fmt;
+
+/// The version of this program; `proto/weir.proto` lists what changed.
+pub const VERSION: Version = Version { major: 4, minor: 1 };
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Peers of different major versions do not work together.
+    pub major: u32,
+    /// Counted from 0 in each major version.
+    pub minor: u32,
+}
+
+impl Version {
+    /// The version that both sides use: the smaller one. `None` if the major versions differ, or
+    /// the minor ones by more than one.
+    pub fn common(self, peer: Version) -> Option<Version> {
+        let compatible = self.major == peer.major && self.minor.abs_diff(peer.minor) <= 1;
+        compatible.then(|| self.min(peer))
+    }
+}
+
+/// A part of the protocol that not every minor version has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// [`AgentMessage::Capabilities`](super::AgentMessage).
+    Capabilities,
+}
+
+impl Version {
+    /// Whether peers that use this version use `feature`.
+    pub fn has(self, feature: Feature) -> bool {
+        match feature {
+            Feature::Capabilities => self.minor >= 1,
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_that_differ_by_one_minor_number_use_the_smaller_one() {
+        let common = |major, minor| VERSION.common(Version { major, minor });
+        assert_eq!(common(4, 1), Some(VERSION));
+        assert_eq!(common(4, 2), Some(VERSION));
+        assert_eq!(common(4, 0), Some(Version { major: 4, minor: 0 }));
+        assert_eq!([common(4, 3), common(3, 1), common(5, 1)], [None; 3]);
+    }
+}
