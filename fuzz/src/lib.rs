@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use weir_model::event::io_schema;
 use weir_model::{Batch, Catalog, Column, Demand, Op, Predicate, Shape, Type, Value};
-use weir_query::plan::codec;
+use weir_query::plan::wire;
 use weir_query::script::compile_script;
 use weir_query::{
     CheckOptions, Diagnostic, Engine, EngineOptions, EngineOutput, compile, place, render, syntax,
@@ -327,10 +327,11 @@ fn message(rest: &mut &[u8]) -> Option<FlightData> {
 /// A plan as sent by a monitor to an agent. A decoded plan round-trips, is placed and explained,
 /// and runs over a few rows; only this step may fail.
 pub fn plan(data: &[u8]) {
-    let Ok(plan) = codec::decode_over(data, &Catalog::builtin()) else {
+    let catalog = Catalog::builtin();
+    let Ok(plan) = wire::decode(data, &catalog) else {
         return;
     };
-    let again = codec::decode(&codec::encode(&plan));
+    let again = wire::decode(&wire::encode(&plan), &catalog);
     assert_eq!(again.as_ref(), Ok(&plan), "what was written is read");
     let live = weir_tap::live::capabilities();
     place::place(&[&plan], &live);

@@ -7,7 +7,8 @@
 
 use std::sync::Arc;
 
-use weir_model::{Capabilities, Demand, Nanos};
+use weir_model::capabilities::FLEET_CLOCK_CHANGE_NS_MAX as CLOCK_CHANGE_NS_MAX;
+use weir_model::{Demand, Nanos};
 use weir_query::place;
 use weir_query::plan::Plan;
 
@@ -16,12 +17,6 @@ use weir_runtime::source::SourceOptions;
 /// Maximum number of open taps for groups; fragments beyond them read rows. Each tap runs at every
 /// request, so more of them would cost more than the rows.
 const TAPS_MAX: usize = 4;
-
-/// The maximum change of the estimate of the monitor's time during an interval.
-const BESIDE_NS: Nanos = 10_000_000;
-
-/// The shortest interval that is computed in the kernel: the nearest multiple must be unambiguous.
-const INTERVAL_NS_MIN: Nanos = 10 * BESIDE_NS;
 
 /// The demands for groups, by the name of their source in the engine.
 #[derive(Debug, Default)]
@@ -34,7 +29,7 @@ pub struct Folds {
 impl Folds {
     /// The plan as the engine runs it: over groups where the kernel can compute them.
     pub fn rewrite(&mut self, plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
-        let mut placement = place::place(&[plan], &capabilities(args));
+        let mut placement = place::place(&[plan], &args.capabilities().in_a_fleet());
         let mut come = Vec::new();
         for (demand, source) in placement.demands.iter().zip(&mut placement.sources) {
             if demand.fold.is_none() {
@@ -71,18 +66,6 @@ impl Folds {
     }
 }
 
-/// The capabilities of the sources, with groups for intervals that are long enough for clocks with
-/// an offset.
-pub fn capabilities(args: &SourceOptions) -> Capabilities {
-    let mut capabilities = args.capabilities();
-    for stream in &mut capabilities.streams {
-        if let Ok(limits) = &mut stream.groups {
-            limits.interval_min_ns = limits.interval_min_ns.max(INTERVAL_NS_MIN);
-        }
-    }
-    capabilities
-}
-
 /// The end of the interval that was reported to end at `at`, in the monitor's time.
 pub fn end_of(interval: Nanos, at: Nanos) -> Nanos {
     (at + interval / 2).div_euclid(interval) * interval
@@ -92,7 +75,7 @@ pub fn end_of(interval: Nanos, at: Nanos) -> Nanos {
 /// still arrive.
 pub fn over(interval: Nanos, at: Nanos) -> Nanos {
     match at.rem_euclid(interval) {
-        since if since <= BESIDE_NS => at - since - 1,
+        since if since <= CLOCK_CHANGE_NS_MAX => at - since - 1,
         _ => at,
     }
 }
@@ -148,7 +131,7 @@ mod tests {
         assert_eq!(end_of(second, 3 * second + 4_000), 3 * second);
         assert_eq!(over(second, 3 * second + 4_000), 3 * second - 1);
         assert_eq!(over(second, 3 * second - 4_000), 3 * second - 4_000);
-        let later = 3 * second + BESIDE_NS + 1;
+        let later = 3 * second + CLOCK_CHANGE_NS_MAX + 1;
         assert_eq!(over(second, later), later);
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 use weir_model::{Catalog, Declaration, Nanos};
 use weir_query::engine::EngineOptions;
-use weir_query::plan::{Plan, codec};
+use weir_query::plan::{Plan, wire};
 use weir_wire::{AgentMessage, ChannelId, MonitorMessage, Uplink, UplinkEvent};
 
 use super::clock::AgentClock;
@@ -247,7 +247,7 @@ impl Agent {
         if self.plans.contains_key(&channel) {
             return;
         }
-        let plan = match codec::decode_over(fragment, &Catalog::builtin()) {
+        let plan = match wire::decode(fragment, &Catalog::builtin()) {
             Ok(plan) => plan,
             Err(error) => return self.refuse(channel, error.to_string()),
         };

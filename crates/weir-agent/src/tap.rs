@@ -10,7 +10,6 @@ use weir_tap::{Tap, ebpf};
 
 use super::clock::AgentClock;
 use super::demands::covers;
-use super::folds;
 use super::outlet::Outlet;
 use super::paced::{Paced, Replay};
 use weir_runtime::failure::Failure;
@@ -67,9 +66,14 @@ impl Ground {
         self.args.is_live()
     }
 
+    /// The capabilities of its sources.
+    pub fn capabilities(&self) -> Capabilities {
+        self.args.capabilities().in_a_fleet()
+    }
+
     /// The capabilities of its sources, if the events occur now.
     pub fn live_capabilities(&self) -> Option<Capabilities> {
-        self.is_live().then(|| folds::capabilities(&self.args))
+        self.is_live().then(|| self.capabilities())
     }
 
     /// True if those demands are served by this host's live state, and not by a recording.

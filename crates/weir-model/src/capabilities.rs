@@ -6,18 +6,30 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::event::{IO_PAIRS, PairedStreams};
-use crate::{Catalog, Declaration, Demand, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES};
+use crate::{Catalog, Declaration, Demand, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES, packed};
+
+/// The maximum change of a host's estimate of the fleet's time during an interval of groups.
+pub const FLEET_CLOCK_CHANGE_NS_MAX: Nanos = 10_000_000;
+
+/// The shortest interval of groups on a host of a fleet: its clock differs from the others', and the
+/// multiple of the interval that is nearest to the end of a group must be unambiguous.
+pub const FLEET_INTERVAL_NS_MIN: Nanos = 10 * FLEET_CLOCK_CHANGE_NS_MAX;
+
+/// Maximum number of nested lists and maps in encoded capabilities.
+const DEPTH_MAX: usize = 24;
 
 /// The capabilities of a source, stream by stream.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Its streams and relations.
     pub streams: Vec<StreamCapabilities>,
 }
 
 /// The capabilities of a source for one of its streams.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StreamCapabilities {
     /// Its name, and its columns with their types, units, aliases and meaning.
     pub declaration: Declaration,
@@ -36,7 +48,7 @@ pub struct StreamCapabilities {
 }
 
 /// The capabilities of a source for a column.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnCapabilities {
     /// Selection of rows by its value.
     pub select: Select,
@@ -51,7 +63,7 @@ pub struct ColumnCapabilities {
 }
 
 /// How a source selects rows by a column.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Select {
     /// Not at all.
     #[default]
@@ -63,7 +75,7 @@ pub enum Select {
 }
 
 /// The values of a column that a source keeps for a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Measure {
     /// Nothing.
     #[default]
@@ -75,7 +87,7 @@ pub enum Measure {
 }
 
 /// Maximum size of a selection; the rest is tested by the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Alternatives.
     pub clauses: usize,
@@ -86,7 +98,7 @@ pub struct Limits {
 }
 
 /// The groups that a source computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupLimits {
     /// The minimum interval.
     pub interval_min_ns: Nanos,
@@ -101,7 +113,7 @@ pub struct GroupLimits {
 }
 
 /// The number of rows of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rate {
     /// This number for each request.
     PerRequest(u32),
@@ -229,6 +241,64 @@ impl Capabilities {
         match self.stream(&demand.stream) {
             Some(stream) => stream.folds(demand),
             None => Err(format!("the source has no stream `{}`", demand.stream)),
+        }
+    }
+
+    /// Its bytes, for [`Capabilities::decode`].
+    pub fn encode(&self) -> Vec<u8> {
+        packed::encode(self).expect("capabilities are plain data")
+    }
+
+    /// The capabilities of another host, from untrusted bytes: those for the streams and relations
+    /// of `catalog`. A stream with other columns there is left out.
+    ///
+    /// # Errors
+    /// If the bytes are no capabilities, with the reason.
+    pub fn decode(bytes: &[u8], catalog: &Catalog) -> Result<Capabilities, String> {
+        let mut all: Capabilities = packed::decode(bytes, DEPTH_MAX)?;
+        let mut streams: Vec<StreamCapabilities> = Vec::new();
+        for mut stream in all.streams.drain(..) {
+            let Some(known) = catalog.find(&stream.declaration.name) else {
+                continue;
+            };
+            let columns = stream.columns.len();
+            let mut products = stream.columns.iter().filter_map(|column| column.product);
+            let is_twice = streams.iter().any(|s| s.declaration.name == known.name);
+            let fits = stream.declaration.has_columns_of(known)
+                && columns == known.schema.len()
+                && products.all(|(at, factor)| at < columns && factor > 0);
+            if fits && !is_twice {
+                stream.declaration = known.clone();
+                streams.push(stream);
+            }
+        }
+        Ok(Capabilities { streams })
+    }
+
+    /// The same for a host of a fleet: its groups are of intervals that are long enough although
+    /// the clocks of hosts differ.
+    pub fn in_a_fleet(mut self) -> Capabilities {
+        for stream in &mut self.streams {
+            if let Ok(limits) = &mut stream.groups {
+                limits.interval_min_ns = limits.interval_min_ns.max(FLEET_INTERVAL_NS_MIN);
+            }
+        }
+        self
+    }
+
+    /// The capabilities of each of two hosts: a plan for both may use them.
+    pub fn on_both(self, other: &Capabilities) -> Capabilities {
+        let both = self.streams.into_iter().filter_map(|stream| {
+            let second = other.stream(&stream.declaration.name)?.clone();
+            // Each host pairs its own requests.
+            let paired = stream.paired.clone().and(second.paired.clone());
+            Some(StreamCapabilities {
+                paired,
+                ..stream.and(second)
+            })
+        });
+        Capabilities {
+            streams: both.collect(),
         }
     }
 
@@ -377,6 +447,39 @@ mod tests {
         assert_eq!((io.limits, both.streams.len()), (Limits::LEAST, 3));
         let why = both.pairs(&IO_PAIRS).expect_err("there are two");
         assert!(why.contains("several sources"), "{why}");
+    }
+
+    #[test]
+    fn a_plan_for_two_hosts_may_use_what_both_have() {
+        let catalog = Catalog::builtin();
+        let sent = |all: Capabilities| Capabilities::decode(&all.encode(), &catalog).unwrap();
+        let exact = sent(all_columns(Select::Exact));
+        assert_eq!(exact, all_columns(Select::Exact));
+        let both = exact.clone().on_both(&sent(all_columns(Select::AtLeast)));
+        let io = both.stream("io").expect("both have it");
+        assert_eq!(io.columns[0].select, Select::AtLeast);
+        assert_eq!(both.pairs(&IO_PAIRS), Ok(()), "each host pairs its own");
+        let relations = Capabilities::of_rows(&["vms"], Rate::Polled, "a relation");
+        assert_eq!(exact.on_both(&sent(relations)), Capabilities::default());
+    }
+
+    #[test]
+    fn what_another_version_describes_otherwise_is_left_out() {
+        let catalog = Catalog::builtin();
+        let mut other = all_columns(Select::Exact);
+        other.streams[0].columns.pop();
+        let vms = catalog.find("vms").expect("it is built in").clone();
+        other.streams[1].declaration.schema = vms.schema;
+        let known = Capabilities::decode(&other.encode(), &catalog).unwrap();
+        assert_eq!(known, Capabilities::default());
+        let mut other = all_columns(Select::Exact);
+        other.streams[0].columns[0].product = Some((1_000, 1));
+        let known = Capabilities::decode(&other.encode(), &catalog).unwrap();
+        assert_eq!(known.streams.len(), 1);
+        let bytes = other.encode();
+        for end in 0..bytes.len() {
+            assert!(Capabilities::decode(&bytes[..end], &catalog).is_err());
+        }
     }
 
     #[test]

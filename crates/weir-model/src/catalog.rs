@@ -7,9 +7,10 @@ use crate::host::Host;
 use crate::inventory::{BlockDevice, Disk, Row, Vm};
 use crate::qemu::{blocklatency_schema, blockstats_schema};
 use crate::{Field, Fold, Schema, Type, Unit};
+use serde::{Deserialize, Serialize};
 
 /// Stream or relation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Shape {
     /// Rows with a timestamp.
     Stream,
@@ -17,8 +18,8 @@ pub enum Shape {
     Relation,
 }
 
-/// A named source of rows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A named source of rows. Another process takes what is not serialised from its own catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Declaration {
     /// Its name; names are compared without regard to case.
     pub name: String,
@@ -28,10 +29,13 @@ pub struct Declaration {
     pub schema: Arc<Schema>,
     /// What `*` means, by name; `None` means every column by its plain name. The thesis's scripts
     /// expect its ten columns.
+    #[serde(skip)]
     pub star: Option<Vec<String>>,
     /// Its description, in a sentence.
+    #[serde(skip)]
     pub doc: String,
     /// The groups that it may deliver in place of rows, as decided by a planner.
+    #[serde(skip)]
     pub fold: Option<Arc<Fold>>,
 }
 
@@ -50,6 +54,16 @@ impl Declaration {
             doc: String::new(),
             fold: None,
         }
+    }
+
+    /// Whether it is a stream or a relation as `other`, with columns of the same names, types and
+    /// units.
+    pub fn has_columns_of(&self, other: &Declaration) -> bool {
+        fn columns(d: &Declaration) -> impl Iterator<Item = (&str, Type, Unit)> {
+            let fields = d.schema.fields.iter();
+            fields.map(|f| (f.name.as_str(), f.ty, f.unit))
+        }
+        self.shape == other.shape && columns(self).eq(columns(other))
     }
 }
 

@@ -13,6 +13,7 @@ pub mod event;
 mod fold;
 pub mod host;
 pub mod inventory;
+pub mod packed;
 pub mod qemu;
 pub mod schema;
 pub mod spread;

@@ -1,6 +1,7 @@
 //! [`Schema`]: the columns of a stream or relation, with names, types, units and descriptions.
 
 use crate::{ClosedSet, Type, Unit};
+use serde::{Deserialize, Serialize};
 
 /// Another name of a column, optionally in another unit.
 ///
@@ -33,22 +34,28 @@ impl Alias {
     }
 }
 
-/// One column.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// One column. In a plan that is sent to an agent it is its name, type and unit: the rest of a
+/// source's column is in the agent's catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Field {
     /// The name; names are compared without regard to case.
     pub name: String,
     /// The type.
     pub ty: Type,
     /// The unit of its numbers.
+    #[serde(default)]
     pub unit: Unit,
     /// Whether it may be NULL.
+    #[serde(default)]
     pub nullable: bool,
     /// Its meaning, in a sentence; empty for the columns of a query.
+    #[serde(skip)]
     pub doc: String,
     /// Its other names.
+    #[serde(skip)]
     pub aliases: Vec<Alias>,
     /// The set of its values, if it is fixed.
+    #[serde(skip)]
     pub values: Option<ClosedSet>,
 }
 
@@ -105,7 +112,7 @@ impl Field {
 }
 
 /// The columns of a stream or relation, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Schema {
     /// The columns.
     pub fields: Vec<Field>,

@@ -6,9 +6,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::Symbol;
+use serde::{Deserialize, Serialize};
 
 /// The type of a column or expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Type {
     /// True, false or NULL.
     Bool,
@@ -54,7 +55,7 @@ impl fmt::Display for Type {
 }
 
 /// The unit of a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unit {
     /// A plain number.
     #[default]
@@ -134,9 +135,10 @@ impl fmt::Display for Tally {
     }
 }
 
-/// One value. Columns are arrays of values of one type; this type is for literals, rows of a table
+/// One value, serialised without its type. Columns are arrays of values of one type; this type is for literals, rows of a table
 /// and tests.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Value {
     /// SQL's NULL.
     #[default]
@@ -150,8 +152,10 @@ pub enum Value {
     /// A [`Type::Text`].
     Text(Symbol),
     /// A [`Type::Tally`].
+    #[serde(skip)]
     Tally(Arc<Tally>),
     /// A [`Type::Partial`].
+    #[serde(skip)]
     Bytes(Arc<[u8]>),
 }
 

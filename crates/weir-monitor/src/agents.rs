@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use weir_model::{Host, HostState, Nanos, Symbol};
+use weir_model::{Capabilities, Host, HostState, Nanos, Symbol};
 use weir_sink::RelationView;
 use weir_wire::message::EARLIER_MAX;
 use weir_wire::{ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, Status};
@@ -35,6 +35,8 @@ pub struct Agent {
     pub peer: Peer,
     /// Its version.
     pub version: Symbol,
+    /// The capabilities of its sources, if it has sent them.
+    pub capabilities: Option<Capabilities>,
     /// The random number of its process.
     pub instance: u64,
     /// Its connection, if any.
@@ -141,6 +143,7 @@ impl Agent {
             host,
             peer,
             version: Symbol::default(),
+            capabilities: None,
             instance,
             session: None,
             heard_at: now,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weir_model::{Batch, Column, Nanos, Shape};
 use weir_query::place::fleet::Fragment;
-use weir_query::plan::codec;
+use weir_query::plan::wire;
 use weir_wire::{ChannelId, MonitorMessage, frame};
 
 use super::account::Account;
@@ -74,7 +74,7 @@ impl Channels {
             channel.users += 1;
             return (channel.id, false);
         }
-        let encoded = codec::encode(&fragment.plan);
+        let encoded = wire::encode(&fragment.plan);
         let digits = hexadecimal(&encoded);
         let saved = self.restored.iter().position(|c| c.fragment == digits);
         let saved = saved.map(|at| self.restored.swap_remove(at));

@@ -82,6 +82,7 @@ impl Monitor {
         let version: String = hello.program.chars().take(64).collect();
         agent.version = agents_text(&version, &mut agent.texts);
         agent.barred = None;
+        agent.capabilities = None;
         agent.held_bytes_max = match hello.held_bytes_max {
             0 => usize::MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),

@@ -5,7 +5,6 @@ use std::str::FromStr;
 use weir_model::Catalog;
 use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut, explain_cut};
 use weir_sink::{Answer, Clock};
-use weir_tap::live;
 use weir_wire::{Refusal, Submit};
 
 use super::Monitor;
@@ -52,7 +51,7 @@ impl Prepared {
         let mut options = CutOptions {
             hint: hint.transpose().map_err(off)?,
             rates: monitor.rates(),
-            capabilities: live::capabilities(),
+            capabilities: monitor.capabilities(),
             ..CutOptions::default()
         };
         let first = cut(plan, &options);

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use weir_model::{NANOS_PER_SECOND, Nanos};
+use weir_model::{Capabilities, NANOS_PER_SECOND, Nanos};
 use weir_query::place::fleet::{CutOptions, MeasuredFragment, Rates, cost};
 use weir_tap::live;
 use weir_wire::{ChannelCost, ChannelId, Status};
@@ -146,11 +146,27 @@ impl Monitor {
                 measured: self.measured(&agents),
                 ..guessed
             },
-            capabilities: live::capabilities(),
+            capabilities: self.capabilities(),
             ..CutOptions::default()
         };
         options.rates.cpu_factor = self.cpu_factor(&agents, &options);
         options.rates
+    }
+
+    /// The capabilities that all connected agents have: none if an agent has not sent its own, as
+    /// those of earlier versions. Without agents, those of a host whose block layer is traced.
+    pub fn capabilities(&self) -> Capabilities {
+        let connected = self.agents.values().filter(|a| a.session.is_some());
+        let all: Option<Vec<&Capabilities>> = connected.map(|a| a.capabilities.as_ref()).collect();
+        let Some(all) = all else {
+            return Capabilities::default();
+        };
+        let both = all
+            .into_iter()
+            .fold(None, |both: Option<Capabilities>, own| {
+                Some(both.map_or_else(|| own.clone(), |both| both.on_both(own)))
+            });
+        both.unwrap_or_else(|| live::capabilities().in_a_fleet())
     }
 
     /// The cost of each fragment, the mean over the agents that reported it.

@@ -2,7 +2,7 @@
 //! passes their rows.
 
 use arrow_buffer::ScalarBuffer;
-use weir_model::{Batch, Nanos};
+use weir_model::{Batch, Capabilities, Catalog, Nanos};
 use weir_wire::{AgentMessage, ChannelId, Note, SessionId};
 
 use super::Monitor;
@@ -63,7 +63,7 @@ impl Monitor {
                 }
                 agent.status = Some(status);
             }
-            AgentMessage::Capabilities(_) => {}
+            AgentMessage::Capabilities(bytes) => self.hear_capabilities(id, &bytes, now),
         }
         if let Some(number) = number
             && self.holds
@@ -81,6 +81,16 @@ impl Monitor {
             });
             let most = agent.hold_bytes_max(self.options.hold_bytes_max);
             self.save_soon |= agent.unsafe_bytes > most;
+        }
+    }
+
+    /// An agent whose capabilities are unknown runs every plan.
+    fn hear_capabilities(&mut self, id: AgentId, bytes: &[u8], now: Nanos) {
+        let decoded = Capabilities::decode(bytes, &Catalog::builtin());
+        let agent = self.agents.get_mut(&id).expect("it just spoke");
+        match decoded {
+            Ok(capabilities) => agent.capabilities = Some(capabilities),
+            Err(why) => self.tell_of(id, "capabilities_unknown", &why, 1, now),
         }
     }
 

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use weir_agent::AgentCore;
 use weir_model::{Batch, Nanos};
 use weir_query::engine::EngineOptions;
-use weir_query::plan::codec;
+use weir_query::plan::wire;
 use weir_wire::clock::{Clock, Exchange};
 use weir_wire::frame::texts::TextTable;
 use weir_wire::frame::{self, Compression, FrameError};
@@ -17,6 +17,7 @@ use weir_wire::outbox::{EncodedMessage, Outbox};
 use weir_wire::{AgentMessage, ChannelId, EarlierProcess, Hello, MonitorMessage, Status};
 
 use crate::network::LinkId;
+use crate::queries::catalog;
 use crate::scenario::Scenario;
 use crate::{MS, SECOND};
 
@@ -198,7 +199,7 @@ impl Process {
                 }
                 Order::Message(MonitorMessage::Start(start)) => {
                     let channel = ChannelId(start.channel);
-                    let plan = codec::decode(&start.fragment).expect("a sound fragment");
+                    let plan = wire::decode(&start.fragment, &catalog()).expect("a sound fragment");
                     let known = self.counts.insert(channel, plan.requests_column());
                     if known.is_none() {
                         // No row has come before all channels run.

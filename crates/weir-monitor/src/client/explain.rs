@@ -54,7 +54,7 @@ pub fn explain(
             hosts: f64::from(hosts),
             ..Rates::default()
         },
-        capabilities: source.capabilities(),
+        capabilities: source.capabilities().in_a_fleet(),
         ..CutOptions::default()
     };
     let mut ending = Ending::Done;

@@ -2,10 +2,10 @@
 
 use weir_model::{Batch, Nanos};
 use weir_query::engine::EngineOptions;
-use weir_query::plan::codec;
+use weir_query::plan::wire;
 use weir_wire::{AgentMessage, ChannelId, EarlierProcess, MonitorMessage};
 
-use super::fleet::{Fleet, Link};
+use super::fleet::{Fleet, Link, catalog};
 use weir_agent::AgentCore;
 
 /// A host with an agent that reads stream `S`.
@@ -74,7 +74,7 @@ impl Host {
         for word in self.link.as_mut().map(Link::told).unwrap_or_default() {
             match word {
                 MonitorMessage::Start(start) => {
-                    let plan = codec::decode(&start.fragment).expect("a sound fragment");
+                    let plan = wire::decode(&start.fragment, &catalog()).expect("a sound fragment");
                     self.core.start(ChannelId(start.channel), &plan);
                 }
                 MonitorMessage::Stop(channel) => self.core.stop(ChannelId(channel)),

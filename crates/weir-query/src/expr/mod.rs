@@ -6,6 +6,7 @@
 mod fold;
 pub(crate) mod timestamp;
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Type, Unit, Value};
 
 pub(crate) use fold::fold_expr;
@@ -14,7 +15,7 @@ use crate::function::ScalarCall;
 
 /// An expression. NULL follows SQL: it propagates through operators, and `AND` / `OR` use
 /// three-valued logic.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Expr {
     /// Column `index` of the input.
     Column {
@@ -108,7 +109,7 @@ pub enum Expr {
 }
 
 /// An operator before its operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum UnaryOp {
     /// `-x`
     Negate,
@@ -117,7 +118,7 @@ pub enum UnaryOp {
 }
 
 /// An operator between its operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BinaryOp {
     /// `+`, checked on integers
     Add,

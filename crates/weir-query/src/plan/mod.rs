@@ -4,12 +4,13 @@
 //! between queries. Every node has its schema, units included, and is a stream or a relation.
 
 mod build;
-pub mod codec;
 mod display;
 mod memory;
 mod print;
 mod renamed;
 mod slides;
+mod validate;
+pub mod wire;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub use slides::OpenSlide;
 
 pub use crate::window::{PANES_MAX, Window};
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Declaration, Schema, Shape};
 
 use crate::expr::Expr;
@@ -35,9 +37,9 @@ pub struct Plan {
     pub shape: Shape,
 }
 
-/// The operation of a plan node. Instants and durations are in the time unit of the sources
-/// (nanoseconds, or a script's ticks).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// The operation of a plan node, serialised without its inputs. Instants and durations are in the
+/// time unit of the sources (nanoseconds, or a script's ticks).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Node {
     /// A source of the catalog, all of its columns.
     Source(Declaration),
@@ -48,6 +50,7 @@ pub enum Node {
     /// puts [`ToStream::Istream`] under any other window.
     Window {
         /// A stream.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// The window.
         window: Window,
@@ -55,6 +58,7 @@ pub enum Node {
     /// The rows for which `predicate` is true (not NULL).
     Select {
         /// A stream or relation.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// A boolean.
         predicate: Expr,
@@ -62,6 +66,7 @@ pub enum Node {
     /// Computed columns, which the schema names.
     Project {
         /// A stream or relation.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// One for each column of the schema.
         exprs: Vec<Expr>,
@@ -72,8 +77,10 @@ pub enum Node {
     /// [`JoinKind::Anti`] the left ones only.
     Join {
         /// A relation.
+        #[serde(skip, default = "unread")]
         left: Arc<Plan>,
         /// A relation.
+        #[serde(skip, default = "unread")]
         right: Arc<Plan>,
         /// How rows without partner are treated.
         kind: JoinKind,
@@ -86,6 +93,7 @@ pub enum Node {
     /// One row per group: the keys, then the aggregates. Without keys there is one row.
     Aggregate {
         /// A relation.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// The grouping expressions; NULLs are one group.
         keys: Vec<Expr>,
@@ -103,6 +111,7 @@ pub enum Node {
     /// All calls split, and none is `DISTINCT`.
     Partial {
         /// A stream.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// How often groups are emitted.
         slide: i64,
@@ -116,6 +125,7 @@ pub enum Node {
     /// their rows.
     Merge {
         /// A stream of such rows.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// The size of the window, a multiple of `slide`; `None` is unbounded.
         size: Option<i64>,
@@ -132,13 +142,16 @@ pub enum Node {
     /// Each distinct row once.
     Distinct {
         /// A relation.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
     },
     /// A set operation on two relations of the same types; names come from the left.
     SetOp {
         /// A relation.
+        #[serde(skip, default = "unread")]
         left: Arc<Plan>,
         /// A relation.
+        #[serde(skip, default = "unread")]
         right: Arc<Plan>,
         /// The operation.
         op: SetOp,
@@ -149,6 +162,7 @@ pub enum Node {
     /// affects how it is shown.
     Order {
         /// A relation.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// The sort keys, most significant first.
         by: Vec<OrderBy>,
@@ -160,14 +174,21 @@ pub enum Node {
     /// A relation turned into a stream.
     ToStream {
         /// A relation.
+        #[serde(skip, default = "unread")]
         input: Arc<Plan>,
         /// The operation.
         kind: ToStream,
     },
 }
 
+/// The input of a node that was read without its inputs.
+fn unread() -> Arc<Plan> {
+    let nothing = Declaration::new("", Shape::Stream, Schema::default());
+    Plan::source(nothing)
+}
+
 /// From when on the one row of an aggregation without keys exists. With keys it has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GlobalGroup {
     /// From the start of the query, also over no rows, as in SQL.
     FromStart,
@@ -187,7 +208,7 @@ impl GlobalGroup {
 }
 
 /// How a join treats rows without partner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum JoinKind {
     /// They are dropped.
     Inner,
@@ -208,7 +229,7 @@ pub enum JoinKind {
 }
 
 /// A set operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SetOp {
     /// Rows of either.
     Union,
@@ -219,7 +240,7 @@ pub enum SetOp {
 }
 
 /// One key of ORDER BY.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OrderBy {
     /// The expression, over the input's columns.
     pub expr: Expr,
@@ -230,7 +251,7 @@ pub struct OrderBy {
 }
 
 /// How a relation becomes a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ToStream {
     /// The net insertions at τ.
     Istream,

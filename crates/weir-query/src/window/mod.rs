@@ -11,6 +11,7 @@ mod schedule;
 mod since;
 mod unbounded;
 
+use serde::{Deserialize, Serialize};
 use weir_model::Schema;
 
 use crate::expr::Expr;
@@ -136,7 +137,7 @@ impl Print<'_> {
 macro_rules! windows {
     ($($window:ident),* $(,)?) => {
         /// Which rows of a stream are in the relation at instant τ.
-        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Window {
             $(#[doc = concat!("[`", stringify!($window), "`].")] $window($window),)*
         }

@@ -1,5 +1,6 @@
 //! `[Now]`: the rows of one instant.
 
+use serde::{Deserialize, Serialize};
 use weir_model::Schema;
 
 use super::range::RangeOperator;
@@ -8,7 +9,7 @@ use crate::expr::Expr;
 use crate::operator::Operator;
 
 /// The rows at τ.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Now;
 
 impl WindowKind for Now {

@@ -1,5 +1,6 @@
 //! `[Partition By a, b Rows n]`: the last n rows of each key.
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Batch, Column, Schema, Type};
 
 use super::{Print, WindowContent, WindowKind};
@@ -13,7 +14,7 @@ use crate::synopsis::slots::Slots;
 use crate::synopsis::table::KeyTable;
 
 /// The last rows of each key.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Partition {
     /// The partitioning expressions; NULLs are one key.
     pub keys: Vec<Expr>,

@@ -4,6 +4,7 @@
 //! A row with timestamp t is in the relation from t until t + N, both rounded up to a multiple of S
 //! where there is a slide: τ rounded down to a multiple of S stands for τ, and then t <= τ < t + N.
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Batch, Schema};
 
 use super::merge::merge;
@@ -15,7 +16,7 @@ use crate::synopsis::fifo::Fifo;
 use crate::synopsis::gather::{take_batch, whole_instants};
 
 /// The rows in (τ - size, τ]; with a slide S, τ rounded down to a multiple of S stands for τ.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Range {
     /// The length.
     pub size: i64,

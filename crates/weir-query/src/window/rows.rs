@@ -1,6 +1,7 @@
 //! `[Rows n]`: the last n rows, ties broken by arrival. A row that enters and leaves in one instant
 //! is not emitted.
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Batch, Schema};
 
 use super::{Print, WindowContent, WindowKind};
@@ -11,7 +12,7 @@ use crate::synopsis::fifo::Fifo;
 use crate::synopsis::gather::{concat_batches, take_columns, whole_instants};
 
 /// The last rows, ties broken by arrival.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rows {
     /// The number of rows, at least 1.
     pub rows: u64,

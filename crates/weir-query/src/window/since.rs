@@ -6,6 +6,7 @@
 //! in another order than they entered.
 
 use arrow_array::Array;
+use serde::{Deserialize, Serialize};
 use weir_model::{Batch, Column, Schema};
 
 use super::merge::merge;
@@ -24,7 +25,7 @@ use crate::synopsis::slots::Slots;
 /// multiple of S stands for τ. A query receives no row whose origin is not after its own start.
 ///
 /// It has no syntax in CQL: it is what remains of a join of requests with their responses.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Since {
     /// An integer or a time.
     pub origin: Expr,

@@ -1,5 +1,6 @@
 //! `[Range Unbounded]` and `[Range Unbounded Slide S]`.
 
+use serde::{Deserialize, Serialize};
 use weir_model::Schema;
 
 use super::range::RangeOperator;
@@ -8,7 +9,7 @@ use crate::expr::Expr;
 use crate::operator::Operator;
 
 /// All rows so far; with a slide S, all up to τ rounded down to a multiple of S.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Unbounded {
     /// The relation changes only at multiples of this.
     pub slide: Option<i64>,

@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
-use weir_model::{Nanos, Symbol};
+use weir_model::{Catalog, Nanos, Symbol};
 use weir_query::engine::EngineOptions;
-use weir_query::plan::codec;
+use weir_query::plan::wire;
 use weir_wire::exchange::{self, MessageReceiver, MessageSender};
 use weir_wire::{AgentMessage, ChannelId, Dial, Hello, MonitorMessage, Status, WireError};
 
@@ -256,7 +256,8 @@ impl<'a> Agent<'a> {
         match message {
             MonitorMessage::Start(start) => {
                 let channel = ChannelId(start.channel);
-                let plan = codec::decode(&start.fragment).map_err(|e| e.to_string());
+                let plan =
+                    wire::decode(&start.fragment, &Catalog::builtin()).map_err(|e| e.to_string());
                 let known = |name: &str| STREAMS.iter().any(|s| s.eq_ignore_ascii_case(name));
                 match plan {
                     Ok(plan) if plan.sources().iter().all(|d| known(&d.name)) => {

@@ -161,6 +161,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         );
     }
     let (instance, lock) = (home.instance, home.lock);
+    let capabilities = ground.capabilities().encode();
     let options = Options {
         ground,
         query_bytes: config.limits.query_memory.0,
@@ -189,6 +190,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
             true => SHUTDOWN_TIMEOUT_REPLAY,
             false => SHUTDOWN_TIMEOUT,
         },
+        capabilities,
         ..UplinkOptions::new(dial, hello, Arc::new(move || clock.now()))
     };
     let uplink = match is_live {

@@ -35,6 +35,7 @@ pub mod var_pop;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Column, ColumnBuilder, PartialKind, PartialState, Type, Unit, Value};
 
 pub use shared::Shared;
@@ -167,9 +168,10 @@ pub trait AggregateState: Send {
 }
 
 /// A checked call of an aggregate.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct AggregateCall {
     /// The aggregate.
+    #[serde(with = "by_name")]
     pub function: &'static dyn Aggregate,
     /// Its arguments over the input's columns, constants (such as the q of a quantile) included.
     /// Empty for `count(*)`.
@@ -236,5 +238,28 @@ impl Hash for AggregateCall {
         self.function.doc().name.hash(state);
         self.args.hash(state);
         self.distinct.hash(state);
+    }
+}
+
+/// Serialisation of a function as its name.
+mod by_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Aggregate;
+
+    pub fn serialize<S: Serializer>(
+        function: &&'static dyn Aggregate,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(function.doc().name)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<&'static dyn Aggregate, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let unknown = || D::Error::custom(format!("function `{name}` is unknown here"));
+        super::find(&name).ok_or_else(unknown)
     }
 }

@@ -41,6 +41,7 @@ pub mod upper;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
+use serde::{Deserialize, Serialize};
 use weir_model::{Column, Type, Unit};
 
 use super::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
@@ -102,9 +103,10 @@ pub trait Scalar: Sync {
 }
 
 /// A checked call of a scalar function.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct ScalarCall {
     /// The function.
+    #[serde(with = "by_name")]
     pub function: &'static dyn Scalar,
     /// Its arguments.
     pub args: Vec<Expr>,
@@ -142,5 +144,28 @@ impl Hash for ScalarCall {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.function.doc().name.hash(state);
         self.args.hash(state);
+    }
+}
+
+/// Serialisation of a function as its name.
+mod by_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Scalar;
+
+    pub fn serialize<S: Serializer>(
+        function: &&'static dyn Scalar,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(function.doc().name)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<&'static dyn Scalar, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let unknown = || D::Error::custom(format!("function `{name}` is unknown here"));
+        super::find(&name).ok_or_else(unknown)
     }
 }

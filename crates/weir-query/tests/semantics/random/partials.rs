@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use weir_model::{Declaration, Shape, Value};
+use weir_model::{Catalog, Declaration, Shape, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::function::aggregate::AGGREGATES;
-use weir_query::plan::{Node, Window, codec};
+use weir_query::plan::{Node, Window, wire};
 use weir_query::{Plan, place};
 
 use super::choices::Choices;
@@ -269,7 +269,11 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
         fields,
     );
     // An agent receives its fragment over the network.
-    let partial = codec::decode(&codec::encode(&partial)).expect("it was encoded");
+    let sources = partial.sources().into_iter().cloned().collect();
+    let catalog = Catalog {
+        declarations: sources,
+    };
+    let partial = wire::decode(&wire::encode(&partial), &catalog).expect("it was encoded");
     (partial, merge)
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{Sender, error::TrySendError};
 use weir_model::{Catalog, Nanos, Value};
-use weir_query::plan::codec;
+use weir_query::plan::wire;
 use weir_query::{CheckOptions, compile};
 use weir_wire::{
     AgentMessage, ChannelId, EventQueue, Hello, Limits, MonitorMessage, NextEvent, Note, Server,
@@ -142,7 +142,7 @@ impl Monitor {
     /// Lets agents run a query, as it is, as channel `channel`.
     pub fn run(&self, channel: u64, query: &str) {
         let checked = compile(query, &Catalog::builtin(), &CheckOptions::live());
-        let fragment = codec::encode(&checked.expect("the query is sound").plan);
+        let fragment = wire::encode(&checked.expect("the query is sound").plan);
         let mut heard = self.heard();
         heard.fragments.insert(channel, fragment.clone());
         heard.order(MonitorMessage::start(ChannelId(channel), fragment));
