@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_model::event::io_schema;
-use weir_model::{Batch, Catalog, Column, Demand, Op, Predicate, Shape, Type, Value};
+use weir_model::{Batch, Catalog, Column, Declaration, Demand, Op, Predicate, Shape, Type, Value};
 use weir_query::plan::wire;
 use weir_query::script::compile_script;
 use weir_query::{
@@ -34,7 +34,9 @@ use weir_wire::outbox::spool;
 use weir_wire::{AgentMessage, Incoming, Intake, Welcome};
 use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
 
+mod fleet;
 mod virtqueue;
+pub use fleet::{agent, monitor};
 pub use virtqueue::virtqueue;
 
 /// The longest request of the services that are read.
@@ -52,6 +54,8 @@ pub static TARGETS: &[Target] = &[
     ("workload", workload),
     ("wire", wire),
     ("plan", plan),
+    ("agent", agent),
+    ("monitor", monitor),
     ("virtqueue", virtqueue),
     ("nbd", nbd),
     ("control", control),
@@ -342,29 +346,31 @@ pub fn plan(data: &[u8]) {
     });
     engine.add(&plan);
     for source in plan.sources() {
-        let value = |ty: Type, row: i64| match ty {
-            _ if row == 3 => Value::Null,
-            Type::Bool => Value::Bool(row % 2 == 0),
-            Type::Int | Type::Time => Value::Int(row * 1_000_000_007),
-            Type::Float => Value::Float(row as f64 / 3.0),
-            Type::Text => Value::text(["Q", "R", "r"][row as usize % 3]),
-            Type::Tally => Value::Null,
-            Type::Partial => Value::Bytes([1, row as u8].as_slice().into()),
-        };
-        let fields = source.schema.fields.iter();
-        let columns = fields.map(|f| Column::from_values(f.ty, (0..6).map(|row| value(f.ty, row))));
-        let ts = vec![1, 1, 5, 700, 701, 2_000];
-        engine.push(
-            &source.name,
-            match source.shape {
-                Shape::Stream => Batch::stream(ts, columns.collect()),
-                Shape::Relation => Batch::deltas(ts, vec![1; 6], columns.collect()),
-            },
-        );
+        engine.push(&source.name, few_rows(source, 0));
     }
     let mut heard = |output: EngineOutput| drop(output);
     engine.step(&mut heard);
     engine.finish(&mut heard);
+}
+
+/// Six rows of a source, later than `after`.
+fn few_rows(source: &Declaration, after: i64) -> Batch {
+    let value = |ty: Type, row: i64| match ty {
+        _ if row == 3 => Value::Null,
+        Type::Bool => Value::Bool(row % 2 == 0),
+        Type::Int | Type::Time => Value::Int(row * 1_000_000_007),
+        Type::Float => Value::Float(row as f64 / 3.0),
+        Type::Text => Value::text(["Q", "R", "r"][row as usize % 3]),
+        Type::Tally => Value::Null,
+        Type::Partial => Value::Bytes([1, row as u8].as_slice().into()),
+    };
+    let fields = source.schema.fields.iter();
+    let columns = fields.map(|f| Column::from_values(f.ty, (0..6).map(|row| value(f.ty, row))));
+    let ts = [1, 1, 5, 700, 701, 2_000].map(|ts| after + ts).to_vec();
+    match source.shape {
+        Shape::Stream => Batch::stream(ts, columns.collect()),
+        Shape::Relation => Batch::deltas(ts, vec![1; 6], columns.collect()),
+    }
 }
 
 /// The memory limit of a running plan.

@@ -9,13 +9,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{IO_PAIRS, PairedStreams};
-use crate::{Catalog, Declaration, Demand, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES, packed};
+use crate::{
+    Catalog, Declaration, Demand, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES, packed,
+};
 
 /// The maximum change of a host's estimate of the fleet's time during an interval of groups.
 pub const FLEET_CLOCK_CHANGE_NS_MAX: Nanos = 10_000_000;
 
-/// The shortest interval of groups on a host of a fleet: its clock differs from the others', and the
-/// multiple of the interval that is nearest to the end of a group must be unambiguous.
+/// The shortest interval of groups on a host of a fleet: its clock differs from the others', and
+/// the multiple of the interval that is nearest to the end of a group must be unambiguous.
 pub const FLEET_INTERVAL_NS_MIN: Nanos = 10 * FLEET_CLOCK_CHANGE_NS_MAX;
 
 /// Maximum number of nested lists and maps in encoded capabilities.

@@ -135,8 +135,8 @@ impl fmt::Display for Tally {
     }
 }
 
-/// One value, serialised without its type. Columns are arrays of values of one type; this type is for literals, rows of a table
-/// and tests.
+/// One value, serialised without its type. Columns are arrays of values of one type; this type is
+/// for literals, rows of a table and tests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {

@@ -53,6 +53,8 @@ fn running_as(
         let [channel] = channels[..] else {
             panic!("one fragment runs, not {channels:?}");
         };
+        let capabilities = weir_tap::live::capabilities().encode();
+        fleet.say(&mut link, AgentMessage::Capabilities(capabilities));
         fleet.say(&mut link, AgentMessage::started(channel, START));
         links.push(link);
     }

@@ -230,7 +230,7 @@ fn set_op(left: &Plan, right: &Plan) -> Result<(), PlanError> {
 }
 
 fn window(window: &Window, schema: &Schema) -> Result<(), PlanError> {
-    let rows_min = |rows: u64| ensure(rows > 0, "a window holds no rows");
+    let rows_min = |rows: u64| ensure(rows > 0, "a window has no rows");
     let optional = |span: Option<i64>| span.map_or(Ok(()), positive);
     match window {
         Window::Now(_) => Ok(()),
@@ -249,8 +249,8 @@ fn window(window: &Window, schema: &Schema) -> Result<(), PlanError> {
     }
 }
 
-/// An expression over the columns of `schema`; without a schema, over columns of another plan, which
-/// are not read.
+/// An expression over the columns of `schema`; without a schema, over columns of another plan,
+/// which are not read.
 fn expression(expr: &Expr, schema: Option<&Schema>) -> Result<(), PlanError> {
     below(expr, schema, EXPR_HEIGHT_MAX)
 }
@@ -261,7 +261,7 @@ fn expressions(exprs: &[Expr], schema: &Schema) -> Result<(), PlanError> {
 
 fn condition(expr: &Expr, schema: &Schema) -> Result<(), PlanError> {
     expression(expr, Some(schema))?;
-    ensure(expr.ty() == Type::Bool, "a condition is no boolean")
+    ensure(expr.ty() == Type::Bool, "a condition is not a boolean")
 }
 
 /// An expression of at most `height` levels.
@@ -283,7 +283,7 @@ fn below(expr: &Expr, schema: Option<&Schema>, height: usize) -> Result<(), Plan
             let check = |args: &[_]| call.function.check(args);
             ensure(
                 returns(&call.args, call.ty, check),
-                "a function does not take its arguments",
+                "a function has invalid arguments",
             )?;
         }
         _ => {}
@@ -296,7 +296,7 @@ fn column(index: usize, ty: Type, schema: Option<&Schema>) -> Result<(), PlanErr
         Some(schema) => schema.fields.get(index).is_some_and(|f| f.ty == ty),
         None => index < COLUMNS_MAX,
     };
-    ensure(there, "a column is not there, or of another type")
+    ensure(there, "a column does not exist, or has another type")
 }
 
 fn aggregate_call(call: &AggregateCall, schema: Option<&Schema>) -> Result<(), PlanError> {
@@ -310,7 +310,7 @@ fn aggregate_call(call: &AggregateCall, schema: Option<&Schema>) -> Result<(), P
     let check = |args: &[_]| call.function.check(args);
     ensure(
         returns(&call.args, call.ty, check),
-        "an aggregate does not take its arguments",
+        "an aggregate has invalid arguments",
     )
 }
 
@@ -373,7 +373,7 @@ fn typed(expr: &Expr) -> Result<(), PlanError> {
         }
         Expr::Cast { expr, ty, .. } => can_cast(expr.ty(), *ty),
     };
-    ensure(right, "an expression is of other types than it takes")
+    ensure(right, "an expression has operands of invalid types")
 }
 
 /// Whether it is a number or a timestamp.

@@ -1,9 +1,9 @@
 //! The encoding of plans that the monitor sends to agents.
 //!
 //! A plan travels as the list of its nodes, inputs before the node that reads them ([`Steps`]), in
-//! MessagePack ([`weir_model::packed`]). Nodes and expressions are serialised as they are; functions
-//! by name; of sources only name, shape and columns, the rest is in the receiver's catalog. What
-//! follows from the inputs is not sent: schemas of selections, types of operators.
+//! MessagePack ([`weir_model::packed`]). Nodes and expressions are serialised as they are;
+//! functions by name; of sources only name, shape and columns, the rest is in the receiver's
+//! catalog. What follows from the inputs is not sent: schemas of selections, types of operators.
 //!
 //! [`decode`] does not trust its input: [`validate`](super::validate::validate) makes a plan of the
 //! steps that is as sound as a checked one.

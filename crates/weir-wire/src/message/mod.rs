@@ -1,8 +1,8 @@
 //! Messages as protocol buffers: the `app_metadata` of Flight's `FlightData`.
 //!
-//! `proto/weir.proto` declares them; [`crate::proto`] is generated from it. Every message is checked
-//! against the bounds below when it is decoded. A type of its own is written by hand only for what
-//! was checked: [`AgentMessage`], with decoded rows.
+//! `proto/weir.proto` declares them; [`crate::proto`] is generated from it. Every message is
+//! checked against the bounds below when it is decoded. A type of its own is written by hand only
+//! for what was checked: [`AgentMessage`], with decoded rows.
 
 mod from_agent;
 mod from_monitor;

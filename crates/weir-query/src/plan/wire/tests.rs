@@ -113,31 +113,6 @@ fn a_decoded_plan_is_the_encoded_one() {
     }
 }
 
-/// The encoded plans of `proto/previous`, which agents of the previous version of the protocol run
-/// and monitors of that version send.
-#[test]
-fn plans_of_the_previous_version_are_understood() {
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../weir-wire/proto/previous/fragments"
-    );
-    if std::env::var_os("WEIR_BLESS").is_some() {
-        std::fs::create_dir_all(folder).unwrap();
-        for (number, plan) in plans().iter().enumerate() {
-            std::fs::write(format!("{folder}/{number:02}"), encode(plan)).unwrap();
-        }
-    }
-    let mut read = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let plan = decoded(&std::fs::read(&path).unwrap());
-        let plan = plan.unwrap_or_else(|why| panic!("{}: {why}", path.display()));
-        run(&plan);
-        read += 1;
-    }
-    assert!(read > 20, "{read} plans");
-}
-
 #[test]
 fn other_bytes_are_reported() {
     assert!(matches!(decoded(b"hello"), Err(PlanError::Malformed(_))));

@@ -59,6 +59,17 @@ pub async fn run(address: &str, rows: u64) -> Result<String, String> {
         return Err(format!("{acked} messages are acknowledged of {half}"));
     }
     send(&connection, &messages[acked..], acked as u64).await?;
+    if version().1 > 1 {
+        // A later version has messages and fields that this monitor does not know.
+        for unknown in [&[0x9a, 0x06, 0][..], &[0x62, 3, 0x9a, 0x06, 0]] {
+            let message = FlightData {
+                app_metadata: unknown.to_vec().into(),
+                ..FlightData::default()
+            };
+            let sent = connection.up.send(message).await;
+            sent.map_err(|_| "the connection is gone")?;
+        }
+    }
     while received.acked < messages.len() as u64 {
         receive(&mut connection, &mut received).await?;
     }
