@@ -18,7 +18,7 @@ use weir_model::{Nanos, Symbol, Type, Value};
 use super::account::Account;
 use super::forgotten::Forgotten;
 use weir_runtime::private;
-use weir_runtime::random;
+use weir_wire::random;
 
 const IDENTITY: &str = "identity.json";
 const CHECKPOINT: &str = "checkpoint.json";

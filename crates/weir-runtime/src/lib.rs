@@ -13,7 +13,6 @@ pub mod plans;
 pub mod private;
 pub mod quantity;
 pub mod question;
-pub mod random;
 pub mod run_loop;
 pub mod script_sources;
 pub mod source;

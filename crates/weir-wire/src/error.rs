@@ -95,6 +95,9 @@ pub enum WireError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The operating system gives no random bytes.
+    #[error(transparent)]
+    Random(io::Error),
     /// The network's thread cannot be started.
     #[error("cannot start the network thread: {0}")]
     Thread(io::Error),

@@ -14,6 +14,7 @@
 
 pub mod access;
 pub mod address;
+pub mod certificates;
 pub mod client;
 pub mod clock;
 pub mod dial;
@@ -26,6 +27,7 @@ pub mod message;
 pub mod outbox;
 pub mod peer;
 pub mod proto;
+pub mod random;
 pub mod server;
 mod tls;
 pub mod uplink;

@@ -4,7 +4,6 @@
 //! ([`command`]).
 
 mod args;
-mod certificates;
 mod command;
 mod tapdisk;
 

@@ -23,10 +23,10 @@ use weir_runtime::lock::Lock;
 use weir_runtime::output;
 use weir_runtime::private;
 use weir_runtime::quantity;
-use weir_runtime::random;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::source::Source;
 use weir_runtime::source::SourceOptions;
+use weir_wire::random;
 
 /// How long an agent that ends waits for the monitor's acknowledgement of its last messages.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);

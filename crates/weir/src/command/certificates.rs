@@ -7,11 +7,11 @@ use serde_json::json;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::certificates::{
-    self, Authority, DAYS_MAX, Facts, Overwrite, Purpose, check_address, check_name,
-};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
+use weir_wire::certificates::{
+    self, Authority, CertificateInfo, DAYS_MAX, Overwrite, Purpose, check_address, check_name,
+};
 
 /// Create and renew the certificates of a fleet
 ///
@@ -146,7 +146,7 @@ struct SigningArgs {
 impl ReplaceArgs {
     fn overwrite(&self) -> Overwrite {
         match self.replace {
-            true => Overwrite::Wanted,
+            true => Overwrite::Requested,
             false => Overwrite::Never,
         }
     }
@@ -165,7 +165,7 @@ pub fn run(args: &CertificatesArgs) -> Result<Ending, Failure> {
             replace,
         } => {
             let made = Authority::make(&place.directory, name, *days, replace.overwrite());
-            print_files(&made.map_err(Failure::World)?)
+            print_files(&made?)
         }
         What::Monitor {
             place,
@@ -200,11 +200,11 @@ fn sign(
     signing: &SigningArgs,
     purposes: impl IntoIterator<Item = Purpose>,
 ) -> Result<Ending, Failure> {
-    let authority = Authority::open(&place.directory).map_err(Failure::World)?;
+    let authority = Authority::open(&place.directory)?;
     for purpose in purposes {
         let overwrite = signing.replace.overwrite();
         let made = authority.sign(&purpose, signing.days, overwrite);
-        print_files(&made.map_err(Failure::World)?)?;
+        print_files(&made?)?;
     }
     Ok(Ending::Done)
 }
@@ -212,7 +212,7 @@ fn sign(
 fn renew(directory: &Path, within: u32, days: u32) -> Result<Ending, Failure> {
     let mut renewed = 0;
     // The authority is renewed first, since it limits the validity of the others.
-    for old in certificates::all(directory).map_err(Failure::World)? {
+    for old in certificates::all(directory)? {
         if old.days_left() >= i64::from(within) {
             continue;
         }
@@ -221,7 +221,7 @@ fn renew(directory: &Path, within: u32, days: u32) -> Result<Ending, Failure> {
             false => days,
         };
         let renewed_one = Authority::open(directory).and_then(|a| a.renew(&old, days));
-        print_files(&renewed_one.map_err(Failure::World)?)?;
+        print_files(&renewed_one?)?;
         renewed += 1;
     }
     if renewed == 0 {
@@ -234,7 +234,7 @@ fn renew(directory: &Path, within: u32, days: u32) -> Result<Ending, Failure> {
 }
 
 /// Prints the names of the written files.
-fn print_files(made: &Facts) -> Result<Ending, Failure> {
+fn print_files(made: &CertificateInfo) -> Result<Ending, Failure> {
     let (certificate, key) = (&made.file, made.file.with_extension("key"));
     output::print(&format!(
         "{} {} until {}\n",
@@ -245,7 +245,7 @@ fn print_files(made: &Facts) -> Result<Ending, Failure> {
     Ok(Ending::Done)
 }
 
-fn day(facts: &Facts) -> String {
+fn day(facts: &CertificateInfo) -> String {
     let format = format_description!("[year]-[month]-[day]");
     facts
         .until
@@ -254,7 +254,7 @@ fn day(facts: &Facts) -> String {
 }
 
 fn show(directory: &Path, as_json: bool) -> Result<Ending, Failure> {
-    let all = certificates::all(directory).map_err(Failure::World)?;
+    let all = certificates::all(directory)?;
     if as_json {
         let all: Vec<_> = all.iter().map(as_object).collect();
         output::print(&format!("{}\n", json!(all)))?;
@@ -281,7 +281,7 @@ fn show(directory: &Path, as_json: bool) -> Result<Ending, Failure> {
     Ok(Ending::Done)
 }
 
-fn as_object(facts: &Facts) -> serde_json::Value {
+fn as_object(facts: &CertificateInfo) -> serde_json::Value {
     let instant = |at: time::OffsetDateTime| at.format(&Rfc3339).ok();
     json!({
         "file": facts.file.display().to_string(),

@@ -203,7 +203,11 @@ fn nothing_is_overwritten_unasked_and_keys_are_their_owners() {
     ] {
         let said = certificates(here, words);
         assert_eq!(said.code, 1);
-        assert!(said.err.contains("already exists"), "{}", said.err);
+        assert!(
+            said.err.contains("the file exists and is kept"),
+            "{}",
+            said.err
+        );
         assert!(said.err.contains("--replace"), "{}", said.err);
     }
     assert_eq!(fleet.read("client-alice.key"), before);

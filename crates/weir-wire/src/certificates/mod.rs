@@ -1,49 +1,49 @@
-//! The certificates of a fleet: its authority, and what the authority signs for the monitor, agents
-//! and clients.
+//! The certificates of a fleet: its authority, and those that the authority signs for the monitor,
+//! agents and clients.
 //!
-//! Nothing here is weir's own format: X.509 (RFC 5280) in PEM files (RFC 7468), which OpenSSL reads
-//! and makes as well. What a certificate allows stands in it: who has the role `place` has the URI
-//! `weir:place` among the subject's alternative names (see [`weir_wire::access`]).
+//! The formats are X.509 (RFC 5280) in PEM files (RFC 7468), which OpenSSL reads and writes too. A
+//! certificate contains its roles: `place` is the URI `weir:place` among the subject's alternative
+//! names (see [`crate::access`]).
 
 mod files;
 mod read;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
 };
 use time::{Duration, OffsetDateTime};
 
-pub use files::{Overwrite, pair};
-pub use read::{Facts, all};
+use crate::{WireError, random};
+use files::file_error;
 
-use weir_runtime::random;
+pub use files::{Overwrite, pair};
+pub use read::{CertificateInfo, all};
 
 /// The name of the authority's files.
 pub const AUTHORITY: &str = "authority";
 /// The name of the monitor's files.
 pub const MONITOR: &str = "monitor";
-/// The longest time for which a certificate can be made, in days.
+/// The longest validity of a certificate, in days.
 pub const DAYS_MAX: u32 = 36_500;
-/// Certificates hold from a little earlier on, for hosts whose clocks are behind.
+/// Certificates are valid from a little earlier, for hosts whose clocks are behind.
 const EARLIER: Duration = Duration::hours(1);
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be known under these names and IP addresses: the monitor.
+    /// The monitor, with these names and IP addresses.
     Monitor(Vec<String>),
-    /// To be the agent of this host.
+    /// The agent of this host.
     Agent(String),
-    /// To ask the monitor, in a role: `read` or `place`.
+    /// A client of the monitor, and its role: `read` or `place`.
     Client(String, String),
 }
 
 impl Purpose {
-    /// What its files are called, without `.crt` and `.key`.
+    /// The name of its files, without `.crt` and `.key`.
     pub fn stem(&self) -> String {
         match self {
             Purpose::Monitor(_) => MONITOR.to_owned(),
@@ -68,17 +68,17 @@ impl Purpose {
     }
 }
 
-/// Whether `text` can be the name of a host or a client: what goes into a certificate as a DNS name
-/// and into the name of a file.
+/// Checks that `text` can be the name of a host or a client: a DNS name in a certificate and part of
+/// the name of a file.
 ///
 /// # Errors
-/// A message that names the error.
+/// The reason, for the user.
 pub fn check_name(text: &str) -> Result<String, String> {
     let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let label =
         |l: &str| !l.is_empty() && l.len() <= 63 && !l.starts_with('-') && !l.ends_with('-');
     if text.parse::<std::net::IpAddr>().is_ok() {
-        return Err("an IP address is not permitted here; use a name".to_owned());
+        return Err("an IP address is not a name; give a name".to_owned());
     }
     match text.len() <= 253 && text.chars().all(known) && text.split('.').all(label) {
         true => Ok(text.to_owned()),
@@ -90,10 +90,10 @@ pub fn check_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// As [`check_name`], or an IP address: what a monitor is dialled by.
+/// As [`check_name`], or an IP address: an address of a monitor.
 ///
 /// # Errors
-/// A message that names the error.
+/// The reason, for the user.
 pub fn check_address(text: &str) -> Result<String, String> {
     match text.parse::<std::net::IpAddr>() {
         Ok(_) => Ok(text.to_owned()),
@@ -124,13 +124,20 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority in `directory`, which is made if need be.
+    /// Creates an authority in `directory`, and the directory if it does not exist.
     ///
     /// # Errors
-    /// When one is there and may not be overwritten, or the files cannot be written.
-    pub fn make(directory: &Path, title: &str, days: u32, overwrite: Overwrite) -> Result<Facts> {
-        let key = KeyPair::generate().context("a key could not be generated")?;
-        let certificate = authority_params(title, days)?.self_signed(&key)?;
+    /// When one exists and may not be overwritten, or the files cannot be written.
+    pub fn make(
+        directory: &Path,
+        title: &str,
+        days: u32,
+        overwrite: Overwrite,
+    ) -> Result<CertificateInfo, WireError> {
+        let params = authority_params(title, days)?;
+        let unsigned = |error| unsigned(directory, error);
+        let key = KeyPair::generate().map_err(unsigned)?;
+        let certificate = params.self_signed(&key).map_err(unsigned)?;
         files::make_directory(directory)?;
         let path = files::write_pair(
             directory,
@@ -139,48 +146,50 @@ impl Authority {
             &key.serialize_pem(),
             overwrite,
         )?;
-        Facts::read(&path)
+        CertificateInfo::read(&path)
     }
 
     /// The authority in `directory`.
     ///
     /// # Errors
-    /// When there is none, others can read its key, or the two files do not go together.
-    pub fn open(directory: &Path) -> Result<Authority> {
+    /// When there is none, others can read its key, or the key is not that of the certificate.
+    pub fn open(directory: &Path) -> Result<Authority, WireError> {
         let (certificate, key) = pair(directory, AUTHORITY);
         if !certificate.exists() {
-            bail!(
-                "there is no authority in {}: create one with `weir certificates authority`, or \
-                 use another directory with `-d`",
-                directory.display()
-            );
+            return Err(file_error(
+                directory,
+                "there is no authority; `weir certificates authority` creates one, `-d` names \
+                 another directory",
+            ));
         }
-        let facts = Facts::read(&certificate)?;
+        let info = CertificateInfo::read(&certificate)?;
         let key_pair = files::read_key(&key)?;
-        facts.goes_with(&key_pair, &key)?;
+        info.goes_with(&key_pair, &key)?;
         let pem = files::read(&certificate)?;
-        let issuer = Issuer::from_ca_cert_pem(&pem, key_pair).with_context(|| {
-            format!(
-                "{}: not the certificate of an authority",
-                certificate.display()
-            )
-        })?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key_pair)
+            .map_err(|e| file_error(&certificate, format_args!("not of an authority: {e}")))?;
         Ok(Authority {
             directory: directory.to_owned(),
             issuer,
-            until: facts.until,
+            until: info.until,
         })
     }
 
-    /// Signs a certificate for a new key, both in files beside the authority's.
+    /// Signs a certificate for a new key; both are files beside those of the authority.
     ///
     /// # Errors
-    /// When they are there and may not be overwritten, or cannot be written.
-    pub fn sign(&self, purpose: &Purpose, days: u32, overwrite: Overwrite) -> Result<Facts> {
-        let key = KeyPair::generate().context("a key could not be generated")?;
+    /// When they exist and may not be overwritten, or cannot be written.
+    pub fn sign(
+        &self,
+        purpose: &Purpose,
+        days: u32,
+        overwrite: Overwrite,
+    ) -> Result<CertificateInfo, WireError> {
+        let unsigned = |error| unsigned(&self.directory, error);
+        let key = KeyPair::generate().map_err(unsigned)?;
         let usages = vec![purpose.usage()];
         let params = self.leaf(&purpose.stem(), purpose.names(), usages, days)?;
-        let certificate = params.signed_by(&key, &self.issuer)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(unsigned)?;
         let path = files::write_pair(
             &self.directory,
             &purpose.stem(),
@@ -188,40 +197,44 @@ impl Authority {
             &key.serialize_pem(),
             overwrite,
         )?;
-        Facts::read(&path)
+        CertificateInfo::read(&path)
     }
 
-    /// Renews the certificate in `old` with the same names, roles and key, so that only the one
-    /// file changes, in one step. The authority's own is renewed likewise; what it signed stays good.
+    /// Signs the certificate in `old` again, with the same names, roles and key, so that only one
+    /// file changes, atomically. The authority's own is renewed in the same way; certificates that it
+    /// has signed stay valid.
     ///
     /// # Errors
-    /// When its key is not there or it is not of this authority, or it cannot be written.
-    pub fn renew(&self, old: &Facts, days: u32) -> Result<Facts> {
+    /// When its key does not exist or is another one, or the file cannot be written.
+    pub fn renew(&self, old: &CertificateInfo, days: u32) -> Result<CertificateInfo, WireError> {
+        let unsigned = |error| unsigned(&old.file, error);
         let key_file = old.file.with_extension("key");
         let key = files::read_key(&key_file)?;
         old.goes_with(&key, &key_file)?;
         let pem = match old.authority {
             true => authority_params(&old.subject, days)?
-                .self_signed(&key)?
+                .self_signed(&key)
+                .map_err(unsigned)?
                 .pem(),
             false => {
                 let (names, usages) = (old.alternative_names(), old.usages());
                 let params = self.leaf(&old.subject, names, usages, days)?;
-                params.signed_by(&key, &self.issuer)?.pem()
+                let signed = params.signed_by(&key, &self.issuer);
+                signed.map_err(unsigned)?.pem()
             }
         };
         files::replace(&old.file, &pem, files::PUBLIC)?;
-        Facts::read(&old.file)
+        CertificateInfo::read(&old.file)
     }
 
-    /// What stands in a certificate that signs no others. It holds no longer than the authority's.
+    /// The content of a certificate that signs no others. It is valid no longer than the authority's.
     fn leaf(
         &self,
         title: &str,
         names: Vec<SanType>,
         usages: Vec<ExtendedKeyUsagePurpose>,
         days: u32,
-    ) -> Result<CertificateParams> {
+    ) -> Result<CertificateParams, WireError> {
         let mut params = params(title, days)?;
         params.subject_alt_names = names;
         params.extended_key_usages = usages;
@@ -232,15 +245,20 @@ impl Authority {
     }
 }
 
-fn authority_params(title: &str, days: u32) -> Result<CertificateParams> {
+/// The error of a certificate that cannot be signed.
+fn unsigned(path: &Path, error: rcgen::Error) -> WireError {
+    file_error(path, format_args!("cannot sign a certificate: {error}"))
+}
+
+fn authority_params(title: &str, days: u32) -> Result<CertificateParams, WireError> {
     let mut params = params(title, days)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
 }
 
-/// What all certificates have.
-fn params(title: &str, days: u32) -> Result<CertificateParams> {
+/// The content that all certificates have.
+fn params(title: &str, days: u32) -> Result<CertificateParams, WireError> {
     let now = OffsetDateTime::now_utc();
     let mut params = CertificateParams::default();
     params.not_before = now - EARLIER;
@@ -251,9 +269,9 @@ fn params(title: &str, days: u32) -> Result<CertificateParams> {
     Ok(params)
 }
 
-/// A number that no other certificate has: random, positive, below 2^127 (RFC 5280, 4.1.2.2).
-fn serial() -> Result<SerialNumber> {
-    let mut bytes = random::bytes::<16>()?;
+/// A unique serial number: random, positive, below 2^127 (RFC 5280, 4.1.2.2).
+fn serial() -> Result<SerialNumber, WireError> {
+    let mut bytes = random::bytes::<16>().map_err(WireError::Random)?;
     bytes[0] = bytes[0] & 0x7f | 0x40;
     Ok(SerialNumber::from_slice(&bytes))
 }

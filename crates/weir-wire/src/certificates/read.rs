@@ -1,56 +1,57 @@
-//! [`Facts`]: what stands in a certificate.
+//! [`CertificateInfo`]: the content of a certificate.
 
+use std::fmt::Display;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
 use rcgen::{ExtendedKeyUsagePurpose, KeyPair, PublicKeyData, SanType};
 use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::x509::X509Name;
 
-use super::{address_or_name, files, name, uri};
+use super::files::{self, file_error};
+use super::{address_or_name, name, uri};
+use crate::WireError;
 
-/// Most certificates of a directory that are looked at.
+/// The maximum number of certificates in a directory.
 const FILES_MAX: usize = 10_000;
 
-/// What stands in a certificate.
+/// The content of a certificate.
 #[derive(Clone, Debug)]
-pub struct Facts {
-    /// Where it is.
+pub struct CertificateInfo {
+    /// Its file.
     pub file: PathBuf,
-    /// The common name of whose it is.
+    /// The common name of its owner.
     pub subject: String,
-    /// The common name of who signed it.
+    /// The common name of its issuer.
     pub issuer: String,
-    /// It may sign others.
+    /// Whether it may sign others.
     pub authority: bool,
     /// The DNS names and IP addresses in it.
     pub names: Vec<String>,
     /// The roles in it, as `place` or `agent:web1`.
     pub roles: Vec<String>,
-    /// From when on it holds.
+    /// The begin of its validity.
     pub from: OffsetDateTime,
-    /// Until when.
+    /// The end of its validity.
     pub until: OffsetDateTime,
     server: bool,
     client: bool,
     public_key: Vec<u8>,
 }
 
-impl Facts {
+impl CertificateInfo {
     /// Reads the first certificate in a PEM file.
     ///
     /// # Errors
     /// When there is none, or it is damaged.
-    pub fn read(path: &Path) -> Result<Facts> {
-        let told = || format!("{}: contains no valid certificate", path.display());
+    pub fn read(path: &Path) -> Result<CertificateInfo, WireError> {
         let text = files::read(path)?;
-        let (_, pem) = parse_x509_pem(text.as_bytes()).with_context(told)?;
-        let certificate = pem.parse_x509().with_context(told)?;
-        let mut facts = Facts {
+        let (_, pem) = parse_x509_pem(text.as_bytes()).map_err(|e| invalid(path, e))?;
+        let certificate = pem.parse_x509().map_err(|e| invalid(path, e))?;
+        let mut info = CertificateInfo {
             file: path.to_owned(),
             subject: common_name(certificate.subject()),
             issuer: common_name(certificate.issuer()),
@@ -63,15 +64,21 @@ impl Facts {
             client: false,
             public_key: certificate.public_key().raw.to_vec(),
         };
-        if let Some(usage) = certificate.extended_key_usage().with_context(told)? {
-            (facts.server, facts.client) = (usage.value.server_auth, usage.value.client_auth);
+        if let Some(usage) = certificate
+            .extended_key_usage()
+            .map_err(|e| invalid(path, e))?
+        {
+            (info.server, info.client) = (usage.value.server_auth, usage.value.client_auth);
         }
-        if let Some(names) = certificate.subject_alternative_name().with_context(told)? {
+        if let Some(names) = certificate
+            .subject_alternative_name()
+            .map_err(|e| invalid(path, e))?
+        {
             for one in &names.value.general_names {
-                facts.note(one);
+                info.note(one);
             }
         }
-        Ok(facts)
+        Ok(info)
     }
 
     fn note(&mut self, name: &GeneralName<'_>) {
@@ -86,27 +93,26 @@ impl Facts {
         }
     }
 
-    /// How many days it still holds, rounded down; negative if it does not.
+    /// The days until its validity ends, rounded down; negative afterwards.
     pub fn days_left(&self) -> i64 {
         (self.until - OffsetDateTime::now_utc())
             .whole_seconds()
             .div_euclid(86_400)
     }
 
-    /// Whether `key`, of file `path`, is this certificate's.
-    pub(super) fn goes_with(&self, key: &KeyPair, path: &Path) -> Result<()> {
+    /// Checks that `key`, of file `path`, is the key of this certificate.
+    pub(super) fn goes_with(&self, key: &KeyPair, path: &Path) -> Result<(), WireError> {
         match key.subject_public_key_info() == self.public_key {
             true => Ok(()),
-            false => bail!(
-                "{} is not the key of {}",
-                path.display(),
-                self.file.display()
-            ),
+            false => Err(file_error(
+                path,
+                format_args!("not the key of {}", self.file.display()),
+            )),
         }
     }
 
     pub(super) fn alternative_names(&self) -> Vec<SanType> {
-        // Who has a role is known by a name; a monitor may be dialled by addresses too.
+        // The owner of a role has a name; a monitor may have addresses too.
         let names = self.names.iter().map(|n| match self.roles.is_empty() {
             true => address_or_name(n),
             false => name(n),
@@ -120,6 +126,11 @@ impl Facts {
         let client = self.client.then_some(ExtendedKeyUsagePurpose::ClientAuth);
         server.into_iter().chain(client).collect()
     }
+}
+
+/// The error of a certificate that cannot be parsed.
+fn invalid(path: &Path, error: impl Display) -> WireError {
+    file_error(path, format_args!("no valid certificate: {error}"))
 }
 
 fn common_name(name: &X509Name<'_>) -> String {
@@ -137,27 +148,28 @@ fn address(bytes: &[u8]) -> Option<String> {
     ip.map(|ip| ip.to_string())
 }
 
-/// The certificates in `directory` (files `*.crt`), the authority's first.
+/// The certificates in `directory` (files `*.crt`), that of the authority first.
 ///
 /// # Errors
 /// When the directory or a certificate in it cannot be read.
-pub fn all(directory: &Path) -> Result<Vec<Facts>> {
-    let told = || directory.display().to_string();
+pub fn all(directory: &Path) -> Result<Vec<CertificateInfo>, WireError> {
+    let failed = |error| file_error(directory, error);
     let mut files = Vec::new();
-    for entry in fs::read_dir(directory).with_context(told)? {
-        let path = entry.with_context(told)?.path();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
         if path.extension().is_some_and(|e| e == "crt") {
             files.push(path);
         }
     }
     if files.len() > FILES_MAX {
-        return Err(anyhow!("{}: more than {FILES_MAX} certificates", told()));
+        let why = format_args!("more than {FILES_MAX} certificates");
+        return Err(file_error(directory, why));
     }
     files.sort();
-    let mut facts: Vec<Facts> = files
+    let mut info: Vec<CertificateInfo> = files
         .iter()
-        .map(|file| Facts::read(file))
-        .collect::<Result<_>>()?;
-    facts.sort_by_key(|f| !f.authority);
-    Ok(facts)
+        .map(|file| CertificateInfo::read(file))
+        .collect::<Result<_, _>>()?;
+    info.sort_by_key(|f| !f.authority);
+    Ok(info)
 }
