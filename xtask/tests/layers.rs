@@ -13,7 +13,6 @@ const CRATES: &[(&str, &[&str])] = &[
     ("weir-tap", &["weir-model", "weir-sketch", "weir-workload"]),
     ("weir-sink", &["weir-model", "weir-sketch", "weir-workload"]),
     ("weir-wire", &["weir-model"]),
-    ("weir-tapdisk", &["weir-model", "weir-tap", "weir-workload"]),
     (
         "weir-runtime",
         &[
@@ -23,6 +22,10 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-tap",
             "weir-wire",
         ],
+    ),
+    (
+        "weir-tapdisk",
+        &["weir-model", "weir-runtime", "weir-tap", "weir-workload"],
     ),
     (
         "weir-agent",

@@ -18,6 +18,7 @@ pub mod nbd;
 pub mod recorder;
 pub mod request;
 pub mod selection;
+pub mod service;
 pub mod socket;
 pub mod stop;
 pub mod vhost;

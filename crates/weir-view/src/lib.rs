@@ -4,5 +4,6 @@ pub mod disk_totals;
 pub mod exporter;
 pub mod hist;
 pub mod iostat;
+pub mod tapdisk_status;
 pub mod top;
 pub mod workload;

@@ -5,7 +5,6 @@
 
 mod args;
 mod command;
-mod tapdisk;
 
 use std::process::ExitCode;
 

@@ -14,11 +14,11 @@ use super::tapdisk_insert::{self, InsertArgs};
 use super::tapdisk_remove::{self, RemoveArgs};
 use super::tapdisk_status::{self, StatusArgs};
 use crate::args::LogArgs;
-use crate::tapdisk::{self, Companion, DiskEntry, NbdEntry, Owner, Setup, TapdiskConfig};
 use weir_runtime::config::load;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::run_loop::Stop;
 use weir_tapdisk::insertion::{self, InsertionError};
+use weir_tapdisk::service::{self, Companion, DiskEntry, NbdEntry, Owner, Setup, TapdiskConfig};
 
 /// Serve virtual disks to VMs and report each request of the guests
 ///
@@ -72,39 +72,39 @@ struct DiskArgs {
     /// Format of the image: raw, whatever its content [default: raw, but an image that starts like
     /// qcow2, vmdk, vhd, vhdx, vdi, qed or parallels is rejected, because the first write would
     /// destroy it]
-    #[arg(long, value_name = "FORMAT", requires = "image", value_parser = tapdisk::format)]
+    #[arg(long, value_name = "FORMAT", requires = "image", value_parser = service::format)]
     format: Option<ImageFormat>,
     /// Serve the disk over vhost-user-blk at this unix socket
     #[arg(long, value_name = "PATH", requires = "image")]
     socket: Option<PathBuf>,
     /// Name of the VM, for column vm
-    #[arg(long, value_name = "NAME", requires = "image", value_parser = tapdisk::name)]
+    #[arg(long, value_name = "NAME", requires = "image", value_parser = service::name)]
     vm: Option<String>,
     /// Name of the disk in the VM, for column vdisk, such as /dev/vda
-    #[arg(long, value_name = "NAME", requires = "image", value_parser = tapdisk::name)]
+    #[arg(long, value_name = "NAME", requires = "image", value_parser = service::name)]
     vdisk: Option<String>,
     /// Serial number for the guest, up to 20 characters [default: derived from the image's name]
-    #[arg(long, value_name = "TEXT", requires = "image", value_parser = tapdisk::serial)]
+    #[arg(long, value_name = "TEXT", requires = "image", value_parser = service::serial)]
     serial: Option<String>,
     /// Serve the disk read-only
     #[arg(long, requires = "image")]
     read_only: bool,
     /// Maximum number of queues of the guest; each queue has its own thread [default: 64]
-    #[arg(long, value_name = "COUNT", requires = "image", value_parser = tapdisk::queues)]
+    #[arg(long, value_name = "COUNT", requires = "image", value_parser = service::queues)]
     queues: Option<u16>,
     /// Logical block size for the guest: 512, 1024, 2048 or 4096 bytes [default: that of the image]
-    #[arg(long, value_name = "BYTES", requires = "image", value_parser = tapdisk::block_size)]
+    #[arg(long, value_name = "BYTES", requires = "image", value_parser = service::block_size)]
     block_size: Option<u32>,
     /// Engine that executes requests: uring (io_uring), sync (system calls), or auto (uring where the
     /// kernel permits it)
-    #[arg(long, value_name = "ENGINE", default_value = "auto", hide_possible_values = true, value_parser = tapdisk::engine)]
+    #[arg(long, value_name = "ENGINE", default_value = "auto", hide_possible_values = true, value_parser = service::engine)]
     engine: EngineOption,
     /// Use of the host's page cache: direct (O_DIRECT), page (page cache), or auto (direct where the
     /// file system supports it)
-    #[arg(long, value_name = "CACHE", default_value = "auto", value_parser = tapdisk::cache)]
+    #[arg(long, value_name = "CACHE", default_value = "auto", value_parser = service::cache)]
     cache: CacheOption,
     /// Time to poll a queue before its thread sleeps, at most 10ms; 0 disables polling [default: 50us]
-    #[arg(long, value_name = "DURATION", requires = "image", value_parser = tapdisk::poll)]
+    #[arg(long, value_name = "DURATION", requires = "image", value_parser = service::poll)]
     poll: Option<Duration>,
     /// Delay requests, for tests, such as 20ms,op=r,rate=1%; may be repeated
     #[arg(long, value_name = "RULE", requires = "image")]
@@ -136,20 +136,20 @@ struct ServeArgs {
     #[arg(long, value_name = "ADDRESS")]
     nbd: Option<NbdAddress>,
     /// Maximum number of NBD clients; at the maximum, a new client replaces an idle one [default: 32]
-    #[arg(long, value_name = "COUNT", value_parser = tapdisk::nbd_clients)]
+    #[arg(long, value_name = "COUNT", value_parser = service::nbd_clients)]
     nbd_clients: Option<u16>,
     /// Time without requests after which an NBD client can be replaced [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = tapdisk::nbd_idle)]
+    #[arg(long, value_name = "DURATION", value_parser = service::nbd_idle)]
     nbd_idle: Option<Duration>,
     /// Unix socket at which requests are reported [default: the socket of the first disk, or of --nbd,
     /// with .tap appended; for a port, weir-tapdisk/port-PORT.tap in /run or $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH")]
     tap: Option<PathBuf>,
     /// Access mode of the sockets in octal, as for chmod [default: 600]
-    #[arg(long, value_name = "MODE", value_parser = tapdisk::mode)]
+    #[arg(long, value_name = "MODE", value_parser = service::mode)]
     socket_mode: Option<u32>,
     /// Group of the sockets, for a QEMU that runs as another user [default: that of the process]
-    #[arg(long, value_name = "GROUP", value_parser = tapdisk::group)]
+    #[arg(long, value_name = "GROUP", value_parser = service::group)]
     socket_group: Option<u32>,
     /// Exit when this process exits, such as the QEMU that uses the disk
     #[arg(long, value_name = "PID")]
@@ -174,7 +174,7 @@ pub fn run(args: &TapdiskArgs, verbose: bool) -> Result<Ending, Failure> {
             };
             // Before any thread starts.
             let signals = Stop::on_signals()?;
-            let ending = tapdisk::serve(&setup, owner, &companion, &signals)?;
+            let ending = service::serve(&setup, owner, &companion, &signals)?;
             if let Some(folder) = &args.serve.run_folder
                 && companion.nap(Duration::ZERO)
             {

@@ -6,10 +6,10 @@ use clap::Args;
 use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{Client, ClientError};
 
-use crate::tapdisk::status::page;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::wall_clock;
+use weir_view::tapdisk_status::page;
 
 /// Print the disks, counters and consumers of a running tapdisk
 #[derive(Args, Debug)]

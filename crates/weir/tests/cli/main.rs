@@ -3,6 +3,7 @@
 mod agent;
 mod certificates;
 mod characterise;
+mod config_files;
 mod elevation;
 mod endings;
 mod escapes;

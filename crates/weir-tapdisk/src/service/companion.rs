@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-
 use weir_runtime::failure::Failure;
 
 /// A process whose end ends the tapdisk.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weir_tapdisk::SocketAccess;
-use weir_tapdisk::nbd::NbdAddress;
-
-use super::DiskEntry;
 use weir_runtime::failure::Failure;
+
+use crate::SocketAccess;
+use crate::nbd::NbdAddress;
+use super::DiskEntry;
 
 /// What a tapdisk serves.
 #[derive(Clone, Debug, PartialEq)]

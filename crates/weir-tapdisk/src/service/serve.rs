@@ -7,21 +7,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tracing::{info, warn};
-use weir_model::{Op, Unit};
-use weir_sink::number::scaled;
+use weir_model::Op;
+use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::run_loop::Stop;
 use weir_tap::ebpf::{Files, drop_privileges};
 use weir_tap::tapdisk::words::{DiskFigures, OpFigures};
 use weir_tap::user::User;
-use weir_tapdisk::control::ControlServer;
-use weir_tapdisk::hub::Hub;
-use weir_tapdisk::nbd::{self, Export, NbdAddress, NbdOptions};
-use weir_tapdisk::socket::SocketType;
-use weir_tapdisk::{ServedDisk, ServerSocket, StopEvent as Halt, vhost};
 
+use crate::control::ControlServer;
+use crate::hub::Hub;
+use crate::insertion::run_folder;
+use crate::nbd::{self, Export, NbdAddress, NbdOptions};
+use crate::socket::SocketType;
+use crate::{ServedDisk, ServerSocket, StopEvent as Halt, vhost};
 use super::{Companion, DiskEntry, Setup};
-use weir_runtime::failure::{Ending, Failure};
-use weir_runtime::run_loop::Stop;
-use weir_tapdisk::insertion::run_folder;
 
 /// How often signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -244,10 +243,9 @@ impl Served {
     /// Logs what is served and how.
     fn log(&self) {
         let (disk, subject) = (&self.disk, self.disk.subject());
-        let size = scaled(disk.size_bytes() as f64, Unit::Bytes).expect("bytes have units");
         info!(
             image = %subject.pdisk,
-            size = %size,
+            size_bytes = disk.size_bytes(),
             engine = %disk.choice(),
             read_only = disk.is_read_only(),
             socket = self.socket.as_ref().map(|path| display(path.display())),

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_model::suggest;
-use weir_tap::inventory::option_words;
-use weir_tapdisk::disk::{DiskOptions, Identity, ImageFormat, SERIAL_BYTES};
-use weir_tapdisk::engine::{CacheOption, EngineOption};
-use weir_tapdisk::inject::Injections;
-
 use weir_runtime::quantity;
+use weir_tap::inventory::option_words;
+
+use crate::disk::{DiskOptions, Identity, ImageFormat, SERIAL_BYTES};
+use crate::engine::{CacheOption, EngineOption};
+use crate::inject::Injections;
 
 /// A disk to be served; a value of `None` selects the server's default.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,7 +10,7 @@ use weir_tap::tapdisk::words::{ConsumerStatus, DiskStatus, StatusWord};
 
 use weir_runtime::output;
 
-/// The page of a tapdisk; `now_ns` is the time at which it was asked, since the epoch.
+/// The status page; `now_ns` is the time of the request, since the Unix epoch.
 pub fn page(status: &StatusWord, now_ns: i64) -> String {
     let mut page = format!(
         "weir tapdisk {}, pid {}, for {}\n",
