@@ -1,12 +1,12 @@
 //! `cargo xtask guest`: the small Linux guests that tests run in QEMU, built if they do not exist
 //! or their inputs have changed.
 //!
-//! One for each kernel of `weir_guest::kernel`, in `target/guest*`: the kernel from Debian, a file
-//! system in memory with busybox, and a load program that counts what it does.
+//! One for each kernel of `weir_testing::kernel`, in `target/guest*`: the kernel from Debian, a
+//! file system in memory with busybox, and a load program that counts what it does.
 
 use anyhow::Result;
-use weir_guest::Kit;
-use weir_guest::kernel::KERNELS;
+use weir_testing::Kit;
+use weir_testing::kernel::KERNELS;
 
 use crate::packages;
 

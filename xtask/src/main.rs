@@ -32,7 +32,7 @@ const CHORES: &[Chore] = &[
     ),
     (
         "test",
-        "install what the tests need and run them all",
+        "install what the tests need and run them (--all: the heavy ones completely)",
         test::run,
     ),
     (

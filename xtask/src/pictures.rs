@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use weir_guest::MemoryFolder;
-use weir_guest::workload::{self, WORKLOADS, Workload};
+use weir_testing::MemoryFolder;
+use weir_testing::workload::{self, WORKLOADS, Workload};
 
 use crate::{cargo, execute, packages, root};
 

@@ -1,5 +1,6 @@
-//! `cargo xtask test`: installs what the tests need, runs them all, and reports at the end what was
-//! skipped and what was retried.
+//! `cargo xtask test`: installs what the tests need, runs them, and reports at the end what was
+//! skipped and what was retried. With `--all` the heavy tests run completely; otherwise a small
+//! version of each (docs/testing.md).
 //!
 //! Tests that need root, BPF, a tool or the sample data skip with a line that begins with
 //! `skipped:` if these are not available. A test whose precondition did not hold, since other
@@ -11,16 +12,23 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail};
+use weir_testing::EXTENT_VARIABLE;
 
 use crate::{cargo, guest, packages};
 
-/// Runs `cargo test` on the whole workspace with `args` appended.
+/// Runs `cargo test` on the whole workspace with `args`, except `--all`, appended.
 pub fn run(args: &[String]) -> Result<()> {
+    let is_full = args.first().is_some_and(|arg| arg == "--all");
+    let args = &args[usize::from(is_full)..];
     packages::run(&[])?;
     if let Err(why) = guest::run(&[]) {
         eprintln!("no guest, so tests that need one will be skipped: {why:#}");
     }
-    let mut tests = cargo()
+    let mut tests = cargo();
+    if is_full {
+        tests.env(EXTENT_VARIABLE, "all");
+    }
+    let mut tests = tests
         .args(["test", "--locked", "--workspace", "--no-fail-fast"])
         .args(args)
         .stderr(Stdio::piped())

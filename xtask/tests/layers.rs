@@ -61,7 +61,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-workload",
         ],
     ),
-    ("weir-guest", &["weir-sketch"]),
+    ("weir-testing", &["weir-sketch"]),
     (
         "weir-simulation",
         &[
@@ -75,6 +75,9 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
 ];
+
+/// Test gear, which no other crate may depend on outside of its tests.
+const GEAR: [&str; 2] = ["weir-simulation", "weir-testing"];
 
 /// The stages of `weir-query`, lowest first. A stage may use itself and those before it. `expr` and
 /// `function` describe each other (a call is an expression, an aggregate takes expressions), so they
@@ -130,6 +133,15 @@ fn crates_depend_only_on_crates_below_them() {
         );
     }
     assert!(upward.is_empty(), "{}", upward.join("\n"));
+}
+
+#[test]
+fn test_gear_is_not_in_the_binary() {
+    let manifest = fs::read_to_string(root().join("crates/weir/Cargo.toml")).expect("it is there");
+    let used = dependencies(&manifest);
+    assert!(used.contains(&"weir-query"), "{used:?}");
+    let gear = used.iter().filter(|name| GEAR.contains(*name));
+    assert_eq!(gear.collect::<Vec<_>>(), Vec::<&&str>::new());
 }
 
 /// The stages that a file's code names, each with its line; test modules aside.

@@ -16,7 +16,7 @@ const SCANNED: &[&str] = &[
     "SECURITY.md",
     "crates/weir/src",
     "crates/weir-agent",
-    "crates/weir-guest",
+    "crates/weir-testing",
     "crates/weir-model",
     "crates/weir-monitor",
     "crates/weir-query",

@@ -201,13 +201,13 @@ fn any_stream() -> impl Strategy<Value = bool> {
     prop_oneof![3 => Just(false), 2 => Just(true)]
 }
 
-/// A thousand queries unless PROPTEST_CASES is set.
+/// A thousand queries unless PROPTEST_CASES is set, and 20,000 with `cargo xtask test --all`.
 fn config() -> ProptestConfig {
     let named = std::env::var_os("PROPTEST_CASES").is_some();
-    let cases = if named {
-        ProptestConfig::default().cases
-    } else {
-        1_000
+    let cases = match named {
+        true => ProptestConfig::default().cases,
+        false if weir_testing::is_full() => 20_000,
+        false => 1_000,
     };
     ProptestConfig {
         cases,

@@ -135,7 +135,8 @@ mod tests {
             return;
         };
         let name = on_host(&device);
-        let link = std::env::temp_dir().join(format!("weir-device-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let link = scratch.path().join("device");
         std::os::unix::fs::symlink(&device, &link).unwrap();
         let asked = plan(&format!(
             "in ('{}', '/dev/nosuchdisk', '/tmp/nosuch.raw')",
@@ -143,7 +144,6 @@ mod tests {
         ));
         let (live, unknown) = resolve(&asked, &from("live"));
         let (recorded, nothing) = resolve(&asked, &from("x.parquet"));
-        fs::remove_file(&link).unwrap();
         let meant = format!("in ('{name}', '/dev/nosuchdisk', '/tmp/nosuch.raw')");
         assert_eq!(live, plan(&meant));
         assert_eq!(unknown, ["/dev/nosuchdisk".to_owned()].into());

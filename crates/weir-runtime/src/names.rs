@@ -187,11 +187,10 @@ mod tests {
         let Some((path, own)) = paths.find_map(|path| device(&path).map(|own| (path, own))) else {
             return;
         };
-        let link = std::env::temp_dir().join(format!("weir-name-{}", std::process::id()));
-        let _ = std::fs::remove_file(&link);
+        let scratch = tempfile::tempdir().unwrap();
+        let link = scratch.path().join("name");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let linked = device(&link.display().to_string());
-        std::fs::remove_file(&link).unwrap();
         assert_eq!(linked, Some(own.clone()));
         assert_eq!(device(path.trim_start_matches("/dev/")), Some(own));
         assert_eq!(device("/dev/nosuch"), None);

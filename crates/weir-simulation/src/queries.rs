@@ -4,30 +4,13 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type, Unit};
+use weir_model::{Catalog, Field, NANOS_PER_SECOND, Shape, Type};
 use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile};
 
 use crate::grammar::choices::Choices;
-use crate::grammar::query::{Grammar, Kind, Vocabulary};
+use crate::grammar::query::{Grammar, hosts};
 use crate::scenario::Kind as ScenarioKind;
-
-/// Streams and a relation of the agents. Half of the text columns is the host.
-static VOCABULARY: Vocabulary = Vocabulary {
-    streams: ["s", "u"],
-    relation: Some("r"),
-    columns: &[
-        ("a", Kind::Int),
-        ("t", Kind::Text),
-        ("host", Kind::Text),
-        ("req_id", Kind::Int),
-        ("f", Kind::Float),
-        ("w", Kind::Time),
-        ("ts", Kind::Time),
-    ],
-    texts: ["h1", "y", "h0"],
-    keys: ["host", "host, a", "a"],
-};
 
 /// The sources, in the order of [`catalog`].
 pub const SOURCES: [&str; 3] = ["s", "u", "r"];
@@ -110,26 +93,7 @@ pub struct Query {
 
 /// Streams `s` and `u` and relation `r`, with the same columns.
 pub fn catalog() -> Catalog {
-    let fields = [
-        Field::new("a", Type::Int).nullable(),
-        Field::new("t", Type::Text).nullable(),
-        Field::new("host", Type::Text).nullable(),
-        Field::new("req_id", Type::Int),
-        Field::new("f", Type::Float).nullable(),
-        Field::new("w", Type::Time)
-            .unit(Unit::Nanoseconds)
-            .nullable(),
-        Field::new("ts", Type::Time).unit(Unit::Nanoseconds),
-        Field::new("n", Type::Int),
-    ];
-    let source = |name: &str, shape| Declaration::new(name, shape, Schema::new(fields.to_vec()));
-    Catalog {
-        declarations: vec![
-            source("s", Shape::Stream),
-            source("u", Shape::Stream),
-            source("r", Shape::Relation),
-        ],
-    }
+    hosts::catalog(&[Field::new("n", Type::Int)])
 }
 
 /// Compiles a query and cuts it by a placement strategy.
@@ -172,7 +136,7 @@ pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
     for _ in 0..3 {
         let drawn = (0..ATTEMPTS).find_map(|_| {
             let numbers: Vec<u32> = (0..random.usize(0..80)).map(|_| random.u32(..)).collect();
-            let text = Grammar::new(&mut Choices::new(&numbers), &VOCABULARY).query();
+            let text = Grammar::new(&mut Choices::new(&numbers), &hosts::VOCABULARY).query();
             let way = PlacementStrategy::ALL[random.usize(..PlacementStrategy::ALL.len())];
             query(&text, way)
                 .ok()

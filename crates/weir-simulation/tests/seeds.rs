@@ -4,9 +4,13 @@ use std::collections::BTreeSet;
 use std::panic;
 
 use weir_simulation::{Report, run};
+use weir_testing::is_full;
 
 /// The number of seeds unless `WEIR_SEEDS` is set; a debug build takes some seconds.
 const SEEDS: u64 = 24;
+
+/// The same with `cargo xtask test --all`.
+const SEEDS_ALL: u64 = 500;
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
@@ -29,9 +33,10 @@ fn report(seed: u64) -> Result<Report, String> {
 #[test]
 fn the_fleet_gives_what_one_engine_gives_and_counts_what_is_missing() {
     let one = number("WEIR_SEED");
+    let usual = if is_full() { SEEDS_ALL } else { SEEDS };
     let seeds: Vec<u64> = match one {
         Some(seed) => vec![seed],
-        None => (0..number("WEIR_SEEDS").unwrap_or(SEEDS)).collect(),
+        None => (0..number("WEIR_SEEDS").unwrap_or(usual)).collect(),
     };
     let (mut reports, mut failed) = (Vec::new(), Vec::new());
     for &seed in &seeds {

@@ -1,6 +1,5 @@
 //! A real output of vscsiStats round-trips byte for byte.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use weir_model::Op;
@@ -130,13 +129,7 @@ fn real_output(test: &str) -> Option<String> {
     let shared = std::env::var_os("WEIR_SHARED").map_or_else(beside, PathBuf::from);
     let path = shared.join("data/vscsistats-er0080/algonquin.csv");
     if !path.exists() {
-        // Not `eprintln!`, which the harness captures.
-        writeln!(
-            std::io::stderr(),
-            "skipped: {test}: no sample data at {}",
-            path.display()
-        )
-        .expect("standard error is open");
+        weir_testing::skipped(test, format_args!("no sample data at {}", path.display()));
         return None;
     }
     Some(std::fs::read_to_string(path).unwrap())

@@ -407,3 +407,43 @@ fn a_mean_is_finite_when_the_sum_overflows() {
     assert_eq!(sum.to_f64(), f64::INFINITY);
     assert_eq!(sum.over(2), f64::MAX);
 }
+
+/// `cargo test --release --workspace --test laws measure_additions -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn measure_additions() {
+    const COUNT: usize = 4096;
+    const ROUNDS: usize = 200;
+    let values: Vec<i64> = (0..COUNT as i64)
+        .map(|i| 50_000 + i * 7919 % 6_000_000)
+        .collect();
+    let measured = |run: &dyn Fn()| {
+        let round = |_| {
+            let begin = std::time::Instant::now();
+            (0..ROUNDS).for_each(|_| run());
+            begin.elapsed().as_nanos() as f64 / (ROUNDS * COUNT) as f64
+        };
+        (0..12).map(round).fold(f64::INFINITY, f64::min)
+    };
+    let add = |floats: bool| {
+        let mut sum = ExactSum::default();
+        for value in &values {
+            match floats {
+                true => sum.add(*value as f64 * 1.1, 1),
+                false => sum.add_int(*value, 1),
+            }
+        }
+        std::hint::black_box(sum.to_f64());
+    };
+    let running = || {
+        let sum = values
+            .iter()
+            .fold(0.0, |sum, value| sum + *value as f64 * 1.1);
+        std::hint::black_box(sum);
+    };
+    let (float, int) = (measured(&|| add(true)), measured(&|| add(false)));
+    println!(
+        "float {float:.1} ns, integer {int:.1} ns, running sum of floats {:.1} ns",
+        measured(&running)
+    );
+}

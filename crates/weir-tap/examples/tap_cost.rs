@@ -17,7 +17,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_guest::LoopDisk;
 use weir_model::event::{io_schema, iostream_schema, value};
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 use weir_model::{
@@ -27,6 +26,7 @@ use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
 use weir_tap::{Said, Tap};
+use weir_testing::LoopDisk;
 
 /// A mode: its name, the stream, its columns (all, if none are named) and the selection.
 type Mode = (

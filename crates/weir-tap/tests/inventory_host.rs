@@ -1,24 +1,13 @@
 //! The inventory of this host: its real processes and block devices.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use weir_guest::LoopDisk;
 use weir_model::inventory::BlockDevice;
 use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
 use weir_tap::qmp::{Address, Monitor};
-
-/// Timeout for the detection of a change.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn skip(test: &str, why: &str) {
-    // The harness captures the output of `eprintln!`; a skip must be visible.
-    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
-}
+use weir_testing::{LoopDisk, PATIENCE, Scratch, skip, skipped, wait_until};
 
 /// A process that is killed at the end of the test.
 struct Running(Child);
@@ -94,7 +83,7 @@ fn a_loop_device_is_seen_with_its_file_and_what_it_lies_on() {
     const TEST: &str = "a_loop_device_is_seen_with_its_file_and_what_it_lies_on";
     let disk = match LoopDisk::new(4) {
         Ok(disk) => disk,
-        Err(why) => return skip(TEST, &format!("{why:#}")),
+        Err(why) => return skipped(TEST, format!("{why:#}")),
     };
     let watch = watch(&[]);
     let until = Instant::now() + PATIENCE;
@@ -115,14 +104,9 @@ fn a_loop_device_is_seen_with_its_file_and_what_it_lies_on() {
 #[test]
 fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
     const TEST: &str = "a_qemu_is_a_vm_with_the_disks_that_it_has_open";
-    let folder = std::env::temp_dir().join(format!("weir-{TEST}-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let image = folder.join("a.raw");
-    File::create(&image).unwrap().set_len(1 << 20).unwrap();
-    let blockdev = format!(
-        "driver=raw,node-name=n0,file.driver=file,file.filename={}",
-        image.display()
-    );
+    let folder = Scratch::new();
+    let image = folder.image("a.raw", 1);
+    let blockdev = format!("driver=raw,node-name=n0,file.driver=file,file.filename={image}");
     let qemu = Command::new("qemu-system-x86_64")
         .args([
             "-M",
@@ -139,7 +123,7 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
         .spawn();
     let qemu = match qemu {
         Ok(qemu) => Running(qemu),
-        Err(error) => return skip(TEST, &format!("qemu-system-x86_64: {error}")),
+        Err(error) => return skipped(TEST, format!("qemu-system-x86_64: {error}")),
     };
     let pid = qemu.0.id();
     let watch = watch(&[]);
@@ -171,7 +155,7 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
         .unwrap()
         .disk;
     assert_eq!(disk.vdisk.as_str(), "/dev/vda");
-    assert_eq!(disk.image.map(|i| i.as_str()), image.to_str());
+    assert_eq!(disk.image.map(|i| i.as_str()), Some(&*image));
     assert_eq!(disk.device.map(|d| d.as_str()), Some("disk0"));
     assert_eq!(
         (disk.bytes, disk.format.map(|f| f.as_str())),
@@ -185,44 +169,13 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
             .iter()
             .all(|vm| vm.name.as_str() != "weir-inventory")
     );
-    std::fs::remove_dir_all(&folder).unwrap();
-}
-
-/// A temporary folder of a test, removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn image(&self, name: &str) -> String {
-        let path = self.0.join(name);
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    fn socket(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Starts a program; prints a line if it is not installed.
 fn start(test: &str, program: &str, arguments: &[&str]) -> Option<Running> {
     match Command::new(program).args(arguments).spawn() {
         Ok(child) => Some(Running(child)),
-        Err(error) => {
-            skip(test, &format!("{program}: {error}"));
-            None
-        }
+        Err(error) => skip(test, format!("{program}: {error}")),
     }
 }
 
@@ -247,8 +200,8 @@ fn until(watch: &Watch, what: &str, seen: impl Fn(&Snapshot) -> bool) -> std::sy
 #[test]
 fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
     const TEST: &str = "a_disk_that_is_plugged_in_later_is_seen_by_its_monitor";
-    let folder = Folder::new("hotplug");
-    let (first, second, socket) = (folder.image("a"), folder.image("b"), folder.socket("q"));
+    let folder = Scratch::new();
+    let (first, second, socket) = (folder.image("a", 1), folder.image("b", 1), folder.file("q"));
     let blockdev = format!("driver=raw,node-name=n0,file.driver=file,file.filename={first}");
     let monitor = format!("unix:{socket},server=on,wait=off");
     let arguments = [
@@ -307,8 +260,8 @@ fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
 #[test]
 fn a_vhost_user_back_end_works_for_its_vm() {
     const TEST: &str = "a_vhost_user_back_end_works_for_its_vm";
-    let folder = Folder::new("backend");
-    let (image, socket) = (folder.image("a"), folder.socket("s"));
+    let folder = Scratch::new();
+    let (image, socket) = (folder.image("a", 1), folder.file("s"));
     let node = format!("driver=file,node-name=n0,filename={image}");
     let export = format!(
         "type=vhost-user-blk,id=e0,node-name=n0,writable=on,addr.type=unix,addr.path={socket}"
@@ -317,11 +270,9 @@ fn a_vhost_user_back_end_works_for_its_vm() {
     let Some(backend) = start(TEST, "qemu-storage-daemon", &serve) else {
         return;
     };
-    let end = Instant::now() + PATIENCE;
-    while !std::path::Path::new(&socket).exists() {
-        assert!(Instant::now() < end, "the back end listens");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the back end listens", || {
+        std::path::Path::new(&socket).exists()
+    });
     let chardev = format!("socket,id=c0,path={socket}");
     let arguments = [
         "-M",

@@ -8,10 +8,10 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use traces::{Heard, Scratch, demands, hear, read_bytes};
-use weir_guest::trace::{trace, vscsi};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
 use weir_tap::TapError;
 use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, for_writing};
+use weir_testing::trace::{trace, vscsi};
 
 /// A small file in each format, created by the test. For writable formats it is created by weir's
 /// writers.
@@ -31,8 +31,8 @@ fn make(format: &str) -> Vec<u8> {
 }
 
 fn written(name: &str) -> Vec<u8> {
-    let scratch = Scratch::new(&format!("specimen-{name}"));
-    let path = scratch.path(name);
+    let scratch = Scratch::new();
+    let path = scratch.path().join(name);
     let mut writer = for_writing(&path, None)
         .unwrap()
         .writer(&path, &Header::default())

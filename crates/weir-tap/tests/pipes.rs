@@ -7,9 +7,9 @@ use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use traces::{Scratch, demands, hear, read};
-use weir_guest::trace::trace;
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
 use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, Trace, for_writing};
+use weir_testing::trace::trace;
 
 /// Capacity of a pipe (pipe(7)): a writer of more waits for its reader.
 const PIPE_BYTES: usize = 64 << 10;
@@ -26,7 +26,7 @@ fn specimen(format: &str, scratch: &Scratch) -> (String, Vec<u8>) {
         _ => "disk.trace",
     };
     let bytes = trace(format, REQUESTS).unwrap_or_else(|| {
-        let path = scratch.path(name);
+        let path = scratch.path().join(name);
         write(&path, 1);
         std::fs::read(&path).unwrap()
     });
@@ -80,10 +80,10 @@ fn fifo(path: &Path, bytes: Vec<u8>) -> thread::JoinHandle<()> {
 #[test]
 fn a_fifo_gives_every_row_that_the_file_gives() {
     for format in FORMATS {
-        let scratch = Scratch::new("pipes");
+        let scratch = Scratch::new();
         let (name, bytes) = specimen(format.name, &scratch);
         assert!(bytes.len() > PIPE_BYTES, "{}", format.name);
-        let folders = ["file", "sniffed", "named"].map(|folder| scratch.path(folder));
+        let folders = ["file", "sniffed", "named"].map(|folder| scratch.path().join(folder));
         folders.iter().for_each(|f| std::fs::create_dir(f).unwrap());
         let [file, sniffed, named] = folders.map(|folder| folder.join(&name));
         std::fs::write(&file, &bytes).unwrap();
@@ -119,9 +119,9 @@ fn a_fifo_gives_every_row_that_the_file_gives() {
 
 #[test]
 fn a_recording_of_more_bytes_than_may_be_copied_is_refused() {
-    let scratch = Scratch::new("spool");
+    let scratch = Scratch::new();
     let (_, bytes) = specimen("recording", &scratch);
-    let pipe = scratch.path("pipe");
+    let pipe = scratch.path().join("pipe");
     let options = Options {
         spool_bytes_max: bytes.len() as u64 - 1,
         ..Options::default()
@@ -138,12 +138,12 @@ fn a_recording_of_more_bytes_than_may_be_copied_is_refused() {
 
 #[test]
 fn the_files_of_all_processors_are_read_once_whichever_is_opened() {
-    let scratch = Scratch::new("processors");
-    let paths = ["x.blktrace.0", "x.blktrace.1"].map(|name| scratch.path(name));
+    let scratch = Scratch::new();
+    let paths = ["x.blktrace.0", "x.blktrace.1"].map(|name| scratch.path().join(name));
     (1..).zip(&paths).for_each(|(seed, path)| write(path, seed));
     let rows = |path: &Path| read(path).io.len();
     assert_eq!(rows(&paths[0]), 2 * REQUESTS as usize);
     assert_eq!(rows(&paths[1]), 2 * REQUESTS as usize);
     assert_eq!(format::first_file(&paths[1]), paths[0]);
-    assert_eq!(format::first_file(&scratch.path("x")), paths[0]);
+    assert_eq!(format::first_file(&scratch.path().join("x")), paths[0]);
 }

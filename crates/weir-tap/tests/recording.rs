@@ -135,8 +135,8 @@ proptest! {
         for (event, ts) in events.iter_mut().zip(times) {
             event.event.ts = ts;
         }
-        let scratch = Scratch::new("what_is_written");
-        let path = scratch.path("x.parquet");
+        let scratch = Scratch::new();
+        let path = scratch.path().join("x.parquet");
         let mut writer = RecordingWriter::create(&path, &Header::default()).unwrap();
         let (first, second) = events.split_at(cut.min(events.len()));
         writer.write(&IoBatch::new(None).build(first)).unwrap();
@@ -153,8 +153,8 @@ proptest! {
 
 #[test]
 fn io_and_iostream_are_parts_of_a_recording() {
-    let scratch = Scratch::new("parts");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     write_groups(&path, 3, 10, true);
     let heard = read(&path);
     assert_eq!(
@@ -170,8 +170,11 @@ fn io_and_iostream_are_parts_of_a_recording() {
 
 #[test]
 fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
-    let scratch = Scratch::new("missed");
-    let (path, again) = (scratch.path("x.parquet"), scratch.path("again.parquet"));
+    let scratch = Scratch::new();
+    let (path, again) = (
+        scratch.path().join("x.parquet"),
+        scratch.path().join("again.parquet"),
+    );
     write_groups(&path, 3, 10, true);
     assert_eq!(read(&path).total("events_lost ring_full"), 3);
     // A recording of a recording keeps its losses, and the fact that the first one was not closed.
@@ -183,7 +186,7 @@ fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
     let copied = copy(&path);
     assert_eq!(copied.total("events_lost ring_full"), 3);
     assert_eq!(copied.messages, Vec::<String>::new());
-    let crashed = scratch.path("crashed.parquet");
+    let crashed = scratch.path().join("crashed.parquet");
     write_groups(&crashed, 3, 10, false);
     let copied = copy(&crashed);
     assert_eq!(copied.total("recordings_unfinished"), 1);
@@ -196,8 +199,8 @@ fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
 
 #[test]
 fn only_requested_columns_are_read() {
-    let scratch = Scratch::new("columns");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     write_groups(&path, 1, 10, true);
     let mut demands = traces::demands();
     for demand in &mut demands {
@@ -212,8 +215,8 @@ fn only_requested_columns_are_read() {
 
 #[test]
 fn assumed_responses_are_no_events() {
-    let scratch = Scratch::new("assumed");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     let header = Header {
         source: String::new(),
         responses_assumed: true,
@@ -243,8 +246,8 @@ fn read_cut(bytes: &[u8], length: u64) -> Heard {
 
 #[test]
 fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
-    let scratch = Scratch::new("cut");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     let ends = write_groups(&path, 60, 10, false);
     let bytes = std::fs::read(&path).unwrap();
     let part_footers = ends
@@ -275,8 +278,8 @@ fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
 
 #[test]
 fn a_damaged_row_group_is_reported_and_the_others_are_read() {
-    let scratch = Scratch::new("damaged");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     let ends = write_groups(&path, 3, 1000, true);
     let mut bytes = std::fs::read(&path).unwrap();
     for byte in &mut bytes[ends[1] as usize..ends[1] as usize + 400] {
@@ -331,8 +334,8 @@ fn write_texts(path: &Path, texts: &[(&str, usize)]) {
 #[test]
 fn a_page_that_expands_beyond_its_bound_is_refused_before_it_is_decompressed() {
     const MIB: usize = 1 << 20;
-    let scratch = Scratch::new("pages");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     write_texts(&path, &[("comm", MIB)]);
     assert_eq!(read(&path).io.len(), 1);
     write_texts(&path, &[("comm", 65 * MIB)]);
@@ -373,10 +376,10 @@ fn python(lines: &str) -> Option<String> {
 /// response in every second row.
 #[test]
 fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
-    let scratch = Scratch::new("elsewhere");
-    let closed = scratch.path("closed.parquet");
+    let scratch = Scratch::new();
+    let closed = scratch.path().join("closed.parquet");
     write_groups(&closed, 40, 50, true);
-    let crashed = scratch.path("crashed.parquet");
+    let crashed = scratch.path().join("crashed.parquet");
     let ends = write_groups(&crashed, 3, 50, false);
     assert!(ends.len() == 4);
     for (path, rows) in [(&closed, 2000), (&crashed, 150)] {
@@ -427,8 +430,11 @@ fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
 
 #[test]
 fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
-    let scratch = Scratch::new("rewritten");
-    let (path, again) = (scratch.path("x.parquet"), scratch.path("again.parquet"));
+    let scratch = Scratch::new();
+    let (path, again) = (
+        scratch.path().join("x.parquet"),
+        scratch.path().join("again.parquet"),
+    );
     write_groups(&path, 2, 50, true);
     let ours = read(&path);
     for (tool, lines) in [
@@ -447,12 +453,10 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
     ] {
         let lines = lines.replace("FROM", path.to_str().unwrap());
         if python(&lines.replace("TO", again.to_str().unwrap())).is_none() {
-            // Not with `eprintln!`, whose output the harness captures.
-            writeln!(
-                std::io::stderr(),
-                "skipped: a_recording_rewritten: python has no {tool}"
-            )
-            .expect("standard error is open");
+            weir_testing::skipped(
+                "a_recording_rewritten",
+                format_args!("python has no {tool}"),
+            );
             continue;
         }
         let heard = read(&again);
@@ -478,8 +482,8 @@ fn a_recorder_that_is_killed_leaves_a_readable_file() {
         write_groups(Path::new(&path), 100_000, ROWS, false);
         return;
     }
-    let scratch = Scratch::new("killed");
-    let path = scratch.path("x.parquet");
+    let scratch = Scratch::new();
+    let path = scratch.path().join("x.parquet");
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",

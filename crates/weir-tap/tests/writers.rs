@@ -171,11 +171,11 @@ proptest! {
 
     #[test]
     fn a_blktrace_file_gives_back_what_was_written(requests in requests()) {
-        let scratch = Scratch::new("blktrace_gives_back");
+        let scratch = Scratch::new();
         let rows = rows(&requests);
-        let recording = scratch.path("x.parquet");
+        let recording = scratch.path().join("x.parquet");
         write(&recording, &rows);
-        let trace = scratch.path("x.blktrace.0");
+        let trace = scratch.path().join("x.blktrace.0");
         prop_assert_eq!(write(&trace, &rows), Vec::<String>::new());
         let mut written = essence(&read(&recording));
         // An unknown pid is 0 in blktrace.
@@ -189,9 +189,9 @@ proptest! {
 
     #[test]
     fn an_iolog_gives_back_the_requests(requests in requests()) {
-        let scratch = Scratch::new("iolog_gives_back");
+        let scratch = Scratch::new();
         let rows = rows(&requests);
-        let log = scratch.path("x.iolog");
+        let log = scratch.path().join("x.iolog");
         write(&log, &rows);
         let heard = read(&log);
         let asked: Vec<_> = rows.iter().filter(|r| r.event.kind == EventKind::Request).collect();
@@ -209,7 +209,7 @@ proptest! {
 
 #[test]
 fn what_a_format_has_no_room_for_is_remarked() {
-    let scratch = Scratch::new("remarked");
+    let scratch = Scratch::new();
     let zeroes = Made {
         op: Op::WriteZeroes,
         times: [1000, 2000, 3000],
@@ -220,7 +220,7 @@ fn what_a_format_has_no_room_for_is_remarked() {
         flags: "",
         disk: "sda",
     };
-    let remarks = write(&scratch.path("x.blktrace.0"), &rows(&[zeroes]));
+    let remarks = write(&scratch.path().join("x.blktrace.0"), &rows(&[zeroes]));
     assert!(
         remarks
             .iter()
@@ -231,7 +231,7 @@ fn what_a_format_has_no_room_for_is_remarked() {
         remarks.iter().any(|r| r.contains("above 4 GiB")),
         "{remarks:?}"
     );
-    assert!(write(&scratch.path("x.iolog"), &rows(&[zeroes]))[0].contains("1 write zeroes"));
+    assert!(write(&scratch.path().join("x.iolog"), &rows(&[zeroes]))[0].contains("1 write zeroes"));
     let refused = for_writing(Path::new("x.csv"), None)
         .err()
         .unwrap()
@@ -251,7 +251,7 @@ fn what_a_format_has_no_room_for_is_remarked() {
 
 #[test]
 fn a_request_that_was_issued_twice_is_so_in_blktrace() {
-    let scratch = Scratch::new("twice");
+    let scratch = Scratch::new();
     let once = Made {
         op: Op::Read,
         times: [1000, 2000, 9000],
@@ -265,7 +265,7 @@ fn a_request_that_was_issued_twice_is_so_in_blktrace() {
     let mut rows = rows(&[once]);
     rows[1].wait_ns = Some(4000);
     rows[1].service_ns = Some(4000);
-    let trace = scratch.path("x.blktrace.0");
+    let trace = scratch.path().join("x.blktrace.0");
     write(&trace, &rows);
     let heard = read(&trace);
     assert_eq!(heard.iostream.ts, [2000, 9000]);
@@ -277,7 +277,7 @@ fn a_request_that_was_issued_twice_is_so_in_blktrace() {
 
 #[test]
 fn a_recording_keeps_everything_of_the_trace_it_was_made_from() {
-    let scratch = Scratch::new("keeps");
+    let scratch = Scratch::new();
     for name in [
         "cloudphysics/cloudPhysicsIO.vscsi",
         "disksim/hp_c2247a.trace",
@@ -286,7 +286,7 @@ fn a_recording_keeps_everything_of_the_trace_it_was_made_from() {
         let Some(file) = sample("a_recording_keeps", name) else {
             return;
         };
-        let recording = scratch.path("x.parquet");
+        let recording = scratch.path().join("x.parquet");
         converted(&file, &recording);
         let (trace, recorded) = (read(&file), read(&recording));
         assert!(trace.recording == recorded.recording, "{name}");
@@ -313,12 +313,15 @@ fn btt_and_blkparse_report_the_same_for_the_written_file_and_the_original() {
     if !installed(test, "blkparse") || !installed(test, "btt") {
         return;
     }
-    let scratch = Scratch::new(test);
+    let scratch = Scratch::new();
     // Through a recording, as users do.
-    converted(&file, &scratch.path("x.parquet"));
-    converted(&scratch.path("x.parquet"), &scratch.path("ours.blktrace.0"));
-    let ours = output("btt", &["-i", "ours.blktrace.0"], &scratch.0);
-    let original = output("btt", &["-i", file.to_str().unwrap()], &scratch.0);
+    converted(&file, &scratch.path().join("x.parquet"));
+    converted(
+        &scratch.path().join("x.parquet"),
+        &scratch.path().join("ours.blktrace.0"),
+    );
+    let ours = output("btt", &["-i", "ours.blktrace.0"], scratch.path());
+    let original = output("btt", &["-i", file.to_str().unwrap()], scratch.path());
     for what in ["Q2Q", "D2C", "Q2C"] {
         assert_eq!(btt_line(&ours, what), btt_line(&original, what), "{what}");
     }
@@ -326,7 +329,7 @@ fn btt_and_blkparse_report_the_same_for_the_written_file_and_the_original() {
         btt_line(&ours, "D2C"),
         ["0.000052471", "0.000055949", "0.000102460", "963"]
     );
-    let text = output("blkparse", &["-i", "ours"], &scratch.0);
+    let text = output("blkparse", &["-i", "ours"], scratch.path());
     for line in [
         "Reads Queued:         963,     3852KiB",
         "Read Dispatches:      963,     3852KiB",
@@ -337,10 +340,10 @@ fn btt_and_blkparse_report_the_same_for_the_written_file_and_the_original() {
         assert!(text.contains(line), "{line} in {text}");
     }
     // blkparse's output for it is read back as the original.
-    std::fs::write(scratch.path("ours.txt"), &text).unwrap();
+    std::fs::write(scratch.path().join("ours.txt"), &text).unwrap();
     let (printed, written) = (
-        read(&scratch.path("ours.txt")),
-        read(&scratch.path("ours.blktrace.0")),
+        read(&scratch.path().join("ours.txt")),
+        read(&scratch.path().join("ours.blktrace.0")),
     );
     assert_eq!(printed.messages, Vec::<String>::new());
     for column in [
@@ -366,8 +369,16 @@ fn fio_replays_what_we_write() {
     if !installed(test, "fio") {
         return;
     }
-    let scratch = Scratch::new(test);
-    let disk: &'static str = Box::leak(scratch.path("disk").to_str().unwrap().to_owned().into());
+    let scratch = Scratch::new();
+    let disk: &'static str = Box::leak(
+        scratch
+            .path()
+            .join("disk")
+            .to_str()
+            .unwrap()
+            .to_owned()
+            .into(),
+    );
     std::fs::write(disk, vec![0; 1 << 20]).unwrap();
     let request = |i: i64| Made {
         op: if i % 4 == 0 { Op::Write } else { Op::Read },
@@ -380,8 +391,8 @@ fn fio_replays_what_we_write() {
         disk,
     };
     let rows = rows(&(1..=100).map(request).collect::<Vec<_>>());
-    write(&scratch.path("x.iolog"), &rows);
-    write(&scratch.path("x.blktrace.0"), &rows);
+    write(&scratch.path().join("x.iolog"), &rows);
+    write(&scratch.path().join("x.blktrace.0"), &rows);
     for (log, redirect) in [("x.iolog", None), ("x.blktrace.0", Some(disk))] {
         let read = format!("--read_iolog={log}");
         let mut arguments = vec![
@@ -392,7 +403,7 @@ fn fio_replays_what_we_write() {
         ];
         let redirect = redirect.map(|to| format!("--replay_redirect={to}"));
         arguments.extend(redirect.as_deref());
-        let text = output("fio", &arguments, &scratch.0);
+        let text = output("fio", &arguments, scratch.path());
         let line = text
             .lines()
             .find(|l| l.starts_with("3;"))
@@ -409,7 +420,7 @@ fn an_iolog_that_fio_wrote_is_read() {
     if !installed(test, "fio") {
         return;
     }
-    let scratch = Scratch::new(test);
+    let scratch = Scratch::new();
     let arguments = [
         "--name=x",
         "--rw=randrw",
@@ -420,8 +431,8 @@ fn an_iolog_that_fio_wrote_is_read() {
         "--write_iolog=x.iolog",
         "--output=out",
     ];
-    output("fio", &arguments, &scratch.0);
-    let heard = read(&scratch.path("x.iolog"));
+    output("fio", &arguments, scratch.path());
+    let heard = read(&scratch.path().join("x.iolog"));
     assert_eq!(heard.messages, Vec::<String>::new());
     assert_eq!(heard.io.count("op", "r") + heard.io.count("op", "w"), 16);
     assert!(heard.io.count("op", "f") > 0);
@@ -429,7 +440,7 @@ fn an_iolog_that_fio_wrote_is_read() {
 
 #[test]
 fn the_files_of_all_cpus_are_one_trace() {
-    let scratch = Scratch::new("all_cpus");
+    let scratch = Scratch::new();
     let request = |i: i64| Made {
         op: Op::Read,
         times: [i * 1000, i * 1000 + 100, i * 1000 + 900],
@@ -444,12 +455,12 @@ fn the_files_of_all_cpus_are_one_trace() {
     let of_cpu = |cpu: usize| all.iter().skip(cpu).step_by(3).copied().collect::<Vec<_>>();
     for cpu in 0..3 {
         write(
-            &scratch.path(&format!("sda.blktrace.{cpu}")),
+            &scratch.path().join(format!("sda.blktrace.{cpu}")),
             &rows(&of_cpu(cpu)),
         );
     }
     for name in ["sda", "sda.blktrace.0", "sda.blktrace.2"] {
-        let heard = read(&scratch.path(name));
+        let heard = read(&scratch.path().join(name));
         assert_eq!(heard.io.len(), 100, "{name}");
         assert_eq!(heard.io.ints("seek"), [1; 99], "{name}: in order of issue");
         assert_eq!(heard.io.ints("cpu").iter().filter(|c| **c == 2).count(), 33);

@@ -206,31 +206,14 @@ mod tests {
 
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let name = format!("weir-socket-{name}-{}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
-
     fn bind(path: &Path) -> Result<ServerSocket, SocketError> {
         ServerSocket::bind(path, SocketType::STREAM, SocketAccess::default())
     }
 
     #[test]
     fn the_socket_of_a_dead_process_is_replaced_that_of_a_live_one_is_not() {
-        let folder = Folder::new("dead");
-        let path = folder.0.join("s");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
         // A listener of the standard library leaves its file behind, as a killed process does.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
@@ -246,24 +229,24 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_socket_is_kept() {
-        let folder = Folder::new("file");
-        let path = folder.0.join("f");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
         fs::write(&path, "precious").unwrap();
         assert!(matches!(bind(&path), Err(SocketError::NoSocket { .. })));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-        let long = folder.0.join("x".repeat(200));
+        let long = folder.path().join("x".repeat(200));
         assert!(matches!(bind(&long), Err(SocketError::TooLong { .. })));
-        let nowhere = folder.0.join("none/s");
+        let nowhere = folder.path().join("none/s");
         assert!(matches!(bind(&nowhere), Err(SocketError::System { .. })));
     }
 
     #[test]
     fn the_socket_has_the_requested_rights() {
-        let folder = Folder::new("rights");
-        let path = folder.0.join("s");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s");
         let access = SocketAccess {
             mode: 0o660,
-            group: Some(fs::metadata(&folder.0).unwrap().gid()),
+            group: Some(fs::metadata(folder.path()).unwrap().gid()),
         };
         let socket = ServerSocket::bind(&path, SocketType::SEQPACKET, access).unwrap();
         assert_eq!(fs::metadata(socket.path()).unwrap().mode() & 0o777, 0o660);

@@ -8,26 +8,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_guest::LoopDisk;
+use tempfile::TempDir;
 use weir_model::Op;
 use weir_tapdisk::{
     Completion, DiskError, DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk,
 };
+use weir_testing::{LoopDisk, skipped};
 
-struct Image(PathBuf);
+/// An image of 1 MiB in a folder that is removed with the test, on the disk of the build: locks of
+/// files in memory differ.
+struct Image(PathBuf, #[expect(dead_code)] TempDir);
 
 impl Image {
-    fn new(name: &str) -> Image {
-        let name = format!("lock-{name}-{}.raw", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fn new() -> Image {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let path = folder.path().join("disk.raw");
         File::create(&path).unwrap().set_len(1 << 20).unwrap();
-        Image(path)
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.0).unwrap();
+        Image(path, folder)
     }
 }
 
@@ -60,15 +57,9 @@ fn in_use(options: DiskOptions) -> String {
     }
 }
 
-fn skipped(test: &str, why: &str) {
-    // Not `eprintln!`, which the test harness captures.
-    let mut err = std::io::stderr();
-    writeln!(err, "skipped: {test}: {why}").unwrap();
-}
-
 #[test]
 fn a_second_writer_is_rejected_until_the_first_has_ended() {
-    let image = Image::new("second");
+    let image = Image::new();
     let first = opened(options(&image.0));
     let told = in_use(options(&image.0));
     assert!(
@@ -83,7 +74,7 @@ fn a_second_writer_is_rejected_until_the_first_has_ended() {
 
 #[test]
 fn readers_share_an_image_and_exclude_writers() {
-    let image = Image::new("readers");
+    let image = Image::new();
     let first = opened(read_only(&image.0));
     let second = opened(read_only(&image.0));
     in_use(options(&image.0));
@@ -93,7 +84,7 @@ fn readers_share_an_image_and_exclude_writers() {
 
 #[test]
 fn an_io_queue_holds_the_lock_as_long_as_it_may_write() {
-    let image = Image::new("io_queue");
+    let image = Image::new();
     let disk = opened(options(&image.0));
     let queue_options = weir_tapdisk::IoQueueOptions { queue: 0, depth: 8 };
     let io_queue = weir_tapdisk::IoQueue::new(&disk, queue_options).unwrap();
@@ -105,7 +96,7 @@ fn an_io_queue_holds_the_lock_as_long_as_it_may_write() {
 
 #[test]
 fn without_the_lock_other_writers_are_not_excluded() {
-    let image = Image::new("without");
+    let image = Image::new();
     let _first = opened(options(&image.0));
     let without = DiskOptions {
         lock: false,
@@ -116,7 +107,7 @@ fn without_the_lock_other_writers_are_not_excluded() {
 
 #[test]
 fn the_lock_is_waited_for() {
-    let image = Image::new("wait");
+    let image = Image::new();
     let first = opened(options(&image.0));
     let path = image.0.clone();
     let waiting = std::thread::spawn(move || {
@@ -134,7 +125,7 @@ fn a_device_in_use_is_rejected() {
     let test = "a_device_in_use_is_rejected";
     let device = match LoopDisk::new(16) {
         Ok(device) => device,
-        Err(why) => return skipped(test, &format!("{why:#}")),
+        Err(why) => return skipped(test, format!("{why:#}")),
     };
     let path = Path::new(device.path());
     let first = opened(options(path));
@@ -193,7 +184,7 @@ fn qemu_io(path: &Path, options: &[&str], command: &str) -> Option<(bool, String
 
 #[test]
 fn qemu_cannot_open_a_locked_image() {
-    let image = Image::new("qemu");
+    let image = Image::new();
     let disk = opened(options(&image.0));
     let Some((done, said)) = qemu_io(&image.0, &[], "write 0 512") else {
         return skipped(
@@ -225,7 +216,7 @@ fn qemu_cannot_open_a_locked_image() {
 
 #[test]
 fn an_image_locked_by_qemu_is_rejected_with_its_name() {
-    let image = Image::new("held");
+    let image = Image::new();
     let Some(qemu) = Qemu::open(&image.0, &[]) else {
         let test = "an_image_locked_by_qemu_is_rejected_with_its_name";
         return skipped(test, "no qemu-io here (package qemu-utils)");
@@ -298,7 +289,7 @@ fn killed_writer_process() {
 #[test]
 fn writes_of_a_killed_writer_never_overwrite_newer_data() {
     for _ in 0..5 {
-        let image = Image::new("killed");
+        let image = Image::new();
         let mut victim = Command::new(std::env::current_exe().unwrap());
         victim.args([
             "--ignored",

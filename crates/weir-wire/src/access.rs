@@ -407,7 +407,8 @@ mod tests {
     #[test]
     fn a_readable_secret_file_is_rejected_with_the_remedy() {
         use std::os::unix::fs::PermissionsExt;
-        let path = std::env::temp_dir().join(format!("weir-tokens-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("tokens");
         std::fs::write(&path, format!("{TOKEN} alice place\n")).unwrap();
         let mode = |mode| {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -416,6 +417,5 @@ mod tests {
         let error = mode(0o644).unwrap_err().to_string();
         assert!(error.contains("chmod 600"), "{error}");
         assert!(mode(0o640).is_ok());
-        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -53,7 +53,7 @@ fn a_python_client_prints_results_as_they_come() {
     let python = match python() {
         Ok(python) => python,
         Err(why) => {
-            eprintln!("skipped: a_python_client_prints_results_as_they_come: {why}");
+            weir_testing::skipped("a_python_client_prints_results_as_they_come", why);
             return;
         }
     };

@@ -16,7 +16,7 @@ use support::random::Random;
 use support::recording_monitor::{Behavior, RecordingMonitor};
 use support::scripted_monitor::{Script, ScriptedMonitor};
 use support::until;
-use weir_guest::Relay;
+use weir_testing::Relay;
 use weir_wire::message::{FromMonitor, MonitorMessage, Pong, VERSION, Welcome};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{AgentMessage, ChannelId, Dial, Uplink, UplinkEvent, UplinkOptions};

@@ -4,13 +4,12 @@
 mod support;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use support::simulation::{INSTANCE, Simulation, TINY};
 use support::until;
-use weir_guest::{LoopDisk, MemoryFolder, run};
+use weir_testing::{LoopDisk, MemoryFolder, run, skipped};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Uplink, UplinkOptions};
 
@@ -62,11 +61,6 @@ fn segments(spool: &Path) -> Vec<PathBuf> {
         .collect();
     paths.sort();
     paths
-}
-
-fn skipped(test: &str, why: &dyn std::fmt::Display) {
-    let line = format!("skipped: {test}: {why:#}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use support::agent_rows::{BEHIND, now, options, rows};
 use support::authority::{Authority, Directory};
 use support::recording_monitor::{Behavior, RecordingMonitor};
 use support::{Monitor, WAIT_MAX, until};
-use weir_guest::Relay;
+use weir_testing::Relay;
 use weir_wire::{AgentMessage, ChannelId, Dial, MonitorMessage, Note, Status, Uplink, UplinkEvent};
 
 fn welcome(uplink: &Uplink) -> Vec<ChannelId> {

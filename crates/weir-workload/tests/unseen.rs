@@ -1,6 +1,7 @@
 //! Requests whose completion or issue was not received: the number in flight counted from the
 //! remaining events is compared with a brute-force computation over the complete load.
 
+use fastrand::Rng;
 use std::collections::HashMap;
 
 use weir_model::{Op, Symbol};
@@ -58,32 +59,21 @@ struct Delivered {
     event: Event,
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: i64) -> i64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as i64 % limit
-    }
-
-    fn one_in(&mut self, n: i64) -> bool {
-        n > 0 && self.below(n) == 0
-    }
+fn one_in(random: &mut Rng, n: i64) -> bool {
+    n > 0 && random.i64(0..n) == 0
 }
 
 /// About 2,000 requests to each disk, a few in flight at a time. Structures are allocated as in the
 /// kernel: the one that was freed last.
 fn made(load: &Load, seed: u64) -> Vec<Made> {
-    let mut random = Random(seed * 0x9e37_79b9 + 1);
+    let mut random = Rng::with_seed(seed);
     let mut all = Vec::new();
     for disk in 0..load.disks {
         let mut free: Vec<usize> = (0..STRUCTURES).collect();
         let mut busy: Vec<(i64, usize)> = Vec::new();
         let mut now = 0;
         for _ in 0..2_000 {
-            now += 1 + random.below(2_000_000);
+            now += 1 + random.i64(0..2_000_000);
             busy.sort_unstable();
             while busy.first().is_some_and(|(ended, _)| *ended < now) {
                 free.push(busy.remove(0).1);
@@ -91,16 +81,16 @@ fn made(load: &Load, seed: u64) -> Vec<Made> {
             let Some(structure) = free.pop() else {
                 continue;
             };
-            let ended = now + 1_000_000 + random.below(4_000_000);
+            let ended = now + 1_000_000 + random.i64(0..4_000_000);
             busy.push((ended, structure));
             all.push(Made {
                 disk,
-                owner: random.below(load.owners as i64) as usize,
+                owner: random.i64(0..load.owners as i64) as usize,
                 structure,
                 issued: now,
                 ended,
-                completion_lost: random.one_in(load.completions_lost),
-                issue_lost: random.one_in(load.issues_lost),
+                completion_lost: one_in(&mut random, load.completions_lost),
+                issue_lost: one_in(&mut random, load.issues_lost),
             });
         }
     }

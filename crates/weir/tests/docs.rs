@@ -3,9 +3,10 @@
 //! is what weir prints. `WEIR_BLESS=1` writes the output blocks.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use weir_testing::{Scratch, wait_until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
@@ -194,8 +195,8 @@ impl Drop for Process {
 #[test]
 fn every_command_to_a_fleet_runs() {
     use std::io::BufRead;
-    let home = std::env::temp_dir().join(format!("weir-docs-fleet-{}", std::process::id()));
-    let state = |name: &str| home.join(name).display().to_string();
+    let home = Scratch::new();
+    let state = |name: &str| home.file(name);
     let start = |args: &[&str]| {
         let mut command = Command::new(WEIR);
         command.args(args).current_dir(root());
@@ -239,7 +240,6 @@ fn every_command_to_a_fleet_runs() {
         }
     }
     drop((agent, monitor));
-    fs::remove_dir_all(&home).expect("the folder is removed");
     assert!(ran > 5, "the docs have commands for a fleet");
     none(failures);
 }
@@ -248,9 +248,9 @@ fn every_command_to_a_fleet_runs() {
 fn every_command_of_the_command_pages_runs() {
     let live = live_works();
     let mut failures = Vec::new();
-    for (number, page) in COMMAND_PAGES.iter().enumerate() {
-        let folder = Folder::new(&format!("weir-dp{number}"));
-        std::os::unix::fs::symlink(root().join("samples"), folder.0.join("samples"))
+    for page in &COMMAND_PAGES {
+        let folder = Scratch::new();
+        std::os::unix::fs::symlink(root().join("samples"), folder.path().join("samples"))
             .expect("a link");
         let mut background = Vec::new();
         let mut ran = 0;
@@ -260,11 +260,7 @@ fn every_command_of_the_command_pages_runs() {
                 && !command.contains("--monitor")
                 && command.contains("--for");
             if needs_live && !live {
-                // Not through `eprintln!`: the harness would capture it.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "skipped: {page} `{command}`: needs root and BPF"
-                );
+                weir_testing::skipped(&format!("{page} `{command}`"), "needs root and BPF");
                 continue;
             }
             ran += 1;
@@ -373,17 +369,17 @@ fn search_path() -> String {
 }
 
 /// A program in `folder`, which finds weir.
-fn in_folder(folder: &Folder, program: &str, args: &[&str]) -> Command {
+fn in_folder(folder: &Scratch, program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
         .args(args)
         .env("PATH", search_path())
-        .current_dir(&folder.0);
+        .current_dir(folder.path());
     command
 }
 
 /// Starts `process`, which ends with what is returned, and waits until its socket exists.
-fn start_in(folder: &Folder, process: &str) -> Process {
+fn start_in(folder: &Scratch, process: &str) -> Process {
     // It is the shell's process, and ends with the test.
     let child = in_folder(folder, "sh", &["-c", &format!("exec {process}")])
         .stdout(std::process::Stdio::null())
@@ -401,36 +397,10 @@ fn start_in(folder: &Folder, process: &str) -> Process {
             true => ".tap",
             false => "",
         };
-        let path = folder.0.join(format!("{socket}{suffix}"));
+        let path = folder.path().join(format!("{socket}{suffix}"));
         wait_until(process, || path.exists());
     }
     child
-}
-
-/// A folder of a test's own, with a short path because it contains sockets; removed after the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Waits until `done`, on a machine that may be busy.
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let within = std::time::Instant::now() + std::time::Duration::from_secs(300);
-    while !done() {
-        assert!(std::time::Instant::now() < within, "timeout: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }
 
 /// The commands of blocks with this label, in order; a backslash at its end continues a line.
@@ -452,14 +422,11 @@ fn every_command_of_the_page_about_the_tapdisk_runs() {
     let path = std::env::var("PATH").unwrap_or_default();
     for program in ["qemu-img", "qemu-io", "qemu-system-x86_64"] {
         if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
-            let _ = writeln!(
-                std::io::stderr(),
-                "skipped: {TEST}: no {program} on this host"
-            );
+            weir_testing::skipped(TEST, format_args!("no {program} on this host"));
             return;
         }
     }
-    let folder = Folder::new("weir-dt");
+    let folder = Scratch::new();
     let mut background = Vec::new();
     for command in &all {
         if let Some(process) = command.strip_suffix('&') {
@@ -486,14 +453,14 @@ fn every_command_of_the_page_about_the_tapdisk_runs() {
 #[test]
 fn libvirt_accepts_the_description_of_a_disk() {
     const TEST: &str = "libvirt_accepts_the_description_of_a_disk";
-    use weir_guest::MemoryFolder;
-    use weir_guest::libvirt::Session;
+    use weir_testing::MemoryFolder;
+    use weir_testing::libvirt::Session;
     let started =
         MemoryFolder::new(16).and_then(|folder| Session::start(&folder).map(|s| (folder, s)));
     let (folder, session) = match started {
         Ok(started) => started,
         Err(why) => {
-            let _ = writeln!(std::io::stderr(), "skipped: {TEST}: {why:#}");
+            weir_testing::skipped(TEST, format_args!("{why:#}"));
             return;
         }
     };

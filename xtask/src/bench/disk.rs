@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use weir_guest::{LoopDisk, run};
+use weir_testing::{LoopDisk, run};
 
 /// The size of the disk.
 const DISK_MIB: u64 = 256;

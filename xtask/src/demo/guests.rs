@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use weir_guest::kernel::LINUX_6_1;
-use weir_guest::{Disk, Guest, Kit, Load};
+use weir_testing::kernel::LINUX_6_1;
+use weir_testing::{Disk, Guest, Kit, Load};
 
 use crate::packages;
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use weir_guest::{Disk, Guest, Kit, Load, LoopDisk};
+use weir_testing::{Disk, Guest, Kit, Load, LoopDisk};
 
 use crate::{cargo, execute, root};
 
@@ -49,7 +49,7 @@ struct Copying(Child);
 /// # Errors
 /// When the build fails.
 pub fn build() -> Result<()> {
-    let what = ["--package", "weir-guest", "--bin", "load"];
+    let what = ["--package", "weir-testing", "--bin", "load"];
     execute(cargo().args(["build", "--release", "--locked"]).args(what))
 }
 

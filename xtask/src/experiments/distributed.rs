@@ -1,7 +1,7 @@
 //! Experiments 4 to 6: hosts with VMs and an agent each, and a monitor.
 
 use anyhow::Result;
-use weir_guest::Kit;
+use weir_testing::Kit;
 
 use super::copying::Vm;
 use super::field::{Asked, Field};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use weir_guest::{Fleet, FleetProcess, Host, Monitor};
+use weir_testing::{Fleet, FleetProcess, Host, Monitor};
 
 use super::copying::{Vm, done};
 use super::local::SETTLE;

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use weir_guest::MemoryFolder;
+use weir_testing::MemoryFolder;
 
 use super::copying::{Vm, done};
 use super::figures::by_turns;

@@ -18,6 +18,7 @@ use weir_wire::{
 
 use super::super::publish::PublisherLimits;
 use super::super::{FileSink, Monitor, Options, Publisher, Work};
+use tempfile::TempDir;
 use weir_runtime::plans;
 
 /// The start of the tests' time.
@@ -96,20 +97,15 @@ impl Monitor {
 }
 
 /// A temporary directory that is removed when this is dropped.
-pub struct Directory(pub PathBuf);
+pub struct Directory(TempDir);
 
 impl Directory {
-    pub fn new(name: &str) -> Directory {
-        let dir = std::env::temp_dir().join(format!("weir-monitor-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Directory(dir)
+    pub fn new() -> Directory {
+        Directory(tempfile::tempdir().unwrap())
     }
-}
 
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 

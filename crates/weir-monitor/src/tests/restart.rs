@@ -1,6 +1,7 @@
 //! The monitor is killed and restarted at random times: standing queries continue without
 //! differences.
 
+use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -27,20 +28,6 @@ impl Sink for Lines {
             writeln!(self.0, "{ts} {weight} {:?}", batch.row(row)).unwrap();
         }
         Ok(())
-    }
-}
-
-/// A pseudorandom generator (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
-/// 2014: SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
     }
 }
 
@@ -166,7 +153,7 @@ const RECOVERING: u64 = 4;
 
 /// A fleet of three whose monitor is killed.
 struct Drill {
-    random: Random,
+    random: Rng,
     options: Options,
     queries: Queries,
     fleet: Fleet,
@@ -183,10 +170,10 @@ struct Drill {
 }
 
 impl Drill {
-    fn new(name: &str, queries: Queries, seed: u64, options: Options) -> Drill {
-        let dir = Directory::new(&format!("{name}-{seed}"));
-        let mut fleet = Fleet::open(&dir.0, options.clone(), START);
-        start(queries, &mut fleet, &dir.0, false);
+    fn new(queries: Queries, seed: u64, options: Options) -> Drill {
+        let dir = Directory::new();
+        let mut fleet = Fleet::open(dir.path(), options.clone(), START);
+        start(queries, &mut fleet, dir.path(), false);
         let mut hosts: Vec<Host> = (0..3).map(|n| Host::new(&format!("h{n}"), n + 1)).collect();
         for host in &mut hosts {
             host.live(None, START);
@@ -196,7 +183,7 @@ impl Drill {
         }
         fleet.tick(START + 2);
         Drill {
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             options,
             queries,
             dir,
@@ -213,9 +200,9 @@ impl Drill {
     /// Advances time at a host, with or without rows.
     fn live(&mut self, at_host: usize, now: Nanos) {
         let (random, host) = (&mut self.random, &mut self.hosts[at_host]);
-        let count = random.below(4).saturating_sub(1);
+        let count = random.u64(..4).saturating_sub(1);
         let mut batch: Vec<(i64, i64)> = (0..count)
-            .map(|_| (now - random.below(3) as i64, random.below(6) as i64))
+            .map(|_| (now - random.u64(..3) as i64, random.u64(..6) as i64))
             .collect();
         batch.sort();
         if self.unique {
@@ -238,8 +225,8 @@ impl Drill {
         }
         // The old monitor is not shut down; its memory is lost.
         self.fleet.monitor = Monitor::new(0, self.options.clone(), now);
-        self.fleet = Fleet::open(&self.dir.0, self.options.clone(), now);
-        start(self.queries, &mut self.fleet, &self.dir.0, true);
+        self.fleet = Fleet::open(self.dir.path(), self.options.clone(), now);
+        start(self.queries, &mut self.fleet, self.dir.path(), true);
         self.killed_ago = 0;
     }
 
@@ -261,27 +248,27 @@ impl Drill {
     /// Runs all hosts for a number of steps from `now` on; returns the end time.
     fn run(&mut self, steps: usize, mut now: Nanos) -> Nanos {
         for _ in 0..steps {
-            now += 3 + self.random.below(8) as i64;
+            now += 3 + self.random.u64(..8) as i64;
             for at in 0..self.hosts.len() {
                 self.live(at, now);
-                match self.random.below(12) {
+                match self.random.u64(..12) {
                     0 => self.hosts[at].leave(&mut self.fleet),
                     1..4 if self.hosts[at].link.is_none() => {
                         self.hosts[at].join(&mut self.fleet);
                     }
                     _ => {}
                 }
-                let words = self.random.below(8) as usize;
+                let words = self.random.u64(..8) as usize;
                 self.hosts[at].deliver(words, &mut self.fleet);
             }
             self.fleet.tick(now);
-            if self.random.below(3) == 0 {
+            if self.random.u64(..3) == 0 {
                 self.fleet.monitor.await_checkpoint(now);
             }
             self.killed_ago = self.killed_ago.saturating_add(1);
             let (first, again) = self.kill_every;
             let recovers = self.killed_ago <= RECOVERING;
-            if self.random.below(if recovers { again } else { first }) == 0 {
+            if self.random.u64(..if recovers { again } else { first }) == 0 {
                 self.kill(now);
             }
         }
@@ -308,7 +295,7 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
 /// Checks that results are exact, and that no row is counted as lost or late; returns the number of
 /// kills.
 fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> usize {
-    let mut drill = Drill::new(name, queries, seed, options.clone());
+    let mut drill = Drill::new(queries, seed, options.clone());
     let now = drill.run(150, START + 10);
     drill.settle(now);
     let upto = drill.fleet.monitor.frontier();
@@ -326,7 +313,7 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> u
         let wanted = expected(text, &mut drill.produced, upto);
         assert!(!wanted.is_empty());
         assert_eq!(
-            shown(&drill.dir.0, number),
+            shown(drill.dir.path(), number),
             wanted,
             "{name}, seed {seed}, {text}"
         );
@@ -368,7 +355,7 @@ fn delivered_plus_lost_equals_produced_after_any_kill() {
     };
     let (mut late, mut lost) = (0, 0);
     for seed in 0..8 {
-        let mut drill = Drill::new("hasty", QUERIES, seed, hasty.clone());
+        let mut drill = Drill::new(QUERIES, seed, hasty.clone());
         drill.unique = true;
         let mut fates = Fates {
             hosts: 0,
@@ -378,7 +365,7 @@ fn delivered_plus_lost_equals_produced_after_any_kill() {
         let mut now = START + 10;
         for _ in 0..8 {
             now = drill.run(20, now);
-            let at = drill.random.below(3) as usize;
+            let at = drill.random.u64(..3) as usize;
             fates.kill(at, &mut drill, now);
         }
         drill.settle(now);
@@ -395,7 +382,7 @@ fn delivered_plus_lost_equals_produced_after_any_kill() {
             );
             (late, lost) = (late + account.late, lost + account.lost);
         }
-        let rows = shown(&drill.dir.0, 0);
+        let rows = shown(drill.dir.path(), 0);
         assert!(!rows.is_empty());
         let mut seen = BTreeSet::new();
         for ((_, row), count) in &rows {
@@ -441,11 +428,11 @@ fn rows_that_are_in_no_result_are_counted() {
 
 /// Checks that every missing row is counted; returns the number counted as lost.
 fn counts_what_is_missing(name: &str, queries: Queries, seed: u64, options: &Options) -> u64 {
-    let mut drill = Drill::new(name, queries, seed, options.clone());
+    let mut drill = Drill::new(queries, seed, options.clone());
     drill.unique = true;
     let now = drill.run(150, START + 10);
     drill.settle(now);
-    let shown = shown(&drill.dir.0, 0);
+    let shown = shown(drill.dir.path(), 0);
     let mut lost = 0;
     for host in &drill.hosts {
         let [tally] = host.tallies().tallies[..] else {

@@ -20,8 +20,8 @@ fn taken(link: &mut Link) -> u64 {
 
 #[test]
 fn one_with_little_room_is_not_made_to_hold_more() {
-    let directory = Directory::new("room");
-    let mut fleet = Fleet::open(&directory.0, options(), START);
+    let directory = Directory::new();
+    let mut fleet = Fleet::open(directory.path(), options(), START);
     // After a restart it would need all rows of the last 900 ns again.
     let cut = cut_of(
         "SELECT host, a FROM S [Range 900 ns]",

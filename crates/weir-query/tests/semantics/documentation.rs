@@ -28,7 +28,7 @@ fn documented_queries_agree_with_the_oracle() {
         .iter()
         .map(|d| d.name.clone())
         .collect();
-    let mut random = Random(17);
+    let mut random = Random::new(17);
     let feed = rows(&catalog, &mut random);
     let mut silent = 0;
     for block in blocks {

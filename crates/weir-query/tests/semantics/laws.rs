@@ -84,7 +84,7 @@ fn feed(rows: usize, random: &mut Random) -> Vec<Event> {
 
 #[test]
 fn long_runs_agree_with_the_oracle_however_they_are_cut() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let feed = feed(400, &mut random);
     let names: Vec<String> = sources().into_iter().map(|s| s.name).collect();
     let catalog = Catalog {
@@ -111,7 +111,7 @@ fn long_runs_agree_with_the_oracle_however_they_are_cut() {
 
 #[test]
 fn longer_runs_do_not_depend_on_the_cut() {
-    let mut random = Random(12);
+    let mut random = Random::new(12);
     let feed = feed(6_000, &mut random);
     let plans: Vec<Arc<Plan>> = QUERIES.iter().map(|q| plan(q)).collect();
     let outcomes = |run: &mut Run, actions: &[Action]| {
@@ -132,7 +132,7 @@ fn longer_runs_do_not_depend_on_the_cut() {
 
 #[test]
 fn a_query_that_is_removed_leaves_nothing_behind() {
-    let mut random = Random(13);
+    let mut random = Random::new(13);
     let mut run = engine(1 << 16);
     let kept = run.add(&plan("select count(*) from u [range 5 s]"));
     let big = "select s.k, u.x from s [range 1000 s] left join u [range 1000 s] on s.k = u.k";

@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use weir_model::catalog::THESIS_COLUMNS;
@@ -92,13 +91,7 @@ fn the_tests_of_stream_give_its_sample_outputs() {
     let shared = shared.unwrap_or_else(|| repository().join("../shared"));
     let folder = shared.join("data/stream-cql");
     if !folder.exists() {
-        // Not `eprintln!`, which the test harness captures.
-        writeln!(
-            std::io::stderr(),
-            "skipped: {test}: {} is absent",
-            folder.display()
-        )
-        .expect("standard error is open");
+        weir_testing::skipped(test, format_args!("{} is absent", folder.display()));
         return;
     }
     for number in [1, 2, 3, 4, 7] {
@@ -157,7 +150,7 @@ fn check(name: &str, input: &Input, expected: &Path) -> Vec<String> {
         ("the oracle", input.recompute()),
         ("whole batches", input.run(&input.whole())),
     ];
-    let mut random = Random(name.len() as u64);
+    let mut random = Random::new(name.len() as u64);
     for _ in 0..CUTS {
         let cut = feed::cut(&input.feed, input.sources.len(), &mut random);
         strategies.push(("random cuts", input.run(&cut)));

@@ -1,5 +1,6 @@
 //! The input of an engine, event by event, and ways to cut it into batches, heartbeats and steps.
 
+use fastrand::Rng;
 use weir_query::Plan;
 
 use super::history::{Element, History};
@@ -24,17 +25,17 @@ pub enum Action {
     Step,
 }
 
-/// A random number generator (splitmix64), for cuts that can be repeated from their seed.
-pub struct Random(pub u64);
+/// Pseudo-random numbers, for cuts that can be repeated from their seed.
+pub struct Random(Rng);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(Rng::with_seed(seed))
+    }
+
     /// A number below `limit`, which is at least 1.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
+        self.0.u64(..limit)
     }
 
     /// True once in `n` times.

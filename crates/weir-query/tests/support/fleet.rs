@@ -269,7 +269,7 @@ impl<'a> Deal<'a> {
         let root = self.root(&self.ties(source, element)[0]);
         let mut hasher = std::collections::hash_map::DefaultHasher::new();
         format!("{root:?}").hash(&mut hasher);
-        Random(self.seed ^ hasher.finish()).below(self.agents)
+        Random::new(self.seed ^ hasher.finish()).below(self.agents)
     }
 
     fn ties(&self, source: usize, element: &Element) -> Vec<Tie> {

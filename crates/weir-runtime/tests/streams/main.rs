@@ -8,13 +8,10 @@
 mod switches;
 mod work;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::run;
 use weir_model::spread::{spread, spreads_of};
 use weir_model::{Batch, Capabilities, Catalog, Demand, Predicate, Shape, Value};
 use weir_query::engine::{Engine, EngineOptions};
@@ -25,6 +22,7 @@ use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::LiveOptions;
 use weir_tap::live::LiveTap;
 use weir_tap::{Count, FOLDED, Said, Tap};
+use weir_testing::{run, skip};
 
 use self::work::Sleeper;
 
@@ -43,14 +41,6 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
         return skip(test, why);
     }
     Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-fn skip<T>(test: &str, why: impl Display) -> Option<T> {
-    let line = format!("skipped: {test}: {why:#}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr takes a line");
-    None
 }
 
 fn capabilities() -> Capabilities {

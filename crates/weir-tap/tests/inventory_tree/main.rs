@@ -4,33 +4,29 @@
 mod tapdisk;
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use weir_tap::inventory::{Look, Snapshot, Watch, WatchOptions};
+use weir_testing::Scratch;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with the files of a host.
-struct Tree(PathBuf);
+struct Tree(Scratch);
 
 impl Tree {
     fn new() -> Tree {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-tree-{}-{number}", std::process::id());
-        let tree = Tree(std::env::temp_dir().join(name));
+        let tree = Tree(Scratch::new());
         tree.write("/proc/self/cgroup", "0::/\n");
         tree.write("/proc/uptime", "100.00 100.00\n");
         tree
     }
 
     fn path(&self, path: &str) -> PathBuf {
-        self.0.join(path.trim_start_matches('/'))
+        self.0.path().join(path.trim_start_matches('/'))
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -73,7 +69,7 @@ impl Tree {
             &(line.replace(' ', "\0") + "\0"),
         );
         self.write(&format!("/proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
-        self.user(pid, fs::metadata(&self.0).unwrap().uid());
+        self.user(pid, fs::metadata(self.0.path()).unwrap().uid());
         if !self.path(&format!("/proc/{pid}/exe")).is_symlink() {
             self.link(&format!("/proc/{pid}/exe"), program);
         }
@@ -87,17 +83,11 @@ impl Tree {
 
     fn watch(&self, declared: &[&str]) -> Arc<Watch> {
         Watch::start(&WatchOptions {
-            root: self.0.clone(),
+            root: self.0.path().to_owned(),
             declared: declared.iter().map(|d| d.parse().unwrap()).collect(),
             ..WatchOptions::default()
         })
         .unwrap()
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -505,7 +495,7 @@ fn what_makes_no_sense_is_passed_over() {
             "qemu-93 qemu qemu - 93"
         ]
     );
-    assert!(Path::new(&tree.0).exists());
+    assert!(tree.0.path().exists());
 }
 
 #[test]
@@ -574,11 +564,7 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
         Some(path.to_str().unwrap().to_owned())
     };
     let (Some(roots), Some(users)) = (program("usr", 0), program("home", 1000)) else {
-        writeln!(
-            std::io::stderr(),
-            "skipped: names of VMs: it takes root to give files away"
-        )
-        .unwrap();
+        weir_testing::skipped("names of VMs", "it takes root to give files away");
         return;
     };
     let start = |pid: u32, started: u64, program: &str, uid: u32| {

@@ -6,7 +6,6 @@ use std::fs::OpenOptions;
 use std::thread;
 use std::time::Duration;
 
-use weir_guest::LoopDisk;
 use weir_model::event::{io_schema, value};
 use weir_model::{
     Clause, Column, Demand, Fold, FoldCall, Folded, PartialKind, PartialState, Symbol, Test, Value,
@@ -14,6 +13,7 @@ use weir_model::{
 use weir_sketch::LogLinear;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::live;
+use weir_testing::LoopDisk;
 
 use crate::bench;
 use crate::images::{Fake, Images, fio_as, raw, with_inventory};

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::{LoopDisk, run};
 use weir_model::{Op, Value};
 use weir_tap::ebpf::{self, DeviceChoice};
 use weir_tap::hist::{By, HistOptions, HistSnapshot, HistTap};
 use weir_tap::inventory::{self, Declared, WatchOptions};
+use weir_testing::{LoopDisk, run, tried_again};
 use weir_workload::{Class, Counter, Distribution, Event, Histograms, Metric, Request, Response};
 
 use crate::load::{DiskStats, fio};
@@ -186,7 +186,7 @@ fn whole(device: &str, closest_of: usize) -> HistOptions {
 
 /// A run without unseen completions, if one of a few is: completions in a certain kernel thread are
 /// not observable. `false` with a run in which some were unseen.
-fn complete(disk: &LoopDisk, options: &HistOptions, load: &dyn Fn()) -> (Both, bool) {
+fn complete(test: &str, disk: &LoopDisk, options: &HistOptions, load: &dyn Fn()) -> (Both, bool) {
     const ATTEMPTS: usize = 4;
     let mut last = None;
     for _ in 0..ATTEMPTS {
@@ -196,6 +196,7 @@ fn complete(disk: &LoopDisk, options: &HistOptions, load: &dyn Fn()) -> (Both, b
         if unseen == 0 {
             return (both, true);
         }
+        tried_again(test, format_args!("{unseen} completions were not seen"));
         last = Some(both);
     }
     (last.expect("there were attempts"), false)
@@ -214,7 +215,7 @@ fn bins_of_the_kernel_are_those_of_a_recording() {
         }
         let options = whole(bench.disk.path(), closest_of);
         let load = || mixed(&bench.disk);
-        let (both, complete) = complete(&bench.disk, &options, &load);
+        let (both, complete) = complete(TEST, &bench.disk, &options, &load);
         let metrics = comparable(TEST, complete);
         let records = counted(&both.seen, closest_of, |value| {
             format!("{} NULL NULL", value("pdisk"))
@@ -240,7 +241,7 @@ fn two_processes_on_one_device_are_distinguished() {
         by: By::Process,
         ..whole(bench.disk.path(), 16)
     };
-    let (both, complete) = complete(&bench.disk, &options, &|| mixed(&bench.disk));
+    let (both, complete) = complete(TEST, &bench.disk, &options, &|| mixed(&bench.disk));
     let metrics = comparable(TEST, complete);
     let records = counted(&both.seen, 16, |value| {
         format!("{} {} NULL", value("pdisk"), value("pid"))

@@ -14,7 +14,7 @@ use weir_model::inventory::{Disk, Vm, VmKind};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Image, LaidDisk, Layouts, Look, Snapshot, Watch};
 
-use weir_guest::{LoopDisk, run};
+use weir_testing::{LoopDisk, run};
 
 /// A file system with images.
 pub struct Images {

@@ -16,7 +16,7 @@ use weir_tap::{Said, Tap, ebpf};
 use crate::load::fio;
 use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
-use weir_guest::run;
+use weir_testing::run;
 
 /// Set in a child: the device of the tap.
 const DEVICE: &str = "WEIR_TEST_TAP_DEVICE";

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use weir_guest::LoopDisk;
+use weir_testing::LoopDisk;
 
 /// The results of a run of fio.
 #[derive(Clone, Debug, Default)]

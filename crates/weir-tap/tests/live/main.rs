@@ -17,11 +17,11 @@ mod times;
 mod traps;
 mod watch;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_guest::{LoopDisk, run};
+use weir_testing::{LoopDisk, run};
+
+pub use weir_testing::skip;
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -47,14 +47,4 @@ pub fn bench(test: &str, mebibytes: u64) -> Option<Bench> {
         Ok(disk) => Some(Bench { disk, _turn: turn }),
         Err(why) => skip(test, why),
     }
-}
-
-/// Prints that a test, or a part of it, was skipped. Not with `eprintln!`, whose output the test
-/// runner captures.
-pub fn skip<T>(test: &str, why: impl Display) -> Option<T> {
-    let line = format!("skipped: {test}: {why:#}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("stderr takes a line");
-    None
 }

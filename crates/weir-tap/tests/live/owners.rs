@@ -14,7 +14,7 @@ use crate::images::{
 use crate::load::DiskStats;
 use crate::watch::{Rows, Seen, Watch, demand};
 use crate::{Bench, bench, skip};
-use weir_guest::{LoopDisk, run};
+use weir_testing::{LoopDisk, run};
 
 const COLUMNS: &str = "op sector sectors vm vdisk vsector pid comm pdisk host";
 

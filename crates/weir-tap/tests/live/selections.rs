@@ -15,7 +15,7 @@ use weir_tap::ebpf::LiveOptions;
 use crate::load::fio;
 use crate::watch::{Rows, Seen, Watch, demand, only};
 use crate::{bench, skip};
-use weir_guest::LoopDisk;
+use weir_testing::LoopDisk;
 
 const MIXED: &str = "--direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bssplit=4k/60:16k/30:64k/10 \
                      --io_size=16m --size=64m";

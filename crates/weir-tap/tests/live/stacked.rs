@@ -10,7 +10,7 @@ use weir_tap::ebpf::{DeviceChoice, LiveOptions};
 
 use crate::watch::{Watch, demand, only};
 use crate::{bench, skip};
-use weir_guest::LoopDisk;
+use weir_testing::LoopDisk;
 
 fn fio_on(device: &str, options: &str) -> i64 {
     let mut fio = Command::new("fio");

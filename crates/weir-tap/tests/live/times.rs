@@ -9,7 +9,7 @@ use weir_model::Value;
 use crate::bench;
 use crate::load::fio;
 use crate::watch::{Watch, demand, only};
-use weir_guest::LoopDisk;
+use weir_testing::LoopDisk;
 
 #[test]
 fn latency_lies_within_what_fio_measures() {

@@ -1,17 +1,15 @@
 //! A QEMU whose guest never starts, with disks of known behaviour.
 
-use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_model::Symbol;
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 use weir_tap::inventory::{LaidDisk, Snapshot};
 use weir_tap::qmp::{Address, human};
+use weir_testing::{Scratch, skip};
 
 /// The emulator.
 const QEMU: &str = "qemu-system-x86_64";
@@ -43,18 +41,15 @@ const DISKS: [&str; 16] = [
 /// The machine; it is killed when this is dropped.
 pub struct Machine {
     qemu: Child,
-    folder: PathBuf,
+    folder: Scratch,
 }
 
 impl Machine {
     /// Starts a machine, or prints that `test` is skipped.
     pub fn start(test: &str) -> Option<Machine> {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("weir-qm-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = Scratch::new();
         let qmp = |name: &str| {
-            let path = folder.join(name).display().to_string();
+            let path = folder.file(name);
             ["-qmp".into(), format!("unix:{path},server=on,wait=off")]
         };
         // setpriv ends QEMU if this process is killed.
@@ -73,12 +68,9 @@ impl Machine {
             folder,
         };
         let until = Instant::now() + PATIENT;
-        while !machine.folder.join("qmp-test").exists() {
+        while !machine.folder.path().join("qmp-test").exists() {
             if let Some(status) = machine.qemu.try_wait().unwrap() {
-                // Not with `eprintln!`, whose output the harness captures.
-                let mut err = std::io::stderr();
-                writeln!(err, "skipped: {test}: {QEMU} cannot be run ({status})").unwrap();
-                return None;
+                return skip(test, format_args!("{QEMU} cannot be run ({status})"));
             }
             assert!(Instant::now() < until, "QEMU makes its sockets");
             std::thread::sleep(Duration::from_millis(10));
@@ -88,12 +80,12 @@ impl Machine {
 
     /// The socket for weir.
     pub fn socket(&self) -> PathBuf {
-        self.folder.join("qmp")
+        self.folder.path().join("qmp")
     }
 
     /// A socket for the test only.
     pub fn own(&self) -> Address {
-        Address::Socket(self.folder.join("qmp-test"))
+        Address::Socket(self.folder.path().join("qmp-test"))
     }
 
     /// Performs I/O on the device `qdev`: `aio_` commands of qemu-io, which QEMU counts.
@@ -146,6 +138,5 @@ impl Drop for Machine {
         // It may have ended already.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -2,15 +2,17 @@
 //! of a tap.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use weir_model::event::io_schema;
 use weir_model::{Batch, Catalog, Demand, Predicate, Value};
 use weir_tap::format::{self, Options, Source};
 use weir_tap::{Count, RECORDING, Said, Tap};
+use weir_testing::{skip, skipped};
+
+#[allow(unused_imports, reason = "each test binary uses a part")]
+pub use weir_testing::Scratch;
 
 /// The sample at `path` in the folder of shared data; `None`, with a printed line, if it is
 /// missing.
@@ -19,14 +21,7 @@ pub fn sample(test: &str, path: &str) -> Option<PathBuf> {
     let root = std::env::var_os("WEIR_SHARED").map_or(root, PathBuf::from);
     let file = root.join("data").join(path);
     if !file.exists() {
-        // Not with `eprintln!`, whose output the harness captures.
-        writeln!(
-            std::io::stderr(),
-            "skipped: {test}: {} is absent",
-            file.display()
-        )
-        .expect("standard error is open");
-        return None;
+        return skip(test, format_args!("{} is absent", file.display()));
     }
     Some(file)
 }
@@ -38,37 +33,9 @@ pub fn installed(test: &str, program: &str) -> bool {
         .output()
         .is_ok();
     if !found {
-        writeln!(
-            std::io::stderr(),
-            "skipped: {test}: {program} is not installed"
-        )
-        .expect("standard error is open");
+        skipped(test, format_args!("{program} is not installed"));
     }
     found
-}
-
-/// A temporary directory, removed after the test.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    pub fn new(test: &str) -> Scratch {
-        static SCRATCHES: AtomicUsize = AtomicUsize::new(0);
-        let number = SCRATCHES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-{test}-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A demand for all rows and columns of a stream.

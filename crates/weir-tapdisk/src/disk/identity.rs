@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn another_file_at_the_same_path_is_not_served() {
-        let path = std::env::temp_dir().join(format!("weir-identity-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("image");
         std::fs::write(&path, [0; 4096]).unwrap();
         let was = Identity::of(&std::fs::metadata(&path).unwrap());
         assert_eq!(was.to_string().parse(), Ok(was));
@@ -95,7 +96,6 @@ mod tests {
         std::fs::rename(&other, &path).unwrap();
         let error = ServedDisk::open(options).unwrap_err().to_string();
         assert!(error.contains("is no longer the same file"), "{error}");
-        std::fs::remove_file(&path).unwrap();
         for bad in ["", "file", "file:1", "file:1:x", "device:1:2", "link:1"] {
             assert!(bad.parse::<Identity>().is_err(), "{bad}");
         }

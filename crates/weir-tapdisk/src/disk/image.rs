@@ -291,7 +291,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
 
-    use weir_guest::{LoopDisk, MemoryFolder};
+    use weir_testing::{LoopDisk, MemoryFolder};
 
     use super::*;
 

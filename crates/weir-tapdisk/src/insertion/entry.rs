@@ -327,7 +327,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_locked_and_what_is_written_is_read() {
-        let base = std::env::temp_dir().join(format!("weir-entry-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let base = scratch.path().join("entries");
         create_folder(&base).unwrap();
         let entry = Entry::lock_below(&base, "web", "/dev/vda").unwrap();
         assert_eq!(fs::metadata(&entry.folder).unwrap().mode() & 0o777, 0o711);
@@ -353,7 +354,6 @@ mod tests {
         let folder = entry.folder.clone();
         entry.clear().unwrap();
         assert!(!folder.exists());
-        fs::remove_dir_all(&base).unwrap();
     }
 
     #[test]

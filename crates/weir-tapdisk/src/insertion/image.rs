@@ -94,9 +94,8 @@ mod tests {
 
     #[test]
     fn an_image_is_the_file_that_the_process_has_open() {
-        let folder = std::env::temp_dir().join(format!("weir-image-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("a.raw");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.raw");
         let name = path.to_str().unwrap();
         fs::write(&path, "x").unwrap();
         let pid = std::process::id();
@@ -115,10 +114,9 @@ mod tests {
         assert_eq!(image(pid, name, true).unwrap().0, path);
         let options = format!(r#"json:{{"driver":"file","filename":"{name}","locking":"off"}}"#);
         assert_eq!(image(pid, &options, true).unwrap().0, path);
-        fs::rename(&path, folder.join("b.raw")).unwrap();
+        fs::rename(&path, folder.path().join("b.raw")).unwrap();
         fs::write(&path, "another").unwrap();
         let error = image(pid, name, true).unwrap_err().to_string();
         assert!(error.contains("renamed or replaced"), "{error}");
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -9,9 +9,9 @@ use serde::de::{DeserializeSeed, Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use weir_runtime::config::{Configuration, Fault, text};
 
-use crate::nbd::NbdAddress;
 use super::entry::{self, DiskEntry, Form, KEYS, Key};
 use super::rights;
+use crate::nbd::NbdAddress;
 
 /// What a tapdisk serves.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

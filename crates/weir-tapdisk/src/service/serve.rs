@@ -14,13 +14,13 @@ use weir_tap::ebpf::{Files, drop_privileges};
 use weir_tap::tapdisk::words::{DiskFigures, OpFigures};
 use weir_tap::user::User;
 
+use super::{Companion, DiskEntry, Setup};
 use crate::control::ControlServer;
 use crate::hub::Hub;
 use crate::insertion::run_folder;
 use crate::nbd::{self, Export, NbdAddress, NbdOptions};
 use crate::socket::SocketType;
 use crate::{ServedDisk, ServerSocket, StopEvent as Halt, vhost};
-use super::{Companion, DiskEntry, Setup};
 
 /// How often signals are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

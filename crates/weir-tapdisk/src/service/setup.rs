@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use weir_runtime::failure::Failure;
 
+use super::DiskEntry;
 use crate::SocketAccess;
 use crate::nbd::NbdAddress;
-use super::DiskEntry;
 
 /// What a tapdisk serves.
 #[derive(Clone, Debug, PartialEq)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use records::{by_queue, check};
 use served::{SECTORS, Served};
-use weir_guest::vhost::{BlockRequest, ClientShape, Kind, Load, LoggedRequest, Report, Status};
 use weir_model::event::value;
 use weir_model::{Clause, Predicate, Symbol, Test};
 use weir_tap::tapdisk::TapdiskOptions;
+use weir_testing::vhost::{BlockRequest, ClientShape, Kind, Load, LoggedRequest, Report, Status};
 
 const SHAPE: ClientShape = ClientShape {
     queues: 3,
@@ -62,7 +62,7 @@ fn events(report: &Report) -> i64 {
 
 #[test]
 fn every_request_of_every_queue_is_recorded_once_with_its_end() {
-    let served = Served::new("exact-all", |options| {
+    let served = Served::new(|options| {
         let rules = [
             "EIO,op=w,rate=5%",
             "ENOSPC,op=rf,rate=3%,seed=2",
@@ -97,7 +97,7 @@ const ENOSPC: i64 = 28;
 
 #[test]
 fn recording_does_not_change_data() {
-    let served = Served::new("exact-data", |_| {});
+    let served = Served::new(|_| {});
     let mut contents = Served::contents();
     let mut consumer = served.consumer(Predicate::all(), TapdiskOptions::default());
     let mut client = served.client(SHAPE);
@@ -111,7 +111,7 @@ fn recording_does_not_change_data() {
 
 #[test]
 fn invalid_requests_are_recorded_as_errors() {
-    let served = Served::new("exact-wrong", |options| options.block_size = Some(4096));
+    let served = Served::new(|options| options.block_size = Some(4096));
     let mut consumer = served.consumer(Predicate::all(), TapdiskOptions::default());
     let mut client = served.client(ClientShape { queues: 1, ..SHAPE });
     let asks = [
@@ -153,7 +153,7 @@ fn invalid_requests_are_recorded_as_errors() {
 
 #[test]
 fn a_selection_delivers_its_requests_and_no_others() {
-    let served = Served::new("exact-part", |_| {});
+    let served = Served::new(|_| {});
     let between = Test::Between {
         operand: value("sector"),
         low: 1000,
@@ -181,7 +181,7 @@ fn a_selection_delivers_its_requests_and_no_others() {
 
 #[test]
 fn a_later_consumer_receives_later_records() {
-    let served = Served::new("exact-late", |_| {});
+    let served = Served::new(|_| {});
     let mut client = served.client(SHAPE);
     client.run(&mixed(5), None).unwrap();
     let mut first = served.consumer(Predicate::all(), TapdiskOptions::default());
@@ -195,7 +195,7 @@ fn a_later_consumer_receives_later_records() {
 
 #[test]
 fn a_consumer_that_connects_during_a_load_receives_the_rest() {
-    let served = Served::new("exact-amid", |_| {});
+    let served = Served::new(|_| {});
     let mut client = served.client(SHAPE);
     let load = Load {
         requests: 20_000,
@@ -245,7 +245,7 @@ fn a_consumer_that_connects_during_a_load_receives_the_rest() {
 
 #[test]
 fn records_lost_by_a_slow_consumer_are_counted() {
-    let served = Served::new("exact-slow", |_| {});
+    let served = Served::new(|_| {});
     let options = TapdiskOptions {
         ring_bytes: 0,
         ..TapdiskOptions::default()

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use weir_guest::vhost::{Kind, LoggedRequest, Status};
 use weir_model::event::io_schema;
 use weir_model::{Batch, Value};
+use weir_testing::vhost::{Kind, LoggedRequest, Status};
 
 /// A row of `IOstream`.
 #[derive(Clone, Debug, PartialEq, Eq)]

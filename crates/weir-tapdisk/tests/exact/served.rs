@@ -1,13 +1,12 @@
 //! A disk that is served for one test, and a consumer of its tap's records.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::net::SocketType;
-use weir_guest::vhost::{Client, ClientShape, Contents};
 use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, Predicate};
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
@@ -15,6 +14,8 @@ use weir_tap::{Said, Tap};
 use weir_tapdisk::{
     ControlServer, DiskOptions, Hub, ServedDisk, ServerSocket, SocketAccess, StopEvent, vhost,
 };
+use weir_testing::Scratch;
+use weir_testing::vhost::{Client, ClientShape, Contents};
 
 use crate::records::{Row, rows};
 
@@ -23,7 +24,7 @@ pub const SECTORS: u64 = 16 << 11;
 
 /// A disk of zeroes at a socket, its tap at another.
 pub struct Served {
-    folder: PathBuf,
+    folder: Scratch,
     stop: StopEvent,
     disk: Arc<ServedDisk>,
     threads: Vec<JoinHandle<()>>,
@@ -32,11 +33,9 @@ pub struct Served {
 
 impl Served {
     /// With changed options.
-    pub fn new(test: &str, change: impl FnOnce(&mut DiskOptions)) -> Served {
-        // Short: a socket's path has at most 107 bytes.
-        let folder = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let image = folder.join("disk.raw");
+    pub fn new(change: impl FnOnce(&mut DiskOptions)) -> Served {
+        let folder = Scratch::new();
+        let image = folder.path().join("disk.raw");
         File::create(&image)
             .unwrap()
             .set_len(SECTORS * 512)
@@ -49,10 +48,10 @@ impl Served {
         let disk = ServedDisk::open(options).unwrap();
         let (stop, hub) = (StopEvent::new().unwrap(), Arc::new(Hub::default()));
         disk.attach(&hub, Arc::new(Default::default)).unwrap();
-        let tap = folder.join("tap");
+        let tap = folder.path().join("tap");
         let tap = ControlServer::start(&hub, &tap, SocketAccess::default(), &stop).unwrap();
         let socket = ServerSocket::bind(
-            &folder.join("s"),
+            &folder.path().join("s"),
             SocketType::STREAM,
             SocketAccess::default(),
         );
@@ -69,12 +68,12 @@ impl Served {
     }
 
     pub fn client(&self, shape: ClientShape) -> Client {
-        Client::connect(&self.folder.join("s"), shape).unwrap()
+        Client::connect(&self.folder.path().join("s"), shape).unwrap()
     }
 
     /// The disk's image.
     pub fn image(&self) -> PathBuf {
-        self.folder.join("disk.raw")
+        self.folder.path().join("disk.raw")
     }
 
     pub fn disk(&self) -> &ServedDisk {
@@ -95,7 +94,7 @@ impl Served {
             fold: None,
         };
         Consumer {
-            tap: open(&self.folder.join("tap"), &[demand], options).unwrap(),
+            tap: open(&self.folder.path().join("tap"), &[demand], options).unwrap(),
             rows: Vec::new(),
         }
     }
@@ -108,7 +107,6 @@ impl Drop for Served {
             drop(thread.join());
         }
         drop(self.tap.take());
-        drop(fs::remove_dir_all(&self.folder));
     }
 }
 

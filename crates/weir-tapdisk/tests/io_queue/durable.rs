@@ -7,13 +7,13 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use weir_guest::{LoopDisk, MemoryFolder};
 use weir_model::Op;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{Outcome, Request};
+use weir_testing::{LoopDisk, MemoryFolder};
 
 use crate::location::{Folder, image, io_queue, open};
-use crate::support::{Memory, report_skipped};
+use crate::support::{Memory, skipped};
 
 /// linux/mman.h, `struct cachestat`.
 #[repr(C)]
@@ -57,9 +57,9 @@ fn a_flush_leaves_no_dirty_page() {
         let data = vec![1; 1 << 20];
         assert_eq!(writer.write(0, &data), Outcome::Done);
         match pages_to_write(&path) {
-            Ok(0) => return report_skipped(test, "the file system writes at once"),
+            Ok(0) => return skipped(test, "the file system writes at once"),
             Ok(_) => {}
-            Err(why) => return report_skipped(test, why),
+            Err(why) => return skipped(test, why),
         }
         assert_eq!(flusher.run_without_memory(Request::FLUSH), Outcome::Done);
         assert_eq!(pages_to_write(&path).unwrap(), 0, "{}", disk.choice());
@@ -76,9 +76,9 @@ fn a_durable_write_leaves_no_dirty_page() {
         let mut rig = io_queue(&disk);
         assert_eq!(rig.write(2048, &vec![1; 65_536]), Outcome::Done);
         match pages_to_write(&path) {
-            Ok(0) => return report_skipped(test, "the file system writes at once"),
+            Ok(0) => return skipped(test, "the file system writes at once"),
             Ok(_) => {}
-            Err(why) => return report_skipped(test, why),
+            Err(why) => return skipped(test, why),
         }
         let durable = Request {
             fua: true,
@@ -108,7 +108,7 @@ fn a_device_receives_each_flush_before_it_is_reported_as_done() {
     for way in crate::location::MODES {
         let device = match LoopDisk::new(4) {
             Ok(device) => device,
-            Err(why) => return report_skipped(test, why),
+            Err(why) => return skipped(test, why),
         };
         let cache = fs::read_to_string(device.sysfs().join("queue/write_cache")).unwrap();
         assert_eq!(cache.trim(), "write back");
@@ -143,7 +143,7 @@ fn after_data_were_lost_no_flush_succeeds() {
         });
         let (device, _folder) = match device {
             Ok(made) => made,
-            Err(why) => return report_skipped(test, why),
+            Err(why) => return skipped(test, why),
         };
         let disk = open(Path::new(device.path()), way);
         let (mut first, mut second) = (io_queue(&disk), io_queue(&disk));

@@ -5,12 +5,12 @@ use std::fs::{self, File, OpenOptions};
 use std::path::Path;
 
 use libc::{EAGAIN, EINVAL, EIO, ENOSPC, EROFS};
-use weir_guest::{LoopDisk, MemoryFolder};
 use weir_model::Op;
 use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk};
+use weir_testing::{LoopDisk, MemoryFolder};
 
 use crate::location::{Folder, MODES, image, io_queue, open, options};
-use crate::support::{Memory, Rig, report_skipped};
+use crate::support::{Memory, Rig, skipped};
 
 const MIB: u64 = 1 << 20;
 
@@ -24,7 +24,7 @@ fn a_full_file_system_is_an_error_and_earlier_data_are_kept() {
     for way in MODES {
         let folder = match MemoryFolder::new(2) {
             Ok(folder) => folder,
-            Err(why) => return report_skipped(test, why),
+            Err(why) => return skipped(test, why),
         };
         let disk = open(&image(folder.path(), 8 * MIB), way);
         let mut rig = io_queue(&disk);
@@ -79,7 +79,7 @@ fn a_device_that_fails_is_an_error() {
     for way in MODES {
         let device = match LoopDisk::new(4) {
             Ok(device) => device,
-            Err(why) => return report_skipped(test, why),
+            Err(why) => return skipped(test, why),
         };
         let disk = open(Path::new(device.path()), way);
         let mut rig = io_queue(&disk);

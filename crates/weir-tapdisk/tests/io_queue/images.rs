@@ -16,7 +16,7 @@ use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{DiskError, DiskOptions, Outcome, Request, ServedDisk};
 
 use crate::location::{Folder, io_queue, open};
-use crate::support::{Memory, TIMEOUT, report_skipped};
+use crate::support::{Memory, TIMEOUT, skipped};
 
 /// Images of `qemu-img create`: format and options, and the name in the error.
 const MADE: [(&str, &str, &str); 11] = [
@@ -60,11 +60,11 @@ fn images_of_other_formats_are_rejected_unless_raw_is_forced() {
             .output();
         let made = match made {
             Ok(made) => made,
-            Err(why) => return report_skipped(test, format!("qemu-img: {why}")),
+            Err(why) => return skipped(test, format!("qemu-img: {why}")),
         };
         let words = String::from_utf8_lossy(&made.stderr).into_owned();
         if words.contains("Unknown file format") || words.contains("not supported") {
-            report_skipped(test, format!("{format}: {words}"));
+            skipped(test, format!("{format}: {words}"));
             continue;
         }
         assert!(made.status.success(), "{format} {options}: {words}");

@@ -1,43 +1,31 @@
 //! The locations of images in these tests: a folder on a disk, a folder in memory, a loop device.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use weir_guest::{LoopDisk, MemoryFolder};
+use tempfile::TempDir;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, ServedDisk};
+use weir_testing::{LoopDisk, MemoryFolder};
 
 use crate::support::Rig;
 
 /// A folder on the disk of the build, removed with the test.
-pub struct Folder(PathBuf);
-
-static MADE: AtomicU32 = AtomicU32::new(0);
+pub struct Folder(TempDir);
 
 impl Folder {
     pub fn new() -> Folder {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("io-queue-{}-{number}", std::process::id());
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// A sparse file of `bytes`.
     pub fn image(&self, bytes: u64) -> PathBuf {
-        image(&self.0, bytes)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
+        image(self.path(), bytes)
     }
 }
 

@@ -8,7 +8,7 @@ use weir_model::Op;
 use weir_tapdisk::{Outcome, Request, ServedDisk};
 
 use crate::location::{MODES, io_queue, locations, open};
-use crate::support::{Memory, Rig, report_skipped};
+use crate::support::{Memory, Rig, skipped};
 
 const MEBIBYTES: u64 = 2;
 const BLOCK: u64 = 4096;
@@ -177,7 +177,7 @@ fn settle(rig: &mut Rig, under_way: &mut Vec<(u64, &Step, Vec<u8>)>) -> Result<(
 #[test]
 fn every_engine_on_every_kind_of_image_matches_a_list_of_bytes() {
     let test = "every_engine_on_every_kind_of_image_matches_a_list_of_bytes";
-    let locations = locations(MEBIBYTES, |what| report_skipped(test, what));
+    let locations = locations(MEBIBYTES, |what| skipped(test, what));
     for location in &locations {
         for way in MODES {
             let disk = open(&location.image, way);
@@ -198,7 +198,7 @@ fn every_engine_on_every_kind_of_image_matches_a_list_of_bytes() {
 #[test]
 fn every_engine_reads_what_the_others_wrote() {
     let test = "every_engine_reads_what_the_others_wrote";
-    for location in locations(MEBIBYTES, |what| report_skipped(test, what)) {
+    for location in locations(MEBIBYTES, |what| skipped(test, what)) {
         for (number, way) in MODES.into_iter().enumerate() {
             let byte = |at: usize| (at * 7 + number) as u8;
             let data: Vec<u8> = (0..17 * 4096).map(byte).collect();
@@ -229,7 +229,7 @@ fn requests_with_more_pieces_than_a_call_supports_are_split() {
     let lengths = [512; 2500];
     let bytes = lengths.iter().sum::<usize>();
     let data: Vec<u8> = (0..bytes).map(|at| (at / 512 % 251) as u8).collect();
-    for location in locations(MEBIBYTES, |what| report_skipped(test, what)) {
+    for location in locations(MEBIBYTES, |what| skipped(test, what)) {
         for (way, shift) in MODES.into_iter().flat_map(|way| [(way, 0), (way, 3)]) {
             let disk = open(&location.image, way);
             let mut rig = io_queue(&disk);

@@ -2,7 +2,6 @@
 #![allow(unsafe_code)] // An I/O queue receives memory by its address.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use libc::iovec;
@@ -10,15 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weir_model::Op;
 use weir_tapdisk::{Completion, IoQueue, Outcome, Request};
 
+pub use weir_testing::skipped;
+
 /// More than any machine needs.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Prints that a test is skipped.
-pub fn report_skipped(test: &str, why: impl std::fmt::Display) {
-    // Not `eprintln!`, which the test harness captures.
-    let mut err = std::io::stderr();
-    writeln!(err, "report_skipped: {test}: {why:#}").unwrap();
-}
 
 /// Memory of a request, in pieces at offsets that a test chooses.
 #[derive(Debug)]

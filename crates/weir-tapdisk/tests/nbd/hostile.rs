@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::net::{RecvFlags, recv};
 use weir_tapdisk::DiskOptions;
 use weir_tapdisk::nbd::NbdOptions;
+use weir_testing::wait_until;
 
 use crate::client::{Ask, Client, FLUSH, READ, WRITE, exactly, option};
 use crate::server::{TestServer, noise};
@@ -230,11 +231,9 @@ fn new_clients_replace_idle_ones_but_not_those_with_requests() {
     assert_eq!(quiet.ask(read, &[]).error, 0);
     let mut busy = Client::new(server.connect(), "disk", true);
     busy.send(&flush.bytes());
-    let until = std::time::Instant::now() + Duration::from_secs(60);
-    while server.disks[0].counters().in_flight == 0 {
-        assert!(std::time::Instant::now() < until, "the flush is under way");
-        thread::sleep(Duration::from_millis(2));
-    }
+    wait_until("the flush is under way", || {
+        server.disks[0].counters().in_flight > 0
+    });
     let silent = Client::new(server.connect(), "disk", true);
     let mute = server.connect();
     // Each new client sends no request either, and is replaced by the next.

@@ -81,7 +81,7 @@ fn other_programs_copy_the_whole_disk() {
         }
         for size in SIZES {
             let server = of_size(size);
-            let copy = server.folder.join("copy");
+            let copy = server.folder.path().join("copy");
             let (uri, to) = (server.uri("disk"), copy.display().to_string());
             match tool {
                 "nbdcopy" => drop(run("nbdcopy", &[&uri, &to])),

@@ -240,9 +240,9 @@ fn a_stop_waits_for_requests_in_flight() {
     let mut client = Client::new(server.connect(), "disk", true);
     let data = noise(512, 9);
     client.send(&[at(WRITE, 1, 0, 512).bytes(), data.clone()].concat());
-    while server.disks[0].counters().in_flight == 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    weir_testing::wait_until("the write is under way", || {
+        server.disks[0].counters().in_flight > 0
+    });
     server.stop();
     assert_eq!(client.next_reply(0).error, 0, "it is done and answered");
     client.ends();

@@ -1,47 +1,30 @@
 //! A disk in a scratch folder, served until the end of the test.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
+use fastrand::Rng;
 use weir_tapdisk::nbd::{self, Export, Listener, NbdAddress, NbdError, NbdOptions};
 use weir_tapdisk::{DiskOptions, ServedDisk, SocketAccess, StopEvent};
+use weir_testing::{Scratch, skipped};
 
 /// Disks served at a socket, in a folder that is removed with this.
 pub struct TestServer {
-    pub folder: PathBuf,
+    pub folder: Scratch,
     pub disks: Vec<Arc<ServedDisk>>,
     address: NbdAddress,
     stop: StopEvent,
     server: Option<JoinHandle<Result<(), NbdError>>>,
 }
 
-/// A folder of its own, with a short path.
-pub fn folder() -> PathBuf {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("weir-nbd-{}-{number}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
 /// Pseudo-random bytes, the same for the same seed.
-pub fn noise(bytes: usize, mut seed: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes + 8);
-    while out.len() < bytes {
-        // splitmix64
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        out.extend((z ^ (z >> 31)).to_le_bytes());
-    }
-    out.truncate(bytes);
+pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut out = vec![0; bytes];
+    Rng::with_seed(seed).fill(&mut out);
     out
 }
 
@@ -64,9 +47,9 @@ impl TestServer {
         options: NbdOptions,
         port: Option<u16>,
     ) -> TestServer {
-        let folder = folder();
+        let folder = Scratch::new();
         let open = |name: &&str| {
-            let image = folder.join(format!("{name}.raw"));
+            let image = folder.path().join(format!("{name}.raw"));
             fs::write(&image, vec![0; mebibytes << 20]).unwrap();
             ServedDisk::open(change(DiskOptions::new(image))).unwrap()
         };
@@ -78,7 +61,7 @@ impl TestServer {
         let exports: Vec<Export> = exports.collect();
         let address = match port {
             Some(port) => format!("127.0.0.1:{port}").parse().unwrap(),
-            None => NbdAddress::Unix(folder.join("s")),
+            None => NbdAddress::Unix(folder.path().join("s")),
         };
         let listener = Listener::bind(&address, SocketAccess::default()).unwrap();
         let address = listener.address().clone();
@@ -115,7 +98,7 @@ impl TestServer {
 
     /// The image of an export.
     pub fn image(&self, export: &str) -> PathBuf {
-        self.folder.join(format!("{export}.raw"))
+        self.folder.path().join(format!("{export}.raw"))
     }
 
     /// Its content.
@@ -141,7 +124,6 @@ impl Drop for TestServer {
         if let Some(server) = self.server.take() {
             let _ = server.join();
         }
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -150,10 +132,7 @@ pub fn has(test: &str, program: &str, package: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     if !found {
-        // Not `eprintln!`, which the test harness captures.
-        let why = format!("skipped: {test}: no {program} here (package {package})");
-        let mut err = std::io::stderr();
-        writeln!(err, "{why}").unwrap();
+        skipped(test, format_args!("no {program} here (package {package})"));
     }
     found
 }

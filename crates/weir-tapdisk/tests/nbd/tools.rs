@@ -3,8 +3,9 @@
 use std::fs;
 
 use weir_tapdisk::nbd::NbdOptions;
+use weir_testing::{Scratch, skipped};
 
-use crate::server::{TestServer, folder, has, noise, run};
+use crate::server::{TestServer, has, noise, run};
 
 #[test]
 fn qemu_img_copies_there_and_back() {
@@ -13,7 +14,7 @@ fn qemu_img_copies_there_and_back() {
     }
     let server = TestServer::new(32);
     let data = noise(32 << 20, 1);
-    let source = server.folder.join("source");
+    let source = server.folder.path().join("source");
     fs::write(&source, &data).unwrap();
     let (source, uri) = (source.to_str().unwrap(), server.uri("disk"));
     run(
@@ -25,7 +26,7 @@ fn qemu_img_copies_there_and_back() {
         "qemu-img",
         &["compare", "-f", "raw", "-F", "raw", source, &uri],
     );
-    let back = server.folder.join("back");
+    let back = server.folder.path().join("back");
     run(
         "qemu-img",
         &[
@@ -144,12 +145,12 @@ fn nbdcopy_copies_by_several_connections_and_over_loopback() {
     for port in [None, Some(0)] {
         let server = TestServer::of(&["disk"], 32, |o| o, NbdOptions::default(), port);
         let data = noise(32 << 20, 5);
-        let source = server.folder.join("source");
+        let source = server.folder.path().join("source");
         fs::write(&source, &data).unwrap();
         let (source, uri) = (source.to_str().unwrap(), server.uri("disk"));
         run("nbdcopy", &["--connections=4", "--flush", source, &uri]);
         assert!(server.content("disk") == data, "the image is the source");
-        let back = server.folder.join("back");
+        let back = server.folder.path().join("back");
         run(
             "nbdcopy",
             &["--connections=4", &uri, back.to_str().unwrap()],
@@ -165,13 +166,11 @@ fn fio_verifies_what_it_wrote() {
     }
     let engines = run("fio", &["--enghelp"]);
     if !engines.lines().any(|line| line.trim() == "nbd") {
-        use std::io::Write;
-        let mut err = std::io::stderr();
-        writeln!(err, "skipped: fio_verifies_what_it_wrote: fio without nbd").unwrap();
+        skipped("fio_verifies_what_it_wrote", "fio without nbd");
         return;
     }
     let server = TestServer::new(64);
-    let scratch = folder();
+    let scratch = Scratch::new();
     let uri = format!("--uri={}", server.uri("disk"));
     let args = [
         "--name=verify",
@@ -189,12 +188,11 @@ fn fio_verifies_what_it_wrote() {
     ];
     let output = std::process::Command::new("fio")
         .args(args)
-        .current_dir(&scratch)
+        .current_dir(scratch.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let err = String::from_utf8_lossy(&output.stderr);
-    fs::remove_dir_all(&scratch).unwrap();
     assert!(output.status.success(), "{said}{err}");
     let json: serde_json::Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
     let job = &json["jobs"][0];

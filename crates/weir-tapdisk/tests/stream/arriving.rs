@@ -127,9 +127,9 @@ fn consumers_connect_and_disconnect_while_queues_run() {
     if count(&mut steady, "events_lost") == 0 {
         assert_without_gaps(&steady_heard.rows);
     }
-    while test_tap.hub.status().consumers.len() > 1 {
-        thread::sleep(Duration::from_millis(1));
-    }
+    weir_testing::wait_until("the others have left", || {
+        test_tap.hub.status().consumers.len() == 1
+    });
 }
 
 /// No request of a disk is missing between the first and the last.

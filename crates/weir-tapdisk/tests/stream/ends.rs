@@ -9,7 +9,7 @@ use weir_tap::Tap;
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
 use weir_tapdisk::{ControlServer, SocketAccess, StopEvent};
 
-use super::simulated_queues::{Received, Scratch, SimulatedQueue, all, count, hub, options};
+use super::simulated_queues::{Received, SimulatedQueue, TapFolder, all, count, hub, options};
 
 /// The socket of the process that is a tap.
 const SOCKET: &str = "WEIR_TEST_TAP_SOCKET";
@@ -63,7 +63,7 @@ fn opened(socket: &Path, options: TapdiskOptions) -> TapdiskTap {
 
 #[test]
 fn a_killed_tap_is_reported_or_waited_for() {
-    let scratch = Scratch::new();
+    let scratch = TapFolder::new();
     let tap = Process::start(&scratch.socket());
     let mut hasty = opened(&scratch.socket(), options(1 << 20));
     let patient = TapdiskOptions {

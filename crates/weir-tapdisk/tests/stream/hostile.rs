@@ -13,9 +13,10 @@ use weir_tap::TapError;
 use weir_tap::control::message::encode_request;
 use weir_tap::tapdisk::words::{Answer, Ask, Tapdisk, Wanted};
 use weir_tap::tapdisk::{Client, ClientError, open};
+use weir_testing::wait_until;
 
 use super::simulated_queues::{
-    Random, Received, SimulatedQueue, TestTap, all, assert_same, count, options,
+    Received, SimulatedQueue, TestTap, all, assert_same, count, options,
 };
 
 fn records() -> Ask {
@@ -36,17 +37,17 @@ fn garbage_in_the_memory_affects_no_other_consumer() {
     let scribbler = {
         let stop = stop.clone();
         thread::spawn(move || {
-            let mut random = Random(77);
+            let mut random = fastrand::Rng::with_seed(77);
             // The header, the I/O queues' state and the first rings.
             let words = (length / 8).min(64 << 10);
             while !stop.load(Ordering::Relaxed) {
                 for _ in 0..64 {
-                    let word = match random.below(3) {
-                        0 => random.below(1 << 62).wrapping_mul(5),
+                    let word = match random.u64(..3) {
+                        0 => random.u64(..1 << 62).wrapping_mul(5),
                         1 => u64::MAX,
-                        _ => random.below(10),
+                        _ => random.u64(..10),
                     };
-                    let at = random.below(words) * 8;
+                    let at = random.u64(..words) * 8;
                     memory.write_all_at(&word.to_ne_bytes(), at).unwrap();
                 }
                 thread::yield_now();
@@ -143,15 +144,12 @@ fn the_number_of_consumers_is_bounded() {
     };
     assert!(what.contains("8 consumers are connected already"), "{what}");
     taps.pop();
-    while test_tap.hub.status().consumers.len() > 7 {
-        thread::sleep(Duration::from_millis(1));
-    }
+    let consumers = || test_tap.hub.status().consumers.len();
+    wait_until("a consumer has left", || consumers() == 7);
     taps.push(test_tap.open(&all(), 1 << 20));
     // A second request for records on one connection is rejected as well.
     taps.clear();
-    while !test_tap.hub.status().consumers.is_empty() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("all consumers have left", || consumers() == 0);
     let mut client = Client::connect(&socket).unwrap();
     assert!(client.ask(records()).is_ok());
     assert!(matches!(

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, EventKind, Op, Value};
 use weir_tap::tapdisk::words::{DiskFigures, DiskWord, everything};
@@ -15,42 +15,32 @@ use weir_tapdisk::{
     ControlServer, EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request, SocketAccess,
     StopEvent,
 };
+use weir_testing::Scratch;
 
-/// A folder that is removed at the end.
-pub struct Scratch(PathBuf);
+/// A folder with the socket of a tap.
+pub struct TapFolder(Scratch);
 
-impl Scratch {
-    pub fn new() -> Scratch {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("wst-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
+impl TapFolder {
+    pub fn new() -> TapFolder {
+        TapFolder(Scratch::new())
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.0.join("d.tap")
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
+        self.0.path().join("d.tap")
     }
 }
 
 /// A tap without disks behind its names.
 pub struct TestTap {
     pub hub: Arc<Hub>,
-    pub scratch: Scratch,
+    pub scratch: TapFolder,
     stop: StopEvent,
     listening: Option<ControlServer>,
 }
 
 impl TestTap {
     pub fn new(disks: usize) -> TestTap {
-        let (scratch, stop) = (Scratch::new(), StopEvent::new().unwrap());
+        let (scratch, stop) = (TapFolder::new(), StopEvent::new().unwrap());
         let hub = hub(disks);
         let listening =
             ControlServer::start(&hub, &scratch.socket(), SocketAccess::default(), &stop);
@@ -102,18 +92,6 @@ pub fn options(ring_bytes: u64) -> TapdiskOptions {
     }
 }
 
-/// Pseudo-random numbers: Marsaglia's xorshift64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
-
 /// The identity of an event: disk, id, kind, time.
 pub type Key = (String, i64, String, i64);
 
@@ -121,7 +99,7 @@ pub type Key = (String, i64, String, i64);
 pub struct SimulatedQueue {
     recorder: Recorder,
     disk: usize,
-    random: Random,
+    random: Rng,
     in_flight: Vec<(ReceivedRequest, Option<u64>)>,
     next_id: u64,
     step: u64,
@@ -136,7 +114,7 @@ impl SimulatedQueue {
         SimulatedQueue {
             recorder: Recorder::new(hub, disk as u16, queue).unwrap(),
             disk,
-            random: Random(seed),
+            random: Rng::with_seed(seed),
             in_flight: Vec::new(),
             next_id: u64::from(queue) + 1,
             step: u64::from(queues),
@@ -147,8 +125,8 @@ impl SimulatedQueue {
     /// One round: takes and ends some requests, and may pause in between.
     pub fn round(&mut self) {
         self.recorder.begin();
-        for _ in 0..self.random.below(6) {
-            match self.random.below(2) {
+        for _ in 0..self.random.u64(..6) {
+            match self.random.u64(..2) {
                 0 => self.take(),
                 _ => self.finish_one(),
             }
@@ -177,7 +155,7 @@ impl SimulatedQueue {
     }
 
     fn take(&mut self) {
-        let op = Op::ALL[self.random.below(5) as usize];
+        let op = Op::ALL[self.random.u64(..5) as usize];
         let is_flush = op == Op::Flush;
         let received = ReceivedRequest {
             request: Request {
@@ -185,27 +163,27 @@ impl SimulatedQueue {
                 sector: if is_flush {
                     0
                 } else {
-                    self.random.below(1 << 20) * 8
+                    self.random.u64(..1 << 20) * 8
                 },
                 skip_bytes: 0,
                 bytes: if is_flush {
                     0
                 } else {
-                    (1 + self.random.below(64)) * 512
+                    (1 + self.random.u64(..64)) * 512
                 },
-                fua: self.random.below(8) == 0,
+                fua: self.random.u64(..8) == 0,
                 unmap: false,
             },
             id: self.next_id,
             received_ns: monotonic_ns(),
             in_flight: self.in_flight.len() as u32 + 1,
-            seek_sectors: (self.random.below(4) > 0).then_some(1),
+            seek_sectors: (self.random.u64(..4) > 0).then_some(1),
         };
         self.next_id += self.step;
         self.recorder.request_received(&received);
         self.record(EventKind::Request, &received, received.received_ns);
         // Some are rejected and never submitted.
-        let submitted = self.random.below(16) > 0;
+        let submitted = self.random.u64(..16) > 0;
         self.pause();
         let submitted_ns = submitted.then(monotonic_ns);
         self.in_flight.push((received, submitted_ns));
@@ -215,9 +193,9 @@ impl SimulatedQueue {
         if self.in_flight.is_empty() {
             return;
         }
-        let at = self.random.below(self.in_flight.len() as u64) as usize;
+        let at = self.random.u64(..self.in_flight.len() as u64) as usize;
         let (received, submitted_ns) = self.in_flight.swap_remove(at);
-        let (outcome, kind) = match self.random.below(16) {
+        let (outcome, kind) = match self.random.u64(..16) {
             0 => (Outcome::Failed(5), EventKind::Error),
             1 => (Outcome::Unsupported, EventKind::Unsupported),
             _ => (Outcome::Done, EventKind::Response),
@@ -241,8 +219,8 @@ impl SimulatedQueue {
 
     /// Yields the processor now and then.
     fn pause(&mut self) {
-        match self.random.below(64) {
-            0 => thread::sleep(Duration::from_micros(self.random.below(300))),
+        match self.random.u64(..64) {
+            0 => thread::sleep(Duration::from_micros(self.random.u64(..300))),
             1..4 => thread::yield_now(),
             _ => {}
         }

@@ -383,8 +383,7 @@ fn truncated_or_partial_huge_pages_end_only_their_own_queue() {
     let huge = match memfd_create("huge", flags) {
         Ok(huge) => huge,
         Err(why) => {
-            // Not `eprintln!`, which the test harness captures.
-            writeln!(std::io::stderr(), "skipped: {test}: {why}").unwrap();
+            weir_testing::skipped(test, format_args!("{why}"));
             return;
         }
     };

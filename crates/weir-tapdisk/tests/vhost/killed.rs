@@ -36,7 +36,7 @@ impl Process {
     fn start(folder: &Folder) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "killed::a_process_that_serves"]);
-        command.env(FOLDER, &folder.0);
+        command.env(FOLDER, folder.path());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Process(command.spawn().unwrap())
     }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use weir_guest::vhost::{Client, ClientShape, Contents, Load};
 use weir_model::Op;
 use weir_tapdisk::engine::EngineOption;
+use weir_testing::vhost::{Client, ClientShape, Contents, Load};
 
 use super::*;
 use crate::server::Server;

@@ -1,9 +1,8 @@
 //! A back end on a small image in a scratch folder.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,30 +11,30 @@ use rustix::net::SocketType;
 use weir_tapdisk::disk::{DiskOptions, ServedDisk};
 use weir_tapdisk::vhost::{self, VhostError, VhostOptions};
 use weir_tapdisk::{ServerSocket, SocketAccess, StopEvent};
+use weir_testing::Scratch;
 
 use crate::front_end::TIMEOUT;
 
 pub const SECTORS: u64 = 8192;
 
-/// A folder that is removed with the test. Its name is short, since a socket's path must be.
-pub struct Folder(pub PathBuf);
+/// A folder with an image and a socket.
+pub struct Folder(Scratch);
 
 impl Folder {
     pub fn new() -> Folder {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-vh-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(Scratch::new())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 
     pub fn image(&self) -> PathBuf {
-        self.0.join("disk.raw")
+        self.0.path().join("disk.raw")
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.0.join("s")
+        self.0.path().join("s")
     }
 
     pub fn make_image(&self) {
@@ -48,12 +47,6 @@ impl Folder {
         let image = File::open(self.image()).unwrap();
         image.read_exact_at(&mut data, sector * 512).unwrap();
         data
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -64,7 +64,8 @@ pub(super) fn write_pair(
             replace(&certificate_file, certificate, PUBLIC)?;
         }
         Overwrite::Never => {
-            // A key without a certificate is kept too: another certificate may have been signed for it.
+            // A key without a certificate is kept too: another certificate may have been signed for
+            // it.
             if certificate_file.exists() {
                 return Err(exists(&certificate_file));
             }

@@ -68,8 +68,8 @@ impl Purpose {
     }
 }
 
-/// Checks that `text` can be the name of a host or a client: a DNS name in a certificate and part of
-/// the name of a file.
+/// Checks that `text` can be the name of a host or a client: a DNS name in a certificate and part
+/// of the name of a file.
 ///
 /// # Errors
 /// The reason, for the user.
@@ -201,8 +201,8 @@ impl Authority {
     }
 
     /// Signs the certificate in `old` again, with the same names, roles and key, so that only one
-    /// file changes, atomically. The authority's own is renewed in the same way; certificates that it
-    /// has signed stay valid.
+    /// file changes, atomically. The authority's own is renewed in the same way; certificates that
+    /// it has signed stay valid.
     ///
     /// # Errors
     /// When its key does not exist or is another one, or the file cannot be written.
@@ -227,7 +227,8 @@ impl Authority {
         CertificateInfo::read(&old.file)
     }
 
-    /// The content of a certificate that signs no others. It is valid no longer than the authority's.
+    /// The content of a certificate that signs no others. It is valid no longer than the
+    /// authority's.
     fn leaf(
         &self,
         title: &str,

@@ -155,26 +155,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
-
     #[test]
     fn a_socket_is_restricted_and_removed_with_its_server() {
-        let folder = Folder::new("socket-mode");
-        let path = folder.0.join("new/monitor.sock");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/monitor.sock");
         let listener = Listener::bind(&Listen::Unix(path.clone())).unwrap();
         let mode = fs::metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o7777, SOCKET_MODE);
@@ -185,8 +169,8 @@ mod tests {
 
     #[test]
     fn only_a_stale_socket_is_replaced() {
-        let folder = Folder::new("socket-stale");
-        let path = folder.0.join("m.sock");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.sock");
         drop(UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&Listen::Unix(path.clone())).unwrap();
         let in_use = Listener::bind(&Listen::Unix(path.clone())).unwrap_err();

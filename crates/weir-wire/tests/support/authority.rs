@@ -4,40 +4,28 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, SanType};
+use weir_testing::Scratch;
 use weir_wire::ServerTls;
 
-/// A directory that is removed when this is dropped.
-pub struct Directory(PathBuf);
+/// A temporary folder with files that only their owner can read.
+pub struct Directory(Scratch);
 
 impl Directory {
     pub fn new() -> Directory {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-wire-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Directory(path)
+        Directory(Scratch::new())
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Writes a file that only the owner can read.
     pub fn secret(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
+        let path = PathBuf::from(self.0.write(name, text));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

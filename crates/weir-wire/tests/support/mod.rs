@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow_array::{Int64Array, RecordBatch, TimestampNanosecondArray};
 use arrow_schema::{Field, Schema, SchemaRef};
@@ -27,8 +27,7 @@ use weir_wire::{
     Welcome, WireError,
 };
 
-/// The timeout of waits in tests. Never a measure of speed.
-pub const WAIT_MAX: Duration = Duration::from_secs(60);
+pub use weir_testing::{PATIENCE as WAIT_MAX, wait_until as until};
 
 /// A server whose monitor has the query `q` and welcomes every agent.
 pub struct Monitor {
@@ -104,15 +103,6 @@ impl Drop for Monitor {
         if let Some(thread) = self.thread.take() {
             thread.join().unwrap();
         }
-    }
-}
-
-/// Waits until `done`, for as long as [`WAIT_MAX`] lasts.
-pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < WAIT_MAX, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

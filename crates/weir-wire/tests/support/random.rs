@@ -1,28 +1,28 @@
-//! Random that look random and are the same each time.
+//! Pseudo-random numbers and bytes from a seed.
 #![allow(dead_code)] // Each test file uses its own part of this.
 
-/// xorshift (Marsaglia 2003).
-pub struct Random(u64);
+use fastrand::Rng;
+
+/// A generator of numbers and bytes.
+pub struct Random(Rng);
 
 impl Random {
-    /// From a seed, 0 as well.
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(Rng::with_seed(seed))
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.0.u64(..)
     }
 
     /// Less than `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 11) % end
+        self.0.u64(..end)
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
+        let mut bytes = vec![0; count];
+        self.0.fill(&mut bytes);
+        bytes
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use weir_guest::Relay;
+use weir_testing::Relay;
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{AgentMessage, ChannelId, Dial, Note, Uplink, UplinkOptions};
 

@@ -1,5 +1,6 @@
 //! Synthetic loads: requests at chosen addresses and times, each with its end.
 
+use fastrand::Rng;
 use weir_model::{Nanos, Op, Symbol};
 use weir_workload::{Characteriser, Event, Profile, Report, Request, Response, Subject};
 
@@ -13,24 +14,21 @@ pub struct Io {
     pub latency: Nanos,
 }
 
-/// Reproducible pseudorandom numbers (xorshift64*, Vigna 2016).
-pub struct Random(u64);
+/// Pseudo-random numbers from a seed.
+pub struct Random(Rng);
 
 impl Random {
     pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(Rng::with_seed(seed))
     }
 
     pub fn below(&mut self, limit: i64) -> i64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as i64 % limit
+        self.0.i64(0..limit)
     }
 
     /// From 0 to 1, never 0.
     pub fn unit(&mut self) -> f64 {
-        (self.below(1 << 30) + 1) as f64 / (1u64 << 30) as f64
+        1.0 - self.0.f64()
     }
 }
 

@@ -139,7 +139,7 @@ fn collect_keys(value: &Value, keys: &mut Vec<String>) {
 #[test]
 fn a_page_stands_alone_and_an_earlier_one_stays_when_there_is_no_source() {
     let scratch = Scratch::new();
-    let path = scratch.file("report.html", "earlier");
+    let path = scratch.write("report.html", "earlier");
     let said = run(&["characterise", "--from", "/nowhere", "--html", &path]);
     assert_eq!(
         (said.code, scratch.read("report.html").as_str()),
@@ -192,7 +192,7 @@ fn streams_of_a_trace_are_counted_and_a_vm_narrows_the_report() {
         );
         three + &back
     });
-    let path = scratch.file("two.csv", &lines.collect::<String>());
+    let path = scratch.write("two.csv", &lines.collect::<String>());
     let all = report(&["--from", &path]);
     let labels: Vec<&Value> = all["profiles"]
         .as_array()
@@ -231,7 +231,7 @@ fn requests_before_the_failure_of_a_source_are_reported() {
     let scratch = Scratch::new();
     let lines = (0..50_000).map(|i| line(f64::from(i), "a", false, i64::from(i) * 8, 8, 0.3));
     let text = lines.collect::<String>() + "cut off\n";
-    let path = scratch.file("cut.csv", &text);
+    let path = scratch.write("cut.csv", &text);
     let said = run(&["characterise", "--from", &path, "--strict"]);
     assert_eq!(said.code, 1, "{}", said.err);
     assert!(said.err.contains("cut.csv"), "{}", said.err);
@@ -245,7 +245,7 @@ fn topics_without_data_are_omitted() {
     // MQSim's traces know no responses.
     let scratch = Scratch::new();
     let lines = (0..500).map(|i| format!("{} 0 {} 8 1\n", i * 1_000_000, i * 8));
-    let path = scratch.file("requests.trace", &lines.collect::<String>());
+    let path = scratch.write("requests.trace", &lines.collect::<String>());
     let report = report(&["--from", &path]);
     let profile = &report["profiles"][0];
     assert_eq!(profile["verdict"]["label"], "sequential");

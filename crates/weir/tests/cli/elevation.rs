@@ -34,7 +34,7 @@ fn copy(test: &str, scratch: &Scratch, mode: u32) -> Option<PathBuf> {
     }
     for tool in ["setcap", "setpriv", "timeout"] {
         if Command::new(tool).arg("--help").output().is_err() {
-            skipped(test, &format!("{tool} is not installed"));
+            skipped(test, format!("{tool} is not installed"));
             return None;
         }
     }
@@ -51,7 +51,7 @@ fn set_capabilities(test: &str, binary: &Path) -> bool {
         .output();
     let set = set.unwrap();
     if !set.status.success() {
-        skipped(test, &String::from_utf8_lossy(&set.stderr));
+        skipped(test, String::from_utf8_lossy(&set.stderr));
     }
     set.status.success()
 }
@@ -89,8 +89,8 @@ fn capabilities_of_the_file_open_no_file_of_other_users() {
     if !set_capabilities(TEST, &binary) {
         return;
     }
-    let trace = scratch.file("secret/trace.csv", &requests(20));
-    let image = scratch.file("secret/image.raw", "");
+    let trace = scratch.write("secret/trace.csv", &requests(20));
+    let image = scratch.write("secret/image.raw", "");
     fs::File::options()
         .write(true)
         .open(&image)

@@ -35,7 +35,7 @@ fn time_ends_it_well() {
 #[test]
 fn a_reader_that_went_away_is_no_failure() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(50_000));
+    let trace = scratch.write("t.csv", &requests(50_000));
     for format in ["json", "csv", "delta", "table", "stream"] {
         let args = [
             "query",
@@ -65,10 +65,10 @@ fn a_reader_that_went_away_is_no_failure() {
 fn a_disk_that_is_full_is_a_failure() {
     let full = "/dev/full";
     if !std::path::Path::new(full).exists() {
-        return skipped("a_disk_that_is_full_is_a_failure", &format!("no {full}"));
+        return skipped("a_disk_that_is_full_is_a_failure", format!("no {full}"));
     }
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(100));
+    let trace = scratch.write("t.csv", &requests(100));
     for format in ["json", "csv", "parquet"] {
         let said = run(&[
             "query",
@@ -92,7 +92,7 @@ fn a_disk_that_is_full_is_a_failure() {
 #[test]
 fn a_closed_standard_output_is_a_failure() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(3));
+    let trace = scratch.write("t.csv", &requests(3));
     let query = format!("query --from {trace} --final 'select count(*) from IO'");
     let closed = |args: &str| {
         let line = format!("exec '{}' {args} >&-", env!("CARGO_BIN_EXE_weir"));

@@ -37,7 +37,7 @@ fn the_name_of_a_file_is_escaped_in_a_failure() {
 #[test]
 fn the_name_of_a_process_is_escaped_in_a_failure() {
     let scratch = Scratch::new();
-    let image = scratch.file("disk.raw", &" ".repeat(1 << 20));
+    let image = scratch.write("disk.raw", &" ".repeat(1 << 20));
     let socket = |name: &str| format!("unix:{}", scratch.path().join(name).display());
     // The name of a process is that of its program; this one has the image open.
     let program = scratch.path().join(NAME);
@@ -73,7 +73,7 @@ fn what_is_wrong_with_a_query_keeps_its_lines() {
 #[test]
 fn spreadsheets_are_given_no_formulas_on_request() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", "128166372030000000,=1+1,0,Read,0,4096,5000\n");
+    let trace = scratch.write("t.csv", "128166372030000000,=1+1,0,Read,0,4096,5000\n");
     let asked = |format: &str| {
         let query = "select vm, sum(bytes) from IO group by vm";
         run(&[

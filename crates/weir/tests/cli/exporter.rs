@@ -161,7 +161,7 @@ fn disks_beyond_the_limit_are_counted_together() {
         format!("{ts},vm{},0,Read,{},4096,5000\n", i % 5, 4096 * i)
     };
     let trace: String = (0..1_030).map(line).collect();
-    let trace = scratch.file("trace.csv", &trace);
+    let trace = scratch.write("trace.csv", &trace);
     let exporter = Exporter::of(&trace, &["--disks-max", "2"]);
     let text = exporter.text();
     let of = |vm: &str| {
@@ -220,7 +220,7 @@ impl Prometheus {
         let config = format!(
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: weir\n    static_configs: [{{targets: ['{target}']}}]\n"
         );
-        let config = scratch.file("prometheus.yml", &config);
+        let config = scratch.write("prometheus.yml", &config);
         // Free now; nobody else is likely to take it before Prometheus does.
         let free = TcpListener::bind("127.0.0.1:0")
             .unwrap()

@@ -5,7 +5,7 @@ use crate::support::{Scratch, requests, run, shared};
 #[test]
 fn a_recording_answers_as_the_trace_does() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(500));
+    let trace = scratch.write("t.csv", &requests(500));
     let recording = scratch.path().join("r.parquet");
     let recording = recording.to_str().unwrap();
     run(&["record", "--from", &trace, "-o", recording]).fine();
@@ -21,8 +21,8 @@ fn a_recording_answers_as_the_trace_does() {
 #[test]
 fn a_recording_is_never_overwritten_unasked() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(5));
-    let there = scratch.file("r.parquet", "precious");
+    let trace = scratch.write("t.csv", &requests(5));
+    let there = scratch.write("r.parquet", "precious");
     let said = run(&["record", "--from", &trace, "-o", &there]);
     assert_eq!(said.code, 1);
     assert!(said.err.contains("--force"), "{}", said.err);
@@ -35,11 +35,11 @@ fn a_recording_is_never_overwritten_unasked() {
 fn what_is_read_is_never_written_over() {
     let scratch = Scratch::new();
     let content = requests(5);
-    let trace = scratch.file("t.csv", &content);
+    let trace = scratch.write("t.csv", &content);
     let recording = scratch.path().join("r.parquet");
     let recording = recording.to_str().unwrap();
     run(&["record", "--from", &trace, "-o", recording]).fine();
-    let script = scratch.file(
+    let script = scratch.write(
         "q",
         &format!("query : select * from IOstream;\ndest : {trace}\n"),
     );
@@ -60,7 +60,7 @@ fn what_is_read_is_never_written_over() {
 #[test]
 fn a_recording_can_keep_a_part() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(100));
+    let trace = scratch.write("t.csv", &requests(100));
     let recording = scratch.path().join("w.parquet");
     let recording = recording.to_str().unwrap();
     run(&[
@@ -94,7 +94,7 @@ fn a_recording_can_keep_a_part() {
 #[test]
 fn traces_are_converted() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(200));
+    let trace = scratch.write("t.csv", &requests(200));
     let query = "select op, count(*) as n, sum(bytes) as b, avg(latency) as l from IO group by op";
     let answer = |from: &str| run(&["query", "--from", from, "--format", "table", query]).fine();
     for name in ["t.parquet", "t.blktrace.0"] {

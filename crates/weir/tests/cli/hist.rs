@@ -27,7 +27,7 @@ fn number(line: &Value, metric: &str, class: &str, key: &str) -> i64 {
 #[test]
 fn a_trace_is_counted_by_the_rules() {
     let scratch = Scratch::new();
-    let trace = scratch.file("a.csv", &requests(100));
+    let trace = scratch.write("a.csv", &requests(100));
     let text = run(&["hist", "--from", &trace, "-j"]).fine();
     let [disk, end] = &lines(&text)[..] else {
         panic!("{text}");
@@ -71,7 +71,7 @@ fn a_trace_is_counted_by_the_rules() {
 fn json_can_be_read_again_with_the_same_result() {
     let scratch = Scratch::new();
     let json = run(&["hist", "--from", SAMPLE, "--json"]).fine();
-    let kept = scratch.file("kept.json", &json);
+    let kept = scratch.write("kept.json", &json);
     for form in [
         &["-j"][..],
         &["-c"],
@@ -83,7 +83,7 @@ fn json_can_be_read_again_with_the_same_result() {
     }
     // The spans of a recording add up to the whole.
     let parts = run(&["hist", "--from", SAMPLE, "-j", "1"]).fine();
-    let parts = scratch.file("parts.json", &parts);
+    let parts = scratch.write("parts.json", &parts);
     let whole = |from: &str| {
         let text = run(&["hist", "--from", from, "-j"]).fine();
         let line = lines(&text).remove(0);
@@ -92,7 +92,7 @@ fn json_can_be_read_again_with_the_same_result() {
     };
     assert_eq!(whole(&parts), whole(&kept));
     let cut = &json[..json.len() / 2];
-    let said = run(&["hist", "--from", &scratch.file("cut.json", cut)]);
+    let said = run(&["hist", "--from", &scratch.write("cut.json", cut)]);
     assert_eq!(said.code, 1);
     assert!(said.err.contains("cut.json: line 1"), "{}", said.err);
 }
@@ -122,7 +122,7 @@ fn the_csv_of_a_real_trace_counts_its_requests() {
 #[test]
 fn bars_are_those_of_bcc_with_the_figures_below() {
     let scratch = Scratch::new();
-    scratch.file("a.csv", &requests(100));
+    scratch.write("a.csv", &requests(100));
     let shown = |args: &[&str]| {
         let args = [&["hist", "--from", "a.csv"], args].concat();
         run_in(scratch.path(), &args).fine()
@@ -152,7 +152,7 @@ latency (insert to complete)
 
 "
     );
-    scratch.file("b.csv", &requests(1_000));
+    scratch.write("b.csv", &requests(1_000));
     let args = ["hist", "--from", "b.csv", "--heatmap", "100ms", "3"];
     let map = run_in(scratch.path(), &args).fine();
     assert!(map.contains("524 us |@@@@@@@@@|\n"), "three columns: {map}");
@@ -178,7 +178,7 @@ latency (insert to complete)
 #[test]
 fn the_cells_of_two_dimensions_hold_every_request() {
     let scratch = Scratch::new();
-    let trace = scratch.file("a.csv", &requests(100));
+    let trace = scratch.write("a.csv", &requests(100));
     for (two, count) in [
         ("seekDistance:latency", 99),
         ("ioLength:latency", 100),
@@ -207,8 +207,8 @@ fn the_cells_of_two_dimensions_hold_every_request() {
 #[test]
 fn two_recordings_stand_side_by_side_in_shares() {
     let scratch = Scratch::new();
-    scratch.file("few.csv", &requests(10));
-    scratch.file("many.csv", &requests(1000));
+    scratch.write("few.csv", &requests(10));
+    scratch.write("many.csv", &requests(1000));
     let against = |other: &str| {
         let args = [
             "hist",
@@ -237,7 +237,7 @@ I/O length
     );
     // A file of histograms will do as well.
     let json = run_in(scratch.path(), &["hist", "--from", "many.csv", "-j"]).fine();
-    scratch.file("many.dat", &json);
+    scratch.write("many.dat", &json);
     let again = against("many.dat").fine();
     assert_eq!(text.replace("many.csv", "many.dat"), again);
     let none = against("other:vdz");
@@ -270,7 +270,7 @@ fn words_that_are_off_are_refused() {
     }
     let scratch = Scratch::new();
     let json = run(&["hist", "--from", SAMPLE, "-j"]).fine();
-    let kept = scratch.file("kept.json", &json);
+    let kept = scratch.write("kept.json", &json);
     let said = run(&["hist", "--from", &kept, "1"]);
     assert_eq!(said.code, 2, "{}", said.err);
     assert!(

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_guest::LoopDisk;
+use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::watched_disk;
 use crate::support::{Said, Scratch, all_but_missed, interrupt, skipped, weir};
@@ -112,11 +112,7 @@ impl Host {
 
     /// Waits until no collector is there any more.
     fn until_gone(&self) {
-        let begun = Instant::now();
-        while !self.collectors().is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "it goes on");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("no collector runs", || self.collectors().is_empty());
     }
 }
 
@@ -401,7 +397,7 @@ fn without_privileges_it_reports_what_is_missing() {
         }
         other => skipped(
             test,
-            &format!("privileges cannot be dropped here: {other:?}"),
+            format!("privileges cannot be dropped here: {other:?}"),
         ),
     }
 }

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::live::{loop_disk, watchable};
 use crate::support::{Said, Scratch, interrupt, run, run_in, shared, skipped, weir};
+use weir_testing::wait_until;
 
 /// The moments of which sysstat's sample trees tell.
 const MOMENTS: usize = 3;
@@ -178,7 +179,7 @@ fn a_recording_gives_a_row_for_each_virtual_disk() {
     let scratch = Scratch::new();
     // 2,000 requests, 1 ms apart: in a second 750 reads of 4 KiB and 250 writes of 8 KiB, 0.5 ms
     // each.
-    scratch.file("trace.csv", &crate::support::requests(2_000));
+    scratch.write("trace.csv", &crate::support::requests(2_000));
     let report = |options: &[&str]| {
         let args = [&["iostat", "--from", "trace.csv", "-d"], options].concat();
         run_in(scratch.path(), &args).fine()
@@ -225,7 +226,7 @@ fn a_recording_gives_a_row_for_each_virtual_disk() {
 #[test]
 fn json_is_one_document_however_many_reports() {
     let scratch = Scratch::new();
-    scratch.file("trace.csv", &crate::support::requests(3_000));
+    scratch.write("trace.csv", &crate::support::requests(3_000));
     for (options, expected) in [
         (&["1"][..], 3),
         (&["1", "2"], 2),
@@ -264,9 +265,9 @@ fn words_that_are_off_are_refused() {
         );
     }
     let scratch = Scratch::new();
-    scratch.file("bad/diskstats", "8 0 sda 1 2 x\n");
-    scratch.file("bad/uptime", "10.5 3\n");
-    scratch.file("none/uptime", "10.5 3\n");
+    scratch.write("bad/diskstats", "8 0 sda 1 2 x\n");
+    scratch.write("bad/uptime", "10.5 3\n");
+    scratch.write("none/uptime", "10.5 3\n");
     for (tree, word) in [("bad", "`8 0 sda 1 2 x`"), ("none", "none/diskstats")] {
         let said = run_in(scratch.path(), &["iostat", "--from", tree]);
         assert!(said.code == 1 && said.err.contains(word), "{}", said.err);
@@ -321,15 +322,6 @@ fn counters(path: &str) -> Option<Vec<u64>> {
     )
 }
 
-/// Waits until `done`, and says so if that never comes.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
 #[test]
 fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     let test = "the_tree_counts_as_the_kernel_does_and_iostat_reads_it";
@@ -351,7 +343,7 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     let stat = format!("{tree}/block/{}/stat", device.name());
     let kernel = || counters(device.sysfs().join("stat").to_str().unwrap()).unwrap();
     let reads = || counters(&stat).map_or(0, |c| c[0]);
-    until("a request is seen", || {
+    wait_until("a request is seen", || {
         dd(device.path(), false, 4096, 1);
         reads() > 0
     });
@@ -359,7 +351,7 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     // counts on both sides, wait until no more comes.
     let settled = || {
         let mut before = Vec::new();
-        until("the counters rest", || {
+        wait_until("the counters rest", || {
             let now = counters(&stat).unwrap();
             let rest = before == now;
             before = now;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use weir_guest::LoopDisk;
+use weir_testing::LoopDisk;
 
 use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
 
@@ -26,7 +26,7 @@ pub fn loop_disk(test: &str) -> Option<LoopDisk> {
     match LoopDisk::new(64) {
         Ok(disk) => Some(disk),
         Err(why) => {
-            skipped(test, &format!("{why:#}"));
+            skipped(test, format!("{why:#}"));
             None
         }
     }
@@ -154,7 +154,7 @@ fn a_thesis_query_runs_live() {
     let script = "source : tap:live\nquery :\nselect IOresp.BlktapTS - IOreq.BlktapTS\n\
         from IOstream [range 3000000 second] as IOreq, IOstream [range 3000000 second] as IOresp\n\
         where IOreq.Type = \"Q\" and IOresp.Type = \"R\" and IOreq.ReqId = IOresp.ReqId;\ndest : out/q4\n";
-    let script = scratch.file("q4", script);
+    let script = scratch.write("q4", script);
     let out_dir = scratch.path().to_str().unwrap();
     run_under_writes(
         &["run", "--for", "6s", "--out-dir", out_dir, &script],
@@ -243,11 +243,10 @@ fn an_unprivileged_user_learns_which_capabilities_are_missing() {
     let output = match run {
         Ok(output) if output.status.code() == Some(1) => output,
         other => {
-            writeln!(
-                std::io::stderr(),
-                "skipped: {test}: privileges cannot be dropped here: {other:?}"
-            )
-            .expect("standard error is open");
+            weir_testing::skipped(
+                test,
+                format_args!("privileges cannot be dropped here: {other:?}"),
+            );
             return;
         }
     };
@@ -266,7 +265,7 @@ fn the_inventory_is_queried_live_without_privileges() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let nap = format!("nap=pid:{}", child.id());
     let scratch = Scratch::new();
-    let list = scratch.file("vms", &format!("# asleep\n\n{nap}\n"));
+    let list = scratch.write("vms", &format!("# asleep\n\n{nap}\n"));
     let ask = |vm: &str, query: &str| {
         let options = ["--for", "300ms", "--final", "--format", "csv"];
         run(&[&["query"], &options[..], &["--vm", vm, query]].concat())
@@ -288,7 +287,7 @@ fn the_inventory_is_queried_live_without_privileges() {
 #[test]
 fn a_recording_has_no_inventory() {
     let scratch = Scratch::new();
-    let trace = scratch.file(
+    let trace = scratch.write(
         "a.csv",
         "128166372003061629,usr,0,Read,7014609920,24576,41286\n",
     );

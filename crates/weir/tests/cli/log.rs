@@ -58,7 +58,7 @@ fn a_line_has_its_time_and_level() {
 #[test]
 fn the_journal_receives_priorities_without_time() {
     let scratch = Scratch::new();
-    let log = fs::metadata(scratch.file("log", "")).unwrap();
+    let log = fs::metadata(scratch.write("log", "")).unwrap();
     let mut command = monitor(&scratch, &[]);
     command.env("JOURNAL_STREAM", format!("{}:{}", log.dev(), log.ino()));
     let log = logged(&scratch, command);

@@ -3,9 +3,9 @@
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weir_guest::LoopDisk;
+use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::{on_disk, watchable};
 use crate::support::{Said, Scratch, run, skipped, weir};
@@ -39,7 +39,7 @@ fn a_name_that_this_host_does_not_have_is_an_error() {
     }
     // A recording may hold any name.
     let empty = Scratch::new();
-    let trace = empty.file("t.csv", &crate::support::requests(3));
+    let trace = empty.write("t.csv", &crate::support::requests(3));
     run(&["top", "-b", "-w", "nosuchvm", "--from", &trace]).fine();
 }
 
@@ -53,11 +53,9 @@ fn under_writes(args: &[&str], device: &str) -> Said {
         .unwrap();
     // It drops its privileges when the probes are attached.
     let status = format!("/proc/{}/status", child.id());
-    let until = Instant::now() + Duration::from_secs(60);
-    while !fs::read_to_string(&status).is_ok_and(|text| text.contains("NoNewPrivs:\t1")) {
-        assert!(Instant::now() < until, "{args:?} watches nothing");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("it watches", || {
+        fs::read_to_string(&status).is_ok_and(|text| text.contains("NoNewPrivs:\t1"))
+    });
     // In the middle of the five seconds, wherever between there and the first batch they begin.
     std::thread::sleep(Duration::from_secs(2));
     let target = format!("of={device}");
@@ -86,7 +84,7 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
     File::create(&image).unwrap().set_len(16 << 20).unwrap();
     let disk = match LoopDisk::on(&image, &["--direct-io=on"]) {
         Ok(disk) => disk,
-        Err(why) => return skipped(test, &format!("{why:#}")),
+        Err(why) => return skipped(test, format!("{why:#}")),
     };
     let path = disk.path();
     let name = path.trim_start_matches("/dev/");

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use weir_guest::LoopDisk;
+use weir_testing::LoopDisk;
 
 use crate::live::watched_disk;
 use crate::support::{Scratch, all_but_missed, interrupt, requests, run, run_in, weir};
@@ -49,7 +49,7 @@ fn explained(from: &[&str]) -> String {
 #[test]
 fn a_trace_answers_from_pairs_what_the_join_gives() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(40));
+    let trace = scratch.write("t.csv", &requests(40));
     let from = ["--from", &trace];
     let plan = explained(&from);
     assert!(is_paired(&plan), "{plan}");
@@ -64,9 +64,9 @@ fn a_trace_answers_from_pairs_what_the_join_gives() {
 #[test]
 fn what_a_source_does_not_promise_stays_a_join() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(8));
+    let trace = scratch.write("t.csv", &requests(8));
     // Tencent's traces do not tell of responses.
-    let silent = scratch.file("silent.csv", "1538323200,4096,8,1,1283\n");
+    let silent = scratch.write("silent.csv", "1538323200,4096,8,1,1283\n");
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
     let (whole, some, again) = (
         path("whole.parquet"),
@@ -107,7 +107,7 @@ fn what_a_source_does_not_promise_stays_a_join() {
 #[test]
 fn scripts_answer_from_pairs_what_their_joins_give() {
     let scratch = Scratch::new();
-    scratch.file("t.csv", &requests(40));
+    scratch.write("t.csv", &requests(40));
     let join = |columns: &str, stream: &str| {
         format!(
             "select {columns} from {stream} [range 10000 second] as q, \
@@ -134,7 +134,7 @@ fn scripts_answer_from_pairs_what_their_joins_give() {
         join(times, "S"),
         join(times, "IOstream"),
     );
-    scratch.file("script", &script);
+    scratch.write("script", &script);
     let ask = |more: &[&str], out: &str| {
         let args = ["run", "--from", "t.csv", "--out-dir", out, "-v"];
         run_in(scratch.path(), &[&args, more, &["script"]].concat()).fine();
@@ -168,11 +168,11 @@ fn the_rows_of_a_stream_source_file_are_joined() {
         row(3, "R", 7),
         row(4, "R", 7),
     ];
-    scratch.file("s.dat", &format!("i,i,c2,i\n{}", rows.concat()));
+    scratch.write("s.dat", &format!("i,i,c2,i\n{}", rows.concat()));
     let script = "table : register stream IOstream (BlktapTS integer, Type char(2), ReqId integer);\n\
         source : s.dat\nquery : select r.BlktapTS - q.BlktapTS from IOstream as q, IOstream as r \
         where q.Type = \"Q\" and r.Type = \"R\" and q.ReqId = r.ReqId;\n";
-    scratch.file("q", script);
+    scratch.write("q", script);
     let out = run_in(scratch.path(), &["run", "q"]).fine();
     assert_eq!(sorted(&out).len(), 4, "{out}");
 }

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use weir_guest::trace::trace;
 use weir_tap::format::FORMATS;
+use weir_testing::trace::trace;
 
 use crate::support::{Said, Scratch, interrupt, requests, run, run_in, weir};
 
@@ -67,7 +67,7 @@ fn scattered(count: u64) -> String {
 /// that only its file names.
 fn specimen(format: &str, scratch: &Scratch) -> String {
     let converted = |name: &str, requests: u64| {
-        let from = scratch.file("from.csv", &scattered(requests));
+        let from = scratch.write("from.csv", &scattered(requests));
         let path = scratch.path().join(name);
         run(&["convert", &from, path.to_str().unwrap()]).fine();
         path
@@ -140,7 +140,7 @@ fn with_source<'a>(args: &[&'a str], from: &'a str) -> Vec<&'a str> {
 fn every_command_reads_a_pipe_as_a_file() {
     let scratch = Scratch::new();
     let text = scattered(2_000);
-    let file = scratch.file("stdin.csv", &text);
+    let file = scratch.write("stdin.csv", &text);
     let grouped = "select op, count(*), avg(latency) from IO group by op";
     let paired = "select q.req_id, r.ts - q.ts from IOstream [range 1 s] as q, \
         IOstream [range 1 s] as r where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
@@ -172,7 +172,7 @@ fn every_command_reads_a_pipe_as_a_file() {
 fn a_pipe_is_recorded_and_converted_whole() {
     let scratch = Scratch::new();
     let text = scattered(3_000);
-    let file = scratch.file("stdin.csv", &text);
+    let file = scratch.write("stdin.csv", &text);
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
     let rows = |from: &str| {
         run(&[
@@ -204,9 +204,9 @@ fn a_pipe_is_recorded_and_converted_whole() {
 #[test]
 fn saved_histograms_come_through_a_pipe() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(500));
+    let trace = scratch.write("t.csv", &requests(500));
     let saved = run(&["hist", "--from", &trace, "--json"]).fine();
-    let file = scratch.file("saved.json", &saved);
+    let file = scratch.write("saved.json", &saved);
     let shown = run(&["hist", "--from", &file]).fine();
     assert_eq!(
         piped(&["hist", "--from", "-"], saved.as_bytes()).fine(),
@@ -218,7 +218,7 @@ fn saved_histograms_come_through_a_pipe() {
 fn a_script_reads_pipes() {
     let scratch = Scratch::new();
     let text = requests(2_000);
-    scratch.file("t.csv", &text);
+    scratch.write("t.csv", &text);
     let of_trace = |source: &str| {
         format!(
             "table : register stream S (BlktapTS integer, Type char(1), ReqId integer);\n\
@@ -229,7 +229,7 @@ fn a_script_reads_pipes() {
         )
     };
     let run_script = |script: &str, bytes: &[u8]| {
-        scratch.file("script", script);
+        scratch.write("script", script);
         let mut command = weir(&["run", "script"]);
         command.current_dir(scratch.path()).stdin(Stdio::piped());
         fed(command, bytes).fine()
@@ -295,7 +295,7 @@ fn a_pipe_that_is_needed_twice_is_refused_with_the_remedy() {
 #[test]
 fn standard_input_that_is_a_file_needs_no_copy() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(50));
+    let trace = scratch.write("t.csv", &requests(50));
     let path = scratch.path().join("t.parquet");
     run(&["convert", &trace, path.to_str().unwrap()]).fine();
     let mut command = weir(&["query", "--from", "-", "--final", "select count(*) from IO"]);
@@ -308,7 +308,7 @@ fn standard_input_that_is_a_file_needs_no_copy() {
 #[test]
 fn a_recording_larger_than_the_spool_limit_is_refused() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &scattered(5_000));
+    let trace = scratch.write("t.csv", &scattered(5_000));
     let path = scratch.path().join("t.parquet");
     run(&["convert", &trace, path.to_str().unwrap()]).fine();
     let bytes = fs::read(&path).unwrap();

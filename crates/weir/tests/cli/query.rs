@@ -5,7 +5,7 @@ use crate::support::{Scratch, requests, run};
 /// A trace of so many requests, in a directory that lives as long.
 fn trace(count: usize) -> (Scratch, String) {
     let scratch = Scratch::new();
-    let path = scratch.file("trace.csv", &requests(count));
+    let path = scratch.write("trace.csv", &requests(count));
     (scratch, path)
 }
 
@@ -79,10 +79,10 @@ fn files_are_merged_by_time() {
         part.push('\n');
     }
     let (even, odd) = (
-        scratch.file("even.csv", &even),
-        scratch.file("odd.csv", &odd),
+        scratch.write("even.csv", &even),
+        scratch.write("odd.csv", &odd),
     );
-    let whole = scratch.file("whole.csv", &all);
+    let whole = scratch.write("whole.csv", &all);
     let query = "select ts, sector, count(*) as n from IO [rows 3] group by ts, sector";
     let merged = run(&["query", "--from", &even, "--from", &odd, query]).fine();
     assert_eq!(merged, run(&["query", "--from", &whole, query]).fine());
@@ -127,7 +127,7 @@ fn invalid_records_are_reported_and_strict_stops_at_them() {
     let mut lines = requests(5);
     lines.insert_str(0, &requests(1));
     lines.push_str("128166372040000000,vm1,0,Read,x,4096,5000\n");
-    let trace = scratch.file("bad.csv", &lines);
+    let trace = scratch.write("bad.csv", &lines);
     let query = [
         "query",
         "--from",
@@ -261,7 +261,7 @@ fn an_aggregate_over_no_rows_is_sqls_row() {
     assert_eq!(none.lines().count(), 1, "only the header: {none}");
 
     // A recording that holds nothing has no instant; the row is there all the same.
-    let empty = scratch.file("empty.csv", "");
+    let empty = scratch.write("empty.csv", "");
     let args = ["query", "--from", &empty, "--from-format", "msr"];
     let args = [&args[..], &["--final", "--format", "csv", nothing]].concat();
     assert!(run(&args).fine().ends_with(",0,\n"));

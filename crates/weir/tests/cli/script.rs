@@ -94,8 +94,8 @@ const TABLE_3_5: [&str; 10] = [
 /// What the queries of a script without `dest :` give over these rows, without instants and signs.
 fn answer(rows: &[&str], query: &str) -> Vec<String> {
     let scratch = Scratch::new();
-    scratch.file("io.dat", &source(rows));
-    scratch.file("q", &format!("{IOSTREAM}source : io.dat\n{query}"));
+    scratch.write("io.dat", &source(rows));
+    scratch.write("q", &format!("{IOSTREAM}source : io.dat\n{query}"));
     let out = run_in(scratch.path(), &["run", "q"]).fine();
     let rows = out.lines().map(|l| l.split_once("]:+:").expect(l).1);
     rows.map(String::from).collect()
@@ -163,8 +163,8 @@ where 4*(D2.Value) >= 5*(DAvg.IOSum/DAvg.IOCount)
 #[test]
 fn thesis_query_8_gives_table_3_8() {
     let scratch = Scratch::new();
-    scratch.file("io.dat", &source(&TABLE_3_7));
-    scratch.file(
+    scratch.write("io.dat", &source(&TABLE_3_7));
+    scratch.write(
         "q8",
         &format!("{IOSTREAM}source : io.dat\n{QUERY_8}dest : out/q8\n"),
     );
@@ -178,9 +178,9 @@ fn thesis_query_8_gives_table_3_8() {
 #[test]
 fn a_query_without_dest_is_printed() {
     let scratch = Scratch::new();
-    scratch.file("io.dat", &source(&TABLE_3_7));
+    scratch.write("io.dat", &source(&TABLE_3_7));
     let query = "# requests only\nquery : select ReqId, Size from IOstream as IO where IO.Type = \"Q\" and IO.VMName = \"muscatvm51\";\n";
-    scratch.file("q1", &format!("{IOSTREAM}source : io.dat\n{query}"));
+    scratch.write("q1", &format!("{IOSTREAM}source : io.dat\n{query}"));
     let out = run_in(scratch.path(), &["run", "q1"]).fine();
     assert_eq!(
         out,
@@ -191,9 +191,9 @@ fn a_query_without_dest_is_printed() {
 #[test]
 fn iostream_is_there_without_being_declared_and_counts_in_microseconds() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &crate::support::requests(2));
+    let trace = scratch.write("t.csv", &crate::support::requests(2));
     let query = "query : select BlktapTS, Type, Size from IOstream;\n";
-    let script = scratch.file("q", query);
+    let script = scratch.write("q", query);
     let out = run(&["run", "--from", &trace, &script]).fine();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 4, "{out}");
@@ -204,9 +204,9 @@ fn iostream_is_there_without_being_declared_and_counts_in_microseconds() {
 #[test]
 fn a_trace_can_be_the_source_of_a_declared_stream() {
     let scratch = Scratch::new();
-    scratch.file("t.csv", &crate::support::requests(2));
+    scratch.write("t.csv", &crate::support::requests(2));
     let table = "table : register stream S (ReqId integer, Size integer, BlktapTS integer);\nsource : t.csv\n";
-    scratch.file(
+    scratch.write(
         "q",
         &format!("{table}query : select Size, BlktapTS from S;\n"),
     );
@@ -221,9 +221,9 @@ fn a_trace_can_be_the_source_of_a_declared_stream() {
 #[test]
 fn relations_come_from_files_with_signs() {
     let scratch = Scratch::new();
-    scratch.file("r.dat", "i,i\n1,+,7\n2,+,8\n3,-,7\n");
+    scratch.write("r.dat", "i,i\n1,+,7\n2,+,8\n3,-,7\n");
     let table = "table : register relation R (A integer);\nsource : r.dat\n";
-    scratch.file("q", &format!("{table}query : select sum(A) from R;\n"));
+    scratch.write("q", &format!("{table}query : select sum(A) from R;\n"));
     let out = run_in(scratch.path(), &["run", "q"]).fine();
     let plus: Vec<&str> = out.lines().filter(|l| l.contains(":+:")).collect();
     assert_eq!(plus.last(), Some(&"[3]:+:8"), "{out}");
@@ -232,7 +232,7 @@ fn relations_come_from_files_with_signs() {
 #[test]
 fn a_bad_script_is_pictured() {
     let scratch = Scratch::new();
-    let script = scratch.file("q", "query : selct * from IOstream;\n");
+    let script = scratch.write("q", "query : selct * from IOstream;\n");
     let said = run(&["run", &script]);
     assert_eq!(said.code, 2);
     assert!(
@@ -246,7 +246,7 @@ fn a_bad_script_is_pictured() {
 fn two_queries_do_not_share_a_dest() {
     let query = "query : select * from IOstream;\ndest : x\n";
     let scratch = Scratch::new();
-    let script = scratch.file("q", &query.repeat(2));
+    let script = scratch.write("q", &query.repeat(2));
     let said = run_in(scratch.path(), &["run", &script]);
     assert_eq!(said.code, 2);
     assert!(said.err.contains("two queries"), "{}", said.err);
@@ -255,9 +255,9 @@ fn two_queries_do_not_share_a_dest() {
 #[test]
 fn out_dir_moves_the_outputs() {
     let scratch = Scratch::new();
-    scratch.file("s.dat", "i,i\n1,1\n");
+    scratch.write("s.dat", "i,i\n1,1\n");
     let table = "table : register stream S (A integer);\nsource : s.dat\n";
-    scratch.file(
+    scratch.write(
         "q",
         &format!("{table}query : select * from S;\ndest : a/b\n"),
     );

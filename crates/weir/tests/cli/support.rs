@@ -1,52 +1,15 @@
 //! Running the binary, and small inputs for it.
 
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether what was told is what was made, but for the few requests that end where no program may
-/// look: on kernels of protected machines they come in bursts as deep as a queue.
+use weir_testing::unseen_max;
+
+pub use weir_testing::{Scratch, skipped};
+
+/// Whether what was reported is what was made, but for the completions that no program can observe.
 pub fn all_but_missed(told: u64, made: u64) -> bool {
-    let missed_max = 128 + made / 1_000;
-    (made.saturating_sub(missed_max)..=made).contains(&told)
-}
-
-/// A directory of its own for a test, gone when the test is over.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Scratch {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-cli-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Writes a file; its path as the command line takes it.
-    pub fn file(&self, name: &str, content: &str) -> String {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, content).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    pub fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+    told <= made && made - told <= unseen_max(made)
 }
 
 /// The binary with these arguments.
@@ -121,12 +84,6 @@ pub fn shared(test: &str, folder: &str) -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path.canonicalize().unwrap());
     }
-    skipped(test, &format!("no sample data at {}", path.display()));
+    skipped(test, format!("no sample data at {}", path.display()));
     None
-}
-
-/// A loud line saying that `test` is skipped.
-pub fn skipped(test: &str, why: &str) {
-    // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("standard error is open");
 }

@@ -14,7 +14,7 @@ fn on_terminal(test: &str, args: &str) -> Option<String> {
     let output = match script {
         Ok(output) => output,
         Err(error) => {
-            skipped(test, &format!("script(1) does not run here: {error}"));
+            skipped(test, format!("script(1) does not run here: {error}"));
             return None;
         }
     };
@@ -26,7 +26,7 @@ fn on_terminal(test: &str, args: &str) -> Option<String> {
 #[test]
 fn a_recorded_relation_is_shown_whole_at_the_end() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(40));
+    let trace = scratch.write("t.csv", &requests(40));
     let args = format!(
         "query --from {trace} 'select sector, avg(latency) as mean from IO group by sector'"
     );

@@ -80,7 +80,7 @@ fn a_plain_table_has_the_requested_order_and_count() {
 #[test]
 fn a_vm_and_a_disk_narrow_the_table() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(2_000));
+    let trace = scratch.write("t.csv", &requests(2_000));
     let all = run(&["top", "--from", &trace, "1", "1"]).fine();
     assert!(
         all.contains("vm1") && all.contains("not a VM: 0.0 %"),
@@ -147,7 +147,7 @@ fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String
     let mut script = match script {
         Ok(script) => script,
         Err(error) => {
-            skipped(test, &format!("script(1) does not run here: {error}"));
+            skipped(test, format!("script(1) does not run here: {error}"));
             return None;
         }
     };

@@ -29,7 +29,7 @@ fn a_source_that_is_named_twice_is_read_once() {
             let ticks = 128_166_372_030_000_000 + 10_000 * i;
             format!("{ticks},vm1,0,Read,{},4096,5000\n", 4096 * i)
         };
-        let trace = scratch.file("t.csv", &places.map(line).collect::<String>());
+        let trace = scratch.write("t.csv", &places.map(line).collect::<String>());
         run(&["convert", &trace, processor]).fine();
     }
     let [first, second] = &processors;
@@ -49,12 +49,12 @@ fn a_source_that_is_named_twice_is_read_once() {
     let plan = run(&[&["explain"], &both[..], &[join]].concat()).fine();
     assert!(!plan.contains("not computed from"), "{plan}");
 
-    let trace = scratch.file("t.csv", &requests(100));
+    let trace = scratch.write("t.csv", &requests(100));
     symlink(&trace, path("link.csv")).unwrap();
     let twice = ["--from", &trace, "--from", &path("link.csv")];
     let n = answer(&twice, query);
     assert!(n.ends_with(",100\n"), "{n}");
-    let other = scratch.file("other.csv", &requests(100));
+    let other = scratch.write("other.csv", &requests(100));
     let n = answer(&["--from", &trace, "--from", &other], query);
     assert!(n.ends_with(",200\n"), "{n}");
 }
@@ -66,12 +66,12 @@ fn the_type_line_determines_the_format_of_a_scripts_source() {
     let rows: String = (1..=30)
         .map(|i| format!("{i},{i},8,{},7\n", i % 2))
         .collect();
-    scratch.file("s.dat", &format!("i,i,i,i,i\n{rows}"));
+    scratch.write("s.dat", &format!("i,i,i,i,i\n{rows}"));
     for columns in [
         "A integer, B integer, C integer, D integer",
         "ReqId integer, Sector integer, Size integer, FtrTS integer",
     ] {
-        scratch.file(
+        scratch.write(
             "q",
             &format!(
                 "table : register stream S ({columns});\nsource : s.dat\nquery : select * from S;\n"
@@ -82,8 +82,8 @@ fn the_type_line_determines_the_format_of_a_scripts_source() {
         assert!(out.starts_with("[1]:+:1, 8, 1, 7\n"), "{out}");
     }
     // Without a type line it is a trace, whose columns are those of IOstream.
-    scratch.file("s.dat", &rows);
-    scratch.file(
+    scratch.write("s.dat", &rows);
+    scratch.write(
         "q",
         "table : register stream S (ReqID integer, Colour integer);\nsource : s.dat\nquery : select * from S;\n",
     );
@@ -98,7 +98,7 @@ fn the_type_line_determines_the_format_of_a_scripts_source() {
         "select count(*) from IO",
     ];
     assert!(run_in(scratch.path(), &trace).fine().contains("30"));
-    scratch.file("s.dat", &format!("i,i,i,i,i\n{rows}"));
+    scratch.write("s.dat", &format!("i,i,i,i,i\n{rows}"));
     let said = run_in(scratch.path(), &trace);
     assert_eq!(said.code, 1);
     assert!(said.err.contains("`weir run`"), "{}", said.err);
@@ -111,7 +111,7 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
         return skipped(name, "blkparse is not installed");
     }
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(300));
+    let trace = scratch.write("t.csv", &requests(300));
     let raw = scratch.path().join("t.blktrace.0");
     run(&["convert", &trace, raw.to_str().unwrap()]).fine();
     let filters = ["-a", "issue", "-a", "complete"];
@@ -203,7 +203,7 @@ fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
 #[test]
 fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(50));
+    let trace = scratch.write("t.csv", &requests(50));
     let path = scratch.path().join("r.parquet");
     recorded(&trace, &path, 3, true);
     let from = path.to_str().unwrap();
@@ -242,18 +242,18 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
     assert!(said.err.contains("3 events lost"), "{}", said.err);
 
     // Bad records of another trace are found as it is read.
-    let bad = scratch.file("bad.csv", &format!("{}x,y\n", requests(20)));
+    let bad = scratch.write("bad.csv", &format!("{}x,y\n", requests(20)));
     let query = "select total from weir where counter = 'bad_records'";
     let out = run(&["query", "--from", &bad, "--format", "csv", query]).fine();
     assert!(out.ends_with(",1\n"), "{out}");
     // So are they in a script, and in a recording without rows.
-    let script = scratch.file(
+    let script = scratch.write(
         "q",
         "query : select total from weir where counter = \"bad_records\";\n",
     );
     let out = run(&["run", "--from", &bad, &script]).fine();
     assert!(out.ends_with(":+:1\n"), "{out}");
-    let empty = scratch.file("empty.csv", "");
+    let empty = scratch.write("empty.csv", "");
     let path = scratch.path().join("none.parquet");
     let none = path.to_str().unwrap();
     run(&["convert", "--from-format", "msr", &empty, none]).fine();
@@ -263,7 +263,7 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
 #[test]
 fn a_recording_without_end_is_read_with_a_warning() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &requests(50));
+    let trace = scratch.write("t.csv", &requests(50));
     let path = scratch.path().join("r.parquet");
     let from = path.to_str().unwrap();
     let count = [

@@ -38,7 +38,7 @@ fn check_reports_errors_without_running() {
 #[test]
 fn a_query_can_come_from_a_file_or_standard_input() {
     let scratch = Scratch::new();
-    let file = scratch.file("q.cql", "select count(*)\nfrom IOO");
+    let file = scratch.write("q.cql", "select count(*)\nfrom IOO");
     let said = run(&["check", "-f", &file]);
     assert_eq!(said.code, 2);
     assert!(said.err.contains(&format!("{file}:2:")), "{}", said.err);
@@ -51,7 +51,7 @@ fn a_query_can_come_from_a_file_or_standard_input() {
 #[test]
 fn text_that_is_not_utf8_is_refused() {
     let scratch = Scratch::new();
-    let file = scratch.file("q.cql", "");
+    let file = scratch.write("q.cql", "");
     std::fs::write(&file, b"select \xff").unwrap();
     let said = run(&["check", "-f", &file]);
     assert_eq!(said.code, 2);
@@ -87,7 +87,7 @@ fn options_that_do_not_exist_are_refused() {
 #[test]
 fn a_stream_has_no_final_state() {
     let scratch = Scratch::new();
-    let trace = scratch.file("t.csv", &crate::support::requests(3));
+    let trace = scratch.write("t.csv", &crate::support::requests(3));
     let args = [
         "query",
         "--from",

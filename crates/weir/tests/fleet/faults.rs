@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-use weir_guest::MemoryFolder;
+use weir_testing::MemoryFolder;
 
 use crate::field::{Field, REQUESTS, ended_well, requests};
 

@@ -3,17 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_guest::{Fleet, FleetProcess, Host, Monitor};
-
-/// What a test waits for before it gives up. Never a measure of speed.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+use weir_testing::{Fleet, FleetProcess, Host, Monitor, PATIENCE, skipped};
 
 /// How many requests an agent's trace has, one a millisecond.
 pub const REQUESTS: u64 = 6_000;
@@ -52,7 +48,7 @@ impl Field {
         let hosts = match hosts {
             Ok(hosts) => hosts,
             Err(why) => {
-                skipped(test, &format!("{why:#}"));
+                skipped(test, format!("{why:#}"));
                 return None;
             }
         };
@@ -262,10 +258,4 @@ pub fn ended_well(mut agent: FleetProcess) {
         sleep(Duration::from_millis(50));
     };
     assert!(status.success(), "{status}: {}", agent.output());
-}
-
-/// A loud line saying that `test` is skipped.
-pub fn skipped(test: &str, why: &str) {
-    // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("standard error is open");
 }

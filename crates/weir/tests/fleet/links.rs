@@ -4,7 +4,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use weir_guest::{Cable, Relay};
+use weir_testing::{Cable, Relay};
 
 use crate::field::{Field, REQUESTS, ended_well};
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use weir_guest::{Disk, Load, LoopDisk, MemoryFolder, run};
+use weir_testing::{Disk, Load, LoopDisk, MemoryFolder, run};
 
 /// The size of each disk, MiB.
 pub const DISK: u64 = 16;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use weir_guest::{Counts, disk_stats};
+use weir_testing::{Counts, disk_stats};
 
 /// What the host's kernel counts of a device, as `/dev/loop3`.
 pub fn counts(device: &str) -> Counts {

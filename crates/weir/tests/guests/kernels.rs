@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use weir_guest::kernel::LINUX_6_12;
-use weir_guest::{Counts, Disk, Guest, Load, Tools};
+use weir_testing::kernel::LINUX_6_12;
+use weir_testing::{Counts, Disk, Guest, Load, Scratch, Tools};
 
 use crate::kit_of;
 
@@ -29,32 +28,19 @@ struct Watched {
     guest: Guest,
     _tools: Tools,
     /// The last one to go: the others have files in it.
-    _folder: Folder,
-}
-
-/// A folder that goes away with the test.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("cleaning up {}: {error}", self.0.display());
-        }
-    }
+    _folder: Scratch,
 }
 
 impl Watched {
     /// Boots it with a virtio disk, one with programs, and an NVMe disk with two controllers.
-    fn start(kit: &weir_guest::Kit) -> anyhow::Result<Watched> {
-        let folder = std::env::temp_dir().join(format!("weir-kernels-{}", std::process::id()));
-        fs::create_dir_all(&folder)?;
-        let folder = Folder(folder);
-        let path = |name: &str| folder.0.join(name).display().to_string();
+    fn start(kit: &weir_testing::Kit) -> anyhow::Result<Watched> {
+        let folder = Scratch::new();
+        let path = |name: &str| folder.file(name);
         for name in ["plain", "shared"] {
             fs::File::create(path(name))?.set_len(DISK_BYTES)?;
         }
         let programs = [env!("CARGO_BIN_EXE_weir"), "dd", "dmsetup"];
-        let tools = Tools::make(&folder.0.join("tools"), &programs)?;
+        let tools = Tools::make(&folder.path().join("tools"), &programs)?;
         let mut args = ["-m", "768"].map(str::to_owned).to_vec();
         // The temporary folder may not take O_DIRECT.
         args.extend(Disk::new("plain", &path("plain")).buffered().args());

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use weir_guest::libvirt::{Session, USER, disk, domain};
-use weir_guest::{Kit, Load, LoopDisk, MemoryFolder, Port, Socket, run};
+use weir_testing::libvirt::{Session, USER, disk, domain};
+use weir_testing::{Kit, Load, LoopDisk, MemoryFolder, Port, Socket, run};
 
 use crate::host::{counts, extents};
 use crate::kit;

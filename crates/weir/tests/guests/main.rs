@@ -15,12 +15,11 @@ mod screens;
 mod tapdisk;
 mod watching;
 
-use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use weir_guest::kernel::Kernel;
-use weir_guest::{Kit, run};
+use weir_testing::kernel::Kernel;
+use weir_testing::{Kit, run};
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -49,8 +48,7 @@ pub fn kit_of(test: &str, kernel: &Kernel) -> Option<(Kit, MutexGuard<'static, (
 fn unless_skipped<T>(test: &str, ready: Result<T>) -> Option<T> {
     ready
         .map_err(|why| {
-            // Not by `eprintln!`, which the harness keeps to itself.
-            writeln!(std::io::stderr(), "skipped: {test}: {why:#}").expect("stderr takes a line");
+            weir_testing::skipped(test, format_args!("{why:#}"));
         })
         .ok()
 }

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_guest::plan::Request;
-use weir_guest::{Counts, Done, Guest, Kit, Load, run};
+use weir_testing::plan::Request;
+use weir_testing::{Counts, Done, Guest, Kit, Load, run};
 
 use crate::ground::{Cell, DISK, Ground, Store, VMS};
 use crate::host::{counts, extents};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_guest::plan::Request;
-use weir_guest::{Counts, Load};
+use weir_testing::plan::Request;
+use weir_testing::{Counts, Load};
 
 use crate::host::Extent;
 use crate::watching::{Seen, Told};

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_guest::{Disk, Guest, Load, LoopDisk, MemoryFolder, disk_stats, run};
+use weir_testing::{Disk, Guest, Load, LoopDisk, MemoryFolder, disk_stats, run};
 
 use crate::kit;
 use crate::places::planned;
@@ -166,7 +166,7 @@ fn in_tree(tree: &str) -> Totals {
     let text = fs::read_to_string(format!("{tree}/diskstats")).unwrap_or_default();
     let all: BTreeMap<_, _> = disk_stats(&text);
     DISKS.map(|(.., name)| {
-        let of = |counts: &weir_guest::Counts| (counts.reads, counts.writes);
+        let of = |counts: &weir_testing::Counts| (counts.reads, counts.writes);
         all.get(name).map_or((0, 0), of)
     })
 }

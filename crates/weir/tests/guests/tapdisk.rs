@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use weir_guest::{Guest, LoopDisk, MemoryFolder, ServedDisk, run};
+use weir_testing::{Guest, LoopDisk, MemoryFolder, ServedDisk, run};
 
 use crate::host::{counts, extents};
 use crate::kit;

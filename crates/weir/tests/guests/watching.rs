@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use weir_guest::run;
+use weir_testing::run;
 
 /// Columns that are asked for of each finished request.
 const COLUMNS: &str = "ts, vm, vdisk, vsector, op, sector, sectors, pdisk, pid, comm";

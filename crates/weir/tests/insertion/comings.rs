@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use serde_json::Value;
-use weir_guest::Load;
+use weir_testing::Load;
 
 use crate::machine::{Machine, PATIENT, begin_load, end_load, taps_of, wait_until, weir};
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 
 use serde_json::Value;
-use weir_guest::libvirt::{Session, USER, disk, domain};
-use weir_guest::{MemoryFolder, Socket, Tools, run};
+use weir_testing::libvirt::{Session, USER, disk, domain};
+use weir_testing::{MemoryFolder, Socket, Tools, run};
 
 use crate::machine::{begin_load, end_load, kit, no_error, scratch, taps_of, wait_until, weir};
 

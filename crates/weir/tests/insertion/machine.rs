@@ -1,18 +1,15 @@
 //! A guest with a raw disk that is written and verified all the time, and weir beside it.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_guest::{Disk, Guest, Kit, Port, Tools};
+use weir_testing::{Disk, Guest, Kit, Port, Tools, is_root, skip};
 
-/// Long enough for a loaded machine.
-pub const PATIENT: Duration = Duration::from_secs(120);
+pub use weir_testing::{PATIENCE as PATIENT, wait_until};
 
 /// Bytes of the disk.
 pub const DISK_BYTES: usize = 32 << 20;
@@ -39,19 +36,12 @@ pub fn scratch(name: &str) -> PathBuf {
 /// The kit of a guest, when it is the turn of `test`; `None`, said aloud, where it cannot run.
 pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_root = || {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        status.lines().any(|l| l.starts_with("Uid:\t0\t0"))
-    };
     let why = match Kit::find() {
         Ok(kit) if is_root() => return Some((kit, turn)),
         Ok(_) => "it takes root to see into another process".to_owned(),
         Err(why) => why.to_string(),
     };
-    // Not by `eprintln!`, which the harness keeps to itself.
-    let mut err = std::io::stderr();
-    writeln!(err, "skipped: {test}: {why}").unwrap();
-    None
+    skip(test, why)
 }
 
 /// An image with something in it.
@@ -243,14 +233,5 @@ pub fn weir(args: &[&str]) -> Said {
         code: output.status.code(),
         out: text(output.stdout),
         err: text(output.stderr),
-    }
-}
-
-/// Waits until `done`.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENT;
-    while !done() {
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }

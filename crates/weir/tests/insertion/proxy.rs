@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_guest::Guest;
+use weir_testing::Guest;
 
 use crate::machine::{Machine, scratch};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use weir_guest::{Disk, Guest};
+use weir_testing::{Disk, Guest};
 
 use crate::machine::{DISK_BYTES, image, kit, nodes, scratch, taps_of, weir};
 

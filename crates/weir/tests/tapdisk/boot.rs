@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use weir_guest::ServedDisk;
+use weir_testing::ServedDisk;
 
 use crate::process::{Scratch, Tapdisk, ready};
 

@@ -1,7 +1,7 @@
 //! What `weir query --from tapdisk:PATH` tells of a guest is what the guest's own kernel counts, to
 //! the sector.
 
-use weir_guest::Counts;
+use weir_testing::Counts;
 
 use crate::guests::{Served, fill_database, fio};
 use crate::process::{Query, wait_until};

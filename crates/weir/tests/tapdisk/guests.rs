@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use weir_guest::{Guest, Kit, ServedDisk, Tools};
+use weir_testing::{Guest, Kit, ServedDisk, Tools};
 
 use crate::process::{Scratch, Tapdisk, ready, skip, wait_until};
 
@@ -36,7 +36,7 @@ impl Served {
         let turn = ready(test, &[&TOOLS[..], &["ldd"]].concat())?;
         let kit = match Kit::find() {
             Ok(kit) => kit,
-            Err(why) => return skip(test, &why.to_string()),
+            Err(why) => return skip(test, why.to_string()),
         };
         let scratch = Scratch::new();
         let tools = Tools::make(Path::new(&scratch.file("tools.raw")), &TOOLS).unwrap();

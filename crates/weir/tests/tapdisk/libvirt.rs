@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use weir_guest::libvirt::{Session, USER, domain, served_disk};
-use weir_guest::{Kit, MemoryFolder, Socket, Tools, run};
+use weir_testing::libvirt::{Session, USER, domain, served_disk};
+use weir_testing::{Kit, MemoryFolder, Socket, Tools, run};
 
 use crate::guests::{HARD_WORK, TOOLS, fio};
 use crate::process::{Tapdisk, ready, skip, wait_until};
@@ -20,7 +20,7 @@ fn a_libvirt_domain_survives_kills_under_load() {
     let kit = match Kit::find() {
         Ok(kit) if run("id", &["-u"]).unwrap() == "0" => kit,
         Ok(_) => return skip(TEST, "only root can start libvirt as another user").unwrap_or(()),
-        Err(why) => return skip(TEST, &why.to_string()).unwrap_or(()),
+        Err(why) => return skip(TEST, why.to_string()).unwrap_or(()),
     };
     let folder = MemoryFolder::new(420).unwrap();
     let tools = Tools::make(Path::new(&folder.file("tools.raw")), &TOOLS).unwrap();

@@ -1,18 +1,14 @@
 //! A tapdisk as a process of its own, and what tests around it need.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Long enough for a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub use weir_testing::{PATIENCE, Scratch, skip, wait_until};
 
 /// The binary.
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -29,54 +25,7 @@ pub fn ready(test: &str, programs: &[&str]) -> Option<MutexGuard<'static, ()>> {
         .find(|program| !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
     match missing {
         None => Some(turn),
-        Some(program) => skip(test, &format!("no {program} on this host")),
-    }
-}
-
-/// Says aloud that a test is skipped.
-pub fn skip<T>(test: &str, why: &str) -> Option<T> {
-    // Not by `eprintln!`, which the harness keeps to itself.
-    writeln!(std::io::stderr(), "skipped: {test}: {why}").expect("stderr takes a line");
-    None
-}
-
-/// Waits until `done`.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let within = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < within, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A folder of a test's own with a short path, gone when the test is over.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Scratch {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-td-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    /// The path of a file in it, as command lines take it.
-    pub fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    /// A file of so many MiB of zeroes that are all written.
-    pub fn image(&self, name: &str, mebibytes: usize) -> String {
-        let path = self.file(name);
-        fs::write(&path, vec![0; mebibytes << 20]).unwrap();
-        path
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Some(program) => skip(test, format!("no {program} on this host")),
     }
 }
 

@@ -423,7 +423,7 @@ fn the_unit_is_one_that_systemd_takes() {
             assert!(output.status.success() && said.is_empty(), "{said}");
         }
         Err(why) => {
-            skip::<()>(test, &format!("systemd-analyze: {why}"));
+            skip::<()>(test, format!("systemd-analyze: {why}"));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 
 use serde_json::Value;
-use weir_guest::vhost::{BlockRequest, Client, ClientShape, Kind, Load, Report};
+use weir_testing::vhost::{BlockRequest, Client, ClientShape, Kind, Load, Report};
 
 use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, wait_until};
 

@@ -1,19 +1,16 @@
 //! Guests with disks of each kind, and weir beside them.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_guest::{Disk, Guest, Kit, Qmp};
+use weir_testing::{Disk, Guest, Kit, Qmp, Scratch, skip};
 
-/// Long enough for a loaded machine.
-pub const PATIENT: Duration = Duration::from_secs(60);
+pub use weir_testing::{is_root, wait_until};
 
 /// Bytes of each image.
 const IMAGE_BYTES: usize = 32 << 20;
@@ -22,7 +19,8 @@ const IMAGE_BYTES: usize = 32 << 20;
 pub struct Host {
     /// The guest.
     pub guest: Guest,
-    images: Vec<PathBuf>,
+    /// The images; removed after the guest has ended.
+    _folder: Scratch,
 }
 
 impl Host {
@@ -30,27 +28,25 @@ impl Host {
     pub fn boot(test: &str, name: &str) -> Option<Host> {
         let kit = match Kit::find() {
             Ok(kit) => kit,
-            Err(why) => return skip(test, &why.to_string()),
+            Err(why) => return skip(test, why.to_string()),
         };
         if !is_root() {
             return skip(test, "it takes root to see into another process");
         }
-        static MADE: AtomicU32 = AtomicU32::new(0);
+        let folder = Scratch::new();
         let mut args: Vec<String> = ["-msg", "timestamp=on"].map(String::from).to_vec();
-        let mut images = Vec::new();
         for id in ["d0", "d1", "d2"] {
-            let number = MADE.fetch_add(1, Ordering::Relaxed);
-            let name = format!("weir-vdisk-{}-{number}.raw", std::process::id());
-            let image = std::env::temp_dir().join(name);
-            fs::write(&image, vec![1; IMAGE_BYTES]).unwrap();
-            let disk = Disk::new(id, image.to_str().unwrap()).buffered();
+            let image = folder.write(id, &vec![1; IMAGE_BYTES]);
+            let disk = Disk::new(id, &image).buffered();
             let disk = if id == "d2" { disk.scsi() } else { disk };
             args.extend(disk.args());
-            images.push(image);
         }
         let mut guest = Guest::start(&kit, name, &args).unwrap();
         guest.ready().unwrap();
-        Some(Host { guest, images })
+        Some(Host {
+            guest,
+            _folder: folder,
+        })
     }
 
     /// The trace events that are on.
@@ -84,37 +80,6 @@ impl Host {
                 .any(|part| part == id)
         };
         all.as_array().unwrap().iter().find(of).unwrap()["stats"].clone()
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        for image in &self.images {
-            let _ = fs::remove_file(image);
-        }
-    }
-}
-
-/// Reports that `test` is skipped.
-pub fn skip<T>(test: &str, why: &str) -> Option<T> {
-    // Not by `eprintln!`, which the harness captures.
-    let mut err = std::io::stderr();
-    writeln!(err, "skipped: {test}: {why}").unwrap();
-    None
-}
-
-/// Whether this process is root.
-pub fn is_root() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    status.lines().any(|l| l.starts_with("Uid:\t0\t0"))
-}
-
-/// Waits until `done`.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENT;
-    while !done() {
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

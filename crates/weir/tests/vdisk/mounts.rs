@@ -14,7 +14,7 @@ use weir_tap::qmp::Address;
 use weir_tap::vdisk::created::Place;
 use weir_tap::vdisk::guard::{Guard, Task};
 
-use crate::guests::{is_root, skip, wait_until};
+use weir_testing::{is_root, skip, wait_until};
 
 /// More than the guard lets the log take.
 const VICTIM_BYTES: u64 = 160 << 20;
@@ -45,7 +45,7 @@ impl Attacker {
             .spawn();
         let mut child = match started {
             Ok(child) => child,
-            Err(error) => return skip(test, &format!("setpriv: {error}")),
+            Err(error) => return skip(test, format!("setpriv: {error}")),
         };
         let mut attacker = Attacker {
             input: child.stdin.take().unwrap(),

@@ -2,40 +2,28 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::guests::{Said, Weir, is_root, skip, wait_until};
+use weir_testing::{Scratch, is_root, skip, wait_until};
 
-/// A folder that only root may look into, beside one that every user may.
-struct Folder(PathBuf);
+use crate::guests::{Said, Weir};
 
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        fs::create_dir_all(folder.join("private")).unwrap();
-        let private = fs::Permissions::from_mode(0o700);
-        fs::set_permissions(folder.join("private"), private).unwrap();
-        Folder(folder)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// A folder that only root can read, in one that every user can.
+fn folder() -> Scratch {
+    let folder = Scratch::new();
+    let private = folder.path().join("private");
+    fs::create_dir(&private).unwrap();
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
+    folder
 }
 
 /// A shell that is called QEMU, run by an unprivileged user with QEMU's arguments.
 struct Fake(Child);
 
 impl Fake {
-    fn start(folder: &Folder, uid: &str, arguments: &[&str]) -> Fake {
-        let program = folder.path("qemu-system-x86_64");
+    fn start(folder: &Scratch, uid: &str, arguments: &[&str]) -> Fake {
+        let program = folder.file("qemu-system-x86_64");
         if !Path::new(&program).exists() {
             fs::copy("/bin/bash", &program).unwrap();
         }
@@ -65,10 +53,10 @@ struct Qemu {
 }
 
 impl Qemu {
-    fn start(folder: &Folder, name: &str, socket: &str) -> Qemu {
-        let image = folder.path("private/image.raw");
+    fn start(folder: &Scratch, name: &str, socket: &str) -> Qemu {
+        let image = folder.file("private/image.raw");
         fs::write(&image, vec![0; 1 << 20]).unwrap();
-        let pid_file = folder.path("private/pid");
+        let pid_file = folder.file("private/pid");
         let monitor = format!("unix:{socket},server=on,wait=off");
         let blockdev = format!("driver=raw,node-name=n0,file.driver=file,file.filename={image}");
         let started = Command::new("qemu-system-x86_64")
@@ -131,9 +119,9 @@ fn a_vm_keeps_its_name_and_its_socket_from_a_process_that_claimed_them_first() {
     if !can_try(TEST) {
         return;
     }
-    let folder = Folder::new("victim");
+    let folder = folder();
     let name = format!("victim{}", std::process::id());
-    let (socket, log) = (folder.path("private/qmp"), folder.path("private/log"));
+    let (socket, log) = (folder.file("private/qmp"), folder.file("private/log"));
     let monitor = format!("unix:{socket},server=on,wait=off");
     let claims = ["-name", &name, "-qmp", &monitor, "-D", &log];
     let fake = Fake::start(&folder, "65534", &claims);
@@ -184,7 +172,7 @@ fn a_name_that_users_claim_with_equal_right_stands_for_none() {
     if !can_try(TEST) {
         return;
     }
-    let folder = Folder::new("twin");
+    let folder = folder();
     let name = format!("twin{}", std::process::id());
     let one = Fake::start(&folder, "65534", &["-name", &name]);
     let _other = Fake::start(&folder, "65533", &["-name", &name]);

@@ -1,6 +1,6 @@
 //! Streams `blockstats` and `blocklatency` from the command line.
 
-use weir_guest::{Counts, Load};
+use weir_testing::{Counts, Load};
 
 use crate::guests::{Host, Weir, wait_until};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use weir_guest::{Counts, Load};
+use weir_testing::{Counts, Load};
 
 use crate::guests::{Host, Weir, wait_until};
 

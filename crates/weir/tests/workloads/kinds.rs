@@ -1,6 +1,6 @@
 //! Kinds of workloads are told apart, and told right.
 
-use weir_guest::workload::{Workload, streams};
+use weir_testing::workload::{Workload, streams};
 
 use crate::report::{Profile, judged};
 

@@ -12,12 +12,10 @@ mod neighbours;
 mod page;
 mod report;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weir_guest::run;
+use weir_testing::{run, skip};
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -37,10 +35,4 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
         return skip(test, "only root can make devices");
     }
     Some(turn)
-}
-
-/// Says that a test was skipped. Not by `eprintln!`, which the harness keeps to itself.
-fn skip<T>(test: &str, why: impl Display) -> Option<T> {
-    writeln!(std::io::stderr(), "skipped: {test}: {why:#}").expect("stderr takes a line");
-    None
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use weir_guest::workload::WORKLOADS;
+use weir_testing::workload::WORKLOADS;
 
 /// A picture is made to be looked at in a page, not to hold data.
 const PICTURE_BYTES_MAX: usize = 60_000;

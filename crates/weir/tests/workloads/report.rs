@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::Value;
-use weir_guest::MemoryFolder;
-use weir_guest::workload::{Workload, record};
+use weir_testing::MemoryFolder;
+use weir_testing::workload::{Workload, record};
 
 use crate::{skip, turn, weir};
 

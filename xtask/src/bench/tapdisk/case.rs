@@ -9,7 +9,7 @@ use crate::root;
 /// The interface between load and disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// vhost-user-blk, by the client of `weir_guest::vhost`.
+    /// vhost-user-blk, by the client of `weir_testing::vhost`.
     Vhost,
     /// NBD, by fio.
     Nbd,

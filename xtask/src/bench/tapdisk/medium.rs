@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use weir_guest::MemoryFolder;
+use weir_testing::MemoryFolder;
 
 /// An image, removed when it is dropped.
 pub struct Medium {

@@ -12,7 +12,7 @@ use crate::{cargo, execute, is_root, packages};
 use case::{CASES, Case, Front, Listener};
 use medium::Medium;
 use turn::{Turn, turn};
-use weir_guest::MemoryFolder;
+use weir_testing::MemoryFolder;
 
 /// Queue depths.
 const DEPTHS: [u32; 3] = [1, 16, 64];
@@ -27,7 +27,7 @@ const BOUND_LOGGED: f64 = 0.97;
 const BOUND_LOGGED_NS: f64 = 1000.0;
 
 /// The programs that are measured: examples of the crates, on the same code as `weir tapdisk`.
-const BUILD: &str = "build --release --locked --package weir-tapdisk --package weir-tap --package weir-guest \
+const BUILD: &str = "build --release --locked --package weir-tapdisk --package weir-tap --package weir-testing \
                      --example serve --example tapdisk_take --example vhost_load";
 
 /// The packages of the peers.

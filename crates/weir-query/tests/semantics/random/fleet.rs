@@ -5,57 +5,22 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
+use weir_model::{Catalog, Value};
 use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
 
 use super::choices::Choices;
-use super::grammar::{Grammar, Kind, Vocabulary};
+use super::grammar::{Grammar, hosts};
 use super::{config, numbers};
 use crate::support::feed::Random;
 use crate::support::fleet::{Fleet, Life, is_by_arrival};
 use crate::support::history::{Element, History};
 use crate::support::oracle;
 
-/// Streams and a relation of the agents. Half of the text columns hold the host.
-static VOCABULARY: Vocabulary = Vocabulary {
-    streams: ["s", "u"],
-    relation: Some("r"),
-    columns: &[
-        ("a", Kind::Int),
-        ("t", Kind::Text),
-        ("host", Kind::Text),
-        ("req_id", Kind::Int),
-        ("f", Kind::Float),
-        ("w", Kind::Time),
-        ("ts", Kind::Time),
-    ],
-    texts: ["h1", "y", "h0"],
-    keys: ["host", "host, a", "a"],
-};
-
 const HOSTS_MAX: u64 = 4;
 
 fn catalog() -> Catalog {
-    let fields = [
-        Field::new("a", Type::Int).nullable(),
-        Field::new("t", Type::Text).nullable(),
-        Field::new("host", Type::Text).nullable(),
-        Field::new("req_id", Type::Int),
-        Field::new("f", Type::Float).nullable(),
-        Field::new("w", Type::Time)
-            .unit(weir_model::Unit::Nanoseconds)
-            .nullable(),
-        Field::new("ts", Type::Time).unit(weir_model::Unit::Nanoseconds),
-    ];
-    let source = |name: &str, shape| Declaration::new(name, shape, Schema::new(fields.to_vec()));
-    Catalog {
-        declarations: vec![
-            source("s", Shape::Stream),
-            source("u", Shape::Stream),
-            source("r", Shape::Relation),
-        ],
-    }
+    hosts::catalog(&[])
 }
 
 /// The columns of the host and of the request, whose number contains its host.
@@ -245,9 +210,9 @@ proptest! {
         data in numbers(20..220),
         seed in any::<u64>(),
     ) {
-        let text = Grammar::new(&mut Choices::new(&query), &VOCABULARY).query();
+        let text = Grammar::new(&mut Choices::new(&query), &hosts::VOCABULARY).query();
         let query = compiled(&text);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let hosts = 1 + random.below(HOSTS_MAX);
         let apart = is_by_arrival(&query.unoptimized);
         let lives = lives(hosts, &mut random);

@@ -119,7 +119,7 @@ proptest! {
         prop_assert!(placement.demands.iter().all(|d| d.fold.is_some()), "{texts:?}");
 
         let feed = rows(&mut Choices::new(&data));
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let options = EngineOptions {
             span_rows_max: [1, 3, 1 << 16][random.below(3) as usize],
             ..EngineOptions::default()

@@ -29,7 +29,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let feed = data::feed(&mut Choices::new(&data));
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let actions = feed::cut(&feed, 3, &mut random);
         let mut lives = lives(&texts, actions.len() as u64, &mut random);
 

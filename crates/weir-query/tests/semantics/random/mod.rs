@@ -28,16 +28,20 @@ use crate::support::oracle;
 use crate::support::run::Run;
 use choices::Choices;
 use grammar::Grammar;
+use weir_testing::is_full;
 
 /// The number of cases unless `PROPTEST_CASES` is set; a debug build runs them in a few seconds.
 const CASES: u32 = 250;
+
+/// The same with `cargo xtask test --all`.
+const CASES_ALL: u32 = 5_000;
 
 fn config() -> ProptestConfig {
     let asked = std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|n| n.parse().ok());
     ProptestConfig {
-        cases: asked.unwrap_or(CASES),
+        cases: asked.unwrap_or(if is_full() { CASES_ALL } else { CASES }),
         failure_persistence: None,
         max_shrink_iters: 20_000,
         ..ProptestConfig::default()
@@ -61,7 +65,7 @@ proptest! {
         let feed = data::feed(&mut Choices::new(&data));
         let history = feed::history(&feed, &names(), &query.unoptimized);
         let expected = query.expected(&history);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         for actions in [feed::whole(&feed, 3), feed::cut(&feed, 3, &mut random)] {
             let mut run = engine(&mut random);
             run.begin(history.begin);

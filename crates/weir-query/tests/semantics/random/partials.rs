@@ -95,7 +95,7 @@ proptest! {
         let history = feed::history(&feed, &["s".to_owned()], &query.unoptimized);
         let expected = query.expected(&history);
 
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (fragment, monitor) = cut(&query.plan);
         let mut partials = Vec::new();
         for dealt in deal(&feed, agents, &mut random) {
@@ -123,7 +123,7 @@ proptest! {
         let history = feed::history(&feed, &["IO".to_owned()], &unoptimized);
         let expected = oracle::evaluate(&unoptimized, &history).changes;
 
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (fragment, monitor) = cut(&plan);
         let placement = place::place(&[&fragment], &folding::foldable());
         prop_assert!(placement.demands.iter().all(|d| d.fold.is_some()), "{text}");
@@ -161,7 +161,7 @@ fn bytes_that_are_no_partial_end_the_query_alone() {
     let query = "select a, sum(b), quantile(b, 0.9), top(t, 2) from s [range 4 second slide 2 second] group by a";
     let query = Query::compile(query);
     let (fragment, monitor) = cut(&query.plan);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for bytes in [
         &[][..],
         &[9, 9, 9],
@@ -193,7 +193,7 @@ fn bytes_that_are_no_partial_end_the_query_alone() {
 fn partials_that_come_too_late_are_counted() {
     let query = Query::compile("select count(*) from s [range 2 second slide 2 second]");
     let (fragment, monitor) = cut(&query.plan);
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let row = data::feed(&mut Choices::new(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 0]));
     let row = row.iter().find_map(|event| match event {
         Event::Row(_, element) => Some(element.row.clone()),

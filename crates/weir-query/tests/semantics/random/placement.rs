@@ -77,7 +77,7 @@ proptest! {
             .iter()
             .filter_map(|event| tapped(event, &catalog, &demands))
             .collect();
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut run = Run::new(Engine::new(EngineOptions::default()), catalog.declarations);
         run.begin(history.begin);
         let id = run.add(&plan);

@@ -2,8 +2,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use weir_guest::LoopDisk;
 use weir_model::Value;
+use weir_testing::LoopDisk;
 
 use super::monitor::{Agent, Monitor, with_rights, wrong_clock};
 use crate::live::{watchable, watched_disk};
@@ -338,7 +338,7 @@ fn the_unit_is_sound() {
     let text = std::fs::read_to_string(UNIT).unwrap();
     // The binary is not installed where this is verified.
     let text = text.replace("/usr/bin/weir", env!("CARGO_BIN_EXE_weir"));
-    let unit = scratch.file("weir-agent.service", &text);
+    let unit = scratch.write("weir-agent.service", &text);
     match Command::new("systemd-analyze")
         .args(["verify", &unit])
         .output()
@@ -347,6 +347,6 @@ fn the_unit_is_sound() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && said.is_empty(), "{said}");
         }
-        Err(why) => skipped(test, &format!("systemd-analyze: {why}")),
+        Err(why) => skipped(test, format!("systemd-analyze: {why}")),
     }
 }

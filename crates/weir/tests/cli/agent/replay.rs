@@ -13,7 +13,7 @@ const ISSUED: &str = "select sector, op from IOstream where type = 'Q' and op = 
 
 /// Requests as a trace file in `scratch`.
 fn recording(scratch: &Scratch, count: usize) -> String {
-    scratch.file("trace.csv", &requests(count))
+    scratch.write("trace.csv", &requests(count))
 }
 
 fn sorted(mut rows: Vec<String>) -> Vec<String> {
@@ -163,7 +163,7 @@ fn the_next_agent_reports_the_losses_of_a_killed_one() {
 fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let trace = recording(&scratch, 400_000);
-    let config = scratch.file("agent.toml", "[limits]\ncpu = \"0.1 %\"\n");
+    let config = scratch.write("agent.toml", "[limits]\ncpu = \"0.1 %\"\n");
     monitor.run(1, FINISHED);
     let args = ["--config", &config, "--from", &trace, "--pace", "50"];
     let agent = monitor.agent(&scratch, &[&args[..], &["--once"]].concat());
@@ -193,13 +193,13 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
 fn a_hangup_reads_the_configuration_again() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let trace = recording(&scratch, 10);
-    let config = scratch.file("agent.toml", "[limits]\ncpu = \"50 %\"\n");
+    let config = scratch.write("agent.toml", "[limits]\ncpu = \"50 %\"\n");
     let agent = monitor.agent(&scratch, &["--config", &config, "--from", &trace]);
     monitor.until("it has joined", |heard| heard.status.is_some());
-    scratch.file("agent.toml", "retry = \"1 s\"\n");
+    scratch.write("agent.toml", "retry = \"1 s\"\n");
     agent.signal("HUP");
     std::thread::sleep(std::time::Duration::from_millis(300));
-    scratch.file(
+    scratch.write(
         "agent.toml",
         "[limits]\ncpu = \"0.1 %\"\n[uplink]\nspool = \"none\"\n",
     );
@@ -226,14 +226,14 @@ fn usage_errors_are_reported_before_anything_runs() {
         assert_eq!(said.code, 2, "{}", said.err);
         assert!(said.err.contains(why), "{}", said.err);
     };
-    let config = scratch.file("agent.toml", "stacked = true\nmonitro = \"m\"\n");
+    let config = scratch.write("agent.toml", "stacked = true\nmonitro = \"m\"\n");
     check(
         &["--config", &config],
         "agent.toml:2: unknown key `monitro`",
     );
-    let config = scratch.file("agent.toml", "[limits]\ncpu = 5\n");
+    let config = scratch.write("agent.toml", "[limits]\ncpu = 5\n");
     check(&["--config", &config], "agent.toml:2: `limits.cpu`: ");
-    let config = scratch.file("none.toml", "stacked = false\n");
+    let config = scratch.write("none.toml", "stacked = false\n");
     check(&["--config", &config], "no monitor is configured");
     check(&["--monitor", "m:x"], "`x` is not a port");
     check(

@@ -142,7 +142,7 @@ fn a_configuration_is_checked_as_a_start_checks_it() {
     let home = Scratch::new();
     let socket = home.path().join("m.sock");
     let check = |listen: &str| {
-        let file = home.file("m.toml", &format!("listen = \"{listen}\"\n"));
+        let file = home.write("m.toml", &format!("listen = \"{listen}\"\n"));
         run(&["monitor", "--check", "--config", &file])
     };
     let valid = check(&format!("unix:{}", socket.display()));

@@ -18,7 +18,7 @@ fn explain_shows_what_a_fragment_costs_the_agents_that_run_it() {
     let idle = explained(&monitor, &[]);
     assert!(idle["fragments"][0]["measured"].is_null(), "{idle}");
     monitor.place("load", COUNT);
-    let trace = monitor.home.file("trace.csv", &requests(20_000));
+    let trace = monitor.home.write("trace.csv", &requests(20_000));
     let _agents = monitor.agents(&[trace]);
     let rows = |of: &serde_json::Value, key: &str| of["fragments"][0]["measured"][key].as_f64();
     until("the agent tells what the fragment costs", || {

@@ -6,26 +6,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::support::{Said, Scratch, requests, run, weir};
+pub use weir_testing::wait_until as until;
 
-/// What a test waits for before it gives up. Never a measure of speed.
-const PATIENCE: Duration = Duration::from_secs(90);
+use crate::support::{Said, Scratch, requests, run, weir};
 
 /// When the first of [`requests`] ends, 2007-02-22 17:00:03.
 const REQUESTS_BEGIN_NS: u128 = 1_172_163_603_000_000_000;
-
-/// Waits until something is so.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "in vain: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 /// A process of a fleet, with what it says on standard error.
 pub struct Process {
@@ -104,7 +94,7 @@ impl Monitor {
     pub fn with_files(config: &str, files: &[(&str, String)]) -> Monitor {
         let home = Scratch::new();
         for (name, text) in files {
-            let path = home.file(name, text);
+            let path = home.write(name, text);
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
         }
         // On a busy machine an agent is soon far behind; here everybody is waited for.
@@ -114,7 +104,7 @@ impl Monitor {
         };
         let config = format!("idle = \"60 s\"\n{above}{tables}");
         let config = config.replace("HOME", home.path().to_str().unwrap());
-        home.file("monitor.toml", &config);
+        home.write("monitor.toml", &config);
         // Tokens and certificates are for the network; without them this host alone is served.
         let on_network = config.contains("tokens") || config.contains("[tls]");
         let listen = match on_network {
@@ -241,9 +231,9 @@ pub fn dealt(home: &Scratch, count: usize) -> (String, [String; 3]) {
     let part = |host: usize| {
         let lines = text.lines().enumerate().filter(|(i, _)| i % 3 == host);
         let lines: String = lines.map(|(_, line)| format!("{line}\n")).collect();
-        home.file(&format!("part{host}.csv"), &lines)
+        home.write(&format!("part{host}.csv"), &lines)
     };
-    (home.file("all.csv", &text), [0, 1, 2].map(part))
+    (home.write("all.csv", &text), [0, 1, 2].map(part))
 }
 
 /// What a command said that was begun, once it has ended.

@@ -112,7 +112,7 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
     let config = monitor.home.read("monitor.toml");
     monitor
         .home
-        .file("monitor.toml", &config.replace("count(*)", "cuont(*)"));
+        .write("monitor.toml", &config.replace("count(*)", "cuont(*)"));
     monitor.signal("-HUP");
     until("it says so", || monitor.said().contains("not reloaded"));
     assert!(
@@ -124,7 +124,7 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
 
     monitor
         .home
-        .file("monitor.toml", &config.replace("\"one\"", "\"two\""));
+        .write("monitor.toml", &config.replace("\"one\"", "\"two\""));
     monitor.signal("-HUP");
     until("it says so", || monitor.said().contains("INFO reloaded: "));
     assert_eq!(names(), ["two"]);
@@ -151,7 +151,7 @@ fn a_state_directory_has_one_monitor() {
 fn a_configuration_is_checked_whole_queries_included() {
     let home = crate::support::Scratch::new();
     let text = "[[query]]\nname = \"q\"\ntext = \"select nothing from IO\"\n";
-    let file = home.file("m.toml", text);
+    let file = home.write("m.toml", text);
     let listen = format!("unix:{}", home.path().join("m.sock").display());
     let check = |file: &str| run(&["monitor", "--check", "--listen", &listen, "--config", file]);
     let said = check(&file);
@@ -162,6 +162,6 @@ fn a_configuration_is_checked_whole_queries_included() {
         said.err
     );
     assert!(said.err.contains("query `q`"), "{}", said.err);
-    let file = home.file("m.toml", &text.replace("nothing", "op"));
+    let file = home.write("m.toml", &text.replace("nothing", "op"));
     assert_eq!(check(&file).code, 0);
 }

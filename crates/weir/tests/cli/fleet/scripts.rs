@@ -20,7 +20,7 @@ fn thesis(home: &Scratch, name: &str, source: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/thesis");
     let text = fs::read_to_string(folder.join(name)).unwrap();
     assert!(text.contains(THESIS_SOURCE));
-    home.file(
+    home.write(
         name,
         &text.replace(THESIS_SOURCE, &format!("source : {source}")),
     )
@@ -49,8 +49,8 @@ fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
     };
     let lines: Vec<String> = lines.map(line).collect();
     let part = |host: usize| -> String { lines.iter().skip(host).step_by(2).cloned().collect() };
-    let parts = [0, 1].map(|host| home.file(&format!("part{host}.csv"), &part(host)));
-    let all = home.file("all.csv", &lines.concat());
+    let parts = [0, 1].map(|host| home.write(&format!("part{host}.csv"), &part(host)));
+    let all = home.write("all.csv", &lines.concat());
 
     let (one, many) = (home.path().join("one"), home.path().join("many"));
     let script = thesis(home, "query_10.cql", &all);
@@ -92,7 +92,7 @@ fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
 #[test]
 fn a_standing_script_outlives_the_command_and_the_monitor() {
     let mut monitor = Monitor::start();
-    let script = monitor.home.file("two.cql", TWO);
+    let script = monitor.home.write("two.cql", TWO);
     let said = monitor.run(&["run", "--standing", &script]);
     assert_eq!((said.code, &*said.out), (0, ""), "{}", said.err);
     assert!(said.err.contains("weir fleet cancel two-2"), "{}", said.err);
@@ -109,7 +109,7 @@ fn a_standing_script_outlives_the_command_and_the_monitor() {
         assert_eq!(after["name"], format!("two-{}", number + 1));
         assert_eq!(after["script"]["query"], number + 1);
     }
-    let all = monitor.home.file("all.csv", &requests(40));
+    let all = monitor.home.write("all.csv", &requests(40));
     let _agents = monitor.agents(&[all]);
     until("it counts responses", || {
         monitor.holds("two-1").ends_with(",40,400\n")
@@ -127,7 +127,7 @@ fn what_no_fleet_can_run_is_refused_with_the_remedy() {
         "{}",
         file.err
     );
-    let script = monitor.home.file("two.cql", TWO);
+    let script = monitor.home.write("two.cql", TWO);
     let from = monitor.run(&["run", "--from", "x.csv", &script]);
     assert_eq!(from.code, 2, "{}", from.err);
     monitor.place("two-2", "select count(*) from hosts");

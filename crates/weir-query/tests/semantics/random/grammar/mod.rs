@@ -1,6 +1,7 @@
 //! Random queries: texts from a grammar of CQL, well typed by construction.
 
 mod expressions;
+pub mod hosts;
 mod tables;
 
 use super::choices::Choices;

@@ -2,29 +2,21 @@
 //! guest kernel's and QEMU's.
 
 use std::fs;
-use std::io::Write;
 
 use serde_json::{Value, json};
-use weir_guest::{Disk, Guest, Kit, Load};
+use weir_testing::{Disk, Guest, Kit, Load, Scratch, skip};
 
 /// The kit of a guest; `None`, with a message, if there is none.
 fn kit(test: &str) -> Option<Kit> {
-    let found = Kit::find();
-    if let Err(why) = &found {
-        // Not `eprintln!`, which the test harness captures.
-        let mut err = std::io::stderr();
-        writeln!(err, "skipped: {test}: {why}").unwrap();
-    }
-    found.ok()
+    Kit::find().map_or_else(|why| skip(test, why), Some)
 }
 
 #[test]
 fn the_program_the_guest_and_qemu_count_the_same() {
     const TEST: &str = "the_program_the_guest_and_qemu_count_the_same";
     let Some(kit) = kit(TEST) else { return };
-    let image = std::env::temp_dir().join(format!("weir-boot-{}.raw", std::process::id()));
-    fs::write(&image, vec![1; 32 << 20]).unwrap();
-    let path = image.to_str().unwrap();
+    let folder = Scratch::new();
+    let path = &folder.write("disk.raw", &vec![1; 32 << 20]);
     // The temporary folder may not support O_DIRECT.
     let disk = Disk::new("d0", path).buffered();
     let mut guest = Guest::start(&kit, "boot", &disk.args()).unwrap();
@@ -72,7 +64,7 @@ fn the_program_the_guest_and_qemu_count_the_same() {
     );
     assert_eq!(qemu("flush_operations"), counted.flushes);
     // The content is that of the planned writes.
-    let content = fs::read(&image).unwrap();
+    let content = fs::read(path).unwrap();
     for (i, request) in load.requests().enumerate().filter(|(_, r)| r.op == 'w') {
         let at = request.sector as usize * 512;
         assert_eq!(
@@ -82,7 +74,6 @@ fn the_program_the_guest_and_qemu_count_the_same() {
         );
         assert!(content[at + 8..at + 4096].iter().all(|&b| b == 0x77));
     }
-    fs::remove_file(image).unwrap();
 }
 
 #[test]

@@ -9,8 +9,6 @@ mod files;
 mod fio;
 mod recorder;
 
-use std::io::{self, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use anyhow::Result;
@@ -18,20 +16,29 @@ use anyhow::Result;
 pub use fio::fio;
 pub use recorder::Recorder;
 
-use crate::LoopDisk;
+use crate::{LoopDisk, tried_again};
 
-/// Retries a test that other users of the processors can disturb, since a VM then waits for more
-/// than its neighbour, and a consumer may be too late: a failed attempt is repeated up to twice,
-/// and reported.
-pub fn retry_if_disturbed<T>(test: &str, attempt: impl Fn() -> T) -> T {
-    for _ in 0..2 {
-        match catch_unwind(AssertUnwindSafe(&attempt)) {
+/// The attempts of [`undisturbed`].
+const ATTEMPTS: usize = 3;
+
+/// What `attempt` returns when its precondition held: that other users of the processors did not
+/// disturb it. Otherwise it returns the reason, which is reported, and is tried again. Assertions
+/// are made on the result, outside of `attempt`.
+///
+/// # Panics
+/// When the precondition held in no attempt.
+pub fn undisturbed<T>(test: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let mut reasons = Vec::new();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
             Ok(found) => return found,
-            // Not `eprintln!`, which the test harness captures.
-            Err(_) => drop(writeln!(io::stderr(), "tried again: {test}")),
+            Err(why) => {
+                tried_again(test, &why);
+                reasons.push(why);
+            }
         }
     }
-    attempt()
+    panic!("the precondition did not hold: {}", reasons.join("; "))
 }
 
 /// A workload.

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use weir_guest::vhost::{Client, ClientShape, Contents, Load};
+use weir_testing::vhost::{Client, ClientShape, Contents, Load};
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);

@@ -2,20 +2,20 @@
 //! disconnects and reconnects, and one that does not.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weir_guest::vhost::{BlockRequest, Client, ClientShape, Contents, Kind, Load, Status};
+use weir_testing::vhost::{BlockRequest, Client, ClientShape, Contents, Kind, Load, Status};
+use weir_testing::{Scratch, skip, wait_until};
 
 const DISK_BYTES: u64 = 8 << 20;
 
 /// QEMU's storage daemon on an image of zeroes, in a folder of the test.
 struct Storage {
-    folder: PathBuf,
+    folder: Scratch,
     daemon: Child,
 }
 
@@ -26,18 +26,14 @@ impl Storage {
             .arg("--version")
             .output();
         if there.is_err() {
-            // Not `eprintln!`, which the test harness captures.
-            let mut err = std::io::stderr();
-            writeln!(err, "skipped: {test}: qemu-storage-daemon is not there").unwrap();
-            return None;
+            return skip(test, "qemu-storage-daemon is not installed");
         }
-        let folder = std::env::temp_dir().join(format!("weir-{test}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        File::create(folder.join("disk.raw"))
+        let folder = Scratch::new();
+        File::create(folder.path().join("disk.raw"))
             .unwrap()
             .set_len(DISK_BYTES)
             .unwrap();
-        let daemon = Storage::start(&folder);
+        let daemon = Storage::start(folder.path());
         Some(Storage { folder, daemon })
     }
 
@@ -57,14 +53,7 @@ impl Storage {
             ))
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !socket.exists() {
-            assert!(
-                Instant::now() < deadline,
-                "the storage daemon does not listen"
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the storage daemon listens", || socket.exists());
         daemon
     }
 
@@ -74,11 +63,11 @@ impl Storage {
     }
 
     fn image(&self) -> PathBuf {
-        self.folder.join("disk.raw")
+        self.folder.path().join("disk.raw")
     }
 
     fn client(&self, shape: ClientShape) -> Client {
-        Client::connect(&self.folder.join("s"), shape).unwrap()
+        Client::connect(&self.folder.path().join("s"), shape).unwrap()
     }
 }
 
@@ -86,7 +75,6 @@ impl Drop for Storage {
     fn drop(&mut self) {
         drop(self.daemon.kill());
         drop(self.daemon.wait());
-        drop(fs::remove_dir_all(&self.folder));
     }
 }
 
@@ -129,7 +117,8 @@ fn written_data_are_read_back_and_are_in_the_image() {
         );
         let logged: usize = report.log.iter().map(Vec::len).sum();
         assert_eq!(logged, 6000);
-        let ended = |asked: &&weir_guest::vhost::LoggedRequest| asked.status == Some(Status::Done);
+        let ended =
+            |asked: &&weir_testing::vhost::LoggedRequest| asked.status == Some(Status::Done);
         assert_eq!(report.log.iter().flatten().filter(ended).count(), 6000);
     }
     assert!(contents.written() > 1000);
@@ -211,7 +200,7 @@ fn no_write_is_lost_when_a_back_end_is_killed_and_restarted() {
         let run = scope.spawn(|| client.run(&load, Some(&mut contents)));
         thread::sleep(Duration::from_millis(300));
         storage.kill();
-        storage.daemon = Storage::start(&storage.folder);
+        storage.daemon = Storage::start(storage.folder.path());
         run.join().unwrap()
     });
     let report = report.unwrap();
@@ -246,5 +235,11 @@ fn a_back_end_that_does_not_return_ends_the_load_with_an_error() {
     assert!(error.contains("the back end has disconnected"), "{error}");
     let error = format!("{:#}", client.read(0, 512).unwrap_err());
     assert!(error.contains("the back end has disconnected"), "{error}");
-    assert!(Client::connect(&storage.folder.join("nothing"), ClientShape::default()).is_err());
+    assert!(
+        Client::connect(
+            &storage.folder.path().join("nothing"),
+            ClientShape::default()
+        )
+        .is_err()
+    );
 }

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! use weir_guest::vhost::{Client, ClientShape, Contents, Load};
+//! use weir_testing::vhost::{Client, ClientShape, Contents, Load};
 //!
 //! let mut client = Client::connect("/tmp/disk.sock".as_ref(), ClientShape::default())?;
 //! client.write(0, &[7; 4096])?;

@@ -1,12 +1,13 @@
-//! For tests: disks, VMs and hosts for one test. A loop device that is removed with the test and
-//! workloads for it, a small Linux guest in QEMU with a load whose requests are known, so that
-//! weir's results can be compared with them, and hosts of a fleet as network namespaces of this
-//! machine, whose cables can be disconnected. A disk behind a vhost-user socket can be used without
-//! any guest ([`vhost`]).
+//! What the tests of all crates share: a temporary folder ([`Scratch`]), reports of skipped tests
+//! ([`skip`]), waiting ([`wait_until`]), random numbers (of `fastrand`), and disks, VMs and hosts
+//! for one test. A loop device that is removed with the test and workloads for it, a small Linux
+//! guest in QEMU with a load whose requests are known, so that weir's results can be compared with
+//! them, and hosts of a fleet as network namespaces of this machine, whose cables can be
+//! disconnected. A disk behind a vhost-user socket can be used without any guest ([`vhost`]).
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! use weir_guest::{Disk, Guest, Kit, Load};
+//! use weir_testing::{Disk, Guest, Kit, Load};
 //!
 //! let kit = Kit::find()?;                                    // built by `cargo xtask guest`
 //! let disk = Disk::new("d0", "/tmp/d0.raw").aio("native");
@@ -26,6 +27,7 @@
 mod build;
 mod counts;
 mod disk;
+mod extent;
 mod fleet;
 mod guest;
 mod host;
@@ -39,14 +41,19 @@ mod port;
 mod qmp;
 mod relay;
 mod run;
+mod scratch;
+mod skip;
 mod slow_disk;
 mod tools;
 pub mod trace;
+mod unseen;
 pub mod vhost;
+mod wait;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
 pub use disk::{Disk, ServedDisk};
+pub use extent::{VARIABLE as EXTENT_VARIABLE, is_full};
 pub use fleet::{Fleet, FleetProcess, Monitor};
 pub use guest::Guest;
 pub use host::{Cable, Host, Traffic};
@@ -58,5 +65,9 @@ pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;
 pub use relay::Relay;
 pub use run::run;
+pub use scratch::Scratch;
+pub use skip::{is_root, skip, skipped, tried_again};
 pub use slow_disk::SlowDisk;
 pub use tools::Tools;
+pub use unseen::unseen_max;
+pub use wait::{PATIENCE, wait_until};

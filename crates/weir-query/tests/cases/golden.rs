@@ -1,8 +1,5 @@
-//! Runs the golden cases under `tests/cases`, each in several ways whose results must equal the
-//! expected ones.
-//!
-//! `WEIR_BLESS=1` writes the results into the cases instead. `WEIR_CASE=part` runs only the cases
-//! whose path contains that part.
+//! The cases under `tests/cases`: each runs in several ways whose results must equal the expected
+//! ones. `WEIR_BLESS=1` writes the results into the cases instead.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -10,11 +7,13 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use libtest_mimic::Trial;
 use weir_model::Shape;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
 
+use crate::blesses;
 use crate::support::case::{Case, Expected};
 use crate::support::changes::Changes;
 use crate::support::feed::{self, Action, Random};
@@ -48,35 +47,23 @@ struct Prepared {
     unoptimized: Arc<Plan>,
 }
 
-#[test]
-fn every_case_has_its_expected_result_in_each_execution() {
+/// A test for each case, named by its path: `window::rows_evicts_oldest`.
+pub fn tests() -> Vec<Trial> {
     let folder = repository().join("tests/cases");
     let mut files = Vec::new();
     collect(&folder, &mut files);
-    let wanted = std::env::var("WEIR_CASE").unwrap_or_default();
-    files.retain(|f| f.to_string_lossy().contains(&wanted));
     files.sort();
     assert!(!files.is_empty(), "there are cases in {}", folder.display());
-
-    let bless = std::env::var("WEIR_BLESS").is_ok_and(|v| v == "1");
-    let mut failures = Vec::new();
-    for file in &files {
-        let checked = match check(file, false) {
-            Err(_) if bless => check(file, true),
-            checked => checked,
+    let test = |file: PathBuf| {
+        let path = file.strip_prefix(&folder).expect("it is in the folder");
+        let path = path.with_extension("").to_string_lossy().into_owned();
+        let run = move || match check(&file, false) {
+            Err(_) if blesses() => Ok(check(&file, true)?),
+            checked => Ok(checked?),
         };
-        if let Err(why) = checked {
-            let name = file.strip_prefix(&folder).unwrap_or(file).display();
-            failures.push(format!("{name}\n{}\n", why.trim_end()));
-        }
-    }
-    assert!(
-        failures.is_empty(),
-        "{} of {} cases fail\n\n{}",
-        failures.len(),
-        files.len(),
-        failures.join("\n")
-    );
+        Trial::test(path.replace('/', "::"), run)
+    };
+    files.into_iter().map(test).collect()
 }
 
 fn repository() -> PathBuf {
@@ -234,7 +221,7 @@ fn in_whole_batches(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
 
 fn in_random_cuts(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     let case = &prepared.case;
-    let mut random = Random(prepared.seed);
+    let mut random = Random::new(prepared.seed);
     let mut cut = || feed::cut(&case.feed(), case.sources.len(), &mut random);
     // Few rows per step, so that steps are cut as well.
     (1..=CUTS)
@@ -251,7 +238,7 @@ fn over_a_fleet(prepared: &Prepared) -> Result<Vec<Outcome>, String> {
     }
     let sources = case.catalog().declarations;
     let history = feed::history(&case.feed(), &case.source_names(), &prepared.unoptimized);
-    let mut random = Random(prepared.seed);
+    let mut random = Random::new(prepared.seed);
     let mut outcomes = Vec::new();
     for strategy in PlacementStrategy::ALL {
         let options = CutOptions {

@@ -1,10 +1,9 @@
 //! A running guest: QEMU as a child process, controlled through a serial port.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +12,7 @@ use serde_json::json;
 use crate::kit::{Kit, QEMU};
 use crate::port::{COMMAND, Port, Socket, last_log_lines};
 use crate::qmp::Qmp;
+use crate::scratch::Scratch;
 
 /// A guest, controlled through its [`Port`]. It ends, with all its files on the host, when it is
 /// dropped, and with the thread that started it.
@@ -20,14 +20,12 @@ use crate::qmp::Qmp;
 pub struct Guest {
     name: String,
     qemu: Child,
-    folder: PathBuf,
+    folder: Scratch,
     port: Port,
 }
 
 /// The memory of a guest.
 pub(crate) const MEMORY_MEBIBYTES: u32 = 256;
-
-static STARTED: AtomicU32 = AtomicU32::new(0);
 
 impl Guest {
     /// Starts QEMU, as VM `name`, with its own options and `args`, such as those of [`Disk::args`].
@@ -35,12 +33,10 @@ impl Guest {
     ///
     /// [`Disk::args`]: crate::Disk::args
     pub fn start(kit: &Kit, name: &str, args: &[String]) -> Result<Guest> {
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        // Short, since a socket's path has at most 107 bytes.
-        let folder = std::env::temp_dir().join(format!("weir-vm-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder)?;
+        let scratch = Scratch::new();
+        let folder = scratch.path();
         let socket = Socket::bind(&folder.join("port"))?;
-        let mut qemu = command(kit, name, &folder)
+        let mut qemu = command(kit, name, folder)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -48,21 +44,20 @@ impl Guest {
             .spawn()
             .context("cannot start setpriv (package util-linux)")?;
         let alive = || match qemu.try_wait()? {
-            Some(status) => bail!("QEMU ended with {status}{}", last_log_lines(&folder)),
+            Some(status) => bail!("QEMU ended with {status}{}", last_log_lines(folder)),
             None => Ok(()),
         };
         match socket.accept(name, alive) {
             Ok(port) => Ok(Guest {
                 name: name.to_owned(),
                 qemu,
-                folder,
+                folder: scratch,
                 port,
             }),
             Err(error) => {
                 // It may have ended already.
                 let _ = qemu.kill();
                 let _ = qemu.wait();
-                let _ = fs::remove_dir_all(&folder);
                 Err(error)
             }
         }
@@ -80,13 +75,13 @@ impl Guest {
 
     /// The QMP socket for administrators.
     pub fn qmp_socket(&self) -> PathBuf {
-        self.folder.join("qmp")
+        self.folder.path().join("qmp")
     }
 
     /// A QMP connection for the test: QEMU serves one client per socket, so the first one stays
     /// free.
     pub fn qmp(&self) -> Result<Qmp> {
-        Qmp::connect(&self.folder.join("qmp-test"))
+        Qmp::connect(&self.folder.path().join("qmp-test"))
     }
 
     /// Ends QEMU in order, so that its images are complete.
@@ -100,7 +95,7 @@ impl Guest {
                 bail!(
                     "VM {} does not quit{}",
                     self.name,
-                    last_log_lines(&self.folder)
+                    last_log_lines(self.folder.path())
                 );
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -128,9 +123,6 @@ impl Drop for Guest {
         // It may have ended already.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
-            eprintln!("cleaning up {}: {error}", self.folder.display());
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! let host = weir_guest::Host::new()?;                        // needs root
+//! let host = weir_testing::Host::new()?;                        // needs root
 //! let monitor = format!("{}:7733", host.gateway());           // this machine's address for the host
 //! let mut agent = host.command("weir").args(["agent", &monitor]).spawn()?;
 //! let before = host.traffic()?;

@@ -5,16 +5,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use weir_guest::{Cable, Host};
+use weir_testing::{Cable, Host};
 
 /// A host, or a message that `test` is skipped.
 fn host(test: &str) -> Option<Host> {
     match Host::new() {
         Ok(host) => Some(host),
         Err(why) => {
-            // Not `eprintln!`, which the test harness captures.
-            writeln!(std::io::stderr(), "skipped: {test}: {why:#}")
-                .expect("standard error is open");
+            weir_testing::skipped(test, format_args!("{why:#}"));
             None
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! use weir_guest::{Fleet, Host};
+//! use weir_testing::{Fleet, Host};
 //!
 //! let fleet = Fleet::new("target/release/weir".as_ref(), &["a"], 512)?;
 //! let host = Host::new()?;
