@@ -58,15 +58,7 @@ impl Own {
     ) -> Note {
         let total = self.events.entry((place, counter)).or_default();
         *total += 1;
-        Note {
-            at_ns: at,
-            place: place.into(),
-            counter: counter.into(),
-            cause: cause.map(cut),
-            device: None,
-            value: 1,
-            total: *total,
-        }
+        note(at, (place, counter), cause, 1, *total)
     }
 
     /// Records a change of state: `total` is the new state, `value` the difference to the previous
@@ -80,15 +72,8 @@ impl Own {
         total: i64,
     ) -> Note {
         let before = self.events.insert((place, counter), total);
-        Note {
-            at_ns: at,
-            place: place.into(),
-            counter: counter.into(),
-            cause: cause.map(cut),
-            device: None,
-            value: total - before.unwrap_or(0),
-            total,
-        }
+        let value = total - before.unwrap_or(0);
+        note(at, (place, counter), cause, value, total)
     }
 
     /// The counters that changed since the last call.
@@ -160,6 +145,25 @@ impl Own {
         before.map_or(0.0, |(then, before)| {
             requests.saturating_sub(before) as f64 / (now - then).as_secs_f64().max(1e-3)
         })
+    }
+}
+
+/// An event of the agent, without a device.
+fn note(
+    at: Nanos,
+    (place, counter): (&str, &str),
+    cause: Option<&str>,
+    value: i64,
+    total: i64,
+) -> Note {
+    Note {
+        at_ns: at,
+        place: place.into(),
+        counter: counter.into(),
+        cause: cause.map(cut),
+        device: None,
+        value,
+        total,
     }
 }
 

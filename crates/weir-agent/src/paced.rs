@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Catalog, Column, Demand, Nanos, Type};
-use weir_tap::{Count, Said, Tap, TapError};
+use weir_tap::{Said, Tap, TapError, Timing};
 
 use super::clock::AgentClock;
 
@@ -22,9 +22,8 @@ pub enum Replay {
     Shift(Nanos),
 }
 
-/// A tap whose events are moved to the present and delivered at their new times.
+/// Moves the events of a tap to the present and delivers them at their new times.
 pub struct Paced {
-    tap: Box<dyn Tap>,
     replay: Replay,
     clock: AgentClock,
     /// The columns of each demand that contain instants.
@@ -42,10 +41,9 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// Replays the events of `tap`, which was opened for `demands`, by `clock`.
-    pub fn new(tap: Box<dyn Tap>, demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
+    /// Replays the events of a tap that was opened for `demands`, by `clock`.
+    pub fn new(demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
         Paced {
-            tap,
             replay,
             clock,
             instants: demands.iter().map(instants).collect(),
@@ -80,9 +78,9 @@ impl Paced {
     }
 
     /// Reads up to the next heartbeat.
-    fn read(&mut self, patience: Duration) -> Result<(), TapError> {
+    fn read(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<(), TapError> {
         while self.then.is_none() {
-            match self.tap.next(patience)? {
+            match tap.next(patience)? {
                 Said::Rows { demand, batch } => self.rows.push_back((demand, batch)),
                 said => self.then = Some(said),
             }
@@ -155,11 +153,11 @@ fn instants(demand: &Demand) -> Vec<usize> {
     wanted.filter(|at| schema[*at].ty == Type::Time).collect()
 }
 
-impl Tap for Paced {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+impl Timing for Paced {
+    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<Said, TapError> {
         let until = Instant::now() + patience;
         loop {
-            self.read(patience)?;
+            self.read(tap, patience)?;
             let now = self.clock.now();
             // A consumer that waits for the recording starts now, before the first event.
             if !std::mem::replace(&mut self.begun, true)
@@ -179,27 +177,12 @@ impl Tap for Paced {
             thread::sleep(STEP);
         }
     }
-
-    fn counts(&mut self) -> Vec<Count> {
-        self.tap.counts()
-    }
-
-    fn progress(&self) -> Option<f64> {
-        self.tap.progress()
-    }
-
-    fn describe(&self) -> Vec<String> {
-        self.tap.describe()
-    }
-
-    fn messages(&self) -> Vec<String> {
-        self.tap.messages()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use weir_model::{Predicate, Value};
+    use weir_tap::{Count, Retimed};
 
     use super::*;
 
@@ -254,12 +237,8 @@ mod tests {
         ];
         let clock = AgentClock::start();
         let began = clock.now();
-        let mut tap = Paced::new(
-            Box::new(Told(said.into())),
-            &[demand.clone(), demand],
-            Replay::Pace(2.0),
-            clock,
-        );
+        let timing = Paced::new(&[demand.clone(), demand], Replay::Pace(2.0), clock);
+        let mut tap = Retimed::new(Box::new(Told(said.into())), timing);
         let (mut over, mut told) = (i64::MIN, [Vec::new(), Vec::new()]);
         let mut issued = Vec::new();
         loop {

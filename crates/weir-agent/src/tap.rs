@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_model::{Capabilities, Catalog, Demand, Nanos, Symbol};
-use weir_tap::{Tap, ebpf};
+use weir_tap::{Retimed, Tap, ebpf};
 
 use super::clock::AgentClock;
 use super::demands::covers;
@@ -100,7 +100,10 @@ impl Ground {
         let tap = input.expect("demands of one tap open one").tap;
         Ok(match live {
             true => tap,
-            false => Box::new(Paced::new(tap, demands, self.replay, self.clock)),
+            false => {
+                let timing = Paced::new(demands, self.replay, self.clock);
+                Box::new(Retimed::new(tap, timing))
+            }
         })
     }
 }

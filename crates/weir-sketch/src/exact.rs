@@ -6,6 +6,9 @@
 //! computer", SIAM Review 28: the long accumulator). Integers and floats share it. It grows by 64
 //! bits at a time; numbers of similar magnitude, such as latencies, need two or three of these
 //! limbs.
+//!
+//! Adding a float takes 22 to 30 ns, adding an integer 10 to 17 ns; a running sum of floats, which
+//! drifts, takes 0.8 ns (AMD EPYC, `measure_additions` in `tests/laws.rs`).
 
 use crate::codec::{self, Bytes, Malformed};
 
@@ -231,7 +234,8 @@ impl ExactSum {
     fn add_product(&mut self, mantissa: u128, weight: i64, exponent: i32, negative: bool) {
         let negative = negative != (weight < 0);
         let (place, shift) = (exponent.div_euclid(64), exponent.rem_euclid(64) as u32);
-        // The common case: one row, and a number that lies in two limbs.
+        // The common case: one row, and a number that lies in two limbs. Without this branch a
+        // float takes 39 to 50 ns, an integer 24 to 34 ns.
         if weight.unsigned_abs() == 1 && mantissa.leading_zeros() >= shift {
             return self.accumulate(&halves(mantissa << shift), place, negative);
         }

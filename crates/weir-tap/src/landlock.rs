@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn open_files_stay_writable_and_others_are_only_read() {
-        let path = std::env::temp_dir().join(format!("weir-landlock-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("file");
         fs::write(&path, "before").unwrap();
         let own = path.clone();
         let restricted = std::thread::spawn(move || {
@@ -147,7 +148,6 @@ mod tests {
             refused.to_vec()
         });
         let refused = restricted.join().unwrap();
-        fs::remove_file(&path).unwrap();
         // SAFETY: without a structure the call only returns a number.
         let version = unsafe {
             let none = std::ptr::null::<Ruleset>();

@@ -19,6 +19,7 @@ mod io_columns;
 mod landlock;
 pub mod live;
 pub mod qmp;
+mod retimed;
 mod seccomp;
 mod shared;
 pub mod streams;
@@ -29,6 +30,7 @@ pub mod vdisk;
 pub use ebpf::hist;
 pub use ebpf::monotonic_ns;
 pub use error::TapError;
+pub use retimed::{Retimed, Timing};
 
 /// A stream that taps serve in addition to those of the catalog: every row of `IOstream` (requests
 /// and responses), in the schema of `IO`, so that responses have their times. It is the content of

@@ -113,6 +113,17 @@ fn product(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnost
         }
         _ => (left, right, Unit::None),
     };
+    typed(op, left, right, span, unit)
+}
+
+/// The operation on operands of one type; its result has this unit.
+fn typed(
+    op: BinaryOp,
+    left: Operand,
+    right: Operand,
+    span: Span,
+    unit: Unit,
+) -> Result<Expr, Diagnostic> {
     let (left, right) = types(op, left, right, span)?;
     let (left, right) = (Box::new(left), Box::new(right));
     Ok(Expr::Binary {
@@ -163,14 +174,7 @@ fn sum(op: BinaryOp, left: Operand, right: Operand) -> Result<Expr, Diagnostic> 
     numeric(op, &right)?;
     let (left, right) = units(op, left, right)?;
     let unit = common_unit(&left.expr, &right.expr);
-    let (left, right) = types(op, left, right, span)?;
-    let (left, right) = (Box::new(left), Box::new(right));
-    Ok(Expr::Binary {
-        op,
-        left,
-        right,
-        unit,
-    })
+    typed(op, left, right, span, unit)
 }
 
 /// Arithmetic on timestamps: the difference of two is a duration, a timestamp and a duration make a

@@ -65,19 +65,8 @@ impl Checker<'_> {
         }
         let conditions = conditions.into_iter().collect::<Option<Vec<_>>>();
         let selected = |(plan, conditions)| Plan::select_all(plan, conditions);
-        let mut plan = plan.zip(conditions).map(selected);
-        for part in parts {
-            if let Part::Subquery {
-                place,
-                item,
-                query,
-                negated,
-            } = part
-            {
-                plan = self.semi_join(plan, scope, place, item, query, negated);
-            }
-        }
-        plan
+        let plan = plan.zip(conditions).map(selected);
+        self.semi_joins(plan, scope, parts)
     }
 
     /// A condition of WHERE; an alias of SELECT in it gets its own diagnostic.
@@ -106,6 +95,27 @@ impl Checker<'_> {
             }
         }
         checked
+    }
+
+    /// The joins of all subqueries among `parts`.
+    fn semi_joins(
+        &mut self,
+        mut plan: Option<Arc<Plan>>,
+        scope: &Scope,
+        parts: Vec<Part<'_>>,
+    ) -> Option<Arc<Plan>> {
+        for part in parts {
+            if let Part::Subquery {
+                place,
+                item,
+                query,
+                negated,
+            } = part
+            {
+                plan = self.semi_join(plan, scope, place, item, query, negated);
+            }
+        }
+        plan
     }
 
     fn semi_join(
@@ -190,18 +200,8 @@ impl Checker<'_> {
                 }
             }
         }
-        let mut plan = from.plan.map(|plan| Plan::select_all(plan, own));
-        for part in parts {
-            if let Part::Subquery {
-                place,
-                item,
-                query,
-                negated,
-            } = part
-            {
-                plan = self.semi_join(plan, &from.scope, place, item, query, negated);
-            }
-        }
+        let plan = from.plan.map(|plan| Plan::select_all(plan, own));
+        let plan = self.semi_joins(plan, &from.scope, parts);
         let item = self.item(select, &from.scope, query.body.span, compares);
         let (plan, item) = (plan?, item?);
         sound.then_some(Right {

@@ -1,4 +1,5 @@
-//! Division of many integers by one: a multiplication and a shift each.
+//! Division of many integers by one: a multiplication and a shift each, 1.6 ns instead of 2.8 ns
+//! for the division of the processor (AMD EPYC, `measure_division` below).
 
 /// A constant to divide by, not 0.
 ///
@@ -42,7 +43,37 @@ impl Divisor {
 
 #[cfg(test)]
 mod tests {
+    use std::hint::black_box;
+    use std::time::Instant;
+
     use super::Divisor;
+
+    /// `cargo test --release --workspace --lib measure_division -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn measure_division() {
+        let values: Vec<i64> = (0..4096).map(|i| (i * 7919 + 13) * 1_000_003).collect();
+        let measured = |divide: &dyn Fn() -> Vec<i64>| {
+            let round = |_| {
+                let begin = Instant::now();
+                for _ in 0..1000 {
+                    black_box(divide());
+                }
+                begin.elapsed().as_nanos() as f64 / (1000 * values.len()) as f64
+            };
+            (0..12).map(round).fold(f64::INFINITY, f64::min)
+        };
+        let by = || black_box(1000_i64);
+        let operator = measured(&|| {
+            let by = by();
+            values.iter().map(|n| n.wrapping_div(by)).collect()
+        });
+        let divisor = measured(&|| {
+            let divisor = Divisor::new(by());
+            values.iter().map(|n| divisor.divide(*n)).collect()
+        });
+        println!("operator {operator:.2} ns, Divisor {divisor:.2} ns");
+    }
 
     #[test]
     fn a_quotient_equals_that_of_the_division_operator() {

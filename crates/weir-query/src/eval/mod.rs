@@ -87,6 +87,14 @@ pub(crate) fn eval(expr: &Expr, rows: Rows<'_>) -> Result<Column, EvalError> {
     Ok(evaluate(expr, rows)?.into_column(rows.len))
 }
 
+/// The values of expressions, one column each.
+///
+/// # Errors
+/// As [`eval`].
+pub(crate) fn eval_all(exprs: &[Expr], rows: Rows<'_>) -> Result<Vec<Column>, EvalError> {
+    exprs.iter().map(|expr| eval(expr, rows)).collect()
+}
+
 /// Which rows `predicate` is true for; `None` when it is for all of them.
 ///
 /// # Errors

@@ -182,6 +182,19 @@ impl BinaryOp {
 }
 
 impl Expr {
+    /// The two sides of an equality.
+    pub fn equality(&self) -> Option<(&Expr, &Expr)> {
+        match self {
+            Expr::Binary {
+                op: BinaryOp::Equal,
+                left,
+                right,
+                ..
+            } => Some((left, right)),
+            _ => None,
+        }
+    }
+
     /// A column.
     pub fn column(index: usize, ty: Type, unit: Unit) -> Expr {
         Expr::Column { index, ty, unit }

@@ -53,6 +53,36 @@ pub fn text(name: &str, args: &[Argument], i: usize) -> Result<(), ArgumentError
     typed(name, args, i, &[Type::Text], "a text")
 }
 
+/// Requires one number; the result is a float without unit.
+pub fn number_to_float(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
+    arity(name, args, 1, 1)?;
+    number(name, args, 0)?;
+    Ok(Returns {
+        ty: Type::Float,
+        unit: Unit::None,
+    })
+}
+
+/// Requires one number; the result has its type and unit.
+pub fn number_kept(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
+    arity(name, args, 1, 1)?;
+    number(name, args, 0)?;
+    Ok(Returns {
+        ty: args[0].ty,
+        unit: args[0].unit,
+    })
+}
+
+/// Requires one text; the result has type `ty` and no unit.
+pub fn text_to(name: &str, args: &[Argument], ty: Type) -> Result<Returns, ArgumentError> {
+    arity(name, args, 1, 1)?;
+    text(name, args, 0)?;
+    Ok(Returns {
+        ty,
+        unit: Unit::None,
+    })
+}
+
 /// The value of argument `i`, which must be a constant other than NULL.
 pub fn constant<'a>(
     name: &str,

@@ -41,19 +41,11 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
 
 /// The two sides of an equality, the left input's first.
 fn key_pair(condition: &Expr, middle: usize) -> Option<(Expr, Expr)> {
-    let Expr::Binary {
-        op: BinaryOp::Equal,
-        left,
-        right,
-        ..
-    } = condition
-    else {
-        return None;
-    };
+    let (left, right) = condition.equality()?;
     let shifted = |expr: &Expr| expr.map_columns(&|i| i - middle);
     match (sides(left, middle), sides(right, middle)) {
-        ((true, false), (false, true)) => Some(((**left).clone(), shifted(right))),
-        ((false, true), (true, false)) => Some(((**right).clone(), shifted(left))),
+        ((true, false), (false, true)) => Some((left.clone(), shifted(right))),
+        ((false, true), (true, false)) => Some((right.clone(), shifted(left))),
         _ => None,
     }
 }

@@ -170,26 +170,18 @@ fn project(plan: &Plan, input: &Arc<Plan>, exprs: &[Expr], needed: &Columns) -> 
 }
 
 fn join(plan: &Plan, needed: &Columns) -> Pruned {
-    let Node::Join {
-        left,
-        right,
-        kind,
-        on,
-        residual,
-    } = &plan.node
-    else {
-        unreachable!("only joins come here");
-    };
-    let middle = left.schema.len();
-    let read = with(needed.clone(), residual);
+    let join = plan.as_join().expect("only joins come here");
+    let (on, kind) = (join.on, join.kind);
+    let middle = join.left.schema.len();
+    let read = with(needed.clone(), join.residual);
     let of_left = read.iter().copied().filter(|i| *i < middle).collect();
     let of_right = read
         .iter()
         .filter(|i| **i >= middle)
         .map(|i| i - middle)
         .collect();
-    let left = narrow(left, &with(of_left, on.iter().map(|(l, _)| l)));
-    let right = narrow(right, &with(of_right, on.iter().map(|(_, r)| r)));
+    let left = narrow(join.left, &with(of_left, on.iter().map(|(l, _)| l)));
+    let right = narrow(join.right, &with(of_right, on.iter().map(|(_, r)| r)));
     let on = on
         .iter()
         .map(|(l, r)| (left.remapped(l), right.remapped(r)))
@@ -201,11 +193,11 @@ fn join(plan: &Plan, needed: &Columns) -> Pruned {
         .map(|place| place.map(|i| i + columns));
     let both: Vec<_> = left.positions.iter().copied().chain(right_places).collect();
     let place = |i: usize| both[i].expect("what is read was asked for");
-    let residual = residual.as_ref().map(|r| r.map_columns(&place));
+    let residual = join.residual.map(|r| r.map_columns(&place));
     let semi = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
     let positions = if semi { left.positions.clone() } else { both };
     Pruned {
-        plan: Plan::join(left.plan, right.plan, *kind, on, residual),
+        plan: Plan::join(left.plan, right.plan, kind, on, residual),
         positions,
     }
 }

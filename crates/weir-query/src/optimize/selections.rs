@@ -103,17 +103,9 @@ fn through(plan: &Arc<Plan>, below: &[&Arc<Plan>], conditions: Vec<Expr>) -> Arc
 
 /// A join below `conditions`; its own conditions are pushed down as well.
 fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
-    let Node::Join {
-        left,
-        right,
-        kind,
-        on,
-        residual,
-    } = &plan.node
-    else {
-        unreachable!("only joins come here");
-    };
-    let middle = left.schema.len();
+    let join = plan.as_join().expect("only joins come here");
+    let kind = join.kind;
+    let middle = join.left.schema.len();
     let (mut to_left, mut to_right) = (Vec::new(), Vec::new());
     let (mut here, mut above) = (Vec::new(), Vec::new());
     // A condition on the result can be tested on the side that it reads, unless that side may be
@@ -129,7 +121,7 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         match sides(&condition, middle) {
             (true, false) if keeps_left || semi => to_left.push(condition),
             (false, true) if keeps_right => to_right.push(condition),
-            (true, true) if *kind == JoinKind::Inner => here.push(condition),
+            (true, true) if kind == JoinKind::Inner => here.push(condition),
             _ => above.push(condition),
         }
     }
@@ -140,7 +132,7 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         JoinKind::Right => (true, false),
         JoinKind::Full | JoinKind::NotIn => (false, false),
     };
-    for condition in residual.clone().map_or(Vec::new(), Expr::conjuncts) {
+    for condition in join.residual.cloned().map_or(Vec::new(), Expr::conjuncts) {
         match sides(&condition, middle) {
             (true, false) if drops_left => to_left.push(condition),
             (false, true) if drops_right => to_right.push(condition),
@@ -155,7 +147,10 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         true => input.clone(),
         false => push(input, conditions),
     };
-    let (left, right) = (side(left, to_left), side(right, to_right));
+    let (left, right) = (side(join.left, to_left), side(join.right, to_right));
     let residual = Expr::balanced(BinaryOp::And, here);
-    Plan::select_all(Plan::join(left, right, *kind, on.clone(), residual), above)
+    Plan::select_all(
+        Plan::join(left, right, kind, join.on.to_vec(), residual),
+        above,
+    )
 }

@@ -9,25 +9,16 @@ use crate::window::Range;
 /// A join, with the windows directly below it where each row stays for a fixed time: the join then
 /// finds an expiring row by its position instead of by its values.
 pub(super) fn own_windows(plan: &Arc<Plan>) -> Option<Choice> {
-    let Node::Join {
-        left,
-        right,
-        kind,
-        on,
-        residual,
-    } = &plan.node
-    else {
-        return None;
-    };
-    let sides = [left, right].map(|side| match window(side) {
+    let join = plan.as_join()?;
+    let sides = [join.left, join.right].map(|side| match window(side) {
         Some((stream, size)) => (stream.clone(), Some(size)),
         None => (side.clone(), None),
     });
     Some(Choice {
         operation: Operation::Join {
-            kind: *kind,
-            on: on.clone(),
-            residual: residual.clone(),
+            kind: join.kind,
+            on: join.on.to_vec(),
+            residual: join.residual.cloned(),
             windows: [sides[0].1, sides[1].1],
         },
         inputs: sides.into_iter().map(|(input, _)| input).collect(),

@@ -266,6 +266,21 @@ pub enum ToStream {
     },
 }
 
+/// The parts of a join; see [`Node::Join`].
+#[derive(Clone, Copy, Debug)]
+pub struct JoinParts<'p> {
+    /// A relation.
+    pub left: &'p Arc<Plan>,
+    /// A relation.
+    pub right: &'p Arc<Plan>,
+    /// How rows without partner are treated.
+    pub kind: JoinKind,
+    /// Pairs of expressions that must be equal.
+    pub on: &'p [(Expr, Expr)],
+    /// A further condition.
+    pub residual: Option<&'p Expr>,
+}
+
 impl Plan {
     /// The inputs.
     pub fn inputs(&self) -> Vec<&Arc<Plan>> {
@@ -281,6 +296,26 @@ impl Plan {
             | Node::Order { input, .. }
             | Node::ToStream { input, .. } => vec![input],
             Node::Join { left, right, .. } | Node::SetOp { left, right, .. } => vec![left, right],
+        }
+    }
+
+    /// Its parts, if it is a join.
+    pub fn as_join(&self) -> Option<JoinParts<'_>> {
+        match &self.node {
+            Node::Join {
+                left,
+                right,
+                kind,
+                on,
+                residual,
+            } => Some(JoinParts {
+                left,
+                right,
+                kind: *kind,
+                on,
+                residual: residual.as_ref(),
+            }),
+            _ => None,
         }
     }
 

@@ -1,10 +1,10 @@
 //! `[Partition By a, b Rows n]`: the last n rows of each key.
 
 use serde::{Deserialize, Serialize};
-use weir_model::{Batch, Column, Schema, Type};
+use weir_model::{Batch, Schema, Type};
 
 use super::{Print, WindowContent, WindowKind};
-use crate::eval::{self, eval};
+use crate::eval::{self, eval_all};
 use crate::expr::Expr;
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
@@ -106,11 +106,7 @@ impl PartitionOperator {
             columns: &batch.columns,
             len,
         };
-        let keys = self
-            .keys
-            .iter()
-            .map(|k| eval(k, rows))
-            .collect::<Result<Vec<Column>, _>>()?;
+        let keys = eval_all(&self.keys, rows)?;
         let keys = self.packer.pack(&keys, len);
         let slots = self.slots.reserve(len);
         self.slots.write(&slots, &batch.columns);

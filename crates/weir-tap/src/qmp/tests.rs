@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,25 +21,15 @@ const IMPATIENT: Duration = Duration::from_millis(100);
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
 
 /// A folder that is removed when dropped.
-struct Folder(PathBuf);
+struct Folder(tempfile::TempDir);
 
 impl Folder {
     fn new() -> Folder {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-qmp-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        Folder(tempfile::tempdir().unwrap())
     }
 
     fn socket(&self) -> PathBuf {
-        self.0.join("qmp")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join("qmp")
     }
 }
 
@@ -300,7 +289,7 @@ fn counters_and_histograms_are_read_and_what_is_absent_is_unknown() {
 
 /// A replacement of virsh, with `script` as its body.
 fn virsh(folder: &Folder, script: &str, patience: Duration) -> Virsh {
-    let program = folder.0.join("virsh");
+    let program = folder.0.path().join("virsh");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     Virsh::run_by(
@@ -318,7 +307,7 @@ fn virsh_carries_question_and_answer() {
         r#"printf '%s|' "$@" > "$0.args"; echo '{"return":{"name":"web1"},"id":"libvirt-9"}'"#;
     let mut domain = virsh(&folder, script, PATIENT);
     assert_eq!(name(&mut domain).unwrap().as_deref(), Some("web1"));
-    let args = fs::read_to_string(folder.0.join("virsh.args")).unwrap();
+    let args = fs::read_to_string(folder.0.path().join("virsh.args")).unwrap();
     assert_eq!(
         args,
         "-q|-c|qemu:///session|qemu-monitor-command|--domain|web1|{\"execute\":\"query-name\"}|"

@@ -52,8 +52,8 @@ mod tests {
 
     #[test]
     fn a_partition_is_part_of_the_folder_it_lies_in() {
-        let dir = std::env::temp_dir().join(format!("weir-whole-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("host");
         let sysfs = dir.join("class");
         fs::create_dir_all(dir.join("devices/sda/sda1")).unwrap();
         fs::create_dir_all(&sysfs).unwrap();
@@ -69,6 +69,5 @@ mod tests {
         ] {
             assert_eq!(whole.of(Symbol::new(device)).as_str(), expected);
         }
-        fs::remove_dir_all(&dir).unwrap();
     }
 }

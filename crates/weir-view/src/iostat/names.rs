@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn links_and_mapped_devices_give_names() {
-        let dir = std::env::temp_dir().join(format!("weir-names-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("host");
         let (by_id, sysfs) = (dir.join("by-id"), dir.join("block"));
         fs::create_dir_all(&by_id).unwrap();
         fs::create_dir_all(sysfs.join("dm-3/dm")).unwrap();
@@ -69,6 +69,5 @@ mod tests {
         assert!(!names.add_persistent(&dir.join("by-none")));
         let shown = ["sda", "dm-3", "sdb"].map(|name| names.of(name));
         assert_eq!(shown, ["ata-1", "vg-root", "sdb"]);
-        fs::remove_dir_all(&dir).unwrap();
     }
 }

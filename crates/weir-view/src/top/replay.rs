@@ -1,19 +1,18 @@
-//! [`Replay`]: a recording at the speed at which it was made, or as fast as it can be read; its
-//! last interval is completed.
+//! [`Replay`]: the timing of a recording at the speed at which it was made, or as fast as it can be
+//! read; its last interval is completed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Nanos};
-use weir_tap::{Count, Said, Tap, TapError};
+use weir_tap::{Said, Tap, TapError, Timing};
 
 /// How long the end waits until the last interval is displayed.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A recording that is replayed.
 pub struct Replay {
-    tap: Box<dyn Tap>,
     /// The speed factor; without, unlimited.
     speed: Option<f64>,
     interval_ns: Nanos,
@@ -30,15 +29,9 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Replays `tap` for tables of `interval_ns`.
-    pub fn new(
-        tap: Box<dyn Tap>,
-        speed: Option<f64>,
-        interval_ns: Nanos,
-        shown: Arc<AtomicI64>,
-    ) -> Replay {
+    /// A replay for tables of `interval_ns`.
+    pub fn new(speed: Option<f64>, interval_ns: Nanos, shown: Arc<AtomicI64>) -> Replay {
         Replay {
-            tap,
             speed,
             interval_ns,
             shown,
@@ -106,15 +99,15 @@ impl Replay {
     }
 }
 
-impl Tap for Replay {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+impl Timing for Replay {
+    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<Said, TapError> {
         if let Some(said) = self.due(patience) {
             return Ok(said);
         }
         if self.ended.is_some() {
             return Ok(self.end(patience));
         }
-        Ok(match self.tap.next(patience)? {
+        Ok(match tap.next(patience)? {
             Said::Rows { demand, batch } => {
                 self.waiting = Some((demand, batch));
                 self.due(patience).unwrap_or(Said::Quiet)
@@ -124,25 +117,5 @@ impl Tap for Replay {
             said @ (Said::Quiet | Said::Folded { .. }) => said,
             Said::End => self.end(patience),
         })
-    }
-
-    fn counts(&mut self) -> Vec<Count> {
-        self.tap.counts()
-    }
-
-    fn progress(&self) -> Option<f64> {
-        self.tap.progress()
-    }
-
-    fn describe(&self) -> Vec<String> {
-        self.tap.describe()
-    }
-
-    fn messages(&self) -> Vec<String> {
-        self.tap.messages()
-    }
-
-    fn responses_assumed(&self) -> bool {
-        self.tap.responses_assumed()
     }
 }

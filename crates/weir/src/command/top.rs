@@ -14,8 +14,8 @@ use weir_model::{Capabilities, Nanos};
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::Placement;
-use weir_tap::Count;
 use weir_tap::ebpf::Files;
+use weir_tap::{Count, Retimed};
 
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
@@ -569,11 +569,9 @@ impl<'a> Run<'a> {
         let replayed = |input: Input| match input.live {
             true => input,
             false => Input {
-                tap: Box::new(Replay::new(
+                tap: Box::new(Retimed::new(
                     input.tap,
-                    speed,
-                    self.interval_ns,
-                    self.shown.clone(),
+                    Replay::new(speed, self.interval_ns, self.shown.clone()),
                 )),
                 ..input
             },

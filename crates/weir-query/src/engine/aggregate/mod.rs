@@ -20,7 +20,7 @@ use self::call::Call;
 use self::interval::empty_results;
 pub(super) use self::tumbling::Tumbling;
 pub(super) use self::unbounded::UnboundedMerge;
-use crate::eval::{Rows, eval};
+use crate::eval::{Rows, eval_all};
 use crate::expr::Expr;
 use crate::function::{AggregateCall, EvalError};
 use crate::operator::{Operator, QueryStart, Span};
@@ -135,11 +135,7 @@ impl Aggregate {
             columns: &batch.columns,
             len,
         };
-        let keys = self
-            .keys
-            .iter()
-            .map(|k| eval(k, rows))
-            .collect::<Result<Vec<_>, _>>()?;
+        let keys = eval_all(&self.keys, rows)?;
         let weights = weights(batch);
         let members = self.assign(&batch.ts, &keys, &weights);
         let touched = members.touched();

@@ -4,7 +4,7 @@ use weir_model::{Column, Type};
 
 use super::rows::{map, overflow};
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, number};
+use crate::function::arguments::number_kept;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `abs(x)`
@@ -36,12 +36,7 @@ impl Scalar for Abs {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        number(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: args[0].ty,
-            unit: args[0].unit,
-        })
+        number_kept(DOC.name, args)
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -1,10 +1,10 @@
 //! `floor(x)`: the greatest integer not above x.
 
-use weir_model::{Column, Type};
+use weir_model::Column;
 
-use super::rows::map;
+use super::rows::map_fractions;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, number};
+use crate::function::arguments::number_kept;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `floor(x)`
@@ -41,18 +41,10 @@ impl Scalar for Floor {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        number(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: args[0].ty,
-            unit: args[0].unit,
-        })
+        number_kept(DOC.name, args)
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        match &args[0] {
-            Column::Float(_) => map(Type::Float, &args[0], |x: f64| Ok(Some(x.floor()))),
-            whole => Ok(whole.clone()),
-        }
+        map_fractions(&args[0], f64::floor)
     }
 }

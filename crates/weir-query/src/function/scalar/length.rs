@@ -1,10 +1,10 @@
 //! `length(t)`: the number of characters of a text.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::map;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, text};
+use crate::function::arguments::text_to;
 use crate::function::element::Text;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
@@ -42,12 +42,7 @@ impl Scalar for Length {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        text(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: Type::Int,
-            unit: Unit::None,
-        })
+        text_to(DOC.name, args, Type::Int)
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

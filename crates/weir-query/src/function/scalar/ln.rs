@@ -1,10 +1,10 @@
 //! `ln(x)`: the natural logarithm.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::Column;
 
 use super::rows::map_floats;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, number};
+use crate::function::arguments::number_to_float;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `ln(x)`
@@ -36,12 +36,7 @@ impl Scalar for Ln {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        number(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: Type::Float,
-            unit: Unit::None,
-        })
+        number_to_float(DOC.name, args)
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -5,7 +5,7 @@ use weir_sketch::PowerOfTwo;
 
 use super::rows::map;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, number};
+use crate::function::arguments::number_kept;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `pow2_bucket(x)`
@@ -52,12 +52,7 @@ impl Scalar for Pow2Bucket {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        number(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: args[0].ty,
-            unit: args[0].unit,
-        })
+        number_kept(DOC.name, args)
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -22,18 +22,21 @@ pub fn map<I: Input, O: Output>(
         return Ok(Column::Nulls(len));
     }
     let (values, nulls) = (I::values(column), nulls_of(column));
+    collect(ty, len, nulls.as_ref(), |row| f(I::read(&values, row)))
+}
+
+/// `f` of each row; NULL where `nulls` has one.
+fn collect<O: Output>(
+    ty: Type,
+    len: usize,
+    nulls: Option<&NullBuffer>,
+    f: impl Fn(usize) -> Result<Option<O>, EvalError>,
+) -> Result<Column, EvalError> {
     let mut builder = ColumnBuilder::new(ty, len);
     let mut sink = O::sink(&mut builder);
     for row in 0..len {
-        let valid = nulls.as_ref().is_none_or(|n| n.is_valid(row));
-        O::write(
-            &mut sink,
-            if valid {
-                f(I::read(&values, row))?
-            } else {
-                None
-            },
-        );
+        let is_valid = nulls.is_none_or(|n| n.is_valid(row));
+        O::write(&mut sink, if is_valid { f(row)? } else { None });
     }
     drop(sink);
     Ok(builder.finish())
@@ -52,21 +55,9 @@ pub fn map_pairs<A: Input, B: Input, O: Output>(
     }
     let nulls = NullBuffer::union(nulls_of(left).as_ref(), nulls_of(right).as_ref());
     let (a, b) = (A::values(left), B::values(right));
-    let mut builder = ColumnBuilder::new(ty, len);
-    let mut sink = O::sink(&mut builder);
-    for row in 0..len {
-        let valid = nulls.as_ref().is_none_or(|n| n.is_valid(row));
-        O::write(
-            &mut sink,
-            if valid {
-                f(A::read(&a, row), B::read(&b, row))?
-            } else {
-                None
-            },
-        );
-    }
-    drop(sink);
-    Ok(builder.finish())
+    collect(ty, len, nulls.as_ref(), |row| {
+        f(A::read(&a, row), B::read(&b, row))
+    })
 }
 
 /// `f` of each float, or of each integer as a float; a NaN result is NULL.
@@ -75,6 +66,14 @@ pub fn map_floats(column: &Column, f: impl Fn(f64) -> f64) -> Result<Column, Eva
         let y = f(x);
         Ok((!y.is_nan() || x.is_nan()).then_some(y))
     })
+}
+
+/// `f` of each float; integers are their own results.
+pub fn map_fractions(column: &Column, f: fn(f64) -> f64) -> Result<Column, EvalError> {
+    match column {
+        Column::Float(_) => map(Type::Float, column, |x: f64| Ok(Some(f(x)))),
+        whole => Ok(whole.clone()),
+    }
 }
 
 /// `f` of each text, computed once for each distinct text of the column.

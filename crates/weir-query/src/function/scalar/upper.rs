@@ -1,10 +1,10 @@
 //! `upper(t)`: the text in upper case.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::map_texts;
 use super::{Scalar, ScalarCall};
-use crate::function::arguments::{arity, text};
+use crate::function::arguments::text_to;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
 /// `upper(t)`
@@ -36,12 +36,7 @@ impl Scalar for Upper {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        text(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: Type::Text,
-            unit: Unit::None,
-        })
+        text_to(DOC.name, args, Type::Text)
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use weir_model::{Declaration, Value};
 
-use crate::expr::{BinaryOp, Expr};
+use crate::expr::Expr;
 use crate::plan::{JoinKind, Node, Plan, SetOp, ToStream};
 
 /// Names of the column with the host: ours, and the thesis's in scripts that declare `IOstream`
@@ -223,16 +223,8 @@ fn select(input: RowProperties, predicate: &Expr) -> Result<RowProperties, Strin
 
 /// The host whose rows pass a condition.
 fn host_in_condition(row_properties: &RowProperties, condition: &Expr) -> Option<Value> {
-    let Expr::Binary {
-        op: BinaryOp::Equal,
-        left,
-        right,
-        ..
-    } = condition
-    else {
-        return None;
-    };
-    let (column, constant) = match (&**left, &**right) {
+    let (left, right) = condition.equality()?;
+    let (column, constant) = match (left, right) {
         (column, Expr::Literal { value, .. }) | (Expr::Literal { value, .. }, column) => {
             (column, value)
         }
@@ -264,23 +256,15 @@ fn project(input: &RowProperties, exprs: &[Expr]) -> Result<RowProperties, Strin
 }
 
 fn join(plan: &Plan, left: &RowProperties, right: &RowProperties) -> Result<RowProperties, String> {
-    let Node::Join {
-        left: left_plan,
-        kind,
-        on,
-        residual,
-        ..
-    } = &plan.node
-    else {
-        unreachable!("only joins come here");
-    };
-    let middle = left_plan.schema.len();
+    let parts = plan.as_join().expect("only joins come here");
+    let (kind, on) = (parts.kind, parts.on);
+    let middle = parts.left.schema.len();
     let same_key = |l: &Expr, r: &Expr| {
         let host_keys = left.host_key(l);
         host_keys.is_some() && host_keys == right.host_key(r)
     };
     let same_only = left.only.is_some() && left.only == right.only;
-    let conditions = residual.clone().map_or(Vec::new(), Expr::conjuncts);
+    let conditions = parts.residual.cloned().map_or(Vec::new(), Expr::conjuncts);
     let on_host = on.iter().any(|(l, r)| same_key(l, r))
         || conditions
             .iter()
@@ -313,16 +297,9 @@ fn join(plan: &Plan, left: &RowProperties, right: &RowProperties) -> Result<RowP
 
 /// Whether a condition over the columns of both sides holds only for rows of one host.
 fn is_same_host(condition: &Expr, middle: usize, same_key: &dyn Fn(&Expr, &Expr) -> bool) -> bool {
-    let Expr::Binary {
-        op: BinaryOp::Equal,
-        left,
-        right,
-        ..
-    } = condition
+    let Some((left @ Expr::Column { index: a, .. }, right @ Expr::Column { index: b, .. })) =
+        condition.equality()
     else {
-        return false;
-    };
-    let (Expr::Column { index: a, .. }, Expr::Column { index: b, .. }) = (&**left, &**right) else {
         return false;
     };
     let (l, r) = match a < b {

@@ -293,9 +293,10 @@ proptest! {
         }
     }
 
-    /// Random bytes alone are hardly ever a plan, so they also follow the start of one.
+    /// Random bytes, alone and after the start of a plan, are an error or a plan that is encoded
+    /// again as it is and runs.
     #[test]
-    fn random_bytes_never_panic(
+    fn random_bytes_are_an_error_or_a_plan_that_runs(
         which in any::<prop::sample::Index>(),
         kept in any::<prop::sample::Index>(),
         bytes in prop::collection::vec(any::<u8>(), 0..200),
@@ -304,6 +305,7 @@ proptest! {
         let start = &plans[which.index(plans.len())];
         for start in [&start[..kept.index(start.len())], &[]] {
             if let Ok(plan) = decoded(&[start, &bytes].concat()) {
+                prop_assert_eq!(decoded(&encode(&plan)), Ok(plan.clone()));
                 run(&plan);
             }
         }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::Mutex;
 
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
@@ -55,32 +54,26 @@ fn inventory(second: bool) -> Snapshot {
 }
 
 /// A hierarchy of cgroups: `/a`, `/b`, `/b/below` and `/other`.
-struct Hierarchy(PathBuf);
+struct Hierarchy(tempfile::TempDir);
 
 impl Hierarchy {
-    fn new(name: &str) -> Hierarchy {
-        let root = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
+    fn new() -> Hierarchy {
+        let root = tempfile::tempdir().unwrap();
         for path in ["a", "b/below", "other"] {
-            fs::create_dir_all(root.join(path)).unwrap();
+            fs::create_dir_all(root.path().join(path)).unwrap();
         }
         Hierarchy(root)
     }
 
     fn id(&self, path: &str) -> u64 {
-        fs::metadata(self.0.join(path)).unwrap().ino()
+        fs::metadata(self.0.path().join(path)).unwrap().ino()
     }
 
     fn cgroups(&self) -> Cgroups {
         Cgroups::new(Some(Root {
-            path: self.0.clone(),
+            path: self.0.path().to_owned(),
             unified: true,
         }))
-    }
-}
-
-impl Drop for Hierarchy {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
     }
 }
 
@@ -125,7 +118,7 @@ fn attribution(snapshot: Snapshot) -> Attribution {
 
 #[test]
 fn each_rule_of_evidence_holds() {
-    let hierarchy = Hierarchy::new("evidence");
+    let hierarchy = Hierarchy::new();
     let [a, below, other] = ["a", "b/below", "other"].map(|path| hierarchy.id(path));
     let (process, kernel) = (false, true);
     let on_a = (1010, 8);
@@ -298,7 +291,7 @@ fn who_is_gone_owns_nothing_and_who_is_new_is_looked_for() {
 
 #[test]
 fn who_serves_several_vms_works_for_the_one_whose_disk_it_is() {
-    let hierarchy = Hierarchy::new("server");
+    let hierarchy = Hierarchy::new();
     let other = hierarchy.id("other");
     let snapshot = Snapshot {
         servers: [(400, vec![0, 1]), (500, vec![1, 2])].into(),

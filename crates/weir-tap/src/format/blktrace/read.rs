@@ -211,6 +211,19 @@ impl Events {
         })
     }
 
+    /// The end of a file whose last event has only `seen` bytes.
+    fn cut_off(
+        &mut self,
+        faults: &mut Faults,
+        offset: u64,
+        seen: usize,
+    ) -> Result<Option<u64>, TapError> {
+        let why = "the file ends within an event";
+        faults.bad_in(&self.path, offset, why)?;
+        self.input.consume(seen);
+        Ok(None)
+    }
+
     /// Reads the next event and returns its time; `None` at the end.
     fn advance(&mut self, faults: &mut Faults) -> Result<Option<u64>, TapError> {
         loop {
@@ -228,18 +241,14 @@ impl Events {
             let header_bytes = layout.header_bytes();
             if head.len() < header_bytes {
                 let seen = head.len();
-                faults.bad_in(&self.path, offset, "the file ends within an event")?;
-                self.input.consume(seen);
-                return Ok(None);
+                return self.cut_off(faults, offset, seen);
             }
             let header = layout.decode(&head[..header_bytes]);
             let event_bytes = header_bytes + usize::from(header.payload_bytes);
             let event = self.input.peek(event_bytes)?;
             if event.len() < event_bytes {
                 let seen = event.len();
-                faults.bad_in(&self.path, offset, "the file ends within an event")?;
-                self.input.consume(seen);
-                return Ok(None);
+                return self.cut_off(faults, offset, seen);
             }
             self.event = Some(RawEvent {
                 offset,

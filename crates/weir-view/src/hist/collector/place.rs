@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_collectors_directory_is_locked_once_and_for_its_user_only() {
-        let folder = std::env::temp_dir().join(format!("weir-place-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("place");
         let place = Place::at(&folder);
         place.make().unwrap();
         place.make().unwrap();
@@ -154,6 +155,5 @@ mod tests {
         assert!(place.lock().unwrap().is_some());
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(place.make().is_err(), "others may enter");
-        fs::remove_dir_all(&folder).unwrap();
     }
 }
