@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, oneshot};
 use weir_agent::AgentCore;
 use weir_model::{Catalog, Nanos};
-use weir_monitor::{Bounds, Monitor, Options, Publisher};
+use weir_monitor::{Monitor, Options, Publisher, PublisherLimits};
 use weir_query::place::fleet::{Cut, CutOptions, cut};
 use weir_query::plan::wire;
 use weir_query::{CheckOptions, EngineOptions, compile};
@@ -93,7 +93,7 @@ pub fn monitor(data: &[u8]) {
     for (number, cut) in cuts().iter().enumerate() {
         let clock = weir_sink::Clock::Nanoseconds;
         let answer = plans::answer(&cut.monitor, clock, false, false);
-        let publisher = Publisher::new(answer, BOUNDS, Vec::new());
+        let publisher = Publisher::new(answer, LIMITS, Vec::new());
         let name = format!("q{number}");
         let started = monitor.start(&name, cut, false, publisher, now);
         started.expect("nothing is written to disk");
@@ -120,10 +120,10 @@ pub fn monitor(data: &[u8]) {
 const START: Nanos = 1_700_000_000_000_000_000;
 const STEP_NS: Nanos = 50_000_000;
 
-const BOUNDS: Bounds = Bounds {
+const LIMITS: PublisherLimits = PublisherLimits {
     watchers_max: 1,
-    waiting_bytes_max: 1 << 20,
-    held_bytes_max: 1 << 20,
+    backlog_bytes_max: 1 << 20,
+    snapshot_bytes_max: 1 << 20,
     rows_per_second_max: 1 << 20,
 };
 

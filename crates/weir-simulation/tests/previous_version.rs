@@ -15,7 +15,7 @@ use arrow_array::types::Int64Type;
 use serde_json::{Value as Json, json};
 use weir_agent::AgentCore;
 use weir_model::{Batch, Capabilities, Catalog, Column};
-use weir_monitor::{Bounds, Monitor, Options, Publisher};
+use weir_monitor::{Monitor, Options, Publisher, PublisherLimits};
 use weir_query::engine::EngineOptions;
 use weir_query::place::fleet::{CutOptions, cut};
 use weir_query::plan::wire;
@@ -34,10 +34,10 @@ const QUERY: &str = "select bytes from IO";
 const ROWS: u64 = 1_000;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-const BOUNDS: Bounds = Bounds {
+const LIMITS: PublisherLimits = PublisherLimits {
     watchers_max: 4,
-    waiting_bytes_max: 64 << 20,
-    held_bytes_max: 64 << 20,
+    backlog_bytes_max: 64 << 20,
+    snapshot_bytes_max: 64 << 20,
     rows_per_second_max: 1 << 30,
 };
 
@@ -87,7 +87,7 @@ fn on_a_monitor<T>(agent: impl FnOnce(&str) -> T) -> (T, Results) {
         let cut = cut(&checked.plan, &CutOptions::default()).unwrap();
         assert_eq!(cut.fragments[0].plan.schema.len(), 1);
         let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
-        let mut publisher = Publisher::new(answer, BOUNDS, Vec::new());
+        let mut publisher = Publisher::new(answer, LIMITS, Vec::new());
         let mut updates = publisher.watch().unwrap();
         let mut monitor = Monitor::new(1, Options::default(), wall_clock());
         let started = monitor.start("q", &cut, false, publisher, wall_clock());
