@@ -9,8 +9,10 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::net::SocketType;
-use weir_tap::control::server::HandlerResult;
-use weir_tap::control::{ErrorCode, Handler, Limits, Peer, Peers, Reply, Server, ServiceError};
+use weir_tap::control::server::ReplyResult;
+use weir_tap::control::{
+    ErrorCode, Implementation, Limits, Peer, Peers, Reply, Server, ServiceError,
+};
 use weir_tap::tapdisk::layout;
 use weir_tap::tapdisk::words::{Answer, Ask, RecordsWord, Tapdisk, Wanted};
 
@@ -109,7 +111,7 @@ impl Front {
         server.finish(&mut self, Some(&last), CLOSE_TIMEOUT);
     }
 
-    fn records(&self, session: &mut Session, peer: Peer, wanted: Wanted) -> HandlerResult<Front> {
+    fn records(&self, session: &mut Session, peer: Peer, wanted: Wanted) -> ReplyResult<Front> {
         if session.subscription.is_some() {
             return Err(failed("this connection has its records; open another"));
         }
@@ -135,7 +137,7 @@ impl Front {
         &self,
         session: &mut Session,
         before: fn(&HistogramCounter),
-    ) -> HandlerResult<Front> {
+    ) -> ReplyResult<Front> {
         let started = match session.histograms.take() {
             Some(histograms) => histograms,
             None => HistogramCounter::begin(&self.hub).map_err(failed)?,
@@ -146,11 +148,11 @@ impl Front {
     }
 }
 
-impl Handler for Front {
+impl Implementation for Front {
     type Service = Tapdisk;
     type Session = Session;
 
-    fn handle(&mut self, session: &mut Session, peer: Peer, ask: Ask) -> HandlerResult<Front> {
+    fn handle(&mut self, session: &mut Session, peer: Peer, ask: Ask) -> ReplyResult<Front> {
         match ask.checked().map_err(failed)? {
             Ask::Status => Ok(Answer::Status(self.hub.status()).into()),
             Ask::Disks => Ok(Answer::Disks(self.hub.disks()).into()),

@@ -19,4 +19,4 @@ mod tests;
 pub use client::{Client, ControlError};
 pub use message::{ErrorCode, Service, ServiceError};
 pub use peer::{Peer, Peers};
-pub use server::{Handler, Limits, Reply, Responder, Server};
+pub use server::{Implementation, Limits, Reply, Responder, Server};

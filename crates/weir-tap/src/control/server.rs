@@ -26,7 +26,7 @@ const LONG_SLEEP: Duration = Duration::from_millis(5);
 /// The interval of the checks of connections that receive and send nothing.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A response of a handler.
+/// A response of an implementation.
 #[derive(Debug)]
 pub struct Reply<T> {
     /// All parts but the last.
@@ -47,12 +47,12 @@ impl<T> From<T> for Reply<T> {
     }
 }
 
-/// The result of a request to handler `H`.
-pub type HandlerResult<H> =
-    Result<Reply<<<H as Handler>::Service as Service>::Response>, ServiceError>;
+/// The result of a request to the implementation `I`.
+pub type ReplyResult<I> =
+    Result<Reply<<<I as Implementation>::Service as Service>::Response>, ServiceError>;
 
-/// What a server does for its clients.
-pub trait Handler {
+/// The implementation of a service: what a server does for its clients.
+pub trait Implementation {
     /// The service.
     type Service: Service;
     /// The state of a connection.
@@ -67,7 +67,7 @@ pub trait Handler {
         session: &mut Self::Session,
         peer: Peer,
         request: <Self::Service as Service>::Request,
-    ) -> HandlerResult<Self>
+    ) -> ReplyResult<Self>
     where
         Self: Sized;
 
@@ -109,20 +109,20 @@ impl Default for Limits {
 }
 
 /// A server.
-pub struct Server<H: Handler> {
+pub struct Server<I: Implementation> {
     listener: UnixListener,
     peers: Peers,
     limits: Limits,
-    connections: Vec<Connection<H>>,
+    connections: Vec<Connection<I>>,
     checked: Instant,
 }
 
-impl<H: Handler> Server<H> {
+impl<I: Implementation> Server<I> {
     /// Serves the clients of `listener` that are `peers`.
     ///
     /// # Errors
     /// If the socket cannot be made non-blocking.
-    pub fn new(listener: UnixListener, peers: Peers, limits: Limits) -> io::Result<Server<H>> {
+    pub fn new(listener: UnixListener, peers: Peers, limits: Limits) -> io::Result<Server<I>> {
         listener.set_nonblocking(true)?;
         Ok(Server {
             listener,
@@ -135,21 +135,21 @@ impl<H: Handler> Server<H> {
 
     /// Waits until a client can be served, `wake` can be read, or `timeout` has passed; serves each
     /// client as far as possible without waiting. Returns whether `wake` can be read.
-    pub fn round(&mut self, handler: &mut H, wake: BorrowedFd<'_>, timeout: Duration) -> bool {
+    pub fn round(&mut self, service: &mut I, wake: BorrowedFd<'_>, timeout: Duration) -> bool {
         let (is_busy, is_awake) = self.wait(wake, timeout);
-        let before = self.in_use(handler);
-        let mut is_changed = self.accept(handler);
+        let before = self.in_use(service);
+        let mut is_changed = self.accept(service);
         for connection in &mut self.connections {
-            connection.serve(handler);
+            connection.serve(service);
         }
         if self.checked.elapsed() > CHECK_INTERVAL {
             self.checked = Instant::now();
             for connection in &mut self.connections {
-                connection.check(handler, &self.limits);
+                connection.check(service, &self.limits);
             }
         }
         self.connections.retain(|c| c.session.is_some());
-        is_changed |= before != self.in_use(handler);
+        is_changed |= before != self.in_use(service);
         thread::sleep(match (is_changed, is_busy) {
             (true, _) => LONG_SLEEP,
             (false, true) => SLEEP,
@@ -160,16 +160,16 @@ impl<H: Handler> Server<H> {
 
     /// Sends what is pending, and then `last`, for at most `timeout` to each client; closes all
     /// connections.
-    pub fn finish(mut self, handler: &mut H, last: Option<&ServiceError>, timeout: Duration) {
+    pub fn finish(mut self, service: &mut I, last: Option<&ServiceError>, timeout: Duration) {
         for connection in &mut self.connections {
             // A client that does not read misses it.
             let _ = connection.finish(last, timeout);
-            connection.close(handler, false);
+            connection.close(service, false);
         }
     }
 
-    fn in_use(&self, handler: &H) -> usize {
-        let in_use = self.connections.iter().filter(|c| c.is_in_use(handler));
+    fn in_use(&self, service: &I) -> usize {
+        let in_use = self.connections.iter().filter(|c| c.is_in_use(service));
         in_use.count()
     }
 
@@ -197,7 +197,7 @@ impl<H: Handler> Server<H> {
     }
 
     /// Accepts a waiting client; false if there is none.
-    fn accept(&mut self, handler: &mut H) -> bool {
+    fn accept(&mut self, service: &mut I) -> bool {
         let Ok((stream, _)) = self.listener.accept() else {
             return false;
         };
@@ -205,11 +205,11 @@ impl<H: Handler> Server<H> {
             let idle = self
                 .connections
                 .iter_mut()
-                .filter(|c| !c.is_in_use(handler));
+                .filter(|c| !c.is_in_use(service));
             let Some(longest) = idle.min_by_key(|c| c.last_request) else {
                 return true;
             };
-            longest.close(handler, true);
+            longest.close(service, true);
             self.connections.retain(|c| c.session.is_some());
         }
         // Connections that fail at once are closed.
@@ -221,24 +221,24 @@ impl<H: Handler> Server<H> {
 }
 
 /// A client's connection.
-struct Connection<H: Handler> {
+struct Connection<I: Implementation> {
     channel: Channel,
     peer: Peer,
     /// `None` once it is closed.
-    session: Option<H::Session>,
+    session: Option<I::Session>,
     last_request: Instant,
     /// Since when nothing could be written, or a request is incomplete.
     stalled_since: Option<Instant>,
 }
 
-impl<H: Handler> Connection<H> {
-    fn new(stream: UnixStream, peers: Peers) -> io::Result<Connection<H>> {
+impl<I: Implementation> Connection<I> {
+    fn new(stream: UnixStream, peers: Peers) -> io::Result<Connection<I>> {
         let checked = peers.check(&stream)?;
         let mut channel = Channel::new(stream, false);
         let peer = match checked {
             Ok(peer) => peer,
             Err(error) => {
-                channel.queue(error_frame::<H::Service>(&error), Vec::new());
+                channel.queue(error_frame::<I::Service>(&error), Vec::new());
                 channel.flush(SendFlags::DONTWAIT)?;
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
@@ -246,14 +246,14 @@ impl<H: Handler> Connection<H> {
         Ok(Connection {
             channel,
             peer,
-            session: Some(H::Session::default()),
+            session: Some(I::Session::default()),
             last_request: Instant::now(),
             stalled_since: None,
         })
     }
 
-    fn is_in_use(&self, handler: &H) -> bool {
-        self.session.as_ref().is_some_and(|s| handler.is_in_use(s))
+    fn is_in_use(&self, service: &I) -> bool {
+        self.session.as_ref().is_some_and(|s| service.is_in_use(s))
     }
 
     /// Whether bytes were received that may be a request, and can be answered.
@@ -262,9 +262,9 @@ impl<H: Handler> Connection<H> {
         is_answered && self.channel.has_input() && self.stalled_since.is_none()
     }
 
-    fn serve(&mut self, handler: &mut H) {
+    fn serve(&mut self, service: &mut I) {
         let before = self.channel.output_bytes();
-        match self.serve_next(handler) {
+        match self.serve_next(service) {
             Ok(()) => self.stalled_since = None,
             Err(error) if is_pending(&error) => {
                 let pending = self.channel.output_bytes();
@@ -274,18 +274,18 @@ impl<H: Handler> Connection<H> {
                     self.stalled_since = Some(Instant::now());
                 }
             }
-            Err(_) => self.close(handler, true),
+            Err(_) => self.close(service, true),
         }
-        let failure = self.session.as_ref().and_then(|s| handler.failure(s));
+        let failure = self.session.as_ref().and_then(|s| service.failure(s));
         if let Some(failure) = failure {
             // A client that does not read misses it.
             let _ = self.finish(Some(&failure), Duration::ZERO);
-            self.close(handler, false);
+            self.close(service, false);
         }
     }
 
     /// Writes pending bytes, reads, and answers one request.
-    fn serve_next(&mut self, handler: &mut H) -> io::Result<()> {
+    fn serve_next(&mut self, service: &mut I) -> io::Result<()> {
         self.channel.flush(SendFlags::DONTWAIT)?;
         let mut frame = self.frame()?;
         if frame.is_none() {
@@ -299,8 +299,8 @@ impl<H: Handler> Connection<H> {
             });
         };
         self.last_request = Instant::now();
-        match decode::<H::Service, _>(&frame) {
-            Ok(Body::Request(request)) => self.answer(handler, request),
+        match decode::<I::Service, _>(&frame) {
+            Ok(Body::Request(request)) => self.answer(service, request),
             Ok(_) => {
                 let text = "the message is not a request";
                 self.queue_error(&ServiceError::new(ErrorCode::Malformed, text));
@@ -312,7 +312,7 @@ impl<H: Handler> Connection<H> {
 
     /// The next frame. A longer one than is allowed ends the connection, with an error.
     fn frame(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let frame = self.channel.frame(H::Service::REQUEST_BYTES_MAX);
+        let frame = self.channel.frame(I::Service::REQUEST_BYTES_MAX);
         frame.map_err(|error| {
             self.queue_error(&ServiceError::new(ErrorCode::TooLong, error));
             // A client that does not read misses it.
@@ -321,18 +321,18 @@ impl<H: Handler> Connection<H> {
         })
     }
 
-    fn answer(&mut self, handler: &mut H, request: <H::Service as Service>::Request) {
+    fn answer(&mut self, service: &mut I, request: <I::Service as Service>::Request) {
         let session = self.session.as_mut().expect("a closed one is not served");
-        let reply = match handler.handle(session, self.peer, request) {
+        let reply = match service.handle(session, self.peer, request) {
             Ok(reply) => reply,
             Err(error) => return self.queue_error(&error),
         };
-        let bytes_max = H::Service::RESPONSE_BYTES_MAX;
+        let bytes_max = I::Service::RESPONSE_BYTES_MAX;
         let parts = reply.parts.into_iter().map(Body::Part);
         let bodies = parts.chain([Body::Response(reply.last)]);
         let mut descriptors = reply.descriptors;
         for body in bodies {
-            match encode::<H::Service>(body, bytes_max) {
+            match encode::<I::Service>(body, bytes_max) {
                 Ok(frame) => self.channel.queue(frame, std::mem::take(&mut descriptors)),
                 Err(_) => {
                     let text = format_args!("the response exceeds {bytes_max} bytes");
@@ -343,7 +343,7 @@ impl<H: Handler> Connection<H> {
     }
 
     fn queue_error(&mut self, error: &ServiceError) {
-        let frame = error_frame::<H::Service>(error);
+        let frame = error_frame::<I::Service>(error);
         self.channel.queue(frame, Vec::new());
     }
 
@@ -362,17 +362,17 @@ impl<H: Handler> Connection<H> {
     }
 
     /// Closes the connection if its client is silent, or does not read or write.
-    fn check(&mut self, handler: &mut H, limits: &Limits) {
-        let is_silent = !self.is_in_use(handler) && self.last_request.elapsed() > limits.idle;
+    fn check(&mut self, service: &mut I, limits: &Limits) {
+        let is_silent = !self.is_in_use(service) && self.last_request.elapsed() > limits.idle;
         let stalled = self.stalled_since.map(|since| since.elapsed());
         if is_silent || stalled.is_some_and(|time| time > limits.stalled) {
-            self.close(handler, true);
+            self.close(service, true);
         }
     }
 
-    fn close(&mut self, handler: &mut H, by_peer: bool) {
+    fn close(&mut self, service: &mut I, by_peer: bool) {
         if let Some(session) = self.session.take() {
-            handler.close(session, by_peer);
+            service.close(session, by_peer);
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::message::{Body, decode, encode};
-use super::server::HandlerResult;
+use super::server::ReplyResult;
 use super::*;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -64,11 +64,11 @@ struct Answers {
     closed: Vec<bool>,
 }
 
-impl Handler for Answers {
+impl Implementation for Answers {
     type Service = Echo;
     type Session = bool;
 
-    fn handle(&mut self, has_failed: &mut bool, peer: Peer, ask: Ask) -> HandlerResult<Answers> {
+    fn handle(&mut self, has_failed: &mut bool, peer: Peer, ask: Ask) -> ReplyResult<Answers> {
         assert_eq!(peer.pid, std::process::id() as i32);
         Ok(match ask {
             Ask::Echo { text } if text == "wrong" => {

@@ -9,8 +9,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use weir_tap::control::server::HandlerResult;
-use weir_tap::control::{self, ErrorCode, Handler, Limits, Peer, Peers, Reply, ServiceError};
+use weir_tap::control::server::ReplyResult;
+use weir_tap::control::{
+    self, ErrorCode, Implementation, Limits, Peer, Peers, Reply, ServiceError,
+};
 
 use super::collections::{Collections, Open};
 use super::messages::{Collector, CollectorRequest, CollectorResponse, Order};
@@ -143,7 +145,7 @@ impl<G: Gauge> Front<G> {
     }
 }
 
-impl<G: Gauge> Handler for Front<G> {
+impl<G: Gauge> Implementation for Front<G> {
     type Service = Collector;
     type Session = ();
 
@@ -152,7 +154,7 @@ impl<G: Gauge> Handler for Front<G> {
         _session: &mut (),
         _peer: Peer,
         request: CollectorRequest,
-    ) -> HandlerResult<Front<G>> {
+    ) -> ReplyResult<Front<G>> {
         self.collections.stop_what_is_over();
         let response = self.collections.answer(request);
         self.has_served = true;
