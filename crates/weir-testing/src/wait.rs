@@ -16,7 +16,10 @@ const POLL: Duration = Duration::from_millis(10);
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+        assert!(
+            begin.elapsed() < PATIENCE,
+            "waited without success until {what}"
+        );
         sleep(POLL);
     }
 }

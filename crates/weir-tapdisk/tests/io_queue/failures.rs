@@ -230,7 +230,7 @@ fn an_image_that_cannot_be_served_is_reported_with_a_remedy() {
     assert_eq!(
         too_long,
         format!(
-            "{name}: has 1048576 bytes, not 2097152; extend it with `truncate -s 2097152`, or ask for less"
+            "{name}: has 1048576 bytes, not 2097152; extend it with `truncate -s 2097152`, or use a smaller size"
         )
     );
     assert!(with(|o| o.block_size = Some(1000)).contains("512, 1024, 2048 and 4096"));

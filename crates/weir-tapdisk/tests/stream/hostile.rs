@@ -142,7 +142,10 @@ fn the_number_of_consumers_is_bounded() {
     let Some(TapError::Unavailable { what, .. }) = &refused else {
         panic!("{refused:?}");
     };
-    assert!(what.contains("8 consumers are connected already"), "{what}");
+    assert!(
+        what.contains("the limit of 8 consumers is reached"),
+        "{what}"
+    );
     taps.pop();
     let consumers = || test_tap.hub.status().consumers.len();
     wait_until("a consumer has left", || consumers() == 7);

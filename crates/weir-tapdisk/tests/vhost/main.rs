@@ -475,7 +475,7 @@ fn a_panic_ends_only_its_connection() {
         let log_line = Arc::clone(&options.log_line);
         options.log_line = Arc::new(move |message: &str| {
             log_line(message);
-            assert!(!message.contains("was refused"), "as is to be tested");
+            assert!(!message.contains("was rejected"), "as is to be tested");
         });
     };
     let server = Server::with(|_| {}, panics);

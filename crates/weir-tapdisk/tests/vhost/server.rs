@@ -101,10 +101,7 @@ impl Server {
         let until = Instant::now() + TIMEOUT;
         while !self.log.lock().unwrap().iter().any(|r| r.contains(words)) {
             let said = self.log.lock().unwrap().join("\n");
-            assert!(
-                Instant::now() < until,
-                "nobody says `{words}`, but:\n{said}"
-            );
+            assert!(Instant::now() < until, "no message has `{words}`:\n{said}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
