@@ -356,7 +356,7 @@ fn a_query_beyond_its_memory_limit_ends_and_others_continue() {
     let (query, error) = &failures[0];
     assert_eq!(*query, big);
     assert!(
-        error.message.contains("the window [Range 1000000] over S"),
+        error.message.contains("the window [range 1000000] over S"),
         "{error}"
     );
     assert!(error.help.is_some());

@@ -251,7 +251,10 @@ mod tests {
         let fine = ("latency", PartialKind::LogLinear { bits: 5 });
         let names = ["a", "b", "c", "d", "e"];
         let cases = [
-            (demand(&["sector"], &[], Vec::new()), "`sector` is no key"),
+            (
+                demand(&["sector"], &[], Vec::new()),
+                "`sector` is not a key",
+            ),
             (
                 demand(&[], &[("seek", PartialKind::Moments)], Vec::new()),
                 "`seek`",
