@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_runtime::config::{Configuration, Fault, Size, Time, text};
 use weir_runtime::quantity;
-use weir_runtime::source::LIVE;
+use weir_tap::source::LIVE;
 use weir_wire::Address;
 
 use crate::Budget;
@@ -105,7 +105,7 @@ impl Default for AgentConfig {
             monitor: None,
             host: None,
             state: PathBuf::from("/var/lib/weir"),
-            from: LIVE.to_owned(),
+            from: LIVE.name.to_owned(),
             devices: Vec::new(),
             stacked: false,
             vms: Vec::new(),

@@ -2,83 +2,82 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Capabilities, Catalog, Clause, Demand, Predicate, Shape, Test};
+use weir_model::{Capabilities, Catalog, Clause, Demand, Shape, Test};
 use weir_query::place;
 use weir_query::plan::Plan;
-use weir_tap::live::LiveTap;
 
 use super::folds::Folds;
 
-/// The tap of the block layer; it provides all of its streams together.
+/// The tap of requests; it provides all of their streams together.
 pub const BLOCK: &str = "block";
-
-/// The streams of the block layer that queries can name.
-const BLOCK_STREAMS: [&str; 2] = ["IO", "IOstream"];
 
 /// The demands on each tap, by its name; one demand per stream.
 pub type Wanted = BTreeMap<String, Vec<Demand>>;
 
-/// The demands of plans, by tap. Only the block layer of this host is expensive and can be read by
-/// two taps at once: its demands are as narrow as its capabilities allow, and may change. Of a
-/// recording, which has no `live` capabilities, and of all other sources everything is demanded, so
-/// that the demands never change. Groups that the kernel computes have separate taps.
-pub fn wanted<'a>(
-    plans: impl Iterator<Item = &'a Plan>,
-    live: Option<&Capabilities>,
-    folds: &Folds,
-) -> Wanted {
+/// The streams of an agent.
+#[derive(Clone, Debug, Default)]
+pub struct Served {
+    /// The capabilities of its source, and those of the host for the streams that its source lacks.
+    pub capabilities: Capabilities,
+    /// Whether the events of its source occur now.
+    pub is_live: bool,
+}
+
+/// The demands of plans, by tap. Only requests of this host are expensive and can be read by two
+/// taps at once: their demands are as narrow as the capabilities allow, and may change. Of a
+/// recording, and of all other sources everything is demanded, so that the demands never change.
+/// Groups that the kernel computes have separate taps.
+pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>, served: &Served, folds: &Folds) -> Wanted {
     let plans: Vec<&Plan> = plans.collect();
     let mut wanted = Wanted::new();
     let nothing = Capabilities::default();
-    for demand in place::demands(&plans, live.unwrap_or(&nothing)) {
+    let tested = match served.is_live {
+        true => &served.capabilities,
+        false => &nothing,
+    };
+    for demand in place::demands(&plans, tested) {
         if let Some(groups) = folds.demand(&demand.stream) {
             wanted.insert(demand.stream, vec![groups.clone()]);
             continue;
         }
-        let tap = tap_of(&demand);
-        match tap == BLOCK {
-            true if live.is_none() => {
-                let all = || BLOCK_STREAMS.iter().map(|s| whole(s)).collect();
-                wanted.entry(tap).or_insert_with(all);
+        match served.capabilities.is_of_requests(&demand.stream) {
+            true if !served.is_live => {
+                let all = || served.requests().collect();
+                wanted.entry(BLOCK.into()).or_insert_with(all);
             }
-            true => wanted.entry(tap).or_default().push(demand),
-            false => wanted.entry(tap).or_default().push(whole(&demand.stream)),
+            true => wanted.entry(BLOCK.into()).or_default().push(demand),
+            false => {
+                let tap = demand.stream.to_ascii_lowercase();
+                let declared = served.capabilities.stream(&demand.stream);
+                let whole = declared.map(|stream| Demand::whole(&stream.declaration));
+                wanted.entry(tap).or_default().push(whole.unwrap_or(demand));
+            }
         }
     }
     wanted
 }
 
-/// The demand for all columns and rows of a stream.
-fn whole(stream: &str) -> Demand {
-    let catalog = Catalog::builtin();
-    let declaration = catalog.find(stream);
-    let columns = declaration.map_or(0, |d| d.schema.len());
-    Demand {
-        stream: stream.to_owned(),
-        columns: (0..columns).collect(),
-        predicate: Predicate::all(),
-        fold: None,
+impl Served {
+    /// The reason why a plan cannot run with these streams, if any.
+    pub fn refusal(&self, plan: &Plan) -> Option<String> {
+        let foreign = |name: &str| self.capabilities.stream(name).is_none();
+        let sources = plan.sources();
+        let source = sources.into_iter().find(|d| foreign(&d.name))?;
+        let kind = match source.shape {
+            Shape::Stream => "stream",
+            Shape::Relation => "relation",
+        };
+        Some(format!("the agent has no {kind} `{}`", source.name))
     }
-}
 
-/// The reason why a plan cannot run on a host, if any.
-pub fn refusal(plan: &Plan) -> Option<String> {
-    let foreign = |name: &str| LiveTap::of(name).is_none();
-    let sources = plan.sources();
-    let source = sources.into_iter().find(|d| foreign(&d.name))?;
-    let kind = match source.shape {
-        Shape::Stream => "stream",
-        Shape::Relation => "relation",
-    };
-    Some(format!("the agent has no {kind} `{}`", source.name))
-}
-
-/// The tap that serves a demand: that of the block layer, or one for the stream. Only the tap of
-/// the block layer is shared by streams, since it is expensive.
-fn tap_of(demand: &Demand) -> String {
-    match LiveTap::of(&demand.stream) {
-        Some(tap) if tap.name == BLOCK => BLOCK.to_owned(),
-        _ => demand.stream.to_ascii_lowercase(),
+    /// The demands for all rows of the streams of requests that queries can name.
+    fn requests(&self) -> impl Iterator<Item = Demand> {
+        let catalog = Catalog::builtin();
+        let streams = self.capabilities.streams.iter();
+        let names = streams.map(|stream| stream.declaration.name.as_str());
+        let of_requests = names.filter(|name| self.capabilities.is_of_requests(name));
+        let found = of_requests.filter_map(|name| catalog.find(name).map(Demand::whole));
+        found.collect::<Vec<Demand>>().into_iter()
     }
 }
 
@@ -134,9 +133,15 @@ mod tests {
         (*checked.expect("the query is sound").plan).clone()
     }
 
+    fn served(is_live: bool) -> Served {
+        Served {
+            capabilities: weir_tap::live::capabilities(),
+            is_live,
+        }
+    }
+
     fn asked<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool) -> Wanted {
-        let live = weir_tap::live::capabilities();
-        wanted(plans, (!recorded).then_some(&live), &Folds::default())
+        wanted(plans, &served(!recorded), &Folds::default())
     }
 
     #[test]
@@ -199,8 +204,9 @@ mod tests {
 
     #[test]
     fn what_only_a_monitor_has_is_refused() {
-        assert_eq!(refusal(&plan("select latency from IO")), None);
-        let why = refusal(&plan("select total from weir"));
+        let agent = served(true);
+        assert_eq!(agent.refusal(&plan("select latency from IO")), None);
+        let why = agent.refusal(&plan("select total from weir"));
         assert_eq!(why.as_deref(), Some("the agent has no stream `weir`"));
     }
 }

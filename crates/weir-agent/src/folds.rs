@@ -8,11 +8,9 @@
 use std::sync::Arc;
 
 use weir_model::capabilities::FLEET_CLOCK_CHANGE_NS_MAX as CLOCK_CHANGE_NS_MAX;
-use weir_model::{Demand, Nanos};
+use weir_model::{Capabilities, Demand, Nanos};
 use weir_query::place;
 use weir_query::plan::Plan;
-
-use weir_runtime::source::SourceOptions;
 
 /// Maximum number of open taps for groups; fragments beyond them read rows. Each tap runs at every
 /// request, so more of them would cost more than the rows.
@@ -27,9 +25,10 @@ pub struct Folds {
 }
 
 impl Folds {
-    /// The plan as the engine runs it: over groups where the kernel can compute them.
-    pub fn rewrite(&mut self, plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
-        let mut placement = place::place(&[plan], &args.capabilities().in_a_fleet());
+    /// The plan as the engine runs it on sources with these capabilities: over groups where the
+    /// kernel can compute them.
+    pub fn rewrite(&mut self, plan: &Arc<Plan>, capabilities: &Capabilities) -> Arc<Plan> {
+        let mut placement = place::place(&[plan], capabilities);
         let mut come = Vec::new();
         for (demand, source) in placement.demands.iter().zip(&mut placement.sources) {
             if demand.fold.is_none() {
@@ -85,6 +84,7 @@ mod tests {
     use super::*;
     use weir_model::Catalog;
     use weir_query::{CheckOptions, compile};
+    use weir_runtime::source::SourceOptions;
 
     fn plan(text: &str) -> Arc<Plan> {
         let checked = compile(text, &Catalog::builtin(), &CheckOptions::live());
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn equal_groups_have_one_source_and_few_have_one_at_all() {
-        let args = SourceOptions::of("live", &[], false, &[]).unwrap();
+        let args = weir_tap::live::capabilities().in_a_fleet();
         let mut all = Folds::default();
         let mut source = |slide: &str| sources(&all.rewrite(&grouped(slide), &args)).remove(0);
         assert_eq!([source("1 s"), source("1 s")], ["IO#1", "IO#1"]);
@@ -119,7 +119,12 @@ mod tests {
 
     #[test]
     fn a_recording_is_delivered_row_by_row() {
-        let args = SourceOptions::of("x.parquet", &[], false, &[]).unwrap();
+        let sample = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../samples/fio-loop.parquet"
+        );
+        let args = SourceOptions::of(sample, &[], false, &[]).unwrap();
+        let args = args.capabilities().unwrap();
         let plan = grouped("1 s");
         assert_eq!(Folds::default().rewrite(&plan, &args), plan);
     }

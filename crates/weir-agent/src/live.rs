@@ -19,7 +19,7 @@ use weir_wire::{AgentMessage, ChannelId, MonitorMessage, Uplink, UplinkEvent};
 
 use super::clock::AgentClock;
 use super::core::AgentCore;
-use super::demands::{Wanted, refusal, wanted};
+use super::demands::{Served, Wanted, wanted};
 use super::folds::{self, Folds};
 use super::own::Own;
 use super::service::Service;
@@ -73,6 +73,8 @@ pub struct Agent {
     plans: BTreeMap<ChannelId, Arc<Plan>>,
     /// The channels that wait for their taps.
     pending: Vec<ChannelId>,
+    /// The streams of the agent; none before the first fragment.
+    served: Served,
     /// The demands of all plans on the host's taps.
     wanted: Wanted,
     /// The demands for groups among them.
@@ -113,6 +115,7 @@ impl Agent {
             uplink,
             plans: BTreeMap::new(),
             pending: Vec::new(),
+            served: Served::default(),
             wanted: Wanted::new(),
             folds: Folds::default(),
             ordered: Instant::now(),
@@ -251,14 +254,22 @@ impl Agent {
             Ok(plan) => plan,
             Err(error) => return self.refuse(channel, error.to_string()),
         };
-        if let Some(why) = refusal(&plan) {
+        // Asked for once, when a recording is there to be read.
+        if self.served.capabilities.streams.is_empty() {
+            match self.options.ground.served() {
+                Ok(served) => self.served = served,
+                Err(error) => return self.refuse(channel, error.text()),
+            }
+        }
+        if let Some(why) = self.served.refusal(&plan) {
             return self.refuse(channel, why);
         }
         debug!(channel = channel.0, "the fragment is started");
         // Pairs that the host's tap provides need not be joined.
         let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
-        let paired = plans::paired(&plan, &self.options.ground.args);
-        let plan = self.folds.rewrite(&paired.plan, &self.options.ground.args);
+        let capabilities = &self.served.capabilities;
+        let paired = plans::paired(&plan, capabilities);
+        let plan = self.folds.rewrite(&paired.plan, capabilities);
         self.uplink.set_counts(channel, plan.requests_column());
         self.plans.insert(channel, plan);
         self.pending.push(channel);
@@ -305,9 +316,8 @@ impl Agent {
         }
         let mut seen = HashSet::new();
         let plans = self.plans.values().map(|plan| &**plan);
-        let live = self.options.ground.live_capabilities();
         let plans = plans.filter(|plan| seen.insert(*plan));
-        self.wanted = wanted(plans, live.as_ref(), &self.folds);
+        self.wanted = wanted(plans, &self.served, &self.folds);
         self.services.values_mut().for_each(Service::touch);
     }
 

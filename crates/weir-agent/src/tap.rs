@@ -5,16 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use weir_model::{Capabilities, Catalog, Demand, Nanos, Symbol};
-use weir_tap::{Retimed, Tap, ebpf};
+use weir_model::{Catalog, Demand, Nanos, Symbol};
+use weir_tap::source::{LIVE, SourceName};
+use weir_tap::{Retimed, Tap, TapError, ebpf, live};
 
 use super::clock::AgentClock;
-use super::demands::covers;
+use super::demands::{Served, covers};
 use super::outlet::Outlet;
 use super::paced::{Paced, Replay};
 use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::{Account, Feed, Message, Stop};
-use weir_runtime::source::{self, Source, SourceOptions};
+use weir_runtime::source::{self, SourceOptions};
 
 /// The capacity of a tap's queue, in messages; the tap blocks when it is full.
 const QUEUE_MAX: usize = 16;
@@ -66,19 +67,34 @@ impl Ground {
         self.args.is_live()
     }
 
-    /// The capabilities of its sources.
-    pub fn capabilities(&self) -> Capabilities {
-        self.args.capabilities().in_a_fleet()
+    /// The streams of the source, and of the host.
+    ///
+    /// # Errors
+    /// When a recording cannot be read.
+    pub fn served(&self) -> Result<Served, Failure> {
+        let own = self.args.capabilities()?;
+        Ok(Served {
+            capabilities: own.or(live::capabilities()).in_a_fleet(),
+            is_live: self.is_live(),
+        })
     }
 
-    /// The capabilities of its sources, if the events occur now.
-    pub fn live_capabilities(&self) -> Option<Capabilities> {
-        self.is_live().then(|| self.capabilities())
+    /// The source.
+    fn name(&self) -> SourceName {
+        SourceName::new(&self.args.from[0])
+    }
+
+    /// Whether those demands are on streams of the source. Others are read from the host, whatever
+    /// the source is.
+    fn is_own(&self, demands: &[Demand]) -> Result<bool, TapError> {
+        let source = self.args.open(&self.name())?;
+        let own = source.capabilities()?;
+        Ok(demands.iter().all(|d| own.stream(&d.stream).is_some()))
     }
 
     /// True if those demands are served by this host's live state, and not by a recording.
     fn serves_live(&self, demands: &[Demand]) -> bool {
-        self.is_live() || !demands.iter().any(source::is_io)
+        self.is_live() || !self.is_own(demands).unwrap_or(true)
     }
 
     /// Opens one tap for all of the demands.
@@ -87,15 +103,13 @@ impl Ground {
     /// If a file cannot be read, its format is unknown, or the host does not permit observation.
     pub fn open(&self, demands: &[Demand]) -> Result<Box<dyn Tap>, Failure> {
         let live = self.serves_live(demands);
-        // Streams and relations other than I/O are read from the host, whatever the source of I/O
-        // is.
-        let source = match demands.iter().any(source::is_io) {
-            true => Source::new(&self.args.from[0]),
-            false => Source::Live,
+        let name = match self.is_own(demands)? {
+            true => self.name(),
+            false => LIVE.named(""),
         };
         let mut args = self.args.clone();
         args.host = Some(self.host);
-        let mut inputs = source::inputs(&source, &args, demands, Vec::new())?;
+        let mut inputs = source::inputs(&[name], &args, demands, Vec::new())?;
         let input = inputs.pop();
         let tap = input.expect("demands of one tap open one").tap;
         Ok(match live {

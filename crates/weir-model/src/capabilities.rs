@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{IO_PAIRS, PairedStreams};
+use crate::event::{IO_PAIRS, PairedStreams, io_schema};
 use crate::{
-    Catalog, Declaration, Demand, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES, packed,
+    Catalog, Declaration, Demand, Field, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES,
+    Shape, packed,
 };
 
 /// The maximum change of a host's estimate of the fleet's time during an interval of groups.
@@ -22,6 +23,47 @@ pub const FLEET_INTERVAL_NS_MIN: Nanos = 10 * FLEET_CLOCK_CHANGE_NS_MAX;
 
 /// Maximum number of nested lists and maps in encoded capabilities.
 const DEPTH_MAX: usize = 24;
+
+/// A stream of every source of requests that queries do not name: every row of `IOstream`
+/// (requests and responses), in the schema of `IO`, so that responses have their times. It is the
+/// content of a recording of block I/O.
+pub const RECORDING: &str = "recording";
+
+/// The streams of a source of requests, and the events that are their rows.
+const OF_REQUESTS: [(&str, RequestRows); 3] = [
+    (IO_PAIRS.finished, RequestRows::Finished),
+    (IO_PAIRS.events, RequestRows::Events),
+    (RECORDING, RequestRows::All),
+];
+
+/// The events of requests that are rows of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestRows {
+    /// One row for each request, when it is finished.
+    Finished,
+    /// One row for each event that the source has observed.
+    Events,
+    /// As `Events`, and the responses of a source that does not observe them: each request then
+    /// has one at its own time.
+    All,
+}
+
+impl RequestRows {
+    /// The events that are rows of a stream; `None` if its rows are no events of requests.
+    pub fn of(stream: &str) -> Option<RequestRows> {
+        let mut all = OF_REQUESTS.into_iter();
+        let found = all.find(|(name, _)| name.eq_ignore_ascii_case(stream));
+        found.map(|(_, rows)| rows)
+    }
+
+    /// The number of rows for each request.
+    pub fn per_request(self) -> u32 {
+        match self {
+            RequestRows::Finished => 1,
+            RequestRows::Events | RequestRows::All => 2,
+        }
+    }
+}
 
 /// The capabilities of a source, stream by stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,7 +119,7 @@ pub enum Select {
 }
 
 /// The values of a column that a source keeps for a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// Nothing.
     #[default]
@@ -114,15 +156,15 @@ pub struct GroupLimits {
     pub log_linear_bits: Option<u32>,
 }
 
-/// The number of rows of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The number of rows of a stream, in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Rate {
-    /// This number for each request.
-    PerRequest(u32),
     /// One for each polled object, each second.
     Polled,
     /// One for each event, whose number does not depend on requests.
     Events,
+    /// This number for each request.
+    PerRequest(u32),
 }
 
 impl Limits {
@@ -148,39 +190,37 @@ impl Capabilities {
     pub fn of_rows(names: &[&str], rate: Rate, groups: &str) -> Capabilities {
         let catalog = Catalog::builtin();
         let found = names.iter().filter_map(|name| catalog.find(name));
-        let stream = |declaration: &Declaration| StreamCapabilities {
-            columns: vec![ColumnCapabilities::default(); declaration.schema.len()],
-            declaration: declaration.clone(),
-            limits: Limits::LEAST,
-            groups: Err(groups.into()),
-            paired: Err("its rows are not requests and responses".into()),
-            rate,
-        };
         Capabilities {
-            streams: found.map(stream).collect(),
+            streams: found
+                .map(|declaration| StreamCapabilities::of_rows(declaration.clone(), rate, groups))
+                .collect(),
         }
     }
 
-    /// Streams `IO` and `IOstream` of a source with the capabilities that `of` returns for the name
-    /// of each column, and without groups; `groups` is the reason.
+    /// The streams of a source of requests with the capabilities that `of` returns for the name of
+    /// each column, and without groups; `groups` is the reason.
     pub fn of_io(
         limits: Limits,
         groups: &str,
         paired: Result<(), String>,
         of: impl Fn(&str) -> ColumnCapabilities,
     ) -> Capabilities {
-        let mut all = Capabilities::of_rows(&[IO_PAIRS.finished], Rate::PerRequest(1), groups);
-        let events = Capabilities::of_rows(&[IO_PAIRS.events], Rate::PerRequest(2), groups);
-        all.streams.extend(events.streams);
-        for stream in &mut all.streams {
+        let catalog = Catalog::builtin();
+        let stream = |(name, rows): (&str, RequestRows)| {
+            let declaration = catalog.find(name).cloned().unwrap_or_else(recording);
+            let rate = Rate::PerRequest(rows.per_request());
+            let mut stream = StreamCapabilities::of_rows(declaration, rate, groups);
             let schema = &stream.declaration.schema;
             stream.columns = schema.fields.iter().map(|f| of(&f.name)).collect();
             let sectors = schema.index("sectors");
             stream.columns[schema.index("bytes")].product = Some((sectors, SECTOR_BYTES));
             stream.limits = limits;
             stream.paired.clone_from(&paired);
+            stream
+        };
+        Capabilities {
+            streams: OF_REQUESTS.into_iter().map(stream).collect(),
         }
-        all
     }
 
     /// Whether the events of `pairs` are paired.
@@ -216,9 +256,9 @@ impl Capabilities {
         known.unwrap_or_default()
     }
 
-    /// Whether `source` has a fixed number of rows for each request.
-    pub fn is_of_requests(&self, source: &Declaration) -> bool {
-        let stream = self.stream(&source.name);
+    /// Whether the stream called `name` has a fixed number of rows for each request.
+    pub fn is_of_requests(&self, name: &str) -> bool {
+        let stream = self.stream(name);
         stream.is_some_and(|stream| matches!(stream.rate, Rate::PerRequest(_)))
     }
 
@@ -288,7 +328,7 @@ impl Capabilities {
         self
     }
 
-    /// The capabilities of each of two hosts: a plan for both may use them.
+    /// The capabilities of each of two hosts, for the streams of both: a plan for both may use them.
     pub fn on_both(self, other: &Capabilities) -> Capabilities {
         let both = self.streams.into_iter().filter_map(|stream| {
             let second = other.stream(&stream.declaration.name)?.clone();
@@ -304,27 +344,69 @@ impl Capabilities {
         }
     }
 
-    /// The capabilities of two merged sources: those that both have.
+    /// The declarations of its streams, with those of the catalog that it does not have.
+    pub fn catalog(&self) -> Catalog {
+        let mut catalog = Catalog::builtin();
+        let queryable = self
+            .streams
+            .iter()
+            .filter(|s| s.declaration.name != RECORDING);
+        for stream in queryable {
+            if catalog.find(&stream.declaration.name).is_none() {
+                catalog.declarations.push(stream.declaration.clone());
+            }
+        }
+        catalog
+    }
+
+    /// The capabilities of two merged sources. Of a stream that both have, those that both have for
+    /// it; a stream that only one of them has comes from that one alone and keeps its capabilities.
     pub fn and(self, other: Capabilities) -> Capabilities {
+        let mut others = other.streams;
         let mut streams: Vec<StreamCapabilities> = Vec::new();
         for stream in self.streams {
-            let second = other.stream(&stream.declaration.name).cloned();
-            streams.push(match second {
-                Some(second) => stream.and(second),
+            let name = &stream.declaration.name;
+            let same = |s: &StreamCapabilities| s.declaration.name.eq_ignore_ascii_case(name);
+            streams.push(match others.iter().position(same) {
+                Some(at) => stream.and(others.remove(at)),
                 None => stream,
             });
         }
-        for stream in other.streams {
-            let name = &stream.declaration.name;
-            if !streams.iter().any(|s| s.declaration.name == *name) {
-                streams.push(stream);
-            }
-        }
+        streams.extend(others);
         Capabilities { streams }
+    }
+
+    /// These capabilities, and those of `other` for the streams that these lack.
+    pub fn or(mut self, other: Capabilities) -> Capabilities {
+        let lacks = |s: &StreamCapabilities| self.stream(&s.declaration.name).is_none();
+        let others: Vec<_> = other.streams.into_iter().filter(lacks).collect();
+        self.streams.extend(others);
+        self
+    }
+}
+
+/// The declaration of [`RECORDING`].
+pub fn recording() -> Declaration {
+    Declaration {
+        doc: "every request and every response".into(),
+        ..Declaration::new(RECORDING, Shape::Stream, io_schema())
     }
 }
 
 impl StreamCapabilities {
+    /// The capabilities of a source that delivers every row of a stream or relation; `groups` is the
+    /// reason why it computes no groups.
+    pub fn of_rows(declaration: Declaration, rate: Rate, groups: &str) -> StreamCapabilities {
+        StreamCapabilities {
+            columns: vec![ColumnCapabilities::default(); declaration.schema.len()],
+            declaration,
+            limits: Limits::LEAST,
+            groups: Err(groups.into()),
+            paired: Err("its rows are not requests and responses".into()),
+            rate,
+        }
+    }
+
     /// Whether the groups of `demand` are computed.
     ///
     /// # Errors
@@ -388,23 +470,43 @@ impl StreamCapabilities {
     }
 
     fn and(self, other: StreamCapabilities) -> StreamCapabilities {
-        let columns = self.columns.iter().zip(&other.columns);
-        let columns = columns.map(|(a, b)| ColumnCapabilities {
-            select: a.select.min(b.select),
-            sample: a.sample && b.sample,
-            group: a.group && b.group,
-            measure: a.measure.min(b.measure),
-            product: a.product.filter(|_| a.product == b.product),
-        });
+        let schemas = (&self.declaration.schema, &other.declaration.schema);
+        let both = |(at, field): (usize, &Field)| {
+            let second = schemas.1.fields.iter().position(|f| f.name == field.name);
+            match second.map(|second| other.columns[second]) {
+                Some(second) => self.columns[at].and(second),
+                None => ColumnCapabilities::default(),
+            }
+        };
         StreamCapabilities {
-            columns: columns.collect(),
+            columns: schemas.0.fields.iter().enumerate().map(both).collect(),
             limits: self.limits.least(other.limits),
-            groups: self.groups.and_then(|own| match other.groups {
-                Ok(limits) if limits != own => Err("the sources compute different groups".into()),
-                groups => groups,
-            }),
+            groups: match (self.groups, other.groups) {
+                (Ok(first), Ok(second)) if first != second => {
+                    Err("the sources compute different groups".into())
+                }
+                (first, second) => first.and(second),
+            },
             paired: Err("several sources assign request ids independently".into()),
-            ..self
+            rate: self.rate.max(other.rate),
+            declaration: self.declaration,
+        }
+    }
+}
+
+impl ColumnCapabilities {
+    /// Those that both columns have.
+    fn and(self, other: ColumnCapabilities) -> ColumnCapabilities {
+        ColumnCapabilities {
+            select: self.select.min(other.select),
+            sample: self.sample && other.sample,
+            group: self.group && other.group,
+            // The values of a source must not be taken for the NULLs of the other.
+            measure: match self.measure == other.measure {
+                true => self.measure,
+                false => Measure::No,
+            },
+            product: self.product.filter(|_| self.product == other.product),
         }
     }
 }
@@ -446,7 +548,7 @@ mod tests {
                 .select
         };
         assert_eq!((select("op"), select("pid")), (Select::AtLeast, Select::No));
-        assert_eq!((io.limits, both.streams.len()), (Limits::LEAST, 3));
+        assert_eq!((io.limits, both.streams.len()), (Limits::LEAST, 4));
         let why = both.pairs(&IO_PAIRS).expect_err("there are two");
         assert!(why.contains("several sources"), "{why}");
     }
@@ -456,7 +558,10 @@ mod tests {
         let catalog = Catalog::builtin();
         let sent = |all: Capabilities| Capabilities::decode(&all.encode(), &catalog).unwrap();
         let exact = sent(all_columns(Select::Exact));
-        assert_eq!(exact, all_columns(Select::Exact));
+        let mut named = all_columns(Select::Exact);
+        let is_known = |s: &StreamCapabilities| catalog.find(&s.declaration.name).is_some();
+        named.streams.retain(is_known);
+        assert_eq!(exact, named, "what queries cannot name is left out");
         let both = exact.clone().on_both(&sent(all_columns(Select::AtLeast)));
         let io = both.stream("io").expect("both have it");
         assert_eq!(io.columns[0].select, Select::AtLeast);
@@ -482,6 +587,67 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(Capabilities::decode(&bytes[..end], &catalog).is_err());
         }
+    }
+
+    #[test]
+    fn merging_reduces_either_source_to_the_other() {
+        let kept = |measure, exact: bool| {
+            let mut all = all_columns(match exact {
+                true => Select::Exact,
+                false => Select::AtLeast,
+            });
+            for stream in &mut all.streams {
+                stream.columns.iter_mut().for_each(|c| c.measure = measure);
+            }
+            all
+        };
+        let grouped = |limits_max| {
+            let mut all = kept(Measure::Kept, true);
+            all.streams[0].groups = Ok(GroupLimits {
+                interval_min_ns: 1,
+                interval_max_ns: 2,
+                kept_max: 1,
+                limits_max,
+                log_linear_bits: None,
+            });
+            all
+        };
+        let mut narrow = all_columns(Select::Exact);
+        let fields = narrow.streams[0].declaration.schema.fields[..3].to_vec();
+        narrow.streams[0].declaration.schema = Schema::new(fields).into();
+        narrow.streams[0].columns.truncate(3);
+        let all = [
+            kept(Measure::Null, true),
+            kept(Measure::Kept, false),
+            grouped(1),
+            grouped(2),
+        ];
+        for (one, other) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+            let merged = one.clone().and(other.clone());
+            assert_eq!(merged, other.clone().and(one.clone()));
+            for (stream, parts) in merged
+                .streams
+                .iter()
+                .zip(one.streams.iter().zip(&other.streams))
+            {
+                for (at, column) in stream.columns.iter().enumerate() {
+                    for part in [parts.0.columns[at], parts.1.columns[at]] {
+                        assert!(column.select <= part.select);
+                        assert!(column.measure == part.measure || column.measure == Measure::No);
+                    }
+                }
+                for part in [parts.0, parts.1] {
+                    assert!(stream.groups.is_err() || stream.groups == part.groups);
+                }
+            }
+        }
+        let first = |c: Capabilities, at: usize| c.streams[0].columns.get(at).copied();
+        let wide = || all_columns(Select::Exact);
+        assert_eq!(
+            first(wide().and(narrow.clone()), 3),
+            Some(ColumnCapabilities::default())
+        );
+        assert_eq!(first(narrow.and(wide()), 3), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! other.
 
 use crate::spread::spread;
-use crate::{Fold, Symbol};
+use crate::{Declaration, Fold, Symbol};
 
 /// The demand for one stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +142,16 @@ impl Predicate {
 }
 
 impl Demand {
+    /// Every row and column of a stream or relation.
+    pub fn whole(source: &Declaration) -> Demand {
+        Demand {
+            stream: source.name.clone(),
+            columns: (0..source.schema.len()).collect(),
+            predicate: Predicate::all(),
+            fold: None,
+        }
+    }
+
     /// The demand that includes both.
     ///
     /// # Panics

@@ -100,6 +100,18 @@ impl Unit {
         }
     }
 
+    /// The unit with this symbol.
+    pub fn from_symbol(symbol: &str) -> Option<Unit> {
+        let all = [
+            Unit::None,
+            Unit::Nanoseconds,
+            Unit::Microseconds,
+            Unit::Sectors,
+            Unit::Bytes,
+        ];
+        all.into_iter().find(|unit| unit.symbol() == symbol)
+    }
+
     /// The symbol printed after a number, empty for a plain one.
     pub fn symbol(self) -> &'static str {
         match self {

@@ -17,7 +17,7 @@ use weir_query::plan::renamed;
 use weir_tap::ebpf;
 
 use crate::output;
-use crate::source::{Source, SourceOptions};
+use crate::source::SourceOptions;
 
 /// Directories that contain other names of devices.
 const FOLDERS: [&str; 6] = [
@@ -43,7 +43,7 @@ pub fn resolved(plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
 /// As [`resolved`]; also returns the names in `/dev` that belong to no device.
 pub fn resolve(plan: &Arc<Plan>, args: &SourceOptions) -> (Arc<Plan>, BTreeSet<String>) {
     let unknown = RefCell::new(BTreeSet::new());
-    if args.sources().iter().any(|source| *source != Source::Live) {
+    if !args.is_host_only() {
         return (plan.clone(), unknown.into_inner());
     }
     let names_devices = |source: &Declaration, column: usize| {

@@ -4,7 +4,7 @@
 use weir_tap::ebpf::{self, DeviceChoice};
 
 use crate::output;
-use crate::source::{Source, SourceOptions};
+use crate::source::SourceOptions;
 
 /// Maximum number of devices named in the sentence.
 const NAMED_MAX: usize = 4;
@@ -16,7 +16,7 @@ pub struct LeftOut(Vec<(String, u64)>);
 impl LeftOut {
     /// The devices that a live source leaves out.
     pub fn of(source: &SourceOptions) -> LeftOut {
-        let live = source.sources().contains(&Source::Live);
+        let live = source.has_host();
         let devices = match source.devices() {
             DeviceChoice::Leaves if live => ebpf::stacked_devices(),
             DeviceChoice::LeavesAnd(named) if live => {

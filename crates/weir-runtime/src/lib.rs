@@ -16,4 +16,3 @@ pub mod question;
 pub mod run_loop;
 pub mod script_sources;
 pub mod source;
-pub mod traces;

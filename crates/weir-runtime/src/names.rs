@@ -9,7 +9,7 @@ use weir_tap::ebpf;
 use weir_tap::inventory::Snapshot;
 
 use crate::failure::Failure;
-use crate::source::{Source, SourceOptions};
+use crate::source::SourceOptions;
 
 /// Maximum number of names listed in an error.
 const LISTED_MAX: usize = 8;
@@ -38,7 +38,7 @@ impl HostNames {
     /// # Errors
     /// When the host cannot be scanned.
     pub fn of(source: &SourceOptions) -> Result<Option<HostNames>, Failure> {
-        if source.sources() != [Source::Live] {
+        if !source.is_host_only() {
             return Ok(None);
         }
         Ok(Some(HostNames {

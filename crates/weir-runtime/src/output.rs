@@ -100,16 +100,21 @@ pub fn never_overwrite(path: &Path, force: bool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When `output` is one of the `inputs`.
-pub fn never_over<'p>(
+pub fn never_over(
     output: &Path,
-    inputs: impl IntoIterator<Item = &'p Path>,
+    inputs: impl IntoIterator<Item = impl AsRef<Path>>,
 ) -> Result<(), Failure> {
     // A file that does not exist is not an input.
     let Ok(written) = output.canonicalize() else {
         return Ok(());
     };
     let mut inputs = inputs.into_iter();
-    match inputs.any(|input| input.canonicalize().is_ok_and(|read| read == written)) {
+    match inputs.any(|input| {
+        input
+            .as_ref()
+            .canonicalize()
+            .is_ok_and(|read| read == written)
+    }) {
         true => Err(Failure::words(format!(
             "{}: is an input and cannot be the output; use another file",
             output.display()

@@ -11,7 +11,6 @@ use weir_query::plan::OrderBy;
 use weir_sink::{Answer, Clock, SortKey};
 
 use crate::run_loop::OWN_STREAM;
-use crate::source::SourceOptions;
 
 /// The description of a plan's answer for a sink. A relation from which no row is ever retracted is
 /// shown as the stream of its rows, unless its rows have an order or only the `last` state is
@@ -41,29 +40,31 @@ pub fn demands(plans: &[&Plan], capabilities: &Capabilities) -> Vec<Demand> {
     of_rows(plans, capabilities).demands
 }
 
-/// A plan whose joins of requests with responses are computed from the pairs of the sources.
-pub fn paired(plan: &Arc<Plan>, args: &SourceOptions) -> Paired {
-    let guarantee = args.capabilities().pairs(&IO_PAIRS);
+/// A plan whose joins of requests with responses are computed from the pairs of sources with these
+/// capabilities.
+pub fn paired(plan: &Arc<Plan>, capabilities: &Capabilities) -> Paired {
+    let guarantee = capabilities.pairs(&IO_PAIRS);
     pairing::pair(plan, &[PairingGuarantee::new(&IO_PAIRS, 1, guarantee)])
 }
 
-/// The plans as the engine runs them on those sources, and the demands on the taps.
-pub fn placed(plans: &[&Plan], args: &SourceOptions) -> Placement {
-    without_own_stream(place::place(plans, &args.capabilities()))
+/// The plans as the engine runs them on sources with these capabilities, and the demands on the
+/// taps.
+pub fn placed(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
+    without_own_stream(place::place(plans, capabilities))
 }
 
 /// As [`placed`], with secondary plans `rows` that only single rows can answer; they do not prevent
-/// folds for the others. With [`SourceOptions::optional_rows`] their rows may be left out. The
-/// plans are in the order of both.
-pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], args: &SourceOptions) -> Placement {
-    let mut placement = placed(plans, args);
-    let beside = of_rows(rows, &args.capabilities());
+/// folds for the others. With [`crate::source::SourceOptions::optional_rows`] their rows may be left
+/// out. The plans are in the order of both.
+pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], capabilities: &Capabilities) -> Placement {
+    let mut placement = placed(plans, capabilities);
+    let beside = of_rows(rows, capabilities);
     let come_anyway = |demand: &Demand| {
         let same = |rows: &Demand| rows.stream.eq_ignore_ascii_case(&demand.stream);
         demand.fold.is_none() && beside.demands.iter().any(same)
     };
     if placement.demands.iter().any(come_anyway) {
-        return placed(&[plans, rows].concat(), args);
+        return placed(&[plans, rows].concat(), capabilities);
     }
     placement.plans.extend(beside.plans);
     placement.demands.extend(beside.demands);
@@ -91,4 +92,28 @@ fn without_own_stream(mut placement: Placement) -> Placement {
 pub fn read_own_stream(plans: &[&Plan]) -> bool {
     let mut sources = plans.iter().flat_map(|p| p.sources());
     sources.any(|d| d.name.eq_ignore_ascii_case(OWN_STREAM))
+}
+
+#[cfg(test)]
+#[path = "../../weir-query/tests/support/capabilities.rs"]
+mod fixture;
+
+#[cfg(test)]
+mod tests {
+    use super::fixture;
+
+    #[test]
+    fn the_planners_tests_use_the_capabilities_of_the_live_source() {
+        let (fixture, live) = (fixture::live(), weir_tap::live::capabilities());
+        let name = |s: &weir_model::StreamCapabilities| s.declaration.name.clone();
+        let names = |c: &weir_model::Capabilities| c.streams.iter().map(name).collect::<Vec<_>>();
+        assert_eq!(names(&fixture), names(&live));
+        for (of_tests, real) in fixture.streams.iter().zip(&live.streams) {
+            for (at, field) in real.declaration.schema.fields.iter().enumerate() {
+                let columns = (of_tests.columns[at], real.columns[at]);
+                assert_eq!(columns.0, columns.1, "{}.{}", name(real), field.name);
+            }
+            assert_eq!(of_tests, real, "{}", name(real));
+        }
+    }
 }

@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_model::{Catalog, NANOS_PER_SECOND};
-use weir_query::diagnostic::{Diagnostic, render};
+use weir_query::diagnostic::{Diagnostic, codes, render};
 use weir_query::{CheckOptions, Checked, Dialect, compile};
 use weir_tap::format::source::is_standard_input;
 
 use crate::failure::Failure;
 use crate::output;
+use crate::source::SourceOptions;
 
 /// More than the parser accepts, so that the parser reports the error.
 const TEXT_BYTES_MAX: u64 = 2 << 20;
@@ -67,6 +68,27 @@ impl Question {
     /// The diagnostics, with excerpts of the query.
     pub fn compile(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
         let checked = self.check(catalog, live)?;
+        self.warn(&checked.warnings);
+        Ok(checked)
+    }
+
+    /// The checked query over the streams of the catalog, and of the sources if it names another;
+    /// warnings are printed on standard error.
+    ///
+    /// # Errors
+    /// As [`Question::compile`].
+    pub fn compile_over(&self, args: &SourceOptions) -> Result<Checked, Failure> {
+        let options = options(args.is_live());
+        let builtin = compile(&self.text, &Catalog::builtin(), &options);
+        let is_foreign = |d: &Diagnostic| d.code == codes::UNKNOWN_SOURCE.code;
+        let checked = match builtin {
+            Err(found) if found.iter().any(is_foreign) => match args.capabilities() {
+                Ok(capabilities) => compile(&self.text, &capabilities.catalog(), &options),
+                Err(_) => Err(found),
+            },
+            checked => checked,
+        };
+        let checked = checked.map_err(|d| self.failure(&d))?;
         self.warn(&checked.warnings);
         Ok(checked)
     }

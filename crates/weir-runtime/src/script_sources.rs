@@ -7,33 +7,33 @@
 //! those of the thesis or the plain ones. Where its source pairs requests with responses, joins of
 //! the two are computed from a second stream, of pairs with the same columns ([`pairings`]).
 
-use std::path::Path;
-
 use weir_model::event::{IO_PAIRS, io_schema, iostream_schema};
 use weir_model::suggest;
 use weir_model::{
-    Alias, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Schema, Shape, Type,
+    Alias, Capabilities, Declaration, Demand, Field, NANOS_PER_MICRO, Predicate, Schema, Shape,
+    Type,
 };
 use weir_query::diagnostic::{Diagnostic, codes};
 use weir_query::place::pairing::PairingGuarantee;
 use weir_query::script::ScriptTable;
 use weir_query::{Expr, Script};
 use weir_tap::TapError;
-use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
+use weir_tap::format::Input as Bytes;
 use weir_tap::format::stream_tap::StreamTap;
+use weir_tap::source::file::FirstLine;
+use weir_tap::source::{FILE, LIVE, STANDARD_INPUT, SourceName};
 
 use crate::failure::Failure;
 use crate::question::Question;
-use crate::run_loop::{Adopted, Adoption, Input, Outlet, Stop};
-use crate::source::{self, Source, SourceOptions};
-use crate::traces::Beginning;
+use crate::run_loop::{Adopted, Adoption, Input, OWN_STREAM, Outlet, Stop};
+use crate::source::{self, SourceOptions};
 
 /// The live source as scripts write it.
 pub const LIVE_TAP: &str = "tap:live";
 
 /// Rows of a trace or of the live tap that one source of the engine needs.
 struct Wanted {
-    source: Source,
+    source: SourceName,
     demand: Demand,
     outlet: Outlet,
 }
@@ -50,7 +50,7 @@ pub fn open(
     args: &SourceOptions,
     stop: &Stop,
 ) -> Result<Vec<Input>, Failure> {
-    args.traces.end_with(stop);
+    args.opened.end_with(stop);
     if demands.is_empty() {
         return source::counted(args);
     }
@@ -70,15 +70,13 @@ pub fn open(
             continue;
         }
         let Some(table) = script.tables.iter().find(is_it) else {
-            wanted.extend(predefined(script, demand, args));
+            wanted.extend(predefined(script, demand, args)?);
             continue;
         };
         let source = named(&table.source);
-        match &source {
-            Source::File(path) if holds_ticks(path, args)? => {
-                inputs.push(ticks(path, &table.declaration, args)?);
-            }
-            _ => match adopted(table, demand) {
+        match ticks(&source, args)? {
+            Some(bytes) => inputs.push(input(bytes, &table.declaration, args)?),
+            None => match adopted(table, demand) {
                 Ok((demand, adoption)) => wanted.push(Wanted {
                     source,
                     outlet: outlet(&table.declaration.name, Some(adoption)),
@@ -95,33 +93,60 @@ pub fn open(
     Ok(inputs)
 }
 
-/// The properties of requests and responses that the sources of a script's events guarantee.
-pub fn pairings(script: &Script, args: &SourceOptions) -> Vec<PairingGuarantee> {
+/// The capabilities of the sources from which a script's queries read predefined streams.
+///
+/// # Errors
+/// When one of them cannot be opened.
+pub fn capabilities(script: &Script, args: &SourceOptions) -> Result<Capabilities, Failure> {
+    let predefined = |name: &&str| {
+        let is_it = |t: &ScriptTable| t.declaration.name.eq_ignore_ascii_case(name);
+        !script.tables.iter().any(is_it) && !name.eq_ignore_ascii_case(OWN_STREAM)
+    };
+    match read(script).find(predefined) {
+        Some(_) => args.capabilities_of(&of_predefined(script, args)),
+        None => Ok(Capabilities::default()),
+    }
+}
+
+/// The names of the streams and relations that a script's queries read.
+fn read(script: &Script) -> impl Iterator<Item = &str> {
+    let sources = script.queries.iter().flat_map(|q| q.plan.sources());
+    sources.map(|declaration| declaration.name.as_str())
+}
+
+/// The properties of requests and responses that the sources of a script's events guarantee;
+/// `predefined` are the capabilities of those of predefined streams.
+///
+/// # Errors
+/// When one of the sources that are read cannot be opened.
+pub fn pairings(
+    script: &Script,
+    args: &SourceOptions,
+    predefined: &Capabilities,
+) -> Result<Vec<PairingGuarantee>, Failure> {
     let of_ticks = || "the rows of a STREAM source file are not requests";
-    let of_tables = script.tables.iter().filter_map(|table| {
-        let columns = columns(table).ok()?;
-        let guarantee = match named(&table.source) {
-            Source::File(path) if holds_ticks(&path, args).unwrap_or(false) => {
-                Err(of_ticks().into())
-            }
-            source => source.capabilities(args).pairs(&IO_PAIRS),
+    let mut pairings = Vec::new();
+    let is_read = |t: &&ScriptTable| read(script).any(|name| name == t.declaration.name);
+    for table in script.tables.iter().filter(is_read) {
+        let Ok(columns) = columns(table) else {
+            continue;
         };
-        pairing(table, &columns, guarantee)
-    });
-    let mut pairings: Vec<PairingGuarantee> = of_tables.collect();
+        let source = named(&table.source);
+        let guarantee = match holds_ticks(&source, args)? {
+            true => Err(of_ticks().into()),
+            false => args.capabilities_of(&[source])?.pairs(&IO_PAIRS),
+        };
+        pairings.extend(pairing(table, &columns, guarantee));
+    }
     let declared = |name: &str| {
         let mut tables = script.tables.iter();
         tables.any(|t| t.declaration.name.eq_ignore_ascii_case(name))
     };
-    if !declared("IOstream") && !declared("IO") {
-        let guarantee = match &script.iostream_source {
-            Some(text) => named(text).capabilities(args),
-            None => args.capabilities(),
-        };
-        let guarantee = guarantee.pairs(&IO_PAIRS);
+    if !declared(IO_PAIRS.events) && !declared(IO_PAIRS.finished) {
+        let guarantee = predefined.pairs(&IO_PAIRS);
         pairings.push(PairingGuarantee::new(&IO_PAIRS, NANOS_PER_MICRO, guarantee));
     }
-    pairings
+    Ok(pairings)
 }
 
 /// The engine's name for the pairs of a table's events. Names in scripts cannot contain this
@@ -194,30 +219,53 @@ fn adopted_pairs(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adopti
         })
         .collect();
     columns.extend(of_request);
-    Ok(demanded("IO", columns, demand))
+    Ok(demanded(IO_PAIRS.finished, columns, demand))
 }
 
 /// The source that a script names.
-fn named(text: &str) -> Source {
+fn named(text: &str) -> SourceName {
     match text {
-        LIVE_TAP => Source::Live,
-        path if is_standard_input(Path::new(path)) => Source::File(STANDARD_INPUT.into()),
-        path => Source::File(path.into()),
+        LIVE_TAP => LIVE.named(""),
+        text => match SourceName::new(text) {
+            input if input.is(&STANDARD_INPUT) => input,
+            _ => FILE.named(text),
+        },
     }
 }
 
-/// `IOstream` and `IO` are predefined.
-fn predefined(script: &Script, demand: &Demand, args: &SourceOptions) -> Vec<Wanted> {
-    let sources = match &script.iostream_source {
+/// The sources of predefined streams.
+fn of_predefined(script: &Script, args: &SourceOptions) -> Vec<SourceName> {
+    match &script.iostream_source {
         Some(text) => vec![named(text)],
         None => args.sources(),
-    };
+    }
+}
+
+/// The rows of a predefined stream, as `IOstream`: of the sources that have it, or else of the host
+/// if there is a live source.
+fn predefined(
+    script: &Script,
+    demand: &Demand,
+    args: &SourceOptions,
+) -> Result<Vec<Wanted>, TapError> {
+    let names = of_predefined(script, args);
+    let mut serving = Vec::new();
+    for name in &names {
+        let source = args.open(name)?;
+        if source.capabilities()?.stream(&demand.stream).is_some() {
+            serving.push(name.clone());
+        }
+    }
+    if serving.is_empty() {
+        let live = names.iter().find(|name| name.kind.is_live);
+        serving.extend(live.or(names.first()).cloned());
+    }
     let wanted = |source| Wanted {
         source,
         demand: demand.clone(),
         outlet: outlet(&demand.stream, None),
     };
-    sources.into_iter().map(wanted).collect()
+    Ok(serving.into_iter().map(wanted).collect())
 }
 
 /// In a trace, the thesis's ticks are microseconds.
@@ -230,14 +278,27 @@ fn outlet(source: &str, adoption: Option<Adoption>) -> Outlet {
     }
 }
 
-/// Whether a file is a STREAM source file and not a trace: its type line decides. For an empty
+/// Whether a source is a STREAM source file and not a trace: its type line decides. For an empty
 /// file, the reader of source files reports that this line is missing.
-fn holds_ticks(path: &Path, args: &SourceOptions) -> Result<bool, TapError> {
-    Ok(match args.traces.beginning(path)? {
-        Beginning::TypeLine => true,
-        Beginning::Nothing => args.from_format.is_none(),
-        Beginning::Other => false,
+fn holds_ticks(name: &SourceName, args: &SourceOptions) -> Result<bool, TapError> {
+    let source = args.open(name)?;
+    let Some(file) = source.file() else {
+        return Ok(false);
+    };
+    Ok(match file.first_line()? {
+        FirstLine::TypeLine => true,
+        FirstLine::Nothing => args.from_format.is_none(),
+        FirstLine::Other => false,
     })
+}
+
+/// The bytes of a STREAM source file; `None` if the source is none.
+fn ticks(name: &SourceName, args: &SourceOptions) -> Result<Option<Bytes>, TapError> {
+    if !holds_ticks(name, args)? {
+        return Ok(None);
+    }
+    let source = args.open(name)?;
+    source.file().map(|file| file.input()).transpose()
 }
 
 /// The diagnostic, with the reason why the table's source is read as a trace.
@@ -255,10 +316,10 @@ fn read_as_trace(diagnostic: Diagnostic, source: &str) -> Diagnostic {
     }
 }
 
-fn ticks(path: &Path, declared: &Declaration, args: &SourceOptions) -> Result<Input, TapError> {
-    let input = args.traces.input(path)?;
+/// A STREAM source file as the table that a script declares.
+fn input(bytes: Bytes, declared: &Declaration, args: &SourceOptions) -> Result<Input, TapError> {
     Ok(Input {
-        tap: Box::new(StreamTap::open(input, declared, args.strict)?),
+        tap: Box::new(StreamTap::open(bytes, declared, args.strict)?),
         live: false,
         span_ns: args.span_ns().map(|ns| (ns / NANOS_PER_MICRO).max(1)),
         outlets: vec![Outlet {
@@ -270,7 +331,7 @@ fn ticks(path: &Path, declared: &Declaration, args: &SourceOptions) -> Result<In
 
 /// The demand for the columns that a table declares over `IOstream`, and their mapping.
 fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
-    Ok(demanded("IOstream", events_columns(table)?, demand))
+    Ok(demanded(IO_PAIRS.events, events_columns(table)?, demand))
 }
 
 /// The columns of `IOstream` that a table declares, which must be a stream.
@@ -342,7 +403,7 @@ fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
 
 /// One tap for each trace and one for the host, each with all its demands.
 fn events(wanted: Vec<Wanted>, args: &SourceOptions, stop: &Stop) -> Result<Vec<Input>, Failure> {
-    let mut groups: Vec<(Source, Vec<Demand>, Vec<Outlet>)> = Vec::new();
+    let mut groups: Vec<(SourceName, Vec<Demand>, Vec<Outlet>)> = Vec::new();
     for Wanted {
         source,
         demand,
@@ -364,7 +425,7 @@ fn events(wanted: Vec<Wanted>, args: &SourceOptions, stop: &Stop) -> Result<Vec<
     }
     let mut inputs = Vec::new();
     for (source, demands, outlets) in groups {
-        inputs.extend(source::inputs(&source, args, &demands, outlets)?);
+        inputs.extend(source::inputs(&[source], args, &demands, outlets)?);
     }
     source::begin(args, stop);
     Ok(inputs)

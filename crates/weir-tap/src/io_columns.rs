@@ -327,7 +327,7 @@ pub fn live_capabilities() -> &'static Capabilities {
             texts: TEXTS_MAX,
         };
         let of = |name: &str| named(name).of_live_tap();
-        let why = "it is not over finished requests alone, stream IO";
+        let why = "it is not on stream IO, which contains completed requests only";
         let mut all = Capabilities::of_io(limits, why, Ok(()), of);
         let finished = |s: &&mut StreamCapabilities| s.declaration.name == IO_PAIRS.finished;
         if let Some(io) = all.streams.iter_mut().find(finished) {

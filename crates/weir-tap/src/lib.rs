@@ -22,6 +22,7 @@ pub mod qmp;
 mod retimed;
 mod seccomp;
 mod shared;
+pub mod source;
 pub mod streams;
 pub mod tapdisk;
 pub mod user;
@@ -31,11 +32,7 @@ pub use ebpf::hist;
 pub use ebpf::monotonic_ns;
 pub use error::TapError;
 pub use retimed::{Retimed, Timing};
-
-/// A stream that taps serve in addition to those of the catalog: every row of `IOstream` (requests
-/// and responses), in the schema of `IO`, so that responses have their times. It is the content of
-/// a recording.
-pub const RECORDING: &str = "recording";
+pub use weir_model::capabilities::RECORDING;
 
 /// Counter of requests that a tap aggregated into groups and did not deliver as rows.
 pub const FOLDED: &str = "requests_folded";

@@ -41,3 +41,14 @@ pub fn capabilities() -> Capabilities {
         streams: all.collect(),
     }
 }
+
+/// The error of a live tap, as an answer to the demand for live I/O.
+pub fn unwatched(error: TapError) -> TapError {
+    match error {
+        TapError::Unavailable { what, remedy } => TapError::Unavailable {
+            what: format!("live I/O cannot be observed: {what}"),
+            remedy: format!("{remedy}; use --from FILE to query a recording"),
+        },
+        other => other,
+    }
+}

@@ -40,8 +40,8 @@ fn io(ts: i64, kind: EventKind, req_id: i64) -> IoEvent {
 fn write_groups(path: &Path, groups: i64, rows: i64, close: bool) -> Vec<u64> {
     let header = Header {
         source: "a test".into(),
-        responses_assumed: false,
         paired: true,
+        ..Header::default()
     };
     let mut writer = RecordingWriter::create(path, &header).unwrap();
     let length = || std::fs::metadata(path).unwrap().len();
@@ -191,7 +191,7 @@ fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
     let copied = copy(&crashed);
     assert_eq!(copied.total("recordings_unfinished"), 1);
     assert!(
-        copied.messages[0].contains("without end"),
+        copied.messages[0].contains("without footer"),
         "{:?}",
         copied.messages
     );
@@ -218,9 +218,9 @@ fn assumed_responses_are_no_events() {
     let scratch = Scratch::new();
     let path = scratch.path().join("x.parquet");
     let header = Header {
-        source: String::new(),
         responses_assumed: true,
         paired: true,
+        ..Header::default()
     };
     let mut writer = RecordingWriter::create(&path, &header).unwrap();
     let events = [io(1, EventKind::Request, 1), io(1, EventKind::Response, 1)];
@@ -269,7 +269,7 @@ fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
                 panic!("{:?}", heard.messages);
             };
             assert!(message.contains("has no footer"), "{message}");
-            let rows = format!("its first {} rows", groups * 10);
+            let rows = format!("rows after the first {} are missing", groups * 10);
             assert!(message.contains(&rows), "{message}");
         }
     }

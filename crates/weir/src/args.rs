@@ -17,8 +17,9 @@ use weir_runtime::log;
 use weir_runtime::output::OutputOptions;
 use weir_runtime::quantity;
 use weir_runtime::question::Question;
-use weir_runtime::source::{Declarations, LIVE, SourceOptions, declarations, device};
+use weir_runtime::source::{Declarations, SourceOptions, declarations, device};
 use weir_sink::SINKS;
+use weir_tap::source::{KINDS, LIVE, SourceKind};
 use weir_wire::{Client, Dial, read_token};
 
 /// Parses `$line`, a clap structure, and is used as `$options`, what `$line` is turned into.
@@ -78,12 +79,7 @@ parsed! {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Source")]
 struct SourceLine {
-    /// Source of the events: `live` for the block layer of this host, `tapdisk:PATH` for the disks
-    /// that the `weir tapdisk` at this socket serves, `qemu:VM` for the requests of a VM's guest,
-    /// traced in QEMU while the command runs, or a trace file or pipe, `-` for standard input. May
-    /// be repeated: sources are merged in timestamp order. The files of a blktrace, one per CPU, are
-    /// one source; name any of them
-    #[arg(long, value_name = "SOURCE", default_value = LIVE)]
+    #[arg(long, value_name = "SOURCE", default_value = LIVE.name, help = sources())]
     from: Vec<String>,
     /// Format of the trace files, as listed by `weir convert --formats` [default: detected from
     /// their content]
@@ -172,6 +168,17 @@ impl From<OutputLine> for OutputOptions {
             raw: line.raw,
         }
     }
+}
+
+/// The help of `--from`.
+fn sources() -> String {
+    let kind = |kind: &&SourceKind| format!("{}: {}", kind.usage(), kind.doc);
+    let kinds: Vec<String> = KINDS.iter().map(kind).collect();
+    format!(
+        "Where events come from; several sources are merged in timestamp order, and the files of a \
+         blktrace, one for each CPU, are one source: name any of them. {}",
+        kinds.join("; ")
+    )
 }
 
 fn formats() -> PossibleValuesParser {

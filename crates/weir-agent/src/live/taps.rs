@@ -74,13 +74,12 @@ impl Agent {
     /// Starts the pending fragments that are served now: by `extra`, given the name of a tap and
     /// the demands on it, or by the services.
     fn start_served(&mut self, extra: impl Fn(&str, &[Demand]) -> bool) {
-        let live = self.options.ground.live_capabilities();
         for channel in std::mem::take(&mut self.pending) {
             let plan: Arc<Plan> = self.plans[&channel].clone();
             let served = |(name, needed): (&String, &Vec<Demand>)| {
                 extra(name, needed) || self.services.get(name).is_some_and(|s| s.gives(needed))
             };
-            match wanted(std::iter::once(&*plan), live.as_ref(), &self.folds)
+            match wanted(std::iter::once(&*plan), &self.served, &self.folds)
                 .iter()
                 .all(served)
             {
@@ -153,9 +152,8 @@ impl Agent {
     fn fail(&mut self, name: &str, why: &str, pending_only: bool) {
         warn!(tap = %name, reason = %why, "the tap failed");
         self.note("tap", "probe_failed", Some(why));
-        let live = self.options.ground.live_capabilities();
         let needs = |plan: &Plan| {
-            wanted(std::iter::once(plan), live.as_ref(), &self.folds).contains_key(name)
+            wanted(std::iter::once(plan), &self.served, &self.folds).contains_key(name)
         };
         let concerned = self.plans.iter().filter(|(channel, plan)| {
             needs(plan) && (!pending_only || self.pending.contains(channel))

@@ -54,7 +54,7 @@ pub fn explain(
             hosts: f64::from(hosts),
             ..Rates::default()
         },
-        capabilities: source.capabilities().in_a_fleet(),
+        capabilities: source.capabilities()?.in_a_fleet(),
         ..CutOptions::default()
     };
     let mut ending = Ending::Done;
@@ -92,7 +92,7 @@ fn measured_rates(
         // A process that has dropped its privileges cannot attach probes again.
         args.keep_privileges |= number + 1 < cuts.len();
         let fragments: Vec<&Plan> = cut.fragments.iter().map(|f| &f.plan).collect();
-        let placement = plans::placed(&fragments, &args);
+        let placement = plans::placed(&fragments, &options.capabilities);
         let stop = stop.anew();
         let inputs = source::open(&args, &placement, &stop)?;
         let (taken, ending) = measured::measure(

@@ -1,10 +1,11 @@
-//! What a live source can do, as far as tests of the planner need it: about what `weir_tap::live`
-//! reports of itself.
+//! The capabilities of a live source, for tests of the planner: those that `weir_tap::live` reports.
+//!
+//! A test of `weir-runtime`, which uses both crates, compares them.
 
 use weir_model::capabilities::{Measure, Rate, Select};
 use weir_model::{Capabilities, ColumnCapabilities, GroupLimits, Limits, NANOS_PER_SECOND};
 
-/// A host's taps.
+/// This host.
 pub fn live() -> Capabilities {
     let limits = Limits {
         clauses: 4,
@@ -12,8 +13,7 @@ pub fn live() -> Capabilities {
         texts: 16,
     };
     let select = [
-        "type", "op", "pdisk", "sector", "sectors", "pid", "comm", "cgroup", "wait", "service",
-        "latency",
+        "type", "op", "pdisk", "sector", "sectors", "pid", "comm", "wait", "service", "latency",
     ];
     let group = [
         "op", "pdisk", "pid", "comm", "cgroup", "vm", "vdisk", "type", "host", "level",
@@ -21,9 +21,10 @@ pub fn live() -> Capabilities {
     let measure = ["sectors", "bytes", "wait", "service", "latency"];
     let why = "it is not on stream IO, which contains completed requests only";
     let mut all = Capabilities::of_io(limits, why, Ok(()), |name| ColumnCapabilities {
-        select: match select.contains(&name) {
-            true => Select::Exact,
-            false => Select::No,
+        select: match name {
+            "cgroup" => Select::AtLeast,
+            name if select.contains(&name) => Select::Exact,
+            _ => Select::No,
         },
         sample: name == "sector",
         group: group.contains(&name),
@@ -35,13 +36,38 @@ pub fn live() -> Capabilities {
         product: None,
     });
     all.streams[0].groups = Ok(GroupLimits {
-        interval_min_ns: 1,
+        interval_min_ns: 1_000_000,
         interval_max_ns: 600 * NANOS_PER_SECOND,
-        kept_max: 64,
+        kept_max: 8,
         limits_max: 64,
-        log_linear_bits: None,
+        log_linear_bits: Some(7),
     });
-    let polled = ["blockstats", "blocklatency", "vms", "disks", "devices"];
+    let relations = ["vms", "disks", "devices"];
+    let relations = Capabilities::of_rows(&relations, Rate::Polled, "a relation is not folded");
+    let polled = ["blockstats", "blocklatency"];
     let polled = Capabilities::of_rows(&polled, Rate::Polled, "what is polled is not folded");
-    all.and(polled)
+    all.or(relations).or(polled)
+}
+
+/// A source that computes groups of any interval and size, and selects exactly by every column that
+/// [`live`] tests: test cases have instants of single nanoseconds.
+#[allow(dead_code, reason = "not every test binary has such cases")]
+pub fn of_any_groups() -> Capabilities {
+    let mut all = live();
+    for stream in &mut all.streams {
+        for column in &mut stream.columns {
+            if column.select == Select::AtLeast {
+                column.select = Select::Exact;
+            }
+        }
+        if let Ok(groups) = &mut stream.groups {
+            *groups = GroupLimits {
+                interval_min_ns: 1,
+                kept_max: 64,
+                log_linear_bits: None,
+                ..*groups
+            };
+        }
+    }
+    all
 }

@@ -1,29 +1,26 @@
 //! [`SourceOptions`]: the options of every command that reads events.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_model::{Capabilities, Nanos, Symbol};
-use weir_tap::ebpf::{self, DeviceChoice};
-use weir_tap::format::source::{STANDARD_INPUT, is_standard_input};
+use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, Watch, WatchOptions};
-use weir_tap::{TapError, format};
+use weir_tap::source::{LIVE, SourceName, SourceSettings};
+use weir_tap::{TapError, elevation, format};
 
-use super::kind::{LIVE, Source, inspector};
+use super::{OpenSource, OpenSources, QEMU_GUARD, inspector};
+use crate::failure::Failure;
 use crate::quantity;
-use crate::traces::Traces;
 
 /// Options of every command that reads events.
 #[derive(Debug, Clone)]
 pub struct SourceOptions {
-    /// Sources of events: `live`, `tapdisk:PATH` for the requests of the disks that a `weir
-    /// tapdisk` serves, `qemu:VM` for those of a VM as its guest makes them (traced in QEMU
-    /// meanwhile), or a file or pipe in any trace format that weir knows, `-` for standard input;
-    /// several are merged in timestamp order. The files of a blktrace, one for each CPU, are one
-    /// source: name any of them
+    /// The names of the sources of events, as in [`weir_tap::source::KINDS`]; several are merged in
+    /// timestamp order.
     pub from: Vec<String>,
     /// The format of the files, if it cannot be detected from their first bytes
     pub from_format: Option<String>,
@@ -64,8 +61,8 @@ pub struct SourceOptions {
     pub host: Option<Symbol>,
     /// The caller reports what a source without responses means for it.
     pub without_responses: bool,
-    /// The files and pipes that were opened.
-    pub traces: Traces,
+    /// The sources that were opened.
+    pub opened: OpenSources,
     /// The host's inventory, once it is needed.
     watch: Arc<Mutex<Option<Arc<Watch>>>>,
 }
@@ -105,7 +102,7 @@ pub fn declarations(text: &str) -> Result<Declarations, String> {
 impl Default for SourceOptions {
     fn default() -> SourceOptions {
         SourceOptions {
-            from: vec![LIVE.to_owned()],
+            from: vec![LIVE.name.to_owned()],
             from_format: None,
             spool_limit: format::SPOOL_BYTES_MAX as usize,
             device: Vec::new(),
@@ -124,7 +121,7 @@ impl Default for SourceOptions {
             interval_shift_ns: Arc::default(),
             host: None,
             without_responses: false,
-            traces: Traces::default(),
+            opened: OpenSources::default(),
             watch: Arc::default(),
         }
     }
@@ -155,29 +152,74 @@ impl SourceOptions {
     }
 
     /// The sources, in the given order, without duplicates.
-    pub fn sources(&self) -> Vec<Source> {
+    pub fn sources(&self) -> Vec<SourceName> {
         let mut known = Vec::new();
-        let mut sources: Vec<Source> = self.from.iter().map(|text| Source::new(text)).collect();
-        sources.retain(|source| {
-            let identity = source.identity();
+        let names = self.from.iter().map(|text| SourceName::new(text));
+        let mut names: Vec<SourceName> = names.collect();
+        names.retain(|name| {
+            let identity = name.identity();
             let is_new = !known.contains(&identity);
             known.push(identity);
             is_new
         });
-        sources
+        names
     }
 
     /// The files among them.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.from.iter().filter_map(|text| match Source::new(text) {
-            Source::File(_) if is_standard_input(Path::new(text)) => Some(STANDARD_INPUT.as_ref()),
-            Source::File(_) => Some(Path::new(text)),
-            Source::Live | Source::Qemu(_) | Source::Tapdisk(_) => None,
-        })
+    pub fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let names = self.from.iter().map(|text| SourceName::new(text));
+        names.filter_map(|name| name.path().map(Path::to_path_buf))
+    }
+
+    /// True if the host is the only source.
+    pub fn is_host_only(&self) -> bool {
+        self.sources().iter().all(|name| name.is(&LIVE))
+    }
+
+    /// True if the host is a source.
+    pub fn has_host(&self) -> bool {
+        self.sources().iter().any(|name| name.is(&LIVE))
+    }
+
+    /// The source called `name`, which is opened if it is not open yet.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(&self, name: &SourceName) -> Result<Arc<OpenSource>, TapError> {
+        if !name.kind.is_live && !self.is_live() {
+            // A process that reads a file of unknown origin has only the rights of the user.
+            elevation::give_up()?;
+        }
+        self.opened.open(name, || self.settings())
+    }
+
+    /// How its sources are opened and started.
+    pub(super) fn settings(&self) -> SourceSettings {
+        let usual = LiveOptions::default();
+        let live = LiveOptions {
+            devices: self.devices(),
+            optional_rows: self.optional_rows,
+            rhythm: self.rhythm.unwrap_or(usual.rhythm),
+            epoch_offset_ns: self.epoch_offset_ns,
+            interval_shift_ns: self.interval_shift_ns.clone(),
+            host: self.host.or(usual.host),
+            ..usual
+        };
+        let (own, program) = (self.clone(), std::env::current_exe());
+        SourceSettings {
+            live,
+            inventory: Arc::new(move || own.inventory()),
+            qemu_guard: match program {
+                Ok(program) => vec![program.into_os_string(), QEMU_GUARD.into()],
+                Err(_) => Vec::new(),
+            },
+            traces: self.format_options(),
+            cancel: self.opened.cancel.clone(),
+        }
     }
 
     /// The options for reading traces.
-    pub fn format_options(&self) -> format::Options {
+    fn format_options(&self) -> format::Options {
         format::Options {
             strict: self.strict,
             format: self.from_format.clone(),
@@ -223,21 +265,48 @@ impl SourceOptions {
         Ok(watch.insert(started).clone())
     }
 
-    /// The common capabilities of the sources.
-    pub fn capabilities(&self) -> Capabilities {
-        let all = self.sources().into_iter();
-        let all = all.map(|source| source.capabilities(self));
-        all.reduce(Capabilities::and).unwrap_or_default()
+    /// The capabilities of the sources together.
+    ///
+    /// # Errors
+    /// When one cannot be opened, or the format of a file is not known.
+    pub fn capabilities(&self) -> Result<Capabilities, Failure> {
+        self.capabilities_of(&self.sources())
+    }
+
+    /// The capabilities of the sources called `names` together.
+    ///
+    /// # Errors
+    /// As [`SourceOptions::capabilities`].
+    pub fn capabilities_of(&self, names: &[SourceName]) -> Result<Capabilities, Failure> {
+        let mut all: Option<Capabilities> = None;
+        for name in names {
+            let own = self.open(name)?.capabilities()?.clone();
+            all = Some(match all {
+                Some(others) => others.and(own),
+                None => own,
+            });
+        }
+        let mut capabilities = all.unwrap_or_default();
+        for stream in &mut capabilities.streams {
+            if self.no_fold && stream.groups.is_ok() {
+                stream.groups = Err("--no-fold was given".into());
+            }
+            if self.no_pairing {
+                stream.paired = Err("--no-pairing was given".into());
+            }
+        }
+        Ok(capabilities)
     }
 
     /// True when no source was specified.
     pub fn is_usual(&self) -> bool {
         let chosen = !self.device.is_empty() || self.stacked || !self.vm.is_empty();
-        self.from == [LIVE] && self.from_format.is_none() && !chosen
+        self.from == [LIVE.name] && self.from_format.is_none() && !chosen
     }
 
     /// True when any source is live.
     pub fn is_live(&self) -> bool {
-        self.sources().iter().any(Source::is_live)
+        let mut names = self.from.iter().map(|text| SourceName::new(text));
+        names.any(|name| name.kind.is_live)
     }
 }

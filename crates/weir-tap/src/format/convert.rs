@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use weir_model::event::{IO_PAIRS, io_schema};
-use weir_model::{Demand, Predicate};
+use weir_model::Demand;
+use weir_model::event::IO_PAIRS;
 
-use super::{FORMATS, Format, Header, Input, Options, Trace, Writer, named};
+use super::{FORMATS, Format, Header, Input, Options, Read, Trace, Writer, named};
 use crate::{Count, RECORDING, Said, TapError};
 
 /// The result of a conversion.
 #[derive(Debug)]
 pub struct Converted {
-    /// Rows of the recording: requests and responses.
+    /// Rows of the trace: requests and responses, or those of another stream.
     pub rows: u64,
     /// The reader's counts.
     pub counts: Vec<Count>,
@@ -20,16 +20,6 @@ pub struct Converted {
     pub messages: Vec<String>,
     /// What the written format cannot represent.
     pub remarks: Vec<String>,
-}
-
-/// A demand for all streams and columns of a recording.
-pub fn everything() -> Demand {
-    Demand {
-        stream: RECORDING.into(),
-        columns: (0..io_schema().len()).collect(),
-        predicate: Predicate::all(),
-        fold: None,
-    }
 }
 
 /// Reads the trace `from` and writes it to `to` in `format`, or in the format implied by the name
@@ -50,10 +40,11 @@ pub fn convert(
     let trace = Trace::open(from, options)?;
     let header = Header {
         source,
+        stream: trace.content(),
         responses_assumed: trace.responses_assumed(),
         paired: trace.capabilities().pairs(&IO_PAIRS).is_ok(),
     };
-    let mut tap = trace.start(&[everything()])?;
+    let mut tap = trace.start(&[Demand::whole(&header.stream)])?;
     let mut writer = written.writer(to, &header)?;
     let mut rows = 0;
     loop {
@@ -126,6 +117,16 @@ impl Format {
     /// # Errors
     /// If the file cannot be written, or this format does not support writing.
     pub fn writer(&self, path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
+        let holds_any_stream = matches!(self.read, Read::Recording);
+        if header.stream.name != RECORDING && !holds_any_stream {
+            return Err(TapError::Unavailable {
+                what: format!(
+                    "{} holds block I/O, and no `{}`",
+                    self.name, header.stream.name
+                ),
+                remedy: "convert it to a recording, as trace.parquet".into(),
+            });
+        }
         match self.create {
             Some(create) => create(path, header),
             None => for_writing(path, Some(self.name)).and_then(|f| f.writer(path, header)),

@@ -54,7 +54,7 @@ mod tencent;
 mod vscsi;
 mod vscsi_csv;
 
-pub use convert::{Converted, convert, everything, for_writing};
+pub use convert::{Converted, convert, for_writing};
 pub use fault::Faults;
 pub use pipe::Cancel;
 pub use record::{Reader, Record};
@@ -105,7 +105,7 @@ pub static FORMATS: &[Format] = &[
     Format {
         name: "recording",
         extensions: &["parquet"],
-        doc: "recording of `weir record`, Parquet",
+        doc: "weir's own recording of any stream, Parquet; written by `weir record`",
         sniff: recording::sniff,
         read: Read::Recording,
         create: Some(recording::create),
@@ -208,7 +208,7 @@ pub static FORMATS: &[Format] = &[
     },
 ];
 
-/// Opens the trace at `path` as a tap that serves `demands` for `IO`, `IOstream` and `recording`.
+/// Opens the trace at `path` as a tap that serves `demands` for its streams.
 /// `X` means `X.blktrace.0`, `X.blktrace.1`, .. if there is no file with that name.
 ///
 /// # Errors

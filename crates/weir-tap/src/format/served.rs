@@ -1,76 +1,56 @@
 //! [`Served`]: produces the rows and columns of one demand, from requests and responses that are
 //! available as events.
 
-use weir_model::{Batch, Demand, EventBatch, EventKind, IoBatch, IoEvent};
+use weir_model::capabilities::RequestRows;
+use weir_model::event::{io_schema, iostream_schema};
+use weir_model::{Batch, Demand, EventKind, IoBatch, IoEvent};
 
 use super::wanted::passes;
-use crate::RECORDING;
 
 /// A demand and the builder of its rows.
 pub struct Served {
     demand: Demand,
-    batch: Rows,
-}
-
-enum Rows {
-    /// Completed requests only.
-    Io(IoBatch),
-    /// Every event.
-    IoStream(EventBatch),
-    /// Both, with the columns of `IO`.
-    Recording(IoBatch),
-    /// The source does not have the stream.
-    Nothing,
+    /// The events that are its rows; `None` if the source does not have the stream.
+    rows: Option<RequestRows>,
+    /// The number of columns of the stream: the first of those of a finished request.
+    width: usize,
+    batch: IoBatch,
 }
 
 impl Served {
     /// The builder for `demand`.
     pub fn new(demand: &Demand) -> Served {
-        let columns = Some(&demand.columns[..]);
-        let is = |name: &str| demand.stream.eq_ignore_ascii_case(name);
-        let batch = if is("IO") {
-            Rows::Io(IoBatch::new(columns))
-        } else if is("IOstream") {
-            Rows::IoStream(EventBatch::new(columns))
-        } else if is(RECORDING) {
-            Rows::Recording(IoBatch::new(columns))
-        } else {
-            Rows::Nothing
-        };
+        let rows = RequestRows::of(&demand.stream);
         Served {
+            rows,
+            width: match rows {
+                Some(RequestRows::Events) => iostream_schema().len(),
+                _ => io_schema().len(),
+            },
+            batch: IoBatch::new(Some(&demand.columns)),
             demand: demand.clone(),
-            batch,
         }
     }
 
-    /// The rows of this demand among `rows`, if any. Assumed responses are not events of
-    /// `IOstream`.
+    /// The rows of this demand among `rows`, if any.
     pub fn batch(&self, rows: &[IoEvent], responses_assumed: bool) -> Option<Batch> {
-        let asked = |row: &&IoEvent| row.event.kind == EventKind::Request;
-        let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);
-        let picked: Vec<IoEvent> = match &self.batch {
-            Rows::Nothing => return None,
-            Rows::Io(_) => rows
-                .iter()
-                .filter(|r| !asked(r))
-                .filter(wanted)
-                .copied()
-                .collect(),
-            Rows::IoStream(_) if responses_assumed => {
-                rows.iter().filter(asked).filter(wanted).copied().collect()
+        let of_stream = self.rows?;
+        let is_row = |row: &&IoEvent| {
+            let is_request = row.event.kind == EventKind::Request;
+            match of_stream {
+                RequestRows::Finished => !is_request,
+                RequestRows::Events => is_request || !responses_assumed,
+                RequestRows::All => true,
             }
-            _ => rows.iter().filter(wanted).copied().collect(),
         };
+        let wanted = |row: &&IoEvent| passes(&self.demand.predicate, row);
+        let picked = rows.iter().filter(is_row).filter(wanted).copied();
+        let picked: Vec<IoEvent> = picked.collect();
         if picked.is_empty() {
             return None;
         }
-        Some(match &self.batch {
-            Rows::IoStream(batch) => {
-                let events: Vec<_> = picked.iter().map(|r| r.event).collect();
-                batch.build(&events)
-            }
-            Rows::Io(batch) | Rows::Recording(batch) => batch.build(&picked),
-            Rows::Nothing => return None,
-        })
+        let mut batch = self.batch.build(&picked);
+        batch.columns.truncate(self.width);
+        Some(batch)
     }
 }

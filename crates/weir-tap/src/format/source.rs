@@ -351,11 +351,13 @@ fn failed(path: &Path, error: std::io::Error) -> TapError {
 /// The path of standard input in messages.
 pub const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Whether a path is a name of standard input: `-`, or one of its names in the file system
-/// (proc_pid_fd(5)).
+/// The names of standard input in the file system (proc_pid_fd(5)).
+pub const STANDARD_INPUT_NAMES: &[&str] = &[STANDARD_INPUT, "/dev/fd/0", "/proc/self/fd/0"];
+
+/// Whether a path is a name of standard input: `-`, or one of its names in the file system.
 pub fn is_standard_input(path: &Path) -> bool {
-    let names = ["-", STANDARD_INPUT, "/dev/fd/0", "/proc/self/fd/0"];
-    names.iter().any(|name| path == Path::new(name))
+    let mut names = STANDARD_INPUT_NAMES.iter().chain(&["-"]);
+    names.any(|name| path == Path::new(name))
 }
 
 impl Read for Input {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use weir_model::{Capabilities, ColumnCapabilities, Demand, Limits};
+use weir_model::capabilities::recording;
+use weir_model::{Capabilities, Declaration, Demand};
 
 use super::recording::Recording;
 use super::wanted::capabilities;
@@ -85,11 +86,15 @@ impl Trace {
                     false => Err("the trace does not record when requests finished".into()),
                 },
             ),
-            // All rows of the pages that are read are delivered.
-            Opened::Recording(recording) => {
-                let no_column = |_: &str| ColumnCapabilities::default();
-                Capabilities::of_io(Limits::LEAST, ROW_BY_ROW, recording.paired(), no_column)
-            }
+            Opened::Recording(recording) => recording.capabilities(ROW_BY_ROW),
+        }
+    }
+
+    /// The stream or relation with all of its rows.
+    pub fn content(&self) -> Declaration {
+        match &self.opened {
+            Opened::Records(_) => recording(),
+            Opened::Recording(recording) => recording.stored.declaration.clone(),
         }
     }
 
@@ -104,7 +109,7 @@ impl Trace {
     /// A tap that serves `demands`.
     ///
     /// # Errors
-    /// If a recording lacks columns that every recording has.
+    /// If a recording lacks a column that a row of its stream must have.
     pub fn start(self, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
         Ok(match self.opened {
             Opened::Records(reader) => {

@@ -1,12 +1,16 @@
-//! [`Writer`]: writes the stream `recording` of a tap as a file in some format.
+//! [`Writer`]: writes a stream of a tap as a file in some format.
 
-use weir_model::Batch;
+use weir_model::capabilities::recording;
+use weir_model::{Batch, Declaration};
 
 use crate::{Count, TapError};
 
 /// Metadata of a file, for formats that can store it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Header {
+    /// The stream or relation that is written; only recordings hold others than that of
+    /// [`recording`].
+    pub stream: Declaration,
     /// What was recorded, as text: the host and its devices, or the file it was converted from.
     pub source: String,
     /// True if the source had no responses; see [`crate::Tap::responses_assumed`].
@@ -16,9 +20,20 @@ pub struct Header {
     pub paired: bool,
 }
 
+impl Default for Header {
+    fn default() -> Header {
+        Header {
+            stream: recording(),
+            source: String::new(),
+            responses_assumed: false,
+            paired: false,
+        }
+    }
+}
+
 /// Writes a trace.
 pub trait Writer: Send {
-    /// Writes rows of the stream `recording`, in the schema of `IO`, in timestamp order. A batch
+    /// Writes rows of the header's stream, with all of its columns, in timestamp order. A batch
     /// without rows lets the writer check the clock: call it about once a second while there are no
     /// rows.
     ///

@@ -12,10 +12,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use weir_model::event::io_schema;
+use weir_model::capabilities::{RequestRows, recording};
 use weir_model::{Clause, Demand, Operand, Predicate, Symbol, Test};
 
-use crate::RECORDING;
 use crate::control::Service;
 use crate::control::message::encode_request;
 use crate::io_columns::{COLUMNS, TapdiskTest};
@@ -300,12 +299,10 @@ impl Wanted {
 
 /// The kinds of events that are rows of a stream.
 fn kinds_of(stream: &str) -> Option<&'static str> {
-    let is = |name: &str| stream.eq_ignore_ascii_case(name);
-    match () {
-        () if is("IO") => Some(&KINDS[1..]),
-        () if is("IOstream") || is(RECORDING) => Some(KINDS),
-        () => None,
-    }
+    Some(match RequestRows::of(stream)? {
+        RequestRows::Finished => &KINDS[1..],
+        RequestRows::Events | RequestRows::All => KINDS,
+    })
 }
 
 fn of_predicate(kinds: &str, predicate: &Predicate) -> Vec<ClauseWord> {
@@ -418,16 +415,12 @@ impl FieldWord {
 
 /// A demand for everything, as for a recording.
 pub fn everything() -> Demand {
-    Demand {
-        stream: RECORDING.into(),
-        columns: (0..io_schema().fields.len()).collect(),
-        predicate: Predicate::all(),
-        fold: None,
-    }
+    Demand::whole(&recording())
 }
 
 #[cfg(test)]
 mod tests {
+    use weir_model::event::io_schema;
     use weir_model::{EventKind, Op};
 
     use super::*;

@@ -21,7 +21,7 @@ mod tap;
 
 use weir_model::Capabilities;
 
-pub use tap::{VdiskTap, open};
+pub use tap::{VdiskTap, description, open};
 
 /// The capabilities of the tap for `IO` and `IOstream`.
 pub fn capabilities() -> Capabilities {

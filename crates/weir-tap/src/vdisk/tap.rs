@@ -131,6 +131,11 @@ pub fn open(
     })
 }
 
+/// The line of `weir explain` for the tap of a VM.
+pub fn description(vm: &str) -> String {
+    format!("vdisk: traces the requests of VM {vm} in QEMU while the query runs")
+}
+
 fn unavailable(what: String, remedy: &str) -> TapError {
     TapError::Unavailable {
         what,
@@ -479,10 +484,7 @@ impl Tap for VdiskTap {
     }
 
     fn describe(&self) -> Vec<String> {
-        vec![format!(
-            "vdisk: traces the requests of VM {} in QEMU while the query runs",
-            self.owner.vm
-        )]
+        vec![description(self.owner.vm.as_str())]
     }
 
     fn messages(&self) -> Vec<String> {

@@ -54,7 +54,7 @@ pub fn open(
     args.optional_rows = wanted.live;
     let args = &args;
     let rows: Vec<&Plan> = spans.iter().map(|spans| &*spans.plan).collect();
-    let placement = plans::placed_beside(&[&*counters.plan], &rows, args);
+    let placement = plans::placed_beside(&[&*counters.plan], &rows, &args.capabilities()?);
     let [counters, rest @ ..] = &placement.plans[..] else {
         unreachable!("a plan stays a plan");
     };

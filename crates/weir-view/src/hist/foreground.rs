@@ -26,7 +26,8 @@ use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::source;
-use weir_runtime::source::{Source, SourceOptions};
+use weir_runtime::source::SourceOptions;
+use weir_tap::source::TAPDISK;
 
 /// The selection and options of a count.
 #[derive(Clone, Debug)]
@@ -61,7 +62,7 @@ impl Wanted {
         }
         let mut choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
         // Histograms have the kernel's names of devices, `/dev/dm-0` for `/dev/mapper/root`.
-        if self.source.sources() == [Source::Live]
+        if self.source.is_host_only()
             && !listed.iter().any(|l| choice.has(&l.subject()))
             && let Some(disk) = &choice.disk
             && let Some(device) = names::device(disk)
@@ -95,7 +96,7 @@ impl Wanted {
     /// # Errors
     /// When the host cannot be scanned, or the selection matches nothing.
     pub fn meant(&self) -> Result<(Vec<Listed>, Choice), Failure> {
-        if !self.source.sources().contains(&Source::Live) {
+        if !self.source.has_host() {
             return Ok((Vec::new(), self.names()));
         }
         let listed = list(&self.source.inventory()?.snapshot());
@@ -122,13 +123,13 @@ impl Wanted {
 
     /// True if the kernel can count it.
     fn in_kernel(&self) -> bool {
-        !self.each && self.source.sources() == [Source::Live]
+        !self.each && self.source.is_host_only()
     }
 
     /// The tap in the disk path that can count the selection.
     fn in_tap(&self) -> Option<PathBuf> {
         match &self.source.sources()[..] {
-            [Source::Tapdisk(path)] if !self.each => Some(path.clone()),
+            [name] if !self.each => name.argument(&TAPDISK).map(PathBuf::from),
             _ => None,
         }
     }
@@ -313,13 +314,17 @@ fn total(
 
 /// The histograms of the selection in a saved file.
 fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
-    let [Source::File(path)] = &wanted.source.sources()[..] else {
+    let sources = wanted.source.sources();
+    let [name] = &sources[..] else {
+        return Ok(None);
+    };
+    let Some(path) = name.path() else {
         return Ok(None);
     };
     if path.is_dir() || wanted.source.from_format.is_some() {
         return Ok(None);
     }
-    let Some(mut counted) = gather::of_file(path, &wanted.source.traces)? else {
+    let Some(mut counted) = gather::of_file(path, &wanted.source)? else {
         return Ok(None);
     };
     if wanted.pace.interval.is_some() {
@@ -377,7 +382,7 @@ fn collected(
     }
     let stopped = place.stopped(wanted.by);
     let kept = if stopped.exists() {
-        gather::of_file(&stopped, &wanted.source.traces)?
+        gather::of_file(&stopped, &wanted.source)?
     } else {
         None
     };

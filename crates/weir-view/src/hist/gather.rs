@@ -19,7 +19,7 @@ use weir_runtime::failure::Failure;
 use weir_runtime::quantity::nanos;
 use weir_runtime::run_loop::{Report, Stop, Telling};
 use weir_runtime::source::SourceOptions;
-use weir_runtime::traces::Traces;
+use weir_tap::source::SourceName;
 
 /// The interval at which a waiting thread checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -131,12 +131,16 @@ pub fn of_events(
 ///
 /// # Errors
 /// When it cannot be read, or is damaged.
-pub fn of_file(path: &Path, traces: &Traces) -> Result<Option<Counted>, Failure> {
+pub fn of_file(path: &Path, args: &SourceOptions) -> Result<Option<Counted>, Failure> {
     let failed = |why: String| Failure::world(format_args!("{}: {why}", path.display()));
-    if !saved::is_saved(&traces.head(path)?) {
+    let source = args.open(&SourceName::new(&path.to_string_lossy()))?;
+    let Some(file) = source.file() else {
+        return Ok(None);
+    };
+    if !saved::is_saved(&file.head()?) {
         return Ok(None);
     }
-    let mut from = BufReader::new(traces.input(path)?);
+    let mut from = BufReader::new(file.input()?);
     let lines = std::iter::from_fn(|| {
         let line = saved::read_line(&mut from, saved::LINE_BYTES_MAX);
         line.map_err(|e| e.to_string()).transpose()

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_model::{Batch, Capabilities, Catalog};
+use weir_model::capabilities::recording;
+use weir_model::{Batch, Catalog};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::Files;
@@ -51,7 +52,7 @@ impl Feed {
             file: None,
         };
         let catalog = Catalog {
-            declarations: vec![source::everything()],
+            declarations: vec![recording()],
         };
         let plan = question.compile(&catalog, args.is_live())?.plan;
         let (plan, _) = device_names::resolve(&plan, args);
@@ -66,7 +67,7 @@ impl Feed {
             query: engine.add(&plan),
             inputs: source::open(
                 &args,
-                &plans::of_rows(&[&plan], &Capabilities::default()),
+                &plans::of_rows(&[&plan], &args.capabilities()?),
                 stop,
             )?,
             engine,

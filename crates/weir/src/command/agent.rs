@@ -24,8 +24,8 @@ use weir_runtime::output;
 use weir_runtime::private;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
-use weir_runtime::source::Source;
 use weir_runtime::source::SourceOptions;
+use weir_tap::source::{QEMU, SourceName};
 use weir_wire::random;
 
 /// How long an agent that ends waits for the monitor's acknowledgement of its last messages.
@@ -161,7 +161,9 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         );
     }
     let (instance, lock) = (home.instance, home.lock);
-    let capabilities = ground.capabilities().encode();
+    // A recording need not exist before the first query: until then it has no capabilities.
+    let served = ground.served().unwrap_or_default();
+    let capabilities = served.capabilities.encode();
     let options = Options {
         ground,
         query_bytes: config.limits.query_memory.0,
@@ -296,15 +298,14 @@ pub fn dial(config: &AgentConfig) -> Result<Dial, Failure> {
 
 /// The source of events.
 fn source(config: &AgentConfig) -> Result<SourceOptions, Failure> {
-    if let Source::Qemu(vm) = Source::new(&config.from) {
+    let name = SourceName::new(&config.from);
+    if let Some(vm) = name.argument(&QEMU) {
         return Err(Failure::words(format_args!(
             "from {}: an agent observes its whole host; use `live`, with VM {vm} in column vm",
             config.from
         )));
     }
-    if let Source::File(path) = Source::new(&config.from)
-        && format::pipe::is_pipe(&path)
-    {
+    if name.path().is_some_and(format::pipe::is_pipe) {
         return Err(Failure::words(format_args!(
             "from {}: an agent reads a recording once for each query, which a pipe does not permit; write it to a file",
             config.from

@@ -9,7 +9,8 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::{self, Progress, State, Stop, Telling};
-use weir_runtime::traces::Traces;
+use weir_runtime::source::OpenSources;
+use weir_tap::source::file;
 
 /// Convert a trace to another format
 ///
@@ -65,9 +66,9 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
         spool_bytes_max: args.spool_limit as u64,
     };
     let stop = Stop::on_signals()?;
-    let traces = Traces::default();
-    traces.end_with(&stop);
-    let input = traces.input(input)?;
+    let sources = OpenSources::default();
+    sources.end_with(&stop);
+    let input = file::input(input, &sources.cancel)?;
     let mut progress = Progress::new(Telling::Files);
     let converted = convert::convert(input, &options, out, to_format, &mut |done| {
         progress.show(|| State {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
-use weir_model::{Catalog, NANOS_PER_SECOND};
+use weir_model::NANOS_PER_SECOND;
 use weir_query::diagnostic::codes;
 use weir_query::physical::physical;
 use weir_query::{Plan, place};
@@ -87,9 +87,9 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
     if args.place.is_some() && !args.for_fleet {
         return Err(Failure::words("--place requires --fleet or --monitor"));
     }
-    let checked = question.compile(&Catalog::builtin(), args.source.is_live())?;
+    let checked = question.compile_over(&args.source)?;
     if args.for_fleet {
-        let paired = plans::paired(&checked.plan, &args.source);
+        let paired = plans::paired(&checked.plan, &args.source.capabilities()?);
         let place = args.place.as_deref();
         let explained =
             client::explain(&paired.plan, args.hosts, place, &args.source, args.analyze)?;
@@ -103,8 +103,9 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
 }
 
 fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure> {
-    let paired = plans::paired(plan, &args.source);
-    let mut placement = plans::placed(&[&paired.plan], &args.source);
+    let capabilities = args.source.capabilities()?;
+    let paired = plans::paired(plan, &capabilities);
+    let mut placement = plans::placed(&[&paired.plan], &capabilities);
     placement.add_reasons(paired.reasons);
     let explanation = place::explain_placed(&paired.plan, &placement, NANOS_PER_SECOND);
     let (source, measured, ending) = match args.analyze {

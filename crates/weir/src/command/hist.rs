@@ -205,9 +205,9 @@ pub fn run(args: &HistArgs, verbose: bool) -> Result<Ending, Failure> {
         },
     };
     match (verb, &args.against) {
-        (Some(verb), _) if args.source.from != [weir_runtime::source::LIVE] => Err(Failure::words(
-            format_args!("{verb} requires the live source; omit --from"),
-        )),
+        (Some(verb), _) if args.source.from != [weir_tap::source::LIVE.name] => Err(
+            Failure::words(format_args!("{verb} requires the live source; omit --from")),
+        ),
         (Some(verb), _) => background::run(verb, &wanted, args.json),
         (None, Some(other)) => foreground::against(&wanted, other, &args.printer()?, verbose),
         (None, None) if args.heatmap => {

@@ -17,7 +17,7 @@ use weir_runtime::names::{self, HostNames};
 use weir_runtime::output;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{Stop, wall_clock};
-use weir_runtime::source::Source;
+use weir_tap::source::SourceName;
 use weir_view::disk_totals::{self, Devices, Questions, SLIDE_MS, Totals, Wanted};
 use weir_view::iostat::names::Names;
 use weir_view::iostat::output::{Output, host};
@@ -268,9 +268,9 @@ fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
 
 /// The sources, if all of them are directories.
 fn directories(source: &SourceArgs) -> Vec<PathBuf> {
-    let directory = |source: &Source| match source {
-        Source::File(path) if path.is_dir() => Some(path.clone()),
-        _ => None,
+    let directory = |name: &SourceName| {
+        let path = name.path().filter(|path| path.is_dir())?;
+        Some(path.to_path_buf())
     };
     let directories: Option<Vec<PathBuf>> = source.sources().iter().map(directory).collect();
     directories.unwrap_or_default()

@@ -76,12 +76,13 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     if args.fleet.monitor.is_some() {
         return of_fleet(args, &question);
     }
-    let checked = question.compile(&Catalog::builtin(), live)?;
+    let checked = question.compile_over(&args.source)?;
     let plan = device_names::resolved(&checked.plan, &args.source);
-    let paired = plans::paired(&plan, &args.source);
+    let capabilities = args.source.capabilities()?;
+    let paired = plans::paired(&plan, &capabilities);
     let plan = &*paired.plan;
     let mut engine = args.limits.engine();
-    let placement = plans::placed(&[plan], &args.source);
+    let placement = plans::placed(&[plan], &capabilities);
     let id = engine.add(&placement.plans[0]);
     let stop = Stop::on_signals()?;
     let answer = plans::answer(plan, Clock::Nanoseconds, args.output.raw, args.output.last);
@@ -103,8 +104,8 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     source::drop_privileges(&args.source, &inputs, Files::Open)?;
     let report = run_loop::run(engine, inputs, vec![Show::new(id, sink)], options, &stop)?;
-    let of_io = placement.demands.iter().any(source::is_io);
-    if of_io {
+    let mut streams = placement.demands.iter().map(|demand| &demand.stream);
+    if streams.any(|name| capabilities.is_of_requests(name)) {
         left_out.report();
     }
     conclude(report, verbose)

@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use rustix::fs::{Mode, OFlags};
-use weir_model::event::{IO_PAIRS, io_schema};
-use weir_model::{Batch, Capabilities, Catalog};
+use weir_model::capabilities::recording;
+use weir_model::event::IO_PAIRS;
+use weir_model::suggest::nearest;
+use weir_model::{Batch, Catalog, Declaration};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::{Sink, SinkError, time};
 use weir_tap::ebpf::Files;
 use weir_tap::format::{Header, Writer, recording};
-use weir_tap::{Count, RECORDING, TapError};
+use weir_tap::{Count, TapError};
 
 use crate::args::SourceArgs;
 use weir_runtime::device_names;
@@ -26,13 +28,14 @@ use weir_runtime::source;
 
 /// Record events in a Parquet file
 ///
-/// The file contains every request and every response, and in its footer the number of lost events.
-/// DuckDB, pandas and Polars can read it. After a crash it is readable except for the last few
-/// seconds.
+/// The file holds every request and every response, or the rows of another stream or relation and
+/// its description. It is readable in DuckDB, pandas and Polars as it is, with what was lost in its
+/// footer. After a crash it can be read up to the last few seconds.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir record -o today.parquet\n  \
     weir record --for 60s --where \"pdisk = '/dev/sda' and op <> 'f'\"\n  \
+    weir record --stream blockstats --for 1h -o counters.parquet\n  \
     weir record --from trace.blktrace.0 -o trace.parquet")]
 pub struct RecordArgs {
     #[command(flatten)]
@@ -43,16 +46,20 @@ pub struct RecordArgs {
     /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Record only the events for which this condition is true, as in WHERE
+    /// Record this stream or relation instead of requests and responses; `weir streams` lists them
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+    /// Keep only events for which this is true, as behind WHERE
     #[arg(long = "where", value_name = "PREDICATE")]
     predicate: Option<String>,
 }
 
 pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
+    let stream = stream(args)?;
     let catalog = Catalog {
-        declarations: vec![source::everything()],
+        declarations: vec![stream.clone()],
     };
-    let question = question(args.predicate.as_deref());
+    let question = question(&stream.name, args.predicate.as_deref());
     let checked = question.compile(&catalog, args.source.is_live())?;
     let plan = device_names::resolved(&checked.plan, &args.source);
     let path = args.output.clone().unwrap_or_else(default_path);
@@ -61,28 +68,29 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&plan);
-    // A selection may contain a response without its request.
-    let paired = args.predicate.is_none() && args.source.capabilities().pairs(&IO_PAIRS).is_ok();
-    let inputs = source::open(
-        &args.source,
-        &plans::of_rows(&[&plan], &Capabilities::default()),
-        &stop,
-    )?;
+    // A selection may keep a response and not its request.
+    let capabilities = args.source.capabilities()?;
+    let is_whole = args.stream.is_none() && args.predicate.is_none();
+    let paired = is_whole && capabilities.pairs(&IO_PAIRS).is_ok();
+    let placement = plans::of_rows(&[&plan], &capabilities);
+    let inputs = source::open(&args.source, &placement, &stop)?;
     let header = Header {
         source: args.source.from.join(", "),
         responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),
         paired,
+        stream,
     };
     let counts = Arc::new(Mutex::new(Vec::new()));
     let keeper = Keeper {
         name: path.display().to_string(),
+        columns: header.stream.schema.len(),
         writer: Some(recording::create(&path, &header)?),
         counts: counts.clone(),
         remarks: Vec::new(),
     };
     let options = Options {
         idle: args.source.idle,
-        own_stream: false,
+        own_stream: plans::read_own_stream(&[&plan]),
         instant_ns: 1,
         telling: Telling::Recording(Arc::new(named(&path)?)),
         whole: None,
@@ -103,10 +111,29 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     conclude(report, verbose)
 }
 
-fn question(predicate: Option<&str>) -> Question {
+/// The stream or relation to record: of the catalog, or else of the sources.
+fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
+    let Some(name) = &args.stream else {
+        return Ok(recording());
+    };
+    if let Some(known) = Catalog::builtin().find(name) {
+        return Ok(known.clone());
+    }
+    let catalog = args.source.capabilities()?.catalog();
+    let names = catalog.declarations.iter().map(|d| d.name.as_str());
+    let near = nearest(name, names).map_or(String::new(), |n| format!("; did you mean `{n}`?"));
+    let found = catalog.find(name).cloned();
+    found.ok_or_else(|| {
+        Failure::words(format_args!(
+            "--stream {name}: the source has no such stream or relation{near}"
+        ))
+    })
+}
+
+fn question(stream: &str, predicate: Option<&str>) -> Question {
     let condition = predicate.map_or(String::new(), |p| format!(" where {p}"));
     Question {
-        text: format!("select * from {RECORDING}{condition}"),
+        text: format!("select * from {stream}{condition}"),
         file: None,
     }
 }
@@ -131,6 +158,7 @@ fn default_path() -> PathBuf {
 /// A recording as a sink.
 struct Keeper {
     name: String,
+    columns: usize,
     writer: Option<Box<dyn Writer>>,
     counts: Arc<Mutex<Vec<Count>>>,
     remarks: Vec<String>,
@@ -166,8 +194,8 @@ impl Sink for Keeper {
 
     fn flush(&mut self) -> Result<(), SinkError> {
         self.count();
-        let columns = io_schema().len();
-        let looked = self.writer().write(&Batch::empty(columns));
+        let nothing = Batch::empty(self.columns);
+        let looked = self.writer().write(&nothing);
         looked.map_err(|e| self.failed(e))
     }
 

@@ -11,7 +11,6 @@ use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
 use weir_sink::{Answer, Clock, Sink, stream};
 use weir_tap::ebpf::Files;
-use weir_tap::live;
 use weir_wire::{Client, OfScript, Submit, SubmittedQuery};
 
 use crate::args::LimitArgs;
@@ -75,14 +74,15 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     let script = compile_script(&question.text).map_err(|d| question.failure(&d))?;
     question.warn(&script.warnings);
     each_dest_once(&script)?;
-    let pairings = script_sources::pairings(&script, &args.source);
+    let capabilities = script_sources::capabilities(&script, &args.source)?;
+    let pairings = script_sources::pairings(&script, &args.source, &capabilities)?;
     let paired = script.queries.iter().map(|q| pair(&q.plan, &pairings).plan);
     let paired: Vec<Arc<Plan>> = paired.collect();
     let plans: Vec<&Plan> = paired.iter().map(|plan| &**plan).collect();
     let mut engine = args.limits.engine();
     let ids: Vec<_> = plans.iter().map(|plan| engine.add(plan)).collect();
     let stop = Stop::on_signals()?;
-    let demands = plans::demands(&plans, &live::capabilities());
+    let demands = plans::demands(&plans, &capabilities);
     let inputs = script_sources::open(&script, &question, &demands, &args.source, &stop)?;
     let mut shows = Vec::new();
     for (query, id) in script.queries.iter().zip(ids) {
@@ -257,11 +257,9 @@ fn sink(
                     .map_err(|e| Failure::world(format!("{}: {e}", directory.display())))?;
             }
             let named = script.tables.iter().map(|t| &t.source);
-            let named = named.chain(&script.iostream_source).map(Path::new);
-            output::never_over(
-                &path,
-                named.chain(args.source.files()).chain([&*args.script]),
-            )?;
+            let named = named.chain(&script.iostream_source).map(PathBuf::from);
+            let named = named.chain([args.script.clone()]);
+            output::never_over(&path, named.chain(args.source.files()))?;
             output::file(&path)?
         }
     };

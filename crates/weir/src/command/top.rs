@@ -515,7 +515,8 @@ impl<'a> Run<'a> {
             let plans = plans.into_iter().map(|(_, plan)| &**plan);
             plans.collect::<Vec<&Plan>>()
         });
-        self.placement = plans::placed_beside(&others, &rows, &self.args.source);
+        let capabilities = self.args.source.capabilities()?;
+        self.placement = plans::placed_beside(&others, &rows, &capabilities);
         self.inputs = source::open(&self.args.source, &self.placement, stop)?;
         let mut recordings = self.inputs.iter_mut().filter(|input| !input.live);
         let lossy = recordings.any(|input| missed(&input.tap.counts()) > 0);

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use weir_model::Symbol;
+use weir_model::{Alias, Batch, Column, Declaration, Field, Schema, Shape, Symbol, Type, Unit};
 use weir_tap::Count;
-use weir_tap::format::{self, Header, Input, Options, Source, convert, recording};
+use weir_tap::format::{self, Header, Input, Options, Source, recording};
 
 use crate::support::{Scratch, requests, run, run_in, skipped, weir};
 
@@ -171,13 +171,14 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
 fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
     let header = Header {
         source: "a test".into(),
-        responses_assumed: false,
         paired: true,
+        ..Header::default()
     };
     let mut writer = recording::RecordingWriter::create(path, &header).unwrap();
     let input = Input::open(&Source::file(trace)).unwrap();
     let trace = format::Trace::open(input, &Options::default()).unwrap();
-    let mut tap = trace.start(&[convert::everything()]).unwrap();
+    let everything = weir_model::Demand::whole(&trace.content());
+    let mut tap = trace.start(&[everything]).unwrap();
     while let said = tap.next(std::time::Duration::ZERO).unwrap()
         && !matches!(said, weir_tap::Said::End)
     {
@@ -277,7 +278,11 @@ fn a_recording_without_end_is_read_with_a_warning() {
     recorded(&trace, &path, 0, false);
     let said = run(&count);
     assert!(said.err.contains("has no footer"), "{}", said.err);
-    assert!(said.err.contains("its first 100 rows"), "{}", said.err);
+    assert!(
+        said.err.contains("after the first 100 are missing"),
+        "{}",
+        said.err
+    );
     assert!(said.err.contains("at most 100 % complete"), "{}", said.err);
     assert!(said.fine().contains("50"));
     // Cut off within a row group.
@@ -343,4 +348,108 @@ fn a_recorder_that_is_killed_leaves_a_recording_without_end() {
     let said = run(&["query", "--from", to, "--final", "select count(*) from IO"]);
     assert_eq!(said.code, 0, "{}", said.err);
     assert!(said.err.contains("has no footer"), "{}", said.err);
+}
+
+/// A recording of stream `sensors`, which no code of weir knows: one row each millisecond.
+fn sensors(path: &Path) {
+    let fields = vec![
+        Field::new("ts", Type::Time),
+        Field::new("sensor", Type::Text).doc("its place"),
+        Field::new("written", Type::Int)
+            .unit(Unit::Bytes)
+            .aliases(&[Alias::in_unit("Blocks", Unit::Sectors)]),
+    ];
+    let header = Header {
+        stream: Declaration::new("sensors", Shape::Stream, Schema::new(fields)),
+        ..Header::default()
+    };
+    let ts: Vec<i64> = (1..=100).map(|ms| ms * 1_000_000).collect();
+    let names = (1..=100).map(|i| ["a", "b", "c"][i % 3]);
+    let columns = vec![
+        Column::ints(ts.clone()),
+        Column::texts(names),
+        Column::ints((1..=100).map(|i| 512 * i).collect()),
+    ];
+    let mut writer = recording::RecordingWriter::create(path, &header).unwrap();
+    format::Writer::write(&mut writer, &Batch::stream(ts, columns)).unwrap();
+    format::Writer::finish(Box::new(writer)).unwrap();
+}
+
+#[test]
+fn a_recording_is_queried_by_the_stream_that_it_describes() {
+    let scratch = Scratch::new();
+    let (file, copy, trace) = (
+        scratch.file("sensors.parquet"),
+        scratch.file("copy.parquet"),
+        scratch.write("t.csv", &requests(40)),
+    );
+    sensors(Path::new(&file));
+    let grouped = "select sensor, count(*), max(Blocks) from sensors \
+        where written > 25 KiB group by sensor order by 1";
+    let expected = "instant,sensor,count(*),max(Blocks)\n\
+        1970-01-01T00:00:00.100000000Z,a,17,99\n\
+        1970-01-01T00:00:00.100000000Z,b,17,100\n\
+        1970-01-01T00:00:00.100000000Z,c,16,98\n";
+    let of = |from: &str| answer(&["--from", from], grouped);
+    assert_eq!(of(&file), expected);
+    let mut command = weir(&[
+        "query", "--from", "-", "--final", "--format", "csv", grouped,
+    ]);
+    command.stdin(fs::File::open(&file).unwrap());
+    assert_eq!(
+        String::from_utf8(command.output().unwrap().stdout).unwrap(),
+        expected
+    );
+    // Recorded again, by a part of its rows.
+    let some = ["--stream", "Sensors", "--where", "written > 25 KiB"];
+    run(&[&["record", "--from", &file, "-o", &copy], &some[..]].concat()).fine();
+    assert_eq!(of(&copy), expected);
+    let rows = answer(&["--from", &copy], "select count(*) from sensors");
+    assert!(rows.ends_with(",50\n"), "{rows}");
+    // Beside a trace, each stream comes from the file that has it.
+    let both = ["--from", &file, "--from", &trace];
+    assert_eq!(answer(&both, grouped), expected);
+    let requests = answer(&both, "select count(*) from IO");
+    assert!(requests.ends_with(",40\n"), "{requests}");
+    let fails = |args: &[&str], why: &str| {
+        let said = run(args);
+        assert!(said.code > 0 && said.err.contains(why), "{}", said.err);
+    };
+    fails(
+        &["query", "--from", &file, "select op from IO"],
+        "has no `IO`",
+    );
+    fails(&["query", "--from", &trace, grouped], "unknown stream");
+    let stream = ["record", "--from", &file, "--stream", "sensor"];
+    fails(&stream, "did you mean `sensors`?");
+}
+
+#[test]
+fn a_source_that_cannot_be_opened_is_reported_with_its_reason() {
+    let scratch = Scratch::new();
+    let ticks = scratch.write("s.txt", "i,i\n1,5\n2,6\n");
+    let script = format!(
+        "table : register stream s (a integer);\nsource : {ticks}\nquery : select * from s;\n"
+    );
+    let script = scratch.write("s.cql", &script);
+    let trace = scratch.write("t.csv", &requests(4));
+    let (missing, other) = ("/nonexistent/t.csv", scratch.write("x", "no trace"));
+    let query = "select op, count(*) from IO group by op";
+    for command in [
+        &["query", query][..],
+        &["explain", query],
+        &["record"],
+        &["hist"],
+    ] {
+        for (from, why) in [(missing, "No such file"), (&other, "unknown trace format")] {
+            let from = ["--from", &trace, "--from", from];
+            let said = run(&[&command[..1], &from, &command[1..]].concat());
+            assert_eq!(said.code, 1, "{command:?} {}", said.err);
+            assert!(said.err.contains(why), "{command:?} {}", said.err);
+        }
+    }
+    // A script opens what it reads.
+    let said = run(&["run", "--from", missing, &script]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(said.out.lines().count(), 2, "{}", said.out);
 }

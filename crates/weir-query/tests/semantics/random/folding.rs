@@ -19,7 +19,7 @@ use weir_sketch::{Bucketed, Limits};
 use super::choices::Choices;
 use super::placement::{compiled, passes};
 use super::{agree, config, numbers};
-use crate::support::capabilities::live;
+use crate::support::capabilities::of_any_groups;
 use crate::support::feed::{self, Action, Event, Random};
 use crate::support::history::Element;
 use crate::support::oracle;
@@ -144,7 +144,7 @@ proptest! {
 
 /// A source that keeps any column of groups by any keys.
 pub fn foldable() -> Capabilities {
-    let mut all = live();
+    let mut all = of_any_groups();
     for column in &mut all.streams[0].columns {
         column.group = true;
         column.measure = Measure::Kept;

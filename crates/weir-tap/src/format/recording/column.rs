@@ -77,6 +77,10 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
                 }
             }
         }
+        (Type::Float, DataType::Float64) => {
+            Ok(Column::Float(array.as_primitive::<Float64Type>().clone()))
+        }
+        (Type::Bool, DataType::Boolean) => Ok(Column::Bool(array.as_boolean().clone())),
         (Type::Text, _) => texts(array),
         (ty, other) => Err(format!("it contains {other}, expected {ty}")),
     }

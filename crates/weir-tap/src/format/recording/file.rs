@@ -13,6 +13,7 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::errors::ParquetError;
 use parquet::file::reader::ChunkReader;
+use weir_model::Capabilities;
 
 use super::super::source::Positioned;
 use super::super::spool::spool;
@@ -20,6 +21,7 @@ use super::super::{Input, Options};
 use super::losses;
 use super::pages;
 use super::recover::{Found, read_footer, value};
+use super::stored::Stored;
 use super::{CLOSED_KEY, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
 use crate::{Count, TapError, UNFINISHED};
 
@@ -31,6 +33,8 @@ pub struct Recording {
     pub(super) path: PathBuf,
     pub(super) strict: bool,
     pub(super) metadata: ArrowReaderMetadata,
+    /// Its stream or relation.
+    pub stored: Stored,
     file: Positioned,
     /// Bytes after the last footer: a row group whose writing was interrupted.
     bytes_lost: u64,
@@ -54,13 +58,17 @@ impl Recording {
                 (Positioned::File(file), Some(bytes))
             }
         };
-        let read = metadata_of(&file);
-        let (metadata, bytes_lost) = read.map_err(|reason| TapError::Malformed {
+        let read = metadata_of(&file).and_then(|(metadata, bytes_lost)| {
+            let stored = Stored::of(&metadata)?;
+            Ok((metadata, bytes_lost, stored))
+        });
+        let (metadata, bytes_lost, stored) = read.map_err(|reason| TapError::Malformed {
             path: path.clone(),
             offset: 0,
             reason,
         })?;
         Ok(Recording {
+            stored,
             path,
             strict: options.strict,
             recorded: losses::recorded(metadata.metadata()),
@@ -71,11 +79,13 @@ impl Recording {
         })
     }
 
-    /// Whether its requests are paired with their responses.
-    ///
-    /// # Errors
-    /// The reason if they are not, as a sentence without full stop.
-    pub fn paired(&self) -> Result<(), String> {
+    /// Its capabilities; `groups` is the reason why it makes no groups.
+    pub fn capabilities(&self, groups: &str) -> Capabilities {
+        self.stored.capabilities(groups, self.paired())
+    }
+
+    /// Whether its requests are paired with their responses, or the reason why they are not.
+    fn paired(&self) -> Result<(), String> {
         let lost = self.recorded.iter().filter(|c| c.counter == "events_lost");
         let lost: i64 = lost.map(|c| c.total).fold(0, i64::saturating_add);
         match value(self.metadata.metadata(), PAIRED_KEY) {

@@ -1,14 +1,17 @@
-//! weir's own recordings: Parquet, one row per event, with the columns of `IO`.
+//! weir's own recordings: Parquet, a row for each row of a stream, with its columns.
 //!
 //! `SELECT op, count(*), avg(latency) FROM 'x.parquet' WHERE type <> 'Q' GROUP BY op` is a valid
 //! query in DuckDB.
 //!
-//! - Rows are in timestamp order. Those with type `Q` are requests at their issue, without the last
-//!   five columns; the others are responses with all of them. So `IO` is the rows whose type is not
-//!   `Q`, and `IOstream` all rows without the last five columns.
+//! - Rows are in timestamp order. Of block I/O, those with type `Q` are requests at their issue,
+//!   without the last columns; the others are responses with all of them. So `IO` is the rows whose
+//!   type is not `Q`, and `IOstream` all rows without the last columns.
+//! - A recording of another stream or relation has the columns of that one, and describes it
+//!   ([`stored`]): its name, shape and meaning are under [`STREAM_KEY`], [`SHAPE_KEY`] and
+//!   [`DOC_KEY`]. Without these keys it is block I/O.
 //! - `ts`, `agent_ts` and `monitor_ts` are timestamps in ns, UTC; texts are dictionaries; the rest
-//!   are 64-bit integers. Each column's unit and meaning are in the Arrow schema, as field metadata
-//!   `unit` and `doc`.
+//!   are 64-bit integers. Each column's unit, meaning and other names are in the Arrow schema, as
+//!   field metadata `unit`, `doc` and `aliases`.
 //! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`RESPONSES_KEY`],
 //!   [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each counter under [`COUNT_PREFIX`]. Readers
 //!   report these counts as their own: events lost in the recording are missing in every result.
@@ -29,6 +32,7 @@ mod losses;
 mod pages;
 mod read;
 mod recover;
+mod stored;
 mod write;
 
 pub use file::Recording;
@@ -36,6 +40,12 @@ pub use write::{RecordingWriter, create};
 
 /// Key of the recording's version, `1`.
 pub const VERSION_KEY: &str = "weir.recording";
+/// Key of the name of the stream or relation.
+pub const STREAM_KEY: &str = "weir.stream";
+/// Key of its shape: `stream` or `relation`.
+pub const SHAPE_KEY: &str = "weir.shape";
+/// Key of its description, as text.
+pub const DOC_KEY: &str = "weir.doc";
 /// Key of the description of the source, as text.
 pub const SOURCE_KEY: &str = "weir.source";
 /// Key of the origin of responses: `known`, or `assumed` if the source had none and each request

@@ -7,22 +7,22 @@ use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::DataType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader};
-use weir_model::event::{io_schema, iostream_schema};
-use weir_model::{Batch, Column, Demand, EventKind, Nanos, Schema};
+use weir_model::capabilities::RequestRows;
+use weir_model::event::iostream_schema;
+use weir_model::{Batch, Column, Demand, EventKind, Nanos, Type};
 
 use super::super::fault::{Faults, LATE, MALFORMED};
 use super::super::replay::before;
 use super::column::from_arrow;
 use super::file::{Recording, guarded};
 use super::losses;
-use crate::{Count, RECORDING, Said, Tap, TapError};
+use super::stored::Stored;
+use crate::{Count, Said, Tap, TapError};
 
 /// A recording as a tap.
 pub struct RecordingTap {
     recording: Recording,
-    schema: Schema,
-    /// For each column of the schema, its position in the batches that are read.
-    columns: Vec<Option<usize>>,
+    places: Places,
     mask: ProjectionMask,
     demands: Vec<Demand>,
     faults: Faults,
@@ -35,23 +35,41 @@ pub struct RecordingTap {
     rows_read: i64,
 }
 
+/// The positions of columns in the batches that are read.
+struct Places {
+    /// Of each column of the stream.
+    columns: Vec<Option<usize>>,
+    instant: usize,
+    /// Of the kinds of events, if the rows are requests and responses.
+    kind: Option<usize>,
+    /// Of the weights of a relation's rows.
+    weight: Option<usize>,
+}
+
+/// A row that can be delivered.
+struct Row {
+    ts: Nanos,
+    /// Whether it is a request and no response.
+    is_request: bool,
+    /// Its position in the batch that is read.
+    at: u32,
+}
+
 impl Recording {
     /// A tap that serves `demands`.
     ///
     /// # Errors
-    /// If the file lacks a column that every recording has.
+    /// If the file lacks a column that a row of its stream must have.
     pub fn start(self, demands: &[Demand]) -> Result<RecordingTap, TapError> {
-        let schema = io_schema();
-        let read = columns_to_read(&self.metadata, &schema, demands);
-        let (columns, mask) = read.map_err(|reason| TapError::Malformed {
+        let read = columns_to_read(&self.metadata, &self.stored, demands);
+        let (places, mask) = read.map_err(|reason| TapError::Malformed {
             path: self.path.clone(),
             offset: 0,
             reason,
         })?;
         Ok(RecordingTap {
-            columns,
+            places,
             mask,
-            schema,
             demands: demands.to_vec(),
             faults: Faults::new(&self.path, self.strict),
             recording: self,
@@ -66,19 +84,25 @@ impl Recording {
     }
 }
 
-/// For each column of the schema, its position in the batches; and the columns to read: those of
-/// the demands, time and type. Columns of NULLs only, as pandas writes them, are excluded: the
-/// Parquet library panics at some.
+/// The column with the kind of an event.
+const KIND: &str = "type";
+
+/// The positions of columns, and the columns to read: those of the demands, and those that every
+/// row has. Columns of NULLs only, as pandas writes them, are excluded: the Parquet library panics
+/// at some.
 fn columns_to_read(
     metadata: &ArrowReaderMetadata,
-    schema: &Schema,
+    stored: &Stored,
     demands: &[Demand],
-) -> Result<(Vec<Option<usize>>, ProjectionMask), String> {
+) -> Result<(Places, ProjectionMask), String> {
     let fields = metadata.schema().fields();
-    let needed = |name: &str| name == "ts" || name == "type";
+    let schema = &stored.declaration.schema;
+    let kind = stored.is_of_requests().then_some(KIND);
+    let of_each_row = [Some(stored.instant()), kind, stored.weight()];
     let wanted = |name: &str| {
         let at = schema.fields.iter().position(|f| f.name == name);
-        at.is_some_and(|at| needed(name) || demands.iter().any(|d| d.columns.contains(&at)))
+        of_each_row.contains(&Some(name))
+            || at.is_some_and(|at| demands.iter().any(|d| d.columns.contains(&at)))
     };
     let all_null = |ty: &DataType| match ty {
         DataType::Dictionary(_, values) => **values == DataType::Null,
@@ -88,21 +112,18 @@ fn columns_to_read(
         .filter(|&i| wanted(fields[i].name()) && !all_null(fields[i].data_type()))
         .collect();
     let place = |name: &str| read.iter().position(|&i| fields[i].name() == name);
-    if let Some(missing) = ["ts", "type"]
-        .into_iter()
-        .find(|name| place(name).is_none())
-    {
-        return Err(format!(
-            "a Parquet file without column `{missing}` is not a recording"
-        ));
-    }
-    let columns = schema
-        .fields
-        .iter()
-        .map(|field| place(&field.name))
-        .collect();
+    let needed = |name: &str| {
+        place(name)
+            .ok_or_else(|| format!("a Parquet file without column `{name}` is not a recording"))
+    };
+    let places = Places {
+        columns: schema.fields.iter().map(|f| place(&f.name)).collect(),
+        instant: needed(stored.instant())?,
+        kind: kind.map(needed).transpose()?,
+        weight: stored.weight().map(needed).transpose()?,
+    };
     let mask = ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied());
-    Ok((columns, mask))
+    Ok((places, mask))
 }
 
 impl RecordingTap {
@@ -152,26 +173,17 @@ impl RecordingTap {
     fn say(&mut self, batch: &RecordBatch) -> Result<(), TapError> {
         let first_row = self.rows_read;
         self.rows_read += batch.num_rows() as i64;
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for (place, field) in self.columns.iter().zip(&self.schema.fields) {
-            let column = match place {
-                Some(place) => from_arrow(batch.column(*place), field.ty),
-                None => Ok(Column::Nulls(batch.num_rows())),
-            };
-            match column {
-                Ok(column) => columns.push(column),
-                Err(reason) => {
-                    let reason =
-                        format!("rows from {first_row} on: column {}: {reason}", field.name);
-                    self.faults
-                        .count("events_lost", MALFORMED, batch.num_rows() as i64);
-                    return self.faults.bad(0, reason);
-                }
+        let (columns, rows) = match self.parsed(batch) {
+            Ok(parsed) => parsed,
+            Err((name, reason)) => {
+                let reason = format!("rows from {first_row} on: column {name}: {reason}");
+                self.faults
+                    .count("events_lost", MALFORMED, batch.num_rows() as i64);
+                return self.faults.bad(0, reason);
             }
-        }
-        let (ts, kinds) = (self.schema.index("ts"), self.schema.index("type"));
-        let rows = self.usable(&columns[ts], &columns[kinds], first_row)?;
-        let Some(&(last, _, _)) = rows.last() else {
+        };
+        let rows = self.usable(rows, first_row)?;
+        let Some(last) = rows.last().map(|row| row.ts) else {
             return Ok(());
         };
         for demand in 0..self.demands.len() {
@@ -184,90 +196,142 @@ impl RecordingTap {
         Ok(())
     }
 
-    /// The rows that have a timestamp, not before the last one, and a type: timestamp, type and
-    /// position, in timestamp order.
-    fn usable(
-        &mut self,
-        ts: &Column,
-        kinds: &Column,
-        first_row: i64,
-    ) -> Result<Vec<(Nanos, EventKind, u32)>, TapError> {
-        let mut rows = Vec::with_capacity(ts.len());
-        let (mut bad, mut late) = (None, 0);
-        for row in 0..ts.len() {
-            let kind = match kinds {
-                Column::Text(ids) if !kinds.is_null(row) => EventKind::ALL
-                    .into_iter()
-                    .find(|k| k.symbol().id() == ids.value(row)),
-                _ => None,
-            };
-            match (ts, kind) {
-                (Column::Int(times), Some(kind)) if !ts.is_null(row) => {
-                    let time = times.value(row);
-                    match time < self.last_ts {
-                        true => late += 1,
-                        false => rows.push((time, kind, row as u32)),
-                    }
-                }
-                _ => {
-                    bad.get_or_insert(row);
-                    self.faults.count("events_lost", MALFORMED, 1);
-                }
+    /// The columns of a batch, and the instants and kinds of its rows; for a column that cannot be
+    /// read, its name and the reason.
+    fn parsed(&self, batch: &RecordBatch) -> Result<(Columns, Vec<Option<Row>>), (String, String)> {
+        let stored = &self.recording.stored;
+        let parse = |name: &str, place: Option<usize>, ty: Type| match place {
+            Some(place) => {
+                from_arrow(batch.column(place), ty).map_err(|reason| (name.to_owned(), reason))
             }
+            None => Ok(Column::Nulls(batch.num_rows())),
+        };
+        let fields = stored.declaration.schema.fields.iter();
+        let own = self.places.columns.iter().zip(fields);
+        let own = own.map(|(place, field)| parse(&field.name, *place, field.ty));
+        let columns = Columns {
+            own: own.collect::<Result<_, _>>()?,
+            weights: match stored.weight() {
+                Some(name) => Some(parse(name, self.places.weight, Type::Int)?),
+                None => None,
+            },
+        };
+        let ts = parse(stored.instant(), Some(self.places.instant), Type::Time)?;
+        let kinds = match self.places.kind {
+            Some(place) => Some(parse(KIND, Some(place), Type::Text)?),
+            None => None,
+        };
+        let row = |at: usize| {
+            let is_request = match &kinds {
+                Some(kinds) => kind(kinds, at)? == EventKind::Request,
+                None => false,
+            };
+            let has_weight = |weights: &Column| int(weights, at).is_some_and(|w| w != 0);
+            let is_whole = columns.weights.as_ref().is_none_or(has_weight);
+            let ts = int(&ts, at).filter(|_| is_whole)?;
+            let at = at as u32;
+            Some(Row { ts, is_request, at })
+        };
+        let rows = (0..batch.num_rows()).map(row).collect();
+        Ok((columns, rows))
+    }
+
+    /// The rows that can be delivered and are not before the last one, in timestamp order. Those
+    /// that cannot be are `None`.
+    fn usable(&mut self, rows: Vec<Option<Row>>, first_row: i64) -> Result<Vec<Row>, TapError> {
+        if let Some(bad) = rows.iter().position(Option::is_none) {
+            let lost = rows.iter().filter(|row| row.is_none()).count();
+            self.faults.count("events_lost", MALFORMED, lost as i64);
+            let why = match (self.places.kind, self.places.weight) {
+                (Some(_), _) => "no timestamp, or a type other than Q, R, E and N",
+                (None, Some(_)) => "no timestamp, or no weight",
+                (None, None) => "no timestamp",
+            };
+            let row = first_row + bad as i64;
+            self.faults.bad(0, format!("row {row}: {why}"))?;
         }
-        if let Some(row) = bad {
-            let row = first_row + row as i64;
-            self.faults.bad(
-                0,
-                format!("row {row}: no timestamp, or a type other than Q, R, E and N"),
-            )?;
-        }
-        self.faults.count("events_lost", LATE, late);
-        if !rows.is_sorted_by_key(|r| r.0) {
-            rows.sort_by_key(|r| r.0);
+        let last = self.last_ts;
+        let (mut rows, late): (Vec<Row>, Vec<Row>) =
+            rows.into_iter().flatten().partition(|row| row.ts >= last);
+        self.faults.count("events_lost", LATE, late.len() as i64);
+        if !rows.is_sorted_by_key(|row| row.ts) {
+            rows.sort_by_key(|row| row.ts);
         }
         Ok(rows)
     }
 
-    fn rows_of(
-        &self,
-        demand: usize,
-        rows: &[(Nanos, EventKind, u32)],
-        columns: &[Column],
-    ) -> Option<Batch> {
+    fn rows_of(&self, demand: usize, rows: &[Row], columns: &Columns) -> Option<Batch> {
         let demand = &self.demands[demand];
-        let is = |name: &str| demand.stream.eq_ignore_ascii_case(name);
-        let (io, iostream) = (is("IO"), is("IOstream"));
-        let wanted = |kind: EventKind| match kind {
-            EventKind::Request => !io,
-            _ => !(iostream && self.recording.responses_assumed()),
-        };
-        if !io && !iostream && !is(RECORDING) {
+        let stored = &self.recording.stored;
+        let of_requests = RequestRows::of(&demand.stream).filter(|_| stored.is_of_requests());
+        let is_stored = demand.stream.eq_ignore_ascii_case(&stored.declaration.name);
+        if of_requests.is_none() && !is_stored {
             return None;
         }
-        let picked: Vec<_> = rows.iter().filter(|(_, kind, _)| wanted(*kind)).collect();
+        let assumed = self.recording.responses_assumed();
+        let wanted = |row: &&Row| match of_requests {
+            Some(RequestRows::Finished) => !row.is_request,
+            Some(RequestRows::Events) => row.is_request || !assumed,
+            Some(RequestRows::All) | None => true,
+        };
+        let picked: Vec<&Row> = rows.iter().filter(wanted).collect();
         if picked.is_empty() {
             return None;
         }
-        let in_place = picked.len() == columns[0].len()
+        let whole = columns.own.first().map_or(rows.len(), Column::len);
+        let in_place = picked.len() == whole
             && picked
                 .iter()
                 .enumerate()
-                .all(|(i, (_, _, row))| i == *row as usize);
-        let indices: UInt32Array = picked.iter().map(|(_, _, row)| *row).collect();
-        let width = match iostream {
-            true => iostream_schema().len(),
-            false => self.schema.len(),
+                .all(|(i, row)| i == row.at as usize);
+        let indices: UInt32Array = picked.iter().map(|row| row.at).collect();
+        let width = match of_requests {
+            Some(RequestRows::Events) => iostream_schema().len(),
+            _ => columns.own.len(),
         };
-        let columns = columns[..width].iter().enumerate().map(|(i, column)| {
+        let of_demand = columns.own[..width].iter().enumerate().map(|(i, column)| {
             match (demand.columns.contains(&i), in_place) {
                 (false, _) => Column::Nulls(picked.len()),
                 (true, true) => column.clone(),
                 (true, false) => taken(column, &indices),
             }
         });
-        let ts: Vec<Nanos> = picked.iter().map(|(ts, _, _)| *ts).collect();
-        Some(Batch::stream(ts, columns.collect()))
+        let of_demand = of_demand.collect();
+        let ts: Vec<Nanos> = picked.iter().map(|row| row.ts).collect();
+        Some(match &columns.weights {
+            Some(weights) => {
+                let weight = |row: &&Row| int(weights, row.at as usize).unwrap_or(1);
+                let weights: Vec<i64> = picked.iter().map(weight).collect();
+                Batch::deltas(ts, weights, of_demand)
+            }
+            None => Batch::stream(ts, of_demand),
+        })
+    }
+}
+
+/// The columns of a batch that is read.
+struct Columns {
+    /// Those of the stream.
+    own: Vec<Column>,
+    /// The weights of a relation's rows.
+    weights: Option<Column>,
+}
+
+/// The integer in a row.
+fn int(column: &Column, row: usize) -> Option<i64> {
+    match column {
+        Column::Int(values) if !column.is_null(row) => Some(values.value(row)),
+        _ => None,
+    }
+}
+
+/// The kind of event in a row.
+fn kind(column: &Column, row: usize) -> Option<EventKind> {
+    match column {
+        Column::Text(ids) if !column.is_null(row) => EventKind::ALL
+            .into_iter()
+            .find(|k| k.symbol().id() == ids.value(row)),
+        _ => None,
     }
 }
 
@@ -319,8 +383,9 @@ impl Tap for RecordingTap {
     }
 
     fn describe(&self) -> Vec<String> {
-        let read = self.columns.iter().flatten().count();
-        let reads = format!("reads {read} of {} columns", self.columns.len());
+        let columns = &self.places.columns;
+        let read = columns.iter().flatten().count();
+        let reads = format!("reads {read} of {} columns", columns.len());
         [vec![reads], self.recording.remarks()].concat()
     }
 

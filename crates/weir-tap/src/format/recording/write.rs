@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::arrow::{ArrowWriter, encode_arrow_schema};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -16,11 +15,10 @@ use parquet::file::metadata::{
 };
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
-use weir_model::arrow::{arrow_array, arrow_field};
-use weir_model::event::io_schema;
-use weir_model::{Batch, Schema};
+use weir_model::{Batch, Type};
 
 use super::super::write::{Header, Writer};
+use super::stored::Stored;
 use super::{
     CLOSED_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
     losses,
@@ -58,7 +56,7 @@ const ARROW_SCHEMA_KEY: &str = "ARROW:schema";
 /// Writes a recording.
 pub struct RecordingWriter {
     path: PathBuf,
-    schema: Schema,
+    stored: Stored,
     arrow_schema: SchemaRef,
     header: Header,
     writer: ArrowWriter<File>,
@@ -99,19 +97,16 @@ impl RecordingWriter {
             path: path.into(),
             error,
         };
-        let schema = io_schema();
-        let fields: Vec<_> = schema
-            .fields
-            .iter()
-            .map(|f| arrow_field(&f.name, f))
-            .collect();
-        let arrow_schema = SchemaRef::new(arrow_schema::Schema::new(fields));
+        let stored = Stored::new(&header.stream);
+        let stored = stored.map_err(|why| failed(std::io::Error::other(why)))?;
+        let arrow_schema = stored.arrow_schema();
         let file = File::create(path).map_err(failed)?;
-        let writer = ArrowWriter::try_new(file, arrow_schema.clone(), Some(properties()));
+        let properties = properties(&stored);
+        let writer = ArrowWriter::try_new(file, arrow_schema.clone(), Some(properties));
         let writer = writer.map_err(|e| failed(std::io::Error::other(e)))?;
         let mut recording = RecordingWriter {
             path: path.into(),
-            schema,
+            stored,
             arrow_schema,
             header: header.clone(),
             writer,
@@ -218,6 +213,8 @@ impl RecordingWriter {
             KeyValue::new(PAIRED_KEY.into(), self.header.paired.to_string()),
             KeyValue::new(CLOSED_KEY.into(), closed.to_string()),
         ];
+        let of_stream = self.stored.keys().into_iter();
+        keys.extend(of_stream.map(|(key, text)| KeyValue::new(key.into(), text)));
         for count in &self.counts {
             keys.push(KeyValue::new(losses::key(count), count.total.to_string()));
         }
@@ -237,14 +234,17 @@ impl RecordingWriter {
     }
 }
 
-fn properties() -> WriterProperties {
+fn properties(stored: &Stored) -> WriterProperties {
     let builder = WriterProperties::builder()
         .set_created_by(format!("weir {}", env!("CARGO_PKG_VERSION")))
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(2 * GROUP_ROWS));
-    let delta_coded = DELTA_CODED.into_iter();
+    let fields = stored.declaration.schema.fields.iter();
+    let of_numbers = fields.filter(|f| matches!(f.ty, Type::Int | Type::Time));
+    let names = of_numbers.map(|field| field.name.as_str());
+    let delta_coded = names.filter(|name| DELTA_CODED.contains(name));
     let builder = delta_coded.fold(builder, |builder, name| {
         let column = ColumnPath::from(name);
         let encoding = Encoding::DELTA_BINARY_PACKED;
@@ -258,12 +258,7 @@ fn properties() -> WriterProperties {
 impl Writer for RecordingWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
         if !batch.is_empty() {
-            let columns = batch.columns.iter().zip(&self.schema.fields);
-            let arrays = columns
-                .map(|(column, field)| arrow_array(column, field.ty))
-                .collect();
-            let rows = RecordBatch::try_new(self.arrow_schema.clone(), arrays)
-                .expect("a batch of a recording has the columns of IO");
+            let rows = self.stored.rows(batch, &self.arrow_schema);
             let written = self.writer.write(&rows);
             self.parquet(written)?;
             self.rows_in_group += batch.len();
