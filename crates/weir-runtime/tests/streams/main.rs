@@ -18,8 +18,10 @@ use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::{self, Placement};
 use weir_query::{CheckOptions, Plan, compile, reference};
 use weir_runtime::run_loop::{self, Input, Options, Outlet, Show, Stop, Telling, wall_clock};
+use weir_runtime::source::{self, SourceOptions};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::LiveOptions;
+use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
 use weir_tap::{Count, FOLDED, Said, Tap};
 use weir_testing::{run, skip};
@@ -121,6 +123,19 @@ impl Sink for Kept {
     }
 }
 
+/// Options of the loop for the query of this plan.
+fn options(placed: &Plan) -> Options {
+    Options {
+        idle: Duration::from_millis(50),
+        own_stream: false,
+        instant_ns: 1,
+        telling: Telling::Nothing,
+        changes: None,
+        whole: Some(Arc::new(placed.clone())),
+        counts: Arc::default(),
+    }
+}
+
 /// Runs a query while `work` runs, as `weir query` does.
 fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
     let checked = compile(query, &catalog(), &CheckOptions::live());
@@ -143,15 +158,7 @@ fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
         span_ns: None,
         outlets: placement.sources.iter().enumerate().map(outlet).collect(),
     };
-    let options = Options {
-        idle: Duration::from_millis(50),
-        own_stream: false,
-        instant_ns: 1,
-        telling: Telling::Nothing,
-        changes: None,
-        whole: Some(Arc::new(placement.plans[0].clone())),
-        counts: Arc::default(),
-    };
+    let options = options(&placement.plans[0]);
     let (stop, kept) = (Stop::new(), Kept::default());
     let shows = vec![Show::new(id, Box::new(kept.clone()))];
     let (report, done) = thread::scope(|scope| {
@@ -170,6 +177,31 @@ fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
         plan,
     };
     (ran, done)
+}
+
+/// A sink that keeps the rows that are not retracted.
+struct Last(Kept);
+
+impl Sink for Last {
+    fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
+        let mut rows = self.0.0.lock().unwrap();
+        for row in 0..batch.len() {
+            let values = batch.row(row);
+            match batch.weight(row) {
+                1.. => rows.push(values),
+                _ => rows.retain(|known| *known != values),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
 }
 
 fn int(value: &Value) -> i64 {
@@ -323,4 +355,52 @@ fn what_a_full_ring_loses_is_counted() {
     assert!(lost > 0 && rows > 0, "{lost} lost, {rows} rows");
     assert_eq!(tap.lost(), lost);
     assert_switches(rows + lost, &sleepers);
+}
+
+#[test]
+fn a_recording_of_it_is_read_back() {
+    let Some(_turn) = turn("a_recording_of_it_is_read_back") else {
+        return;
+    };
+    let mut tap = open(&[everything()], &LiveOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let sleeper = Sleeper::run("sleeper-a", 200);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("switches.parquet");
+    let header = Header {
+        stream: switches::STREAM.declaration(),
+        ..Header::default()
+    };
+    let mut recording = recording::create(&path, &header).unwrap_or_else(|e| panic!("{e}"));
+    let end = wall_clock();
+    let mut written = 0;
+    loop {
+        match tap.next(Duration::from_millis(50)).unwrap() {
+            Said::Rows { batch, .. } => {
+                written += batch.len() as i64;
+                recording.write(&batch).unwrap_or_else(|e| panic!("{e}"));
+            }
+            Said::Heartbeat(at) if at >= end => break,
+            _ => {}
+        }
+    }
+    recording.finish().unwrap_or_else(|e| panic!("{e}"));
+
+    let name = path.to_str().expect("the name of the file is text");
+    let source = SourceOptions::of(name, &[], false, &[]).expect("the options are sound");
+    let capabilities = source.capabilities().unwrap_or_else(|_| panic!("{name}"));
+    let query = "select comm, cause, count(*), min(ran) from switches group by comm, cause";
+    let checked = compile(query, &capabilities.catalog(), &CheckOptions::live());
+    let plan = checked.unwrap_or_else(|e| panic!("{query}: {e:?}")).plan;
+    let placement = place::place(&[&plan], &capabilities);
+    let mut engine = Engine::new(EngineOptions::default());
+    let id = engine.add(&placement.plans[0]);
+    let (stop, kept) = (Stop::new(), Kept::default());
+    let inputs = source::open(&source, &placement, &stop).unwrap_or_else(|_| panic!("{name}"));
+    let shows = vec![Show::new(id, Box::new(Last(kept.clone())))];
+    let report = run_loop::run(engine, inputs, shows, options(&placement.plans[0]), &stop);
+    assert!(report.is_ok());
+    let rows = kept.0.lock().unwrap();
+    let own = rows.iter().filter(|row| row[0] == Value::text("sleeper-a"));
+    assert_switches(own.map(|row| int(&row[2])).sum(), [&sleeper]);
+    assert_eq!(rows.iter().map(|row| int(&row[2])).sum::<i64>(), written);
 }
