@@ -118,12 +118,15 @@ fn what_is_made_lets_in_for_its_role() {
     assert_eq!(answer[0]["asked_by"], "grafana");
     let mut grafana = monitor.client(here, here, "client-grafana").unwrap();
     let error = grafana.cancel("q").unwrap_err().to_string();
-    assert!(error.contains("`grafana` may not place"), "{error}");
+    assert!(
+        error.contains("`grafana` is not permitted to place"),
+        "{error}"
+    );
     let mut alice = monitor.client(here, here, "client-alice").unwrap();
     let error = alice.cancel("q").unwrap_err().to_string();
     assert!(error.contains("there is no `q`"), "{error}");
     let answer = monitor.lists(here, here, "agent-web1");
-    assert_says(&answer, "`web1` may not read queries");
+    assert_says(&answer, "`web1` is not permitted to read queries");
 }
 
 #[test]
@@ -235,7 +238,7 @@ fn nothing_is_overwritten_unasked_and_keys_are_their_owners() {
     .unwrap();
     let said = certificates(here, &["client", "bob"]);
     assert!(
-        said.err.contains("other users can read this key"),
+        said.err.contains("others can read this key"),
         "{}",
         said.err
     );
@@ -263,7 +266,7 @@ fn what_is_there_is_shown_and_renewed_when_it_is_due() {
     let said = certificates(here, &["renew"]);
     assert_eq!((said.out.as_str(), said.code), ("", 0));
     assert!(
-        said.err.contains("hold for 30 days or longer"),
+        said.err.contains("valid for 30 days or longer"),
         "{}",
         said.err
     );

@@ -243,8 +243,7 @@ I/O length
     let none = against("other:vdz");
     assert_eq!(none.code, 1);
     assert!(
-        none.err
-            .contains("nothing was counted of disk vdz of VM other"),
+        none.err.contains("no requests of disk vdz of VM other"),
         "{}",
         none.err
     );

@@ -113,7 +113,7 @@ fn a_command_whose_inspection_process_is_killed_reports_it_and_continues() {
         let mut lines = errors.lines().map_while(Result::ok);
         lines.try_for_each(|line| sender.send(line))
     });
-    let notice = "the inspection process has ended: VMs, their disks";
+    let notice = "the inspection process has ended: relations vms, disks";
     let next = || lines.recv_timeout(Duration::from_secs(60)).expect("a line");
     while !next().contains(notice) {}
     assert!(

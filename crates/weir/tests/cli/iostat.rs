@@ -253,7 +253,7 @@ fn words_that_are_off_are_refused() {
     for (args, word) in [
         (&["1", "2", "3"][..], "`3`"),
         (&["0"], "too short"),
-        (&["1", "0"], "`0` reports"),
+        (&["1", "0"], "`0` is not a number of reports"),
         (&["-j", "NONSENSE"], "by-nonsense"),
         (&["-j", "../x"], "-j ../x"),
     ] {

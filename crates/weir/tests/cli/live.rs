@@ -293,7 +293,7 @@ fn a_recording_has_no_inventory() {
     );
     let said = run(&["query", "--from", &trace, "select * from vms"]);
     assert_eq!(said.code, 1, "{}", said.err);
-    assert!(said.err.contains("holds no `vms`"), "{}", said.err);
+    assert!(said.err.contains("has no `vms`"), "{}", said.err);
     let said = run(&["query", "--vm", "db=77", "select * from vms"]);
     assert_eq!(said.code, 2, "{}", said.err);
     assert!(said.err.contains("NAME=pid:PID"), "{}", said.err);

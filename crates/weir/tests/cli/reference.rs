@@ -193,7 +193,7 @@ fn manual_pages_are_written_for_every_command() {
     for command in COMMANDS {
         let page = scratch.read(&format!("man1/weir-{command}.1"));
         assert!(
-            page.contains(".TH") && page.contains("Examples"),
+            page.contains(".TH") && page.contains("EXAMPLES"),
             "{command}"
         );
     }

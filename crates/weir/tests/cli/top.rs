@@ -203,7 +203,7 @@ fn the_screen_obeys_keys_and_gives_the_terminal_back() {
     assert!(seen.contains("code=0"), "{seen:?}");
     assert!(seen.contains("/dev/loop1"), "the table: {seen:?}");
     // Only what changes is written, so that single words are what can be looked for.
-    assert!(seen.contains("anew"), "the help: {seen:?}");
+    assert!(seen.contains("redraw"), "the help: {seen:?}");
     assert!(seen.contains("COMMAND"), "the commands: {seen:?}");
 }
 

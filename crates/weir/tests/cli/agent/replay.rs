@@ -184,7 +184,7 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
     assert!(shed > 0);
     assert_eq!(heard.count(1) as i64 + shed, 400_000);
     assert!(
-        said.contains("one request in 2 is kept cause=cpu"),
+        said.contains("one request in 2 is sampled cause=cpu"),
         "{said}"
     );
 }
@@ -238,7 +238,7 @@ fn usage_errors_are_reported_before_anything_runs() {
     check(&["--monitor", "m:x"], "`x` is not a port");
     check(
         &["--monitor", "m", "--from", "qemu:web"],
-        "VM web is in column vm",
+        "with VM web in column vm",
     );
     check(
         &["--monitor", "m", "--pace", "0"],

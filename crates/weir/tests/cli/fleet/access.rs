@@ -48,7 +48,7 @@ fn a_token_determines_the_client_and_its_roles() {
     let reader = monitor.with("reader", &query);
     assert_eq!(reader.code, 1);
     assert!(
-        reader.err.contains("`reader` may not place"),
+        reader.err.contains("`reader` is not permitted to place"),
         "{}",
         reader.err
     );
@@ -95,7 +95,7 @@ fn the_monitor_logs_whom_it_refuses_and_why() {
         lines.any(|line| line.contains("WARN refused peer=127.0.0.1:") && line.contains(part))
     };
     until("both are logged", || {
-        line("unknown token") && line("`reader` may not place or cancel queries")
+        line("unknown token") && line("`reader` is not permitted to place or cancel queries")
     });
 }
 
