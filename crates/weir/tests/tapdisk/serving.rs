@@ -34,7 +34,7 @@ fn it_logs_its_disks_and_removes_its_sockets() {
     ];
     let tapdisk = Tapdisk::start(&args);
     let said = tapdisk.said();
-    for part in [&image, &socket, "8.0 MiB", "web", "/dev/vda"] {
+    for part in [&image, &socket, "size_bytes=8388608", "web", "/dev/vda"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(tapdisk.tap(), format!("{socket}.tap"));
