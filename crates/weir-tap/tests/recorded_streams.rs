@@ -55,7 +55,10 @@ fn of_sensors(rows: i64) -> Batch {
         .collect::<Vec<_>>();
     let mut columns = vec![Vec::new(); types.len()];
     for i in 0..rows {
-        let null = |value: Value| (i % 3 > 0).then_some(value).unwrap_or_default();
+        let null = |value: Value| match i % 3 {
+            0 => Value::Null,
+            _ => value,
+        };
         let values = [
             null(Value::text(&format!("sensor {}", i % 7))),
             null(Value::Float(i as f64 / 8.0)),

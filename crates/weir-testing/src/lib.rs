@@ -1,5 +1,5 @@
 //! What the tests of all crates share: a temporary folder ([`Scratch`]), reports of skipped tests
-//! ([`skip`]), waiting ([`wait_until`]), random numbers (of `fastrand`), and disks, VMs and hosts
+//! ([`skip()`]), waiting ([`wait_until`]), random numbers (of `fastrand`), and disks, VMs and hosts
 //! for one test. A loop device that is removed with the test and workloads for it, a small Linux
 //! guest in QEMU with a load whose requests are known, so that weir's results can be compared with
 //! them, and hosts of a fleet as network namespaces of this machine, whose cables can be

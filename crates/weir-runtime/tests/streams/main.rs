@@ -24,7 +24,7 @@ use weir_tap::ebpf::LiveOptions;
 use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
 use weir_tap::{Count, FOLDED, Said, Tap};
-use weir_testing::{run, skip};
+use weir_testing::{Scratch, run, skip};
 
 use self::work::Sleeper;
 
@@ -364,7 +364,7 @@ fn a_recording_of_it_is_read_back() {
     };
     let mut tap = open(&[everything()], &LiveOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let sleeper = Sleeper::run("sleeper-a", 200);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = Scratch::new();
     let path = folder.path().join("switches.parquet");
     let header = Header {
         stream: switches::STREAM.declaration(),

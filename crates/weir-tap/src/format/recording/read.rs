@@ -175,8 +175,8 @@ impl RecordingTap {
         self.rows_read += batch.num_rows() as i64;
         let (columns, rows) = match self.parsed(batch) {
             Ok(parsed) => parsed,
-            Err((name, reason)) => {
-                let reason = format!("rows from {first_row} on: column {name}: {reason}");
+            Err(reason) => {
+                let reason = format!("rows from {first_row} on: {reason}");
                 self.faults
                     .count("events_lost", MALFORMED, batch.num_rows() as i64);
                 return self.faults.bad(0, reason);
@@ -197,13 +197,12 @@ impl RecordingTap {
     }
 
     /// The columns of a batch, and the instants and kinds of its rows; for a column that cannot be
-    /// read, its name and the reason.
-    fn parsed(&self, batch: &RecordBatch) -> Result<(Columns, Vec<Option<Row>>), (String, String)> {
+    /// read, a sentence with its name and the reason.
+    fn parsed(&self, batch: &RecordBatch) -> Result<(Columns, Vec<Option<Row>>), String> {
         let stored = &self.recording.stored;
         let parse = |name: &str, place: Option<usize>, ty: Type| match place {
-            Some(place) => {
-                from_arrow(batch.column(place), ty).map_err(|reason| (name.to_owned(), reason))
-            }
+            Some(place) => from_arrow(batch.column(place), ty)
+                .map_err(|reason| format!("column {name}: {reason}")),
             None => Ok(Column::Nulls(batch.num_rows())),
         };
         let fields = stored.declaration.schema.fields.iter();
