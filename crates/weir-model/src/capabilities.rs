@@ -4,15 +4,20 @@
 //! The planner (`weir-query`) uses this description alone: it has no stream names and no limits of
 //! a source. The source (`weir-tap`) derives the description from the tables that it uses itself.
 
+mod request_rows;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{IO_PAIRS, PairedStreams, io_schema};
+use crate::event::PairedStreams;
 use crate::{
     Catalog, Declaration, Demand, Field, FoldCall, Nanos, PartialKind, Predicate, SECTOR_BYTES,
-    Shape, packed,
+    packed,
 };
+
+use request_rows::OF_REQUESTS;
+pub use request_rows::{RECORDING, RequestRows, recording};
 
 /// The maximum change of a host's estimate of the fleet's time during an interval of groups.
 pub const FLEET_CLOCK_CHANGE_NS_MAX: Nanos = 10_000_000;
@@ -23,47 +28,6 @@ pub const FLEET_INTERVAL_NS_MIN: Nanos = 10 * FLEET_CLOCK_CHANGE_NS_MAX;
 
 /// Maximum number of nested lists and maps in encoded capabilities.
 const DEPTH_MAX: usize = 24;
-
-/// A stream of every source of requests that queries do not name: every row of `IOstream`
-/// (requests and responses), in the schema of `IO`, so that responses have their times. It is the
-/// content of a recording of block I/O.
-pub const RECORDING: &str = "recording";
-
-/// The streams of a source of requests, and the events that are their rows.
-const OF_REQUESTS: [(&str, RequestRows); 3] = [
-    (IO_PAIRS.finished, RequestRows::Finished),
-    (IO_PAIRS.events, RequestRows::Events),
-    (RECORDING, RequestRows::All),
-];
-
-/// The events of requests that are rows of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestRows {
-    /// One row for each request, when it is finished.
-    Finished,
-    /// One row for each event that the source has observed.
-    Events,
-    /// As `Events`, and the responses of a source that does not observe them: each request then
-    /// has one at its own time.
-    All,
-}
-
-impl RequestRows {
-    /// The events that are rows of a stream; `None` if its rows are no events of requests.
-    pub fn of(stream: &str) -> Option<RequestRows> {
-        let mut all = OF_REQUESTS.into_iter();
-        let found = all.find(|(name, _)| name.eq_ignore_ascii_case(stream));
-        found.map(|(_, rows)| rows)
-    }
-
-    /// The number of rows for each request.
-    pub fn per_request(self) -> u32 {
-        match self {
-            RequestRows::Finished => 1,
-            RequestRows::Events | RequestRows::All => 2,
-        }
-    }
-}
 
 /// The capabilities of a source, stream by stream.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -385,14 +349,6 @@ impl Capabilities {
     }
 }
 
-/// The declaration of [`RECORDING`].
-pub fn recording() -> Declaration {
-    Declaration {
-        doc: "every request and every response".into(),
-        ..Declaration::new(RECORDING, Shape::Stream, io_schema())
-    }
-}
-
 impl StreamCapabilities {
     /// The capabilities of a source that delivers every row of a stream or relation; `groups` is the
     /// reason why it computes no groups.
@@ -514,6 +470,7 @@ impl ColumnCapabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::IO_PAIRS;
     use crate::{Clause, Fold, Schema, Shape, Test, event};
 
     fn all_columns(select: Select) -> Capabilities {

@@ -5,7 +5,7 @@
 //! functions by name; of sources only name, shape and columns, the rest is in the receiver's
 //! catalog. What follows from the inputs is not sent: schemas of selections, types of operators.
 //!
-//! [`decode`] does not trust its input: [`validate`](super::validate::validate) makes a plan of the
+//! [`decode`] does not trust its input: [`validate`] makes a plan of the
 //! steps that is as sound as a checked one.
 
 #[cfg(test)]
