@@ -14,7 +14,7 @@ const SCANNED: &[&str] = &[
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
-    "crates/weir/src",
+    "crates/weir",
     "crates/weir-agent",
     "crates/weir-testing",
     "crates/weir-model",

@@ -1,6 +1,6 @@
-//! The documentation is true: every query block of `docs/` runs, every command of the README, the
-//! tutorial and the other pages in [`COMMAND_PAGES`] runs, and an `output` block behind one of them
-//! is what weir prints. `WEIR_BLESS=1` writes the output blocks.
+//! The documentation is correct: every query block of `docs/` runs, every command of the README,
+//! the tutorial and the other pages in [`COMMAND_PAGES`] runs, and the `output` block after a
+//! command equals what weir prints. `WEIR_BLESS=1` writes the output blocks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use weir_testing::{Scratch, wait_until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// The recording that comes with the project.
+/// The bundled recording.
 const RECORDING: &str = "samples/fio-loop.parquet";
 
-/// Pages whose `sh` blocks run, in the order of the page, in a folder that has `samples`.
+/// Pages whose `sh` blocks run, in the order of the page, in a directory that contains `samples`.
 const COMMAND_PAGES: [&str; 4] = [
     "README.md",
     "docs/commands.md",
@@ -32,7 +32,7 @@ fn root() -> PathBuf {
 struct Block {
     page: String,
     line: usize,
-    /// The text behind the fence: `cql`, `cql-error W0103`, `sh`, `output`.
+    /// The text after the fence: `cql`, `cql-error W0103`, `sh`, `output`.
     label: String,
     text: String,
 }
@@ -72,7 +72,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Fails with every failure at once, each with the position of its block.
+/// Fails with all failures at once, each with the position of its block.
 fn none(failures: Vec<String>) {
     assert!(
         failures.is_empty(),
@@ -172,7 +172,7 @@ fn every_live_query_of_the_docs_is_right() {
     none(failures);
 }
 
-/// True when weir can observe the block I/O of this host.
+/// Whether weir can observe the block I/O of this host.
 fn live_works() -> bool {
     Command::new(WEIR)
         .arg("doctor")
@@ -182,7 +182,7 @@ fn live_works() -> bool {
         .success()
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Process(std::process::Child);
 
 impl Drop for Process {
@@ -295,7 +295,7 @@ fn every_output_of_the_docs_is_what_weir_prints() {
             .lines()
             .map(str::to_owned)
             .collect();
-        // From the last one on, so that the lines of the others stay where they are.
+        // In reverse order, so that the line numbers of earlier blocks do not change.
         for pair in blocks.windows(2).rev() {
             let [block, expected] = pair else {
                 unreachable!("windows of two");
@@ -336,8 +336,8 @@ fn every_output_of_the_docs_is_what_weir_prints() {
     none(failures);
 }
 
-/// Runs a block that has an output: a query over the recording, or one command of weir. As on a
-/// terminal, results are tables.
+/// Runs a block that has an output: a query over the recording, or one command of weir. Results are
+/// tables, as on a terminal.
 fn printed(block: &Block) -> Output {
     let query = ["query", "--from", RECORDING, "--final", "--format", "table"];
     let mut command = match block.label.as_str() {
@@ -361,14 +361,14 @@ fn printed(block: &Block) -> Output {
     command.current_dir(root()).output().expect("weir runs")
 }
 
-/// `PATH` with the folder of the weir under test in front.
+/// `PATH` with the directory of the tested weir first.
 fn search_path() -> String {
     let bin = Path::new(WEIR).parent().expect("the binary is in a folder");
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{}:{path}", bin.display())
 }
 
-/// A program in `folder`, which finds weir.
+/// A program in `folder`, with the tested weir in its path.
 fn in_folder(folder: &Scratch, program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command
@@ -378,15 +378,16 @@ fn in_folder(folder: &Scratch, program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Starts `process`, which ends with what is returned, and waits until its socket exists.
+/// Starts `process`, which is killed when the returned value is dropped, and waits until its socket
+/// exists.
 fn start_in(folder: &Scratch, process: &str) -> Process {
-    // It is the shell's process, and ends with the test.
+    // The process replaces the shell, so it is killed at the end of the test.
     let child = in_folder(folder, "sh", &["-c", &format!("exec {process}")])
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .spawn();
     let child = Process(child.expect("sh runs"));
-    // A reader takes longer to type the next command.
+    // A user takes longer to type the next command.
     let socket = process.split_whitespace().find_map(|word| {
         let path = word.split(',').next().unwrap_or(word);
         let is_path = path.ends_with(".sock").then_some(path);
@@ -403,7 +404,7 @@ fn start_in(folder: &Scratch, process: &str) -> Process {
     child
 }
 
-/// The commands of blocks with this label, in order; a backslash at its end continues a line.
+/// The commands of blocks with this label, in order; a backslash at the end of a line continues it.
 fn commands(page: &str, label: &str) -> Vec<String> {
     let blocks = blocks(&root().join(page));
     let texts = blocks.iter().filter(|block| block.label == label);

@@ -1,5 +1,5 @@
-//! Replays the corpora of the fuzz targets through the same functions, on a plain toolchain.
-//! `WEIR_BLESS=1` writes the plans and the messages with plans into the corpora first.
+//! Replays the corpora of the fuzz targets through the same functions, without a nightly toolchain.
+//! `WEIR_BLESS=1` first writes the plans and the messages with plans into the corpora.
 
 #[path = "../../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -32,7 +32,7 @@ fn no_input_of_the_corpora_breaks_a_promise() {
         assert!(!files.is_empty(), "the corpus of {name} has inputs");
         for file in files {
             let data = fs::read(&file).expect("an input can be read");
-            // The whole, and cut off anywhere in its first half kilobyte or in its last.
+            // The whole file, and truncations anywhere in its first or its last half kilobyte.
             let ends = (0..data.len().min(512)).chain(data.len().saturating_sub(512)..=data.len());
             for end in ends {
                 if panic::catch_unwind(|| target(&data[..end])).is_err() {
@@ -45,7 +45,7 @@ fn no_input_of_the_corpora_breaks_a_promise() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// Queries whose fragments are in the corpora: their names there.
+/// Queries whose fragments are in the corpora, with their names there.
 const QUERIES: [(&str, &str); 5] = [
     (
         "filter",

@@ -1,4 +1,5 @@
-//! `weir certificates`: what it makes lets in whom it should, and nothing is overwritten unasked.
+//! `weir certificates`: its certificates admit the intended clients only, and no file is
+//! overwritten without a request for it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -32,7 +33,8 @@ fn fleet() -> Scratch {
     scratch
 }
 
-/// A server with the certificates in `directory`, which wants certificates and lists no queries.
+/// A server with the certificates in `directory`. It requires client certificates and has no
+/// queries.
 struct Monitor {
     server: Server,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -59,11 +61,11 @@ impl Monitor {
         }
     }
 
-    /// With the certificate `name` of `own`, trusting the authority of `trusted`.
+    /// A client with the certificate `name` of `own`, which trusts the authority of `trusted`.
     fn client(&self, trusted: &Path, own: &Path, name: &str) -> Result<Client, String> {
         let address: SocketAddr = self.server.address().to_string().parse().unwrap();
         let port = address.port();
-        // By its address, which is in its certificate as well.
+        // The client connects by address, which is in the server's certificate as well.
         let mut dial = Dial::new(format!("https://127.0.0.1:{port}").parse().unwrap());
         dial.authority = Some(trusted.join("authority.crt"));
         let file = |ending: &str| own.join(format!("{name}.{ending}"));
@@ -71,7 +73,7 @@ impl Monitor {
         Client::connect(dial).map_err(|e| e.to_string())
     }
 
-    /// What comes of listing the queries.
+    /// The result of listing the queries.
     fn lists(&self, trusted: &Path, own: &Path, name: &str) -> Result<Value, String> {
         let mut client = self.client(trusted, own, name)?;
         client.queries().map_err(|e| e.to_string())
@@ -140,13 +142,13 @@ fn another_authority_and_the_wrong_purpose_are_refused_with_the_reason() {
     );
     let strange = monitor.lists(here, there, "client-alice");
     assert!(strange.is_err(), "{strange:?}");
-    // A monitor's certificate is nobody's to ask with.
+    // The certificate of a monitor is not valid for a client.
     let monitors = monitor.lists(here, here, "monitor");
     assert!(monitors.is_err(), "{monitors:?}");
     monitor.lists(here, here, "client-alice").unwrap();
 }
 
-/// Signs a certificate that held for the year 2020, for the key that is there.
+/// Signs a certificate that was valid in the year 2020, for the existing key.
 fn expired(directory: &Path, stem: &str, names: Vec<SanType>, usage: ExtendedKeyUsagePurpose) {
     let read = |name: String| fs::read_to_string(directory.join(name)).unwrap();
     let key = |stem: &str| KeyPair::from_pem(&read(format!("{stem}.key"))).unwrap();
@@ -214,7 +216,7 @@ fn nothing_is_overwritten_unasked_and_keys_are_their_owners() {
         assert!(said.err.contains("--replace"), "{}", said.err);
     }
     assert_eq!(fleet.read("client-alice.key"), before);
-    // A key alone is kept as well.
+    // A key without its certificate is not overwritten either.
     fs::remove_file(here.join("client-alice.crt")).unwrap();
     assert_eq!(certificates(here, &["client", "alice"]).code, 1);
     assert_eq!(fleet.read("client-alice.key"), before);

@@ -1,4 +1,4 @@
-//! `weir characterise`: what is said of recordings and traces of which it is known what they are.
+//! `weir characterise`: its reports on recordings and traces with known properties.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use serde_json::Value;
 use crate::live::{on_disk, run_under_writes, watchable};
 use crate::support::{Said, Scratch, interrupt, run, shared, weir};
 
-/// The recording that comes with the project.
+/// The bundled recording.
 const SAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../samples/fio-loop.parquet"
 );
 
-/// What is said, as JSON.
+/// The report, as JSON.
 fn report(args: &[&str]) -> Value {
     let said = run(&[&["characterise", "--json"], args].concat()).fine();
     assert_eq!(said.lines().count(), 1, "{said}");
     serde_json::from_str(&said).unwrap()
 }
 
-/// A request of an MSR Cambridge trace: `at` and `lasting` in ms.
+/// A request of an MSR Cambridge trace; `at` and `lasting` are in ms.
 fn line(at: f64, host: &str, write: bool, sector: i64, sectors: i64, lasting: f64) -> String {
     let ts = 128_166_372_030_000_000 + (at * 1e4) as u64;
     let op = if write { "Write" } else { "Read" };
@@ -107,7 +107,7 @@ fn the_page_names_the_fields_that_are_there() {
     let named = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
     let mut keys = Vec::new();
     collect_keys(&report(&["--from", SAMPLE]), &mut keys);
-    // Values, not fields.
+    // These are values, not names of fields.
     let values = [
         "regular",
         "poisson",
@@ -221,7 +221,7 @@ fn streams_of_a_trace_are_counted_and_a_vm_narrows_the_report() {
     assert_eq!(one["profiles"].as_array().unwrap().len(), 1, "{choice:?}");
     assert_eq!(one["profiles"][0]["verdict"]["pattern"], "reverse_scan");
     assert_eq!(one["requests"], 3_000);
-    // Of its first second only.
+    // Only the first second of the trace.
     let short = report(&["--from", &path, "--for", "1s"]);
     assert_eq!(short["requests"], 2_000);
 }
@@ -242,7 +242,7 @@ fn requests_before_the_failure_of_a_source_are_reported() {
 fn topics_without_data_are_omitted() {
     let none = run(&["characterise", "--from", SAMPLE, "-w", "nobody"]).fine();
     assert_eq!(none, "no requests\n");
-    // MQSim's traces know no responses.
+    // MQSim's traces have no responses.
     let scratch = Scratch::new();
     let lines = (0..500).map(|i| format!("{} 0 {} 8 1\n", i * 1_000_000, i * 8));
     let path = scratch.write("requests.trace", &lines.collect::<String>());
@@ -290,7 +290,7 @@ fn live_writes_are_in_the_report_with_their_latencies() {
     assert!(profiles.iter().map(bytes).sum::<u64>() >= 8 << 20, "{said}");
     let written = profiles.iter().max_by_key(|p| bytes(p)).unwrap();
     assert!(written["load"]["writes"]["mean_ns"].as_f64() > Some(0.0));
-    // A busy host may lose too much for it.
+    // A busy host may lose too many events for it.
     let missing = written["missing"].as_array().unwrap();
     let unreliable = missing.iter().any(|m| m["topic"] == "queue_depth");
     assert!(unreliable || written["parallelism"]["little_ratio"].as_f64() > Some(0.0));

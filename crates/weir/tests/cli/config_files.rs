@@ -13,7 +13,7 @@ fn the_example_files_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     for file in ["monitor.toml", "agent.toml", "tapdisk.toml"] {
         let text = fs::read_to_string(folder.join(file)).expect(file);
-        // What is commented out is an example as well.
+        // The settings in comments are examples as well.
         let all = text.replace("\n#: ", "\n");
         for text in [text, all] {
             let faults = match file {

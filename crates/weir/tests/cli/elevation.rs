@@ -1,5 +1,5 @@
-//! A binary whose file has capabilities, run by an unprivileged user: it shows live I/O, and with
-//! files of other users it can do no more than that user.
+//! A binary whose file has capabilities, run by an unprivileged user: it shows live I/O, and has no
+//! more access to the files of other users than that user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,15 +13,15 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use crate::live::watchable;
 use crate::support::{Said, Scratch, requests, skipped};
 
-/// The capabilities that weir asks for anywhere, and one that opens every file for writing.
+/// The capabilities that weir requests anywhere, and one that opens every file for writing.
 const CAPABILITIES: &str =
     "cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_dac_override+ep";
 
 /// Bits of CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE, which the inventory's thread raises.
 const READING: u64 = 1 << 2 | 1 << 19;
 
-/// A copy of the binary with mode `mode`; `None`, and a line with the reason, where that cannot be
-/// tried.
+/// A copy of the binary with mode `mode`; `None`, with the reason in the log, where the test cannot
+/// run.
 fn copy(test: &str, scratch: &Scratch, mode: u32) -> Option<PathBuf> {
     if !rustix::process::geteuid().is_root() {
         skipped(test, "it takes root to set capabilities");
@@ -56,7 +56,7 @@ fn set_capabilities(test: &str, binary: &Path) -> bool {
     set.status.success()
 }
 
-/// `binary ARGS` as the unprivileged user; a server that does start is ended after a while.
+/// `binary ARGS` as the unprivileged user; a server that starts is ended after a while.
 fn as_user(binary: &Path, args: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -153,7 +153,8 @@ fn capabilities_of_the_file_show_live_io_and_are_in_effect_nowhere_else() {
         seen.iter().any(reads),
         "the inventory may not read: {seen:?}"
     );
-    // Doctor reports that others may execute it, and no longer when they may not.
+    // `weir doctor` reports that other users may execute it, and stops reporting it when they may
+    // not.
     let doctor = |binary: &Path| {
         let said = as_user(binary, &["doctor", "--json"]).output().unwrap();
         let report: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
@@ -200,7 +201,7 @@ struct Effective {
 }
 
 impl Effective {
-    /// Whether programs are being loaded: BPF is in effect for that moment.
+    /// Whether programs are being loaded; CAP_BPF is effective during that time only.
     fn loading(&self) -> bool {
         self.set >> 39 & 1 == 1
     }

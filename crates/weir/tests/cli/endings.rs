@@ -1,12 +1,11 @@
-//! How the work ends: by a signal, by time, by a reader that went away. The output is valid each
-//! time.
+//! The end of a command: by a signal, by time, by a closed pipe. The output is valid each time.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 use crate::support::{Scratch, interrupt, requests, run, skipped, weir};
 
-/// Stream `weir` needs no rights and never ends.
+/// Stream `weir` needs no privileges and never ends.
 const ENDLESS: &str = "select * from weir";
 
 #[test]
@@ -115,7 +114,7 @@ fn a_closed_standard_output_is_a_failure() {
             said.err
         );
     }
-    // What is written elsewhere does not need it.
+    // Output to a file does not need standard output.
     let file = scratch.path().join("answer.csv");
     let said = closed(&format!("{query} -o {}", file.display()));
     assert_eq!(said.code, 0, "{}", said.err);

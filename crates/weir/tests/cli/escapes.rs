@@ -1,5 +1,5 @@
-//! What other processes, files and hosts are called does not control the terminal, the log or the
-//! spreadsheet that it is printed to.
+//! Names of other processes, files and hosts cannot control the terminal, the log or the
+//! spreadsheet that displays them.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Said, Scratch, run, weir};
 
-/// Sets a terminal's title, makes it red, and begins another line of a log.
+/// Sets the title of a terminal, selects red, and begins another line of a log.
 const NAME: &str = "\x1b]0;T\x07\x1b[31m\nx";
 const SHOWN: &str = "\\x1b]0;T\\x07\\x1b[31m\\nx";
 
@@ -39,7 +39,7 @@ fn the_name_of_a_process_is_escaped_in_a_failure() {
     let scratch = Scratch::new();
     let image = scratch.write("disk.raw", &" ".repeat(1 << 20));
     let socket = |name: &str| format!("unix:{}", scratch.path().join(name).display());
-    // The name of a process is that of its program; this one has the image open.
+    // The name of a process is that of its program. This process has the image open.
     let program = scratch.path().join(NAME);
     fs::copy("/bin/sleep", &program).unwrap();
     let mut stranger = Command::new(&program)

@@ -1,4 +1,4 @@
-//! `weir exporter`: what Prometheus gets.
+//! `weir exporter`: the metrics that Prometheus receives.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ const SAMPLE: &str = concat!(
     "/../../samples/fio-loop.parquet"
 );
 
-/// A running exporter of the bundled recording.
+/// A running exporter that reads the bundled recording.
 struct Exporter {
     child: Child,
     address: String,
@@ -23,7 +23,7 @@ impl Exporter {
         Exporter::of(SAMPLE, args)
     }
 
-    /// One of a trace with 1,030 requests.
+    /// An exporter of a trace with 1,030 requests.
     fn of(trace: &str, args: &[&str]) -> Exporter {
         let all = ["exporter", "--listen", "127.0.0.1:0", "--from", trace];
         let mut child = weir(&[&all[..], args].concat())
@@ -59,7 +59,7 @@ impl Exporter {
         String::from_utf8(self.get("text/plain")).unwrap()
     }
 
-    /// Waits until the samples that begin so add up to `total`.
+    /// Waits until the samples with the prefix `begin` add up to `total`.
     fn wait_for(&self, begin: &str, total: f64) {
         let begun = Instant::now();
         while sum(&self.text(), begin) != total {
@@ -74,7 +74,7 @@ impl Exporter {
     }
 }
 
-/// The values of all samples that begin so.
+/// The sum of all samples with the prefix `begin`.
 fn sum(text: &str, begin: &str) -> f64 {
     let lines = text.lines().filter(|line| line.starts_with(begin));
     let values = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap());
@@ -123,7 +123,8 @@ fn metrics_equal_the_results_of_queries() {
             );
         }
     }
-    // Each histogram's last bucket is its count, and one in the middle is what a query counts.
+    // The last bucket of each histogram is its count, and an inner bucket equals the result of a
+    // query.
     assert_eq!(sum(&text, "weir_io_latency_seconds_count"), 1_030.0);
     let reached = text
         .lines()
@@ -221,7 +222,7 @@ impl Prometheus {
             "global: {{scrape_interval: 1s}}\nscrape_configs:\n  - job_name: weir\n    static_configs: [{{targets: ['{target}']}}]\n"
         );
         let config = scratch.write("prometheus.yml", &config);
-        // Free now; nobody else is likely to take it before Prometheus does.
+        // The port is free now; another process is unlikely to bind it before Prometheus does.
         let free = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -245,7 +246,7 @@ impl Prometheus {
         })
     }
 
-    /// The value of a query with one series, as soon as there is one.
+    /// The value of a query with one series. Waits until it exists.
     fn ask(&mut self, query: &str) -> f64 {
         let begun = Instant::now();
         let encoded: String = query.bytes().map(|b| format!("%{b:02X}")).collect();
@@ -311,7 +312,7 @@ fn a_real_prometheus_takes_the_native_histograms() {
         .map(|ns| ns.parse::<f64>().unwrap() / 1e9)
         .collect();
     assert!((sum - cells[0]).abs() < 1e-9, "{sum} {cells:?}");
-    // Prometheus knows the value within its bucket, whose limits are 9 % apart.
+    // Prometheus computes the value from its bucket, whose bounds are 9 % apart.
     let quantile = prometheus.ask(&format!("histogram_quantile(0.99, {writes})"));
     assert!(
         (quantile / cells[1] - 1.0).abs() < 0.1,

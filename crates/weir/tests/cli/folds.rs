@@ -1,4 +1,4 @@
-//! Groups that the kernel makes are those that the rows would have made, to the last count.
+//! Groups that the kernel makes equal those made from rows, to the last count.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use crate::live::{watchable, watched_disk};
 use crate::support::{Said, run, weir};
 
-/// What both sides compute of each op's requests.
+/// What both sides compute of the requests of each op.
 const KEPT: &str = "op, count(*), count(service), sum(bytes), avg(latency), min(wait), max(service), \
     quantile(latency, 0.99), count(error), \
     histogram(latency, 50 us, 100 us, 200 us, 500 us, 1 ms, 10 ms), histogram(bytes)";
 
-/// Rows of `[ts]:+:made, op, ...` by instant and op, apart for each of the two that made them.
+/// Rows of `[ts]:+:made, op, ...` by instant and op, separately for each of the two sides.
 fn made(text: &str) -> BTreeMap<(String, String), BTreeMap<String, String>> {
     let mut made: BTreeMap<_, BTreeMap<String, String>> = BTreeMap::new();
     for line in text.lines() {
@@ -33,8 +33,8 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
     let Some(disk) = watched_disk(test) else {
         return;
     };
-    // The second part asks for the same rows by a condition that always holds, and for something
-    // that only rows can tell.
+    // The second part selects the same rows by a condition that always holds, and a value that only
+    // rows contain.
     let query = format!(
         "Rstream(select 'kernel', {KEPT} from IO [range 1 s slide 1 s] group by op \
          union all \

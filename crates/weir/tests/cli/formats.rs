@@ -1,4 +1,4 @@
-//! `weir record` and `weir convert`: what goes in comes out again.
+//! `weir record` and `weir convert`: the output has the content of the input.
 
 use crate::support::{Scratch, requests, run, shared};
 

@@ -1,10 +1,10 @@
-//! `weir hist` of recordings and of files of histograms: what it prints, and what it refuses.
+//! `weir hist` of recordings and of files of histograms: its output, and the input it rejects.
 
 use serde_json::Value;
 
 use crate::support::{Scratch, requests, run, run_in, shared};
 
-/// The recording that comes with the project.
+/// The bundled recording.
 const SAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../samples/fio-loop.parquet"
@@ -16,7 +16,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(parse).collect()
 }
 
-/// A number of the first disk of JSON.
+/// A number of the first disk in the JSON output.
 fn number(line: &Value, metric: &str, class: &str, key: &str) -> i64 {
     let value = &line["histograms"][metric][class][key];
     value
@@ -34,7 +34,7 @@ fn a_trace_is_counted_by_the_rules() {
     };
     assert_eq!(disk["vm"], "vm1", "{disk}");
     assert_eq!(end["subjects"], 1);
-    // Every fourth is a write of 8 KiB, the others reads of 4 KiB, 4 KiB apart.
+    // Every fourth request is a write of 8 KiB, the others are reads of 4 KiB, 4 KiB apart.
     for (metric, class, key, value) in [
         ("ioLength", "all", "count", 100),
         ("ioLength", "r", "max", 4_096),
@@ -81,7 +81,7 @@ fn json_can_be_read_again_with_the_same_result() {
         let of = |from: &str| run(&[&["hist", "--from", from], form].concat()).fine();
         assert_eq!(of(&kept), of(SAMPLE), "{form:?}");
     }
-    // The spans of a recording add up to the whole.
+    // The intervals of a recording add up to the whole.
     let parts = run(&["hist", "--from", SAMPLE, "-j", "1"]).fine();
     let parts = scratch.write("parts.json", &parts);
     let whole = |from: &str| {
@@ -113,7 +113,7 @@ fn the_csv_of_a_real_trace_counts_its_requests() {
         let line = sections[section].lines().find_map(|l| l.strip_prefix(name));
         line.unwrap().parse().unwrap()
     };
-    // The ground truth that comes with the trace.
+    // The ground truth that is published with the trace.
     assert_eq!(figure(0, "count,"), 113_872);
     assert_eq!((figure(1, "count,"), figure(2, "count,")), (46_974, 66_898));
     assert_eq!(figure(0, "mean,"), 4_205_978_112 / 113_872);
@@ -235,7 +235,7 @@ I/O length
    few.csv     10  4.8 KiB  4 KiB  4.12 KiB  8 KiB  8 KiB  8 KiB  8 KiB
   many.csv  1,000    5 KiB  4 KiB  4.12 KiB  8 KiB  8 KiB  8 KiB  8 KiB"
     );
-    // A file of histograms will do as well.
+    // A file of histograms is accepted as well.
     let json = run_in(scratch.path(), &["hist", "--from", "many.csv", "-j"]).fine();
     scratch.write("many.dat", &json);
     let again = against("many.dat").fine();

@@ -13,13 +13,13 @@ use weir_testing::{LoopDisk, wait_until};
 use crate::live::watched_disk;
 use crate::support::{Said, Scratch, all_but_missed, interrupt, skipped, weir};
 
-/// A loop device and a place for a collector of one test's own.
+/// A loop device and a directory for the collector of one test.
 struct Host {
     disk: LoopDisk,
     scratch: Scratch,
 }
 
-/// What a load did: requests that fio made, by direction.
+/// The requests that fio completed, by direction.
 #[derive(Debug, PartialEq, Eq)]
 struct Load {
     reads: u64,
@@ -27,7 +27,7 @@ struct Load {
 }
 
 impl Load {
-    /// It counts what fio made, but for what no program may see.
+    /// Asserts that it counts what fio completed, except completions that no program can observe.
     fn assert_of(&self, made: &Load) {
         let fits =
             all_but_missed(self.reads, made.reads) && all_but_missed(self.writes, made.writes);
@@ -36,7 +36,7 @@ impl Load {
 }
 
 impl Host {
-    /// Or a loud line that `test` is skipped.
+    /// Returns `None` and logs the reason if `test` is skipped.
     fn new(test: &str) -> Option<Host> {
         Some(Host {
             disk: watched_disk(test)?,
@@ -54,12 +54,12 @@ impl Host {
         Said::of(self.command(args).output().unwrap())
     }
 
-    /// The same, of our disk only.
+    /// The same, of this test's disk only.
     fn of_disk(&self, args: &[&str]) -> Said {
         self.hist(&[args, &["-i", self.disk.path()]].concat())
     }
 
-    /// Random reads and writes past the page cache, one request each.
+    /// Direct random reads and writes, one request at a time.
     fn load(&self) -> Load {
         let options = "--name=load --output-format=json --rw=randrw --bs=4k --direct=1 --size=4M \
                        --norandommap --randrepeat=1 --ioengine=psync";
@@ -78,7 +78,7 @@ impl Host {
         }
     }
 
-    /// Counts of a metric, as `-j` tells them.
+    /// Counts of a metric in the output of `-j`.
     fn counts(&self, metric: &str) -> Load {
         let said = self.of_disk(&["-p", metric, "-j"]).fine();
         let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
@@ -93,7 +93,7 @@ impl Host {
         }
     }
 
-    /// The processes that collect for this test.
+    /// The collector processes of this test.
     fn collectors(&self) -> Vec<PathBuf> {
         let own = format!("RUNTIME_DIRECTORY={}", self.scratch.path().display());
         let is_ours = |process: &PathBuf| {
@@ -110,7 +110,7 @@ impl Host {
         self.collectors().iter().flat_map(|p| programs(p)).collect()
     }
 
-    /// Waits until no collector is there any more.
+    /// Waits until no collector exists any more.
     fn until_gone(&self) {
         wait_until("no collector runs", || self.collectors().is_empty());
     }
@@ -118,7 +118,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Also when the test failed.
+        // This runs after a failed test as well.
         let _ = self.command(&["-x"]).output();
     }
 }
@@ -131,7 +131,7 @@ fn processes() -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The numbers of the kernel programs that a process holds.
+/// The ids of the kernel programs that a process holds.
 fn programs(process: &Path) -> BTreeSet<u32> {
     let open = fs::read_dir(process.join("fdinfo")).into_iter().flatten();
     let read = open
@@ -144,8 +144,8 @@ fn programs(process: &Path) -> BTreeSet<u32> {
     numbers.collect()
 }
 
-/// Asserts that nobody holds these programs any more, and so the kernel does not run them. A
-/// process that was killed gives back its files a moment after its memory.
+/// Asserts that no process holds these programs any more, so the kernel does not run them. The
+/// files of a killed process are closed shortly after its memory is freed.
 fn detached(programs_before: &BTreeSet<u32>) {
     assert!(!programs_before.is_empty(), "something was attached");
     let begun = Instant::now();
@@ -240,7 +240,7 @@ fn it_stops_by_itself() {
     host.until_gone();
     detached(&programs);
     let counted = host.counts("ioLength");
-    // On a busy host the time may be over before fio is.
+    // On a busy host the time may pass before fio ends.
     assert!(
         counted.reads <= done.reads && counted.writes <= done.writes,
         "{counted:?}"
@@ -263,7 +263,7 @@ fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
     assert!(killed.success());
     host.until_gone();
     detached(&programs);
-    // Its place is free when the last of its files is.
+    // Its directory is free when the last of its files is removed.
     let begun = Instant::now();
     let list = loop {
         let list = host.hist(&["-l"]);
@@ -354,7 +354,7 @@ fn each_transfers_every_request() {
     let args = ["-i", host.disk.path(), "-j", "--each", "0.5", "1"];
     let mut command = host.command(&args);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    // An interval ends with a request after it.
+    // An interval ends with the first request after it.
     while child.try_wait().unwrap().is_none() {
         host.load();
     }
@@ -381,7 +381,7 @@ fn each_transfers_every_request() {
 fn without_privileges_it_reports_what_is_missing() {
     let test = "without_privileges_it_reports_what_is_missing";
     let scratch = Scratch::new();
-    // Somebody else's process has to enter it.
+    // A process of another user has to enter it.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(scratch.path(), open).unwrap();
     let script = format!("{} hist -s", env!("CARGO_BIN_EXE_weir"));

@@ -1,4 +1,4 @@
-//! The inspection process of a live command: what it reports, what it inherits, and what happens
+//! The inspection process of a live command: what it reports, what it inherits, and the effects
 //! when it or its command ends.
 
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
 use crate::live::watchable;
 use crate::support::{Said, run, weir};
 
-/// Names VMs, so that the host is looked at.
+/// Names VMs, so that the host is scanned.
 const OF_VMS: &str = "select vm, count(*) from IO [range 100 ms slide 100 ms] group by vm";
 
 /// The inspection process of process `pid`.
@@ -33,7 +33,7 @@ pub fn inspection_of(pid: u32) -> Option<u32> {
     ours?.file_name()?.to_str()?.parse().ok()
 }
 
-/// The same, once the command has dropped its privileges.
+/// The same, after the command has dropped its privileges.
 fn started(command: &mut Child) -> u32 {
     within("an inspection process", || {
         let ended = command.try_wait().unwrap();
@@ -120,7 +120,7 @@ fn a_command_whose_inspection_process_is_killed_reports_it_and_continues() {
         command.0.try_wait().unwrap().is_none(),
         "the command has ended"
     );
-    // The summary repeats it.
+    // The summary repeats the message.
     kill_process(pid(command.0.id()), Signal::INT).unwrap();
     while !next().contains("the inspection process has ended") {}
     assert_eq!(command.0.wait().unwrap().code(), Some(130));
@@ -180,7 +180,7 @@ fn it_inherits_neither_descriptors_nor_variables() {
     );
 }
 
-/// Ends a process that is dropped.
+/// A process that is killed when this is dropped.
 struct Nap(Child);
 
 impl Drop for Nap {
@@ -207,7 +207,7 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
     let look = |watch: &Watch| {
         let mut seen = Snapshot::clone(&watch.look(Look::All, Duration::from_secs(10)));
         (seen.generation, seen.taken) = (0, 0);
-        // Other tests make VMs meanwhile, and their QEMUs answer one watch sooner than the other.
+        // Other tests start VMs meanwhile, and their QEMUs answer one of the two watches earlier.
         let vms = seen.vms.iter().position(|vm| vm.name == Symbol::new("nap"));
         let nap = vms.expect("it is declared") as u32;
         seen.vms.retain(|vm| vm.name == Symbol::new("nap"));
@@ -219,7 +219,7 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
         seen.monitors.clear();
         seen.conflicts.clear();
         seen.remarks.clear();
-        // Counted from when the look-out was made.
+        // Start times are relative to the creation of each of the two.
         seen.vms.iter_mut().for_each(|vm| vm.started = None);
         seen
     };
@@ -230,7 +230,7 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
         if here == there {
             break;
         }
-        // Other tests make devices meanwhile.
+        // Other tests create devices meanwhile.
         assert!(Instant::now() < until, "{here:#?}\n{there:#?}");
     }
     let generation = watches[1].generation();
@@ -251,7 +251,7 @@ fn what_is_no_request_ends_it() {
         let mut conversation = process.converse(kind, &request, None).unwrap();
         let answer = conversation.answer::<serde_json::Value>();
         assert_eq!(answer.unwrap_err().to_string(), "has ended", "{request}");
-        // What it serves elsewhere ends too.
+        // Its other connections end too.
         within("end", || {
             let other = process.converse(Kind::Polls, &Polls { histograms: false }, None);
             other
@@ -263,7 +263,7 @@ fn what_is_no_request_ends_it() {
     refused(Kind::Inventory, &|request| {
         *request = serde_json::json!("look")
     });
-    // Valid but for a field more.
+    // Valid except for an additional field.
     let polls = Polls { histograms: false };
     refused(Kind::Polls, &|request| {
         *request = serde_json::to_value(&polls).unwrap();
@@ -286,8 +286,8 @@ fn what_is_no_request_ends_it() {
     assert_eq!(said.code, 1, "standard input is no socket: {}", said.err);
 }
 
-/// The first inventory is begun before the privileges are dropped. A later one could name a tree of
-/// files that an attacker has prepared.
+/// The first inventory begins before the privileges are dropped. A later one could name a directory
+/// tree that an attacker has prepared.
 #[test]
 fn a_second_inventory_ends_it() {
     let process = Inspection::start(&program()).unwrap();

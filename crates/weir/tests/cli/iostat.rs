@@ -1,4 +1,4 @@
-//! `weir iostat` and `weir diskstats`: what sysstat would say, and what it says of our tree.
+//! `weir iostat` and `weir diskstats`: compared with the output of sysstat.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use crate::live::{loop_disk, watchable};
 use crate::support::{Said, Scratch, interrupt, run, run_in, shared, skipped, weir};
 use weir_testing::wait_until;
 
-/// The moments of which sysstat's sample trees tell.
+/// The number of instants in sysstat's sample trees.
 const MOMENTS: usize = 3;
 
-/// What iostat is asked for; each must give the same from weir.
+/// Arguments of iostat; each must give the same output from weir.
 const OPTIONS: &[&str] = &[
     "",
     "-x",
@@ -44,12 +44,12 @@ const OPTIONS: &[&str] = &[
     "-c -o JSON",
 ];
 
-/// Runs iostat with the sample trees in place of /proc and /sys, one for each report: `$1` holds
-/// three trees, `$2` is an empty folder, `$3` the number of reports, then iostat's options.
+/// Runs iostat with the sample trees in place of /proc and /sys, one for each report: `$1` contains
+/// three trees, `$2` is an empty directory, `$3` the number of reports, then iostat's options.
 ///
-/// Its interval is so long that it never ends: the next report comes by the signal that the timer
-/// would send, when the next files are in place and iostat, which sleeps only between reports,
-/// does.
+/// Its interval is so long that it never ends. The next report is triggered by the signal of
+/// iostat's timer, which is sent when the next files are in place and iostat sleeps, as it does
+/// only between reports.
 const SYSSTAT: &str = r#"
 trees=$1 work=$2 reports=$3; shift 3
 files="stat diskstats uptime"
@@ -85,7 +85,7 @@ fn ours(trees: &Path, options: &[&str]) -> String {
     run(&[&args[..], options].concat()).fine()
 }
 
-/// The text without the day and the time, at which it was made.
+/// The text without the day and the time at which it was made.
 fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
         let word = word.trim_matches(['"', ',']);
@@ -115,7 +115,7 @@ fn the_sample_trees_give_sysstats_own_expected_output() {
         return;
     };
     let expected = fs::read_to_string(trees.join("expected.iostat")).unwrap();
-    // The first line names the host on which it was made.
+    // The first line names the host on which the output was made.
     let (heading, expected) = expected.split_once('\n').unwrap();
     let ours = ours(&trees, &[]);
     let (our_heading, ours) = ours.split_once('\n').unwrap();
@@ -148,7 +148,7 @@ fn sysstat_prints_the_same_with_every_option() {
         .map(|(i, options)| {
             let work = scratch.path().join(i.to_string());
             fs::create_dir(&work).unwrap();
-            // With -y one report fewer is made of as many moments.
+            // With -y the first of the reports is omitted.
             let omitted = usize::from(options.starts_with("-y"));
             let child = Command::new("timeout")
                 .args([
@@ -177,7 +177,7 @@ fn sysstat_prints_the_same_with_every_option() {
 #[test]
 fn a_recording_gives_a_row_for_each_virtual_disk() {
     let scratch = Scratch::new();
-    // 2,000 requests, 1 ms apart: in a second 750 reads of 4 KiB and 250 writes of 8 KiB, 0.5 ms
+    // 2,000 requests, 1 ms apart: per second 750 reads of 4 KiB and 250 writes of 8 KiB, 0.5 ms
     // each.
     scratch.write("trace.csv", &crate::support::requests(2_000));
     let report = |options: &[&str]| {
@@ -214,7 +214,7 @@ fn a_recording_gives_a_row_for_each_virtual_disk() {
     ] {
         assert_eq!(cell(&seconds[0], name), value, "{name}: {text}");
     }
-    // Without an interval all of it is one report; nothing is lost at its end.
+    // Without an interval there is one report of the whole trace; nothing is lost at its end.
     let whole = rows(&report(&[]));
     let totals: Vec<&str> = whole[0].iter().rev().take(3).map(String::as_str).collect();
     assert_eq!(totals, ["0", "4000", "6000"]);
@@ -295,7 +295,7 @@ fn the_queries_are_shown_and_are_queries() {
     }
 }
 
-/// Reads or writes `count` blocks of `bytes` past the page cache.
+/// Reads or writes `count` blocks of `bytes` with direct I/O.
 fn dd(path: &str, write: bool, bytes: usize, count: usize) {
     let (from, to) = match write {
         true => ("if=/dev/zero".to_owned(), format!("of={path}")),
@@ -334,7 +334,7 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     };
     let tree = scratch.path().join("tree");
     let tree = tree.to_str().unwrap();
-    // Devices that come later are known within a second.
+    // Devices that are added later are known within a second.
     let partition = device.partition(1, 2048, 65_536).ok();
     let child = weir(&["diskstats", tree, "--device", device.path()])
         .stderr(Stdio::piped())
@@ -347,8 +347,8 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
         dd(device.path(), false, 4096, 1);
         reads() > 0
     });
-    // What the kernel counted since then must arrive, nothing else; so that what was under way
-    // counts on both sides, wait until no more comes.
+    // All that the kernel has counted since then must be reported, and nothing else. Requests in
+    // flight count on both sides, so wait until the counts no longer change.
     let settled = || {
         let mut before = Vec::new();
         wait_until("the counters rest", || {
@@ -364,7 +364,7 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
     dd(device.path(), false, 4096, 100);
     dd(device.path(), true, 65536, 50);
     dd(device.path(), true, 512, 7);
-    // What goes through a partition is its device's.
+    // Requests to a partition count for its device.
     match &partition {
         Some(partition) => dd(partition, false, 4096, 10),
         None => dd(device.path(), false, 4096, 10),

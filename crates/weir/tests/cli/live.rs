@@ -1,4 +1,4 @@
-//! Live I/O, on a host that lets us watch it.
+//! Live I/O, on a host where it can be observed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use weir_testing::LoopDisk;
 
 use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
 
-/// True when this host can be watched; otherwise a loud line that `test` is skipped.
+/// Whether live I/O can be observed on this host; otherwise logs that `test` is skipped.
 pub fn watchable(test: &str) -> bool {
     let said = run(&["query", "--for", "10ms", "select op from IO"]);
     let refusals = ["live I/O cannot be observed", "permission denied"];
@@ -21,7 +21,7 @@ pub fn watchable(test: &str) -> bool {
     true
 }
 
-/// A loop device for `test`, or a loud line saying that it is skipped.
+/// A loop device for `test`; otherwise logs that it is skipped.
 pub fn loop_disk(test: &str) -> Option<LoopDisk> {
     match LoopDisk::new(64) {
         Ok(disk) => Some(disk),
@@ -32,7 +32,7 @@ pub fn loop_disk(test: &str) -> Option<LoopDisk> {
     }
 }
 
-/// The same where its requests can be watched, and fio is there to make some.
+/// The same where its requests can be observed, and fio exists to generate some.
 pub fn watched_disk(test: &str) -> Option<LoopDisk> {
     if Command::new("fio").arg("--version").output().is_err() {
         skipped(test, "fio is not installed");
@@ -41,7 +41,7 @@ pub fn watched_disk(test: &str) -> Option<LoopDisk> {
     watchable(test).then(|| loop_disk(test)).flatten()
 }
 
-/// True when writing below `directory` reaches a disk.
+/// Whether writes below `directory` reach a disk.
 pub fn on_disk(test: &str, directory: &Path) -> bool {
     let kind = Command::new("stat")
         .args(["-f", "-c", "%T"])
@@ -66,7 +66,7 @@ fn write_to_disk(path: &Path, count: usize) {
     }
 }
 
-/// Runs `weir ARGS`, which end by themselves, with such writes going on.
+/// Runs `weir ARGS`, which must end without a signal, during such writes.
 pub fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
     let mut command = weir(args);
     let child = command
@@ -74,7 +74,7 @@ pub fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Long enough for the probes to be attached, and well before the end.
+    // Long enough to attach the probes, and well before the end.
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     write_to_disk(&scratch.path().join("data"), 8);
     Said::of(child.wait_with_output().unwrap())
@@ -139,7 +139,7 @@ fn a_live_answer_is_complete_after_an_interrupt() {
     for line in text.lines() {
         let row: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(row["op"], "w");
-        // A request that was under way when the probes came has no known beginning.
+        // The issue time of a request in flight when the probes were attached is unknown.
         assert!(row["latency"].as_i64().is_none_or(|ns| ns > 0), "{line}");
     }
 }
@@ -182,7 +182,7 @@ fn capabilities_are_given_up_once_the_probes_are_attached() {
         let args = [&["query", "--for", "20s"][..], more, &[query]].concat();
         let mut child = weir(&args).stdout(Stdio::piped()).spawn().unwrap();
         let status = format!("/proc/{}/status", child.id());
-        // The work has begun when there is a thread for the sinks and one for the tap.
+        // The command is running when a thread for the sinks and one for the tap exist.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let field = |name: &str| {
             let text = std::fs::read_to_string(&status).unwrap();
@@ -226,7 +226,7 @@ fn the_doctor_agrees_with_what_works() {
 #[test]
 fn an_unprivileged_user_learns_which_capabilities_are_missing() {
     let test = "an_unprivileged_user_learns_which_capabilities_are_missing";
-    // Without rights of its own the process must say so, whatever the host can do.
+    // Without privileges the process must report it, whatever the host supports.
     let binary = env!("CARGO_BIN_EXE_weir");
     let command = format!("{binary} query 'select op from IO'");
     let run = Command::new("setpriv")

@@ -1,4 +1,4 @@
-//! The log of a service: which events it contains, and the form of a line.
+//! The log of a service: its events, and the format of a line.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Scratch, run, weir};
 
-/// How long a monitor may take to start.
+/// The time that a monitor may take to start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A command that runs a monitor.
@@ -20,7 +20,7 @@ fn monitor(scratch: &Scratch, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it until it accepts connections, and gives what it logged in file `log`.
+/// Runs it until it accepts connections, and returns what it logged to file `log`.
 fn logged(scratch: &Scratch, mut command: Command) -> String {
     let mut options = File::options();
     let log = options
@@ -63,7 +63,7 @@ fn the_journal_receives_priorities_without_time() {
     command.env("JOURNAL_STREAM", format!("{}:{}", log.dev(), log.ino()));
     let log = logged(&scratch, command);
     assert!(log.starts_with("<6>listening address=unix:/"), "{log}");
-    // A service that was redirected to another file writes none.
+    // If the log is redirected to another file, its lines have no priority prefix.
     let scratch = Scratch::new();
     let mut command = monitor(&scratch, &[]);
     command.env("JOURNAL_STREAM", "8:12345");

@@ -1,5 +1,5 @@
-//! Names of VMs, disks and devices: those that this host does not have, and those of devices that
-//! are watched only when they are named.
+//! Names of VMs, disks and devices: those that do not exist on this host, and those of devices that
+//! are observed only when they are named.
 
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -37,13 +37,13 @@ fn a_name_that_this_host_does_not_have_is_an_error() {
             assert!(said.err.contains("did you mean `web1`?"), "{}", said.err);
         }
     }
-    // A recording may hold any name.
+    // A recording may contain any name.
     let empty = Scratch::new();
     let trace = empty.write("t.csv", &crate::support::requests(3));
     run(&["top", "-b", "-w", "nosuchvm", "--from", &trace]).fine();
 }
 
-/// Runs `weir ARGS`, which end by themselves, while the device is written to.
+/// Runs `weir ARGS`, which must end without a signal, while the device is written to.
 fn under_writes(args: &[&str], device: &str) -> Said {
     let mut command = weir(args);
     let child = command
@@ -51,12 +51,12 @@ fn under_writes(args: &[&str], device: &str) -> Said {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It drops its privileges when the probes are attached.
+    // The command drops its privileges after the probes are attached.
     let status = format!("/proc/{}/status", child.id());
     wait_until("it watches", || {
         fs::read_to_string(&status).is_ok_and(|text| text.contains("NoNewPrivs:\t1"))
     });
-    // In the middle of the five seconds, wherever between there and the first batch they begin.
+    // About half of the five seconds, whether they begin at the attachment or at the first batch.
     std::thread::sleep(Duration::from_secs(2));
     let target = format!("of={device}");
     let written = Command::new("dd")
@@ -95,7 +95,8 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
     assert!(said.err.contains("not observed separately"), "{}", said.err);
     assert!(said.err.contains(path), "{}", said.err);
 
-    // The slide of an hour is open when the time is over: the kernel's groups and rows agree on it.
+    // The slide of an hour is incomplete at the end of the run; groups of the kernel and rows
+    // agree.
     for rest in [&["--device", path][..], &["--device", path, "--no-fold"]] {
         let said = under_writes(&[&query[..], rest].concat(), path);
         assert!(
@@ -111,7 +112,7 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
         let out = said.fine();
         let writes = out.trim_end().rsplit(',').next().unwrap();
         let writes: u64 = writes.parse().unwrap();
-        // Of some requests no program sees the end.
+        // The completion of some requests cannot be observed by any program.
         assert!((1..=64).contains(&writes), "{rest:?}: {out}");
     }
 

@@ -1,5 +1,5 @@
-//! Joins of requests with their responses, answered from the pairs that the source has made: the
-//! answer is the join's, in queries and in scripts, from recordings and live.
+//! Joins of requests with their responses, computed from the pairs that the source provides: the
+//! result is that of the join, in queries and in scripts, from recordings and live.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -11,12 +11,12 @@ use weir_testing::LoopDisk;
 use crate::live::watched_disk;
 use crate::support::{Scratch, all_but_missed, interrupt, requests, run, run_in, weir};
 
-/// Thesis query 4, over a window that is shorter than what is asked.
+/// Thesis query 4, with a window that is shorter than the input.
 const QUERY_4: &str = "select r.ts - q.ts, q.req_id, q.sector \
     from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
     where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
 
-/// Whether `weir explain` answers from pairs, and joins nothing.
+/// Whether `weir explain` reads pairs and has no join.
 fn is_paired(plan: &str) -> bool {
     let joins = plan.lines().any(|line| line.contains(" join on "));
     let told = plan
@@ -26,14 +26,14 @@ fn is_paired(plan: &str) -> bool {
     told
 }
 
-/// The lines of an answer in no order: that of rows within an instant is not defined.
+/// The sorted lines of a result: the order of rows within an instant is undefined.
 fn sorted(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-/// Asks both ways and holds the answers against each other; their lines.
+/// Runs both forms of the query, asserts that the results are equal, and returns their lines.
 fn both_ways(args: &[&str], question: &str) -> Vec<String> {
     let ask = |more: &[&str]| sorted(&run(&[args, more, &[question]].concat()).fine());
     let (pairs, join) = (ask(&[]), ask(&["--no-pairing"]));
@@ -41,7 +41,7 @@ fn both_ways(args: &[&str], question: &str) -> Vec<String> {
     pairs
 }
 
-/// What `weir explain` says of query 4 from these sources.
+/// The output of `weir explain` for query 4 from these sources.
 fn explained(from: &[&str]) -> String {
     run(&[&["explain"], from, &[QUERY_4]].concat()).fine()
 }
@@ -54,7 +54,7 @@ fn a_trace_answers_from_pairs_what_the_join_gives() {
     let plan = explained(&from);
     assert!(is_paired(&plan), "{plan}");
     let lines = both_ways(&["query", "--from", &trace, "--format", "delta"], QUERY_4);
-    // All come; those leave that were issued 10 ms before the last response, or earlier.
+    // All rows are inserted. Those issued 10 ms or more before the last response are retracted.
     assert_eq!(lines.len(), 40 + 30, "{lines:?}");
     let said = explained(&["--from", &trace, "--no-pairing"]);
     let why = "not computed from the tap's pairs: --no-pairing was given";
@@ -65,7 +65,7 @@ fn a_trace_answers_from_pairs_what_the_join_gives() {
 fn what_a_source_does_not_promise_stays_a_join() {
     let scratch = Scratch::new();
     let trace = scratch.write("t.csv", &requests(8));
-    // Tencent's traces do not tell of responses.
+    // Tencent's traces have no responses.
     let silent = scratch.write("silent.csv", "1538323200,4096,8,1,1283\n");
     let path = |name: &str| scratch.path().join(name).to_str().unwrap().to_owned();
     let (whole, some, again) = (
@@ -116,7 +116,7 @@ fn scripts_answer_from_pairs_what_their_joins_give() {
         )
     };
     let times = "q.ReqId, r.BlktapTS - q.BlktapTS, q.Type, q.Sector";
-    // Thesis query 8: what took longer than the mean, from two joins of streams of joins.
+    // Thesis query 8: requests slower than the mean, from two joins of streams of joins.
     let query_8 = format!(
         "vquery : {};\nvtable : register stream Diff2 (ReqId integer, Value integer);\n\
          vquery : Istream(select Sum(D.Value), Count(*), Max(D.ReqId) from Diff2 as D);\n\
@@ -161,7 +161,7 @@ fn scripts_answer_from_pairs_what_their_joins_give() {
 fn the_rows_of_a_stream_source_file_are_joined() {
     let scratch = Scratch::new();
     let row = |ts: i64, kind: &str, id: i64| format!("{ts},{ts},{kind},{id}\n");
-    // A number is used twice: four rows, which pairs would not have.
+    // A number is used twice: the join has four rows, which pairs would not have.
     let rows = [
         row(1, "Q", 7),
         row(2, "Q", 7),
@@ -177,15 +177,15 @@ fn the_rows_of_a_stream_source_file_are_joined() {
     assert_eq!(sorted(&out).len(), 4, "{out}");
 }
 
-/// A query that runs, and what it says.
+/// A running query and its output.
 struct Asked {
     child: Child,
     lines: Receiver<String>,
-    /// What came, without when.
+    /// The rows received, without instants.
     come: Vec<String>,
 }
 
-/// For a busy machine: how long something may take that takes a second.
+/// How long an operation of about a second may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 impl Asked {
@@ -203,7 +203,7 @@ impl Asked {
         }
     }
 
-    /// Takes in what comes until a read of `dd` at that sector does, which is made meanwhile.
+    /// Reads rows until one shows a read at that sector, which `dd` issues meanwhile.
     fn until(&mut self, disk: &LoopDisk, sector: u32) {
         let since = Instant::now();
         let mark = format!(", dd, {sector}");
@@ -221,7 +221,7 @@ impl Asked {
         }
     }
 
-    /// Ends it; the rows of fio.
+    /// Ends it; returns the rows of fio.
     fn of_fio(mut self) -> Vec<String> {
         interrupt(&self.child);
         assert_eq!(self.child.wait().unwrap().code(), Some(130));
@@ -230,7 +230,7 @@ impl Asked {
     }
 }
 
-/// Reads 4 KiB at a sector of a disk, past the page cache.
+/// Reads 4 KiB at a sector of a disk with direct I/O.
 fn read_at(disk: &LoopDisk, sector: u32) {
     let status = Command::new("dd")
         .args([
@@ -248,7 +248,7 @@ fn read_at(disk: &LoopDisk, sector: u32) {
     assert!(status.unwrap().success());
 }
 
-/// How many requests fio makes, by its own account.
+/// The number of requests that fio issues, as fio reports it.
 fn load(disk: &LoopDisk) -> usize {
     let fio = Command::new("fio")
         .args(["--name=mixed", "--filename", disk.path(), "--direct=1"])
@@ -275,7 +275,7 @@ fn live_pairs_are_the_join_and_what_fio_did() {
     let Some(disk) = watched_disk(test) else {
         return;
     };
-    // So that fio's requests are those of the disk.
+    // Makes the requests of fio those of the disk.
     disk.set("scheduler", "none").unwrap();
     disk.set("nomerges", "2").unwrap();
     let query = |kind: &str, condition: &str| {
@@ -286,7 +286,7 @@ fn live_pairs_are_the_join_and_what_fio_did() {
         )
     };
     let query_4 = query("either", "");
-    // Pairs do not tell the error of a request, which has none.
+    // Pairs have no column for the error of a request, which is null here.
     let both = [query("pairs", ""), query("join", "and q.error is null")].join(" union all ");
     let device = ["explain", "--device", disk.path()];
     assert!(is_paired(&run(&[&device[..], &[&query_4]].concat()).fine()));

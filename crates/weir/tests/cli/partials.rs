@@ -1,5 +1,5 @@
-//! An agent's partial aggregates are put together in the kernel: no rows leave it, only groups, and
-//! what the monitor merges of them is what it merges of the rows.
+//! Partial aggregates of an agent are computed in the kernel: only groups leave it, no rows, and
+//! the monitor's merge of them equals its merge of the rows.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -19,14 +19,14 @@ struct Side {
     agent: Engine,
     source: String,
     monitor: Engine,
-    /// What came from the tap, and what left the agent.
+    /// Rows from the tap, and rows that the agent sent.
     rows_in: usize,
     groups_in: usize,
     rows_out: usize,
     answer: BTreeMap<(i64, String), i64>,
 }
 
-/// What the monitor calls what the agent sends.
+/// The name that the monitor gives to the input from agents.
 const SENT: &str = "#0";
 
 impl Side {
@@ -109,7 +109,7 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
         "{:?}",
         placement.demands
     );
-    // The same requests once more, row by row.
+    // The same requests again, row by row.
     let plain = place::demands(&[fragment], &live::capabilities());
     let demands = [placement.demands.clone(), plain.clone()].concat();
     let options = LiveOptions {
@@ -161,7 +161,7 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
         "two ops in several seconds: {}",
         folded.groups_in
     );
-    // A request comes as a row only where the kernel has no room for its group.
+    // The kernel sends a request as a row only if it has no room for its group.
     assert!(
         folded.rows_in * 100 <= unfolded.rows_in,
         "{} of {} requests came as rows",

@@ -1,4 +1,5 @@
-//! Traces from pipes: standard input and FIFOs give what a file with the same bytes gives.
+//! Traces from pipes: the result for standard input and FIFOs equals that for a file with the same
+//! bytes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
@@ -12,10 +13,10 @@ use weir_testing::trace::trace;
 
 use crate::support::{Said, Scratch, interrupt, requests, run, run_in, weir};
 
-/// What a pipe holds (pipe(7)): a writer of more waits for its reader.
+/// The capacity of a pipe (pipe(7)): a larger write waits for the reader.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Requests of a trace: in every format more bytes than a pipe holds.
+/// Requests of a trace, which exceeds the capacity of a pipe in every format.
 const REQUESTS: u64 = 4_500;
 
 /// The names of standard input.
@@ -34,7 +35,7 @@ fn fed(mut command: Command, bytes: &[u8]) -> Said {
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let bytes = bytes.to_vec();
-    // A reader that refuses the trace does not read it to its end.
+    // A command that rejects the trace does not read it to its end.
     let writer = thread::spawn(move || drop(input.write_all(&bytes)));
     let said = Said::of(child.wait_with_output().unwrap());
     writer.join().unwrap();
@@ -52,7 +53,7 @@ fn fifo(path: &Path, bytes: &[u8]) -> thread::JoinHandle<()> {
     thread::spawn(move || fs::write(path, bytes).unwrap())
 }
 
-/// Requests at places that do not compress, as an MSR Cambridge trace.
+/// Requests at sectors that do not compress, as an MSR Cambridge trace.
 fn scattered(count: u64) -> String {
     let line = |i: u64| {
         let ticks = 128_166_372_030_000_000 + 10_000 * i;
@@ -63,8 +64,8 @@ fn scattered(count: u64) -> String {
     (0..count).map(line).collect()
 }
 
-/// A trace in a format, at a path whose file is called `stdin`, since that is what a disk is called
-/// that only its file names.
+/// A trace in a format, at a path whose file is called `stdin`, since a disk without another name
+/// is named after the file.
 fn specimen(format: &str, scratch: &Scratch) -> String {
     let converted = |name: &str, requests: u64| {
         let from = scratch.write("from.csv", &scattered(requests));
@@ -131,7 +132,7 @@ fn refs(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
-/// A command's arguments with the source behind its name.
+/// The arguments of a command with the source after its name.
 fn with_source<'a>(args: &[&'a str], from: &'a str) -> Vec<&'a str> {
     [&args[..1], &["--from", from], &args[1..]].concat()
 }
@@ -191,7 +192,7 @@ fn a_pipe_is_recorded_and_converted_whole() {
     assert_eq!(rows(&recorded), expected);
     piped(&["convert", "-", &converted], text.as_bytes()).fine();
     assert_eq!(rows(&converted), expected);
-    // Both promise their joins what the file did.
+    // Joins on both are computed from pairs, as on the file.
     for recording in [recorded, converted] {
         let query = "select r.ts - q.ts from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
             where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
@@ -276,7 +277,7 @@ fn a_pipe_that_is_needed_twice_is_refused_with_the_remedy() {
         "{}",
         said.err
     );
-    // To measure each placement, the trace is read once for each.
+    // The trace is read once for each placement that is measured.
     let said = piped(
         &[
             "explain",
@@ -342,7 +343,7 @@ fn a_pipe_whose_writer_is_silent_is_left_on_a_signal() {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut writer = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    // More than are held back to be put in order.
+    // More rows than the source holds back to sort them.
     writer.write_all(requests(60_000).as_bytes()).unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();

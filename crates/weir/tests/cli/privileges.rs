@@ -1,6 +1,6 @@
-//! What the threads of a running command may do, as the kernel reports it of each of them: once a
-//! command watches live I/O, only its inspection process, which reads other users' processes and
-//! asks QEMUs, has rights, and no more than that takes.
+//! The privileges of the threads of a running command, as the kernel reports them for each thread:
+//! after a command has started to observe live I/O, only its inspection process has privileges. It
+//! reads the processes of other users and polls QEMUs, and has no more privileges than these need.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,19 +12,19 @@ use crate::inspection::inspection_of;
 use crate::live::watchable;
 use crate::support::{Scratch, skipped, weir};
 
-/// Threads that read the inspection process's answers; it does what takes rights.
+/// Threads that read the answers of the inspection process, which does the privileged work.
 const READING: &[&str] = &["inventory", "qmp"];
 
 /// CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE.
 const TO_ASK: u64 = 1 << 1 | 1 << 2 | 1 << 19;
 
-/// And CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF.
+/// The same with CAP_SYS_RESOURCE, CAP_PERFMON, CAP_BPF.
 const TO_OPEN: u64 = TO_ASK | 1 << 24 | 1 << 38 | 1 << 39;
 
-/// To read the tables of the device mapper, once for each inventory.
+/// Needed to read the tables of the device mapper, once for each inventory.
 const SYS_ADMIN: u64 = 1 << 21;
 
-/// One status file: its fields by name.
+/// One status file, as fields by name.
 pub struct Thread(HashMap<String, String>);
 
 impl Thread {
@@ -35,7 +35,7 @@ impl Thread {
         let statuses = tasks
             .flatten()
             .map(|task| fs::read_to_string(task.path().join("status")));
-        // One that has ended meanwhile has none.
+        // A thread that has ended meanwhile has none.
         let statuses = statuses.filter_map(Result::ok);
         let field = |line: &str| {
             let (name, value) = line.split_once(':')?;
@@ -54,13 +54,13 @@ impl Thread {
         u64::from_str_radix(&self.0[name], 16).unwrap()
     }
 
-    /// What it may do beyond `capabilities` and `users`, in words.
+    /// The privileges beyond `capabilities` and `users`, as text.
     fn faults(&self, capabilities: u64, users: &[&str]) -> Vec<String> {
         self.faults_within(capabilities, capabilities, users)
     }
 
-    /// The same with a bounding set of its own: without CAP_SETPCAP it stays, and no_new_privs
-    /// keeps programs from gaining what is in it.
+    /// The same with a given bounding set: without CAP_SETPCAP it cannot be reduced, and
+    /// no_new_privs prevents programs from gaining its capabilities.
     fn faults_within(&self, capabilities: u64, bounding: u64, users: &[&str]) -> Vec<String> {
         let mut faults = Vec::new();
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
@@ -90,8 +90,8 @@ impl Thread {
     }
 }
 
-/// Waits until no thread of `child` may do more than `faults` allows, and one named `present` and
-/// another one are there.
+/// Waits until no thread of `child` has more privileges than `faults` allows, and a thread named
+/// `present` and another one exist.
 fn assert_reduced(child: &mut Child, present: &str, faults: impl Fn(&Thread) -> Vec<String>) {
     assert!(child.try_wait().unwrap().is_none(), "it has ended");
     assert_process_reduced(child.id(), present, faults);
@@ -117,7 +117,7 @@ fn assert_process_reduced(pid: u32, present: &str, faults: impl Fn(&Thread) -> V
     }
 }
 
-/// Ends a command that is dropped.
+/// A command that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -129,7 +129,7 @@ impl Drop for Running {
     }
 }
 
-/// True for root on a host that can be watched; otherwise `test` is skipped.
+/// Whether the test runs as root on a host with live I/O; otherwise `test` is skipped.
 fn is_root(test: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         skipped(test, "takes root, whose rights are given up");
@@ -138,14 +138,15 @@ fn is_root(test: &str) -> bool {
     watchable(test)
 }
 
-/// The user who owns nothing.
+/// The overflow user, who owns nothing.
 fn overflow_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap();
     id.trim().to_owned()
 }
 
-/// Each live command: its threads are a user who owns nothing, and those of its inspection process
-/// may do what looking takes. A query that names no VM has none.
+/// The threads of each live command run as a user who owns nothing, and those of its inspection
+/// process have the privileges for inspection only. A query that names no VM has no inspection
+/// process.
 #[test]
 fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
     let test = "no_thread_of_a_live_command_keeps_more_than_it_needs";
@@ -181,12 +182,12 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
         let named = args[0] == "diskstats";
         assert_reduced(&mut running.0, present, |thread| {
             match named && !READING.contains(&thread.name()) {
-                // Its files are replaced by name, in a folder of root's.
+                // Its files are replaced by name, in a directory of root.
                 true => thread.faults(0, &["0"]),
                 false => thread.faults(0, &[&overflow]),
             }
         });
-        // A query that names no VM has none.
+        // A query that names no VM has no inspection process.
         let inspection = inspection_of(running.0.id());
         assert_eq!(inspection.is_none(), *present == "weir", "{args:?}");
         if let Some(pid) = inspection {
@@ -195,8 +196,8 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
     }
 }
 
-/// An agent opens further taps as queries come, so its threads keep what that takes; not the one
-/// that reads what the network brings, nor those that read events.
+/// An agent attaches further taps for new queries, so its threads keep the privileges for that,
+/// except the thread that reads from the network and those that read events.
 #[test]
 fn threads_of_an_agent_that_read_the_network_and_events_have_no_rights() {
     let test = "threads_of_an_agent_that_read_the_network_and_events_have_no_rights";
@@ -217,14 +218,14 @@ fn threads_of_an_agent_that_read_the_network_and_events_have_no_rights() {
             thread.faults_within(kept, TO_OPEN, &["0"])
         });
     }
-    // Without CAP_SETPCAP its bounding set is the agent's.
+    // Without CAP_SETPCAP its bounding set is that of the agent.
     let inspection = inspection_of(agent.child().id()).expect("VMs are named");
     assert_process_reduced(inspection, "monitors", |thread| {
         thread.faults_within(TO_ASK, TO_OPEN, &["0"])
     });
 }
 
-/// What is watched in the background opens further taps as it is asked to.
+/// The background collector attaches further taps on request.
 #[test]
 fn threads_of_the_collector_keep_what_opening_taps_takes() {
     let test = "threads_of_the_collector_keep_what_opening_taps_takes";

@@ -2,7 +2,7 @@
 
 use crate::support::{Scratch, requests, run};
 
-/// A trace of so many requests, in a directory that lives as long.
+/// A trace of this many requests, and the directory that contains it.
 fn trace(count: usize) -> (Scratch, String) {
     let scratch = Scratch::new();
     let path = scratch.write("trace.csv", &requests(count));
@@ -193,14 +193,14 @@ fn stream_weir_has_the_counters_of_weir() {
     assert!(out.lines().any(|l| l.contains(",events_in,100,")), "{out}");
 }
 
-/// The numbers of a format that ends each line with them.
+/// The number at the end of a line.
 fn last_number(line: &str) -> i64 {
     let number = line.rsplit([',', ':']).next().unwrap_or_default();
     number.parse().unwrap_or_else(|_| panic!("{line}"))
 }
 
-/// The trace has a request each millisecond from a whole second on, so 2,500 of them end in the
-/// middle of a second.
+/// The trace has one request per millisecond, starting at a whole second, so 2,500 of them end half
+/// a second after a whole one.
 #[test]
 fn the_slide_in_which_a_recording_ends_is_shown_and_marked() {
     let (_scratch, trace) = trace(2_500);
@@ -230,7 +230,7 @@ fn the_slide_in_which_a_recording_ends_is_shown_and_marked() {
         }
     }
 
-    // A window without slide has shown everything when the last row has come.
+    // The result of a window without slide is complete after the last row.
     let plain = run(&[
         "query",
         "--from",
@@ -260,7 +260,7 @@ fn an_aggregate_over_no_rows_is_sqls_row() {
     let none = run(&[&args[..], &["--final", &grouped]].concat()).fine();
     assert_eq!(none.lines().count(), 1, "only the header: {none}");
 
-    // A recording that holds nothing has no instant; the row is there all the same.
+    // A recording without rows has no instant; the row of the aggregate exists nevertheless.
     let empty = scratch.write("empty.csv", "");
     let args = ["query", "--from", &empty, "--from-format", "msr"];
     let args = [&args[..], &["--final", "--format", "csv", nothing]].concat();
@@ -309,7 +309,7 @@ fn a_long_flat_list_of_conditions_is_not_nested() {
                 "query", "--from", &trace, "--final", "--format", "csv", &query,
             ]);
             let count = last_number(said.fine().lines().last().unwrap());
-            // Each request begins 8 sectors behind the one before.
+            // Each request begins 8 sectors after the start of the previous one.
             let hit = (0..50).filter(|i| i * 8 < length).count() as i64;
             assert_eq!(count, if joined == " or " { hit } else { 50 - hit });
         }

@@ -1,4 +1,4 @@
-//! What weir says about itself: help, streams, functions, completions, manual pages.
+//! Reference information of the program: help, streams, functions, completions, manual pages.
 
 use crate::support::{Scratch, run};
 
@@ -111,7 +111,7 @@ fn explain_analyze_runs_and_measures_the_query() {
     assert!(!asked(&["explain"]).contains("measured for"));
 }
 
-/// What `weir explain --fleet --json` says of a query of a recording.
+/// The output of `weir explain --fleet --json` for a query of a recording.
 fn cut(words: &[&str], query: &str) -> serde_json::Value {
     let recording = concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -138,7 +138,7 @@ fn explain_prints_how_a_query_is_split_for_a_fleet() {
     }
     let asked = cut(&["--place", "rows"], query);
     assert_eq!(asked["plan"]["way"], "rows");
-    // More hosts have more rows, and one of them has as many as before.
+    // More hosts have more rows; the number of rows of one host does not change.
     let hosts = |count: &str| {
         let query =
             "select op, count(*) from IO [range 1 s slide 1 s] where host = 'a' group by op";
@@ -157,7 +157,7 @@ fn explain_prints_how_a_query_is_split_for_a_fleet() {
 
 #[test]
 fn explain_takes_the_way_that_costs_least_by_what_was_measured() {
-    // A hundred groups are guessed; in the recording there are nearly as many sectors as requests.
+    // The estimate is a hundred groups; the recording has nearly as many sectors as requests.
     let of =
         |key: &str| format!("select {key}, count(*) from IO [range 1 s slide 1 s] group by {key}");
     assert_eq!(cut(&[], &of("sector"))["plan"]["way"], "partials");

@@ -1,10 +1,10 @@
-//! `weir run`: STREAM's own tests, and the thesis's queries.
+//! `weir run`: STREAM's own tests, and the queries of the thesis.
 
 use std::collections::BTreeMap;
 
 use crate::support::{Scratch, run, run_in, shared};
 
-/// Output lines by instant, as sorted lists: what is compared.
+/// Output lines by instant, as sorted lists, for comparison.
 fn by_instant(text: &str) -> BTreeMap<String, Vec<String>> {
     let mut instants: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in text.lines().filter(|l| !l.trim().is_empty()) {
@@ -18,7 +18,7 @@ fn by_instant(text: &str) -> BTreeMap<String, Vec<String>> {
     instants
 }
 
-/// Both say the same at each instant; the first difference is shown.
+/// Asserts that both are equal at each instant; reports the first difference.
 fn assert_agree(test: &str, actual: &str, expected: &str) {
     let (actual, expected) = (by_instant(actual), by_instant(expected));
     let instants = actual.keys().chain(expected.keys());
@@ -52,7 +52,7 @@ fn the_five_tests_of_stream_agree_with_their_outputs() {
 const IOSTREAM: &str = "table : register stream IOstream (BlktapTS integer, Type char(2), IOOp char(2), ReqId integer, \
     Sector integer, Size integer, VMName char(15), VDisk char(10), PDisk char(10), FtrTS integer);\n";
 
-/// Rows of a source file, stamped with FtrTS as in the thesis.
+/// Rows of a source file, with FtrTS as timestamp, as in the thesis.
 fn source(rows: &[&str]) -> String {
     let mut text = String::from("i,i,c2,c2,i,i,i,c15,c10,c10,i\n");
     for row in rows {
@@ -91,7 +91,8 @@ const TABLE_3_5: [&str; 10] = [
     "21165320 R w 788 6656 8 muscatvm51 /dev/sda1 /dev/sda3 3698819",
 ];
 
-/// What the queries of a script without `dest :` give over these rows, without instants and signs.
+/// The results of the queries of a script without `dest :` on these rows, without instants and
+/// signs.
 fn answer(rows: &[&str], query: &str) -> Vec<String> {
     let scratch = Scratch::new();
     scratch.write("io.dat", &source(rows));
@@ -113,7 +114,7 @@ fn thesis_query_1_gives_table_3_4() {
 
 #[test]
 fn thesis_query_4_gives_table_3_6() {
-    // The printed table has the request's number beside each time, for the reader.
+    // In print, the table has the number of the request next to each time, for the reader.
     let query = "query :\nselect IOresp.BlktapTS - IOreq.BlktapTS, IOreq.ReqId\n\
         from IOstream [range 3000000 second] as IOreq,\n      \
         IOstream [range 3000000 second] as IOresp\n\

@@ -8,7 +8,7 @@ use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::Stop;
 use weir_simulation::load_test::{LoadTest, Target};
 
-/// The figures of `agents` agents with 20 events per second each.
+/// The measurements with `agents` agents of 20 events per second each.
 fn figures(agents: usize, queries: Vec<String>, span: Duration) -> Result<Value, Failure> {
     let test = LoadTest {
         agents,
@@ -38,8 +38,8 @@ fn every_event_of_every_agent_is_received() {
     assert_eq!(found["hosts_heard"], 20);
     assert_eq!(found["rows_lost"].as_u64().unwrap_or(0), 0);
     let figure = |name: &str| found[name].as_f64().unwrap();
-    // A row for each event, except those that are under way at the begin and end of the
-    // measurement. On a busy machine these are a considerable part.
+    // One row for each event, except those in transit at the start and the end of the measurement.
+    // On a busy machine these are a considerable part.
     let share = figure("rows_per_second") / figure("events_per_second");
     assert!((0.5..=2.0).contains(&share), "{found}");
     assert!(figure("results_per_second") > 0.0 && figure("rows_acked_per_second") > 0.0);

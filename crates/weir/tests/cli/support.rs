@@ -1,4 +1,4 @@
-//! Running the binary, and small inputs for it.
+//! Runs of the binary, and small inputs for it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use weir_testing::unseen_max;
 
 pub use weir_testing::{Scratch, skipped};
 
-/// Whether what was reported is what was made, but for the completions that no program can observe.
+/// Whether all requests were reported, except the completions that no program can observe.
 pub fn all_but_missed(told: u64, made: u64) -> bool {
     told <= made && made - told <= unseen_max(made)
 }
@@ -19,7 +19,7 @@ pub fn weir(args: &[&str]) -> Command {
     command
 }
 
-/// What the binary said, and its exit code.
+/// The output of the binary, and its exit code.
 pub struct Said {
     pub out: String,
     pub err: String,
@@ -27,7 +27,7 @@ pub struct Said {
 }
 
 impl Said {
-    /// What a finished run said.
+    /// The output of a finished run.
     pub fn of(output: Output) -> Said {
         Said {
             out: String::from_utf8(output.stdout).unwrap(),
@@ -36,7 +36,7 @@ impl Said {
         }
     }
 
-    /// Standard output, after nothing went wrong.
+    /// Standard output, after asserting that the run succeeded.
     pub fn fine(self) -> String {
         assert_eq!(self.code, 0, "{}", self.err);
         self.out
@@ -76,7 +76,7 @@ pub fn interrupt(child: &Child) {
     assert!(status.unwrap().success());
 }
 
-/// The folder of sample data beside the project, or a loud line saying that `test` is skipped.
+/// The directory of sample data beside the project; otherwise logs that `test` is skipped.
 pub fn shared(test: &str, folder: &str) -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = std::env::var_os("WEIR_SHARED").map_or_else(beside, PathBuf::from);

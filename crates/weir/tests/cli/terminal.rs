@@ -1,10 +1,10 @@
-//! What a terminal sees, through the pseudo-terminal that script(1) makes.
+//! Output to a terminal, through the pseudo-terminal that script(1) creates.
 
 use std::process::Command;
 
 use crate::support::{Scratch, requests, skipped};
 
-/// What `weir ARGS` writes to a terminal, or a loud line that `test` is skipped.
+/// What `weir ARGS` writes to a terminal; otherwise logs that `test` is skipped.
 fn on_terminal(test: &str, args: &str) -> Option<String> {
     let binary = env!("CARGO_BIN_EXE_weir");
     let command = format!("stty cols 100 rows 8; {binary} {args}");

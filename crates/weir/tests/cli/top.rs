@@ -1,4 +1,4 @@
-//! `weir top`: tables of a recording, and the screen on a pseudo-terminal that script(1) makes.
+//! `weir top`: tables of a recording, and the screen on a pseudo-terminal that script(1) creates.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::live::watched_disk;
 use crate::support::{Said, Scratch, interrupt, requests, run, skipped, weir};
 
-/// The recording that comes with the project.
+/// The bundled recording.
 fn recording() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     root.join("samples/fio-loop.parquet")
@@ -16,7 +16,7 @@ fn recording() -> PathBuf {
         .expect("the sample is part of the project")
 }
 
-/// Every count of requests of a recording, from `weir query`.
+/// The number of requests of a recording, as `weir query` counts them.
 fn requests_of(path: &str) -> i64 {
     let args = ["query", "--from", path, "--final", "--format", "csv"];
     let said = run(&[&args[..], &["select count(*) from IO"]].concat()).fine();
@@ -105,7 +105,7 @@ fn the_queries_it_shows_are_those_it_runs() {
             "--from",
             path.to_str().unwrap(),
         ];
-        // A recording has neither QEMU's counters nor an end of what weir counts itself.
+        // A recording has no counters of QEMU, and stream `weir` has no end.
         let live = query.contains("blockstats") || query.contains("from weir");
         let said = match live {
             true => run(&["check", "--", query]),
@@ -133,8 +133,8 @@ fn usage_errors_are_reported() {
     assert!(said.err.contains("/nowhere.parquet"), "{}", said.err);
 }
 
-/// What a terminal of 80×24 sees of `command`, whose keys are pressed after so many milliseconds
-/// each, and then of `stty -a`; or a loud line that `test` is skipped.
+/// The output of `command` to a terminal of 80×24, where each key is pressed after its delay in
+/// milliseconds, followed by the output of `stty -a`; otherwise logs that `test` is skipped.
 fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String> {
     let command = format!("stty cols 80 rows 24; {command}; echo code=$?; stty -a");
     let script = Command::new("script")
@@ -154,7 +154,8 @@ fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String
     let mut terminal = script.stdin.take().unwrap();
     for (millis, key) in keys {
         std::thread::sleep(Duration::from_millis(*millis));
-        // The terminal may be gone when the program has failed; the assertions below say so.
+        // The terminal may be closed after a failure of the program; the assertions below report
+        // it.
         let _ = terminal.write_all(key.as_bytes());
         let _ = terminal.flush();
     }
@@ -163,8 +164,8 @@ fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The terminal is as it was: the alternate screen is left, the cursor is there, lines are edited
-/// and echoed.
+/// Asserts that the terminal is restored: the alternate screen is left, the cursor is visible,
+/// lines are edited and echoed.
 fn assert_restored(seen: &str) {
     let entered = seen.find("\x1b[?1049h").expect("the screen is taken over");
     let left = seen.rfind("\x1b[?1049l").expect("the screen is left");
@@ -202,7 +203,7 @@ fn the_screen_obeys_keys_and_gives_the_terminal_back() {
     assert_restored(&seen);
     assert!(seen.contains("code=0"), "{seen:?}");
     assert!(seen.contains("/dev/loop1"), "the table: {seen:?}");
-    // Only what changes is written, so that single words are what can be looked for.
+    // Only changed cells are written, so only single words can be searched for.
     assert!(seen.contains("redraw"), "the help: {seen:?}");
     assert!(seen.contains("COMMAND"), "the commands: {seen:?}");
 }
@@ -259,8 +260,8 @@ fn signal(process: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(process, signal).unwrap();
 }
 
-/// weir is stopped for a while, so that rows come faster than they are read, however fast the host
-/// is.
+/// weir is stopped for a while, so that rows arrive faster than they are read, at any speed of the
+/// host.
 #[test]
 fn rows_that_come_too_fast_make_no_figure_low() {
     let test = "rows_that_come_too_fast_make_no_figure_low";
@@ -270,7 +271,7 @@ fn rows_that_come_too_fast_make_no_figure_low() {
     let mut command = weir(&["top", "-b", "--json", "--device", disk.path(), "2s"]);
     let top = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let top = top.spawn().unwrap();
-    // The first interval is shown that is watched from its beginning.
+    // The first interval that is shown is the first one observed from its beginning.
     std::thread::sleep(Duration::from_millis(4_500));
     let before = finished(disk.path());
     let fio = Command::new("fio")
@@ -310,7 +311,7 @@ fn rows_that_come_too_fast_make_no_figure_low() {
         "{shown} shown, {missed} missed, {requests} made: {}",
         said.err
     );
-    // What is shown of rows is of all of them.
+    // The values that are computed from rows include all rows.
     for row in tables.iter().flat_map(|t| t["rows"].as_array().unwrap()) {
         let depth = row["depth"].as_f64();
         assert!(

@@ -1,5 +1,5 @@
-//! Traces and recordings as they are met: one file for each processor, filtered dumps, recordings
-//! with losses and without end.
+//! Traces and recordings as they occur in practice: one file for each processor, filtered dumps,
+//! recordings with losses and without an end.
 
 use std::fs;
 use std::io::Write as _;
@@ -43,7 +43,7 @@ fn a_source_that_is_named_twice_is_read_once() {
         answer(&["--from", &path("x"), "--from", second], query),
         of_set
     );
-    // Joins are answered from its pairs, as those of one source are.
+    // Joins use the pairs of the source, as with a single source.
     let join = "select r.ts - q.ts from IOstream [range 10 ms] as q, IOstream [range 10 ms] as r \
         where q.type = 'Q' and r.type = 'R' and q.req_id = r.req_id";
     let plan = run(&[&["explain"], &both[..], &[join]].concat()).fine();
@@ -81,7 +81,7 @@ fn the_type_line_determines_the_format_of_a_scripts_source() {
         assert_eq!(out.lines().count(), 30, "{out}");
         assert!(out.starts_with("[1]:+:1, 8, 1, 7\n"), "{out}");
     }
-    // Without a type line it is a trace, whose columns are those of IOstream.
+    // Without a type line the file is a trace with the columns of IOstream.
     scratch.write("s.dat", &rows);
     scratch.write(
         "q",
@@ -141,7 +141,8 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
     let dump = of(dump.to_str().unwrap());
     assert!(dump.err.contains("left out by blkparse"), "{}", dump.err);
     let raw = of(raw.to_str().unwrap());
-    // The dump's times begin with its first event, which is the first of the trace here.
+    // Times in the dump are relative to its first event, which is the first event of the trace
+    // here.
     let values = |text: &str| {
         text.lines()
             .last()
@@ -152,7 +153,7 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
             .join(",")
     };
     assert_eq!(values(&dump.out), values(&raw.out));
-    // A raw trace from which events are missing has lost them.
+    // Missing events of a raw trace are counted as lost.
     let mut bytes = fs::read(scratch.path().join("t.blktrace.0")).unwrap();
     let events = 48;
     let at = bytes.len() - 10 * events;
@@ -167,7 +168,7 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
     );
 }
 
-/// A recording at `path` of which so many requests were lost, closed or not.
+/// A recording at `path` with this number of lost requests, closed or not.
 fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
     let header = Header {
         source: "a test".into(),
@@ -196,7 +197,7 @@ fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
     writer.flush_group().unwrap();
     match close {
         true => drop(format::Writer::finish(Box::new(writer)).unwrap()),
-        // As if it had been killed: nothing is written any more.
+        // As after a kill: nothing more is written.
         false => std::mem::forget(writer),
     }
 }
@@ -216,7 +217,7 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
         out.ends_with(",ring_full,/dev/sda,3\n") && out.lines().count() == 2,
         "{out}"
     );
-    // Its time is that of the recording.
+    // The result has the time of the recording.
     assert!(
         out.lines().last().unwrap().starts_with("2007-02-22T"),
         "{out}"
@@ -226,7 +227,7 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
         "select sum(value) as lost from weir where counter = 'events_lost'",
     );
     assert!(sum.ends_with(",3\n"), "{sum}");
-    // Every query of the recording reports what it lost.
+    // Every query of the recording reports its losses.
     let said = run(&[
         "query",
         "--from",
@@ -242,12 +243,12 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
     let said = run(&["characterise", "--from", from]);
     assert!(said.err.contains("3 events lost"), "{}", said.err);
 
-    // Bad records of another trace are found as it is read.
+    // Bad records of another trace are detected while it is read.
     let bad = scratch.write("bad.csv", &format!("{}x,y\n", requests(20)));
     let query = "select total from weir where counter = 'bad_records'";
     let out = run(&["query", "--from", &bad, "--format", "csv", query]).fine();
     assert!(out.ends_with(",1\n"), "{out}");
-    // So are they in a script, and in a recording without rows.
+    // They are also detected in a script, and in a recording without rows.
     let script = scratch.write(
         "q",
         "query : select total from weir where counter = \"bad_records\";\n",
@@ -285,7 +286,7 @@ fn a_recording_without_end_is_read_with_a_warning() {
     );
     assert!(said.err.contains("at most 100 % complete"), "{}", said.err);
     assert!(said.fine().contains("50"));
-    // Cut off within a row group.
+    // Truncated within a row group.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(&[7; 1_000]).unwrap();
     let said = run(&count);
@@ -294,7 +295,7 @@ fn a_recording_without_end_is_read_with_a_warning() {
         "{}",
         said.err
     );
-    // What is made from it is whole, and records what it was made from.
+    // A copy of it is complete, and records its origin.
     let whole = scratch.path().join("whole.parquet");
     let said = run(&["convert", from, whole.to_str().unwrap()]);
     assert!(said.err.contains("has no footer"), "{}", said.err);
@@ -311,7 +312,7 @@ fn a_recording_without_end_is_read_with_a_warning() {
         "{}",
         said.err
     );
-    // One that was closed is read without a remark.
+    // A recording that was closed is read without a remark.
     recorded(&trace, &path, 0, true);
     let said = run(&[
         "query",
@@ -350,7 +351,7 @@ fn a_recorder_that_is_killed_leaves_a_recording_without_end() {
     assert!(said.err.contains("has no footer"), "{}", said.err);
 }
 
-/// A recording of stream `sensors`, which no code of weir knows: one row each millisecond.
+/// A recording of stream `sensors`, which is not built into weir: one row per millisecond.
 fn sensors(path: &Path) {
     let fields = vec![
         Field::new("ts", Type::Time),
@@ -400,13 +401,13 @@ fn a_recording_is_queried_by_the_stream_that_it_describes() {
         String::from_utf8(command.output().unwrap().stdout).unwrap(),
         expected
     );
-    // Recorded again, by a part of its rows.
+    // A new recording of a part of its rows.
     let some = ["--stream", "Sensors", "--where", "written > 25 KiB"];
     run(&[&["record", "--from", &file, "-o", &copy], &some[..]].concat()).fine();
     assert_eq!(of(&copy), expected);
     let rows = answer(&["--from", &copy], "select count(*) from sensors");
     assert!(rows.ends_with(",50\n"), "{rows}");
-    // Beside a trace, each stream comes from the file that has it.
+    // Together with a trace: each stream is read from the file that contains it.
     let both = ["--from", &file, "--from", &trace];
     assert_eq!(answer(&both, grouped), expected);
     let requests = answer(&both, "select count(*) from IO");
@@ -448,7 +449,7 @@ fn a_source_that_cannot_be_opened_is_reported_with_its_reason() {
             assert!(said.err.contains(why), "{command:?} {}", said.err);
         }
     }
-    // A script opens what it reads.
+    // A script opens the files that it reads.
     let said = run(&["run", "--from", missing, &script]);
     assert_eq!(said.code, 0, "{}", said.err);
     assert_eq!(said.out.lines().count(), 2, "{}", said.out);

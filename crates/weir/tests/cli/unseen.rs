@@ -1,5 +1,5 @@
-//! Recordings in which completions are missing: what `weir hist` and `weir characterise` report of
-//! the number in flight.
+//! Recordings with missing completions: what `weir hist` and `weir characterise` report of the
+//! number of requests in flight.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use weir_tap::format::{Header, for_writing};
 
 use crate::support::{Scratch, run};
 
-/// Requests to a disk, one after the other: each is in flight for 3 ms of 10.
+/// Requests to a disk, one after the other: each is in flight for 3 ms of every 10 ms.
 const REQUESTS: i64 = 1_000;
 
-/// A recording of disks with one request in flight at a time, of which every fortieth completion is
-/// missing. Requests are numbered over all disks, as a live tap does. `counts` is whether it has
-/// `in_flight`.
+/// Writes a recording of disks with one request in flight at a time. Every fortieth completion is
+/// missing. Request numbers are unique over all disks, as those of a live tap. `counts` selects
+/// whether it has the column `in_flight`.
 fn record(path: &Path, disks: i64, counts: bool) {
     let mut rows = Vec::new();
     for number in 0..disks * REQUESTS {
@@ -91,7 +91,8 @@ fn a_request_without_a_completion_is_not_in_flight_for_ever() {
         assert_eq!(profiles.len(), 1);
         let parallelism = &profiles[0]["parallelism"];
         assert_eq!(parallelism["at_issue_mean"], 1.0, "{parallelism}");
-        // Until the next request shows that it has ended, one of 40 counts for 7 ms too long.
+        // One of 40 requests is counted for 7 ms too long, until the next request shows that it has
+        // ended.
         let busy = parallelism["busy_share"].as_f64().unwrap();
         assert!((0.30..0.33).contains(&busy), "{busy}");
     }

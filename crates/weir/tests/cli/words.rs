@@ -1,4 +1,4 @@
-//! Words that are off: pictures, remedies and exit code 2.
+//! Usage errors: diagnostics, remedies and exit code 2.
 
 use crate::support::{Scratch, run, weir};
 

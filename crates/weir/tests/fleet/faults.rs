@@ -1,5 +1,5 @@
-//! Processes that are killed, readers that do not read, disks that are full: afterwards delivered
-//! and counted is what was produced, to the row, and nothing is there twice.
+//! Killed processes, clients that do not read, full disks: afterwards the rows delivered plus those
+//! counted equal the rows produced, and no row is duplicated.
 
 use std::fs;
 use std::process::Stdio;
@@ -19,7 +19,7 @@ fn rows_that_a_killed_agent_had_not_sent_are_counted_as_lost() {
     let (killed, whole) = (field.replaying("killed"), field.replaying("whole"));
     field.until_delivered("killed", 1_000);
     killed.kill().unwrap();
-    // What it had produced it wrote down before it said it; its successor tells.
+    // The agent writes its tally before it sends the rows; its successor reports it.
     let produced = written_down(&field, "killed");
     assert!((1_000..REQUESTS).contains(&produced), "{produced} rows");
     let trace = field.fleet.file("successor.csv");
@@ -34,10 +34,10 @@ fn rows_that_a_killed_agent_had_not_sent_are_counted_as_lost() {
     field.balanced(&[("killed", produced + 10), ("whole", REQUESTS)]);
 }
 
-/// Times as many requests as a full spool and the memory hold.
+/// How many times more requests than fit into a full spool and the memory.
 const MANY: u64 = 20;
 
-/// What the process that was killed had produced, by the file that it left (see `tally_file`).
+/// The number of rows that the killed process had produced, from its file (see `tally_file`).
 fn written_down(field: &Field, host: &str) -> u64 {
     let folder = field.fleet.file(&format!("{host}/agent"));
     let files = fs::read_dir(folder)
@@ -66,12 +66,12 @@ fn a_killed_monitor_continues_from_its_checkpoint() {
     field.kill_monitor();
     sleep(Duration::from_millis(700));
     field.restart_monitor();
-    // Again while agents are coming back, and once more when they have.
+    // A second time while agents reconnect, and a third time after that.
     sleep(Duration::from_millis(300));
     field.kill_monitor();
     field.restart_monitor();
-    // On a machine without a processor to spare the monitor may be killed before it has written
-    // down that the agents came: what they had said before is late then.
+    // If no processor is free, the monitor may be killed before it has stored that the agents
+    // joined. Rows that they had sent before are late then.
     field.until_told("a", 2_000);
     field.kill_monitor();
     field.restart_monitor();
@@ -91,7 +91,7 @@ fn a_reader_that_stops_reading_hurts_only_itself() {
     };
     let watch = ["fleet", "watch", "rows", "--format", "csv"];
     let mut stuck = field.fleet.command(field.monitor(), &watch);
-    // Nobody reads what it says, so it soon reads no more either.
+    // Its output is not read, so it soon stops reading as well.
     let stuck = stuck.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut stuck = stuck.unwrap();
     let agent = field.replaying("a");
@@ -109,7 +109,7 @@ fn what_a_full_spool_disk_does_not_take_is_counted() {
         return;
     };
     let small = MemoryFolder::new(1).unwrap();
-    // Something else has filled it, but for a few pages.
+    // Another file fills the disk except for a few pages.
     fs::write(small.file("filled"), vec![0; (1 << 20) - (32 << 10)]).unwrap();
     let settings = format!(
         "[uplink]\nmemory = \"256 KiB\"\nspool = \"16 MiB\"\nspool_directory = \"{}\"\n",
@@ -119,14 +119,14 @@ fn what_a_full_spool_disk_does_not_take_is_counted() {
     let b = field.replaying("b");
     field.until_delivered("a", 300);
     field.host("a").cut().unwrap();
-    // Time goes on without it.
+    // The watermark advances without it.
     field.until_delivered("b", 3_000);
     field.host("a").mend().unwrap();
     ended_well(a);
     ended_well(b);
     let books = field.balanced(&[("a", MANY * REQUESTS), ("b", REQUESTS)]);
     assert!(books["a"].lost > 0, "{books:?}");
-    // What the spool had goes with the agent, before its disk does.
+    // The spool is removed after the agent has ended, and before its disk.
     fs::remove_file(small.file("filled")).unwrap();
     let _ = fs::remove_dir_all(small.path().join("spool"));
 }

@@ -1,5 +1,5 @@
-//! Hosts, a monitor with a standing query, and the books: what each agent produced, and what became
-//! of it.
+//! Hosts, a monitor with a standing query, and the balance: the rows that each agent produced, and
+//! how they were delivered or counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use weir_testing::{Fleet, FleetProcess, Host, Monitor, PATIENCE, skipped};
 
-/// How many requests an agent's trace has, one a millisecond.
+/// The number of requests in an agent's trace, one per millisecond.
 pub const REQUESTS: u64 = 6_000;
 
-/// Room for what a fleet writes.
+/// The space for the output of a fleet.
 const FOLDER_MIB: u64 = 256;
 
-/// The standing query whose rows are counted: a request is known by its host and sector.
+/// The standing query whose rows are counted: host and sector identify a request.
 const ROWS: &str = "select host, sector, bytes, latency from IO";
 
-/// Hosts, what connects them, and a monitor.
+/// Hosts, their network, and a monitor.
 pub struct Field {
-    // In the order of their end.
+    // Fields are dropped in this order.
     pub monitor: Option<Monitor>,
     pub fleet: Fleet,
     pub hosts: Vec<(&'static str, Host)>,
@@ -30,18 +30,17 @@ pub struct Field {
     settings: String,
 }
 
-/// What became of the rows of one host.
+/// The delivered and the counted rows of one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// In the file of the query.
+    /// Rows in the output file of the query.
     pub delivered: u64,
     pub lost: u64,
     pub late: u64,
 }
 
 impl Field {
-    /// A monitor and these hosts, with these settings of the monitor's; or a loud line that `test`
-    /// is skipped.
+    /// A monitor with these settings and these hosts; otherwise logs that `test` is skipped.
     pub fn new(test: &str, names: &[&'static str], settings: &str) -> Option<Field> {
         let host = |name: &&'static str| Ok((*name, Host::new()?));
         let hosts: anyhow::Result<Vec<_>> = names.iter().map(host).collect();
@@ -71,17 +70,17 @@ impl Field {
         self.monitor.as_ref().expect("it runs")
     }
 
-    /// Where the monitor listens, also while it is away.
+    /// The address of the monitor, also while it does not run.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Kills the monitor as a failure of its machine would.
+    /// Kills the monitor, as a failure of its machine would.
     pub fn kill_monitor(&mut self) {
         self.monitor.take().expect("it runs").kill().unwrap();
     }
 
-    /// Another monitor at the same address, with what the last one left.
+    /// Starts another monitor at the same address, with the state of the previous one.
     pub fn restart_monitor(&mut self) {
         let monitor = self.fleet.monitor(self.address, &self.settings);
         self.monitor = Some(monitor.unwrap());
@@ -92,17 +91,17 @@ impl Field {
         &host.expect("the field has it").1
     }
 
-    /// An agent that replays its own trace as it was, once, and dials the monitor.
+    /// An agent that replays its own trace once, unchanged, and connects to the monitor.
     pub fn replaying(&self, name: &str) -> FleetProcess {
         self.replaying_through(name, self.address)
     }
 
-    /// The same by another way.
+    /// The same through another address.
     pub fn replaying_through(&self, name: &str, to: SocketAddr) -> FleetProcess {
         self.replaying_with(name, to, "", 1)
     }
 
-    /// The same with these settings of the agent's, and so many times as many requests in the same
+    /// The same with these settings of the agent, and with a multiple of the requests in the same
     /// time.
     pub fn replaying_with(
         &self,
@@ -121,15 +120,15 @@ impl Field {
         agent.unwrap()
     }
 
-    /// What stands in the query's file, by host: how often each sector.
+    /// The content of the query's output file, by host: the number of rows of each sector.
     pub fn delivered(&self) -> BTreeMap<String, Vec<u64>> {
         let path = self.fleet.file("monitor/rows.csv");
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut rows: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        // The last line may be under way.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines().skip(1) {
-            // The first is when.
+            // The first column is the instant.
             let mut fields = line.split(',').skip(1);
             let (host, sector) = (fields.next().unwrap(), fields.next().unwrap());
             let sectors = rows.entry(host.trim_matches('"').to_owned()).or_default();
@@ -138,7 +137,7 @@ impl Field {
         rows
     }
 
-    /// Waits until so many rows of a host are in the file.
+    /// Waits until this number of rows of a host is in the file.
     pub fn until_delivered(&self, host: &str, rows: usize) {
         let what = format!("{rows} rows of {host} are there");
         self.until(&what, || {
@@ -147,7 +146,7 @@ impl Field {
         });
     }
 
-    /// Waits until so many rows of a host are in the file, or came too late for it.
+    /// Waits until this number of rows of a host is in the file, or was counted as late.
     pub fn until_told(&self, host: &str, rows: u64) {
         self.until(&format!("{rows} rows of {host} are told"), || {
             let books = self.books().get(host).copied().unwrap_or_default();
@@ -169,7 +168,7 @@ impl Field {
         }
     }
 
-    /// What all processes have said.
+    /// The output of all processes.
     fn said(&self) -> String {
         let names = self.hosts.iter().map(|(name, _)| *name);
         let logs = names.chain(["monitor"]).map(|name| {
@@ -179,7 +178,7 @@ impl Field {
         logs.collect()
     }
 
-    /// What became of the rows of each host.
+    /// The delivered and the counted rows of each host.
     pub fn books(&self) -> BTreeMap<String, Books> {
         let mut books = BTreeMap::new();
         for host in self.listed("hosts") {
@@ -204,8 +203,8 @@ impl Field {
         serde_json::from_str(&said.unwrap()).unwrap()
     }
 
-    /// Waits until delivered and counted as lost or late is what was produced, for each host, and
-    /// sees that no row is there twice.
+    /// Waits until the delivered rows plus those counted as lost or late equal the produced rows,
+    /// for each host, and asserts that no row is duplicated.
     pub fn balanced(&self, produced: &[(&str, u64)]) -> BTreeMap<String, Books> {
         self.until(&format!("the books balance for {produced:?}"), || {
             let books = self.books();
@@ -226,15 +225,15 @@ impl Field {
     }
 }
 
-/// A standing query of the monitor's whose answer goes to a file of its name.
+/// A standing query of the monitor whose output goes to a file of the same name.
 pub fn standing(name: &str, text: &str, format: &str) -> String {
     format!(
         "[[query]]\nname = \"{name}\"\ntext = \"{text}\"\n[[query.sink]]\nformat = \"{format}\"\nfile = \"{name}.{format}\"\n"
     )
 }
 
-/// Requests `from..to` to one disk as an MSR Cambridge trace, one a millisecond, each to a sector
-/// of its own.
+/// Requests `from..to` to one disk as an MSR Cambridge trace, one per millisecond, each to a
+/// different sector.
 pub fn requests(from: u64, to: u64) -> String {
     let line = |i: u64| {
         let ts = 128_166_372_030_000_000 + 10_000 * i;
@@ -243,7 +242,7 @@ pub fn requests(from: u64, to: u64) -> String {
     (from..to).map(line).collect()
 }
 
-/// Sees that an agent that was to replay all has ended well.
+/// Asserts that an agent that replays its whole trace has ended without an error.
 pub fn ended_well(mut agent: FleetProcess) {
     let begun = Instant::now();
     let status = loop {

@@ -1,5 +1,5 @@
-//! Cables that are cut, slow, lossy or long: afterwards delivered and counted is what was produced,
-//! to the row, and nothing is there twice.
+//! Network links that are cut, slow, lossy or of high latency: afterwards the rows delivered plus
+//! those counted equal the rows produced, and no row is duplicated.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use weir_testing::{Cable, Relay};
 
 use crate::field::{Field, REQUESTS, ended_well};
 
-/// How long a cable is cut. The bound after which others do not wait is a third of it.
+/// The duration of a cut. The monitor waits for a silent agent for a third of it.
 fn partition() -> Duration {
     let seconds = std::env::var("WEIR_TEST_PARTITION_SECONDS");
     Duration::from_secs(seconds.map_or(3, |s| s.parse().expect("a number of seconds")))
@@ -34,7 +34,7 @@ fn a_partition_delays_or_is_counted() {
 #[test]
 fn a_slow_and_lossy_cable_costs_time_and_no_row() {
     const TEST: &str = "a_slow_and_lossy_cable_costs_time_and_no_row";
-    // Nobody is overtaken here.
+    // The monitor waits for both agents throughout this test.
     let Some(field) = Field::new(TEST, &["a", "b"], "idle = \"10 s\"") else {
         return;
     };

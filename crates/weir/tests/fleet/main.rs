@@ -1,5 +1,5 @@
-//! A fleet as its users have it: a monitor, agents in network namespaces of their own, TLS with
-//! certificates on both sides, and what goes wrong with machines, processes and cables.
+//! A fleet as users run it: a monitor, agents in separate network namespaces, TLS with certificates
+//! on both sides, and failures of machines, processes and links.
 
 mod faults;
 mod field;

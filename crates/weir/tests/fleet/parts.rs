@@ -1,5 +1,5 @@
-//! Three hosts that replay parts of one recording: the answer is that of one engine on the whole.
-//! Hosts whose clocks differ are in `weir-simulation`.
+//! Three hosts that replay parts of one recording: the result is that of one engine on the whole.
+//! Hosts whose clocks differ are tested in `weir-simulation`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,17 +9,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::field::{Field, ended_well, standing};
 
-/// Everything of each request by which it is known, and when it was over.
+/// All columns that identify a request, and its completion time.
 const EACH: &str = "select cast(ts as integer) as at, host, op, sector, bytes from IO";
 
-/// An answer that does not depend on when things happened.
+/// A query whose result does not depend on the times of events.
 const SUMS: &str = "select op, count(*), sum(bytes), max(sector) from IO group by op";
 
-/// One that does.
+/// A query whose result depends on them.
 const WINDOWS: &str =
     "Rstream(select op, count(*), sum(bytes) from IO [range 1 s slide 1 s] group by op)";
 
-/// 1970 in MSR's times: 100 ns since 1601 (Windows' FILETIME).
+/// 1970 in the time of MSR traces: 100 ns since 1601 (Windows' FILETIME).
 const FILETIME_1970: i64 = 116_444_736_000_000_000;
 
 /// The bundled recording.
@@ -60,7 +60,8 @@ fn hosts_that_replay_parts_of_a_recording_answer_as_one_engine() {
     field.until("the sums are those of one engine", || {
         held(&read(&field, "sums.delta")) == expected
     });
-    // The windows are those of one engine on what came: each row counts at the next full second.
+    // The windows equal those of one engine on the same rows: each row counts at the next full
+    // second.
     let each = read(&field, "each.csv");
     let expected = windows(&each);
     let count = |windows: &BTreeMap<String, i64>| windows.values().sum::<i64>();
@@ -70,8 +71,8 @@ fn hosts_that_replay_parts_of_a_recording_answer_as_one_engine() {
     assert_eq!(held(&read(&field, "windows.delta")), expected);
 }
 
-/// Writes the reads and writes of a recording as an MSR Cambridge trace, whole and dealt to hosts
-/// by turns.
+/// Writes the reads and writes of a recording as an MSR Cambridge trace, as a whole and distributed
+/// over the hosts in turn.
 fn deal(recording: &str, hosts: &[String], whole: &str) {
     let requests = "select cast(ts as integer) - cast(latency as integer) as issued, op, sector, bytes, \
         cast(latency as integer) as took from IO where op = 'r' or op = 'w'";
@@ -99,7 +100,7 @@ fn deal(recording: &str, hosts: &[String], whole: &str) {
     }
 }
 
-/// When a trace begins.
+/// The time of the first request of a trace.
 fn first_ns(trace: &str) -> i64 {
     let text = fs::read_to_string(trace).unwrap();
     let ticks: i64 = text.split(',').next().unwrap().parse().unwrap();
@@ -111,7 +112,7 @@ fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap()
 }
 
-/// What one engine gives, as `weir query` says it.
+/// The result of one engine, as printed by `weir query`.
 fn said(args: &[&str]) -> String {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let weir = weir.arg("query").args(args).output().unwrap();
@@ -125,7 +126,7 @@ fn read(field: &Field, file: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The rows that deltas leave, whenever they came: how often each.
+/// The number of copies of each row that remains after all deltas, at any instant.
 fn held(deltas: &str) -> BTreeMap<String, i64> {
     let mut rows = BTreeMap::new();
     for line in deltas.lines() {
@@ -140,12 +141,12 @@ fn held(deltas: &str) -> BTreeMap<String, i64> {
     rows
 }
 
-/// What the query with a slide gives, of rows with their times: each counts at the next full
-/// second, the last ones too.
+/// The result of the query with a slide on rows with their times: each row counts at the next full
+/// second, including the last rows.
 fn windows(each: &str) -> BTreeMap<String, i64> {
     let mut groups: BTreeMap<(i64, String), (u64, u64)> = BTreeMap::new();
     for line in each.lines().skip(1) {
-        // The first is when, in words.
+        // The first column is the instant, as text.
         let fields: Vec<&str> = line.split(',').skip(1).collect();
         let at: i64 = fields[0].parse().unwrap();
         let second = (at + 999_999_999).div_euclid(1_000_000_000);

@@ -1,5 +1,5 @@
-//! The disks of three guests: every way of storing a disk, of doing its I/O and of showing it to
-//! the guest, and a load for each.
+//! The disks of three guests: each kind of storage, of asynchronous I/O in QEMU and of device in
+//! the guest, with a load for each disk.
 
 use std::fs;
 
@@ -8,20 +8,20 @@ use weir_testing::{Disk, Load, LoopDisk, MemoryFolder, run};
 /// The size of each disk, MiB.
 pub const DISK: u64 = 16;
 
-/// How a disk is stored.
+/// The storage of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// A whole device of the host.
     Device,
-    /// A partition, several on one device.
+    /// A partition; a device has several.
     Partition,
     /// A raw image.
     Raw,
     /// A raw image through the host's page cache.
     Buffered,
-    /// A qcow2 image, all of whose clusters are there.
+    /// A qcow2 image with all clusters allocated.
     Qcow2,
-    /// A qcow2 image that grows.
+    /// A qcow2 image without allocated clusters, which grows.
     Growing,
 }
 
@@ -29,7 +29,7 @@ pub enum Store {
 pub struct Cell {
     /// Its number among [`VMS`].
     pub vm: usize,
-    /// As weir should call it.
+    /// The name that weir should report.
     pub vdisk: String,
     pub store: Store,
     /// The file or device.
@@ -38,13 +38,13 @@ pub struct Cell {
     pub load: Load,
 }
 
-/// The ways QEMU does I/O; a guest has one each.
+/// The kinds of asynchronous I/O in QEMU; each guest uses one.
 pub const AIO: [&str; 3] = ["threads", "native", "io_uring"];
 
 /// The names of the guests.
 pub const VMS: [&str; 3] = ["web", "mail", "db"];
 
-/// Where the disks are: a device for one alone, one with partitions, one with images.
+/// The devices of the disks: a whole device for one disk, one with partitions, one with images.
 pub struct Ground {
     pub folder: MemoryFolder,
     pub whole: LoopDisk,
@@ -55,7 +55,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// The devices, with nothing on them.
+    /// The empty devices.
     pub fn new() -> Ground {
         let [whole, parted, imaged] =
             [DISK, 96, 400].map(|mebibytes| LoopDisk::new(mebibytes).unwrap());
@@ -70,12 +70,12 @@ impl Ground {
         }
     }
 
-    /// All of them.
+    /// All devices.
     pub fn devices(&self) -> [&str; 3] {
         [&self.whole, &self.parted, &self.imaged].map(LoopDisk::path)
     }
 
-    /// Makes what a disk is stored in.
+    /// Creates the storage of a disk.
     fn make(&mut self, store: Store, name: &str) -> String {
         let path = format!("{}/{name}", self.mounted);
         match store {
@@ -102,12 +102,12 @@ impl Ground {
         path
     }
 
-    /// All that is written is on the devices.
+    /// Writes all dirty pages to the devices.
     pub fn settle(&self) {
         run("sync", &["-f", &self.mounted]).unwrap();
     }
 
-    /// The disks of all guests, with loads that all differ.
+    /// The disks of all guests; no two have the same load.
     pub fn cells(&mut self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for (vm, aio) in AIO.into_iter().enumerate() {
@@ -154,7 +154,7 @@ impl Ground {
     }
 }
 
-/// A load like no other: mix, size, number and depth all differ.
+/// A load whose mix, size, number and depth differ from all others.
 fn load(number: u64, store: Store) -> Load {
     let read = [70, 50, 30, 100, 10][number as usize % 5];
     let on_device = matches!(store, Store::Device | Store::Partition);
@@ -175,7 +175,7 @@ fn load(number: u64, store: Store) -> Load {
     }
 }
 
-/// What fills an image: no zeroes, so that each cluster of a qcow2 is there.
+/// The content of an image: no zeroes, so that each cluster of a qcow2 image is allocated.
 fn content() -> Vec<u8> {
     vec![0x11; (DISK << 20) as usize]
 }

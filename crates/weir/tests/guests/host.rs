@@ -1,4 +1,4 @@
-//! What the host says of devices and files: the kernel's counters, and where a file lies.
+//! The host's view of devices and files: the kernel's counters, and the location of a file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,17 +7,17 @@ use std::process::Command;
 
 use weir_testing::{Counts, disk_stats};
 
-/// What the host's kernel counts of a device, as `/dev/loop3`.
+/// The counters of the host's kernel for a device such as `/dev/loop3`.
 pub fn counts(device: &str) -> Counts {
     let text = fs::read_to_string("/proc/diskstats").unwrap();
     let all: BTreeMap<String, Counts> = disk_stats(&text);
     all[device.trim_start_matches("/dev/")]
 }
 
-/// A piece of a file, in sectors: where in the file, where on the file system's device, how long.
+/// An extent of a file, in sectors: start in the file, start on the file system's device, length.
 pub type Extent = (u64, u64, u64);
 
-/// Where a file lies, as `filefrag` of e2fsprogs tells.
+/// The extents of a file, as reported by `filefrag` of e2fsprogs.
 pub fn extents(file: &Path) -> Vec<Extent> {
     let args = ["-v", "-b512", file.to_str().unwrap()];
     let output = Command::new("filefrag").args(args).output().unwrap();

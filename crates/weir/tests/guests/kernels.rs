@@ -1,8 +1,8 @@
-//! weir in a guest with another kernel, that of Debian 13: what it reports is what that kernel
-//! counts, with every I/O scheduler, on an NVMe disk with two paths, and by any name of a device.
+//! weir in a guest with another kernel, that of Debian 13: its reports equal the counts of that
+//! kernel, with every I/O scheduler, on an NVMe disk with two paths, and for any name of a device.
 //!
-//! The guest has neither root's BPF of the host nor its kernel: all runs in emulation. One boot
-//! serves all checks.
+//! The test needs neither root and BPF on the host nor its kernel: everything runs in emulation.
+//! One boot serves all checks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use weir_testing::{Counts, Disk, Guest, Load, Scratch, Tools};
 
 use crate::kit_of;
 
-/// How long a command in the guest may take, in emulation on a busy machine.
+/// The time that a command in the guest may take, in emulation on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The size of each disk.
@@ -27,12 +27,13 @@ type Rows = BTreeMap<(String, String, String), i64>;
 struct Watched {
     guest: Guest,
     _tools: Tools,
-    /// The last one to go: the others have files in it.
+    /// Dropped last: it contains the files of the other fields.
     _folder: Scratch,
 }
 
 impl Watched {
-    /// Boots it with a virtio disk, one with programs, and an NVMe disk with two controllers.
+    /// Boots it with a virtio disk, a disk that contains programs, and an NVMe disk with two
+    /// controllers.
     fn start(kit: &weir_testing::Kit) -> anyhow::Result<Watched> {
         let folder = Scratch::new();
         let path = |name: &str| folder.file(name);
@@ -42,7 +43,7 @@ impl Watched {
         let programs = [env!("CARGO_BIN_EXE_weir"), "dd", "dmsetup"];
         let tools = Tools::make(&folder.path().join("tools"), &programs)?;
         let mut args = ["-m", "768"].map(str::to_owned).to_vec();
-        // The temporary folder may not take O_DIRECT.
+        // The temporary directory may not support O_DIRECT.
         args.extend(Disk::new("plain", &path("plain")).buffered().args());
         args.extend(Disk::new("tools", &path("tools")).buffered().args());
         let shared = path("shared");
@@ -73,7 +74,7 @@ impl Watched {
         self.guest.finish_within(PATIENCE).unwrap()
     }
 
-    /// Starts a query that writes a row for each event into a file `/tmp/NAME`, without waiting.
+    /// Starts a query that writes a row for each event into a file `/tmp/NAME`, in the background.
     fn query(&mut self, name: &str, text: &str) {
         let query = format!("/tools/weir query --no-fold --format csv \"{text}\"");
         self.run(&format!(
@@ -81,8 +82,8 @@ impl Watched {
         ));
     }
 
-    /// Reads from a disk until a query has reported one of the reads. They are of 512 bytes, as no
-    /// others are.
+    /// Reads from a disk until a query has reported one of the reads. They have 512 bytes, as no
+    /// other requests have.
     fn until_attached(&mut self, name: &str, disk: &str) {
         let is_there = format!("grep -q ',512$' /tmp/{name}");
         let runs = format!("[ -d /proc/$(cat /tmp/{name}.pid) ]");
@@ -93,7 +94,7 @@ impl Watched {
         ));
     }
 
-    /// Ends a query; the rows that it reported, without those reads, and its closing lines.
+    /// Ends a query; returns the rows that it reported, without those reads, and its summary.
     fn end(&mut self, name: &str) -> (Rows, String) {
         let pid = format!("$(cat /tmp/{name}.pid)");
         self.run(&format!(
@@ -116,7 +117,7 @@ impl Watched {
     }
 }
 
-/// What was reported of a disk: requests and responses of reads, writes and flushes.
+/// The rows reported for a disk: requests and responses of reads, writes and flushes.
 fn reported(rows: &Rows, pdisk: &str) -> [i64; 6] {
     let kinds = ["Q", "R"].map(|kind| {
         let of = |op: &str| {
@@ -129,7 +130,7 @@ fn reported(rows: &Rows, pdisk: &str) -> [i64; 6] {
     [a, b, c, d, e, f]
 }
 
-/// The same by the kernel's counts: a flush without data is a write without sectors.
+/// The same from the kernel's counters, where a flush without data is a write without sectors.
 fn counted(counts: &Counts, flushes: i64) -> [i64; 6] {
     let all = [counts.reads, counts.writes - flushes, flushes];
     let [r, w, f] = all;
@@ -169,7 +170,7 @@ fn a_kernel_of_debian_13_is_watched_as_it_counts() {
             .load(std::slice::from_ref(&load))
             .unwrap()
             .remove(0);
-        // The kernel makes each of these a write, a flush command of its own, and a flush.
+        // The kernel makes a write, a flush command and a flush of each of these.
         watched.run(
             "/tools/dd if=/dev/zero of=/dev/vda bs=4096 count=20 oflag=direct,dsync 2> /dev/null",
         );
@@ -190,7 +191,8 @@ fn a_kernel_of_debian_13_is_watched_as_it_counts() {
     );
     assert!(plain.reads > 400 && plain.writes > 300, "{plain:?}");
 
-    // The disk with two paths is one disk; what is sent by a path is the same request once more.
+    // The disk with two paths is one disk. A request through a path is the same request a second
+    // time.
     let shared =
         after[head.trim_start_matches("/dev/")].since(&before[head.trim_start_matches("/dev/")]);
     assert_eq!(shared.reads + shared.writes, 300);
@@ -206,7 +208,7 @@ fn a_kernel_of_debian_13_is_watched_as_it_counts() {
     the_doctor_finds_all_in_order(&mut watched, "mq-deadline");
 }
 
-/// The trial of `weir doctor` makes I/O of its own and finds that it is reported.
+/// The self-test of `weir doctor` issues I/O and verifies that it is reported.
 fn the_doctor_finds_all_in_order(watched: &mut Watched, scheduler: &str) {
     let page = watched.run("/tools/weir doctor --json");
     let page: Value = serde_json::from_str(&page).unwrap();
@@ -223,7 +225,7 @@ fn the_doctor_finds_all_in_order(watched: &mut Watched, scheduler: &str) {
     }
 }
 
-/// A name of the device mapper's is a node of its own here, since no udev makes links.
+/// A device-mapper name is a device node here, since no udev creates links.
 fn any_name_of_a_device_selects_it(watched: &mut Watched) {
     let udev = "--noudevsync --noudevrules";
     let table = "0 65536 linear /dev/vda 0";

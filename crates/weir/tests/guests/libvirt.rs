@@ -1,5 +1,5 @@
 //! A domain of libvirt gets a disk while it runs, is destroyed under load, renamed and started
-//! again; weir follows, in its relations and in what it says of each request.
+//! again. The relations of weir and the rows of requests follow these changes.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -73,7 +73,7 @@ fn a_libvirt_domain_is_followed() {
         1,
         &[("vm", "shop"), ("vdisk", "/dev/vdb"), ("image", &images[2])],
     );
-    // The guest's kernel looks for partitions on it before it makes the device.
+    // The guest's kernel scans the disk for partitions before it creates the device.
     port.run("until test -b /dev/vdb; do sleep 0.1; done")
         .unwrap();
     let probe = load("/dev/vdb", 11);
@@ -82,7 +82,7 @@ fn a_libvirt_domain_is_followed() {
     port.load(std::slice::from_ref(&plugged)).unwrap();
     phases.push(watching.mark());
 
-    // More than can be done until the domain is destroyed.
+    // More requests than can complete before the domain is destroyed.
     let endless = Load {
         count: 10_000_000,
         depth: 4,
@@ -152,8 +152,8 @@ fn a_libvirt_domain_is_followed() {
     }
 }
 
-/// Loads these disks until each request has its disk: the tap's own look at them may come a moment
-/// after that of the relations. When that was.
+/// Loads these disks until each request has its disk: the tap's own scan may be later than that of
+/// the relations. Returns the time at which each request has its disk.
 pub fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load]) -> String {
     for attempt in 0.. {
         let since = watching.mark();
@@ -171,7 +171,7 @@ pub fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load])
     unreachable!("the assertion ends the loop")
 }
 
-/// An image with content, that libvirt's user may write.
+/// An image with content, writable by libvirt's user.
 fn image(folder: &MemoryFolder, mounted: &str, name: &str, format: &str) -> String {
     let (raw, path) = (folder.file("content"), format!("{mounted}/{name}"));
     fs::write(&raw, vec![0x11; (DISK << 20) as usize]).unwrap();
@@ -187,7 +187,7 @@ fn image(folder: &MemoryFolder, mounted: &str, name: &str, format: &str) -> Stri
 
 /// Defines domain `shop` with the first two images.
 fn define(session: &Session, folder: &MemoryFolder, kit: &Kit, images: &[String]) {
-    // The build's folder may be closed to other users.
+    // The build directory may not be accessible to other users.
     let (kernel, initramfs) = (folder.file("kernel"), folder.file("initramfs"));
     fs::copy(kit.kernel(), &kernel).unwrap();
     fs::copy(kit.initramfs(), &initramfs).unwrap();
@@ -199,7 +199,7 @@ fn define(session: &Session, folder: &MemoryFolder, kit: &Kit, images: &[String]
     session.virsh(&["define", &file]).unwrap();
 }
 
-/// A load on a disk, like no other.
+/// A load on a disk, different for each seed.
 pub fn load(disk: &str, seed: u64) -> Load {
     Load {
         read: 60,
@@ -212,13 +212,15 @@ pub fn load(disk: &str, seed: u64) -> Load {
     }
 }
 
-/// The requests of an image among `rows` are those of the load, all by that VM and its disk.
+/// Asserts that the requests of an image among `rows` are those of the load, all by that VM and
+/// disk.
 pub fn is_told(rows: &[Seen], places: &Places, image: usize, vm: &str, load: &Load, missed: i64) {
     let own = places.rows(rows, image);
     let (reads, writes) = planned(load);
     for (op, plan) in [("r", reads), ("w", writes)] {
         let of_op: Vec<&(&Seen, u64)> = own.iter().filter(|(row, _)| row.op == op).collect();
-        // All clusters of the qcow2 image are there and its tables are in memory: one to one.
+        // All clusters of the qcow2 image are allocated and its tables are in memory, so requests
+        // match one to one.
         let asked = plan.len() as i64;
         let told = of_op.len() as i64;
         assert!(
@@ -231,7 +233,7 @@ pub fn is_told(rows: &[Seen], places: &Places, image: usize, vm: &str, load: &Lo
             if let Some(sector) = row.vsector {
                 assert!(sectors(&plan).contains(&sector), "{row:?} of {load}");
             }
-            // A raw image's sectors are the disk's.
+            // The sectors of a raw image are those of the disk.
             assert!(
                 image == 1 || row.vsector == Some(*within),
                 "{row:?} at {within}"

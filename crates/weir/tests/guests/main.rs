@@ -1,9 +1,10 @@
-//! Real guests in QEMU, watched by weir: whose I/O it says it is, held against what the guests did.
+//! Real guests in QEMU, observed by weir: the attribution of I/O is compared with the guests' own
+//! I/O.
 //!
-//! Three counts are the truth: the load program's in each guest, the guest kernel's
+//! The reference is three counts: that of the load program in each guest, the guest kernel's
 //! `/proc/diskstats`, and QEMU's `query-blockstats`. Each test needs root, BPF, QEMU and the guest
-//! that `cargo xtask guest` makes; without them it says loudly that it was skipped. The tests run
-//! one at a time: they share two processors and one kernel.
+//! that `cargo xtask guest` builds; without them it logs that it is skipped. The tests run one at a
+//! time: they share two processors and one kernel.
 
 mod ground;
 mod host;
@@ -21,10 +22,11 @@ use anyhow::{Context, Result, ensure};
 use weir_testing::kernel::Kernel;
 use weir_testing::{Kit, run};
 
-/// One test at a time.
+/// Allows one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The guest's kit, when it is the turn of `test`; `None`, reported, where it cannot run.
+/// Waits for the turn of `test` and returns the guest's kit; logs the reason and returns `None`
+/// where it cannot run.
 pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let ready = Kit::find().and_then(|kit| {
@@ -37,14 +39,13 @@ pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     unless_skipped(test, ready).map(|kit| (kit, turn))
 }
 
-/// The kit of a guest that is watched from within, when it is the turn of `test`; `None`, reported,
-/// where it cannot run. The host needs no BPF, and no root.
+/// The same for a guest that runs weir itself. The host needs no BPF, and no root.
 pub fn kit_of(test: &str, kernel: &Kernel) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     unless_skipped(test, Kit::of(kernel)).map(|kit| (kit, turn))
 }
 
-/// What a test needs; `None`, reported, where it is not to be had.
+/// What a test needs; logs the reason and returns `None` where it is not available.
 fn unless_skipped<T>(test: &str, ready: Result<T>) -> Option<T> {
     ready
         .map_err(|why| {
@@ -53,7 +54,7 @@ fn unless_skipped<T>(test: &str, ready: Result<T>) -> Option<T> {
         .ok()
 }
 
-/// Whether weir can watch this host.
+/// Whether weir can observe live I/O on this host.
 fn live() -> Result<()> {
     run(env!("CARGO_BIN_EXE_weir"), &["doctor"])
         .map(|_| ())

@@ -1,6 +1,6 @@
-//! Every way of storing a disk, of doing its I/O and of showing it to the guest, in three guests at
-//! once: each request is attributed to the right VM, disk and sector, and the sums are those of the
-//! guests, of QEMU and of the host.
+//! Each kind of storage, of asynchronous I/O and of device, in three guests at once: each request
+//! is attributed to the right VM, disk and sector, and the sums are those of the guests, of QEMU
+//! and of the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ use crate::kit;
 use crate::places::{Places, adds_up, is_by_host, planned, sectors};
 use crate::watching::{Seen, Told, Watching};
 
-/// What the other side counts of a disk.
+/// The counts of a disk outside weir.
 struct Truth {
     done: Done,
     guest: Counts,
@@ -31,13 +31,13 @@ fn each_request_belongs_to_its_vm_and_disk() {
     };
     let mut ground = Ground::new();
     let mut cells = ground.cells();
-    // What is not written yet stays in the page cache, whoever asks to drop it.
+    // Dirty pages stay in the page cache even when it is dropped.
     ground.settle();
     let mut guests = boot(&kit, &cells);
     for cell in &mut cells {
         let names = serials(&mut guests[cell.vm]);
         cell.load.disk = format!("/dev/{}", names[cell.disk.id()]);
-        // Linux probes SCSI disks side by side, so their letters in the guest may be swapped; weir
+        // Linux probes SCSI disks in parallel, so their letters in the guest may be swapped. weir
         // names them in the order of QEMU's command line.
         if cell.vdisk.starts_with("/dev/vd") {
             assert_eq!(cell.load.disk, cell.vdisk, "{:?}", cell.disk);
@@ -47,7 +47,7 @@ fn each_request_belongs_to_its_vm_and_disk() {
     ground.settle();
     let since = watching.mark();
     for cell in cells.iter().filter(|cell| cell.store == Store::Buffered) {
-        // What is in the page cache already would never be read.
+        // A page that is already in the page cache is not read from the disk.
         let of = format!("of={}", cell.path);
         run("dd", &[&of, "oflag=nocache", "conv=notrunc", "count=0"]).unwrap();
     }
@@ -55,7 +55,8 @@ fn each_request_belongs_to_its_vm_and_disk() {
     let truths = work(&mut guests, &cells);
     let discarded = discard(&mut guests[0]);
     ground.settle();
-    // Somebody else reads an image and a device: that is not the VM.
+    // A process other than the VM reads an image and a device; these reads are not attributed to
+    // the VM.
     for path in [&cells[2].path, ground.whole.path()] {
         let from = format!("if={path}");
         run(
@@ -68,7 +69,7 @@ fn each_request_belongs_to_its_vm_and_disk() {
     let after = ground.devices().map(counts);
     let mut told = watching.stop();
     told.rows.retain(|row| row.ts > since);
-    // QEMU keeps tables of a qcow2 image in memory until then.
+    // QEMU keeps tables of a qcow2 image in memory until it ends.
     for guest in guests {
         guest.quit().unwrap();
     }
@@ -88,7 +89,7 @@ fn each_request_belongs_to_its_vm_and_disk() {
     discard_is_told(&told, &ground, &discarded);
 }
 
-/// Discards a part of the guest's first disk; what its kernel counts of that.
+/// Discards a part of the guest's first disk; returns the counts of its kernel for the discard.
 fn discard(guest: &mut Guest) -> Counts {
     let before = guest.disk_stats().unwrap()["vda"];
     let (first, count) = (DISCARDED.0 * 512, DISCARDED.1 * 512);
@@ -111,7 +112,7 @@ fn boot(kit: &Kit, cells: &[Cell]) -> Vec<Guest> {
     guests
 }
 
-/// The guest's names of its disks by their serial numbers, which are QEMU's ids.
+/// The guest's names of its disks by their serial numbers, which are the ids in QEMU.
 fn serials(guest: &mut Guest) -> BTreeMap<String, String> {
     let script = "for d in /sys/block/[sv]d*; do \
                   s=$(cat $d/serial 2>/dev/null || tail -c +5 $d/device/vpd_pg80); \
@@ -123,7 +124,7 @@ fn serials(guest: &mut Guest) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Runs all loads at once; what was done, by three counts.
+/// Runs all loads at once; returns the completed I/O, by three counts.
 fn work(guests: &mut [Guest], cells: &[Cell]) -> Vec<Truth> {
     let of = |vm: usize| cells.iter().filter(move |cell| cell.vm == vm);
     let before: Vec<_> = guests
@@ -154,7 +155,7 @@ fn work(guests: &mut [Guest], cells: &[Cell]) -> Vec<Truth> {
     truths
 }
 
-/// What is taken of `query-blockstats`.
+/// The fields of `query-blockstats` that are compared.
 const FIELDS: &[&str] = &[
     "rd_operations",
     "rd_bytes",
@@ -179,7 +180,8 @@ fn stats(guest: &Guest) -> BTreeMap<String, Value> {
     entries.collect()
 }
 
-/// The plan, the program, the guest's kernel and QEMU count the same: no neighbours, no merges.
+/// Asserts that the plan, the program, the guest's kernel and QEMU count the same: no other I/O, no
+/// merges.
 fn agree(cell: &Cell, truth: &Truth) {
     let what = format!(
         "{:?} {}: {truth:?}",
@@ -207,7 +209,7 @@ fn agree(cell: &Cell, truth: &Truth) {
     assert_eq!(told, qemu, "{what}");
 }
 
-/// Where the disks lie on the host.
+/// The locations of the disks on the host.
 fn places(ground: &Ground, cells: &[Cell]) -> Places {
     let mut places = Places::default();
     for (number, cell) in cells.iter().enumerate() {
@@ -226,7 +228,7 @@ fn places(ground: &Ground, cells: &[Cell]) -> Places {
     places
 }
 
-/// The VM, the disk and the sector of a request are right.
+/// Asserts that the VM, the disk and the sector of a request are right.
 fn is_whose(row: &Seen, places: &Places, cells: &[Cell]) {
     if is_by_host(row) {
         assert_eq!(
@@ -237,13 +239,13 @@ fn is_whose(row: &Seen, places: &Places, cells: &[Cell]) {
         return;
     }
     let Some((number, within)) = places.find(row) else {
-        // The file system's own: whoever waits for it, it is on no disk of a VM.
+        // I/O of the file system itself: whichever process waits for it, it is on no disk of a VM.
         assert_eq!((&row.vdisk, row.vsector), (&None, None), "{row:?}");
         return;
     };
     let cell = &cells[number];
     let what = format!("{row:?} of {:?} {:?}", cell.store, cell.disk);
-    // An image that grows may have got the place a moment ago.
+    // The extent of an image that grows may have been allocated a moment ago.
     if cell.store != Store::Growing || row.vdisk.is_some() {
         assert_eq!(row.vdisk.as_ref(), Some(&cell.vdisk), "{what}");
     }
@@ -254,7 +256,8 @@ fn is_whose(row: &Seen, places: &Places, cells: &[Cell]) {
     }
 }
 
-/// All of a disk's requests are told, and what more is told is explained.
+/// Asserts that all requests of a disk are reported, and that additional requests have a known
+/// cause.
 fn is_told(cell: &Cell, told: &Told, places: &Places) {
     let number = cell.disk.id()[1..].parse().unwrap();
     let own = places.rows(&told.rows, number);
@@ -267,7 +270,7 @@ fn is_told(cell: &Cell, told: &Told, places: &Places) {
             _ => sectors(&plan),
         };
         if cell.store == Store::Buffered && op == "r" {
-            // What others have read is in the page cache by then.
+            // The page cache contains what other processes have read.
             wanted.retain(|sector| !others.contains(sector));
         }
         let rows = own.iter().filter(|(row, _)| row.op == op);
@@ -293,17 +296,17 @@ fn is_told(cell: &Cell, told: &Told, places: &Places) {
                 assert!((asked - missed..=asked).contains(&on_data), "{what}");
                 assert_eq!((others, beyond), (0, 0), "{what}");
             }
-            // A request across two pieces of the file is two on the device.
+            // A request across two extents of the file is two requests on the device.
             Store::Raw => {
                 let most = asked + places.pieces(number) - 1;
                 assert!((asked - missed..=most).contains(&on_data), "{what}");
                 assert_eq!((others, beyond), (0, 0), "{what}");
             }
-            // The page cache reads ahead; what it writes, it may join or split.
+            // The page cache reads ahead, and may merge or split writes.
             Store::Buffered if op == "r" => {}
             Store::Buffered => assert_eq!(beyond, 0, "{what}"),
-            // The first write to a cluster fills all of it, and what says where clusters are is
-            // read and written beside the data.
+            // The first write to a cluster fills the whole cluster, and the tables of clusters are
+            // read and written in addition to the data.
             Store::Qcow2 | Store::Growing => {
                 let most = asked + places.pieces(number) - 1;
                 assert!((asked - missed..=most).contains(&on_data), "{what}");
@@ -317,13 +320,13 @@ fn is_told(cell: &Cell, told: &Told, places: &Places) {
     }
 }
 
-/// The longest request that a loop device takes, in sectors.
+/// The longest request that a loop device accepts, in sectors.
 const SECTORS_MAX: usize = 2560;
 
-/// A qcow2 image of so few clusters has one table of each kind; each is written a few times.
+/// A qcow2 image with this few clusters has one table of each kind; each is written a few times.
 const METADATA_MAX: i64 = 12;
 
-/// Discards reach a device as they left the guest.
+/// Asserts that discards reach a device as the guest issued them.
 fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
     assert_eq!(
         (guest.discards, guest.discard_sectors),
@@ -344,10 +347,10 @@ fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
     );
 }
 
-/// The sectors of the first disk that are discarded at the end: first, and how many.
+/// The first sector and the number of sectors of the first disk that are discarded at the end.
 const DISCARDED: (i64, i64) = (4096, 2048);
 
-/// Sectors of a qcow2 image's file that hold these requests' data, as `qemu-img map` tells.
+/// Sectors of a qcow2 image's file that contain the data of these requests, from `qemu-img map`.
 fn mapped(image: &str, plan: &[Request]) -> BTreeSet<u64> {
     let args = ["map", "-f", "qcow2", "--output=json", image];
     let output = Command::new("qemu-img").args(args).output().unwrap();
@@ -371,7 +374,8 @@ fn mapped(image: &str, plan: &[Request]) -> BTreeSet<u64> {
     sectors
 }
 
-/// Flushes reach the device as they left the guest; several at once may share one.
+/// Asserts that flushes reach the device as the guests issued them; concurrent flushes may share
+/// one.
 fn flushes(told: &Told, ground: &Ground, cells: &[Cell], truths: &[Truth]) {
     for (store, device) in [
         (Store::Device, ground.whole.path()),

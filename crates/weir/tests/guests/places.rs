@@ -1,4 +1,5 @@
-//! Where disks lie on the host, found without weir, and whether a row that weir tells agrees.
+//! The locations of disks on the host, found without weir, and whether a row of weir agrees with
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +9,7 @@ use weir_testing::{Counts, Load};
 use crate::host::Extent;
 use crate::watching::{Seen, Told};
 
-/// By device and first sector: what lies there.
+/// The part of a disk at each device and first sector.
 #[derive(Default)]
 pub struct Places(BTreeMap<(String, u64), Piece>);
 
@@ -21,7 +22,7 @@ struct Piece {
 }
 
 impl Places {
-    /// Notes that disk number `disk` has these pieces of a device.
+    /// Records that disk number `disk` has these extents on a device.
     pub fn add(&mut self, device: &str, disk: usize, extents: Vec<Extent>) {
         for (within, sector, sectors) in extents {
             let piece = Piece {
@@ -33,7 +34,7 @@ impl Places {
         }
     }
 
-    /// The disk that a row is about, and the sector in its file or device.
+    /// The disk of a row, and the sector in its file or device.
     pub fn find(&self, row: &Seen) -> Option<(usize, u64)> {
         let key = (row.device().to_owned(), row.sector);
         let ((device, first), piece) = self.0.range(..=key).next_back()?;
@@ -44,7 +45,7 @@ impl Places {
         (offset < piece.sectors).then_some((piece.disk, piece.within + offset))
     }
 
-    /// Pieces that a disk has.
+    /// The number of pieces of a disk.
     pub fn pieces(&self, disk: usize) -> i64 {
         self.0.values().filter(|piece| piece.disk == disk).count() as i64
     }
@@ -55,7 +56,7 @@ impl Places {
         self.of(told.iter().filter(data), disk).collect()
     }
 
-    /// Sectors of a disk that others on the host have read.
+    /// Sectors of a disk that other processes on the host have read.
     pub fn read_by_host(&self, told: &[Seen], disk: usize) -> BTreeSet<u64> {
         let rows = self.of(told.iter().filter(|row| is_by_host(row)), disk);
         rows.flat_map(|(row, at)| at..at + row.sectors).collect()
@@ -73,13 +74,13 @@ impl Places {
     }
 }
 
-/// A request of `dd` or of weir, which looks into the heads of images: neither is a VM.
+/// Whether a request is by `dd` or by weir, which reads the headers of images: neither is a VM.
 pub fn is_by_host(row: &Seen) -> bool {
     let comm = row.comm.as_deref().unwrap_or_default();
     comm == "dd" || comm.starts_with("weir") || comm == "inventory"
 }
 
-/// Each device's requests are all there, or known to be missing.
+/// Asserts that all requests of each device are reported, or counted as missing.
 pub fn adds_up(told: &Told, device: &str, kernel: Counts) {
     let rows = told.rows.iter().filter(|row| row.device() == device);
     let sum = rows.count() as i64 + told.missed(device);
@@ -92,8 +93,8 @@ pub fn adds_up(told: &Told, device: &str, kernel: Counts) {
     assert!(told.missed(device) <= MISSED_MAX, "{}", told.summary);
 }
 
-/// The most requests of a device that may pass unseen: on some kernels a few completions run where
-/// no program may look.
+/// The maximum number of requests of a device that may not be observed: on some kernels a few
+/// completions run where no program can be attached.
 const MISSED_MAX: i64 = 64;
 
 /// The sectors of some requests.

@@ -1,4 +1,5 @@
-//! What `weir exporter` and `weir diskstats` tell of two guests at work is what the guests did.
+//! The values of `weir exporter` and `weir diskstats` for two guests with load equal the guests'
+//! I/O.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use weir_testing::{Disk, Guest, Load, LoopDisk, MemoryFolder, disk_stats, run};
 use crate::kit;
 use crate::places::planned;
 
-/// The disks: VM, disk and the name that `weir iostat` gives it.
+/// The disks: VM, disk, and the name in `weir iostat`.
 const DISKS: [(&str, &str, &str); 2] = [
     ("web", "/dev/vda", "web:vda"),
     ("mail", "/dev/sda", "mail:sda"),
@@ -22,10 +23,10 @@ const DISKS: [(&str, &str, &str); 2] = [
 /// Reads and writes of each disk.
 type Totals = [(i64, i64); 2];
 
-/// How long anything here may take.
+/// The time limit of each operation here.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// The most requests of a load that may end unseen, as some do on kernels of protected machines.
+/// The maximum number of requests of a load whose completion is not observed, on protected kernels.
 const MISSED_MAX: i64 = 16;
 
 #[test]
@@ -61,7 +62,7 @@ fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
     );
     let _diskstats = Weir::start(&folder, &["diskstats", &tree, "--device", device]);
 
-    // Both are at work when they tell of both disks.
+    // Both are ready when they report both disks.
     let within = Instant::now() + PATIENCE;
     let known = |totals: &Totals| {
         totals
@@ -75,7 +76,7 @@ fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
             &[load(1, "/dev/vda", 60), load(2, "/dev/sda", 60)],
         );
     }
-    // What is under way to them has arrived when nothing changes any more.
+    // All reports have arrived when the values no longer change.
     let before = (settled(|| metrics(&address)), settled(|| in_tree(&tree)));
     let loads = [load(3, "/dev/vda", 700), load(4, "/dev/sda", 500)];
     work(&mut guests, &loads);
@@ -115,7 +116,7 @@ fn work(guests: &mut [Guest], loads: &[Load]) {
     }
 }
 
-/// The totals as soon as they have stayed the same for a while.
+/// Waits until the totals have not changed for a while; returns them.
 fn settled(totals: impl Fn() -> Totals) -> Totals {
     let within = Instant::now() + PATIENCE;
     let mut last = totals();
@@ -130,7 +131,7 @@ fn settled(totals: impl Fn() -> Totals) -> Totals {
     }
 }
 
-/// `weir exporter`'s totals.
+/// The totals of `weir exporter`.
 fn metrics(address: &str) -> Totals {
     let text = metrics_text(address);
     DISKS.map(|(vm, vdisk, _)| {
@@ -148,7 +149,7 @@ fn metrics(address: &str) -> Totals {
     })
 }
 
-/// What it answers, or nothing as long as it does not listen.
+/// The response, or an empty text while it does not listen yet.
 fn metrics_text(address: &str) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect(address) {
@@ -161,7 +162,7 @@ fn metrics_text(address: &str) -> String {
     text
 }
 
-/// The totals in the tree that `weir diskstats` keeps.
+/// The totals in the tree that `weir diskstats` writes.
 fn in_tree(tree: &str) -> Totals {
     let text = fs::read_to_string(format!("{tree}/diskstats")).unwrap_or_default();
     let all: BTreeMap<_, _> = disk_stats(&text);
@@ -171,7 +172,7 @@ fn in_tree(tree: &str) -> Totals {
     })
 }
 
-/// weir in the background.
+/// A weir process in the background.
 struct Weir(Child);
 
 impl Weir {

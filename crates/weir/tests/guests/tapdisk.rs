@@ -1,6 +1,6 @@
-//! Two guests whose disks one tapdisk serves, from images on one device: each request that the
-//! tapdisk makes there is told as the right VM's, with its disk and its sector; and the tapdisk's
-//! own tap tells the same.
+//! Two guests whose disks are served by one tapdisk, from images on one device: each request of the
+//! tapdisk on the device is reported with the right VM, disk and sector, and the tapdisk's own tap
+//! reports the same.
 
 use std::fs;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::libvirt::{DISK, is_told, known, load};
 use crate::places::{Places, adds_up};
 use crate::watching::{Relation, Seen, Watching};
 
-/// A tapdisk, ended with the test.
+/// A tapdisk process that is killed at the end of the test.
 struct Tapdisk(Child);
 
 impl Tapdisk {
-    /// Serves these images to these VMs; it listens on return.
+    /// Serves these images to these VMs; it accepts connections on return.
     fn start(folder: &MemoryFolder, images: &[String], vms: &[&str]) -> Tapdisk {
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         weir.arg("tapdisk");

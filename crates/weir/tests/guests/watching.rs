@@ -1,4 +1,4 @@
-//! `weir query` in the background, as a user runs it, and the rows it gave.
+//! `weir query` in the background, as a user runs it, and its rows.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use weir_testing::run;
 
-/// Columns that are asked for of each finished request.
+/// The selected columns of each finished request.
 const COLUMNS: &str = "ts, vm, vdisk, vsector, op, sector, sectors, pdisk, pid, comm";
 
-/// A finished request as weir tells it.
+/// A finished request in the output of weir.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub ts: String,
@@ -23,7 +23,7 @@ pub struct Seen {
     pub op: String,
     pub sector: u64,
     pub sectors: u64,
-    /// The device it was addressed to, maybe a partition.
+    /// The device to which it was submitted, possibly a partition.
     pub pdisk: String,
     pub comm: Option<String>,
 }
@@ -39,10 +39,10 @@ impl Seen {
     }
 }
 
-/// What weir said when it was done.
+/// The output of weir after its end.
 pub struct Told {
     pub rows: Vec<Seen>,
-    /// Its closing words.
+    /// The summary on standard error.
     pub summary: String,
 }
 
@@ -63,19 +63,19 @@ impl Told {
     }
 }
 
-/// weir at work.
+/// A running weir process.
 pub struct Watching {
     weir: Child,
     out: PathBuf,
     devices: Vec<String>,
 }
 
-/// How long anything here may take.
+/// The time limit of each operation here.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 impl Watching {
-    /// Asks weir for each request of these devices; it is at work on return, and what was seen so
-    /// far are reads of [`Watching::mark`]. The answer goes to a file `out`.
+    /// Queries each request of these devices. On return the query runs, and the only requests
+    /// observed so far are reads of [`Watching::mark`]. The output goes to file `out`.
     pub fn start(out: &str, devices: &[&str]) -> Watching {
         let query = format!("select {COLUMNS} from IO");
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -96,8 +96,8 @@ impl Watching {
         watching
     }
 
-    /// Reads a sector of the first device until one such read is seen; its time. Everything that
-    /// was finished before is seen by then.
+    /// Reads a sector of the first device until one such read is reported; returns its time. All
+    /// requests that completed earlier have been reported by then.
     pub fn mark(&mut self) -> String {
         let within = Instant::now() + PATIENCE;
         let before = self.marks();
@@ -133,7 +133,7 @@ impl Watching {
     /// The rows so far.
     pub fn rows(&self) -> Vec<Seen> {
         let text = fs::read_to_string(&self.out).unwrap();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(row).collect()
     }
@@ -142,7 +142,7 @@ impl Watching {
         fs::read_to_string(format!("{}.err", self.out.display())).unwrap()
     }
 
-    /// Interrupts weir, as Ctrl-C does; all it has to say.
+    /// Interrupts weir, as Ctrl-C does; returns its whole output.
     pub fn stop(mut self) -> Told {
         run("kill", &["-INT", &self.weir.id().to_string()]).unwrap();
         let within = Instant::now() + PATIENCE;
@@ -193,7 +193,7 @@ pub struct Relation {
 }
 
 impl Relation {
-    /// Asks weir; its answer goes to a file `out`.
+    /// Starts the query; its output goes to file `out`.
     pub fn watch(out: &str, query: &str) -> Relation {
         let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
         let weir = weir
@@ -209,7 +209,7 @@ impl Relation {
         }
     }
 
-    /// Waits until a row with these columns came (`weight` 1) or went (-1).
+    /// Waits until a row with these columns is inserted (`weight` 1) or retracted (-1).
     pub fn wait(&self, weight: i64, columns: &[(&str, &str)]) {
         let within = Instant::now() + PATIENCE;
         loop {

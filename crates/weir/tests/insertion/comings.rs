@@ -1,4 +1,4 @@
-//! Taps that come and go under a guest that works.
+//! Taps that are inserted and removed while a guest does I/O.
 
 use std::fs;
 use std::io::Read;
@@ -10,7 +10,7 @@ use weir_testing::Load;
 
 use crate::machine::{Machine, PATIENT, begin_load, end_load, taps_of, wait_until, weir};
 
-/// Insertions and removals under load.
+/// The number of insertions and removals under load.
 const TIMES: usize = 100;
 
 #[test]
@@ -43,7 +43,7 @@ fn a_hundred_taps_come_and_go_under_load() {
     machine.finish();
 }
 
-/// What `weir tapdisk status` says.
+/// The output of `weir tapdisk status`.
 pub fn status(socket: &str) -> Value {
     let said = weir(&["tapdisk", "status", "--json", socket]);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -65,7 +65,7 @@ fn of_op(status: &Value, op: &str, counter: &str) -> u64 {
     of_op.and_then(|o| o[counter].as_u64()).unwrap_or(0)
 }
 
-/// The first value of that name.
+/// The first value with that name.
 fn find<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     match value {
         Value::Object(fields) => fields
@@ -98,7 +98,7 @@ fn the_tap_sees_what_the_guest_did_and_nothing_else() {
     assert_eq!(tap("w", "bytes") as i64, 512 * guest.write_sectors);
     assert_eq!(tap("f", "requests") as i64, guest.flushes);
     assert_eq!(of_all_ops(&after.0, "errors"), 0);
-    // Nobody else may write the image meanwhile.
+    // No other process may write the image meanwhile.
     let image = machine.image.to_str().unwrap();
     let other = Command::new("qemu-io")
         .args(["-f", "raw", "-c", "write 0 512", image])
@@ -132,7 +132,7 @@ fn what_is_there_already_is_left_alone_and_what_is_not_there_is_no_failure() {
     }
     let pids = taps_of(&machine.name);
     assert_eq!(pids.len(), 1);
-    // By the device's name, and the node's.
+    // By the name of the device, and by those of its nodes.
     for name in ["/dev/vda", "d0", "d0-format"] {
         let args = [
             "tapdisk",
@@ -190,7 +190,7 @@ fn an_inserted_tap_has_no_capability_and_serves_its_vm_alone() {
         threads += 1;
     }
     assert!(threads > 1, "it has a thread for each client");
-    // Root may connect to the socket, but is not the VM: no greeting comes.
+    // Root may connect to the socket, but is not the VM: the server sends no handshake.
     let socket = format!("/run/weir-tapdisk/{}.vda/nbd", machine.name);
     let mut stranger = UnixStream::connect(socket).unwrap();
     stranger.set_read_timeout(Some(PATIENT)).unwrap();

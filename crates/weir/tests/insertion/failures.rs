@@ -21,7 +21,7 @@ fn after_a_failed_step_the_disk_is_unchanged_and_the_guest_continues() {
             drop(proxy);
             let is_lock = name == "blockdev-add" && at + 1 == names.len();
             if is_lock && matches!(trouble, Trouble::Refuse { .. }) {
-                // Without the lock it goes on, and says so.
+                // Without the lock the insertion continues, with a warning.
                 assert_eq!(said.code, Some(0), "{said:?}");
                 assert!(said.err.contains("no other program writes it"), "{said:?}");
                 machine.remove();

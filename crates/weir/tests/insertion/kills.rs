@@ -1,4 +1,4 @@
-//! Taps and commands that are killed.
+//! Killed taps and commands.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -9,7 +9,7 @@ use weir_testing::is_full;
 use crate::machine::{Machine, begin_load, end_load, taps_of, wait_until};
 use crate::proxy::{Proxy, Trouble};
 
-/// The commands to QEMU at which an insertion is ended: with `cargo xtask test --all` each of them,
+/// The QEMU commands at which an insertion is killed: all of them with `cargo xtask test --all`,
 /// otherwise every third and the last one.
 fn places(commands: usize) -> impl Iterator<Item = usize> {
     let is_tested = move |at: &usize| is_full() || at.is_multiple_of(3) || at + 1 == commands;
@@ -42,7 +42,7 @@ fn a_tap_killed_under_load_is_restarted_or_removed() {
         assert_eq!(again["how"], "restarted");
         assert_eq!(taps_of(&machine.name).len(), 1);
     }
-    // QEMU looks for it more and more seldom, up to every 16 s.
+    // QEMU reconnects at increasing intervals of up to 16 s.
     let socket = format!("/run/weir-tapdisk/{}.vda/nbd", machine.name);
     wait_until("the guest goes on", || {
         crate::comings::of_all_ops(&crate::comings::status(&socket), "requests") > 0
@@ -113,7 +113,7 @@ fn ctrl_c_takes_everything_back() {
         kill(weir.id(), "INT");
         let output = weir.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        // After the last step it is done, and says so.
+        // After the last step the insertion is complete, and reported.
         match output.status.code() {
             Some(130) => assert!(said.contains("interrupted"), "{at}: {said}"),
             Some(0) if at + 1 >= commands => drop(machine.remove()),

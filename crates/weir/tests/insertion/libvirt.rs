@@ -10,7 +10,7 @@ use weir_testing::{MemoryFolder, Socket, Tools, run};
 
 use crate::machine::{begin_load, end_load, kit, no_error, scratch, taps_of, wait_until, weir};
 
-/// Insertions and removals under load.
+/// The number of insertions and removals under load.
 const TIMES: usize = 10;
 
 #[test]
@@ -56,7 +56,7 @@ fn a_tap_comes_and_goes_under_a_domain_of_libvirt() {
             (&inserted["vdisk"], &inserted["remarks"]),
             (&"/dev/vda".into(), &Value::Array(vec![]))
         );
-        // libvirt goes on counting.
+        // The counters of libvirt continue.
         let before = session.requests("shop", "vda").unwrap();
         wait_until("requests pass", || {
             session.requests("shop", "vda").unwrap() > before

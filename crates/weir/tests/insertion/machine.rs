@@ -1,4 +1,5 @@
-//! A guest with a raw disk that is written and verified all the time, and weir beside it.
+//! A guest with a raw disk that is written and verified continuously, and the weir commands on its
+//! host.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ pub use weir_testing::{PATIENCE as PATIENT, wait_until};
 /// Bytes of the disk.
 pub const DISK_BYTES: usize = 32 << 20;
 
-/// One guest at a time: they share two processors.
+/// Allows one guest at a time: they share two processors.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A guest with `/dev/vda`, and programs on `/dev/vdb`.
+/// A guest with `/dev/vda`, and its programs on `/dev/vdb`.
 pub struct Machine {
     pub name: String,
     pub guest: Guest,
@@ -26,14 +27,15 @@ pub struct Machine {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// A path in the folder for temporary files that nobody else has.
+/// A unique path in the directory for temporary files.
 pub fn scratch(name: &str) -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("weir-ins-{}-{number}-{name}", std::process::id()))
 }
 
-/// The kit of a guest, when it is the turn of `test`; `None`, said aloud, where it cannot run.
+/// Waits for the turn of `test` and returns a guest's kit; logs the reason and returns `None` where
+/// it cannot run.
 pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let why = match Kit::find() {
@@ -44,7 +46,7 @@ pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
     skip(test, why)
 }
 
-/// An image with something in it.
+/// An image with content.
 pub fn image(name: &str) -> PathBuf {
     let image = scratch(name);
     fs::write(&image, vec![0x11; DISK_BYTES]).unwrap();
@@ -52,7 +54,7 @@ pub fn image(name: &str) -> PathBuf {
 }
 
 impl Machine {
-    /// Boots one, or says that `test` is skipped.
+    /// Boots a machine; otherwise logs that `test` is skipped.
     pub fn boot(test: &str) -> Option<Machine> {
         let (kit, turn) = kit(test)?;
         static BOOTED: AtomicU32 = AtomicU32::new(0);
@@ -83,21 +85,21 @@ impl Machine {
         weir(&[&args[..], more].concat())
     }
 
-    /// Puts a tap under `/dev/vda`, which must succeed; what was said about it.
+    /// Inserts a tap under `/dev/vda`, which must succeed; returns the output.
     pub fn insert(&self) -> Value {
         let said = self.tapdisk("insert", &["--json"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         serde_json::from_str(&said.out).unwrap()
     }
 
-    /// Takes it out again, which must succeed.
+    /// Removes the tap, which must succeed.
     pub fn remove(&self) -> Said {
         let said = self.tapdisk("remove", &[]);
         assert_eq!(said.code, Some(0), "{said:?}");
         said
     }
 
-    /// QEMU's nodes and what stands on what, without what changes by itself.
+    /// QEMU's block nodes and the edges between them, without properties that change automatically.
     pub fn graph(&self) -> (Vec<String>, Vec<String>) {
         let mut qmp = self.guest.qmp().unwrap();
         let graph = qmp.call("x-debug-query-block-graph", json!({})).unwrap();
@@ -120,14 +122,14 @@ impl Machine {
         (nodes(&self.guest), edges)
     }
 
-    /// Whether anything of a tap is left on the host.
+    /// Asserts that nothing of a tap remains on the host.
     pub fn assert_nothing_left(&self) {
         assert_eq!(taps_of(&self.name), Vec::<u32>::new(), "processes");
         let folder = format!("/run/weir-tapdisk/{}.vda", self.name);
         assert!(!fs::exists(&folder).unwrap(), "{folder}");
     }
 
-    /// Ends the guest, in which nothing may have gone wrong, and holds its disk against the image.
+    /// Ends the guest, which must not report an error, and compares its disk with the image.
     pub fn finish(mut self) {
         no_error(&mut self.guest);
         let sum = self
@@ -155,7 +157,7 @@ impl Drop for Machine {
     }
 }
 
-/// The nodes of a guest and how they are open.
+/// The nodes of a guest and their open modes.
 pub fn nodes(guest: &Guest) -> Vec<String> {
     let mut qmp = guest.qmp().unwrap();
     let flat = json!({"flat": true});
@@ -169,7 +171,7 @@ pub fn nodes(guest: &Guest) -> Vec<String> {
     nodes
 }
 
-/// The processes of taps of a VM.
+/// The tap processes of a VM.
 pub fn taps_of(vm: &str) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let is_tap = |entry: &fs::DirEntry| {
@@ -183,7 +185,7 @@ pub fn taps_of(vm: &str) -> Vec<u32> {
         .collect()
 }
 
-/// Has a guest write and verify `/dev/vda` until [`end_load`].
+/// Makes a guest write and verify `/dev/vda` until [`end_load`].
 pub fn begin_load(port: &mut Port) {
     let fio = "/tools/fio --name=v --filename=/dev/vda --direct=1 --ioengine=psync --numjobs=2 --thread \
                --offset_increment=8m --size=4m --rw=randrw --bsrange=4k-64k --verify=crc32c --verify_fatal=1 \
@@ -196,7 +198,7 @@ pub fn begin_load(port: &mut Port) {
     port.run(&lines).unwrap();
 }
 
-/// Ends it; nothing may have failed.
+/// Ends the load, which must not have failed.
 pub fn end_load(port: &mut Port) {
     port.run("touch /stop").unwrap();
     wait_until("the load ends", || {
@@ -210,13 +212,13 @@ pub fn end_load(port: &mut Port) {
     assert!(said.starts_with("fine\n"), "{said}");
 }
 
-/// The guest's kernel must not have met an error of a disk.
+/// Asserts that the guest's kernel has logged no I/O error of a disk.
 pub fn no_error(port: &mut Port) {
     let errors = port.run("dmesg | grep -i -E 'i/o error|blk_update|buffer io|critical' || true");
     assert_eq!(errors.unwrap(), "");
 }
 
-/// What weir said.
+/// The output of weir.
 #[derive(Debug)]
 pub struct Said {
     pub code: Option<i32>,

@@ -1,6 +1,6 @@
-//! `weir tapdisk insert` and `remove`: taps that come and go under the disks of real guests, while
-//! those write and verify; steps that fail, processes that are killed, and libvirt in between.
-//! Skipped, loudly, without root or a guest (`cargo xtask guest`).
+//! `weir tapdisk insert` and `remove`: taps under the disks of real guests that write and verify;
+//! failing steps, killed processes, and libvirt. Skipped, with a message, without root or a guest
+//! (`cargo xtask guest`).
 
 mod comings;
 mod failures;

@@ -1,4 +1,4 @@
-//! A QMP socket in front of a guest's, on which what changes the guest meets trouble.
+//! A QMP socket in front of a guest's, which injects faults into commands that change the guest.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,25 +13,25 @@ use weir_testing::Guest;
 
 use crate::machine::{Machine, scratch};
 
-/// What becomes of a command that changes the guest's disks (`blockdev-..`). They are counted from
-/// 0.
+/// The fault of a command that changes the guest's disks (`blockdev-..`). Such commands are counted
+/// from 0.
 #[derive(Clone, Copy, Debug)]
 pub enum Trouble {
-    /// None.
+    /// No fault.
     Count,
-    /// This one is refused.
+    /// This command is refused.
     Refuse { at: usize },
-    /// This one is done, and the connection ends before the answer is there.
+    /// This command is executed, and the connection ends before its response is sent.
     Lose { at: usize },
-    /// This one is done, and is not answered for ever.
+    /// This command is executed, and never gets a response.
     Hang { at: usize },
-    /// This one is answered late.
+    /// This command is executed, and its response is delayed.
     Pause { at: usize, pause: Duration },
-    /// All of them are refused.
+    /// All commands are refused.
     RefuseAll,
 }
 
-/// The socket; nobody can connect once it is dropped.
+/// The socket; no process can connect after it is dropped.
 pub struct Proxy {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -64,14 +64,14 @@ impl Proxy {
                 if own.ended.load(Ordering::SeqCst) {
                     return;
                 }
-                // One that leaves in the middle is what the tests are about.
+                // The tests make clients disconnect during a command, so an error is expected.
                 let _ = own.serve(client.unwrap());
             }
         });
         Proxy { path, shared }
     }
 
-    /// The commands of an insertion in which nothing goes wrong. It is undone.
+    /// The commands of an insertion without faults. The insertion is undone.
     pub fn commands(machine: &Machine) -> Vec<String> {
         let proxy = Proxy::start(&machine.guest, Trouble::Count);
         let said = machine.tapdisk("insert", &["--qmp", proxy.path()]);
@@ -86,7 +86,7 @@ impl Proxy {
         self.path.to_str().unwrap()
     }
 
-    /// Whether the command that is in trouble has come.
+    /// Whether the command with the fault has arrived.
     pub fn is_hanging(&self) -> bool {
         self.shared.hanging.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Disks that no tap fits under, and words that are off.
+//! Disks that do not support a tap, and usage errors.
 
 use std::fs;
 use std::process::Command;
@@ -129,7 +129,7 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
     let nobody = weir(&["tapdisk", "insert", "--vm", "nobody", "--disk", "vda"]);
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
     assert!(nobody.err.contains("no VM nobody runs here"), "{nobody:?}");
-    // An image that was exchanged behind QEMU's back is not served in place of its own.
+    // An image file that was replaced while QEMU has it open is not served in its place.
     fs::rename(&images[0], &empty).unwrap();
     fs::write(&images[0], vec![0; DISK_BYTES]).unwrap();
     let replaced = tapdisk("insert", "raw");

@@ -1,5 +1,4 @@
-//! The firmware reads a served disk as well: SeaBIOS boots from it, and what it loads is what is
-//! there.
+//! The firmware can read a served disk: SeaBIOS boots from it, and loads the content of the image.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -8,8 +7,8 @@ use weir_testing::ServedDisk;
 
 use crate::process::{Scratch, Tapdisk, ready};
 
-/// A boot sector (x86, real mode, at 0:7c00). It has the BIOS read 64 sectors from sector 1 on
-/// (INT 13h, AH=42h), adds them up, writes the sum to the first serial port and ends the machine.
+/// A boot sector (x86, real mode, at 0:7c00). It makes the BIOS read 64 sectors from sector 1 on
+/// (INT 13h, AH=42h), computes their sum, writes it to the first serial port and ends the machine.
 #[rustfmt::skip]
 const BOOT: &[u8] = &[
     0xfa,                     // cli
@@ -50,11 +49,11 @@ const BOOT: &[u8] = &[
     0xee,                     // out dx,al
     0xf4,                     // hlt
     0xeb, 0xfd,               // jmp 0x7c4a
-    // Where to: 64 sectors to 0:8000, from sector 1 on.
+    // The disk address packet: 64 sectors to 0:8000, from sector 1 on.
     0x10, 0x00, 0x40, 0x00, 0x00, 0x80, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 ];
 
-/// What the boot sector does with what it reads.
+/// The sum that the boot sector computes.
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|w| u16::from_le_bytes([w[0], w[1]]));
     words.fold(0u16, |sum, word| sum.rotate_left(1).wrapping_add(word))

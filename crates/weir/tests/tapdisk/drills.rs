@@ -1,4 +1,4 @@
-//! `--delay` and `--error`: what a client gets, what is counted and what is told.
+//! `--delay` and `--error`: the responses to a client, the counters and the reported requests.
 
 use std::process::Command;
 
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::process::{Query, Scratch, Tapdisk, ready};
 
-/// Runs commands of qemu-io on the only export of an NBD socket; whether they went well, and what
-/// was said.
+/// Runs commands of qemu-io on the only export of an NBD socket; returns whether they succeeded,
+/// and the output.
 fn qemu_io(socket: &str, commands: &[&str]) -> (bool, String) {
     let mut io = Command::new("timeout");
     io.args(["60", "qemu-io", "-f", "raw"]);

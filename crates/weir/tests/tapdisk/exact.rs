@@ -1,5 +1,5 @@
-//! What `weir query --from tapdisk:PATH` tells of a guest is what the guest's own kernel counts, to
-//! the sector.
+//! The requests of a guest in `weir query --from tapdisk:PATH` equal the counts of the guest's own
+//! kernel, to the sector.
 
 use weir_testing::Counts;
 
@@ -55,8 +55,7 @@ fn records_equal_the_counters_of_the_guest() {
             counted.read_sectors,
             "sectors read of {disk}: {rows:?}"
         );
-        // Linux counts zeroes that the disk is to write as writes, and flushes without data as
-        // well.
+        // Linux counts write-zeroes requests as writes, and flushes without data as well.
         let written = told("w", "sectors") + told("z", "sectors");
         assert_eq!(
             written, counted.write_sectors,

@@ -1,5 +1,5 @@
-//! A guest that lives on served disks: what it sees of them, an ext4, fio with verification, a
-//! database.
+//! A guest whose disks are served by a tapdisk: their properties in the guest, an ext4, fio with
+//! verification, a database.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,17 @@ use weir_testing::{Guest, Kit, ServedDisk, Tools};
 
 use crate::process::{Scratch, Tapdisk, ready, skip, wait_until};
 
-/// How long a command in a guest may take that works hard in emulation, on a machine that is busy.
+/// The time that an expensive command in a guest may take, in emulation on a busy machine.
 pub const HARD_WORK: Duration = Duration::from_secs(400);
 
-/// What guests run: real programs of the host's.
+/// The programs that guests run, from the host.
 pub const TOOLS: [&str; 4] = ["fio", "sqlite3", "mke2fs", "e2fsck"];
 
-/// A guest with a disk to work on, `/dev/vda`, and its tools on another, `/dev/vdb`, which it may
-/// not write: both are served by one tapdisk.
+/// A guest with a work disk, `/dev/vda`, and its tools on a read-only disk, `/dev/vdb`. Both are
+/// served by one tapdisk.
 pub struct Served {
     pub guest: Guest,
-    /// `None` only while another one takes its place.
+    /// `None` only while it is replaced.
     tapdisk: Option<Tapdisk>,
     args: Vec<String>,
     image: String,
@@ -31,7 +31,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Boots a guest called `name`, or says that `test` is skipped.
+    /// Boots a guest called `name`; otherwise logs that `test` is skipped.
     pub fn boot(test: &str, name: &str) -> Option<Served> {
         let turn = ready(test, &[&TOOLS[..], &["ldd"]].concat())?;
         let kit = match Kit::find() {
@@ -76,7 +76,7 @@ impl Served {
         })
     }
 
-    /// The tapdisk that serves now.
+    /// The current tapdisk.
     pub fn tapdisk(&self) -> &Tapdisk {
         self.tapdisk.as_ref().expect("one serves")
     }
@@ -87,21 +87,21 @@ impl Served {
         self.tapdisk = Some(start(&self.args));
     }
 
-    /// Makes an ext4 of the work disk and mounts it.
+    /// Creates an ext4 on the work disk and mounts it.
     pub fn make_file_system(&mut self) {
         let make = "/tools/mke2fs -q -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 /dev/vda";
         self.work(make);
         self.work("mkdir -p /mnt && mount -t ext4 -o discard /dev/vda /mnt");
     }
 
-    /// Runs a line of shell that may take long.
+    /// Runs a shell command that may take long.
     pub fn work(&mut self, line: &str) -> String {
         self.guest.begin(line).unwrap();
         self.guest.finish_within(HARD_WORK).unwrap()
     }
 
-    /// Ends the guest and the tapdisk in order, and has the host look at what is left: the image's
-    /// path.
+    /// Shuts down the guest, then the tapdisk, and checks the image on the host; returns the path
+    /// of the image.
     pub fn end(self) -> (String, Scratch) {
         self.guest.quit().unwrap();
         self.tapdisk.expect("one serves").stop();
@@ -114,7 +114,8 @@ impl Served {
         (self.image, self._scratch)
     }
 
-    /// As [`Served::end`], and guest and host see the same bytes in a file system that is whole.
+    /// As [`Served::end`]; also asserts that guest and host read the same bytes from a consistent
+    /// file system.
     pub fn ends_whole(mut self) {
         self.work("umount /mnt && /tools/e2fsck -fn /dev/vda");
         let sums = self.work("md5sum < /dev/vda");
@@ -136,8 +137,7 @@ fn start(args: &[String]) -> Tapdisk {
     Tapdisk::start(&args)
 }
 
-/// fio in a guest: random writes of a file, each block with its checksum, and all of them read
-/// back.
+/// fio in a guest: random writes of a file, each block with its checksum; all blocks are read back.
 pub fn fio(mebibytes: u32, more: &str) -> String {
     format!(
         "/tools/fio --name=verified --thread --filename=/mnt/fio --size={mebibytes}M --bs=4k --rw=randwrite \
@@ -146,14 +146,15 @@ pub fn fio(mebibytes: u32, more: &str) -> String {
     )
 }
 
-/// The database is as it was told: `rows` rows of known content, and nothing broken.
+/// Asserts that the database is intact: `rows` rows of known content, and no corruption.
 pub fn database_is_whole(served: &mut Served, rows: u32) {
     let ask = "/tools/sqlite3 /mnt/db 'pragma integrity_check; select count(*) from t; \
                select count(*) from t where body = printf(\"%0500d\", n * n)'";
     assert_eq!(served.work(ask), format!("ok\n{rows}\n{rows}\n"));
 }
 
-/// A line of shell that puts so many rows into a new database, each in a transaction of its own.
+/// A shell command that inserts this number of rows into a new database, each in its own
+/// transaction.
 pub fn fill_database(rows: u32) -> String {
     let one = "insert into t(n, body) values(&, printf(\"%0500d\", & * &));";
     format!(
@@ -199,7 +200,7 @@ fn a_guest_works_on_served_disks() {
     served.work(&fio(16, ""));
     served.work(&fill_database(150));
     database_is_whole(&mut served, 150);
-    // What the guest gives up, the host has again.
+    // Blocks that the guest discards are freed on the host.
     served.work("dd if=/dev/urandom of=/mnt/large bs=1M count=32 && sync");
     let (discarded, before) = (served.tapdisk().figure("d", "bytes"), blocks(&served.image));
     served.work("rm /mnt/large && sync && fstrim /mnt");
@@ -211,7 +212,7 @@ fn a_guest_works_on_served_disks() {
     served.ends_whole();
 }
 
-/// The guest sees that its disk has grown: while it is served, and while it was not.
+/// Asserts that the guest sees the growth of its disk: while it is served, and while it is not.
 fn grows(served: &mut Served) {
     for (mebibytes, kill) in [(100, false), (104, true)] {
         let image = fs::File::options().write(true).open(&served.image);
@@ -230,7 +231,7 @@ fn grows(served: &mut Served) {
     }
 }
 
-/// 512-byte blocks that a file takes.
+/// The number of 512-byte blocks of a file.
 fn blocks(path: &str) -> u64 {
     std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(path).unwrap())
 }

@@ -1,13 +1,13 @@
-//! kill -9 of the tapdisk under load: the guest waits, goes on with the next one, and nothing is
-//! wrong.
+//! SIGKILL of the tapdisk under load: the guest waits, continues with the next tapdisk, and no data
+//! is wrong.
 
 use crate::guests::{HARD_WORK, Served, database_is_whole, fill_database, fio};
 use crate::process::wait_until;
 
-/// Requests that must come before the next kill, so that each is in the midst of the load.
+/// The number of requests before the next kill, so that each kill is during the load.
 const REQUESTS_BETWEEN: u64 = 200;
 
-/// Kills the tapdisk so many times while the guest works.
+/// Kills the tapdisk this number of times while the guest does I/O.
 fn kill_under_load(served: &mut Served, times: u32) {
     for _ in 0..times {
         wait_until("the guest is at work", || {
@@ -29,7 +29,7 @@ fn a_guest_survives_kills_under_load() {
         return;
     };
     served.make_file_system();
-    // Slow enough that a kill is never late: what is asserted is the data, not the time.
+    // Slow enough that the load outlasts the kills: the test asserts the data, not the time.
     served.guest.begin(&fio(24, "--rate_iops=1500")).unwrap();
     kill_under_load(&mut served, 5);
     served.guest.finish_within(HARD_WORK).unwrap();

@@ -1,4 +1,4 @@
-//! The same through libvirt: a domain whose disks are `<disk type='vhostuser'>`, by a QEMU of
+//! The same through libvirt: a domain whose disks are `<disk type='vhostuser'>`, in a QEMU of
 //! another user.
 
 use std::fs;
@@ -35,7 +35,7 @@ fn a_libvirt_domain_survives_kills_under_load() {
             sockets[1]
         ),
     ];
-    // libvirt's QEMU is another user than the tapdisk, and of this group.
+    // libvirt's QEMU runs as another user than the tapdisk, and is in this group.
     let group = USER.to_string();
     let rights = ["--socket-mode", "660", "--socket-group", &group];
     let args = [&["--disk", &disks[0], "--disk", &disks[1]][..], &rights].concat();
@@ -43,7 +43,7 @@ fn a_libvirt_domain_survives_kills_under_load() {
 
     let session = Session::start(&folder).unwrap();
     let port = Socket::bind(Path::new(&folder.file("port"))).unwrap();
-    // The build's folder may be closed to other users.
+    // The build directory may not be accessible to other users.
     let (kernel, initramfs) = (folder.file("kernel"), folder.file("initramfs"));
     fs::copy(kit.kernel(), &kernel).unwrap();
     fs::copy(kit.initramfs(), &initramfs).unwrap();

@@ -1,6 +1,6 @@
-//! Disks served by `weir tapdisk`: the process and its sockets, and real guests that live on what
-//! it serves, lose it under load and go on. Tests that need a tool, a guest or rights that are not
-//! there say loudly that they were skipped.
+//! Disks served by `weir tapdisk`: the process and its sockets, and real guests whose disks it
+//! serves, also when it is killed under load and replaced. Tests log that they are skipped without
+//! a required tool, guest or privilege.
 
 mod boot;
 mod drills;

@@ -1,4 +1,4 @@
-//! A tapdisk as a process of its own, and what tests around it need.
+//! A tapdisk as a separate process, and the helpers of its tests.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,10 +13,11 @@ pub use weir_testing::{PATIENCE, Scratch, skip, wait_until};
 /// The binary.
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// One test with a guest at a time: they share two processors.
+/// Allows one test with a guest at a time: they share two processors.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The turn of `test`, if these programs are there; `None`, said aloud, where it cannot run.
+/// Waits for the turn of `test`, which needs these programs; logs the reason and returns `None`
+/// where it cannot run.
 pub fn ready(test: &str, programs: &[&str]) -> Option<MutexGuard<'static, ()>> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
@@ -29,16 +30,16 @@ pub fn ready(test: &str, programs: &[&str]) -> Option<MutexGuard<'static, ()>> {
     }
 }
 
-/// How a process ended, and what it said on standard error.
+/// The exit code of a process, and its standard error.
 #[derive(Debug)]
 pub struct Ended {
-    /// Exit code; `None` by a signal that it did not survive.
+    /// Exit code; `None` if a signal killed it.
     pub code: Option<i32>,
-    /// What it said.
+    /// Its standard error.
     pub said: String,
 }
 
-/// A tapdisk at work.
+/// A running tapdisk.
 pub struct Tapdisk {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -46,18 +47,18 @@ pub struct Tapdisk {
     tap: String,
 }
 
-/// What the last line of its start begins with.
+/// The prefix of the last line that it logs at startup.
 const READY: &str = "requests are reported socket=";
 
 impl Tapdisk {
-    /// Starts one; it serves on return.
+    /// Starts one; it accepts connections on return.
     pub fn start(args: &[&str]) -> Tapdisk {
         let mut command = Command::new(WEIR);
         command.arg("tapdisk").args(args);
         Tapdisk::run(command)
     }
 
-    /// The same, as a command that the test has made.
+    /// The same from a given command.
     pub fn run(mut command: Command) -> Tapdisk {
         let mut child = command
             .stdin(Stdio::null())
@@ -94,22 +95,22 @@ impl Tapdisk {
         tapdisk
     }
 
-    /// Its process.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where it tells requests.
+    /// The socket on which it reports requests.
     pub fn tap(&self) -> &str {
         &self.tap
     }
 
-    /// What it said so far.
+    /// Its standard error so far.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// What `weir tapdisk status --json` says.
+    /// The output of `weir tapdisk status --json`.
     pub fn status(&self) -> Value {
         let output = Command::new(WEIR)
             .args(["tapdisk", "status", "--json", &self.tap])
@@ -120,12 +121,13 @@ impl Tapdisk {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Requests of an operation (`r`, `w`, `f`, `d`, `z`) that it has done, of all its disks.
+    /// The number of completed requests of an operation (`r`, `w`, `f`, `d`, `z`), over all its
+    /// disks.
     pub fn requests(&self, op: &str) -> u64 {
         self.figure(op, "requests")
     }
 
-    /// A figure of an operation, over all disks.
+    /// A counter of an operation, over all disks.
     pub fn figure(&self, op: &str, name: &str) -> u64 {
         let status = self.status();
         let disks = status["disks"].as_array().unwrap().iter();
@@ -143,7 +145,7 @@ impl Tapdisk {
         assert!(kill.unwrap().success());
     }
 
-    /// Kills it, as the kernel does that has no memory left.
+    /// Kills it, as the kernel does when memory is exhausted.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -166,7 +168,7 @@ impl Tapdisk {
         }
     }
 
-    /// Ends it in order, and holds it to that.
+    /// Ends it by a signal, and asserts a clean exit.
     pub fn stop(self) {
         self.signal("TERM");
         let ended = self.finish();
@@ -182,11 +184,11 @@ impl Drop for Tapdisk {
     }
 }
 
-/// `weir query` on a tap, and what it says at its end.
+/// A running `weir query` on a tap.
 pub struct Query(Child);
 
 impl Query {
-    /// Asks; requests that come after this are told.
+    /// Starts the query; requests after its return are reported.
     pub fn start(tapdisk: &Tapdisk, text: &str) -> Query {
         let source = format!("tapdisk:{}", tapdisk.tap());
         let child = Command::new(WEIR)
@@ -205,7 +207,7 @@ impl Query {
         query
     }
 
-    /// Interrupts it; its rows, and its remarks.
+    /// Interrupts it; returns its rows and its messages.
     pub fn stop(self) -> (Vec<Value>, String) {
         let kill = Command::new("kill")
             .args(["-s", "INT", &self.0.id().to_string()])

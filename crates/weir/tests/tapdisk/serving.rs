@@ -1,4 +1,4 @@
-//! The process: what it says, its sockets and their rights, how it begins and ends.
+//! The process: its log, its sockets and their permissions, startup and shutdown.
 
 use std::fs;
 use std::io::Read;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, skip};
 
-/// Runs `weir tapdisk` with arguments that are wrong; its exit code and what it said.
+/// Runs `weir tapdisk` with invalid arguments; returns its exit code and its standard error.
 fn refused(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("timeout")
         .args(["20", WEIR, "tapdisk"])
@@ -53,7 +53,7 @@ fn it_logs_its_disks_and_removes_its_sockets() {
         (&disk["pdisk"], &disk["size_bytes"]),
         (&image.as_str().into(), &(8 << 20).into())
     );
-    // A disk's socket leads to the tap that tells of it.
+    // The socket of a disk leads to the tap that reports its requests.
     let page = Command::new(WEIR)
         .args(["tapdisk", "status", &socket])
         .output()
@@ -92,12 +92,12 @@ fn sockets_of_a_killed_tapdisk_are_replaced_and_those_of_a_running_one_are_not()
         is_socket(&socket) && UnixStream::connect(living.tap()).is_ok(),
         "it is left alone"
     );
-    // What is no socket is nobody's to take away.
+    // A file that is not a socket is not removed.
     let precious = scratch.image("precious", 1);
     let (code, said) = refused(&["--image", &other, "--socket", &precious]);
     assert_eq!(code, Some(1), "{said}");
     assert_eq!(fs::metadata(&precious).unwrap().len(), 1 << 20);
-    // Nor is the one of a program that is not weir.
+    // The socket of a program other than weir is not removed either.
     let foreign = scratch.file("foreign");
     let _listener = UnixListener::bind(&foreign).unwrap();
     let (code, said) = refused(&["--image", &other, "--socket", &foreign]);
@@ -280,7 +280,7 @@ fn the_process_that_is_served_keeps_its_place_and_gets_one_at_once() {
         ];
         Tapdisk::start(&[&["--image", &image, "--nbd", &nbd][..], &limits].concat())
     };
-    // This process is the one that is served: others have to wait for an hour, it does not.
+    // This process is the owner: other clients have to wait for an hour, the owner does not.
     let tapdisk = start(std::process::id());
     let mut other = Command::new("sh")
         .args(["-c", "exec sleep 1000"])
@@ -294,7 +294,7 @@ fn the_process_that_is_served_keeps_its_place_and_gets_one_at_once() {
     );
     drop(own);
     tapdisk.stop();
-    // It is a stranger to this one, and has to wait for others that are idle.
+    // This process is not the owner here, and has to wait for idle connections of others.
     let tapdisk = start(other.id());
     let strangers = [clients(), clients()];
     assert!(strangers.iter().all(is_served));
@@ -351,7 +351,7 @@ fn another_user_can_connect_if_permitted() {
     tapdisk.stop();
 }
 
-/// The unit of the service.
+/// The systemd unit of the service.
 const UNIT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../packaging/weir-tapdisk@.service"
@@ -377,8 +377,8 @@ fn the_rights_of_the_service_are_enough() {
     for path in [scratch.file(""), image.clone()] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    // As systemd does: a user without a capability, who may gain none. The binary's folder may be
-    // closed to others.
+    // As systemd does: a user without capabilities, who cannot gain any. The directory of the
+    // binary may not be accessible to other users.
     let binary = scratch.file("weir");
     fs::copy(WEIR, &binary).unwrap();
     let mut command = Command::new("setpriv");
@@ -401,7 +401,7 @@ fn each_instance_of_the_service_has_a_user_and_a_folder_that_qemu_reaches() {
     let set = |line: &str| unit.lines().any(|l| l == line);
     assert!(set("DynamicUser=yes") && set("User=wtd-%i") && set("Group=kvm"));
     assert!(set("RuntimeDirectory=weir-tapdisk/%i") && set("RuntimeDirectoryMode=0750"));
-    // With it the folder of a dynamic user is below /run/private, which is root's alone.
+    // With it the directory of a dynamic user is below /run/private, which only root can access.
     assert!(!unit.contains("\nRuntimeDirectoryPreserve="));
 }
 
@@ -410,7 +410,7 @@ fn the_unit_is_one_that_systemd_takes() {
     let test = "the_unit_is_one_that_systemd_takes";
     let scratch = Scratch::new();
     let text = fs::read_to_string(UNIT).unwrap();
-    // The binary is not installed where this is verified.
+    // The binary is not installed on the machine where the unit is verified.
     let text = text.replace("/usr/bin/weir", WEIR);
     let unit = scratch.file("weir-tapdisk@web.service");
     fs::write(&unit, text).unwrap();

@@ -1,4 +1,4 @@
-//! `--from tapdisk:PATH`: what is told of a load that is known to the request, without a guest.
+//! `--from tapdisk:PATH`: the reported requests of a load that is known exactly, without a guest.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -32,7 +32,7 @@ fn run(socket: &str, seed: u64) -> Report {
     client.run(&load(seed), None).unwrap()
 }
 
-/// Two disks, each with two queues, in a process.
+/// Two disks, each with two queues, served by a process.
 struct Served {
     tapdisk: Tapdisk,
     sockets: [String; 2],
@@ -56,7 +56,7 @@ impl Served {
         }
     }
 
-    /// A command on the tap, once so many are there with it.
+    /// Starts a command on the tap, and waits until the tap has this number of consumers.
     fn ask(&self, command: &str, args: &[&str], consumers: usize) -> Child {
         let source = format!("tapdisk:{}", self.tapdisk.tap());
         let child = Command::new(WEIR)
@@ -79,7 +79,7 @@ impl Served {
     }
 }
 
-/// What a command said, which ended with `code`.
+/// The output of a command, which must end with `code`.
 fn said(child: Child, code: i32) -> String {
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -116,7 +116,7 @@ fn the_taps_histograms_are_those_of_a_recording_of_the_same_run() {
         .status();
     assert!(kill.unwrap().success());
     let kept = histograms(&said(hist, 130));
-    // What was told until the tap ended is in the recording.
+    // The recording contains the requests up to the end of the tap.
     served.tapdisk.stop();
     said(record, 0);
     let counted = Command::new(WEIR)
@@ -144,7 +144,7 @@ fn events_without_consumers_are_not_created() {
     wait_until("the last request is told", || {
         let consumer = &served.consumers()[0];
         let told = [&consumer["records"], &consumer["avoided"]].map(|n| n.as_u64().unwrap());
-        // A request and its end, of each.
+        // One row for the request and one for its completion.
         told.iter().sum::<u64>() == 2 * report.requests
     });
     assert_eq!(served.consumers()[0]["records"], large.len());
@@ -181,14 +181,14 @@ fn requests_are_joined_with_their_responses_by_the_pairing() {
         explained.contains("computed from the tap's pairs"),
         "{explained}"
     );
-    // Two disks number their requests each for itself; here no number is used twice.
+    // Each disk numbers its requests separately; in this load no number is used twice.
     let reports: Vec<Report> = [0, 1].map(|disk| run(&served.sockets[disk], 11)).into();
     let asked: u64 = reports.iter().map(|report| report.requests).sum();
     served.tapdisk.stop();
     let (pairs, join) = (lines(&said(pairs, 0)), lines(&said(join, 0)));
     assert_eq!(pairs[0]["n"], asked);
     for column in ["n", "waited", "sectors"] {
-        // Their clocks are some nanoseconds apart, so the instants are.
+        // The clocks of the two processes differ by some nanoseconds, and so do the instants.
         assert_eq!(pairs[0][column], join[0][column], "{column}");
     }
 }
@@ -201,10 +201,10 @@ fn what_only_a_tap_in_the_disk_path_tests_is_selected_there_and_answers_the_same
         served.ask("query", &["--format", "json", &text], consumers)
     };
     let selected = query("vsector < 4096", 1);
-    // The engine computes before it compares, which no source does.
+    // The engine evaluates the function before the comparison, which no source supports.
     let tested = query("abs(vsector) < 4096", 2);
     run(&served.sockets[0], 11);
-    // The guest has its last response before the counters are published.
+    // The guest receives its last response before the counters are published.
     let mut consumers = served.consumers();
     wait_until("both consumers have counted all events", || {
         consumers = served.consumers();
@@ -214,8 +214,8 @@ fn what_only_a_tap_in_the_disk_path_tests_is_selected_there_and_answers_the_same
     });
     let (few, all) = (&consumers[0], &consumers[1]);
     served.tapdisk.stop();
-    // Without the instant: each process computes the offset of the monotonic clock from the wall
-    // clock, and these differ by some nanoseconds.
+    // Without the instant: each process computes the offset between monotonic clock and wall clock,
+    // and these offsets differ by some nanoseconds.
     let rows = |child| {
         let values = |line: &str| {
             let row: Value = serde_json::from_str(line).unwrap();
@@ -244,7 +244,7 @@ fn explain_prints_the_selection_of_the_tap() {
             .output();
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
-    // A disk's own socket leads to its tap.
+    // The socket of a disk leads to its tap.
     let said = explain(
         "select count(*) from IO where op in ('r', 'w') and latency >= 5 ms and sector < 1000",
         &served.sockets[0],
@@ -255,7 +255,7 @@ fn explain_prints_the_selection_of_the_tap() {
         served.sockets[0]
     );
     assert!(said.contains(&line), "{said}");
-    // No live tap knows the sector on the virtual disk, and none tests so many ranges.
+    // No live tap of the host has the sector on the virtual disk, and none tests this many ranges.
     let ranges: Vec<String> = (0..9)
         .map(|i| format!("vsector between {0} and {0} + 7", 64 * i))
         .collect();
@@ -272,11 +272,11 @@ fn explain_prints_the_selection_of_the_tap() {
     );
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Running {
-    /// Starts it, and waits until it says a line with `word`; that line.
+    /// Starts it, and waits until it logs a line with `word`; returns that line.
     fn start(args: &[&str], word: &str) -> (Running, String) {
         let mut child = Command::new(WEIR)
             .args(args)
@@ -286,7 +286,7 @@ impl Running {
             .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let found = lines.find_map(|line| line.ok().filter(|line| line.contains(word)));
-        // What it says later must find a reader.
+        // Later output must be read.
         std::thread::spawn(move || lines.for_each(drop));
         (
             Running(child),
@@ -323,7 +323,7 @@ fn an_agent_reports_the_disks_of_its_tap() {
         &from,
     ];
     let (_agent, _) = Running::start(&agent, "connected to the monitor");
-    // It has tried whether it may listen.
+    // The agent has tested whether it can connect.
     wait_until("nobody listens", || served.consumers().is_empty());
     let question = "select host, vm, vdisk, count(*) as n from IO group by host, vm, vdisk";
     let mut query = Running(
@@ -340,7 +340,7 @@ fn an_agent_reports_the_disks_of_its_tap() {
         let mut lines = lines.map_while(Result::ok);
         lines.all(|line| rows.send(serde_json::from_str(&line).unwrap()).is_ok())
     });
-    // What happens before the query has begun is not asked for.
+    // Events before the start of the query are not reported.
     wait_until("it has begun", || {
         run(&served.sockets[0], 4);
         told.try_recv().is_ok()

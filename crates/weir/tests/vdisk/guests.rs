@@ -1,4 +1,4 @@
-//! Guests with disks of each kind, and weir beside them.
+//! Guests with disks of each kind, and weir on their host.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,7 +24,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Boots one called `name`, or says that `test` is skipped.
+    /// Boots a guest called `name`; otherwise logs that `test` is skipped.
     pub fn boot(test: &str, name: &str) -> Option<Host> {
         let kit = match Kit::find() {
             Ok(kit) => kit,
@@ -49,7 +49,7 @@ impl Host {
         })
     }
 
-    /// The trace events that are on.
+    /// The trace events that are enabled.
     pub fn traced(&self) -> Vec<String> {
         let mut qmp = self.guest.qmp().unwrap();
         let all = qmp
@@ -60,7 +60,7 @@ impl Host {
         on.map(|e| e["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Logs of traces that QEMU has open.
+    /// The trace logs that QEMU has open.
     pub fn logs(&self) -> Vec<PathBuf> {
         let open = fs::read_dir(format!("/proc/{}/fd", self.guest.pid())).unwrap();
         let paths = open.flatten().filter_map(|f| fs::read_link(f.path()).ok());
@@ -68,7 +68,7 @@ impl Host {
         paths.filter(is_ours).collect()
     }
 
-    /// QEMU's own counters of the disk whose device is `id`.
+    /// QEMU's own counters of the disk with device id `id`.
     pub fn block_stats(&self, id: &str) -> Value {
         let mut qmp: Qmp = self.guest.qmp().unwrap();
         let all = qmp.call("query-blockstats", json!({})).unwrap();
@@ -83,7 +83,7 @@ impl Host {
     }
 }
 
-/// weir at work.
+/// A running weir process.
 pub struct Weir {
     child: Child,
     out: Arc<Mutex<String>>,
@@ -116,7 +116,7 @@ impl Weir {
         }
     }
 
-    /// The rows of CSV that it has said so far.
+    /// The rows of CSV that it has printed so far.
     pub fn so_far(&self) -> Vec<Vec<String>> {
         rows(&self.out.lock().unwrap())
     }
@@ -129,7 +129,7 @@ impl Weir {
         assert!(kill.unwrap().success());
     }
 
-    /// Kills the process that it started with `argument`.
+    /// Kills the child process that it started with `argument`.
     pub fn kill_child(&self, argument: &str) {
         let parent = format!("PPid:\t{}", self.child.id());
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -143,7 +143,7 @@ impl Weir {
         assert!(kill.unwrap().success());
     }
 
-    /// What it said until its end.
+    /// Its output up to its end.
     pub fn finish(self) -> Said {
         let output = self.child.wait_with_output().unwrap();
         self.reading.join().unwrap();
@@ -156,10 +156,10 @@ impl Weir {
     }
 }
 
-/// What weir said.
+/// The output of weir.
 #[derive(Debug)]
 pub struct Said {
-    /// How it ended; `None` by a signal that it did not survive.
+    /// Exit code; `None` if a signal killed it.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,

@@ -1,5 +1,6 @@
-//! What weir says of a real guest's virtual disks, held against the guest's plan, its kernel's
-//! counters and QEMU's. Skipped, loudly, without root or a guest (`cargo xtask guest`).
+//! Reports of weir on a real guest's virtual disks, compared with the guest's plan and with the
+//! counters of its kernel and of QEMU. Skipped, with a message, without root or a guest
+//! (`cargo xtask guest`).
 
 mod guests;
 mod mounts;

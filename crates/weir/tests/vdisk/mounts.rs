@@ -1,5 +1,5 @@
-//! An unprivileged user mounts other files and folders over those of the trace log, in the mount
-//! namespace of a process that is traced as root.
+//! An unprivileged user mounts other files and directories over those of the trace log, in the
+//! mount namespace of a process that is traced as root.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,10 +16,11 @@ use weir_tap::vdisk::guard::{Guard, Task};
 
 use weir_testing::{is_root, skip, wait_until};
 
-/// More than the guard lets the log take.
+/// More bytes than the guard allows for the log.
 const VICTIM_BYTES: u64 = 160 << 20;
 
-/// A user with a user and mount namespace: mounts one path over another when asked.
+/// A user with a user namespace and a mount namespace, which mounts one path over another on
+/// request.
 struct Attacker {
     child: Child,
     input: ChildStdin,
@@ -77,7 +78,7 @@ impl Drop for Attacker {
     }
 }
 
-/// A folder that everybody may look into and only root may write to.
+/// A directory that all users can read and only root can write.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! Processes of other users that claim a VM's name and its QMP socket in their command lines.
+//! Processes of other users whose command lines claim the name and the QMP socket of a VM.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use weir_testing::{Scratch, is_root, skip, wait_until};
 
 use crate::guests::{Said, Weir};
 
-/// A folder that only root can read, in one that every user can.
+/// A directory that only root can read, in one that every user can.
 fn folder() -> Scratch {
     let folder = Scratch::new();
     let private = folder.path().join("private");
@@ -18,7 +18,7 @@ fn folder() -> Scratch {
     folder
 }
 
-/// A shell that is called QEMU, run by an unprivileged user with QEMU's arguments.
+/// A shell with the name and the arguments of QEMU, run by an unprivileged user.
 struct Fake(Child);
 
 impl Fake {

@@ -1,4 +1,4 @@
-//! Streams `blockstats` and `blocklatency` from the command line.
+//! Streams `blockstats` and `blocklatency` on the command line.
 
 use weir_testing::{Counts, Load};
 
@@ -11,7 +11,7 @@ fn sum(rows: &[Vec<String>], disk: &str, op: &str, column: usize) -> i64 {
     rows.iter().filter(of).map(number).sum()
 }
 
-/// What weir has to say of a disk: operation, requests, bytes.
+/// The expected rows of a disk: operation, requests, bytes.
 fn expected(counted: &Counts) -> [(&'static str, i64, i64); 3] {
     [
         ("r", counted.reads, 512 * counted.read_sectors),

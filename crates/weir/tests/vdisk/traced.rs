@@ -1,4 +1,4 @@
-//! `--from qemu:VM`: each request as the guest made it, and no trace of the trace afterwards.
+//! `--from qemu:VM`: each request as the guest issued it, and no trace log that remains afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ fn plan(loads: &[Load]) -> Requests {
     requests
 }
 
-/// Logs of traces that lie about in /run.
+/// Trace logs that remain in /run.
 fn logs_of(pid: u32) -> Vec<String> {
     let names = fs::read_dir("/run").unwrap().flatten();
     let names = names.map(|f| f.file_name().to_string_lossy().into_owned());
@@ -142,7 +142,7 @@ fn each_request_of_the_guest_is_reported_once_with_disk_and_sector() {
     wait_until("QEMU closes its log", || host.logs().is_empty());
 }
 
-/// Each number occurs in one request and, later, in one response.
+/// Asserts that each number occurs in one request and, later, in one response.
 fn pairs_match(rows: &[Vec<String>]) {
     let mut open: BTreeMap<&str, &str> = BTreeMap::new();
     let mut done = 0;
@@ -154,7 +154,7 @@ fn pairs_match(rows: &[Vec<String>]) {
             assert_eq!(asked, op);
             done += 1;
         } else {
-            // A flush may come before its queue is known.
+            // The response to a flush may be received before its queue is known.
             assert_eq!(op, "f", "response {id} has a request");
         }
     }

@@ -1,10 +1,10 @@
-//! Kinds of workloads are told apart, and told right.
+//! Kinds of workloads are distinguished, and labelled correctly.
 
 use weir_testing::workload::{Workload, streams};
 
 use crate::report::{Profile, judged};
 
-/// The profile of the workload with this name, which weir calls what it is.
+/// The profile of the workload with this name, after asserting that weir labels it correctly.
 fn of(test: &str, name: &str) -> Option<Profile> {
     let workload = Workload::named(name).unwrap_or_else(|| panic!("no workload {name}"));
     let profile = judged(test, &[*workload])?.pop()?;
@@ -53,7 +53,7 @@ fn a_scan_towards_the_beginning_is_a_reverse_scan() {
         return;
     };
     profile.within("order.all.reverse_share", 0.99..=1.0);
-    // The histograms of seek distances have nothing at 1.
+    // The histograms of seek distances have no count at 1.
     profile.within("order.all.seek_sequential_share", 0.0..=0.01);
 }
 
@@ -67,8 +67,8 @@ fn one_to_eight_interleaved_streams_are_counted() {
     };
     for (count, profile) in counts.into_iter().zip(profiles) {
         assert_eq!(profile.label(), streams(count).label, "{profile}");
-        // Section 3.1 of the paper: no request follows the one before it, yet each has one that it
-        // follows among the last 16.
+        // Section 3.1 of the paper: no request follows the previous one, yet each follows one of
+        // the last 16.
         let alone = if count == 1 { 0.99..=1.0 } else { 0.0..=0.01 };
         profile.within("order.all.seek_sequential_share", alone);
         profile.within("order.all.closest_sequential_share", 0.99..=1.0);
@@ -94,8 +94,8 @@ fn a_log_beside_random_reads_is_log_structured() {
     profile.within("order.reads.random_share", 0.95..=1.0);
 }
 
-/// Figures 2 and 3 of the paper show it of UFS and ZFS: the same work, written in place and written
-/// elsewhere.
+/// Figures 2 and 3 of the paper show this for UFS and ZFS: the same workload, written in place and
+/// written to other locations.
 #[test]
 fn the_file_system_decides_whether_overwriting_is_random_or_sequential() {
     let test = "the_file_system_decides_whether_overwriting_is_random_or_sequential";
@@ -117,7 +117,7 @@ fn the_copy_of_a_large_file_is_sequential_in_large_requests() {
         return;
     };
     let (file, mebibyte) = (48.0, f64::from(1 << 20));
-    // Beside the file there is what the file system keeps of it.
+    // In addition to the file, the file system reads and writes its metadata.
     profile.within("mix.read_bytes", file * mebibyte..=(file + 2.0) * mebibyte);
     profile.within(
         "mix.written_bytes",
@@ -129,8 +129,8 @@ fn the_copy_of_a_large_file_is_sequential_in_large_requests() {
     assert!(profile.size("writes").0 >= 131_072.0, "{profile}");
 }
 
-/// Figure 4 of the paper: random, almost all in its 8 KiB pages. A commit is a flush of the log,
-/// whose last page is written again and again.
+/// Figure 4 of the paper: random, almost all in 8 KiB pages. A commit is a flush of the log, whose
+/// last page is written repeatedly.
 #[test]
 fn a_database_is_random_in_pages_of_8_kib() {
     let test = "a_database_is_random_in_pages_of_8_kib";
@@ -142,6 +142,6 @@ fn a_database_is_random_in_pages_of_8_kib() {
     profile.within("sizes.reads.dominant.0.share", 0.5..=1.0);
     profile.within("order.reads.random_share", 0.7..=1.0);
     profile.within("order.writes.repeated_share", 0.02..=0.7);
-    // 1,000 transactions by four clients: at best four share a flush.
+    // 1,000 transactions by four clients: at most four share a flush.
     profile.within("mix.flushes", 250.0..=5000.0);
 }

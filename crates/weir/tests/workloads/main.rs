@@ -1,11 +1,10 @@
-//! What `weir characterise` says of real work on a real block device, held against what the work
-//! is.
+//! Reports of `weir characterise` on real workloads on a real block device, compared with the known
+//! properties of the workloads.
 //!
-//! Each workload runs on a loop device of its own and is recorded live. What is asserted does not
-//! depend on how fast the host is: it is the order and the size of requests, or, between neighbours
-//! on one disk, what a disk of a known rate makes of them. The tests need root, BPF and the
-//! programs that do the work; without them each says loudly that it was skipped. They run one at a
-//! time.
+//! Each workload runs on its own loop device and is recorded live. The assertions do not depend on
+//! the speed of the host: they concern the order and the size of requests or, between neighbours on
+//! one disk, the effects of a disk with a known rate. The tests need root, BPF and the programs of
+//! the workloads; without them each test logs that it is skipped. They run one at a time.
 
 mod kinds;
 mod neighbours;
@@ -17,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_testing::{run, skip};
 
-/// One test at a time.
+/// Allows one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The binary.
@@ -25,7 +24,8 @@ fn weir() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_weir"))
 }
 
-/// Waits for the turn of `test`; `None`, said aloud, where this host cannot be watched.
+/// Waits for the turn of `test`; logs the reason and returns `None` where live I/O cannot be
+/// observed.
 fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Err(why) = run(env!("CARGO_BIN_EXE_weir"), &["doctor"]) {

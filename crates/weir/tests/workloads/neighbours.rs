@@ -1,8 +1,8 @@
-//! Two VMs on one disk: who disturbs whom is found and named, with its evidence, and nobody is
-//! blamed without (Ahmad 2007, section 5.3 and figure 6).
+//! Two VMs on one disk: interference is found, the two VMs are named, with evidence, and no VM is
+//! named without evidence (Ahmad 2007, section 5.3 and figure 6).
 //!
-//! The disk finishes a known number of requests a second, so that the neighbours fare alike on
-//! every host.
+//! The disk completes a known number of requests per second, so that the effect on neighbours is
+//! the same on every host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use weir_testing::{Disk, Guest, Kit, Load, MemoryFolder, SlowDisk};
 use crate::report::characterise;
 use crate::{skip, turn, weir};
 
-/// What a disk finishes in a second.
+/// The number of requests that a disk completes per second.
 const IOPS: u32 = 1_000;
 
-/// The size of a disk's parts.
+/// The size of each part of a disk.
 const PART_MIB: u64 = 24;
 
-/// How long a neighbour is quiet between its bursts: long enough to see what it is without it.
+/// The pause of a neighbour between its bursts: long enough to measure the disk without it.
 const QUIET: Duration = Duration::from_millis(700);
 
-/// The longest time of a flood on an undisturbed host. The disk takes 4.4 s for its requests, and
-/// three pauses 2.1 s.
+/// The longest duration of a flood on an undisturbed host. The disk takes 4.4 s for its requests,
+/// and three pauses take 2.1 s.
 const FLOOD_MAX: Duration = Duration::from_secs(13);
 
-/// The longest time of a scan with a visitor on an undisturbed host. The disk takes 4.1 s.
+/// The longest duration of a scan with a visitor on an undisturbed host. The disk takes 4.1 s.
 const SCAN_MAX: Duration = Duration::from_secs(8);
 
-/// A disk of two parts, of which each is used by someone else.
+/// A disk of two parts, each of which is used by another VM.
 fn shared() -> anyhow::Result<(SlowDisk, [String; 2])> {
     let disk = SlowDisk::new(2 * PART_MIB + 2, IOPS)?;
     let part = |number: u32| {
@@ -41,8 +41,9 @@ fn shared() -> anyhow::Result<(SlowDisk, [String; 2])> {
     Ok((disk, parts))
 }
 
-/// `weir characterise` on what was done on these disks meanwhile; the reason why it does not count,
-/// if the work took longer than `longest`: then the disk waited for the processors.
+/// The output of `weir characterise` for these disks during `work`. If the work took longer than
+/// `longest`, the disk waited for the processors; the measurement is then invalid, and the reason
+/// is returned.
 fn seen(disks: &[&str], longest: Duration, work: impl FnOnce()) -> Result<Value, String> {
     let folder = MemoryFolder::new(64).unwrap();
     let out = folder.path().join("recording.parquet");
@@ -58,7 +59,7 @@ fn seen(disks: &[&str], longest: Duration, work: impl FnOnce()) -> Result<Value,
     }
 }
 
-/// The figure of this name among the evidence.
+/// The value with this name in the evidence.
 fn evidence(finding: &Value, name: &str) -> f64 {
     let all = finding["evidence"].as_array().unwrap();
     let one = all.iter().find(|e| e["name"] == name);
@@ -66,8 +67,8 @@ fn evidence(finding: &Value, name: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {name}: {finding}"))
 }
 
-/// `web` reads one block after the other, one at a time; `mail` reads at random, 16 at a time,
-/// twice for a while.
+/// `web` reads sequentially, one request at a time; `mail` reads at random, 16 at a time, in two
+/// bursts.
 fn disturbed(web: &mut Guest, mail: &mut Guest, disk: &str) {
     let scan = [Load {
         bytes: 8192,
@@ -110,7 +111,7 @@ fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
     web.ready().unwrap();
     mail.ready().unwrap();
 
-    // On one disk.
+    // Both on one disk.
     let report = undisturbed(test, || {
         seen(&[common.path()], FLOOD_MAX, || {
             disturbed(&mut web, &mut mail, "/dev/vda");
@@ -123,7 +124,8 @@ fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
     let whose = |who: &str| [&finding[who]["vm"], &finding[who]["vdisk"]].map(Value::as_str);
     assert_eq!(whose("victim"), [Some("web"), Some("/dev/vda")]);
     assert_eq!(whose("disturber"), [Some("mail"), Some("/dev/vda")]);
-    // A request waits for up to 16 others: so many times as long, and so many times as rarely.
+    // A request waits for up to 16 others: its latency increases, and its rate decreases, by this
+    // factor.
     let ratio = |name: &str| finding[name].as_f64().unwrap();
     assert!((3.0..60.0).contains(&ratio("latency_ratio")), "{finding}");
     assert!(
@@ -135,7 +137,7 @@ fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
     assert!(evidence(finding, "transitions") >= 3.0, "{finding}");
     assert_ne!(finding["confidence"], "low", "{finding}");
 
-    // The same work, on two.
+    // The same workloads on two disks.
     let report = undisturbed(test, || {
         seen(&[common.path(), own.path()], FLOOD_MAX, || {
             disturbed(&mut web, &mut mail, "/dev/vdb");
@@ -159,7 +161,8 @@ fn a_neighbour_that_does_little_is_not_blamed() {
             let (scanned, visited) = (&scanned, &visited);
             let scan = "--rw=read --bs=8k --iodepth=1 --size=24m --io_size=32m";
             scope.spawn(move || fio(&format!("--filename={scanned}"), scan).unwrap());
-            // One request in fifty is a visitor's: most of the scan's do not meet it.
+            // One request in fifty is the visitor's: most requests of the scan are not delayed by
+            // it.
             let visit = "--rw=randread --bs=8k --iodepth=1 --rate_iops=20 --number_ios=16";
             for _ in 0..2 {
                 thread::sleep(QUIET);
@@ -168,7 +171,7 @@ fn a_neighbour_that_does_little_is_not_blamed() {
         });
     };
     let report = undisturbed(test, || seen(&[disk.path()], SCAN_MAX, work));
-    // That the scan disturbs the visitor would be no more than the truth.
+    // A finding that the scan disturbs the visitor would be correct.
     let found = report["interference"].as_array().unwrap();
     let blamed = |finding: &&Value| finding["disturber"]["pdisk"] == visited.as_str();
     assert_eq!(found.iter().find(blamed), None);

@@ -1,11 +1,11 @@
-//! `docs/workloads.md` tells of every workload what the tests hold weir to, and has its pictures.
+//! `docs/workloads.md` states the asserted values of every workload, and has its pictures.
 
 use std::fs;
 use std::path::Path;
 
 use weir_testing::workload::WORKLOADS;
 
-/// A picture is made to be looked at in a page, not to hold data.
+/// A picture is for display in a page, not for the storage of data.
 const PICTURE_BYTES_MAX: usize = 60_000;
 
 #[test]

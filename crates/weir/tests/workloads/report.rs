@@ -1,4 +1,4 @@
-//! The report of `weir characterise --json` on a recording, and what is asked of it.
+//! The report of `weir characterise --json` on a recording, and assertions on it.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use weir_testing::workload::{Workload, record};
 
 use crate::{skip, turn, weir};
 
-/// What weir says of one disk.
+/// The report on one disk.
 pub struct Profile(pub Value);
 
-/// What weir says of the disks of some workloads, each of which has one; `None`, said aloud, where
-/// they cannot run.
+/// The reports on the disks of some workloads, each of which has one; logs the reason and returns
+/// `None` where they cannot run.
 pub fn judged(test: &str, workloads: &[Workload]) -> Option<Vec<Profile>> {
     let _turn = turn(test)?;
     let folder = MemoryFolder::new(64).unwrap();
@@ -44,7 +44,7 @@ pub fn characterise(recording: &Path) -> Value {
 }
 
 impl Profile {
-    /// The verdict in words.
+    /// The label of the verdict.
     pub fn label(&self) -> &str {
         let label = &self.0["verdict"]["label"];
         label
@@ -52,20 +52,20 @@ impl Profile {
             .unwrap_or_else(|| panic!("no verdict: {self}"))
     }
 
-    /// A number, by its path with dots between.
+    /// A number, by its path with dots as separators.
     pub fn number(&self, path: &str) -> f64 {
         let pointer = format!("/{}", path.replace('.', "/"));
         let value = self.0.pointer(&pointer).and_then(Value::as_f64);
         value.unwrap_or_else(|| panic!("no number {path}: {self}"))
     }
 
-    /// The most frequent size of all, reads or writes, and its share.
+    /// The most frequent size of requests of class `all`, `reads` or `writes`, and its share.
     pub fn size(&self, class: &str) -> (f64, f64) {
         let at = |field: &str| self.number(&format!("sizes.{class}.dominant.0.{field}"));
         (at("bytes"), at("share"))
     }
 
-    /// Asserts that a number lies in a range.
+    /// Asserts that a number is within a range.
     pub fn within(&self, path: &str, range: std::ops::RangeInclusive<f64>) {
         let number = self.number(path);
         assert!(range.contains(&number), "{path} is {number}: {self}");
@@ -73,7 +73,7 @@ impl Profile {
 }
 
 impl std::fmt::Display for Profile {
-    /// What the verdict rests on, for a test that failed.
+    /// The evidence of the verdict, for a test that failed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in ["verdict", "mix", "order", "sizes"] {
             writeln!(f, "{part}: {}", self.0[part])?;

@@ -9,17 +9,17 @@ use super::monitor::{Agent, Monitor, with_rights, wrong_clock};
 use crate::live::{watchable, watched_disk};
 use crate::support::{Scratch, all_but_missed, run, skipped};
 
-/// A device, and an agent that watches it.
+/// A loop device and an agent that observes it.
 struct Ground {
     disk: LoopDisk,
     monitor: Monitor,
     agent: Agent,
-    // Taken away when the agent is gone.
+    // Removed after the agent has ended.
     _scratch: Scratch,
 }
 
 impl Ground {
-    /// Or a loud line that `test` is skipped.
+    /// Returns `None` and logs the reason if `test` is skipped.
     fn new(test: &str, monitor: Monitor) -> Option<Ground> {
         let disk = watched_disk(test)?;
         let scratch = Scratch::new();
@@ -39,8 +39,8 @@ impl Ground {
         });
     }
 
-    /// Random reads and writes of `mebibytes` past the page cache, 4 KiB each, at no more than
-    /// `iops` a second.
+    /// Starts direct random reads and writes of `mebibytes`, 4 KiB each, at no more than `iops` per
+    /// second.
     fn load(&self, mebibytes: u32, iops: u32) -> Child {
         let options = "--name=load --output-format=json --rw=randrw --bs=4k --direct=1 \
                        --norandommap --randrepeat=1 --ioengine=libaio --iodepth=4";
@@ -57,7 +57,7 @@ impl Ground {
             .unwrap()
     }
 
-    /// Waits until the agent has told of all that has happened by now, and in this second.
+    /// Waits until the agent has reported all events up to now and to the end of this second.
     fn settle(&self) {
         let now = self.monitor.now();
         self.monitor
@@ -65,7 +65,7 @@ impl Ground {
     }
 }
 
-/// Reads and writes that fio made.
+/// The number of reads and of writes that fio completed.
 fn made(load: Child) -> [u64; 2] {
     let output = load.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -73,13 +73,13 @@ fn made(load: Child) -> [u64; 2] {
     ["read", "write"].map(|way| said["jobs"][0][way]["total_ios"].as_u64().unwrap())
 }
 
-/// Of reads and of writes as many were told as were made.
+/// Asserts that as many reads and writes were reported as fio completed.
 fn assert_told(told: [u64; 2], made: [u64; 2]) {
     let fits = |n: usize| all_but_missed(told[n], made[n]);
     assert!(fits(0) && fits(1), "{told:?} of {made:?}");
 }
 
-/// Reads and writes of 4 KiB that a channel told of.
+/// Reads and writes of 4 KiB that a channel reported.
 fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
     let heard = monitor.heard();
     let rows = heard.rows.get(&channel).map_or(&[][..], Vec::as_slice);
@@ -100,8 +100,8 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
     monitor.run(1, "select op, bytes from IO");
     ground.started(1);
     let load = ground.load(192, 1_500);
-    // Each needs something else of the tap: it is exchanged under the load, and exchanged again
-    // when nobody needs so much any more.
+    // Each query has different demands on the tap, so the tap is replaced under load, and replaced
+    // again when no query needs those columns any more.
     for (channel, query) in [
         (
             2,
@@ -138,14 +138,14 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
     let monitor = &ground.monitor;
     let from = "from IO [range 1 s slide 1 s] where sectors = 8 group by op";
     monitor.run(1, &format!("Rstream(select op, count(*) {from})"));
-    // What the kernel has no room for.
+    // The kernel has no room for the state of this query.
     monitor.run(
         2,
         &format!("Rstream(select op, count(*), median(latency) {from})"),
     );
     ground.started(1);
     ground.started(2);
-    // The first whole interval begins when they say.
+    // The first whole interval begins at the start that the agent reports.
     let begin = *monitor.heard().started.values().max().unwrap();
     monitor.until("that time has come", |heard| heard.reached > begin);
     let made = made(ground.load(40, 1_500));
@@ -172,7 +172,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
         assert_told(["r", "w"].map(sum), made);
     }
     for (group, count) in &rows {
-        // Where an interval ends is known to some microseconds.
+        // The end of an interval is known to within some microseconds.
         let folded = kernel.get(group).copied().unwrap_or(0);
         assert!(
             (folded - count).abs() <= 10,
@@ -191,7 +191,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
 #[test]
 fn a_relation_is_sent_completely_to_early_and_late_clients() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
-    // Relations need no rights.
+    // Relations need no privileges.
     let agent = monitor.agent(&scratch, &[]);
     let query = "select device, host from devices";
     for round in 0..2 {
@@ -212,14 +212,14 @@ fn a_relation_is_sent_completely_to_early_and_late_clients() {
         );
         assert_eq!(told, heard.values(channels[1]));
         drop(heard);
-        // With the last one the tap goes; the next one finds everything once.
+        // The tap ends with its last channel. The next tap reports each row once.
         channels.iter().for_each(|channel| monitor.end(*channel));
     }
     agent.signal("INT");
     agent.end();
 }
 
-/// True if rights can be taken away here; otherwise a loud line that `test` is skipped.
+/// Whether privileges can be dropped here; otherwise logs that `test` is skipped.
 fn rights_can_be_taken(test: &str) -> bool {
     let can = with_rights(&[]).arg("true").status();
     let can = can.is_ok_and(|status| status.success());
@@ -299,7 +299,7 @@ fn the_rights_of_the_service_are_enough() {
         .collect();
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let agent = monitor.agent_with(&scratch, &names);
-    // Who has which disk open is asked as well.
+    // The query also needs to know which VM has which disk open.
     monitor.run(1, "select op, vm, vdisk from IO");
     monitor.run(2, "select vm, vdisk from disks");
     for channel in [1, 2] {
@@ -336,7 +336,7 @@ fn the_unit_is_sound() {
     let test = "the_unit_is_sound";
     let scratch = Scratch::new();
     let text = std::fs::read_to_string(UNIT).unwrap();
-    // The binary is not installed where this is verified.
+    // The binary is not installed on the machine where the unit is verified.
     let text = text.replace("/usr/bin/weir", env!("CARGO_BIN_EXE_weir"));
     let unit = scratch.write("weir-agent.service", &text);
     match Command::new("systemd-analyze")

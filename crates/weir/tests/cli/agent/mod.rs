@@ -1,4 +1,4 @@
-//! `weir agent` as a process, against a monitor of the test's own.
+//! `weir agent` as a process, against a monitor that the test implements.
 
 mod live;
 pub mod monitor;

@@ -1,5 +1,5 @@
-//! A monitor in a few lines, on the real network: it starts what a test wants and keeps what agents
-//! say.
+//! A small monitor on the real network: it starts the fragments of a test and stores the messages
+//! of agents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use weir_wire::{
 
 use crate::support::{Scratch, weir};
 
-/// What a test waits for before it gives up. Never a measure of speed.
+/// The time after which a test gives up waiting. It is not a measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A user without rights.
+/// A user without privileges.
 const NOBODY: u32 = 65534;
 
 /// A monitor that listens on a free port of this host.
@@ -36,31 +36,30 @@ pub struct Monitor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What agents have said, and what they are to do.
+/// The messages that agents have sent, and the orders for them.
 #[derive(Default)]
 pub struct Heard {
-    /// Rows by channel: their instants and values.
+    /// Rows by channel, as pairs of instant and values.
     pub rows: BTreeMap<u64, Vec<(Nanos, Vec<Value>)>>,
-    /// From when on each channel runs.
+    /// The instant at which each channel starts.
     pub started: BTreeMap<u64, Nanos>,
     pub failed: BTreeMap<u64, String>,
     pub lost: BTreeMap<u64, u64>,
     pub notes: Vec<Note>,
     pub status: Option<Status>,
-    /// How far the agent that is there has come.
+    /// The watermark of the connected agent.
     pub reached: Nanos,
     pub hellos: Vec<Hello>,
-    /// How many agents have gone.
+    /// The number of agents that have disconnected.
     pub left: usize,
     fragments: BTreeMap<u64, Vec<u8>>,
     orders: Option<Sender<MonitorMessage>>,
     session: Option<SessionId>,
-    /// The last word of each process.
+    /// The number of the last message of each process.
     acked: HashMap<u64, u64>,
 }
 
-/// A clock that is ahead of the host's by `OFFSET_MS` when it is first read, and fast by
-/// `DRIFT_PPM`.
+/// A clock that is `OFFSET_MS` ahead of the host's when it is first read, and fast by `DRIFT_PPM`.
 pub fn wrong_clock<const OFFSET_MS: i64, const DRIFT_PPM: i64>() -> Nanos {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     let since = BEGUN.get_or_init(Instant::now).elapsed().as_nanos() as Nanos;
@@ -77,7 +76,7 @@ impl Monitor {
         Monitor::with_clock(host_clock)
     }
 
-    /// A monitor whose clock is `clock`, which agents follow.
+    /// A monitor with the clock `clock`, to which agents synchronise.
     pub fn with_clock(clock: fn() -> Nanos) -> Monitor {
         let options = ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)).into(),
@@ -108,7 +107,7 @@ impl Monitor {
         }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> String {
         self.address.to_string()
     }
@@ -118,7 +117,7 @@ impl Monitor {
         (self.clock)()
     }
 
-    /// An agent called `a` of this monitor, at home in `scratch`.
+    /// An agent named `a` of this monitor, with its state in `scratch`.
     pub fn agent(&self, scratch: &Scratch, args: &[&str]) -> Agent {
         let monitor = self.address.to_string();
         let state = scratch.path().to_str().unwrap();
@@ -127,7 +126,7 @@ impl Monitor {
         Agent(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
     }
 
-    /// The same as another user than root, with no rights but `capabilities`.
+    /// The same as another user than root, without privileges except `capabilities`.
     pub fn agent_with(&self, scratch: &Scratch, capabilities: &[&str]) -> Agent {
         let monitor = self.address.to_string();
         let state = scratch.path().join("own");
@@ -139,7 +138,7 @@ impl Monitor {
         Agent(Some(command.stderr(Stdio::piped()).spawn().unwrap()))
     }
 
-    /// Lets agents run a query, as it is, as channel `channel`.
+    /// Makes agents run a query, without changes, as channel `channel`.
     pub fn run(&self, channel: u64, query: &str) {
         let checked = compile(query, &Catalog::builtin(), &CheckOptions::live());
         let fragment = wire::encode(&checked.expect("the query is sound").plan);
@@ -155,7 +154,7 @@ impl Monitor {
         heard.order(MonitorMessage::Stop(channel));
     }
 
-    /// Whether it hears what agents say.
+    /// Sets whether it ignores the messages of agents.
     pub fn set_deaf(&self, deaf: bool) {
         self.deaf.store(deaf, Ordering::Relaxed);
     }
@@ -164,7 +163,7 @@ impl Monitor {
         self.heard.lock().unwrap()
     }
 
-    /// Waits until `done` of what was heard.
+    /// Waits until `done` returns true for the received messages.
     pub fn until(&self, what: &str, mut done: impl FnMut(&Heard) -> bool) {
         let begin = Instant::now();
         while !done(&self.heard()) {
@@ -186,7 +185,7 @@ impl Drop for Monitor {
     }
 }
 
-/// setpriv(1): what comes behind runs as another user than root, with these capabilities.
+/// setpriv(1): the command that follows runs as another user than root, with these capabilities.
 pub fn with_rights(capabilities: &[&str]) -> Command {
     let set: String = capabilities.iter().map(|c| format!(",+{c}")).collect();
     let mut command = Command::new("setpriv");
@@ -215,7 +214,7 @@ impl Agent {
         self.0.as_mut().expect("it runs")
     }
 
-    /// Waits for its end: its exit code, if it has one, and what it said.
+    /// Waits for its end; returns the exit code, if it has one, and its standard error.
     pub fn end(mut self) -> (Option<i32>, String) {
         let child = self.0.take().expect("it runs");
         let output = child.wait_with_output().unwrap();
@@ -236,7 +235,7 @@ impl Drop for Agent {
 }
 
 impl Heard {
-    /// What a channel gave, without times.
+    /// The rows of a channel, without instants.
     pub fn values(&self, channel: u64) -> Vec<String> {
         let rows = self.rows.get(&channel).into_iter().flatten();
         rows.map(|(_, values)| format!("{values:?}")).collect()
@@ -248,7 +247,7 @@ impl Heard {
 
     fn order(&self, word: MonitorMessage) {
         if let Some(orders) = &self.orders {
-            // One that was killed reads nothing.
+            // An agent that was killed reads nothing.
             let sent = orders.try_send(word);
             assert!(
                 !matches!(sent, Err(TrySendError::Full(_))),

@@ -1,4 +1,4 @@
-//! Agents that replay a recording: every row arrives once, or is counted.
+//! Agents that replay a recording: each row is delivered once, or is counted as lost.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use weir_model::Value;
 use super::monitor::{Monitor, host_clock, wrong_clock};
 use crate::support::{Scratch, requests, run};
 
-/// What two fragments ask of the recording.
+/// What two fragments select from the recording.
 const FINISHED: &str = "select sector, bytes, latency, host from IO";
 const ISSUED: &str = "select sector, op from IOstream where type = 'Q' and op = 'w'";
 
-/// Requests as a trace file in `scratch`.
+/// Writes requests as a trace file in `scratch`.
 fn recording(scratch: &Scratch, count: usize) -> String {
     scratch.write("trace.csv", &requests(count))
 }
@@ -67,7 +67,7 @@ fn response_times_come_from_pairs_and_are_those_of_the_join() {
         )
     };
     monitor.run(1, &query(""));
-    // Pairs do not tell the error of a request, which has none.
+    // Pairs have no column for the error of a request, which is null here.
     monitor.run(2, &query("and q.error is null"));
     let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1", "--once"]);
     let (code, said) = agent.end();
@@ -108,12 +108,12 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
         let [Value::Int(own), Value::Int(agent_ts), Value::Int(req_id)] = values[..] else {
             panic!("{values:?}");
         };
-        // The clocks are five seconds apart; on one host the offset is known far better.
+        // The clocks differ by five seconds. On one host the error of the offset is far smaller.
         let expected = first_ns + shift + 5_000_000_000 + i as i64 * 1_000_000;
         assert!((ts - expected).abs() < 1_000_000_000, "{ts} for {expected}");
         assert_eq!(own, *ts);
         assert!(agent_ts >= *ts, "taken in after it happened");
-        // The host's number is above the request's.
+        // The upper bits are the number of the host, the lower bits that of the request.
         numbers.insert(req_id >> 32);
     }
     assert!(numbers.len() == 1 && !numbers.contains(&0), "{numbers:?}");
@@ -130,7 +130,7 @@ fn the_next_agent_reports_the_losses_of_a_killed_one() {
     let args = ["--from", &trace, "--pace", "20"];
     let first = monitor.agent(&scratch, &args);
     monitor.until("rows come", |heard| heard.count(1) > 2_000);
-    // What is said from here on is not heard, and waits at the agent.
+    // From here on messages are not received; the agent keeps them.
     monitor.set_deaf(true);
     std::thread::sleep(std::time::Duration::from_secs(2));
     first.signal("KILL");

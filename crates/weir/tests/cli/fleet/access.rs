@@ -9,7 +9,7 @@ use crate::support::{Said, Scratch, run, skipped};
 
 const COUNT: &str = "select count(*) from IO [range 1 s slide 1 s]";
 
-/// A monitor that wants tokens, and files with those of a reader, of a placer and of nobody.
+/// A monitor that requires tokens, and token files: of a reader, of a placer and of no client.
 fn guarded() -> Monitor {
     let names = ["reader", "placer", "wrong"];
     let tokens = names.map(|name| (name, format!("{name}-{}", "0123456789abcdef")));
@@ -79,7 +79,7 @@ fn a_token_file_that_others_can_read_is_refused_by_clients_and_agents() {
         assert_eq!(said.code, 1, "{}", said.err);
         assert!(said.err.contains("chmod 600"), "{}", said.err);
     }
-    // The group may read it, as that of a service does.
+    // The group may read it, as the group of a service does.
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
     assert_eq!(monitor.with("reader", &["fleet", "queries"]).code, 0);
 }
@@ -117,7 +117,7 @@ fn another_user_cannot_connect_to_the_monitors_socket() {
         return skipped(TEST, "it takes root to run as another user");
     }
     let monitor = Monitor::start();
-    // The folder is open, so that only the socket's own rights are tried.
+    // The directory is accessible, so that only the permissions of the socket are tested.
     fs::set_permissions(monitor.home.path(), Permissions::from_mode(0o755)).unwrap();
     let binary = monitor.home.path().join("weir");
     fs::copy(env!("CARGO_BIN_EXE_weir"), &binary).unwrap();
@@ -132,7 +132,7 @@ fn another_user_cannot_connect_to_the_monitors_socket() {
     assert_eq!(other.code, 1, "{}", other.out);
     assert!(other.err.contains("Permission denied"), "{}", other.err);
     assert!(other.err.contains("socket's group"), "{}", other.err);
-    // A member of the socket's group, which is that of the monitor, can.
+    // A member of the socket's group, which is the group of the monitor, can connect.
     let member = queries("65534", "0");
     assert_eq!(member.code, 0, "{}", member.err);
 }

@@ -1,9 +1,9 @@
-//! What a fleet answers: the same as one host that sees everything.
+//! The result of a fleet equals that of one host that observes everything.
 
 use super::processes::{Monitor, dealt, ended, until};
 use crate::support::{interrupt, run};
 
-/// A relation over everything.
+/// A relation over all rows.
 const BY_OP: &str =
     "select op, count(*), sum(bytes), max(sector), avg(latency) from IO group by op";
 
@@ -23,8 +23,8 @@ fn a_fleet_answers_as_one_host_does_that_sees_everything() {
         let args = ["query", "--from", &all, "--final", "--format", "csv", query];
         run(&args).fine()
     };
-    // Of what is older than an hour there is nothing, and what is put together of parts has a
-    // slide.
+    // Rows older than an hour do not exist here, and a query that is merged from partial results
+    // needs a slide.
     let sliding = BY_OP.replace("from IO", "from IO [range 1 hour slide 1 s]");
     for (way, query) in [("rows", BY_OP), ("partials", &sliding)] {
         let args = ["query", "--standing", "--name", way, "--for", "1ms"];

@@ -1,5 +1,5 @@
-//! One host of a fleet: its name, wherever its rows and groups are made, and what is lost when its
-//! agent is killed.
+//! One host of a fleet: its name, wherever its rows and groups are made, and the count of lost rows
+//! when its agent is killed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use super::processes::{Monitor, Process, dealt, until};
 use crate::live::watched_disk;
 
-/// Reads of 8 KiB that are counted, and reads of 4 KiB by which it is seen that agents count.
+/// Reads of 8 KiB are counted; reads of 4 KiB show that the agents count.
 const COUNTED: u64 = 300;
 
-/// Reads `count` blocks of a disk past the page cache.
+/// Reads `count` blocks of a disk with direct I/O.
 fn read(disk: &str, block: &str, count: u64) {
     let status = Command::new("dd")
         .args([format!("if={disk}"), "of=/dev/null".to_owned()])
@@ -21,7 +21,7 @@ fn read(disk: &str, block: &str, count: u64) {
     assert!(status.unwrap().success());
 }
 
-/// Groups of a query that the kernel makes, to a file.
+/// A query whose groups the kernel makes, with output to a file.
 fn query(name: &str, condition: &str) -> String {
     format!(
         "[[query]]\nname = \"{name}\"\n\
@@ -43,7 +43,7 @@ fn groups_made_in_the_kernel_are_of_the_agent_and_not_of_the_system() {
         query("one", "bytes = 8192 and host = 'l9'"),
     ];
     let monitor = Monitor::configured(&queries.concat());
-    // Two agents on one system, neither of them called as the system is.
+    // Two agents on one system, neither named like the system.
     let agents = ["l8", "l9"].map(|host| {
         let state = monitor.home.path().join(host);
         let args = ["--host", host, "--state", state.to_str().unwrap()];
@@ -54,7 +54,7 @@ fn groups_made_in_the_kernel_are_of_the_agent_and_not_of_the_system() {
         let path = monitor.home.path().join(format!("state/{name}.csv"));
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut sums = std::collections::BTreeMap::new();
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = text.split_inclusive('\n').filter(|l| l.ends_with('\n'));
         for line in whole.skip(1) {
             let mut values = line.trim_end().split(',').skip(1);
@@ -79,7 +79,7 @@ fn groups_made_in_the_kernel_are_of_the_agent_and_not_of_the_system() {
         counts("one") == [of("l9")]
     });
 
-    // Relations of the inventory bear the same names.
+    // Relations of the inventory have the same host names.
     let hosts = "select host, count(*) from devices group by host";
     monitor.place("devices", hosts);
     until("both hosts are in the relation", || {
@@ -129,7 +129,7 @@ fn requests_of_an_open_slide_are_counted_as_lost_when_the_agent_is_killed() {
         found.expect("it stands")
     };
     assert_eq!(query("groups")["rows_lost"], 0, "it may be alive");
-    // The next agent of the host has the count; nothing happens there for a long time.
+    // The next agent of the host has the count. Its own trace begins far in the future.
     let state = monitor.home.path().join("a");
     let args = [
         "--host",

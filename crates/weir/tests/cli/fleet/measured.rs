@@ -1,11 +1,12 @@
-//! What agents measure is shown, and decides.
+//! The measurements of agents are shown, and determine the placement.
 
 use super::processes::{Monitor, until};
 use crate::support::requests;
 
 const COUNT: &str = "select op, count(*) from IO [range 1 s slide 1 s] group by op";
 
-/// What the monitor says of a query's first fragment, by `weir explain` with these words.
+/// The first fragment of a query in the output of the monitor's `weir explain` with these
+/// arguments.
 fn explained(monitor: &Monitor, words: &[&str]) -> serde_json::Value {
     let said = monitor.run(&[&["explain", "--json", COUNT], words].concat());
     assert_eq!(said.code, 0, "{}", said.err);
@@ -31,7 +32,7 @@ fn explain_shows_what_a_fragment_costs_the_agents_that_run_it() {
     let text = monitor.run(&["explain", COUNT]).fine();
     assert!(text.contains("fragment 0, measured"), "{text}");
     assert_eq!(explained(&monitor, &["--place", "rows"])["way"], "rows");
-    // What is only run to be measured has gone afterwards.
+    // A query that runs only to be measured is removed afterwards.
     let analyzed = explained(&monitor, &["--analyze", "--for", "1s", "--place", "rows"]);
     assert_eq!(analyzed["way"], "rows");
     let names: Vec<_> = monitor.queries();

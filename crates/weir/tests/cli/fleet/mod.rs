@@ -1,5 +1,5 @@
 //! A fleet of real processes on this host: `weir monitor`, `weir agent`s that replay recordings,
-//! and whoever asks.
+//! and clients.
 
 mod access;
 mod answers;

@@ -14,10 +14,10 @@ pub use weir_testing::wait_until as until;
 
 use crate::support::{Said, Scratch, requests, run, weir};
 
-/// When the first of [`requests`] ends, 2007-02-22 17:00:03.
+/// The end of the first of [`requests`], 2007-02-22 17:00:03.
 const REQUESTS_BEGIN_NS: u128 = 1_172_163_603_000_000_000;
 
-/// A process of a fleet, with what it says on standard error.
+/// A process of a fleet, with its standard error.
 pub struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
@@ -55,7 +55,7 @@ impl Process {
         assert!(kill.args([name, &id]).status().unwrap().success());
     }
 
-    /// Waits for its end; the exit code, if no signal killed it, and all it said.
+    /// Waits for its end; returns the exit code, if no signal killed it, and its standard error.
     pub fn end(&mut self) -> (Option<i32>, String) {
         let code = self.child.wait().unwrap().code();
         if let Some(reader) = self.reader.take() {
@@ -72,7 +72,7 @@ impl Drop for Process {
     }
 }
 
-/// A monitor with a home of its own.
+/// A monitor with its own directory.
 pub struct Monitor {
     pub home: Scratch,
     process: Process,
@@ -80,24 +80,24 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// One that needs nothing else.
+    /// A monitor with the default configuration.
     pub fn start() -> Monitor {
         Monitor::configured("")
     }
 
-    /// One that is configured so. `HOME` stands for a directory of its own.
+    /// A monitor with this configuration. `HOME` stands for its directory.
     pub fn configured(config: &str) -> Monitor {
         Monitor::with_files(config, &[])
     }
 
-    /// The same with files that only their owner reads.
+    /// The same with files that only their owner can read.
     pub fn with_files(config: &str, files: &[(&str, String)]) -> Monitor {
         let home = Scratch::new();
         for (name, text) in files {
             let path = home.write(name, text);
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
         }
-        // On a busy machine an agent is soon far behind; here everybody is waited for.
+        // On a busy machine an agent soon lags far behind; here the monitor waits for every agent.
         let (above, tables) = match config.find('[') {
             Some(at) => config.split_at(at),
             None => (config, ""),
@@ -105,7 +105,7 @@ impl Monitor {
         let config = format!("idle = \"60 s\"\n{above}{tables}");
         let config = config.replace("HOME", home.path().to_str().unwrap());
         home.write("monitor.toml", &config);
-        // Tokens and certificates are for the network; without them this host alone is served.
+        // Tokens and certificates are for the network; without them only this host is served.
         let on_network = config.contains("tokens") || config.contains("[tls]");
         let listen = match on_network {
             true => "127.0.0.1:0".to_owned(),
@@ -125,7 +125,7 @@ impl Monitor {
         self.process.end()
     }
 
-    /// Starts it again where it was.
+    /// Starts it again at the same address.
     pub fn again(&mut self) {
         let (process, address) = begin(&self.home, &self.address);
         assert_eq!(address, self.address);
@@ -145,14 +145,14 @@ impl Monitor {
         run(&self.at(args))
     }
 
-    /// Begins a command at this monitor. To be ended by [`ended`].
+    /// Starts a command at this monitor. [`ended`] waits for its end.
     pub fn begin(&self, args: &[&str]) -> Child {
         let mut command = weir(&self.at(args));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
-    /// What names it on a command line.
+    /// The arguments that select this monitor on a command line.
     pub fn named(&self) -> [&str; 2] {
         ["--monitor", &self.address]
     }
@@ -174,15 +174,16 @@ impl Monitor {
         serde_json::from_str(&listed).unwrap()
     }
 
-    /// What the relation of a query holds now.
+    /// The current content of the relation of a query.
     pub fn holds(&self, name: &str) -> String {
         let watch = ["fleet", "watch", name, "--final", "--for", "300ms"];
         self.run(&[&watch[..], &["--format", "csv"]].concat())
             .fine()
     }
 
-    /// Agents on hosts `a`, `b`, .. that replay traces of [`requests`], each its own, and stay when
-    /// it is over. The traces begin when all agents have begun: what was before nobody sees.
+    /// Agents on hosts `a`, `b`, .. that each replay one trace of [`requests`] and keep running at
+    /// its end. The traces begin after all agents have started: earlier events would not be
+    /// observed.
     pub fn agents(&self, traces: &[String]) -> Vec<Process> {
         self.agents_with(traces, &[])
     }
@@ -225,7 +226,7 @@ fn begin(home: &Scratch, listen: &str) -> (Process, String) {
     (process, address)
 }
 
-/// A recording of `count` requests, whole and dealt over three hosts.
+/// A recording of `count` requests, as a whole and distributed over three hosts.
 pub fn dealt(home: &Scratch, count: usize) -> (String, [String; 3]) {
     let text = requests(count);
     let part = |host: usize| {
@@ -236,7 +237,7 @@ pub fn dealt(home: &Scratch, count: usize) -> (String, [String; 3]) {
     (home.write("all.csv", &text), [0, 1, 2].map(part))
 }
 
-/// What a command said that was begun, once it has ended.
+/// The output of a started command, after its end.
 pub fn ended(child: Child) -> Said {
     let output: Output = child.wait_with_output().unwrap();
     Said::of(output)

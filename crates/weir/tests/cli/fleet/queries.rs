@@ -1,4 +1,4 @@
-//! Queries of a fleet come, are listed, and go.
+//! Queries of a fleet are placed, listed and removed.
 
 use super::processes::{Monitor, Process, ended, until};
 use crate::support::run;
@@ -40,7 +40,7 @@ fn errors_of_a_query_are_reported_as_on_one_host() {
     let monitor = Monitor::start();
     let query = "select op, avrg(latency) from IO group by opp";
     let here = run(&["check", query]);
-    // `weir fleet explain` leaves all checking to the monitor.
+    // `weir fleet explain` leaves all checks to the monitor.
     let there = monitor.run(&["fleet", "explain", query]);
     assert_eq!((there.code, &there.err), (2, &here.err));
     assert!(there.err.contains("did you mean `avg`?"), "{}", there.err);

@@ -1,4 +1,4 @@
-//! Standing queries outlive the monitor's process, however it ends.
+//! Standing queries persist across restarts of the monitor, however its process ends.
 
 use super::processes::{Monitor, dealt, sorted, until};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::processes::{Monitor, ended, sorted, until};
 use crate::support::{Scratch, interrupt, requests, run};
 
-/// Where a thesis's script says that its rows come from.
+/// The line of the thesis's script that names the source of its rows.
 const THESIS_SOURCE: &str = "source : table_3_3.dat";
 
 /// A script of two queries, one of which reads a third.
@@ -15,7 +15,7 @@ const TWO: &str = "vquery : select Sector, Size from IOstream where Type = \"R\"
     query : select count(*), sum(Length) from Responses;\n\
     query : select max(Place) from Responses [range 3000000 second];\ndest : places\n";
 
-/// A thesis's script over another source.
+/// A script of the thesis with another source.
 fn thesis(home: &Scratch, name: &str, source: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/thesis");
     let text = fs::read_to_string(folder.join(name)).unwrap();
@@ -26,7 +26,7 @@ fn thesis(home: &Scratch, name: &str, source: &str) -> String {
     )
 }
 
-/// The first `most` rows that came, without their instants.
+/// The first `most` rows of the output, without their instants.
 fn came(text: &str, most: usize) -> Vec<&str> {
     let rows = text.lines().filter_map(|line| line.split_once("]:+:"));
     rows.map(|(_, row)| row).take(most).collect()
@@ -36,7 +36,7 @@ fn came(text: &str, most: usize) -> Vec<&str> {
 fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
     let monitor = Monitor::start();
     let home = &monitor.home;
-    // A VM runs on one host, so that what is told of it does not depend on how hosts take turns.
+    // Each VM runs on one host, so its results do not depend on the order of the hosts.
     let text = requests(60);
     let lines = text.lines().enumerate();
     let line = |(i, line): (usize, &str)| {
@@ -76,7 +76,7 @@ fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
         until("every row is out", || {
             came(&held(), usize::MAX).len() >= expected.len()
         });
-        // Later the window moves on, as time does.
+        // Later rows appear as the window advances with time.
         let held = held();
         let got = came(&held, expected.len()).join("\n");
         assert_eq!(sorted(&got), sorted(&expected.join("\n")), "{name:?}");
