@@ -25,7 +25,6 @@ const SCANNED: &[&str] = &[
     "crates/weir-sketch",
     "crates/weir-tap",
     "crates/weir-tapdisk",
-    "crates/weir-tapdisk",
     "crates/weir-view",
     "crates/weir-wire",
     "crates/weir-workload",

@@ -279,7 +279,7 @@ fn a_page_is_complete_and_closed() {
     assert!(
         titles
             .iter()
-            .any(|t| t.ends_with("disturbed by noisy /dev/vda on /dev/sdb"))
+            .any(|t| t.ends_with("slowed down by noisy /dev/vda on /dev/sdb"))
     );
 }
 

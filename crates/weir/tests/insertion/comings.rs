@@ -221,7 +221,7 @@ fn a_tap_ends_with_its_vm() {
     assert!(!fs::exists(&folder).unwrap(), "{folder} goes with it");
     let said = weir(&["tapdisk", "remove", "--vm", &name, "--disk", "vda"]);
     assert_ne!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("no VM"), "{}", said.err);
+    assert!(said.err.contains("is not running"), "{}", said.err);
     assert!(!fs::exists(&folder).unwrap(), "{folder} stays away");
     drop(machine);
     assert!(!image.exists());

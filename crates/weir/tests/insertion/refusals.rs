@@ -128,7 +128,10 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
     assert!(unknown.err.contains("/dev/vda"), "{unknown:?}");
     let nobody = weir(&["tapdisk", "insert", "--vm", "nobody", "--disk", "vda"]);
     assert_eq!(nobody.code, Some(2), "{nobody:?}");
-    assert!(nobody.err.contains("no VM nobody runs here"), "{nobody:?}");
+    assert!(
+        nobody.err.contains("VM nobody is not running on this host"),
+        "{nobody:?}"
+    );
     // An image file that was replaced while QEMU has it open is not served in its place.
     fs::rename(&images[0], &empty).unwrap();
     fs::write(&images[0], vec![0; DISK_BYTES]).unwrap();
