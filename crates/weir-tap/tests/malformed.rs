@@ -198,7 +198,7 @@ fn a_file_of_no_format_is_refused_with_the_formats_there_are() {
     assert!(
         error
             .to_string()
-            .starts_with("bltrace: no such trace format; known are ")
+            .starts_with("bltrace: no such trace format; supported formats: ")
     );
     let missing = format::open(
         "/nonexistent/trace".as_ref(),

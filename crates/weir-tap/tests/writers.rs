@@ -224,7 +224,7 @@ fn what_a_format_has_no_room_for_is_remarked() {
     assert!(
         remarks
             .iter()
-            .any(|r| r.contains("3 events of write zeroes")),
+            .any(|r| r.contains("3 write zeroes written as writes")),
         "{remarks:?}"
     );
     assert!(
@@ -238,7 +238,7 @@ fn what_a_format_has_no_room_for_is_remarked() {
         .to_string();
     assert_eq!(
         refused,
-        "x.csv: the format does not follow from the file's extension; known are recording, blktrace, iolog"
+        "x.csv: the format does not follow from the file's extension; supported formats: recording, blktrace, iolog"
     );
     assert!(
         for_writing(Path::new("x"), Some("msr"))

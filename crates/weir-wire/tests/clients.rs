@@ -117,7 +117,7 @@ fn the_watch_limit_of_a_principal_is_enforced() {
     let mut first = client.watch("endless").unwrap();
     shown(first.next(WAIT_MAX).unwrap());
     let error = client.watch("endless").unwrap_err().to_string();
-    assert!(error.contains("may watch 1"), "{error}");
+    assert!(error.contains("the limit is 1"), "{error}");
     assert_eq!(monitor.counted("requests_refused", Some("watches_max")), 1);
     drop(first);
     support::until("the place is free", || client.watch("q").is_ok());

@@ -58,7 +58,7 @@ fn loopback_requires_tokens_and_a_unix_socket_does_not() {
     let monitor = Monitor::start(options).unwrap();
     place(&mut Client::connect(dial(&monitor, None)).unwrap()).unwrap();
     let mut grafana = Client::connect(dial(&monitor, Some(GRAFANA))).unwrap();
-    assert_denied(place(&mut grafana), "`grafana` may not place");
+    assert_denied(place(&mut grafana), "`grafana` is not permitted to place");
     assert_denied(
         Client::connect(dial(&monitor, Some("wrongwrongwrongwrong")))
             .unwrap()
@@ -67,7 +67,8 @@ fn loopback_requires_tokens_and_a_unix_socket_does_not() {
     );
     // The rejected peer and the reason are reported.
     until("both are reported", || {
-        monitor.has_received("refused") && monitor.has_received("`grafana` may not place")
+        monitor.has_received("refused")
+            && monitor.has_received("`grafana` is not permitted to place")
     });
     drop((monitor, grafana));
     until("the socket is removed", || !socket.exists());
@@ -98,16 +99,21 @@ fn a_token_grants_only_its_roles() {
     place(&mut client(Some(ALICE))).unwrap();
     let mut grafana = client(Some(GRAFANA));
     assert_eq!(grafana.queries().unwrap()[0]["asked_by"], "grafana");
-    assert_denied(place(&mut grafana), "`grafana` may not place");
-    assert_denied(grafana.cancel("q"), "`grafana` may not place or cancel");
-    assert_denied(client(Some(WEB1)).queries(), "`w` may not read");
+    assert_denied(place(&mut grafana), "`grafana` is not permitted to place");
+    assert_denied(
+        grafana.cancel("q"),
+        "`grafana` is not permitted to place or cancel",
+    );
+    assert_denied(client(Some(WEB1)).queries(), "`w` is not permitted to read");
     assert_denied(client(None).queries(), "no token was presented");
     assert_denied(client(Some("0000000000000000")).queries(), "unknown token");
     let agent = Agent::join(&dial(&monitor, Some(ALICE)), "web1")
         .err()
         .unwrap();
     assert!(
-        agent.message().contains("may not join as an agent"),
+        agent
+            .message()
+            .contains("is not permitted to join as an agent"),
         "{agent}"
     );
     assert_eq!(
@@ -165,7 +171,7 @@ fn a_certificate_grants_its_roles() {
     place(&mut client(signed("alice", &["weir:place"]))).unwrap();
     let mut bob = client(signed("bob", &["weir:read"]));
     assert_eq!(bob.queries().unwrap()[0]["asked_by"], "bob");
-    assert_denied(place(&mut bob), "`bob` may not place");
+    assert_denied(place(&mut bob), "`bob` is not permitted to place");
     assert_denied(client(signed("eve", &[])).queries(), "the role is missing");
     Agent::join(&with(signed("web1", &["weir:agent:web1"])), "web1").unwrap();
 

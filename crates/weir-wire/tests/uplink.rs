@@ -140,14 +140,14 @@ fn an_agent_authenticates() {
                 token: Some(unknown),
                 ..good.clone()
             },
-            "refuses: unknown token",
+            "rejected the request: unknown token",
         ),
         (
             Dial {
                 token: None,
                 ..good.clone()
             },
-            "refuses: no token was presented",
+            "rejected the request: no token was presented",
         ),
         (
             Dial {

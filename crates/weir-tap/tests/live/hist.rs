@@ -527,7 +527,7 @@ fn numbers_that_cannot_be_are_refused_with_what_can() {
             .expect_err("it cannot be")
             .to_string();
         assert!(
-            error.contains("use 1 to") || error.contains("allow"),
+            error.contains("use 1 to") || error.contains("use at least 1 MiB"),
             "{error}"
         );
     }

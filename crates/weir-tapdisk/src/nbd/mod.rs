@@ -8,7 +8,7 @@
 //!
 //! let disk = ServedDisk::open(DiskOptions::new("/images/web.raw"))?;
 //! let exports = [Export::new("vda", disk)];
-//! let listener = Listener::bind(&"unix:/run/web.nbd".parse()?, Access::default())?;
+//! let listener = Listener::bind(&"unix:/run/web.nbd".parse()?, SocketAccess::default())?;
 //! let stop = StopEvent::new()?;
 //! nbd::serve(&exports, &[listener], &NbdOptions::default(), &stop)?; // until `stop` is raised
 //! # Ok(())

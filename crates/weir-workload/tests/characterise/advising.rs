@@ -29,7 +29,9 @@ fn many_random_requests_need_flash_and_few_a_disk() {
     let many = profile(&scattered(30_000, 1_000_000, 500_000, 8));
     let flash = advice(&many, Topic::Medium).unwrap();
     assert!(
-        flash.text.starts_with("flash: 1000 requests"),
+        flash
+            .text
+            .starts_with("flash: 1000 non-sequential requests"),
         "{}",
         flash.text
     );
@@ -37,7 +39,7 @@ fn many_random_requests_need_flash_and_few_a_disk() {
     let few = profile(&scattered(2_000, 20_000_000, 9_000_000, 8));
     let disk = advice(&few, Topic::Medium).unwrap();
     assert!(
-        disk.text.starts_with("one disk serves it: 51 "),
+        disk.text.starts_with("one hard disk suffices: 51 "),
         "{}",
         disk.text
     );
@@ -50,7 +52,7 @@ fn many_random_requests_need_flash_and_few_a_disk() {
     let flushed = profile(&flushed);
     let disk = advice(&flushed, Topic::Medium).unwrap();
     assert!(
-        disk.text.starts_with("one disk serves it: 25 "),
+        disk.text.starts_with("one hard disk suffices: 25 "),
         "{}",
         disk.text
     );
@@ -65,7 +67,9 @@ fn random_writes_are_reported_as_flash_wear() {
     let profile = profile(&ios);
     let flash = advice(&profile, Topic::Medium).unwrap();
     assert!(
-        flash.text.contains("100 % of all are writes"),
+        flash
+            .text
+            .contains("100 % of the requests are non-sequential writes"),
         "{}",
         flash.text
     );
@@ -78,7 +82,7 @@ fn concurrent_requests_need_wide_stripes() {
     assert!(
         stripe
             .text
-            .starts_with("a stripe unit of 64 KiB or more: 8."),
+            .starts_with("a stripe unit of 64 KiB or more: the mean queue depth is 8."),
         "{}",
         stripe.text
     );
@@ -106,7 +110,7 @@ fn concurrent_requests_need_wide_stripes() {
     assert!(
         stripe
             .text
-            .contains("no wider than 512 KiB over the number of disks"),
+            .contains("at most 512 KiB divided by the number of disks"),
         "{}",
         stripe.text
     );
@@ -186,7 +190,7 @@ fn no_cache_is_recommended_without_reuse() {
     let profile = profile(&reads((0..20_000).map(|i| 8 * i)));
     let cache = advice(&profile, Topic::CacheSize).unwrap();
     assert!(
-        cache.text.starts_with("no cache pays: 0 %"),
+        cache.text.starts_with("a cache has no benefit: 0 %"),
         "{}",
         cache.text
     );

@@ -134,6 +134,6 @@ fn one_transition_is_weak_evidence_and_constant_activity_none() {
     assert!(
         always.missing[0]
             .text
-            .contains("with and without the other")
+            .contains("with and without I/O of the other")
     );
 }
