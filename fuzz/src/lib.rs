@@ -24,7 +24,7 @@ use weir_tap::control::{Service, frame};
 use weir_tap::format::{self, FORMATS, Options, Source};
 use weir_tap::tapdisk::words::Tapdisk;
 use weir_tap::vdisk::guard::Guarding;
-use weir_tap::{RECORDING, Said};
+use weir_tap::{RECORDING, TapEvent};
 use weir_tapdisk::engine::EngineOption;
 use weir_tapdisk::nbd::{self, Export};
 use weir_tapdisk::{DiskOptions, ServedDisk, StopEvent};
@@ -146,15 +146,15 @@ pub fn trace(data: &[u8]) {
         let mut reached = i64::MIN;
         loop {
             match tap.next(Duration::ZERO) {
-                Ok(Said::Rows { demand, batch }) => {
+                Ok(TapEvent::Rows { demand, batch }) => {
                     assert!(demand < demands.len(), "rows answer a demand");
                     assert!(batch.ts.is_sorted(), "rows are in time order");
                     assert!(batch.ts.iter().all(|ts| *ts > reached), "a heartbeat holds");
                 }
-                Ok(Said::Heartbeat(ts)) => reached = reached.max(ts),
-                Ok(Said::Quiet) => {}
-                Ok(Said::Folded { .. }) => panic!("a file delivers rows"),
-                Ok(Said::End) | Err(_) => break,
+                Ok(TapEvent::Heartbeat(ts)) => reached = reached.max(ts),
+                Ok(TapEvent::Quiet) => {}
+                Ok(TapEvent::Folded { .. }) => panic!("a file delivers rows"),
+                Ok(TapEvent::End) | Err(_) => break,
             }
         }
         tap.counts();

@@ -1,7 +1,7 @@
 //! `cargo xtask proto`: generates the messages of the protocol from its `.proto` files.
 //!
 //! With `--check` it compares instead of writing. The generator (`xtask/proto`) is not a part of
-//! the workspace: nobody else waits for the build of a compiler of `.proto` files.
+//! the workspace: other builds do not include a compiler of `.proto` files.
 
 use anyhow::Result;
 

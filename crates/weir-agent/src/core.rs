@@ -26,9 +26,9 @@ pub struct AgentCore {
     /// The watermark of all sources.
     reached: Nanos,
     /// The watermark that was last emitted.
-    said: Nanos,
-    /// The next instant after `said` at which a fragment may emit rows, if known.
-    shows: Option<Nanos>,
+    emitted_watermark: Nanos,
+    /// The next instant after `emitted_watermark` at which a fragment may emit rows, if known.
+    emits_at: Option<Nanos>,
 }
 
 /// A channel with this number of rows is flushed: its rows are emitted as one message.
@@ -80,8 +80,8 @@ impl AgentCore {
             ended: VecDeque::new(),
             pending: Vec::new(),
             reached: Nanos::MIN,
-            said: Nanos::MIN,
-            shows: None,
+            emitted_watermark: Nanos::MIN,
+            emits_at: None,
         }
     }
 
@@ -120,7 +120,7 @@ impl AgentCore {
         };
         self.channels.insert(query, channel);
         self.running.insert(channel, fragment);
-        self.shows = None;
+        self.emits_at = None;
         self.pending.push(AgentMessage::started(channel, at));
     }
 
@@ -205,8 +205,8 @@ impl AgentCore {
     }
 
     /// Advances to the watermark of the sources and emits the results: rows, then the watermark.
-    pub fn step(&mut self, say: &mut impl FnMut(AgentMessage)) {
-        self.pending.drain(..).for_each(&mut *say);
+    pub fn step(&mut self, emit: &mut impl FnMut(AgentMessage)) {
+        self.pending.drain(..).for_each(&mut *emit);
         let (running, channels) = (&mut self.running, &self.channels);
         let mut failed = Vec::new();
         let mut gathered: BTreeMap<ChannelId, Gathered> = BTreeMap::new();
@@ -219,41 +219,42 @@ impl AgentCore {
                 let rows = gathered.entry(channel).or_default();
                 rows.add(batch);
                 if rows.count >= WORD_ROWS {
-                    say(std::mem::take(rows).word(channel));
+                    emit(std::mem::take(rows).word(channel));
                 }
             }
             EngineOutput::Failed { query, error } => {
                 let channel = channels[&query];
                 if let Some(rows) = gathered.remove(&channel).filter(|rows| rows.count > 0) {
-                    say(rows.word(channel));
+                    emit(rows.word(channel));
                 }
                 let help = error.help.as_ref().map(|help| format!("; {help}"));
                 let why = format!("{error}{}", help.unwrap_or_default());
-                say(AgentMessage::failed(channel, why));
+                emit(AgentMessage::failed(channel, why));
                 failed.push(channel);
             }
         });
         for (channel, rows) in gathered.into_iter().filter(|(_, rows)| rows.count > 0) {
-            say(rows.word(channel));
+            emit(rows.word(channel));
         }
         failed.into_iter().for_each(|channel| self.forget(channel));
         let at = match self.sources.is_empty() {
             true => self.reached,
             false => self.reached.min(self.engine.now()),
         };
-        if at > self.said
-            && (at.saturating_sub(self.said) >= IDLE_WATERMARK_NS || self.may_have_shown(at))
+        if at > self.emitted_watermark
+            && (at.saturating_sub(self.emitted_watermark) >= IDLE_WATERMARK_NS
+                || self.may_have_shown(at))
         {
-            self.said = at;
-            self.shows = None;
-            say(AgentMessage::Watermark(at));
+            self.emitted_watermark = at;
+            self.emits_at = None;
+            emit(AgentMessage::Watermark(at));
         }
     }
 
     /// True if fragments may have emitted rows up to `at` since the last watermark was emitted.
     /// Between the ends of slides no watermark is needed.
     fn may_have_shown(&mut self, at: Nanos) -> bool {
-        let next = self.said.saturating_add(1);
+        let next = self.emitted_watermark.saturating_add(1);
         let first = || {
             let mut first = Nanos::MAX;
             for fragment in self.running.values() {
@@ -265,15 +266,15 @@ impl AgentCore {
             }
             first
         };
-        *self.shows.get_or_insert_with(first) <= at
+        *self.emits_at.get_or_insert_with(first) <= at
     }
 
     /// Ends the core: there are no events beyond those received up to `at`. Each fragment emits the
     /// results of its open slide, at the end of the slide, which may be later than `at`. Afterwards
     /// only tallies may be read.
-    pub fn end(&mut self, at: Nanos, say: &mut impl FnMut(AgentMessage)) {
+    pub fn end(&mut self, at: Nanos, emit: &mut impl FnMut(AgentMessage)) {
         self.reached(at);
-        self.step(say);
+        self.step(emit);
         let running = self.running.values();
         let ends = running.map(|f| (f.plan.emitted_by(self.reached), f.query));
         let mut ends: Vec<(Nanos, QueryId)> = ends.collect();
@@ -284,7 +285,7 @@ impl AgentCore {
                 // Fragments that end later receive no more rows, but their watermark would be
                 // interpreted as that of all fragments.
                 AgentMessage::Watermark(_) => {}
-                word => say(word),
+                word => emit(word),
             });
             for (_, query) in same {
                 self.engine.remove(*query);
@@ -344,7 +345,7 @@ impl AgentCore {
             return;
         };
         self.channels.remove(&fragment.query);
-        self.shows = None;
+        self.emits_at = None;
         for source in &fragment.sources {
             let readers = self.sources.get_mut(source).expect("it was counted");
             *readers -= 1;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Catalog, Column, Demand, Nanos, Type};
-use weir_tap::{Said, Tap, TapError, Timing};
+use weir_tap::{Tap, TapError, TapEvent, Timing};
 
 use super::clock::AgentClock;
 
@@ -37,7 +37,7 @@ pub struct Paced {
     /// The rows up to the next heartbeat of the recording, those of each demand in timestamp order.
     rows: VecDeque<(usize, Batch)>,
     /// The message after these rows.
-    then: Option<Said>,
+    then: Option<TapEvent>,
 }
 
 impl Paced {
@@ -81,7 +81,7 @@ impl Paced {
     fn read(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<(), TapError> {
         while self.then.is_none() {
             match tap.next(patience)? {
-                Said::Rows { demand, batch } => self.rows.push_back((demand, batch)),
+                TapEvent::Rows { demand, batch } => self.rows.push_back((demand, batch)),
                 said => self.then = Some(said),
             }
         }
@@ -96,7 +96,7 @@ impl Paced {
     }
 
     /// The message that is due at `now`, if any.
-    fn due(&mut self, now: Nanos) -> Option<Said> {
+    fn due(&mut self, now: Nanos) -> Option<TapEvent> {
         for at in 0..self.rows.len() {
             let (demand, batch) = &self.rows[at];
             let (demand, due) = (
@@ -113,14 +113,14 @@ impl Paced {
                 false => self.rows[at].1 = rest,
             }
             let batch = told;
-            return Some(Said::Rows { demand, batch });
+            return Some(TapEvent::Rows { demand, batch });
         }
         match self.then {
             _ if !self.rows.is_empty() => None,
-            Some(Said::Heartbeat(at)) if self.told_up_to(at) > now => None,
-            Some(Said::Heartbeat(at)) => {
+            Some(TapEvent::Heartbeat(at)) if self.told_up_to(at) > now => None,
+            Some(TapEvent::Heartbeat(at)) => {
                 self.then = None;
-                Some(Said::Heartbeat(self.told_up_to(at)))
+                Some(TapEvent::Heartbeat(self.told_up_to(at)))
             }
             _ => self.then.take(),
         }
@@ -154,7 +154,7 @@ fn instants(demand: &Demand) -> Vec<usize> {
 }
 
 impl Timing for Paced {
-    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<TapEvent, TapError> {
         let until = Instant::now() + patience;
         loop {
             self.read(tap, patience)?;
@@ -163,7 +163,7 @@ impl Timing for Paced {
             if !std::mem::replace(&mut self.begun, true)
                 && let Some((_, began)) = self.origin
             {
-                return Ok(Said::Heartbeat(now.min(began.saturating_sub(1))));
+                return Ok(TapEvent::Heartbeat(now.min(began.saturating_sub(1))));
             }
             if let Some(said) = self.due(now) {
                 return Ok(said);
@@ -172,7 +172,7 @@ impl Timing for Paced {
             let rested = now.saturating_sub(self.beat) >= STEP.as_nanos() as Nanos;
             if rested || Instant::now() >= until {
                 self.beat = now;
-                return Ok(Said::Heartbeat(now));
+                return Ok(TapEvent::Heartbeat(now));
             }
             thread::sleep(STEP);
         }
@@ -187,11 +187,11 @@ mod tests {
     use super::*;
 
     /// Two streams of the same events, delivered one after the other.
-    struct Told(VecDeque<Said>);
+    struct Told(VecDeque<TapEvent>);
 
     impl Tap for Told {
-        fn next(&mut self, _: Duration) -> Result<Said, TapError> {
-            Ok(self.0.pop_front().unwrap_or(Said::End))
+        fn next(&mut self, _: Duration) -> Result<TapEvent, TapError> {
+            Ok(self.0.pop_front().unwrap_or(TapEvent::End))
         }
 
         fn counts(&mut self) -> Vec<Count> {
@@ -225,15 +225,15 @@ mod tests {
             columns[io.index("ts")] = Column::ints(ts.clone());
             columns[io.index("issue_ts")] = issued;
             let batch = Batch::stream(ts, columns);
-            Said::Rows { demand, batch }
+            TapEvent::Rows { demand, batch }
         };
         let said = [
             rows(0, &[0, 10, 40]),
             rows(1, &[5, 40]),
-            Said::Heartbeat(5_000_000 + 39_999_999),
+            TapEvent::Heartbeat(5_000_000 + 39_999_999),
             rows(0, &[40, 90]),
             rows(1, &[91]),
-            Said::Heartbeat(5_000_000 + 90_999_999),
+            TapEvent::Heartbeat(5_000_000 + 90_999_999),
         ];
         let clock = AgentClock::start();
         let began = clock.now();
@@ -243,7 +243,7 @@ mod tests {
         let mut issued = Vec::new();
         loop {
             match tap.next(Duration::from_millis(15)).unwrap() {
-                Said::Rows { demand, batch } => {
+                TapEvent::Rows { demand, batch } => {
                     let now = clock.now();
                     assert!(batch.ts.iter().all(|ts| *ts > over && *ts <= now));
                     assert!(over >= began - 1, "a heartbeat comes first");
@@ -256,8 +256,8 @@ mod tests {
                     }
                     told[demand].extend(batch.ts.iter().copied());
                 }
-                Said::Heartbeat(at) => over = over.max(at),
-                Said::End => break,
+                TapEvent::Heartbeat(at) => over = over.max(at),
+                TapEvent::End => break,
                 other => panic!("{other:?}"),
             }
         }

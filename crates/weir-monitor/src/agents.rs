@@ -339,7 +339,7 @@ impl Agent {
     }
 
     /// Records a process of which no message was processed.
-    pub fn add_reasons(&mut self, instance: u64) {
+    pub fn add_process(&mut self, instance: u64) {
         let known = self.past.iter().any(|(past, _)| *past == instance);
         if !known && instance != self.instance {
             self.remember_past((instance, HashMap::new()));

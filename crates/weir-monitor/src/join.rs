@@ -89,7 +89,7 @@ impl Monitor {
         };
         for earlier in &hello.earlier {
             let agent = self.agents.get_mut(&id).expect("it is known");
-            agent.add_reasons(earlier.instance);
+            agent.add_process(earlier.instance);
             for (channel, requests) in agent.lost_by(earlier) {
                 // The outcome of requests of an ended channel is no longer known.
                 if self.channels.get(channel).is_some() {

@@ -176,11 +176,11 @@ fn window() -> BoxedStrategy<WindowClause> {
     let slide = || prop::option::of(duration());
     let keys = prop::collection::vec(expr(), 1..3);
     prop_oneof![
-        Just(WindowKind::Now),
-        any::<u64>().prop_map(|n| WindowKind::Rows(at(n))),
-        (duration(), slide()).prop_map(|(size, slide)| WindowKind::Range { size, slide }),
-        slide().prop_map(|slide| WindowKind::Unbounded { slide }),
-        (keys, any::<u64>()).prop_map(|(keys, n)| WindowKind::Partition { keys, rows: at(n) }),
+        Just(WindowSpec::Now),
+        any::<u64>().prop_map(|n| WindowSpec::Rows(at(n))),
+        (duration(), slide()).prop_map(|(size, slide)| WindowSpec::Range { size, slide }),
+        slide().prop_map(|slide| WindowSpec::Unbounded { slide }),
+        (keys, any::<u64>()).prop_map(|(keys, n)| WindowSpec::Partition { keys, rows: at(n) }),
     ]
     .prop_map(at)
     .boxed()

@@ -35,7 +35,7 @@ const FOLDERS: [&str; 6] = [
 pub fn resolved(plan: &Arc<Plan>, args: &SourceOptions) -> Arc<Plan> {
     let (plan, unknown) = resolve(plan, args);
     for name in unknown {
-        output::say(format_args!("weir: {}", report(&name)));
+        output::notice(format_args!("weir: {}", report(&name)));
     }
     plan
 }

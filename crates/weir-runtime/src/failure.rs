@@ -62,7 +62,7 @@ impl Failure {
             Failure::Words(text) => {
                 match log::is_open() {
                     true => text.lines().for_each(output::fail),
-                    false => output::say_lines(text.trim_end()),
+                    false => output::notice_lines(text.trim_end()),
                 }
                 ExitCode::from(2)
             }

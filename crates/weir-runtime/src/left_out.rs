@@ -56,7 +56,7 @@ impl LeftOut {
     /// Prints the sentence on standard error.
     pub fn report(&self) {
         if let Some(sentence) = self.sentence() {
-            output::say(format_args!("weir: {sentence}"));
+            output::notice(format_args!("weir: {sentence}"));
         }
     }
 }

@@ -156,7 +156,7 @@ pub fn standard_output(live: bool) -> Result<Target, Failure> {
 /// Prints one line on standard error, control characters escaped: parts of it may originate from
 /// other processes, hosts or files. Write errors are ignored. In a service it is a warning in its
 /// log.
-pub fn say(line: impl Display) {
+pub fn notice(line: impl Display) {
     let line = line.to_string();
     match log::is_open() {
         true => tracing::warn!("{}", without_program(&line)),
@@ -164,7 +164,7 @@ pub fn say(line: impl Display) {
     }
 }
 
-/// Prints the reason of a failure; as [`say`], but in a service it is an error in its log.
+/// Prints the reason of a failure like [`notice`]; in a service it is an error in its log.
 pub fn fail(line: impl Display) {
     let line = line.to_string();
     match log::is_open() {
@@ -178,8 +178,8 @@ fn without_program(line: &str) -> &str {
     line.strip_prefix("weir: ").unwrap_or(line)
 }
 
-/// Prints a text of several lines on standard error; as [`say`], but line breaks are kept.
-pub fn say_lines(lines: impl Display) {
+/// Prints a text of several lines on standard error like [`notice`]; line breaks are kept.
+pub fn notice_lines(lines: impl Display) {
     print_error(&text::shown_lines(&lines.to_string()));
 }
 

@@ -104,7 +104,7 @@ impl Question {
     /// Prints warnings on standard error.
     pub fn warn(&self, warnings: &[Diagnostic]) {
         if !warnings.is_empty() {
-            output::say_lines(self.pictures(warnings).trim_end());
+            output::notice_lines(self.pictures(warnings).trim_end());
         }
     }
 

@@ -1,5 +1,5 @@
-//! Today's agent and monitor with the process `previous_version`, which knows only what the frozen
-//! `.proto` file of the previous minor version says: rows, watermarks, acks and a lost connection,
+//! Today's agent and monitor with the process `previous_version`, which has only the messages of the
+//! frozen `.proto` file of the previous minor version: rows, watermarks, acks and a lost connection,
 //! over the network.
 
 use std::io::{BufRead, BufReader};

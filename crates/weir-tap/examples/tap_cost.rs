@@ -25,7 +25,7 @@ use weir_model::{
 use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
-use weir_tap::{Said, Tap};
+use weir_tap::{Tap, TapEvent};
 use weir_testing::LoopDisk;
 
 /// A mode: its name, the stream, its columns (all, if none are named) and the selection.
@@ -343,7 +343,7 @@ fn consume(tap: &mut BlockTap, fio: &mut Child) -> (usize, i64) {
     let mut rows = 0;
     let mut looked = Instant::now();
     loop {
-        if let Said::Rows { batch, .. } = tap
+        if let TapEvent::Rows { batch, .. } = tap
             .next(Duration::from_millis(50))
             .expect("a live tap goes on")
         {

@@ -18,7 +18,7 @@ use weir_model::{Clause, Demand, Predicate, Test};
 use weir_tap::tapdisk::Client;
 use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{TapdiskOptions, open};
-use weir_tap::{Said, Tap};
+use weir_tap::{Tap, TapEvent};
 
 /// Timeout of a read of rows.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -73,9 +73,9 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
     let mut told = 0;
     while !is_over() {
         match tap.next(PATIENCE).unwrap_or_else(|e| panic!("{e}")) {
-            Said::Rows { batch, .. } => told += batch.len() as i64,
-            Said::End => break,
-            Said::Folded { .. } | Said::Heartbeat(_) | Said::Quiet => {}
+            TapEvent::Rows { batch, .. } => told += batch.len() as i64,
+            TapEvent::End => break,
+            TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
         }
     }
     let counts = tap.counts();

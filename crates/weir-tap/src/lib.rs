@@ -43,7 +43,7 @@ pub const UNFINISHED: &str = "recordings_unfinished";
 
 /// The next message of a tap.
 #[derive(Debug)]
-pub enum Said {
+pub enum TapEvent {
     /// Rows of the stream of demand number `demand`, in timestamp order. No row is earlier than a
     /// row or heartbeat delivered before.
     Rows {
@@ -54,7 +54,7 @@ pub enum Said {
     },
     /// Groups that the source folded, of demand number `demand`, which has a fold. They precede any
     /// heartbeat at or after the end of their interval and any later row of the same demand: rows
-    /// that were not folded are delivered as [`Said::Rows`], and a row implies that all earlier
+    /// that were not folded are delivered as [`TapEvent::Rows`], and a row implies that all earlier
     /// intervals are complete.
     Folded {
         /// Position in the demands with which the tap was opened.
@@ -89,7 +89,7 @@ pub trait Tap: Send {
     ///
     /// # Errors
     /// If the source fails permanently. Earlier messages remain valid.
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError>;
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError>;
 
     /// The groups of incomplete intervals, as far as they were received, each with its demand. This
     /// must be the last call; the groups are not delivered again.

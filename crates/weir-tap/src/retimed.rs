@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// When and how the messages of a tap are delivered.
 pub trait Timing: Send {
@@ -10,7 +10,7 @@ pub trait Timing: Send {
     ///
     /// # Errors
     /// Those of `tap`.
-    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<Said, TapError>;
+    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<TapEvent, TapError>;
 }
 
 /// A tap with a timing.
@@ -27,7 +27,7 @@ impl<T: Timing> Retimed<T> {
 }
 
 impl<T: Timing> Tap for Retimed<T> {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         self.timing.next(&mut *self.tap, patience)
     }
 

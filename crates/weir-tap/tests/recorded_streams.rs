@@ -10,7 +10,7 @@ use weir_model::{
     Alias, Batch, Catalog, ClosedSet, Column, Declaration, Demand, Event, EventKind, Field,
     IoBatch, IoEvent, Op, Schema, Shape, Type, Unit, Value,
 };
-use weir_tap::Said;
+use weir_tap::TapEvent;
 use weir_tap::format::recording::RecordingWriter;
 use weir_tap::format::{Header, Input, Options, Source, Trace, Writer, convert};
 
@@ -97,10 +97,10 @@ fn rows_of(trace: Trace, demand: Demand) -> Vec<(i64, i64, Vec<Value>)> {
     let mut rows = Vec::new();
     loop {
         match tap.next(Duration::ZERO).unwrap() {
-            Said::Rows { batch, .. } => {
+            TapEvent::Rows { batch, .. } => {
                 rows.extend((0..batch.len()).map(|i| (batch.ts[i], batch.weight(i), batch.row(i))));
             }
-            Said::End => return rows,
+            TapEvent::End => return rows,
             _ => {}
         }
     }

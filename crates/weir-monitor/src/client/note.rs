@@ -82,8 +82,8 @@ impl UpdateNote {
 
     /// The completeness as a line of text; `None` before the monitor has sent a note.
     pub fn sentence(&self) -> Option<String> {
-        let (heard, hosts) = (self.hosts_heard?, self.hosts?);
-        let mut parts = vec![format!("{heard} of {hosts} hosts responded")];
+        let (responded, hosts) = (self.hosts_heard?, self.hosts?);
+        let mut parts = vec![format!("{responded} of {hosts} hosts responded")];
         let counts = [
             (self.hosts_failed, "hosts at which the query failed"),
             (self.rows_lost, "requests lost"),

@@ -50,7 +50,7 @@ pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
 /// Prints that a query is standing, and how to end it.
 pub fn print_standing(placed: &SubmittedQuery) {
     let name = &placed.name;
-    output::say(format_args!(
+    output::notice(format_args!(
         "weir: standing query `{name}` submitted; `weir fleet cancel {name}` ends it"
     ));
 }
@@ -83,10 +83,10 @@ pub fn print_results(
     remarks.extend(printer.replica.iter().flat_map(Replica::remarks));
     remarks.dedup();
     for remark in remarks {
-        output::say(format_args!("weir: {remark}"));
+        output::notice(format_args!("weir: {remark}"));
     }
     if let Some(sentence) = printer.note.sentence() {
-        output::say(format_args!("weir: {sentence}"));
+        output::notice(format_args!("weir: {sentence}"));
     }
     let end = end?;
     match finished {
@@ -96,7 +96,7 @@ pub fn print_results(
     Ok(match (end, &printer.note.ended) {
         (End::Signal(number), _) => Ending::Signal(number),
         (End::Ended, Some(why)) if why != ENDED_BY_CANCEL => {
-            output::say(format_args!("weir: the query has ended: {why}"));
+            output::notice(format_args!("weir: the query has ended: {why}"));
             Ending::Failed
         }
         _ => Ending::Done,
@@ -162,7 +162,7 @@ impl Printer<'_> {
             if !passing || !options.standing {
                 return Err(self.lost(lost, options));
             }
-            output::say(format_args!(
+            output::notice(format_args!(
                 "weir: {lost}; the query continues at the monitor, \
                                       reconnecting"
             ));

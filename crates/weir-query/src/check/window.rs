@@ -8,7 +8,7 @@ use super::scope::Scope;
 use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::plan::{Plan, ToStream, Window};
-use crate::syntax::ast::{self, Number, Spanned, WindowKind};
+use crate::syntax::ast::{self, Number, Spanned, WindowSpec};
 use crate::window::{Now, Partition};
 
 impl Checker<'_> {
@@ -29,7 +29,7 @@ impl Checker<'_> {
             Some(window) => window,
         };
         // A registered relation with an explicit default window is the relation, as in STREAM.
-        let default = window.value == (WindowKind::Unbounded { slide: None });
+        let default = window.value == (WindowSpec::Unbounded { slide: None });
         if as_stream && default && super::is_relation(&plan) {
             return Some(plan);
         }
@@ -55,18 +55,18 @@ impl Checker<'_> {
         names: &[&str],
     ) -> Option<Window> {
         match &window.value {
-            WindowKind::Error => None,
-            WindowKind::Now => Some(Now.into()),
-            WindowKind::Rows(rows) => Some(Window::rows(self.at_least_one(rows)?)),
-            WindowKind::Unbounded { slide } => {
+            WindowSpec::Error => None,
+            WindowSpec::Now => Some(Now.into()),
+            WindowSpec::Rows(rows) => Some(Window::rows(self.at_least_one(rows)?)),
+            WindowSpec::Unbounded { slide } => {
                 let slide = self.slide(slide.as_ref())?;
                 Some(Window::unbounded(slide))
             }
-            WindowKind::Range { size, slide } => {
+            WindowSpec::Range { size, slide } => {
                 let (size, slide) = (self.instants(size), self.slide(slide.as_ref()));
                 Some(Window::range(size?, slide?))
             }
-            WindowKind::Partition { keys, rows } => {
+            WindowSpec::Partition { keys, rows } => {
                 let rows = self.at_least_one(rows);
                 let mut scope = scope;
                 let keys: Vec<_> = keys

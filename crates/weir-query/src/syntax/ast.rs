@@ -244,11 +244,11 @@ pub struct Named {
 }
 
 /// A window and its position.
-pub type WindowClause = Spanned<WindowKind>;
+pub type WindowClause = Spanned<WindowSpec>;
 
 /// Which rows of a stream are in the relation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum WindowKind {
+pub enum WindowSpec {
     /// `[Now]`
     Now,
     /// `[Range size Slide slide]`

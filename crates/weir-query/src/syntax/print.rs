@@ -280,17 +280,17 @@ impl Display for Named {
     }
 }
 
-impl Display for WindowKind {
+impl Display for WindowSpec {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            WindowKind::Now => f.write_str("Now"),
-            WindowKind::Range { size, slide } => write!(f, "Range {}{}", size.value, Slide(slide)),
-            WindowKind::Rows(rows) => write!(f, "Rows {}", rows.value),
-            WindowKind::Partition { keys, rows } => {
+            WindowSpec::Now => f.write_str("Now"),
+            WindowSpec::Range { size, slide } => write!(f, "Range {}{}", size.value, Slide(slide)),
+            WindowSpec::Rows(rows) => write!(f, "Rows {}", rows.value),
+            WindowSpec::Partition { keys, rows } => {
                 write!(f, "Partition By {} Rows {}", Commas(keys), rows.value)
             }
-            WindowKind::Unbounded { slide } => write!(f, "Range Unbounded{}", Slide(slide)),
-            WindowKind::Error => f.write_str("<error>"),
+            WindowSpec::Unbounded { slide } => write!(f, "Range Unbounded{}", Slide(slide)),
+            WindowSpec::Error => f.write_str("<error>"),
         }
     }
 }

@@ -8,14 +8,14 @@ use crate::output;
 pub fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
     let losses = summary(&report.counts, verbose);
     for line in losses.iter().chain(&report.remarks) {
-        output::say(format_args!("weir: {line}"));
+        output::notice(format_args!("weir: {line}"));
     }
     for (_, error) in &report.failed {
         let help = error
             .help
             .as_ref()
             .map_or(String::new(), |h| format!("; {h}"));
-        output::say(format_args!("weir: the query failed: {error}{help}"));
+        output::notice(format_args!("weir: the query failed: {error}{help}"));
     }
     Ok(match report.signal {
         _ if !report.failed.is_empty() => Ending::Failed,

@@ -5,7 +5,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Folded, Nanos};
-use weir_tap::{Count, Said, Tap, TapError};
+use weir_tap::{Count, Tap, TapError, TapEvent};
 
 use super::stop::{Stop, wall_clock};
 
@@ -104,7 +104,7 @@ impl Feed {
                 self.tell_counts();
             }
             let over = match said {
-                Said::Rows { demand, batch } => {
+                TapEvent::Rows { demand, batch } => {
                     first = first.or(batch.ts.first().copied());
                     let batch = up_to(batch, self.last(first));
                     !batch.is_empty() && !self.send(Message::Rows { demand, batch })
@@ -112,11 +112,13 @@ impl Feed {
                 // Without open slides, an interval that ends later has no output. With them, the
                 // interval that contains `last` has one, even if the tap completed it in the
                 // meantime; the engine ignores those that end after the open slide.
-                Said::Folded { folded, .. } if !self.whole && folded.end > last => false,
-                Said::Folded { demand, folded } => !self.send(Message::Folded { demand, folded }),
-                Said::Heartbeat(at) => !self.send(Message::Reached(at.min(last))) || at >= last,
-                Said::Quiet => self.live && wall_clock() > last.saturating_add(GRACE_NS),
-                Said::End => true,
+                TapEvent::Folded { folded, .. } if !self.whole && folded.end > last => false,
+                TapEvent::Folded { demand, folded } => {
+                    !self.send(Message::Folded { demand, folded })
+                }
+                TapEvent::Heartbeat(at) => !self.send(Message::Reached(at.min(last))) || at >= last,
+                TapEvent::Quiet => self.live && wall_clock() > last.saturating_add(GRACE_NS),
+                TapEvent::End => true,
             };
             if over {
                 break Message::End;
@@ -181,11 +183,11 @@ mod tests {
     const LAST: Nanos = 1_000;
 
     /// A live tap that returns these in order, and has no open interval at its end.
-    struct Script(VecDeque<Said>);
+    struct Script(VecDeque<TapEvent>);
 
     impl Tap for Script {
-        fn next(&mut self, _: Duration) -> Result<Said, TapError> {
-            Ok(self.0.pop_front().unwrap_or(Said::End))
+        fn next(&mut self, _: Duration) -> Result<TapEvent, TapError> {
+            Ok(self.0.pop_front().unwrap_or(TapEvent::End))
         }
 
         fn counts(&mut self) -> Vec<Count> {
@@ -206,8 +208,8 @@ mod tests {
             kept: Vec::new(),
         };
         let script = [
-            Said::Folded { demand: 0, folded },
-            Said::Heartbeat(LAST + 2),
+            TapEvent::Folded { demand: 0, folded },
+            TapEvent::Heartbeat(LAST + 2),
         ];
         let stop = Stop::new();
         stop.live_until(LAST);

@@ -9,7 +9,7 @@ use weir_model::{Batch, Catalog, Event, EventKind, IoBatch, IoEvent, Nanos, Op};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
-use weir_tap::{Count, Said, Tap, TapError};
+use weir_tap::{Count, Tap, TapError, TapEvent};
 
 use super::*;
 
@@ -45,20 +45,20 @@ impl Parrot {
 }
 
 impl Tap for Parrot {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         Ok(match self.words.pop_front() {
-            None => Said::End,
-            Some(Word::Row(ts)) => Said::Rows {
+            None => TapEvent::End,
+            Some(Word::Row(ts)) => TapEvent::Rows {
                 demand: 0,
                 batch: finished(ts),
             },
-            Some(Word::Heartbeat(at)) => Said::Heartbeat(at),
+            Some(Word::Heartbeat(at)) => TapEvent::Heartbeat(at),
             Some(Word::Await(flag)) => {
                 let begun = Instant::now();
                 while !flag.load(Ordering::SeqCst) && begun.elapsed() < Duration::from_secs(5) {
                     std::thread::sleep(patience.min(Duration::from_millis(5)));
                 }
-                Said::Quiet
+                TapEvent::Quiet
             }
             Some(Word::Fail) => {
                 return Err(TapError::Unavailable {

@@ -160,7 +160,7 @@ fn started(
         && !args.without_responses
         && own.iter().any(of_responses)
     {
-        output::say(format_args!(
+        output::notice(format_args!(
             "weir: {}: the trace has no responses; each request is treated as completed at \
              its issue, without latency",
             source.name

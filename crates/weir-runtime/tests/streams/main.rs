@@ -23,7 +23,7 @@ use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::LiveOptions;
 use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
-use weir_tap::{Count, FOLDED, Said, Tap};
+use weir_tap::{Count, FOLDED, Tap, TapEvent};
 use weir_testing::{Scratch, run, skip};
 
 use self::work::Sleeper;
@@ -343,7 +343,7 @@ fn what_a_full_ring_loses_is_counted() {
     let until = Instant::now() + Duration::from_secs(1);
     let mut rows = 0;
     while Instant::now() < until {
-        if let Said::Rows { batch, .. } = tap.next(Duration::from_millis(50)).unwrap() {
+        if let TapEvent::Rows { batch, .. } = tap.next(Duration::from_millis(50)).unwrap() {
             rows += batch.len() as i64;
         }
     }
@@ -375,11 +375,11 @@ fn a_recording_of_it_is_read_back() {
     let mut written = 0;
     loop {
         match tap.next(Duration::from_millis(50)).unwrap() {
-            Said::Rows { batch, .. } => {
+            TapEvent::Rows { batch, .. } => {
                 written += batch.len() as i64;
                 recording.write(&batch).unwrap_or_else(|e| panic!("{e}"));
             }
-            Said::Heartbeat(at) if at >= end => break,
+            TapEvent::Heartbeat(at) if at >= end => break,
             _ => {}
         }
     }

@@ -141,7 +141,7 @@ impl LoadTest {
             }
             if count >= reported + 100 {
                 reported = count;
-                output::say(format_args!("{count} of {} agents", self.agents));
+                output::notice(format_args!("{count} of {} agents", self.agents));
             }
             if !stop.wait(POLL) {
                 return Ok(false);

@@ -102,14 +102,14 @@ impl Cgroups {
             if self.paths.len() >= CGROUPS_MAX {
                 return;
             }
-            self.add_reasons(&root.path, &folder);
+            self.add(&root.path, &folder);
             let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
             let below = entries.filter(|e| e.file_type().is_ok_and(|t| t.is_dir()));
             folders.extend(below.map(|e| e.path()));
         }
     }
 
-    fn add_reasons(&mut self, root: &Path, folder: &Path) {
+    fn add(&mut self, root: &Path, folder: &Path) {
         let Ok(meta) = fs::metadata(folder) else {
             return;
         };

@@ -53,7 +53,7 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 	return !fold->marked || device_marks(f->device).bits & MARK_FOLD << number;
 }
 
-/* struct folding of fold.h says why. */
+/* For the reason, see struct folding in fold.h. */
 #define SUMS_MAY_OVERFLOW 0
 
 #include "groups.bpf.h"

@@ -106,7 +106,7 @@ static __always_inline void take_cell(struct fold_cell *cell, const __u64 *key, 
 /*
  * The group of `key` among the cells of this processor, taken if there is none yet; NULL if there is no
  * room. A cell that the user side has freed may hide one of the same key behind it: the group then has
- * two, and both are told.
+ * two, and both are reported.
  */
 SUBPROGRAM struct fold_cell *search_cell(const __u64 *key, __u32 cpu, __u64 *list)
 {

@@ -24,19 +24,19 @@ pub struct Drained<'a> {
     /// The submitter of each record; empty if not needed.
     pub submitters: &'a [Submitter],
     /// The records to report, in timestamp order.
-    pub told: &'a [Told],
-    /// The relation of each of `told` to its disk's requests, including its number; empty if not
-    /// needed.
+    pub delivered: &'a [Delivered],
+    /// The relation of each of `delivered` to its disk's requests, including its number; empty if
+    /// not needed.
     pub flows: &'a [Flow],
-    /// The owner of each of `told`; empty if not needed.
+    /// The owner of each of `delivered`; empty if not needed.
     pub owners: &'a [Owner],
-    /// The devices to which `told` refers.
+    /// The devices to which `delivered` refers.
     pub places: &'a [Place],
 }
 
 /// A record to report.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct Delivered {
     /// Its position among the records.
     pub at: u32,
     /// The position of its device in the list of devices.
@@ -130,14 +130,14 @@ impl Rows {
 
     /// The demand's rows of `drained`, if there are any.
     pub fn build(&self, drained: &Drained<'_>, names: &mut Names) -> Option<Batch> {
-        let wanted = |t: &Told| {
+        let wanted = |t: &Delivered| {
             let record = &drained.records[t.at as usize];
             drained.places[t.place as usize].demands & self.bit != 0
                 && !(self.finished_only && record.kind == kind::REQUEST)
                 && record.flags & self.folded == 0
         };
-        let told = drained.told.iter().enumerate();
-        let rows: Vec<u32> = told
+        let delivered = drained.delivered.iter().enumerate();
+        let rows: Vec<u32> = delivered
             .filter(|(_, t)| wanted(t))
             .map(|(i, _)| i as u32)
             .collect();
@@ -164,7 +164,7 @@ impl Rows {
 /// The rows of one batch.
 struct Chosen<'a> {
     drained: &'a Drained<'a>,
-    /// Positions in `told`.
+    /// Positions in `delivered`.
     rows: &'a [u32],
 }
 
@@ -192,7 +192,7 @@ impl Source {
             Source::Sectors => int(chosen.ints(|_, r| i64::from(r.bytes) / SECTOR_BYTES)),
             Source::Bytes => int(chosen.ints(|_, r| i64::from(r.bytes))),
             Source::Pdisk => chosen.maybe_texts(|i, _| {
-                let place = drained.told[i].place;
+                let place = drained.delivered[i].place;
                 drained.places[place as usize].path
             }),
             Source::Vm => chosen.owned_texts(Owner::vm),
@@ -271,11 +271,11 @@ impl Chosen<'_> {
     }
 
     fn record(&self, row: u32) -> &Record {
-        &self.drained.records[self.drained.told[row as usize].at as usize]
+        &self.drained.records[self.drained.delivered[row as usize].at as usize]
     }
 
     fn submitter(&self, row: u32) -> &Submitter {
-        &self.drained.submitters[self.drained.told[row as usize].at as usize]
+        &self.drained.submitters[self.drained.delivered[row as usize].at as usize]
     }
 
     fn gather<V: ArrowNativeType>(

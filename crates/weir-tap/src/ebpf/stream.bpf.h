@@ -22,7 +22,7 @@
  *
  * EMIT() tests the event's selections, samples it, adds it to groups and writes what remains to the
  * ring of the processor; what finds no room is counted. The table of columns in the stream's Rust file
- * says where each field is. An event begins as zeros (`= {}`): padding is copied too. Texts have 16
+ * has the offset of each field. An event begins as zeros (`= {}`): padding is copied too. Texts have 16
  * bytes and are padded with zeros. A program declares the kernel structures that it reads itself, with
  * CO-RE. Programs may interrupt each other and run on any context, NMI excepted.
  */
@@ -50,7 +50,7 @@ TABLE(counts, sizeof(struct stream_counts));
 
 /* ---- Fields -------------------------------------------------------------------------------- */
 
-/* The number at `slot`, extended to 64 bits. The loader's table says that it lies in the event. */
+/* The number at `slot`, extended to 64 bits. The loader's table guarantees that it lies in the event. */
 static __always_inline __u64 number_at(const void *event, const volatile struct slot *slot)
 {
 	const void *at = event + slot->offset;

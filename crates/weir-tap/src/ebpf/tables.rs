@@ -25,7 +25,7 @@ fn hash(key: u64) -> usize {
 impl Known {
     /// Inserts or updates a key in the kernel side's table. A key for which there is no room is
     /// unknown to the kernel side and passes every test.
-    pub fn tell(&mut self, table: &Shared, key: u64, index: u32, marks: u32) {
+    pub fn insert(&mut self, table: &Shared, key: u64, index: u32, marks: u32) {
         let words = table.words();
         let mask = words.len() / KNOWN_WORDS - 1;
         let bucket = hash(key) & mask;

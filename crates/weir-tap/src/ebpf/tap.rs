@@ -32,13 +32,13 @@ use super::needs::Needs;
 use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
 use super::rings::{self, Rings};
-use super::rows::{Drained, Names, Place, Rows, Told, host_name};
+use super::rows::{Delivered, Drained, Names, Place, Rows, host_name};
 use super::tables::{self, Known};
 use crate::elevation;
 use crate::inventory::Watch;
 use crate::io_columns;
 use crate::live::LiveTap;
-use crate::{Count, FOLDED, RECORDING, Said, Tap, TapError};
+use crate::{Count, FOLDED, RECORDING, Tap, TapError, TapEvent};
 
 /// Options of the live tap.
 #[derive(Clone, Debug)]
@@ -105,9 +105,9 @@ pub struct BlockTap {
     rows: Vec<Rows>,
     names: Names,
     devices: Devices,
-    said: VecDeque<Said>,
-    told: Vec<Told>,
-    flows_told: Vec<Flow>,
+    said: VecDeque<TapEvent>,
+    delivered: Vec<Delivered>,
+    flows_delivered: Vec<Flow>,
     flows: Option<Flows>,
     attribution: Option<Attribution>,
     owners: Vec<Owner>,
@@ -214,8 +214,8 @@ fn open_for(
         rows: rows.collect(),
         names: Names::new(Cgroups::new(root), options.host, epoch_offset_ns),
         said: VecDeque::new(),
-        told: Vec::new(),
-        flows_told: Vec::new(),
+        delivered: Vec::new(),
+        flows_delivered: Vec::new(),
         flows: needs.flows().then(Flows::default),
         attribution: match &options.inventory {
             Some(watch) if needs.columns.owner => Some(Attribution::new(watch.clone())),
@@ -373,8 +373,8 @@ impl BlockTap {
             return;
         };
         let records = &live.rings.store().records;
-        self.told.clear();
-        self.flows_told.clear();
+        self.delivered.clear();
+        self.flows_delivered.clear();
         let mut places: Vec<(u32, Place)> = Vec::new();
         let mut place = 0;
         for at in live.rings.settled() {
@@ -392,18 +392,18 @@ impl BlockTap {
                 }
             }
             let place = place as u32;
-            self.told.push(Told { at, place });
+            self.delivered.push(Delivered { at, place });
             if let Some(flows) = &mut self.flows {
                 let device = self.devices.get(record.device);
                 let disk = device.map_or(record.device, |d| d.disk);
-                self.flows_told.push(flows.see(record, disk));
+                self.flows_delivered.push(flows.see(record, disk));
             }
         }
         let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
         if let Some(attribution) = &mut self.attribution {
-            let told = self.told.iter();
+            let delivered = self.delivered.iter();
             attribution.attribute(
-                told.map(|t| (t.at, places[t.place as usize].disk)),
+                delivered.map(|t| (t.at, places[t.place as usize].disk)),
                 records,
                 &live.rings.store().submitters,
                 &mut self.names.cgroups,
@@ -413,14 +413,14 @@ impl BlockTap {
         let drained = Drained {
             records,
             submitters: &live.rings.store().submitters,
-            told: &self.told,
-            flows: &self.flows_told,
+            delivered: &self.delivered,
+            flows: &self.flows_delivered,
             owners: &self.owners,
             places: &places,
         };
         for (demand, rows) in self.rows.iter().enumerate() {
             if let Some(batch) = rows.build(&drained, &mut self.names) {
-                self.said.push_back(Said::Rows { demand, batch });
+                self.said.push_back(TapEvent::Rows { demand, batch });
             }
         }
     }
@@ -482,17 +482,17 @@ impl BlockTap {
         }
     }
 
-    fn heartbeat(&self) -> Said {
+    fn heartbeat(&self) -> TapEvent {
         let watermark = match &self.live {
             Some(live) => live.rings.watermark_ns(),
             None => clock::monotonic_ns(),
         };
-        Said::Heartbeat(watermark as i64 + self.names.epoch_offset_ns)
+        TapEvent::Heartbeat(watermark as i64 + self.names.epoch_offset_ns)
     }
 }
 
 impl Tap for BlockTap {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         if let Some(said) = self.said.pop_front() {
             return Ok(said);
         }
@@ -659,7 +659,7 @@ impl Live {
             let folds = plans.marks(undivided.contains(&device.disk));
             let marks = devices.marks(device) | folds;
             self.known_devices
-                .tell(table, u64::from(device.number) + 1, device.index, marks);
+                .insert(table, u64::from(device.number) + 1, device.index, marks);
         }
     }
 
@@ -667,7 +667,7 @@ impl Live {
         let table = &self.programs.cgroups;
         for (id, path) in cgroups.iter() {
             self.known_cgroups
-                .tell(table, id, 0, needs.cgroup_marks(path));
+                .insert(table, id, 0, needs.cgroup_marks(path));
         }
     }
 }

@@ -19,7 +19,7 @@ use weir_model::{EventKind, Op, SECTOR_BYTES, Symbol, Value};
 use super::completeness::finished;
 use super::devices::{Device, read_text};
 use super::tap::BlockTap;
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// Number of reads of each disk, one after the other.
 const READS: i64 = 16;
@@ -171,7 +171,7 @@ fn watch(tap: &mut BlockTap, targets: &[Target]) -> Result<(Results, Reported), 
 
 /// Adds the next finished reads that the tap reports.
 fn collect(tap: &mut BlockTap, reported: &mut Reported) -> Result<(), TapError> {
-    let Said::Rows { batch, .. } = tap.next(Duration::from_millis(20))? else {
+    let TapEvent::Rows { batch, .. } = tap.next(Duration::from_millis(20))? else {
         return Ok(());
     };
     let schema = io_schema();

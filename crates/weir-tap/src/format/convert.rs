@@ -7,7 +7,7 @@ use weir_model::Demand;
 use weir_model::event::IO_PAIRS;
 
 use super::{FORMATS, Format, Header, Input, Options, Read, Trace, Writer, named};
-use crate::{Count, RECORDING, Said, TapError};
+use crate::{Count, RECORDING, TapError, TapEvent};
 
 /// The result of a conversion.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub fn convert(
             said => said?,
         };
         match said {
-            Said::Rows { batch, .. } => {
+            TapEvent::Rows { batch, .. } => {
                 rows += batch.len() as u64;
                 writer.write(&batch)?;
                 if !progress(tap.progress().unwrap_or(0.0)) {
@@ -61,8 +61,8 @@ pub fn convert(
                 }
             }
             // No fold was requested.
-            Said::Folded { .. } | Said::Heartbeat(_) | Said::Quiet => {}
-            Said::End => break,
+            TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
+            TapEvent::End => break,
         }
     }
     let counts = tap.counts();

@@ -12,7 +12,7 @@ use super::order::{Order, SLACK_RECORDS};
 use super::pairing::Pairing;
 use super::record::Reader;
 use super::served::Served;
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// Approximate number of rows of a batch: when this many are ready, they are delivered.
 pub const BATCH_ROWS: usize = 2048;
@@ -26,7 +26,7 @@ pub struct Replay {
     pairing: Pairing,
     rows: Vec<IoEvent>,
     served: Vec<Served>,
-    said: VecDeque<Said>,
+    said: VecDeque<TapEvent>,
     ended: bool,
     rows_total: i64,
 }
@@ -79,15 +79,15 @@ impl Replay {
             let assumed = !self.reader.knows_responses();
             for (demand, served) in self.served.iter().enumerate() {
                 if let Some(batch) = served.batch(rows, assumed) {
-                    self.said.push_back(Said::Rows { demand, batch });
+                    self.said.push_back(TapEvent::Rows { demand, batch });
                 }
             }
             // More rows of the last instant may follow.
             let last = rows[rows.len() - 1].event.ts;
-            self.said.push_back(Said::Heartbeat(before(last)));
+            self.said.push_back(TapEvent::Heartbeat(before(last)));
         }
         if self.ended {
-            self.said.push_back(Said::End);
+            self.said.push_back(TapEvent::End);
         }
     }
 }
@@ -98,12 +98,12 @@ pub(super) fn before(ts: Nanos) -> Nanos {
 }
 
 impl Tap for Replay {
-    fn next(&mut self, _patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
         if self.said.is_empty() && !self.ended {
             self.advance()?;
             self.say();
         }
-        Ok(self.said.pop_front().unwrap_or(Said::End))
+        Ok(self.said.pop_front().unwrap_or(TapEvent::End))
     }
 
     fn counts(&mut self) -> Vec<Count> {

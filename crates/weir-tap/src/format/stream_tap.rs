@@ -7,7 +7,7 @@ use weir_model::Declaration;
 
 use super::source::Input;
 use super::stream_source::{self, StreamSource};
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// Rows per batch.
 const BATCH_ROWS: usize = 1_024;
@@ -34,13 +34,13 @@ impl StreamTap {
 }
 
 impl Tap for StreamTap {
-    fn next(&mut self, _patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
         Ok(match self.source.next_batch(BATCH_ROWS)? {
             Some(batch) => {
                 self.rows_total += batch.len() as i64;
-                Said::Rows { demand: 0, batch }
+                TapEvent::Rows { demand: 0, batch }
             }
-            None => Said::End,
+            None => TapEvent::End,
         })
     }
 

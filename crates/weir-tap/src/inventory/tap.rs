@@ -13,7 +13,7 @@ use weir_model::{Batch, Capabilities, Demand, Nanos, Symbol};
 use super::{NameConflict, Snapshot, Watch, WatchOptions};
 use crate::ebpf::clock::epoch_ns;
 use crate::live::LiveTap;
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// The tap of the host's inventory.
 pub static TAP: LiveTap = LiveTap {
@@ -50,7 +50,7 @@ struct Relations {
     host: Option<Symbol>,
     /// The last snapshot that was emitted.
     told: Arc<Snapshot>,
-    said: VecDeque<Said>,
+    said: VecDeque<TapEvent>,
     /// The watermark: the latest instant that was emitted.
     reached: Nanos,
     /// Interval of heartbeats: a join with I/O waits for them.
@@ -154,21 +154,21 @@ impl Relations {
         let ts = snapshot.taken.max(self.reached + 1);
         for (demand, relation) in self.relations.iter().enumerate() {
             if let Some(batch) = relation.changes(ts, self.host, &self.told, &snapshot) {
-                self.said.push_back(Said::Rows { demand, batch });
+                self.said.push_back(TapEvent::Rows { demand, batch });
             }
         }
         self.reached = ts;
         self.told = snapshot;
     }
 
-    fn heartbeat(&mut self) -> Said {
+    fn heartbeat(&mut self) -> TapEvent {
         self.reached = self.reached.max(epoch_ns());
-        Said::Heartbeat(self.reached)
+        TapEvent::Heartbeat(self.reached)
     }
 }
 
 impl Tap for Relations {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         if let Some(said) = self.said.pop_front() {
             return Ok(said);
         }

@@ -17,7 +17,7 @@ use super::{BlockStats, Cause, Histogram, OpStats};
 use crate::ebpf::clock;
 use crate::inventory::{Watch, WatchOptions};
 use crate::live::LiveTap;
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// The live tap of QEMU's counters.
 pub static TAP: LiveTap = LiveTap {
@@ -55,7 +55,7 @@ pub struct QmpTap {
     epoch_offset_ns: Nanos,
     /// No row has an earlier timestamp.
     told_ns: Nanos,
-    said: VecDeque<Said>,
+    said: VecDeque<TapEvent>,
     before: HashMap<DiskKey, Before>,
     /// How many VMs responded to the last poll, and how many did not.
     answered: (usize, usize),
@@ -168,10 +168,10 @@ impl QmpTap {
             };
             if !batch.is_empty() {
                 self.events += batch.len() as i64;
-                self.said.push_back(Said::Rows { demand, batch });
+                self.said.push_back(TapEvent::Rows { demand, batch });
             }
         }
-        self.said.push_back(Said::Heartbeat(ts));
+        self.said.push_back(TapEvent::Heartbeat(ts));
     }
 
     /// Counts a VM that did not respond. Its counters continue, so its state is kept.
@@ -195,7 +195,7 @@ impl QmpTap {
 }
 
 impl Tap for QmpTap {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         let until = Instant::now() + patience;
         loop {
             if let Some(said) = self.said.pop_front() {
@@ -204,7 +204,7 @@ impl Tap for QmpTap {
             let left = until.saturating_duration_since(Instant::now());
             match self.poller.rounds.recv_timeout(left) {
                 Ok(round) => self.take(round),
-                Err(RecvTimeoutError::Timeout) => return Ok(Said::Heartbeat(self.now_ns())),
+                Err(RecvTimeoutError::Timeout) => return Ok(TapEvent::Heartbeat(self.now_ns())),
                 Err(RecvTimeoutError::Disconnected) => {
                     return match self.poller.lost.get() {
                         Some(why) => Err(TapError::Unavailable {
@@ -213,7 +213,7 @@ impl Tap for QmpTap {
                             ),
                             remedy: "restart weir".into(),
                         }),
-                        None => Ok(Said::End),
+                        None => Ok(TapEvent::End),
                     };
                 }
             }

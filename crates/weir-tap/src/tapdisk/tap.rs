@@ -14,7 +14,7 @@ use super::rows::Names;
 use super::words::{Answer, Ask, RecordsWord, Wanted};
 use crate::ebpf::{self, Pace};
 use crate::format::served::Served;
-use crate::{Count, Said, Tap, TapError, monotonic_ns};
+use crate::{Count, Tap, TapError, TapEvent, monotonic_ns};
 
 /// Maximum number of rows of a batch: its events fit into a CPU's cache while the columns are
 /// built.
@@ -60,7 +60,7 @@ pub struct TapdiskTap {
     away: Option<Away>,
     names: Names,
     served: Vec<Served>,
-    said: VecDeque<Said>,
+    said: VecDeque<TapEvent>,
     pace: Pace,
     /// The watermark, CLOCK_MONOTONIC in ns.
     known_ns: u64,
@@ -212,7 +212,7 @@ impl TapdiskTap {
             let rows: Vec<IoEvent> = read.iter().map(|r| names.event(r)).collect();
             for (demand, served) in self.served.iter().enumerate() {
                 if let Some(batch) = served.batch(&rows, false) {
-                    self.said.push_back(Said::Rows { demand, batch });
+                    self.said.push_back(TapEvent::Rows { demand, batch });
                 }
             }
         }
@@ -269,21 +269,21 @@ impl TapdiskTap {
         }
     }
 
-    fn heartbeat(&self) -> Said {
+    fn heartbeat(&self) -> TapEvent {
         let known_ns = i64::try_from(self.known_ns).unwrap_or(i64::MAX);
-        Said::Heartbeat(known_ns.saturating_add(self.names.epoch_offset_ns))
+        TapEvent::Heartbeat(known_ns.saturating_add(self.names.epoch_offset_ns))
     }
 }
 
 impl Tap for TapdiskTap {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         if let Some(said) = self.said.pop_front() {
             return Ok(said);
         }
         let until = Instant::now() + patience;
         loop {
             if self.ended {
-                return Ok(Said::End);
+                return Ok(TapEvent::End);
             }
             if self.pace.starts_by(until) {
                 self.drain()?;

@@ -20,7 +20,7 @@ use crate::ebpf::clock;
 use crate::format::served::Served;
 use crate::inventory::{Snapshot, Watch};
 use crate::qmp::{Address, Monitor, QmpError, Subject, human};
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// Maximum reordering of lines from QEMU's threads: a thread may be preempted between reading the
 /// clock and writing the line.
@@ -50,7 +50,7 @@ pub struct VdiskTap {
     held: Vec<IoEvent>,
     /// The watermark.
     told_ns: Nanos,
-    said: VecDeque<Said>,
+    said: VecDeque<TapEvent>,
     chores_done: Instant,
     counts: Counts,
     remarks: Vec<String>,
@@ -382,13 +382,13 @@ impl VdiskTap {
         for rows in rows.chunks(BATCH_ROWS) {
             for (demand, served) in self.served.iter().enumerate() {
                 if let Some(batch) = served.batch(rows, false) {
-                    self.said.push_back(Said::Rows { demand, batch });
+                    self.said.push_back(TapEvent::Rows { demand, batch });
                 }
             }
         }
         self.told_ns = upto;
         if !rows.is_empty() {
-            self.said.push_back(Said::Heartbeat(upto));
+            self.said.push_back(TapEvent::Heartbeat(upto));
         }
     }
 
@@ -425,14 +425,14 @@ impl VdiskTap {
 }
 
 impl Tap for VdiskTap {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         let until = Instant::now() + patience;
         loop {
             if let Some(said) = self.said.pop_front() {
                 return Ok(said);
             }
             if self.ended {
-                return Ok(Said::End);
+                return Ok(TapEvent::End);
             }
             if self.chores_done.elapsed() >= CHORES_EVERY {
                 self.do_chores()?;
@@ -442,7 +442,7 @@ impl Tap for VdiskTap {
                 continue;
             }
             if Instant::now() >= until {
-                return Ok(Said::Heartbeat(self.told_ns));
+                return Ok(TapEvent::Heartbeat(self.told_ns));
             }
             std::thread::sleep(NAP);
         }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
-use weir_tap::{Said, Tap, ebpf};
+use weir_tap::{Tap, TapEvent, ebpf};
 
 use crate::load::fio;
 use crate::watch::{Watch, demand, only};
@@ -36,7 +36,8 @@ fn holds_a_tap_until_it_is_killed() {
     ebpf::drop_privileges(ebpf::Files::Open).unwrap_or_else(|e| panic!("{e}"));
     println!("\nopen {}", rights());
     loop {
-        if let Said::Rows { batch, .. } = tap.next(Duration::from_millis(100)).expect("it goes on")
+        if let TapEvent::Rows { batch, .. } =
+            tap.next(Duration::from_millis(100)).expect("it goes on")
         {
             println!("rows {}", batch.len());
         }
@@ -228,7 +229,10 @@ fn what_a_slow_consumer_loses_is_counted_as_such() {
         ..only(bench.disk.path())
     };
     let mut tap = ebpf::open(&demands, &options).unwrap_or_else(|e| panic!("{e}"));
-    assert!(matches!(tap.next(Duration::ZERO), Ok(Said::Heartbeat(_))));
+    assert!(matches!(
+        tap.next(Duration::ZERO),
+        Ok(TapEvent::Heartbeat(_))
+    ));
     // No reads while far more events occur than the smallest ring can store.
     let said = fio(
         &bench.disk,

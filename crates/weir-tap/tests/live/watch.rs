@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Batch, Demand, Folded, Predicate, Schema, Test, Value};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
-use weir_tap::{Count, Said, Tap};
+use weir_tap::{Count, Tap, TapEvent};
 
 /// A tap that is being read.
 pub struct Watch {
@@ -118,19 +118,19 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap
             .next(Duration::from_millis(20))
             .expect("a live tap goes on")
         {
-            Said::Rows { demand, batch } => {
+            TapEvent::Rows { demand, batch } => {
                 assert!(batch.ts.is_sorted(), "rows are in order of time");
                 assert!(batch.ts[0] > told, "no row is older than what was passed");
                 batches.push((demand, batch));
             }
-            Said::Heartbeat(at) => {
+            TapEvent::Heartbeat(at) => {
                 assert!(at >= told, "time does not go back");
                 told = at;
                 if until.is_some_and(|until| at > until) {
                     break;
                 }
             }
-            Said::Folded { demand, folded } => {
+            TapEvent::Folded { demand, folded } => {
                 assert!(folded.end > told, "no group is of an interval that is over");
                 groups.push((demand, folded));
             }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weir_model::qemu::{blocklatency_schema, blockstats_schema};
 use weir_model::{Demand, Predicate, Schema, Value};
 use weir_tap::qmp::{BlockStats, QmpTap, block_stats, set_latency_histogram, tap};
-use weir_tap::{Said, Tap};
+use weir_tap::{Tap, TapEvent};
 
 use crate::machine::{Machine, PATIENT};
 
@@ -59,12 +59,12 @@ fn read(tap: &mut QmpTap, schema: Schema, enough: impl Fn(&Rows) -> bool) -> Row
     while !enough(&rows) {
         assert!(Instant::now() < until, "it comes in time: {:?}", rows.rows);
         match tap.next(Duration::from_millis(50)).unwrap() {
-            Said::Rows { demand, batch } => {
+            TapEvent::Rows { demand, batch } => {
                 assert_eq!(demand, 0);
                 assert!(batch.ts.iter().all(|&ts| ts > last), "no row is late");
                 rows.rows.extend((0..batch.len()).map(|i| batch.row(i)));
             }
-            Said::Heartbeat(at) => last = at,
+            TapEvent::Heartbeat(at) => last = at,
             other => panic!("{other:?}"),
         }
     }

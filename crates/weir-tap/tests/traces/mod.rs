@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_model::event::io_schema;
 use weir_model::{Batch, Catalog, Demand, Predicate, Value};
 use weir_tap::format::{self, Options, Source};
-use weir_tap::{Count, RECORDING, Said, Tap};
+use weir_tap::{Count, RECORDING, Tap, TapEvent};
 use weir_testing::{skip, skipped};
 
 #[allow(unused_imports, reason = "each test binary uses a part")]
@@ -140,7 +140,7 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
     let mut progress = 0.0;
     loop {
         match tap.next(Duration::ZERO)? {
-            Said::Rows { demand, batch } => {
+            TapEvent::Rows { demand, batch } => {
                 assert!(batch.ts.is_sorted() && !batch.is_empty());
                 assert!(
                     batch.ts[0] > passed || batch.ts[0] == i64::MIN,
@@ -152,13 +152,13 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
                 assert!(rows.ts.last().is_none_or(|last| *last <= batch.ts[0]));
                 rows.extend(&batch);
             }
-            Said::Heartbeat(ts) => {
+            TapEvent::Heartbeat(ts) => {
                 assert!(ts >= passed);
                 passed = ts;
             }
-            Said::Quiet => panic!("a file is never quiet"),
-            Said::Folded { .. } => panic!("a file delivers rows"),
-            Said::End => break,
+            TapEvent::Quiet => panic!("a file is never quiet"),
+            TapEvent::Folded { .. } => panic!("a file delivers rows"),
+            TapEvent::End => break,
         }
         let now = tap.progress().unwrap();
         assert!(

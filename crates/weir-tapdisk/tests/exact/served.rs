@@ -10,7 +10,7 @@ use rustix::net::SocketType;
 use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, Predicate};
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
-use weir_tap::{Said, Tap};
+use weir_tap::{Tap, TapEvent};
 use weir_tapdisk::{
     ControlServer, DiskOptions, Hub, ServedDisk, ServerSocket, SocketAccess, StopEvent, vhost,
 };
@@ -122,9 +122,9 @@ impl Consumer {
         let until = now_ns();
         loop {
             match self.tap.next(Duration::from_secs(60)).unwrap() {
-                Said::Rows { batch, .. } => self.take(&batch),
-                Said::Heartbeat(ts) if ts > until => return std::mem::take(&mut self.rows),
-                Said::Heartbeat(_) => {}
+                TapEvent::Rows { batch, .. } => self.take(&batch),
+                TapEvent::Heartbeat(ts) if ts > until => return std::mem::take(&mut self.rows),
+                TapEvent::Heartbeat(_) => {}
                 other => panic!("the tap says {other:?}"),
             }
         }

@@ -10,7 +10,7 @@ use weir_model::event::io_schema;
 use weir_model::{Batch, Demand, EventKind, Op, Value};
 use weir_tap::tapdisk::words::{DiskFigures, DiskWord, everything};
 use weir_tap::tapdisk::{TapdiskOptions, TapdiskTap, open};
-use weir_tap::{Said, Tap, monotonic_ns};
+use weir_tap::{Tap, TapEvent, monotonic_ns};
 use weir_tapdisk::{
     ControlServer, EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request, SocketAccess,
     StopEvent,
@@ -242,14 +242,14 @@ impl Received {
     pub fn receive_until(&mut self, tap: &mut dyn Tap, mut enough: impl FnMut(&Received) -> bool) {
         while !self.is_over && !enough(self) {
             match tap.next(Duration::from_millis(2)).unwrap() {
-                Said::Rows { batch, .. } => self.take(batch),
-                Said::Heartbeat(at) => {
+                TapEvent::Rows { batch, .. } => self.take(batch),
+                TapEvent::Heartbeat(at) => {
                     assert!(at >= self.heartbeat, "time goes on");
                     self.heartbeat = at;
                 }
-                Said::End => self.is_over = true,
-                Said::Quiet => {}
-                Said::Folded { .. } => panic!("nobody asked for groups"),
+                TapEvent::End => self.is_over = true,
+                TapEvent::Quiet => {}
+                TapEvent::Folded { .. } => panic!("nobody asked for groups"),
             }
         }
     }

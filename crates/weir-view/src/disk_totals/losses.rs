@@ -50,7 +50,7 @@ impl Losses {
         self.looked = Instant::now();
         let now = Seen::of(&self.counts.lock().expect("no panic while held"));
         if let Some(text) = now.since(&self.last) {
-            output::say(format_args!("weir: {text}"));
+            output::notice(format_args!("weir: {text}"));
         }
         self.last = now;
     }

@@ -72,18 +72,18 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
         }
         Verb::Start => {
             let started = client.start(&order(wanted, choice, &listed), COLLECTOR)?;
-            output::say(started_words(&started));
+            output::notice(started_words(&started));
             if let Some(vm) = started.choice.vm.as_deref()
                 && !listed.iter().any(|l| l.is_of(vm))
             {
-                output::say(format_args!(
+                output::notice(format_args!(
                     "weir: VM {vm} does not exist now; it is collected when it starts"
                 ));
             }
             if chosen(&listed, &started.choice).next().is_none()
                 && let Some(disk) = started.choice.disk.as_deref()
             {
-                output::say(format_args!(
+                output::notice(format_args!(
                     "weir: disk {} does not exist now; it is collected when it appears (`weir \
                      hist -l` lists the disks)",
                     shown(disk)
@@ -94,7 +94,7 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
             let stopped = client.stop(&choice)?;
             for one in &stopped {
                 let words = one.choice.words();
-                output::say(format_args!(
+                output::notice(format_args!(
                     "weir: {words}: stopped; `weir hist -p all` still prints the histograms"
                 ));
             }
@@ -103,7 +103,7 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
         Verb::Reset => {
             let reset = client.reset(&choice)?;
             for one in &reset {
-                output::say(format_args!("weir: {}: reset", one.choice.words()));
+                output::notice(format_args!("weir: {}: reset", one.choice.words()));
             }
             none_of(&reset, &choice);
         }
@@ -176,7 +176,7 @@ fn started_words(started: &Collecting) -> String {
 
 fn none_of(done: &[Collecting], choice: &Choice) {
     if done.is_empty() {
-        output::say(format_args!("weir: {}: not collected", choice.words()));
+        output::notice(format_args!("weir: {}: not collected", choice.words()));
     }
 }
 

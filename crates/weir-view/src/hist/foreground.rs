@@ -73,7 +73,7 @@ impl Wanted {
         if !self.each
             && let Some(disk) = disks::with_others_on_its_device(listed, &choice)
         {
-            output::say(format_args!(
+            output::notice(format_args!(
                 "weir: VM {} has several disks on {}, which the kernel does not distinguish; use \
                  --each",
                 disk.vm.map_or("?", Symbol::as_str),
@@ -206,7 +206,7 @@ fn watch(
 ) -> Result<Ending, Failure> {
     if pace.span.is_none() && pace.interval.is_none() {
         let words = choice.words();
-        output::say(format_args!(
+        output::notice(format_args!(
             "weir: counting {words}; press Ctrl-C for the histograms"
         ));
     }
@@ -390,7 +390,7 @@ fn collected(
         return nothing_collected(choice);
     };
     counted.keep(choice);
-    output::say(
+    output::notice(
         "weir: no collection is running; these are the histograms of a stopped one (--for 10s \
          counts now)",
     );

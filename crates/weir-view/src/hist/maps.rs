@@ -123,7 +123,7 @@ pub fn pairs(
 
 fn beyond(events: u64) {
     if events > 0 {
-        output::say(format_args!(
+        output::notice(format_args!(
             "weir: {events} events of further disks are omitted; select disks with -w and -i"
         ));
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Nanos};
-use weir_tap::{Said, Tap, TapError, Timing};
+use weir_tap::{Tap, TapError, TapEvent, Timing};
 
 /// How long the end waits until the last interval is displayed.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ impl Replay {
     }
 
     /// The rows that are due.
-    fn due(&mut self, patience: Duration) -> Option<Said> {
+    fn due(&mut self, patience: Duration) -> Option<TapEvent> {
         let (demand, batch) = self.waiting.take()?;
         let first = batch.ts.first().copied()?;
         self.began = self.began.or(Some((Instant::now(), first)));
@@ -66,17 +66,17 @@ impl Replay {
         if due == 0 {
             let ahead = (first - now) as f64 / self.speed.unwrap_or(1.0);
             std::thread::sleep(patience.min(Duration::from_nanos(ahead as u64)));
-            return Some(Said::Heartbeat(self.now().min(first - 1)));
+            return Some(TapEvent::Heartbeat(self.now().min(first - 1)));
         }
         let batch = batch.slice(0, due);
         self.last = batch.ts.last().copied();
-        Some(Said::Rows { demand, batch })
+        Some(TapEvent::Rows { demand, batch })
     }
 
     /// Advances to the end of the last interval, and waits until it is displayed.
-    fn end(&mut self, patience: Duration) -> Said {
+    fn end(&mut self, patience: Duration) -> TapEvent {
         let Some(last) = self.last else {
-            return Said::End;
+            return TapEvent::End;
         };
         let end = match last.rem_euclid(self.interval_ns) {
             0 => last,
@@ -85,22 +85,22 @@ impl Replay {
         match self.ended {
             None => {
                 self.ended = Some(Instant::now());
-                Said::Heartbeat(end)
+                TapEvent::Heartbeat(end)
             }
             Some(at) => {
                 let seen = self.shown.load(Ordering::Acquire) >= end;
                 if seen || at.elapsed() > LAST_PATIENCE {
-                    return Said::End;
+                    return TapEvent::End;
                 }
                 std::thread::sleep(patience.min(Duration::from_millis(5)));
-                Said::Quiet
+                TapEvent::Quiet
             }
         }
     }
 }
 
 impl Timing for Replay {
-    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<TapEvent, TapError> {
         if let Some(said) = self.due(patience) {
             return Ok(said);
         }
@@ -108,14 +108,14 @@ impl Timing for Replay {
             return Ok(self.end(patience));
         }
         Ok(match tap.next(patience)? {
-            Said::Rows { demand, batch } => {
+            TapEvent::Rows { demand, batch } => {
                 self.waiting = Some((demand, batch));
-                self.due(patience).unwrap_or(Said::Quiet)
+                self.due(patience).unwrap_or(TapEvent::Quiet)
             }
             // The reader's watermark may be ahead of the replay.
-            Said::Heartbeat(at) => Said::Heartbeat(at.min(self.now())),
-            said @ (Said::Quiet | Said::Folded { .. }) => said,
-            Said::End => self.end(patience),
+            TapEvent::Heartbeat(at) => TapEvent::Heartbeat(at.min(self.now())),
+            said @ (TapEvent::Quiet | TapEvent::Folded { .. }) => said,
+            TapEvent::End => self.end(patience),
         })
     }
 }

@@ -225,7 +225,7 @@ fn renew(directory: &Path, within: u32, days: u32) -> Result<Ending, Failure> {
         renewed += 1;
     }
     if renewed == 0 {
-        output::say(format_args!(
+        output::notice(format_args!(
             "weir: all certificates in {} are valid for {within} days or longer",
             directory.display()
         ));

@@ -81,7 +81,7 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         None => None,
     };
     if args.source.is_live() && args.source.span.is_none() && std::io::stderr().is_terminal() {
-        output::say("weir: observing; press Ctrl-C for the report");
+        output::notice("weir: observing; press Ctrl-C for the report");
     }
     let reader = Arc::new(Mutex::new(Follower(Characteriser::new(args.memory))));
     let ran = feed.run(&reader, Telling::Files, &stop);

@@ -85,7 +85,7 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
         .chain(&converted.messages)
         .chain(&converted.remarks)
     {
-        output::say(format_args!("weir: {line}"));
+        output::notice(format_args!("weir: {line}"));
     }
     Ok(stop.signal().map_or(Ending::Done, Ending::Signal))
 }

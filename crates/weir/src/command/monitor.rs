@@ -58,7 +58,7 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let options = server_options(config)?;
     Server::check(&options)?;
     if args.check {
-        output::say("weir: the configuration is valid");
+        output::notice("weir: the configuration is valid");
         return Ok(Ending::Done);
     }
     args.log.open(verbose)?;

@@ -138,7 +138,7 @@ fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
     let ending = show::print_results(&mut client, &options, &answer, sink, &stop)?;
     if let (Some(_), Some(open)) = (args.source.span, checked.plan.open_slide(wall_clock())) {
         let slide = Duration::from_nanos((open.end - open.after).max(0) as u64);
-        output::say(format_args!(
+        output::notice(format_args!(
             "weir: the last slide of {slide:?} is incomplete and is not printed; a monitor sends a slide at its end"
         ));
     }

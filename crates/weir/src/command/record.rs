@@ -106,7 +106,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         &stop,
     )?;
     if verbose {
-        output::say(format_args!("weir: {}", path.display()));
+        output::notice(format_args!("weir: {}", path.display()));
     }
     conclude(report, verbose)
 }

@@ -107,14 +107,14 @@ fn tell(inserted: &Inserted) {
         InsertionOutcome::AlreadyInserted => "a tap is already inserted".to_owned(),
     };
     let minutes = RECONNECT_DELAY_S / 60;
-    output::say(format_args!(
+    output::notice(format_args!(
         "weir: {vdisk} of VM {vm}: {how} (process {pid}, log {})",
         log.display()
     ));
     for remark in &inserted.remarks {
-        output::say(format_args!("weir: {vdisk} of VM {vm}: {remark}"));
+        output::notice(format_args!("weir: {vdisk} of VM {vm}: {remark}"));
     }
-    output::say(format_args!(
+    output::notice(format_args!(
         "  query:   weir query --from tapdisk:{} \"select op, count(*), avg(latency) from IO [range 1 s slide 1 s] \
          group by op\"\n  remove:  weir tapdisk remove --vm {vm} --disk {vdisk}\n  if the tap is killed, the VM's \
          requests wait {minutes} minutes for `weir tapdisk insert --vm {vm} --disk {vdisk}`",

@@ -30,7 +30,7 @@ pub fn run(args: &RemoveArgs) -> Result<Ending, Failure> {
         RemovalOutcome::EndedWithVm => "the VM and its tap have ended",
         RemovalOutcome::NotInserted => "no tap is inserted",
     };
-    output::say(format_args!(
+    output::notice(format_args!(
         "weir: {} of VM {}: {words}",
         which.disk, which.vm
     ));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_model::{Batch, Catalog, Folded};
 use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Engine, EngineOptions, EngineOutput, Plan, compile, place};
-use weir_tap::Said;
+use weir_tap::TapEvent;
 use weir_tap::ebpf::{DeviceChoice, LiveOptions, TAP};
 use weir_tap::live;
 
@@ -132,22 +132,22 @@ fn the_kernel_folds_an_agents_partials_and_only_groups_leave_it() {
     while reached < until {
         assert!(since.elapsed() < Duration::from_secs(120), "time goes on");
         match tap.next(Duration::from_millis(50)).unwrap() {
-            Said::Rows { demand: 0, batch } => folded.rows(batch),
-            Said::Rows { batch, .. } => unfolded.rows(batch),
-            Said::Folded {
+            TapEvent::Rows { demand: 0, batch } => folded.rows(batch),
+            TapEvent::Rows { batch, .. } => unfolded.rows(batch),
+            TapEvent::Folded {
                 demand,
                 folded: groups,
             } => {
                 assert_eq!(demand, 0);
                 folded.groups(groups);
             }
-            Said::Heartbeat(at) => {
+            TapEvent::Heartbeat(at) => {
                 reached = at;
                 folded.reached(at);
                 unfolded.reached(at);
             }
-            Said::Quiet => {}
-            Said::End => panic!("the host goes on"),
+            TapEvent::Quiet => {}
+            TapEvent::End => panic!("the host goes on"),
         }
         if until == i64::MAX && load.is_finished() {
             until = wall_clock_ns() + 2_000_000_000;

@@ -181,9 +181,9 @@ fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
     let everything = weir_model::Demand::whole(&trace.content());
     let mut tap = trace.start(&[everything]).unwrap();
     while let said = tap.next(std::time::Duration::ZERO).unwrap()
-        && !matches!(said, weir_tap::Said::End)
+        && !matches!(said, weir_tap::TapEvent::End)
     {
-        if let weir_tap::Said::Rows { batch, .. } = said {
+        if let weir_tap::TapEvent::Rows { batch, .. } = said {
             format::Writer::write(&mut writer, &batch).unwrap();
         }
     }

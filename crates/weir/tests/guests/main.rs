@@ -58,5 +58,5 @@ fn unless_skipped<T>(test: &str, ready: Result<T>) -> Option<T> {
 fn live() -> Result<()> {
     run(env!("CARGO_BIN_EXE_weir"), &["doctor"])
         .map(|_| ())
-        .context("live I/O cannot be observed here: `weir doctor` says why")
+        .context("live I/O cannot be observed here: `weir doctor` reports the reason")
 }

@@ -128,37 +128,37 @@ impl Parser<'_> {
         let kind = read.unwrap_or_else(|Failed| {
             self.skip(0, &[Token::RightBracket], CLAUSES);
             self.eat(Token::RightBracket);
-            WindowKind::Error
+            WindowSpec::Error
         });
         Ok(Some(WindowClause::new(kind, start.to(self.before()))))
     }
 
-    fn window_kind(&mut self) -> Result<WindowKind> {
+    fn window_kind(&mut self) -> Result<WindowSpec> {
         if self.eat_word("now") {
-            return Ok(WindowKind::Now);
+            return Ok(WindowSpec::Now);
         }
         if self.eat_word("unbounded") {
-            return Ok(WindowKind::Unbounded {
+            return Ok(WindowSpec::Unbounded {
                 slide: self.slide()?,
             });
         }
         if self.eat_word("range") {
             if self.eat_word("unbounded") {
-                return Ok(WindowKind::Unbounded {
+                return Ok(WindowSpec::Unbounded {
                     slide: self.slide()?,
                 });
             }
             let size = self.duration()?;
-            return Ok(WindowKind::Range {
+            return Ok(WindowSpec::Range {
                 size,
                 slide: self.slide()?,
             });
         }
         if self.eat_word("rows") {
             if self.eat_word("unbounded") {
-                return Ok(WindowKind::Unbounded { slide: None });
+                return Ok(WindowSpec::Unbounded { slide: None });
             }
-            return Ok(WindowKind::Rows(self.count("a number of rows")?));
+            return Ok(WindowSpec::Rows(self.count("a number of rows")?));
         }
         if self.eat_word("partition") {
             self.expect_word("by")?;
@@ -167,7 +167,7 @@ impl Parser<'_> {
                 keys.push(self.expr()?);
             }
             self.expect_word("rows")?;
-            return Ok(WindowKind::Partition {
+            return Ok(WindowSpec::Partition {
                 keys,
                 rows: self.count("a number of rows")?,
             });

@@ -23,7 +23,7 @@ const DEVICE: u64 = 3 << 62;
 pub struct OwnerTable {
     watch: Arc<Watch>,
     owners: Owners,
-    told: Known,
+    table_keys: Known,
     /// The number written for each key.
     keys: HashMap<u64, u32>,
     /// Names of the VMs, by number less 1; a number is never reused.
@@ -33,12 +33,12 @@ pub struct OwnerTable {
 }
 
 impl OwnerTable {
-    /// Owners from the inventory of `watch`; [`OwnerTable::tell`] writes them.
+    /// Owners from the inventory of `watch`; [`OwnerTable::write`] writes them.
     pub fn new(watch: Arc<Watch>) -> OwnerTable {
         OwnerTable {
             owners: Owners::new(watch.snapshot(), &Owners::default()),
             watch,
-            told: Known::default(),
+            table_keys: Known::default(),
             keys: HashMap::new(),
             names: Vec::new(),
             vdisks: HashMap::new(),
@@ -51,7 +51,7 @@ impl OwnerTable {
     }
 
     /// Writes the owners in the inventory to the kernel side's table.
-    pub fn tell(&mut self, table: &Shared, devices: &Devices, cgroups: &Cgroups) {
+    pub fn write(&mut self, table: &Shared, devices: &Devices, cgroups: &Cgroups) {
         self.owners = Owners::new(self.watch.snapshot(), &self.owners);
         let mut keys = self.known_keys(devices, cgroups);
         // Ended processes have no owner: the process id may be reused.
@@ -60,12 +60,12 @@ impl OwnerTable {
         }
         for (key, owner) in &keys {
             if self.keys.get(key) != Some(owner) {
-                self.told.tell(table, *key, *owner, 0);
+                self.table_keys.insert(table, *key, *owner, 0);
             }
         }
         keys.retain(|key, owner| {
             if *owner == 0 {
-                self.told.forget(table, *key);
+                self.table_keys.forget(table, *key);
             }
             *owner != 0
         });

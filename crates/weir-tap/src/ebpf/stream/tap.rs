@@ -25,7 +25,7 @@ use crate::ebpf::rows::Names;
 use crate::ebpf::tap::{DEMANDS_MAX, LiveOptions};
 use crate::ebpf::{clock, cost};
 use crate::shared::Shared;
-use crate::{Count, FOLDED, Said, Tap, TapError, elevation};
+use crate::{Count, FOLDED, Tap, TapError, TapEvent, elevation};
 
 /// A live source of one kernel stream.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct StreamTap {
     rows: Vec<Rows>,
     decoder: Decoder,
     live: Option<Live>,
-    queue: VecDeque<Said>,
+    queue: VecDeque<TapEvent>,
     pace: Pace,
     events: i64,
     /// Events lost because a ring was full although it was read in time, and while the consumer of
@@ -234,12 +234,12 @@ impl StreamTap {
         let watermark_ns = live.rings.watermark_ns();
         let complete = live.folds.iter_mut().flat_map(|f| f.over(watermark_ns));
         self.queue
-            .extend(complete.map(|(demand, folded)| Said::Folded { demand, folded }));
+            .extend(complete.map(|(demand, folded)| TapEvent::Folded { demand, folded }));
         self.events += settled as i64;
         for (demand, rows) in self.rows.iter().enumerate().filter(|_| settled != 0) {
             let (events, settled) = (live.rings.store(), live.rings.settled());
             if let Some(batch) = rows.build(events, settled, &mut self.decoder) {
-                self.queue.push_back(Said::Rows { demand, batch });
+                self.queue.push_back(TapEvent::Rows { demand, batch });
             }
         }
     }
@@ -254,17 +254,17 @@ impl StreamTap {
         }
     }
 
-    fn heartbeat(&self) -> Said {
+    fn heartbeat(&self) -> TapEvent {
         let watermark_ns = match &self.live {
             Some(live) => live.rings.watermark_ns(),
             None => clock::monotonic_ns(),
         };
-        Said::Heartbeat(watermark_ns as i64 + self.decoder.names.epoch_offset_ns)
+        TapEvent::Heartbeat(watermark_ns as i64 + self.decoder.names.epoch_offset_ns)
     }
 }
 
 impl Tap for StreamTap {
-    fn next(&mut self, patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
         let until = Instant::now() + patience;
         loop {
             if let Some(said) = self.queue.pop_front() {

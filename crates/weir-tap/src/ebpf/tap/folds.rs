@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use weir_model::Folded;
 
 use super::BlockTap;
-use crate::Said;
+use crate::TapEvent;
 use crate::ebpf::attribution::Attribution;
 use crate::ebpf::fold::Naming;
 
@@ -56,7 +56,7 @@ impl BlockTap {
         let over = live.folds.as_mut().map(|folds| folds.over(watermark_ns));
         let said = over.into_iter().flatten();
         self.said
-            .extend(said.map(|(demand, folded)| Said::Folded { demand, folded }));
+            .extend(said.map(|(demand, folded)| TapEvent::Folded { demand, folded }));
     }
 
     /// Finds the disks on which the owner of a request does not depend on its location.

@@ -142,7 +142,7 @@ impl BlockTap {
         let tables = live.and_then(|live| live.programs.hist.as_ref());
         let owners = self.kept.as_mut().and_then(|kept| kept.reader.owners());
         if let Some((owners, tables)) = owners.zip(tables) {
-            owners.tell(&tables.owners, &self.devices, &self.names.cgroups);
+            owners.write(&tables.owners, &self.devices, &self.names.cgroups);
         }
     }
 

@@ -17,7 +17,7 @@ use super::column::from_arrow;
 use super::file::{Recording, guarded};
 use super::losses;
 use super::stored::Stored;
-use crate::{Count, Said, Tap, TapError};
+use crate::{Count, Tap, TapError, TapEvent};
 
 /// A recording as a tap.
 pub struct RecordingTap {
@@ -29,7 +29,7 @@ pub struct RecordingTap {
     group: usize,
     reader: Option<ParquetRecordBatchReader>,
     rows_in_group: i64,
-    said: VecDeque<Said>,
+    said: VecDeque<TapEvent>,
     ended: bool,
     last_ts: Nanos,
     rows_read: i64,
@@ -188,11 +188,11 @@ impl RecordingTap {
         };
         for demand in 0..self.demands.len() {
             if let Some(batch) = self.rows_of(demand, &rows, &columns) {
-                self.said.push_back(Said::Rows { demand, batch });
+                self.said.push_back(TapEvent::Rows { demand, batch });
             }
         }
         self.last_ts = last;
-        self.said.push_back(Said::Heartbeat(before(last)));
+        self.said.push_back(TapEvent::Heartbeat(before(last)));
         Ok(())
     }
 
@@ -355,14 +355,14 @@ fn taken(column: &Column, indices: &UInt32Array) -> Column {
 }
 
 impl Tap for RecordingTap {
-    fn next(&mut self, _patience: Duration) -> Result<Said, TapError> {
+    fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
         while self.said.is_empty() && !self.ended {
             match self.read()? {
                 Some(batch) => self.say(&batch)?,
                 None => self.ended = true,
             }
         }
-        Ok(self.said.pop_front().unwrap_or(Said::End))
+        Ok(self.said.pop_front().unwrap_or(TapEvent::End))
     }
 
     fn counts(&mut self) -> Vec<Count> {

@@ -129,7 +129,7 @@ impl Client {
             Ok(connection) => connection,
             Err(ControlError::System(error)) if is_gone(&error) => {
                 if self.place.clear_up()? {
-                    output::say("weir: the collector was killed; its histograms are lost");
+                    output::notice("weir: the collector was killed; its histograms are lost");
                 }
                 return Ok(None);
             }

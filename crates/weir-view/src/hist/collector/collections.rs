@@ -220,7 +220,7 @@ impl<G: Gauge> Collections<G> {
         let lines: Vec<String> = of.flat_map(|s| s.lines.clone()).collect();
         if let Err(error) = self.place.keep(by, &lines) {
             let file = self.place.stopped(by);
-            output::say(format_args!("weir: {}: {error}", file.display()));
+            output::notice(format_args!("weir: {}: {error}", file.display()));
         }
     }
 }

@@ -70,7 +70,7 @@ impl Picture {
 /// Reports on standard error the disks whose number of requests in flight is left out.
 pub fn report_unreliable(unreliable: &[(Subject, f64)]) {
     for (subject, ratio) in unreliable {
-        output::say(format_args!(
+        output::notice(format_args!(
             "weir: {}: outstandingIOs is unreliable and omitted: {}",
             text::shown(&name(subject)),
             little::unreliable(*ratio)
@@ -106,7 +106,7 @@ impl Printer {
         self.report_incomplete(counted);
         let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
         if counted.subjects.is_empty() && for_the_eye && !self.times {
-            output::say("weir: no requests were observed");
+            output::notice("weir: no requests were observed");
         }
         self.put(
             || self.bars(counted),
@@ -126,7 +126,7 @@ impl Printer {
             .iter()
             .partition(|(cause, _)| device(cause).is_some());
         for (cause, n) in unseen {
-            output::say(format_args!(
+            output::notice(format_args!(
                 "weir: {n} requests on {}: no completion event was received; their times are not in the results",
                 text::shown(&device(cause).expect("it was partitioned by that"))
             ));
@@ -134,7 +134,7 @@ impl Printer {
         let total: u64 = lost.iter().map(|(_, n)| n).sum();
         if total > 0 {
             let causes = lost.iter().map(|(cause, n)| format!("{cause} {n}"));
-            output::say(format_args!(
+            output::notice(format_args!(
                 "weir: {total} requests are not in the histograms: {}",
                 causes.collect::<Vec<_>>().join(", ")
             ));
@@ -163,7 +163,7 @@ impl Printer {
             _ => cells.json(),
         };
         if cells.grids.is_empty() {
-            output::say("weir: no requests with both values were observed");
+            output::notice("weir: no requests with both values were observed");
         }
         self.put(
             || cells.text(self.ink, self.columns),
