@@ -82,7 +82,7 @@ def line(row):
 
 def report(note, reported):
     """Writes the completeness of the result if it has changed."""
-    names = ["hosts_heard", "hosts", "rows_lost", "rows_late", "skipped", "ended"]
+    names = ["hosts_responded", "hosts", "rows_lost", "rows_late", "skipped", "ended"]
     now = {name: note[name] for name in names if note.get(name)}
     if now and now != reported:
         print(" ".join(f"{name}={value}" for name, value in now.items()), file=sys.stderr)

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{mpsc, oneshot};
 use weir_agent::AgentCore;
 use weir_model::{Catalog, Nanos};
-use weir_monitor::{Monitor, Options, Publisher, PublisherLimits};
+use weir_monitor::{Monitor, MonitorOptions, Publisher, PublisherLimits};
 use weir_query::place::fleet::{Cut, CutOptions, cut};
 use weir_query::plan::wire;
 use weir_query::{CheckOptions, EngineOptions, compile};
@@ -89,9 +89,9 @@ impl Emitted {
 /// back.
 pub fn monitor(data: &[u8]) {
     let mut now = START;
-    let mut monitor = Monitor::new(1, Options::default(), now);
+    let mut monitor = Monitor::new(1, MonitorOptions::default(), now);
     for (number, cut) in cuts().iter().enumerate() {
-        let clock = weir_sink::Clock::Nanoseconds;
+        let clock = weir_sink::InstantUnit::Nanoseconds;
         let answer = plans::answer(&cut.monitor, clock, false, false);
         let publisher = Publisher::new(answer, LIMITS, Vec::new());
         let name = format!("q{number}");
@@ -110,9 +110,9 @@ pub fn monitor(data: &[u8]) {
             }
             Some(connection) => connection.receive(&mut monitor, &message, now),
         };
-        let before = monitor.frontier();
+        let before = monitor.watermark();
         monitor.tick(now);
-        assert!(monitor.frontier() >= before, "time does not go back");
+        assert!(monitor.watermark() >= before, "time does not go back");
     }
 }
 
@@ -121,7 +121,7 @@ const START: Nanos = 1_700_000_000_000_000_000;
 const STEP_NS: Nanos = 50_000_000;
 
 const LIMITS: PublisherLimits = PublisherLimits {
-    watchers_max: 1,
+    clients_max: 1,
     backlog_bytes_max: 1 << 20,
     snapshot_bytes_max: 1 << 20,
     rows_per_second_max: 1 << 20,

@@ -18,10 +18,12 @@ use weir_query::script::compile_script;
 use weir_query::{
     CheckOptions, Diagnostic, Engine, EngineOptions, EngineOutput, compile, place, render, syntax,
 };
-use weir_sketch::{Bytes, Distinct, ExactSum, Grid, LogLinear, Malformed, Moments, ReuseHistogram};
+use weir_sketch::{
+    Bytes, Distinct, ExactSum, Grid, LogLinear, Moments, ReuseHistogram, SketchDecodeError,
+};
 use weir_tap::control::message::{self, Body};
 use weir_tap::control::{Service, frame};
-use weir_tap::format::{self, FORMATS, Options, Source};
+use weir_tap::format::{self, FORMATS, TraceInput, TraceOptions};
 use weir_tap::tapdisk::words::Tapdisk;
 use weir_tap::vdisk::guard::Guarding;
 use weir_tap::{RECORDING, TapEvent};
@@ -32,7 +34,7 @@ use weir_wire::frame::texts::TextBudget;
 use weir_wire::message::{FlightData, FromAgent, FromMonitor};
 use weir_wire::outbox::spool;
 use weir_wire::{AgentMessage, Incoming, Intake, Welcome};
-use weir_workload::{Characteriser, Class, Event, Metric, Request, Response, Subject};
+use weir_workload::{Characteriser, Class, IssuedRequest, Metric, RequestEvent, Response, Subject};
 
 mod fleet;
 mod virtqueue;
@@ -121,7 +123,7 @@ pub fn trace(data: &[u8]) {
     let end = data.iter().position(|b| *b == b'\n').unwrap_or(data.len());
     let (name, file) = (&data[..end], data.get(end + 1..).unwrap_or(&[]));
     let format = FORMATS.iter().find(|f| f.name.as_bytes() == name);
-    let source = Source::bytes(file);
+    let source = TraceInput::bytes(file);
     let demands = ["IO", "IOstream", RECORDING].map(|stream| {
         let catalog = Catalog::builtin();
         let columns = catalog
@@ -135,10 +137,10 @@ pub fn trace(data: &[u8]) {
         }
     });
     for strict in [false, true] {
-        let options = Options {
+        let options = TraceOptions {
             strict,
             format: format.map(|f| f.name.into()),
-            ..Options::default()
+            ..TraceOptions::default()
         };
         let Ok(mut tap) = format::open_source(&source, &demands, &options) else {
             continue;
@@ -197,7 +199,7 @@ pub fn summary(data: &[u8]) {
 
 fn kept<T: Clone>(
     bytes: &[u8],
-    decode: fn(&mut Bytes<'_>) -> Result<T, Malformed>,
+    decode: fn(&mut Bytes<'_>) -> Result<T, SketchDecodeError>,
     encode: fn(&T, &mut Vec<u8>),
     merge: fn(&mut T, &T),
 ) {
@@ -242,7 +244,7 @@ pub fn workload(data: &[u8]) {
         );
         let event = if bytes[0] & 1 == 0 {
             issued += 1;
-            Event::Issued(Request {
+            RequestEvent::Issued(IssuedRequest {
                 ts,
                 id,
                 op,
@@ -251,7 +253,7 @@ pub fn workload(data: &[u8]) {
             })
         } else {
             let time = |at: usize, bit: u8| (bytes[0] & bit != 0).then(|| number(at) << far(8));
-            Event::Finished(Response {
+            RequestEvent::Finished(Response {
                 ts,
                 id,
                 op,

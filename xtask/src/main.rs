@@ -1,7 +1,7 @@
 //! Repository tasks: set-up, tests, the demonstration, benchmarks, the BPF object and the reference
 //! pages.
 //!
-//! `cargo xtask` lists them. Each is a file in this directory and a line in [`CHORES`].
+//! `cargo xtask` lists them. Each is a file in this directory and a line in [`TASKS`].
 
 mod bench;
 mod bpf;
@@ -21,10 +21,10 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 
 /// A task: its name, its description, and its function.
-type Chore = (&'static str, &'static str, fn(&[String]) -> Result<()>);
+type Task = (&'static str, &'static str, fn(&[String]) -> Result<()>);
 
 /// Every task, in the order of the help.
-const CHORES: &[Chore] = &[
+const TASKS: &[Task] = &[
     (
         "demo",
         "build weir and ask this host's block I/O a question, live",
@@ -81,10 +81,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let chore = args
         .first()
-        .and_then(|name| CHORES.iter().find(|(n, ..)| n == name));
+        .and_then(|name| TASKS.iter().find(|(n, ..)| n == name));
     let Some((name, _, run)) = chore else {
         eprintln!("usage: cargo xtask CHORE [OPTIONS]\n");
-        for (name, does, _) in CHORES {
+        for (name, does, _) in TASKS {
             eprintln!("  {name:<11} {does}");
         }
         return ExitCode::from(2);

@@ -40,17 +40,17 @@ pub struct AgentConfig {
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub token_file: Option<PathBuf>,
     /// The agent's side of TLS.
-    pub tls: Tls,
+    pub tls: AgentTls,
     /// The connection to the monitor.
-    pub uplink: Uplink,
+    pub uplink: UplinkConfig,
     /// Resource limits of the agent.
-    pub limits: Limits,
+    pub limits: AgentLimits,
 }
 
 /// The agent's side of TLS (`[tls]`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Tls {
+pub struct AgentTls {
     /// The authority that signs the monitor's certificate, PEM. With it, TLS is used.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub ca: Option<PathBuf>,
@@ -67,11 +67,11 @@ pub struct Tls {
 /// The connection to the monitor (`[uplink]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Uplink {
+pub struct UplinkConfig {
     /// Maximum bytes of messages that wait in memory.
     pub memory: Size,
     /// Maximum bytes of messages that wait on disk.
-    pub spool: Spool,
+    pub spool: SpoolSize,
     /// The directory of the spool; by default below the state directory.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub spool_directory: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub struct Uplink {
 /// Resource limits of the agent (`[limits]`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct AgentLimits {
     /// Processor time of the agent; above it events are sampled.
     pub cpu: Option<Share>,
     /// Memory of the agent; above it events are sampled.
@@ -93,7 +93,7 @@ pub struct Limits {
 
 /// The size of the spool in bytes: a size, or `"none"` for 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spool(pub usize);
+pub struct SpoolSize(pub usize);
 
 /// A share of one processor: `"20 %"` is 0.2.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,27 +110,27 @@ impl Default for AgentConfig {
             stacked: false,
             vms: Vec::new(),
             token_file: None,
-            tls: Tls::default(),
-            uplink: Uplink::default(),
-            limits: Limits::default(),
+            tls: AgentTls::default(),
+            uplink: UplinkConfig::default(),
+            limits: AgentLimits::default(),
         }
     }
 }
 
-impl Default for Uplink {
-    fn default() -> Uplink {
-        Uplink {
+impl Default for UplinkConfig {
+    fn default() -> UplinkConfig {
+        UplinkConfig {
             memory: Size(16 << 20),
-            spool: Spool(256 << 20),
+            spool: SpoolSize(256 << 20),
             spool_directory: None,
             retry: Time(Duration::from_secs(5)),
         }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for AgentLimits {
+    fn default() -> AgentLimits {
+        AgentLimits {
             cpu: None,
             memory: None,
             query_memory: Size(256 << 20),
@@ -191,11 +191,11 @@ pub fn host(text: &str) -> Result<String, String> {
     }
 }
 
-fn spool(text: &str) -> Result<Spool, String> {
+fn spool(text: &str) -> Result<SpoolSize, String> {
     match text.trim() {
-        "none" => Ok(Spool(0)),
+        "none" => Ok(SpoolSize(0)),
         text => match quantity::size(text) {
-            Ok(bytes) => Ok(Spool(bytes)),
+            Ok(bytes) => Ok(SpoolSize(bytes)),
             Err(why) => Err(format!("{why}, or \"none\"")),
         },
     }
@@ -209,13 +209,13 @@ fn share(text: &str) -> Result<Share, String> {
     }
 }
 
-impl<'de> Deserialize<'de> for Spool {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Spool, D::Error> {
+impl<'de> Deserialize<'de> for SpoolSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SpoolSize, D::Error> {
         text(deserializer, spool)
     }
 }
 
-impl Serialize for Spool {
+impl Serialize for SpoolSize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             0 => serializer.serialize_str("none"),

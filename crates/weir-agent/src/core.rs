@@ -166,7 +166,7 @@ impl AgentCore {
     }
 
     /// Sets the watermark of one source to `at`; fragments that start now receive later rows.
-    pub fn told(&mut self, source: &str, at: Nanos) {
+    pub fn watermark_sent(&mut self, source: &str, at: Nanos) {
         self.engine.heartbeat(source, at);
     }
 

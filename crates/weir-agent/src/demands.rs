@@ -12,7 +12,7 @@ use super::folds::Folds;
 pub const BLOCK: &str = "block";
 
 /// The demands on each tap, by its name; one demand per stream.
-pub type Wanted = BTreeMap<String, Vec<Demand>>;
+pub type DemandSet = BTreeMap<String, Vec<Demand>>;
 
 /// The streams of an agent.
 #[derive(Clone, Debug, Default)]
@@ -27,9 +27,13 @@ pub struct Served {
 /// taps at once: their demands are as narrow as the capabilities allow, and may change. Of a
 /// recording, and of all other sources everything is demanded, so that the demands never change.
 /// Groups that the kernel computes have separate taps.
-pub fn wanted<'a>(plans: impl Iterator<Item = &'a Plan>, served: &Served, folds: &Folds) -> Wanted {
+pub fn wanted<'a>(
+    plans: impl Iterator<Item = &'a Plan>,
+    served: &Served,
+    folds: &Folds,
+) -> DemandSet {
     let plans: Vec<&Plan> = plans.collect();
-    let mut wanted = Wanted::new();
+    let mut wanted = DemandSet::new();
     let nothing = Capabilities::default();
     let tested = match served.is_live {
         true => &served.capabilities,
@@ -140,7 +144,7 @@ mod tests {
         }
     }
 
-    fn asked<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool) -> Wanted {
+    fn asked<'a>(plans: impl Iterator<Item = &'a Plan>, recorded: bool) -> DemandSet {
         wanted(plans, &served(!recorded), &Folds::default())
     }
 

@@ -15,7 +15,7 @@ const HELD_NS: Nanos = 100_000_000;
 
 /// The maximum wait for requests that were in flight at the opening; the new tap reports those
 /// still in flight without their start.
-const PATIENCE_NS: Nanos = 5_000_000_000;
+const HANDOVER_TIMEOUT_NS: Nanos = 5_000_000_000;
 
 /// A shorter pause might lie between the two clock readings of one event; such a handover is
 /// counted.
@@ -37,8 +37,8 @@ pub struct Handover {
     opened: Option<Nanos>,
     /// From this time on both taps have the start events of all requests in flight.
     settled: Option<Nanos>,
-    old: Told,
-    new: Told,
+    old: SentState,
+    new: SentState,
     /// Reports of requests in flight that were received since the new tap was opened.
     accounts: u32,
     /// Whether the handover continued without waiting for all requests.
@@ -47,7 +47,7 @@ pub struct Handover {
 
 /// The held rows of a tap.
 #[derive(Debug, Default)]
-struct Told {
+struct SentState {
     reached: Option<Nanos>,
     rows: Vec<(usize, Batch)>,
 }
@@ -112,7 +112,7 @@ impl Handover {
         // The first report may have been sent before the new tap was opened.
         self.accounts += 1;
         let over = since.is_none_or(|since| since > opened);
-        self.impatient = !over && now > opened.saturating_add(PATIENCE_NS);
+        self.impatient = !over && now > opened.saturating_add(HANDOVER_TIMEOUT_NS);
         if self.accounts > 1 && (over || self.impatient) {
             // Earlier rows have been passed on already.
             let told = self.old.reached.max(self.new.reached);
@@ -265,7 +265,11 @@ mod tests {
             handover.reached(Side::Old, now);
             handover.reached(Side::New, now);
             handover.in_flight(Some(5), now);
-            assert_eq!(handover.settled.is_some(), now > 10 + PATIENCE_NS, "{now}");
+            assert_eq!(
+                handover.settled.is_some(),
+                now > 10 + HANDOVER_TIMEOUT_NS,
+                "{now}"
+            );
         }
         assert!(handover.cut().expect("time has gone on").impatient);
     }

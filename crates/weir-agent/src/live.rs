@@ -19,22 +19,22 @@ use weir_wire::{AgentMessage, ChannelId, MonitorMessage, Uplink, UplinkEvent};
 
 use super::clock::AgentClock;
 use super::core::AgentCore;
-use super::demands::{Served, Wanted, wanted};
+use super::demands::{DemandSet, Served, wanted};
 use super::folds::{self, Folds};
-use super::own::Own;
+use super::own_stream::Own;
 use super::service::Service;
 use super::shedding::{Budget, Shedding};
 use super::tally_file::TallyFile;
-use super::tap::Ground;
+use super::tap::SourceConfig;
 use weir_runtime::device_names;
 use weir_runtime::plans;
 use weir_runtime::run_loop::Stop;
 
 /// The maximum sleep of the loop when there is no work.
-const NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The interval at which counters, the status and the budget are processed.
-const CHORES_EVERY: Duration = Duration::from_secs(1);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The interval of heartbeats until the monitor sets another one.
 const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -43,12 +43,12 @@ const HEARTBEAT: Duration = Duration::from_millis(50);
 const WAITING_ROWS_MAX: usize = 1 << 16;
 
 /// How long an agent that ends waits for the remaining rows of the taps.
-const HEAR_OUT: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The options of an agent.
-pub struct Options {
+pub struct AgentOptions {
     /// The source configuration.
-    pub ground: Ground,
+    pub source_config: SourceConfig,
     /// Memory of one fragment, bytes.
     pub query_bytes: usize,
     /// The resource limits.
@@ -65,7 +65,7 @@ pub struct Options {
 
 /// A running agent.
 pub struct Agent {
-    options: Options,
+    options: AgentOptions,
     clock: AgentClock,
     uplink: Uplink,
     core: AgentCore,
@@ -76,7 +76,7 @@ pub struct Agent {
     /// The streams of the agent; none before the first fragment.
     served: Served,
     /// The demands of all plans on the host's taps.
-    wanted: Wanted,
+    wanted: DemandSet,
     /// The demands for groups among them.
     folds: Folds,
     /// The time of the last order that changed the plans.
@@ -92,7 +92,7 @@ pub struct Agent {
     rows_waiting: usize,
     /// The losses of each tap when they were last reported, by cause.
     missed: HashMap<(String, &'static str), i64>,
-    chores_done: Instant,
+    maintained_at: Instant,
     /// A recording has ended.
     replayed: bool,
     /// The monitor of the last welcome.
@@ -105,18 +105,18 @@ pub struct Agent {
 
 impl Agent {
     /// An agent without fragments.
-    pub fn new(options: Options, uplink: Uplink) -> Agent {
+    pub fn new(options: AgentOptions, uplink: Uplink) -> Agent {
         Agent {
             core: core(options.query_bytes),
             shedding: Shedding::new(options.budget),
             own: Own::new(),
-            clock: options.ground.clock,
+            clock: options.source_config.clock,
             options,
             uplink,
             plans: BTreeMap::new(),
             pending: Vec::new(),
             served: Served::default(),
-            wanted: Wanted::new(),
+            wanted: DemandSet::new(),
             folds: Folds::default(),
             ordered: Instant::now(),
             is_stale: false,
@@ -125,7 +125,7 @@ impl Agent {
             stepped: Instant::now(),
             rows_waiting: 0,
             missed: HashMap::new(),
-            chores_done: Instant::now(),
+            maintained_at: Instant::now(),
             replayed: false,
             monitor: None,
             gone: None,
@@ -142,7 +142,7 @@ impl Agent {
             }
             self.turn();
         }
-        self.say_farewell()
+        self.shut_down()
     }
 
     /// One iteration: processes orders and taps, and sends what is due.
@@ -150,7 +150,7 @@ impl Agent {
         let mut heard = false;
         while let Some(order) = self.uplink.receive(Duration::ZERO) {
             heard = true;
-            self.obey(order);
+            self.apply_command(order);
         }
         if self.listen() {
             heard = true;
@@ -161,25 +161,25 @@ impl Agent {
         if self.stepped.elapsed() >= self.heartbeat || self.rows_waiting > WAITING_ROWS_MAX {
             self.step();
         }
-        if self.chores_done.elapsed() >= CHORES_EVERY {
-            self.do_chores();
+        if self.maintained_at.elapsed() >= MAINTENANCE_INTERVAL {
+            self.run_maintenance();
         }
         if !heard {
             let due = self.heartbeat.saturating_sub(self.stepped.elapsed());
-            thread::park_timeout(due.min(NAP));
+            thread::park_timeout(due.min(POLL_INTERVAL));
         }
     }
 
     // ---- Orders ---------------------------------------------------------------------------
 
-    fn obey(&mut self, order: UplinkEvent) {
+    fn apply_command(&mut self, order: UplinkEvent) {
         match order {
             UplinkEvent::Welcome {
                 channels,
                 heartbeat,
             } => {
                 self.set_heartbeat(heartbeat);
-                self.greet();
+                self.on_welcome();
                 let over: Vec<ChannelId> = self.plans.keys().copied().collect();
                 let over = over.into_iter().filter(|c| !channels.contains(c));
                 over.for_each(|channel| self.stop(channel));
@@ -202,7 +202,7 @@ impl Agent {
         }
     }
 
-    fn greet(&mut self) {
+    fn on_welcome(&mut self) {
         let monitor = self.uplink.state().monitor;
         let before = std::mem::replace(&mut self.monitor, monitor);
         if before.is_some() && before != monitor {
@@ -256,7 +256,7 @@ impl Agent {
         };
         // Asked for once, when a recording is there to be read.
         if self.served.capabilities.streams.is_empty() {
-            match self.options.ground.served() {
+            match self.options.source_config.served() {
                 Ok(served) => self.served = served,
                 Err(error) => return self.refuse(channel, error.text()),
             }
@@ -266,7 +266,7 @@ impl Agent {
         }
         debug!(channel = channel.0, "the fragment is started");
         // Pairs that the host's tap provides need not be joined.
-        let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.ground.args);
+        let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.source_config.args);
         let capabilities = &self.served.capabilities;
         let paired = plans::paired(&plan, capabilities);
         let plan = self.folds.rewrite(&paired.plan, capabilities);
@@ -277,12 +277,12 @@ impl Agent {
     }
 
     fn stop(&mut self, channel: ChannelId) {
-        self.strike(channel);
+        self.remove_channel(channel);
         self.core.stop(channel);
     }
 
     /// Removes a fragment from the plans to run; false if it was not present.
-    fn strike(&mut self, channel: ChannelId) -> bool {
+    fn remove_channel(&mut self, channel: ChannelId) -> bool {
         if self.plans.remove(&channel).is_none() {
             return false;
         }
@@ -346,7 +346,7 @@ impl Agent {
         let clock = self.uplink.clock();
         let to_monitor = |at| clock.to_monitor(at);
         let mut at = to_monitor(now);
-        let shift_ns = &self.options.ground.args.interval_shift_ns;
+        let shift_ns = &self.options.source_config.args.interval_shift_ns;
         shift_ns.store(at - now, Ordering::Relaxed);
         for service in self.services.values_mut() {
             let reached = service.reached(now);
@@ -373,7 +373,7 @@ impl Agent {
         self.reach();
         let mut words = Vec::new();
         self.core.step(&mut |word| words.push(word));
-        self.say(words);
+        self.send(words);
     }
 
     /// Counts the losses of the taps since the last call for all fragments that read them.
@@ -405,11 +405,11 @@ impl Agent {
     }
 
     /// Sends the messages of a step after their tallies are written.
-    fn say(&mut self, words: Vec<AgentMessage>) {
+    fn send(&mut self, words: Vec<AgentMessage>) {
         self.write_tallies();
         for word in &words {
             if let AgentMessage::Failed(failed) = word
-                && self.strike(ChannelId(failed.channel))
+                && self.remove_channel(ChannelId(failed.channel))
             {
                 self.note("engine", "fragment_failed", Some(&failed.why));
             }
@@ -442,8 +442,8 @@ impl Agent {
         self.uplink.send(AgentMessage::Note(note));
     }
 
-    fn do_chores(&mut self) {
-        self.chores_done = Instant::now();
+    fn run_maintenance(&mut self) {
+        self.maintained_at = Instant::now();
         let load = self.own.load();
         if !self.is_synchronised() {
             return;
@@ -471,15 +471,15 @@ impl Agent {
 
     /// Ends the agent: sends what the taps have delivered up to now, and the state of open slides.
     /// True if the monitor has acknowledged everything.
-    fn say_farewell(mut self) -> bool {
+    fn shut_down(mut self) -> bool {
         if self.is_synchronised() {
-            self.hear_out();
+            self.drain_uplink();
             self.step();
             let (now, mut words) = (self.now(), Vec::new());
             self.core.end(now, &mut |word| words.push(word));
-            self.say(words);
+            self.send(words);
         }
-        self.do_chores();
+        self.run_maintenance();
         self.services.clear();
         // There are no more rows, so the monitor need not wait for any.
         self.uplink.send(AgentMessage::Watermark(Nanos::MAX));
@@ -488,7 +488,7 @@ impl Agent {
 
     /// Receives the remaining rows of the taps up to now. Groups that the kernel computes are
     /// delivered at the end of the slide.
-    fn hear_out(&mut self) {
+    fn drain_uplink(&mut self) {
         let now = self.now();
         let (mut until, mut unheard) = (now, 0);
         for plan in self.plans.values() {
@@ -497,7 +497,7 @@ impl Agent {
                 true => plan.emitted_by(now),
                 false => now,
             };
-            match end - now <= HEAR_OUT.as_nanos() as Nanos {
+            match end - now <= DRAIN_TIMEOUT.as_nanos() as Nanos {
                 true => until = until.max(end),
                 false => unheard += 1,
             }
@@ -511,7 +511,7 @@ impl Agent {
         }
         let began = Instant::now();
         self.turn();
-        while self.core.time() < until && began.elapsed() < HEAR_OUT {
+        while self.core.time() < until && began.elapsed() < DRAIN_TIMEOUT {
             self.turn();
         }
         self.listen();

@@ -1,4 +1,4 @@
-//! [`Paced`]: a replay of a recording as if its events occurred now.
+//! [`PacedReplay`]: a replay of a recording as if its events occurred now.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -14,7 +14,7 @@ const STEP: Duration = Duration::from_millis(10);
 
 /// The mapping of recorded times to the present.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Replay {
+pub enum ReplayClock {
     /// The first event occurs when it is read, the others at this multiple of the recorded speed.
     Pace(f64),
     /// All events are shifted by this interval. Agents that replay parts of one recording then
@@ -23,13 +23,13 @@ pub enum Replay {
 }
 
 /// Moves the events of a tap to the present and delivers them at their new times.
-pub struct Paced {
-    replay: Replay,
+pub struct PacedReplay {
+    replay: ReplayClock,
     clock: AgentClock,
     /// The columns of each demand that contain instants.
     instants: Vec<Vec<usize>>,
     /// The first heartbeat has been sent.
-    begun: bool,
+    started_at: bool,
     /// The time of the last heartbeat.
     beat: Nanos,
     /// The first instant of the recording, and the time at which it was replayed.
@@ -40,14 +40,14 @@ pub struct Paced {
     then: Option<TapEvent>,
 }
 
-impl Paced {
+impl PacedReplay {
     /// Replays the events of a tap that was opened for `demands`, by `clock`.
-    pub fn new(demands: &[Demand], replay: Replay, clock: AgentClock) -> Paced {
-        Paced {
+    pub fn new(demands: &[Demand], replay: ReplayClock, clock: AgentClock) -> PacedReplay {
+        PacedReplay {
             replay,
             clock,
             instants: demands.iter().map(instants).collect(),
-            begun: false,
+            started_at: false,
             beat: Nanos::MIN,
             origin: None,
             rows: VecDeque::new(),
@@ -62,15 +62,15 @@ impl Paced {
         };
         let since = at.saturating_sub(first);
         let since = match self.replay {
-            Replay::Shift(_) | Replay::Pace(1.0) => since,
-            Replay::Pace(pace) => (since as f64 / pace) as Nanos,
+            ReplayClock::Shift(_) | ReplayClock::Pace(1.0) => since,
+            ReplayClock::Pace(pace) => (since as f64 / pace) as Nanos,
         };
         began.saturating_add(since)
     }
 
     /// The replayed watermark for the recorded watermark `at`. The next recorded instant may be
     /// replayed at the same instant.
-    fn told_up_to(&self, at: Nanos) -> Nanos {
+    fn reported_up_to(&self, at: Nanos) -> Nanos {
         match at {
             Nanos::MAX => Nanos::MAX,
             at => self.moved(at + 1).saturating_sub(1),
@@ -78,9 +78,9 @@ impl Paced {
     }
 
     /// Reads up to the next heartbeat.
-    fn read(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<(), TapError> {
+    fn read(&mut self, tap: &mut dyn Tap, timeout: Duration) -> Result<(), TapError> {
         while self.then.is_none() {
-            match tap.next(patience)? {
+            match tap.next(timeout)? {
                 TapEvent::Rows { demand, batch } => self.rows.push_back((demand, batch)),
                 said => self.then = Some(said),
             }
@@ -88,8 +88,8 @@ impl Paced {
         if self.origin.is_none() {
             let firsts = self.rows.iter().filter_map(|(_, batch)| batch.ts.first());
             self.origin = firsts.min().map(|first| match self.replay {
-                Replay::Pace(_) => (*first, self.clock.now()),
-                Replay::Shift(by) => (*first, first.saturating_add(by)),
+                ReplayClock::Pace(_) => (*first, self.clock.now()),
+                ReplayClock::Shift(by) => (*first, first.saturating_add(by)),
             });
         }
         Ok(())
@@ -117,10 +117,10 @@ impl Paced {
         }
         match self.then {
             _ if !self.rows.is_empty() => None,
-            Some(TapEvent::Heartbeat(at)) if self.told_up_to(at) > now => None,
+            Some(TapEvent::Heartbeat(at)) if self.reported_up_to(at) > now => None,
             Some(TapEvent::Heartbeat(at)) => {
                 self.then = None;
-                Some(TapEvent::Heartbeat(self.told_up_to(at)))
+                Some(TapEvent::Heartbeat(self.reported_up_to(at)))
             }
             _ => self.then.take(),
         }
@@ -153,14 +153,14 @@ fn instants(demand: &Demand) -> Vec<usize> {
     wanted.filter(|at| schema[*at].ty == Type::Time).collect()
 }
 
-impl Timing for Paced {
-    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<TapEvent, TapError> {
-        let until = Instant::now() + patience;
+impl Timing for PacedReplay {
+    fn next(&mut self, tap: &mut dyn Tap, timeout: Duration) -> Result<TapEvent, TapError> {
+        let until = Instant::now() + timeout;
         loop {
-            self.read(tap, patience)?;
+            self.read(tap, timeout)?;
             let now = self.clock.now();
             // A consumer that waits for the recording starts now, before the first event.
-            if !std::mem::replace(&mut self.begun, true)
+            if !std::mem::replace(&mut self.started_at, true)
                 && let Some((_, began)) = self.origin
             {
                 return Ok(TapEvent::Heartbeat(now.min(began.saturating_sub(1))));
@@ -182,19 +182,19 @@ impl Timing for Paced {
 #[cfg(test)]
 mod tests {
     use weir_model::{Predicate, Value};
-    use weir_tap::{Count, Retimed};
+    use weir_tap::{EventCount, Retimed};
 
     use super::*;
 
     /// Two streams of the same events, delivered one after the other.
-    struct Told(VecDeque<TapEvent>);
+    struct QueuedEvents(VecDeque<TapEvent>);
 
-    impl Tap for Told {
+    impl Tap for QueuedEvents {
         fn next(&mut self, _: Duration) -> Result<TapEvent, TapError> {
             Ok(self.0.pop_front().unwrap_or(TapEvent::End))
         }
 
-        fn counts(&mut self) -> Vec<Count> {
+        fn counts(&mut self) -> Vec<EventCount> {
             Vec::new()
         }
 
@@ -237,8 +237,8 @@ mod tests {
         ];
         let clock = AgentClock::start();
         let began = clock.now();
-        let timing = Paced::new(&[demand.clone(), demand], Replay::Pace(2.0), clock);
-        let mut tap = Retimed::new(Box::new(Told(said.into())), timing);
+        let timing = PacedReplay::new(&[demand.clone(), demand], ReplayClock::Pace(2.0), clock);
+        let mut tap = Retimed::new(Box::new(QueuedEvents(said.into())), timing);
         let (mut over, mut told) = (i64::MIN, [Vec::new(), Vec::new()]);
         let mut issued = Vec::new();
         loop {

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Demand, Folded, Nanos};
-use weir_tap::{Count, FOLDED};
+use weir_tap::{EventCount, FOLDED};
 
 use super::demands::covers;
 use super::handover::{Cut, Handover, Side};
-use super::outlet::Outlet;
-use super::tap::{Ground, OpenTap};
+use super::row_conversion::RowConversion;
+use super::tap::{OpenTap, SourceConfig};
 use weir_runtime::run_loop::{MISSED, Message};
 
 /// Maximum messages received from one tap before the other taps are served.
@@ -34,7 +34,7 @@ pub struct Service {
     next: Option<(OpenTap, Handover)>,
     changed: Instant,
     /// The counters of earlier taps.
-    counted: Vec<Count>,
+    counted: Vec<EventCount>,
     /// Requests in the groups that have arrived.
     folded: i64,
     /// Handovers made, and of them those with too short a pause, and those that did not wait for
@@ -43,7 +43,7 @@ pub struct Service {
 }
 
 /// A message of a service.
-pub enum Told {
+pub enum TapMessage {
     /// Rows of the demand number `demand` of the serving tap.
     Rows { demand: usize, batch: Batch },
     /// Groups of such a demand.
@@ -60,13 +60,13 @@ pub enum Told {
 
 impl Service {
     /// Opens a tap for these demands. A demand for groups is a single one; its source is `name`.
-    pub fn begin(ground: &Ground, name: &str, demands: Vec<Demand>) -> Service {
+    pub fn begin(source_config: &SourceConfig, name: &str, demands: Vec<Demand>) -> Service {
         let source = |demand: &Demand| match demand.fold {
             Some(_) => name.to_owned(),
             None => demand.stream.clone(),
         };
         let sources = demands.iter().map(source).collect();
-        Service::of(OpenTap::open(ground, demands, sources))
+        Service::of(OpenTap::open(source_config, demands, sources))
     }
 
     /// A service with a tap that has delivered nothing yet.
@@ -83,7 +83,7 @@ impl Service {
     }
 
     /// Changes the tap as needed to serve the demands `wanted`.
-    pub fn serve(&mut self, ground: &Ground, wanted: &[Demand]) {
+    pub fn serve(&mut self, source_config: &SourceConfig, wanted: &[Demand]) {
         if self.next.is_some() || self.tap.ended {
             return;
         }
@@ -91,7 +91,7 @@ impl Service {
         let dear = !covers(wanted, &self.tap.demands) && self.changed.elapsed() > REST;
         if self.tap.reached.is_some() && (!served || dear) {
             let sources = wanted.iter().map(|d| d.stream.clone()).collect();
-            let mut next = OpenTap::open(ground, wanted.to_vec(), sources);
+            let mut next = OpenTap::open(source_config, wanted.to_vec(), sources);
             for outlet in &mut next.outlets {
                 let last = self.tap.outlets.iter().map(|o| o.last_number()).max();
                 outlet.first_number = last.unwrap_or(0) + NUMBERS_APART;
@@ -106,7 +106,7 @@ impl Service {
     }
 
     /// The counters of the taps, including those of closed taps.
-    pub fn counts(&self) -> Vec<Count> {
+    pub fn counts(&self) -> Vec<EventCount> {
         let mut counts = self.counted.clone();
         add(&mut counts, &self.tap.account.counts);
         counts
@@ -154,12 +154,12 @@ impl Service {
             (true, None) => now,
             (true, Some(told)) => told.max(now - IDLE_NS).min(now),
             // The rows of a recording will arrive; they are not late.
-            (false, told) => told.unwrap_or(self.tap.begun).min(now),
+            (false, told) => told.unwrap_or(self.tap.started_at).min(now),
         }
     }
 
     /// The outlets of the demands that it serves.
-    pub fn outlets(&mut self) -> &mut [Outlet] {
+    pub fn outlets(&mut self) -> &mut [RowConversion] {
         &mut self.tap.outlets
     }
 
@@ -179,16 +179,16 @@ impl Service {
     }
 
     /// Receives messages of the taps. False if there was none.
-    pub fn listen(&mut self, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) -> bool {
-        let mut heard = false;
+    pub fn listen(&mut self, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) -> bool {
+        let mut received = false;
         for _ in 0..TURN {
             let Some(word) = self.tap.next() else { break };
-            heard = true;
+            received = true;
             let unopened = self.tap.reached.is_none();
             self.take(word, now, tell);
             if unopened && self.tap.reached.is_some() {
                 let at = self.unheard;
-                tell(&mut self.tap, Told::Opened { at });
+                tell(&mut self.tap, TapMessage::Opened { at });
                 break;
             }
         }
@@ -197,16 +197,16 @@ impl Service {
                 break;
             };
             let Some(word) = next.next() else { break };
-            heard = true;
+            received = true;
             self.take_next(word, tell);
         }
         if let Some(cut) = self.next.as_mut().and_then(|(_, handover)| handover.cut()) {
             self.switch(cut, tell);
         }
-        heard
+        received
     }
 
-    fn take(&mut self, word: Message, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+    fn take(&mut self, word: Message, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         let handover = self.next.as_mut().map(|(_, handover)| handover);
         match word {
             // Rows of a stream; the content of a relation may be needed later.
@@ -221,13 +221,13 @@ impl Service {
                     Some(handover) => handover.rows(Side::Old, demand, batch),
                     None => Some(batch),
                 };
-                if let Some(batch) = batch.and_then(|batch| self.heard(batch)) {
-                    tell(&mut self.tap, Told::Rows { demand, batch });
+                if let Some(batch) = batch.and_then(|batch| self.received(batch)) {
+                    tell(&mut self.tap, TapMessage::Rows { demand, batch });
                 }
             }
             Message::Folded { demand, folded } => {
                 self.folded += i64::try_from(folded.requests()).unwrap_or(i64::MAX);
-                tell(&mut self.tap, Told::Folded { demand, folded });
+                tell(&mut self.tap, TapMessage::Folded { demand, folded });
             }
             Message::Reached(at) => {
                 if self.tap.reached.is_none() {
@@ -254,7 +254,7 @@ impl Service {
 
     /// Of the rows that arrived after the tap was known to be open, those later than all dropped
     /// events: a tap of several disks delivers them one disk after the other.
-    fn heard(&self, batch: Batch) -> Option<Batch> {
+    fn received(&self, batch: Batch) -> Option<Batch> {
         if batch.weights.is_some() {
             return Some(batch);
         }
@@ -265,13 +265,13 @@ impl Service {
         }
     }
 
-    fn end(&mut self, why: Option<String>, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+    fn end(&mut self, why: Option<String>, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         self.tap.ended = true;
         self.next = None;
-        tell(&mut self.tap, Told::Over(why));
+        tell(&mut self.tap, TapMessage::Over(why));
     }
 
-    fn take_next(&mut self, word: Message, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+    fn take_next(&mut self, word: Message, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         let Some((next, handover)) = &mut self.next else {
             return;
         };
@@ -291,12 +291,12 @@ impl Service {
         };
         self.next = None;
         self.changed = Instant::now();
-        tell(&mut self.tap, Told::NotOpened(why));
+        tell(&mut self.tap, TapMessage::NotOpened(why));
     }
 
-    fn switch(&mut self, cut: Cut, tell: &mut impl FnMut(&mut OpenTap, Told)) {
+    fn switch(&mut self, cut: Cut, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         for (demand, batch) in cut.old {
-            tell(&mut self.tap, Told::Rows { demand, batch });
+            tell(&mut self.tap, TapMessage::Rows { demand, batch });
         }
         let Some((next, _)) = self.next.take() else {
             return;
@@ -315,17 +315,17 @@ impl Service {
         for (count, happened) in self.handovers.iter_mut().zip(counted) {
             *count += i64::from(happened);
         }
-        tell(&mut self.tap, Told::Switched { at: cut.at });
+        tell(&mut self.tap, TapMessage::Switched { at: cut.at });
         for (demand, batch) in cut.new {
-            tell(&mut self.tap, Told::Rows { demand, batch });
+            tell(&mut self.tap, TapMessage::Rows { demand, batch });
         }
     }
 }
 
 /// Adds counts to the counts of the same names.
-fn add(sums: &mut Vec<Count>, counts: &[Count]) {
+fn add(sums: &mut Vec<EventCount>, counts: &[EventCount]) {
     for count in counts {
-        let same = |c: &&mut Count| {
+        let same = |c: &&mut EventCount| {
             (c.counter, c.cause, c.device) == (count.counter, count.cause, count.device)
         };
         match sums.iter_mut().find(same) {
@@ -341,7 +341,7 @@ mod tests {
 
     use super::*;
     use weir_model::{Column, PartialState};
-    use weir_runtime::run_loop::Account;
+    use weir_runtime::run_loop::TapCounts;
 
     fn rows(ts: &[Nanos]) -> Message {
         let batch = Batch::stream(ts.to_vec(), vec![Column::ints(ts.to_vec())]);
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn all_events_after_the_opening_are_delivered_and_none_before() {
         let (words, arrivals) = sync_channel(8);
-        let mut service = Service::of(OpenTap::saying(arrivals));
+        let mut service = Service::of(OpenTap::message_rows(arrivals));
         let said = [
             // Up to 50 of one disk, up to only 40 of another.
             rows(&[20, 50]),
@@ -363,8 +363,8 @@ mod tests {
         said.into_iter().for_each(|word| words.send(word).unwrap());
         let (mut opened, mut told) = (Vec::new(), Vec::new());
         while service.listen(100, &mut |_, what| match what {
-            Told::Opened { at } => opened.push((at, told.len())),
-            Told::Rows { batch, .. } => told.extend_from_slice(&batch.ts),
+            TapMessage::Opened { at } => opened.push((at, told.len())),
+            TapMessage::Rows { batch, .. } => told.extend_from_slice(&batch.ts),
             _ => panic!("nothing else is told"),
         }) {}
         assert_eq!(opened, [(50, 0)]);
@@ -374,8 +374,8 @@ mod tests {
     #[test]
     fn what_a_tap_loses_and_what_it_holds_is_known_by_its_counts() {
         let (words, arrivals) = sync_channel(8);
-        let mut service = Service::of(OpenTap::saying(arrivals));
-        let count = |counter, cause, total| Count {
+        let mut service = Service::of(OpenTap::message_rows(arrivals));
+        let count = |counter, cause, total| EventCount {
             counter,
             cause,
             device: None,
@@ -389,9 +389,9 @@ mod tests {
             count("events_lost", Some("slow_consumer"), 0),
             count(FOLDED, None, 10),
         ];
-        let account = Account {
+        let account = TapCounts {
             counts,
-            ..Account::default()
+            ..TapCounts::default()
         };
         let folded = Folded {
             end: 10,

@@ -42,11 +42,11 @@ pub struct TallyFile {
 #[derive(Debug, Default, PartialEq)]
 pub struct Earlier {
     /// Tallies by process, as in a hello; without channels that produced nothing.
-    pub told: Vec<EarlierProcess>,
+    pub reported: Vec<EarlierProcess>,
     /// The processes whose files can be removed after the tallies are reported.
     pub processes: Vec<u64>,
     /// The number of tallies that exceeded the limit.
-    pub left_out: usize,
+    pub omitted: usize,
 }
 
 impl TallyFile {
@@ -125,8 +125,11 @@ impl TallyFile {
 
     /// The line of the oldest channel that is not among `tallies`.
     fn free_line(&mut self, tallies: impl Iterator<Item = ChannelTally>) -> Option<usize> {
-        let told: HashSet<u64> = tallies.map(|tally| tally.channel).collect();
-        let over = self.lines.keys().filter(|channel| !told.contains(channel));
+        let channels: HashSet<u64> = tallies.map(|tally| tally.channel).collect();
+        let over = self
+            .lines
+            .keys()
+            .filter(|channel| !channels.contains(channel));
         let oldest = *over.min()?;
         self.lines.remove(&oldest).map(|(line, _)| line)
     }
@@ -136,12 +139,16 @@ impl Earlier {
     /// Adds a process, which is older than those already added, if there is room.
     fn add(&mut self, instance: u64, mut tallies: Vec<ChannelTally>) {
         tallies.retain(|tally| tally.produced > 0 || tally.lost > 0);
-        let told: usize = self.told.iter().map(|told| told.tallies.len()).sum();
-        let room = match self.told.len() < EARLIER_MAX {
-            true => TALLIES_MAX - told,
+        let total: usize = self
+            .reported
+            .iter()
+            .map(|process| process.tallies.len())
+            .sum();
+        let room = match self.reported.len() < EARLIER_MAX {
+            true => TALLIES_MAX - total,
             false => 0,
         };
-        self.left_out += tallies.len().saturating_sub(room);
+        self.omitted += tallies.len().saturating_sub(room);
         if room == 0 && !tallies.is_empty() {
             // It stays on disk; the next process reports it.
             return;
@@ -150,7 +157,7 @@ impl Earlier {
         if !tallies.is_empty() {
             tallies.sort_unstable_by_key(|tally| std::cmp::Reverse(tally.channel));
             tallies.truncate(room);
-            self.told.push(EarlierProcess { instance, tallies });
+            self.reported.push(EarlierProcess { instance, tallies });
         }
     }
 }
@@ -235,7 +242,7 @@ mod tests {
             instance: 1,
             tallies: vec![tally(6, 1, 0), tally(5, 30, 2)],
         };
-        assert_eq!(earlier.told, [expected]);
+        assert_eq!(earlier.reported, [expected]);
         second.forget(&earlier.processes);
         assert_eq!(second.earlier().unwrap(), Earlier::default());
         fs::remove_dir_all(folder).unwrap();
@@ -259,11 +266,21 @@ mod tests {
             .write((0..=10).map(|rows| tally(rows + 1, rows, 0)))
             .unwrap();
         let earlier = TallyFile::begin(&folder, 3).unwrap().earlier().unwrap();
-        let told: usize = earlier.told.iter().map(|told| told.tallies.len()).sum();
-        assert_eq!((told, earlier.left_out), (TALLIES_MAX, 10));
-        let of = |process| earlier.told.iter().find(|told| told.instance == process);
-        let channels =
-            |process| of(process).map(|told| (told.tallies[0].channel, told.tallies.len()));
+        let total: usize = earlier
+            .reported
+            .iter()
+            .map(|process| process.tallies.len())
+            .sum();
+        assert_eq!((total, earlier.omitted), (TALLIES_MAX, 10));
+        let of = |process| {
+            earlier
+                .reported
+                .iter()
+                .find(|earlier| earlier.instance == process)
+        };
+        let channels = |process| {
+            of(process).map(|earlier| (earlier.tallies[0].channel, earlier.tallies.len()))
+        };
         let (first, second) = (channels(1), channels(2));
         // The order of the files depends on the file system's clock.
         match second {
@@ -276,7 +293,7 @@ mod tests {
         let hello = weir_wire::Hello {
             host: "h".to_owned(),
             instance: 3,
-            earlier: earlier.told,
+            earlier: earlier.reported,
             ..weir_wire::Hello::default()
         };
         weir_wire::message::FromAgent::hello(hello).unwrap();
@@ -288,7 +305,7 @@ mod tests {
         let mut earlier = Earlier::default();
         earlier.add(1, vec![tally(1, 0, 0)]);
         earlier.add(2, Vec::new());
-        assert_eq!((earlier.told.len(), earlier.processes), (0, vec![1, 2]));
+        assert_eq!((earlier.reported.len(), earlier.processes), (0, vec![1, 2]));
     }
 
     #[test]

@@ -11,10 +11,10 @@ use weir_tap::{Retimed, Tap, TapError, ebpf, live};
 
 use super::clock::AgentClock;
 use super::demands::{Served, covers};
-use super::outlet::Outlet;
-use super::paced::{Paced, Replay};
+use super::paced::{PacedReplay, ReplayClock};
+use super::row_conversion::RowConversion;
 use weir_runtime::failure::Failure;
-use weir_runtime::run_loop::{Account, Feed, Message, Stop};
+use weir_runtime::run_loop::{Feed, Message, Stop, TapCounts};
 use weir_runtime::source::{self, SourceOptions};
 
 /// The capacity of a tap's queue, in messages; the tap blocks when it is full.
@@ -25,11 +25,11 @@ const COUNTS_EVERY: Duration = Duration::from_millis(200);
 
 /// The source configuration.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct SourceConfig {
     /// The source and its options.
     pub args: SourceOptions,
     /// For a recording: the times of the replayed events.
-    pub replay: Replay,
+    pub replay: ReplayClock,
     /// The agent's name: the content of column `host`, whatever the system's host name is.
     pub host: Symbol,
     /// The first request number, so that numbers differ from those of another process of the agent.
@@ -44,10 +44,10 @@ pub struct OpenTap {
     pub demands: Vec<Demand>,
     /// The engine's name of the source of each demand.
     pub sources: Vec<String>,
-    /// The [`Outlet`] of the rows of each demand.
-    pub outlets: Vec<Outlet>,
+    /// The [`RowConversion`] of the rows of each demand.
+    pub outlets: Vec<RowConversion>,
     /// Its counters.
-    pub account: Account,
+    pub account: TapCounts,
     /// Its watermark, in the agent's time; `None` before its first message.
     pub reached: Option<Nanos>,
     /// It has ended.
@@ -55,13 +55,13 @@ pub struct OpenTap {
     /// Its events occur now.
     pub live: bool,
     /// The time at which it was requested, in the agent's time.
-    pub begun: Nanos,
+    pub started_at: Nanos,
     arrivals: Receiver<Message>,
     stop: Stop,
     failure: Arc<OnceLock<String>>,
 }
 
-impl Ground {
+impl SourceConfig {
     /// True if the events occur now.
     pub fn is_live(&self) -> bool {
         self.args.is_live()
@@ -115,7 +115,7 @@ impl Ground {
         Ok(match live {
             true => tap,
             false => {
-                let timing = Paced::new(demands, self.replay, self.clock);
+                let timing = PacedReplay::new(demands, self.replay, self.clock);
                 Box::new(Retimed::new(tap, timing))
             }
         })
@@ -124,11 +124,15 @@ impl Ground {
 
 impl OpenTap {
     /// Opens a tap for `demands`, on a thread that wakes the calling one when it has a message.
-    pub fn open(ground: &Ground, demands: Vec<Demand>, sources: Vec<String>) -> OpenTap {
+    pub fn open(
+        source_config: &SourceConfig,
+        demands: Vec<Demand>,
+        sources: Vec<String>,
+    ) -> OpenTap {
         let (messages, arrivals) = sync_channel(QUEUE_MAX);
         let stop = Stop::new();
         let failure = Arc::new(OnceLock::new());
-        let (own, asked, failed) = (ground.clone(), demands.clone(), failure.clone());
+        let (own, asked, failed) = (source_config.clone(), demands.clone(), failure.clone());
         let (stopped, listener) = (stop.clone(), thread::current());
         let run = move || match own.open(&asked) {
             Ok(tap) => {
@@ -157,12 +161,15 @@ impl OpenTap {
             let _ = failure.set(format!("no thread for a tap: {error}"));
         }
         OpenTap {
-            outlets: demands.iter().map(|d| outlet(d, ground)).collect(),
-            account: Account::default(),
+            outlets: demands
+                .iter()
+                .map(|d| conversion(d, source_config))
+                .collect(),
+            account: TapCounts::default(),
             reached: None,
             ended: false,
-            live: ground.serves_live(&demands),
-            begun: ground.clock.now(),
+            live: source_config.serves_live(&demands),
+            started_at: source_config.clock.now(),
             demands,
             sources,
             arrivals,
@@ -173,16 +180,16 @@ impl OpenTap {
 
     /// A live tap without a source, which sends these messages.
     #[cfg(test)]
-    pub fn saying(arrivals: Receiver<Message>) -> OpenTap {
+    pub fn message_rows(arrivals: Receiver<Message>) -> OpenTap {
         OpenTap {
             demands: Vec::new(),
             sources: Vec::new(),
             outlets: Vec::new(),
-            account: Account::default(),
+            account: TapCounts::default(),
             reached: None,
             ended: false,
             live: true,
-            begun: 0,
+            started_at: 0,
             arrivals,
             stop: Stop::new(),
             failure: Arc::default(),
@@ -225,13 +232,13 @@ impl Drop for OpenTap {
     }
 }
 
-fn outlet(demand: &Demand, ground: &Ground) -> Outlet {
+fn conversion(demand: &Demand, source_config: &SourceConfig) -> RowConversion {
     let catalog = Catalog::builtin();
     let declaration = catalog.find(&demand.stream);
     let schema = &declaration
         .expect("fragments name streams of the catalog")
         .schema;
-    let mut outlet = Outlet::new(ground.host, schema, &demand.columns);
-    outlet.first_number = ground.first_number;
-    outlet
+    let mut conversion = RowConversion::new(source_config.host, schema, &demand.columns);
+    conversion.first_number = source_config.first_number;
+    conversion
 }

@@ -44,7 +44,7 @@ pub struct StreamCapabilities {
     /// The capabilities for each of the columns, in their order.
     pub columns: Vec<ColumnCapabilities>,
     /// The limits of a selection that it tests.
-    pub limits: Limits,
+    pub limits: SelectionLimits,
     /// The groups that it computes in place of rows, or why it computes none: a sentence without
     /// full stop.
     pub groups: Result<GroupLimits, String>,
@@ -96,7 +96,7 @@ pub enum Measure {
 
 /// Maximum size of a selection; the rest is tested by the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct SelectionLimits {
     /// Alternatives.
     pub clauses: usize,
     /// Tests in one alternative.
@@ -131,16 +131,16 @@ pub enum Rate {
     PerRequest(u32),
 }
 
-impl Limits {
+impl SelectionLimits {
     /// The minimum for every source that selects rows.
-    pub const LEAST: Limits = Limits {
+    pub const LEAST: SelectionLimits = SelectionLimits {
         clauses: 1,
         tests: 1,
         texts: 1,
     };
 
-    fn least(self, other: Limits) -> Limits {
-        Limits {
+    fn least(self, other: SelectionLimits) -> SelectionLimits {
+        SelectionLimits {
             clauses: self.clauses.min(other.clauses),
             tests: self.tests.min(other.tests),
             texts: self.texts.min(other.texts),
@@ -164,7 +164,7 @@ impl Capabilities {
     /// The streams of a source of requests with the capabilities that `of` returns for the name of
     /// each column, and without groups; `groups` is the reason.
     pub fn of_io(
-        limits: Limits,
+        limits: SelectionLimits,
         groups: &str,
         paired: Result<(), String>,
         of: impl Fn(&str) -> ColumnCapabilities,
@@ -205,8 +205,9 @@ impl Capabilities {
     }
 
     /// The limits of a selection of a stream's rows.
-    pub fn limits(&self, name: &str) -> Limits {
-        self.stream(name).map_or(Limits::LEAST, |s| s.limits)
+    pub fn limits(&self, name: &str) -> SelectionLimits {
+        self.stream(name)
+            .map_or(SelectionLimits::LEAST, |s| s.limits)
     }
 
     /// The capabilities for column `index` of `source`, if it is a stream of the source with that
@@ -356,7 +357,7 @@ impl StreamCapabilities {
         StreamCapabilities {
             columns: vec![ColumnCapabilities::default(); declaration.schema.len()],
             declaration,
-            limits: Limits::LEAST,
+            limits: SelectionLimits::LEAST,
             groups: Err(groups.into()),
             paired: Err("its rows are not requests and responses".into()),
             rate,
@@ -474,7 +475,7 @@ mod tests {
     use crate::{Clause, Fold, Schema, Shape, Test, event};
 
     fn all_columns(select: Select) -> Capabilities {
-        let limits = Limits {
+        let limits = SelectionLimits {
             clauses: 2,
             tests: 3,
             texts: 4,
@@ -489,14 +490,15 @@ mod tests {
 
     #[test]
     fn merged_sources_can_do_what_both_can() {
-        let narrow =
-            Capabilities::of_io(Limits::LEAST, "rows", Ok(()), |name| ColumnCapabilities {
+        let narrow = Capabilities::of_io(SelectionLimits::LEAST, "rows", Ok(()), |name| {
+            ColumnCapabilities {
                 select: match name {
                     "op" => Select::Exact,
                     _ => Select::No,
                 },
                 ..ColumnCapabilities::default()
-            });
+            }
+        });
         let relations = Capabilities::of_rows(&["vms"], Rate::Polled, "a relation");
         let both = all_columns(Select::AtLeast).and(narrow).and(relations);
         let io = both.stream("io").expect("both have it");
@@ -505,7 +507,7 @@ mod tests {
                 .select
         };
         assert_eq!((select("op"), select("pid")), (Select::AtLeast, Select::No));
-        assert_eq!((io.limits, both.streams.len()), (Limits::LEAST, 4));
+        assert_eq!((io.limits, both.streams.len()), (SelectionLimits::LEAST, 4));
         let why = both.pairs(&IO_PAIRS).expect_err("there are two");
         assert!(why.contains("several sources"), "{why}");
     }

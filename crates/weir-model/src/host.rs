@@ -48,7 +48,7 @@ pub enum HostState {
     /// Its agent is connected and does not delay the others.
     Up,
     /// Its agent is connected, but so far behind that the others continued without it.
-    Overtaken,
+    Excluded,
     /// Its agent is not connected.
     Down,
     /// Its agent has ended after sending an end message.
@@ -56,11 +56,11 @@ pub enum HostState {
 }
 
 impl HostState {
-    /// `up`, `overtaken`, `down`, `ended`.
+    /// `up`, `excluded`, `down`, `ended`.
     pub fn as_str(self) -> &'static str {
         match self {
             HostState::Up => "up",
-            HostState::Overtaken => "overtaken",
+            HostState::Excluded => "excluded",
             HostState::Down => "down",
             HostState::Ended => "ended",
         }
@@ -91,7 +91,7 @@ impl Row for Host {
                 column(
                     "state",
                     Text,
-                    "up, overtaken (results no longer wait for it), down, ended",
+                    "up, excluded (results no longer wait for it), down, ended",
                 ),
                 |h| Value::text(h.state.as_str()),
             ),

@@ -23,7 +23,9 @@ pub mod text;
 pub mod types;
 
 pub use batch::{Batch, Column, ColumnBuilder, TallyArray};
-pub use capabilities::{Capabilities, ColumnCapabilities, GroupLimits, Limits, StreamCapabilities};
+pub use capabilities::{
+    Capabilities, ColumnCapabilities, GroupLimits, SelectionLimits, StreamCapabilities,
+};
 pub use catalog::{Catalog, Declaration, Shape};
 pub use closed_set::ClosedSet;
 pub use demand::{Clause, Demand, Operand, Predicate, Test};

@@ -9,9 +9,9 @@ pub struct BlockStat {
     /// The disk and operation.
     pub of: Polled,
     /// Since the previous poll.
-    pub since: OpCounts,
+    pub since: QemuOpCounts,
     /// Since the disk was attached.
-    pub total: OpCounts,
+    pub total: QemuOpCounts,
 }
 
 /// One bin of the latencies of one operation of one disk at one poll: a row of stream
@@ -51,7 +51,7 @@ pub struct Polled {
 
 /// QEMU's counters of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OpCounts {
+pub struct QemuOpCounts {
     /// Requests that succeeded.
     pub operations: Option<i64>,
     /// Their bytes.

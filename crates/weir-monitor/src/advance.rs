@@ -7,7 +7,7 @@ use weir_model::{Host, HostState, NANOS_PER_SECOND, Nanos, Symbol};
 use weir_query::engine::{EngineOutput, QueryId};
 use weir_wire::ChannelId;
 
-use super::agents::{Agent, AgentId};
+use super::agents::{AgentId, AgentState};
 use super::completeness::Completeness;
 use super::recovery::Phase;
 use super::time::Pace;
@@ -20,13 +20,13 @@ impl Monitor {
     /// Advances as far as agents and clock allow, and sends orders to agents.
     pub fn tick(&mut self, now: Nanos) {
         self.end_restore();
-        let frontier = match self.recovery(now) {
-            Phase::Hearing => self.frontier,
-            phase => self.pace(phase, now).frontier(self.frontier),
+        let watermark = match self.recovery(now) {
+            Phase::Redelivery => self.watermark,
+            phase => self.pace(phase, now).watermark(self.watermark),
         };
-        if frontier > self.frontier {
-            self.overtake(frontier, now);
-            self.advance(frontier, now);
+        if watermark > self.watermark {
+            self.exclude_idle(watermark, now);
+            self.advance(watermark, now);
         }
         self.checkpoint(now);
         let ids: Vec<AgentId> = self.agents.keys().copied().collect();
@@ -55,8 +55,8 @@ impl Monitor {
             now,
             slowest,
             unled: self.unled(now),
-            overtaken: match phase {
-                Phase::Over => now.saturating_sub(self.options.overtake_after),
+            excluded: match phase {
+                Phase::Over => now.saturating_sub(self.options.exclude_after),
                 _ => Nanos::MIN,
             },
         }
@@ -68,25 +68,25 @@ impl Monitor {
         now.saturating_sub(2 * self.options.heartbeat)
     }
 
-    /// Marks the agents that are overtaken, and updates the state of agents.
-    fn overtake(&mut self, frontier: Nanos, now: Nanos) {
+    /// Marks the agents that are excluded, and updates the state of agents.
+    fn exclude_idle(&mut self, watermark: Nanos, now: Nanos) {
         let (mut forgotten, mut changed) = (Vec::new(), Vec::new());
         self.work.agents_looked_at += self.agents.len() as u64;
         for (&id, agent) in &mut self.agents {
             let runs = agent.is_waited_for();
-            if !runs && agent.awaited_at().is_some_and(|at| at < frontier) {
-                agent.has_begun();
+            if !runs && agent.awaited_at().is_some_and(|at| at < watermark) {
+                agent.has_started();
             }
-            if runs && agent.reached < frontier {
-                agent.overtaken = true;
+            if runs && agent.reached < watermark {
+                agent.excluded = true;
                 self.own
-                    .tell(now, Some(agent.host), "agent_overtaken", "", 1);
+                    .record(now, Some(agent.host), "agent_excluded", "", 1);
             }
             let lag = now.saturating_sub(agent.reached);
-            let lagging = runs && lag > self.options.overtake_after / 4 * 3;
+            let lagging = runs && lag > self.options.exclude_after / 4 * 3;
             if lagging && !agent.lagging {
                 self.own
-                    .tell(now, Some(agent.host), "agent_lagging", "", lag);
+                    .record(now, Some(agent.host), "agent_lagging", "", lag);
             }
             agent.lagging = lagging;
             if agent.counts_as() != agent.counted {
@@ -112,15 +112,15 @@ impl Monitor {
         }
     }
 
-    /// Advances the engine to `frontier`.
-    fn advance(&mut self, frontier: Nanos, now: Nanos) {
-        self.tell_hosts(frontier, now);
-        let notes = self.own.release(self.frontier, frontier);
+    /// Advances the engine to `watermark`.
+    fn advance(&mut self, watermark: Nanos, now: Nanos) {
+        self.update_hosts(watermark, now);
+        let notes = self.own.release(self.watermark, watermark);
         self.engine.push(OWN_STREAM, notes);
         let mut freed = Vec::new();
         for channel in self.channels.iter_mut() {
             self.work.channels_looked_at += 1;
-            if let Some(released) = channel.waiting.release(frontier) {
+            if let Some(released) = channel.waiting.release(watermark) {
                 self.work.pieces += released.freed.len() as u64;
                 self.work.batches += 1;
                 freed.extend(released.freed);
@@ -130,8 +130,8 @@ impl Monitor {
         for (agent, bytes) in freed {
             self.free(agent, bytes);
         }
-        self.engine.heartbeat_all(frontier);
-        self.frontier = frontier;
+        self.engine.heartbeat_all(watermark);
+        self.watermark = watermark;
         self.work.steps += 1;
         self.step(now);
     }
@@ -156,12 +156,12 @@ impl Monitor {
                 .get(&query)
                 .map_or(String::new(), |r| r.name.clone());
             self.own
-                .tell(now, None, "query_failed", &format!("{name}: {error}"), 1);
+                .record(now, None, "query_failed", &format!("{name}: {error}"), 1);
             self.stop(query, &error.to_string());
             self.failed.push(Failed { name, error });
         }
         self.work.agents_looked_at += self.agents.len() as u64;
-        let up = |a: &&Agent| a.session.is_some() && !a.ended;
+        let up = |a: &&AgentState| a.session.is_some() && !a.ended;
         let up = self.agents.values().filter(up).count();
         let ended = self.agents.values().filter(|a| a.ended).count();
         let hosts = (self.agents.len() - ended, up);
@@ -200,11 +200,11 @@ impl Monitor {
         let channels = channels.filter_map(|(id, _)| self.channels.get(*id));
         let ended = channels.map(|channel| channel.ended).min().unwrap_or(0) as u64;
         let mut all = Completeness {
-            at: self.frontier,
+            at: self.watermark,
             hosts: known as u64,
-            hosts_heard: up as u64,
+            hosts_responded: up as u64,
             complete_from: running.since,
-            anew_from: running.anew_from,
+            restarted_at: running.restarted_at,
             ..Completeness::default()
         };
         for (id, before) in &running.channels {
@@ -212,7 +212,7 @@ impl Monitor {
                 continue;
             };
             let since = channel.account.since(*before);
-            all.hosts_heard = all.hosts_heard.min(channel.heard as u64);
+            all.hosts_responded = all.hosts_responded.min(channel.live as u64);
             all.hosts_failed = all.hosts_failed.max(channel.failed as u64);
             let requests_away = away.get(id).copied().unwrap_or(0);
             all.rows_lost = all.rows_lost.saturating_add(since.lost);
@@ -222,13 +222,13 @@ impl Monitor {
         }
         // All their messages have arrived.
         all.hosts += ended;
-        all.hosts_heard += ended;
+        all.hosts_responded += ended;
         all
     }
 
-    /// Emits the changes of relation `hosts`, at `frontier`.
-    fn tell_hosts(&mut self, frontier: Nanos, now: Nanos) {
-        let (before, told) = &self.hosts_told;
+    /// Emits the changes of relation `hosts`, at `watermark`.
+    fn update_hosts(&mut self, watermark: Nanos, now: Nanos) {
+        let (before, told) = &self.hosts_updated;
         if now.saturating_sub(*told) < HOSTS_EVERY {
             return;
         }
@@ -242,12 +242,12 @@ impl Monitor {
             rows.values().filter(differs).cloned().collect()
         };
         let changes = changes(
-            frontier,
+            watermark,
             None,
             &others(before, &rows),
             &others(&rows, before),
         );
         self.engine.push(HOSTS, changes);
-        self.hosts_told = (rows, now);
+        self.hosts_updated = (rows, now);
     }
 }

@@ -1,4 +1,4 @@
-//! [`Agent`]: the monitor's state of one host's agent.
+//! [`AgentState`]: the monitor's state of one host's agent.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -12,9 +12,9 @@ use weir_wire::{ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, Stat
 use super::account::{Account, Instants};
 use super::channels::{Channel, Channels};
 use super::checkpoint::Unsafe;
-use super::forgotten::Forgotten;
 use super::rates::Readings;
 use super::recovery::Before;
+use super::removed_agents::RemovedAgent;
 
 /// Identifies an agent in this monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ const TAKEN_WORDS: u64 = 16;
 const PAST_MAX: usize = EARLIER_MAX + 1;
 
 /// An agent, connected or not.
-pub struct Agent {
+pub struct AgentState {
     /// The name of its host.
     pub host: Symbol,
     /// The address from which it connects.
@@ -42,11 +42,11 @@ pub struct Agent {
     /// Its connection, if any.
     pub session: Option<Session>,
     /// When its last message was received.
-    pub heard_at: Nanos,
+    pub received_at: Nanos,
     /// Its watermark: there will be no more rows at or before this instant.
     pub reached: Nanos,
     /// The fleet's watermark has advanced without it.
-    pub overtaken: bool,
+    pub excluded: bool,
     /// It is behind, and others wait for it.
     pub lagging: bool,
     /// It has announced its end.
@@ -90,7 +90,7 @@ pub struct Agent {
     /// The number of texts that its notes added to the process.
     pub texts: usize,
     /// The end of the ban, and its reason.
-    pub barred: Option<(Nanos, String)>,
+    pub banned: Option<(Nanos, String)>,
     /// The state, and when it last changed.
     pub state: (HostState, Nanos),
     /// The processed requests of earlier processes, by outcome.
@@ -101,7 +101,7 @@ pub struct Agent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Others wait for it.
-    Heard,
+    Live,
     /// It has ended, and all its messages have arrived.
     Ended,
 }
@@ -113,7 +113,7 @@ pub struct Session {
     orders: mpsc::Sender<MonitorMessage>,
     unsent: VecDeque<MonitorMessage>,
     /// The last acknowledged number, and when it was sent.
-    told: (u64, Nanos),
+    last_ack: (u64, Nanos),
     /// The time since which its queue of orders is full.
     stuck_since: Option<Nanos>,
 }
@@ -136,19 +136,19 @@ pub struct Run {
     pub safe_content: RelationView,
 }
 
-impl Agent {
+impl AgentState {
     /// An agent that connects for the first time.
-    pub fn new(host: Symbol, peer: Peer, instance: u64, now: Nanos) -> Agent {
-        Agent {
+    pub fn new(host: Symbol, peer: Peer, instance: u64, now: Nanos) -> AgentState {
+        AgentState {
             host,
             peer,
             version: Symbol::default(),
             capabilities: None,
             instance,
             session: None,
-            heard_at: now,
+            received_at: now,
             reached: Nanos::MIN,
-            overtaken: false,
+            excluded: false,
             lagging: false,
             ended: false,
             counted: None,
@@ -170,7 +170,7 @@ impl Agent {
             readings: Readings::default(),
             waiting_bytes: 0,
             texts: 0,
-            barred: None,
+            banned: None,
             state: (HostState::Down, now),
             past: VecDeque::new(),
         }
@@ -184,7 +184,7 @@ impl Agent {
 
     /// True if others wait for it: it runs a channel, has not ended, and is not too far behind.
     pub fn is_waited_for(&self) -> bool {
-        !self.overtaken && !self.ended && self.runs_any()
+        !self.excluded && !self.ended && self.runs_any()
     }
 
     fn runs_any(&self) -> bool {
@@ -195,7 +195,7 @@ impl Agent {
     pub fn counts_as(&self) -> Option<Counted> {
         match self.ended {
             true => self.runs_any().then_some(Counted::Ended),
-            false => self.is_waited_for().then_some(Counted::Heard),
+            false => self.is_waited_for().then_some(Counted::Live),
         }
     }
 
@@ -212,7 +212,7 @@ impl Agent {
     }
 
     /// Ends the wait for its start: its messages are in order, or the wait was too long.
-    pub fn has_begun(&mut self) {
+    pub fn has_started(&mut self) {
         self.expected.clear();
     }
 
@@ -241,7 +241,7 @@ impl Agent {
         match (&self.session, self.ended) {
             (_, true) => HostState::Ended,
             (None, false) => HostState::Down,
-            (Some(_), false) if self.overtaken => HostState::Overtaken,
+            (Some(_), false) if self.excluded => HostState::Excluded,
             (Some(_), false) => HostState::Up,
         }
     }
@@ -266,11 +266,11 @@ impl Agent {
     }
 
     /// The state to retain when it is forgotten; its process is treated as ended.
-    pub fn forgotten(&mut self) -> Forgotten {
+    pub fn forgotten(&mut self) -> RemovedAgent {
         self.remember_present();
         let running = self.runs.iter().filter(|(_, run)| run.is_running());
         let started = running.filter_map(|(id, run)| Some((id.0, run.started?)));
-        Forgotten {
+        RemovedAgent {
             host: self.host.as_str().to_owned(),
             instance: self.instance,
             seen: self.seen,
@@ -287,7 +287,7 @@ impl Agent {
     /// were counted as lost when it was forgotten stay so, even if they arrive later. Rows of
     /// relations are missing until the agent restarts the channel, so it is not counted as running
     /// it.
-    pub fn recall(&mut self, before: Forgotten, channels: &Channels) {
+    pub fn recall(&mut self, before: RemovedAgent, channels: &Channels) {
         self.account = before.account;
         self.requests_stray = before.requests_stray;
         self.set_past(before.past);
@@ -315,7 +315,7 @@ impl Agent {
             self.runs.insert(id, run);
         }
         // The watermark has advanced without it.
-        self.overtaken = self.runs_any();
+        self.excluded = self.runs_any();
     }
 
     /// The requests that an earlier process produced in each channel and that are not accounted
@@ -438,25 +438,29 @@ impl Run {
 
 impl Session {
     /// A connection with a queue of orders to the agent.
-    pub fn new(id: SessionId, orders: mpsc::Sender<MonitorMessage>, told: (u64, Nanos)) -> Session {
+    pub fn new(
+        id: SessionId,
+        orders: mpsc::Sender<MonitorMessage>,
+        last_ack: (u64, Nanos),
+    ) -> Session {
         Session {
             id,
             orders,
             unsent: VecDeque::new(),
-            told,
+            last_ack,
             stuck_since: None,
         }
     }
 
     /// Sends queued orders, and the ack of `safe`, at most once per `pause` unless many messages
-    /// became safe; false if the agent has accepted nothing for longer than `patience`, or is
+    /// became safe; false if the agent has accepted nothing for longer than `timeout`, or is
     /// disconnected.
-    pub fn send(&mut self, safe: u64, now: Nanos, pause: Nanos, patience: Nanos) -> bool {
-        let (told, told_at) = self.told;
-        let many = safe.saturating_sub(told) >= TAKEN_WORDS;
-        let due = safe > told && (many || now.saturating_sub(told_at) >= pause);
+    pub fn send(&mut self, safe: u64, now: Nanos, pause: Nanos, timeout: Nanos) -> bool {
+        let (last_ack, told_at) = self.last_ack;
+        let many = safe.saturating_sub(last_ack) >= TAKEN_WORDS;
+        let due = safe > last_ack && (many || now.saturating_sub(told_at) >= pause);
         if due && self.stuck_since.is_none() {
-            self.told = (safe, now);
+            self.last_ack = (safe, now);
             self.unsent.push_back(MonitorMessage::Ack(safe));
         }
         loop {
@@ -470,7 +474,7 @@ impl Session {
                 Err(TrySendError::Full(word)) => {
                     self.unsent.push_front(word);
                     let since = *self.stuck_since.get_or_insert(now);
-                    return now.saturating_sub(since) <= patience;
+                    return now.saturating_sub(since) <= timeout;
                 }
             }
         }

@@ -33,7 +33,7 @@ pub struct Channel {
     /// The outcome of the requests of all agents.
     pub account: Account,
     /// The number of agents that run it and for which others wait.
-    pub heard: usize,
+    pub live: usize,
     /// The number of agents that ran it when they ended.
     pub ended: usize,
     /// The number of agents at which it failed.
@@ -89,7 +89,7 @@ impl Channels {
             waiting: Waiting::default(),
             counts: fragment.plan.requests_column(),
             account: saved.as_ref().map_or(Account::default(), |c| c.account),
-            heard: 0,
+            live: 0,
             ended: 0,
             failed: 0,
             hold: None,
@@ -165,7 +165,7 @@ impl Channel {
     /// Adds or removes one agent of this kind.
     pub fn count(&mut self, counted: Option<Counted>, more: bool) {
         let number = match counted {
-            Some(Counted::Heard) => &mut self.heard,
+            Some(Counted::Live) => &mut self.live,
             Some(Counted::Ended) => &mut self.ended,
             None => return,
         };

@@ -14,7 +14,7 @@ use weir_wire::ChannelId;
 
 use super::Monitor;
 use super::account::{Account, Instants};
-use super::agents::{Agent, AgentId, Run};
+use super::agents::{AgentId, AgentState, Run};
 use super::state::{Cell, Position, Saved, SavedAgent, SavedChannel, SavedQuery, SavedRun};
 
 /// The approximate size of a message at the agent without its rows.
@@ -45,7 +45,7 @@ pub struct Unsafe {
     pub late: Option<(u64, Nanos)>,
 }
 
-impl Agent {
+impl AgentState {
     /// Records a processed message that may be needed again.
     pub fn note(&mut self, word: Unsafe) {
         let idle = word.effect.is_none() && word.until == Nanos::MIN;
@@ -149,7 +149,7 @@ impl Monitor {
             }
             Some(Err(error)) => {
                 self.own
-                    .tell(now, None, "checkpoint_failed", &error.to_string(), 1);
+                    .record(now, None, "checkpoint_failed", &error.to_string(), 1);
             }
             None => {}
         }
@@ -175,7 +175,7 @@ impl Monitor {
 
     fn save(&mut self, now: Nanos) {
         // The rows that were read again after a restart have not reached the results in the files.
-        if self.queries.values().any(|q| q.shown_to > self.frontier) {
+        if self.queries.values().any(|q| q.shown_to > self.watermark) {
             return;
         }
         self.saved_at = now;
@@ -196,7 +196,7 @@ impl Monitor {
     }
 
     fn save_with(&mut self, queries: Vec<SavedQuery>, files: Vec<PathBuf>) {
-        let instant = self.frontier;
+        let instant = self.watermark;
         self.saved_any = !queries.is_empty();
         let mut unsettled: HashMap<ChannelId, Account> = HashMap::new();
         let mut lost: HashMap<ChannelId, u64> = HashMap::new();
@@ -266,9 +266,9 @@ impl Monitor {
 }
 
 fn saved_agent(
-    agent: &Agent,
+    agent: &AgentState,
     unsettled: &HashMap<ChannelId, Account>,
-    stands_still: bool,
+    is_unchanged: bool,
 ) -> SavedAgent {
     let open = |id: &ChannelId| unsettled.get(id).copied().unwrap_or_default();
     let row = |(row, count): (&[Value], i64)| {
@@ -289,7 +289,7 @@ fn saved_agent(
         .for_each(|account| all_open.add(*account));
     // Until time advances after the restart, messages not sent again yet are saved as before.
     let unheard = agent.before.as_ref();
-    let unheard = unheard.filter(|b| stands_still && agent.seen < b.seen);
+    let unheard = unheard.filter(|b| is_unchanged && agent.seen < b.seen);
     let late = agent.unsafe_words.iter().filter_map(|word| word.late);
     let unheard_late = unheard.into_iter().flat_map(|b| b.late_after(agent.seen));
     SavedAgent {
@@ -300,7 +300,7 @@ fn saved_agent(
         connected: agent.session.is_some() || unheard.is_some_and(|b| b.connected),
         safe: agent.settled,
         seen: unheard.map_or(agent.seen, |b| b.seen),
-        overtaken: agent.overtaken,
+        excluded: agent.excluded,
         ended: agent.ended,
         account: agent.account.since(all_open),
         runs: agent.runs.iter().map(run).collect(),

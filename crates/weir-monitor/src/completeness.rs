@@ -10,7 +10,7 @@ pub struct Completeness {
     /// Hosts that the monitor knows.
     pub hosts: u64,
     /// The hosts whose rows up to the watermark have arrived.
-    pub hosts_heard: u64,
+    pub hosts_responded: u64,
     /// The hosts at which a fragment of the query failed.
     pub hosts_failed: u64,
     /// Requests that were lost at the tap or in transit since the query's start.
@@ -24,13 +24,13 @@ pub struct Completeness {
     pub complete_from: Nanos,
     /// The query lost its state when the monitor restarted at this instant, because its windows are
     /// longer than agents store their rows.
-    pub anew_from: Option<Nanos>,
+    pub restarted_at: Option<Nanos>,
 }
 
 impl Completeness {
-    /// Hosts that were overtaken, or that do not run the query yet.
+    /// Hosts that were excluded, or that do not run the query yet.
     pub fn hosts_missing(&self) -> u64 {
-        self.hosts - self.hosts_heard
+        self.hosts - self.hosts_responded
     }
 
     /// True if `other` differs in the watermark only.
@@ -47,14 +47,14 @@ impl Completeness {
         serde_json::json!({
             "at": self.at,
             "hosts": self.hosts,
-            "hosts_heard": self.hosts_heard,
+            "hosts_responded": self.hosts_responded,
             "hosts_missing": self.hosts_missing(),
             "hosts_failed": self.hosts_failed,
             "rows_lost": self.rows_lost,
             "rows_late": self.rows_late,
             "rows_away": self.rows_away,
             "complete_from": self.complete_from,
-            "anew_from": self.anew_from,
+            "restarted_at": self.restarted_at,
         })
     }
 }

@@ -21,8 +21,8 @@ pub const APPLIED: &[&str] = &[
     "idle",
     "unwatched",
     "limits.queries",
-    "limits.watchers",
-    "limits.watcher_queue",
+    "limits.clients",
+    "limits.client_queue",
     "limits.snapshot",
     "limits.rows_per_second",
     "query ",
@@ -45,12 +45,12 @@ pub struct MonitorConfig {
     /// A query without clients ends after this time, unless it is standing.
     pub unwatched: Time,
     /// Certificates; without them only local connections are accepted.
-    pub tls: Option<Tls>,
+    pub tls: Option<MonitorTls>,
     /// The file of the tokens and their roles (see `weir_wire::access`).
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub tokens: Option<PathBuf>,
     /// Limits.
-    pub limits: Limits,
+    pub limits: MonitorLimits,
     /// Standing queries.
     #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
@@ -59,7 +59,7 @@ pub struct MonitorConfig {
 /// The monitor's side of TLS (`[tls]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Tls {
+pub struct MonitorTls {
     /// The monitor's certificate chain, PEM.
     #[serde(serialize_with = "weir_runtime::config::path_shown")]
     pub certificate: PathBuf,
@@ -74,7 +74,7 @@ pub struct Tls {
 /// Limits of the resources of the fleet and its users (`[limits]`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Limits {
+pub struct MonitorLimits {
     /// Maximum number of agents.
     #[serde(deserialize_with = "count::<_, 100_000>")]
     pub agents: usize,
@@ -91,9 +91,9 @@ pub struct Limits {
     pub query_memory: Size,
     /// Maximum number of clients per query.
     #[serde(deserialize_with = "count::<_, 10_000>")]
-    pub watchers: usize,
+    pub clients: usize,
     /// Memory of the results that wait for one client.
-    pub watcher_queue: Size,
+    pub client_queue: Size,
     /// Memory of the current relation of one query, which new clients receive.
     pub snapshot: Size,
     /// Maximum rows per second of one query's result.
@@ -145,7 +145,7 @@ impl Configuration for MonitorConfig {
         }
         if quantity::nanos(self.idle.0) < heartbeat_ns.max(IDLE_WATERMARK_NS).saturating_mul(2) {
             let why = "is less than twice `heartbeat`, or less than 1 s: agents without requests \
-                       would be overtaken; increase it";
+                       would be excluded; increase it";
             fault("idle".to_owned(), why.to_owned());
         }
         let mut names: Vec<String> = Vec::new();
@@ -158,7 +158,7 @@ impl Configuration for MonitorConfig {
             names.push(name);
             if let Some(place) = &mut query.place {
                 match place.parse::<PlacementStrategy>() {
-                    Ok(way) => *place = way.to_string(),
+                    Ok(strategy) => *place = strategy.to_string(),
                     Err(error) => fault(format!("query.{number}.place"), error.to_string()),
                 }
             }
@@ -191,8 +191,8 @@ impl SinkEntry {
     }
 }
 
-impl From<Tls> for ServerTls {
-    fn from(tls: Tls) -> ServerTls {
+impl From<MonitorTls> for ServerTls {
+    fn from(tls: MonitorTls) -> ServerTls {
         ServerTls {
             certificate: tls.certificate,
             key: tls.key,
@@ -211,22 +211,22 @@ impl Default for MonitorConfig {
             unwatched: Time(Duration::from_secs(5)),
             tls: None,
             tokens: None,
-            limits: Limits::default(),
+            limits: MonitorLimits::default(),
             queries: Vec::new(),
         }
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for MonitorLimits {
+    fn default() -> MonitorLimits {
+        MonitorLimits {
             agents: 2_000,
             connections: 4_096,
             queries: 1_000,
             queries_per_client: 200,
             query_memory: Size(256 << 20),
-            watchers: 100,
-            watcher_queue: Size(8 << 20),
+            clients: 100,
+            client_queue: Size(8 << 20),
             snapshot: Size(64 << 20),
             rows_per_second: 1_000_000,
             intake: Size(512 << 20),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_not_overtaken_between_two_heartbeats() {
+    fn an_agent_is_not_excluded_between_two_heartbeats() {
         assert!(monitor("heartbeat = \"1 s\"\nidle = \"2 s\"\n").is_ok());
         for text in ["heartbeat = \"2 s\"\n", "idle = \"999 ms\"\n"] {
             let why = "1: `idle`: is less than twice `heartbeat`";

@@ -5,7 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use weir_model::Batch;
-use weir_sink::{Answer, Sink, SinkError, Target};
+use weir_sink::{ResultSchema, Sink, SinkError, Target};
 
 use super::state::Position;
 use crate::config::SinkEntry;
@@ -44,7 +44,7 @@ impl FileSink {
     pub fn open(
         entry: &SinkEntry,
         directory: &Path,
-        answer: Answer,
+        answer: ResultSchema,
         position: Option<&Position>,
     ) -> Result<FileSink, String> {
         let path = path_of(entry, directory);

@@ -5,7 +5,7 @@ use weir_wire::{ChannelId, Joined, MonitorMessage, Refusal, SessionId, Welcome};
 
 use super::Monitor;
 use super::account::Account;
-use super::agents::{Agent, AgentId, Session, count};
+use super::agents::{AgentId, AgentState, Session, count};
 use super::own_stream::agents_text;
 
 impl Monitor {
@@ -40,13 +40,13 @@ impl Monitor {
             joined.orders,
             (agent.safe, now),
         ));
-        agent.heard_at = now;
+        agent.received_at = now;
         self.sessions.insert(joined.session, id);
-        agent.has_begun();
+        agent.has_started();
         for channel in self.channels.iter() {
             agent.start(channel, since);
         }
-        self.own.tell(now, Some(host), "agent_up", "", 1);
+        self.own.record(now, Some(host), "agent_up", "", 1);
         self.send_orders(id, now);
         self.count_agent(id);
     }
@@ -68,7 +68,7 @@ impl Monitor {
                 let host = host.map_err(|error| Refusal::LimitReached(error.to_string()))?;
                 let id = AgentId(self.agents_ever);
                 self.agents_ever += 1;
-                let mut agent = Agent::new(host, joined.peer, hello.instance, now);
+                let mut agent = AgentState::new(host, joined.peer, hello.instance, now);
                 if let Some(before) = self.forgotten.take(host.as_str()) {
                     agent.recall(before, &self.channels);
                 }
@@ -81,7 +81,7 @@ impl Monitor {
         agent.peer = joined.peer;
         let version: String = hello.program.chars().take(64).collect();
         agent.version = agents_text(&version, &mut agent.texts);
-        agent.barred = None;
+        agent.banned = None;
         agent.capabilities = None;
         agent.held_bytes_max = match hello.held_bytes_max {
             0 => usize::MAX,
@@ -111,7 +111,7 @@ impl Monitor {
         now: Nanos,
     ) -> Result<AgentId, Refusal> {
         let agent = self.agents.get_mut(&id).expect("the host's agent is known");
-        if let Some((until, why)) = &agent.barred
+        if let Some((until, why)) = &agent.banned
             && now < *until
         {
             return Err(Refusal::Failed(why.clone()));
@@ -121,7 +121,7 @@ impl Monitor {
         }
         // The connection of a killed process may still seem open; if messages arrived on it
         // recently, the new agent is another host of the same name.
-        let silent = now.saturating_sub(agent.heard_at) > self.options.overtake_after;
+        let silent = now.saturating_sub(agent.received_at) > self.options.exclude_after;
         if agent.session.is_some() && !silent {
             let host = agent.host;
             return Err(Refusal::AlreadyExists(format!(
@@ -150,15 +150,15 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("a session is of an agent");
         agent.session = None;
-        self.tell_of(id, "agent_down", why, 1, now);
+        self.record_join(id, "agent_down", why, 1, now);
         self.count_agent(id);
     }
 
     /// Disconnects and bans an agent that violated the protocol.
     pub(super) fn bar(&mut self, id: AgentId, why: String, now: Nanos) {
-        self.tell_of(id, "agent_refused", &why, 1, now);
+        self.record_join(id, "agent_refused", &why, 1, now);
         let agent = self.agents.get_mut(&id).expect("it just spoke");
-        agent.barred = Some((now.saturating_add(self.options.patience), why));
+        agent.banned = Some((now.saturating_add(self.options.timeout), why));
         if let Some(session) = agent.session.take() {
             self.sessions.remove(&session.id);
         }
@@ -167,9 +167,9 @@ impl Monitor {
 
     /// Sends an agent its orders, and disconnects it if it does not accept them.
     pub(super) fn send_orders(&mut self, id: AgentId, now: Nanos) {
-        let (pause, patience) = (
+        let (pause, timeout) = (
             self.options.heartbeat.saturating_mul(4),
-            self.options.patience,
+            self.options.timeout,
         );
         let Some(agent) = self.agents.get_mut(&id) else {
             return;
@@ -178,7 +178,7 @@ impl Monitor {
         let Some(session) = &mut agent.session else {
             return;
         };
-        if !session.send(safe, now, pause, patience) {
+        if !session.send(safe, now, pause, timeout) {
             let session = session.id;
             self.leave(session, "does not read its messages", now);
         }
@@ -219,11 +219,11 @@ impl Monitor {
         if let Some(channel) = self.channels.get_mut(channel) {
             channel.account.add(lost);
         }
-        self.tell_of(id, "rows_lost", cause, count(requests), now);
+        self.record_join(id, "rows_lost", cause, count(requests), now);
     }
 
     /// Records a note about an agent; the cause may be a text of the agent.
-    pub(super) fn tell_of(
+    pub(super) fn record_join(
         &mut self,
         id: AgentId,
         counter: &str,
@@ -233,7 +233,8 @@ impl Monitor {
     ) {
         let agent = self.agents.get_mut(&id).expect("the agent is known");
         let cause = agents_text(cause, &mut agent.texts).as_str();
-        self.own.tell(now, Some(agent.host), counter, cause, value);
+        self.own
+            .record(now, Some(agent.host), counter, cause, value);
     }
 
     /// Counts an agent in its channels by its current state.
@@ -276,7 +277,7 @@ impl Monitor {
         self.forgotten.push(agent.forgotten());
         self.hosts.remove(&agent.host);
         self.own.forget(agent.host);
-        let at = self.frontier.saturating_add(1);
+        let at = self.watermark.saturating_add(1);
         for (channel, mut run) in agent.runs {
             if let Some(channel) = self.channels.get_mut(channel)
                 && let Some(gone) = run.content.clear(&channel.fragment.plan.schema, at)

@@ -5,7 +5,7 @@
 //!
 //! 1. Agents connect and disconnect ([`join`]). Each runs the fragments of the monitor's queries;
 //!    queries with equal fragments share a [`channels::Channel`].
-//! 2. Messages of agents are checked and counted ([`account`]), and their rows wait ([`words`],
+//! 2. Messages of agents are checked and counted ([`account`]), and their rows wait ([`messages`],
 //!    [`gather`]).
 //! 3. When the watermark of the fleet passes an instant ([`time`]), its rows go to the engine, and
 //!    the results to the clients ([`advance`], [`publish`]), with their completeness
@@ -19,31 +19,31 @@
 mod account;
 mod advance;
 mod agents;
-mod book;
 mod channels;
 mod checkpoint;
 pub mod client;
 mod completeness;
 pub mod config;
 mod files;
-mod forgotten;
 mod gather;
 mod join;
 mod lock;
+mod messages;
 mod own_stream;
 mod publish;
+mod query_store;
 mod question;
 mod rates;
 mod readings;
 mod recovery;
 pub mod registry;
+mod removed_agents;
 mod requests;
 mod run;
 mod state;
 #[cfg(test)]
 mod tests;
 mod time;
-mod words;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -56,7 +56,7 @@ use weir_sink::RelationView;
 use weir_wire::{ChannelId, MonitorMessage, ServerEvent, SessionId};
 
 pub use account::Account;
-pub use agents::{Agent, AgentId};
+pub use agents::{AgentId, AgentState};
 pub use channels::Channels;
 pub use files::FileSink;
 pub use lock::hold;
@@ -65,9 +65,9 @@ pub use question::check_queries;
 pub use run::run;
 pub use state::StateError;
 
-use forgotten::ForgottenAgents;
 use own_stream::OwnStream;
 use recovery::Recovery;
+use removed_agents::RemovedAgents;
 use state::{Saved, State};
 use weir_runtime::run_loop::Counters;
 
@@ -79,11 +79,11 @@ const HOSTS: &str = "hosts";
 
 /// The options of the monitor.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MonitorOptions {
     /// The interval of the agents' heartbeats.
     pub heartbeat: Nanos,
     /// The maximum wait for an agent that is behind.
-    pub overtake_after: Nanos,
+    pub exclude_after: Nanos,
     /// The maximum by which timestamps of an agent may be ahead of the monitor's clock.
     pub ahead_max: Nanos,
     /// Maximum number of agents.
@@ -92,8 +92,8 @@ pub struct Options {
     pub forget_after: Nanos,
     /// An agent that accepts no orders for this time is disconnected; also the duration of the ban
     /// of an agent that violated the protocol.
-    pub patience: Nanos,
-    /// Maximum bytes of rows that wait for slow agents; above it those are overtaken earlier. One
+    pub timeout: Nanos,
+    /// Maximum bytes of rows that wait for slow agents; above it those are excluded earlier. One
     /// agent may use a quarter of it.
     pub waiting_bytes_max: usize,
     /// The limits of the engine.
@@ -110,15 +110,15 @@ pub struct Options {
     pub recovery: Nanos,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for MonitorOptions {
+    fn default() -> MonitorOptions {
+        MonitorOptions {
             heartbeat: NANOS_PER_SECOND / 20,
-            overtake_after: 2 * NANOS_PER_SECOND,
+            exclude_after: 2 * NANOS_PER_SECOND,
             ahead_max: 10 * NANOS_PER_SECOND,
             agents_max: 10_000,
             forget_after: 3_600 * NANOS_PER_SECOND,
-            patience: 10 * NANOS_PER_SECOND,
+            timeout: 10 * NANOS_PER_SECOND,
             waiting_bytes_max: 512 << 20,
             engine: EngineOptions::default(),
             checkpoint_every: NANOS_PER_SECOND,
@@ -141,7 +141,7 @@ pub struct Running {
     pub standing: bool,
     /// The monitor restarted then, and the query lost its state, because its windows are longer
     /// than agents store their rows, or they stored fewer of them than it needs.
-    pub anew_from: Option<Nanos>,
+    pub restarted_at: Option<Nanos>,
     /// Results up to this instant were emitted before a restart.
     shown_to: Nanos,
     /// How far back its windows reach.
@@ -189,15 +189,15 @@ pub struct Work {
 
 /// The monitor. See the module's documentation.
 pub struct Monitor {
-    options: Options,
+    options: MonitorOptions,
     /// A random number by which agents identify this monitor.
     identity: u64,
     engine: Engine,
-    agents: BTreeMap<AgentId, Agent>,
+    agents: BTreeMap<AgentId, AgentState>,
     agents_ever: u32,
     hosts: HashMap<Symbol, AgentId>,
     /// Agents that have been away for long, in case they return.
-    forgotten: ForgottenAgents,
+    forgotten: RemovedAgents,
     sessions: HashMap<SessionId, AgentId>,
     channels: Channels,
     queries: BTreeMap<QueryId, Running>,
@@ -207,9 +207,9 @@ pub struct Monitor {
     /// Some messages of agents may be needed again.
     holds: bool,
     /// The rows of relation `hosts` as last emitted, and when.
-    hosts_told: (HashMap<Symbol, Host>, Nanos),
+    hosts_updated: (HashMap<Symbol, Host>, Nanos),
     /// The watermark of the fleet.
-    frontier: Nanos,
+    watermark: Nanos,
     waiting_bytes: usize,
     failed: Vec<Failed>,
     work: Work,
@@ -218,7 +218,7 @@ pub struct Monitor {
     counters_read_at: Nanos,
     state: Option<State>,
     /// The effect of the message that is being processed.
-    effect: words::Effect,
+    effect: messages::Effect,
     /// The start of the last checkpoint.
     saved_at: Nanos,
     /// The duration of the last checkpoint.
@@ -233,7 +233,7 @@ pub struct Monitor {
 
 impl Monitor {
     /// A monitor without agents and queries, whose time starts at `now`.
-    pub fn new(identity: u64, options: Options, now: Nanos) -> Monitor {
+    pub fn new(identity: u64, options: MonitorOptions, now: Nanos) -> Monitor {
         let mut engine = Engine::new(options.engine.clone());
         let catalog = Catalog::builtin();
         for name in [OWN_STREAM, HOSTS] {
@@ -248,22 +248,22 @@ impl Monitor {
             agents: BTreeMap::new(),
             agents_ever: 0,
             hosts: HashMap::new(),
-            forgotten: ForgottenAgents::default(),
+            forgotten: RemovedAgents::default(),
             sessions: HashMap::new(),
             channels: Channels::new(1),
             queries: BTreeMap::new(),
             own: OwnStream::default(),
             own_hold: None,
             holds: false,
-            hosts_told: (HashMap::new(), Nanos::MIN),
-            frontier: now,
+            hosts_updated: (HashMap::new(), Nanos::MIN),
+            watermark: now,
             waiting_bytes: 0,
             failed: Vec::new(),
             work: Work::default(),
             counters: Counters::default(),
             counters_read_at: now,
             state: None,
-            effect: words::Effect::default(),
+            effect: messages::Effect::default(),
             saved_at: now,
             save_took: 0,
             saved_any: false,
@@ -277,7 +277,7 @@ impl Monitor {
     ///
     /// # Errors
     /// If the directory cannot be used.
-    pub fn open(dir: &Path, options: Options, now: Nanos) -> Result<Monitor, StateError> {
+    pub fn open(dir: &Path, options: MonitorOptions, now: Nanos) -> Result<Monitor, StateError> {
         Monitor::with_state(State::open(dir)?, options, now)
     }
 
@@ -288,7 +288,7 @@ impl Monitor {
     /// If the directory cannot be used.
     pub fn open_without_thread(
         dir: &Path,
-        options: Options,
+        options: MonitorOptions,
         now: Nanos,
     ) -> Result<Monitor, StateError> {
         Monitor::with_state(State::open_for_caller(dir)?, options, now)
@@ -296,7 +296,7 @@ impl Monitor {
 
     fn with_state(
         (mut state, saved): (State, Option<Saved>),
-        options: Options,
+        options: MonitorOptions,
         now: Nanos,
     ) -> Result<Monitor, StateError> {
         // It is unknown which of the reserved numbers are in use.
@@ -321,7 +321,7 @@ impl Monitor {
     }
 
     /// The agents.
-    pub fn agents(&self) -> impl Iterator<Item = &Agent> {
+    pub fn agents(&self) -> impl Iterator<Item = &AgentState> {
         self.agents.values()
     }
 
@@ -331,8 +331,8 @@ impl Monitor {
     }
 
     /// The watermark of the fleet.
-    pub fn frontier(&self) -> Nanos {
-        self.frontier
+    pub fn watermark(&self) -> Nanos {
+        self.watermark
     }
 
     /// Processes an event of the network, at `now` by the monitor's clock. A client's request is
@@ -345,7 +345,7 @@ impl Monitor {
                 session,
                 number,
                 message,
-            } => self.hear(session, number, message, now),
+            } => self.receive(session, number, message, now),
             ServerEvent::Left { session, why } => self.leave(session, &why, now),
             other @ (ServerEvent::Request { .. } | ServerEvent::Refused { .. }) => {
                 return Some(other);
@@ -407,14 +407,14 @@ impl Monitor {
         let anew =
             restored.is_some() && (memory.is_none() || !wanted.iter().all(|(id, _)| whole(id)));
         if anew {
-            self.own.tell(now, None, "query_anew", name, 1);
+            self.own.record(now, None, "query_restarted", name, 1);
         }
         let mut running = Running {
             name: name.into(),
             publisher,
             since: now,
             standing,
-            anew_from: anew.then_some(now),
+            restarted_at: anew.then_some(now),
             shown_to: self.recovery.shown_to(),
             memory,
             reads_own: plan.sources().iter().any(|d| d.name == OWN_STREAM),
@@ -498,9 +498,9 @@ impl Monitor {
             }
         }
         if running.standing {
-            self.hold(self.frontier);
+            self.hold(self.watermark);
         }
-        self.count_heard();
+        self.count_hosts();
     }
 
     /// A running query.
@@ -510,16 +510,16 @@ impl Monitor {
 
     /// Adds a note of the monitor to stream `weir`, with the time `at`.
     pub fn note(&mut self, at: Nanos, counter: &str, cause: &str) {
-        self.own.tell(at, None, counter, cause, 1);
+        self.own.record(at, None, counter, cause, 1);
     }
 
     /// Changes the interval of heartbeats, and the maximum wait for an agent that sends none.
-    pub fn set_pace(&mut self, heartbeat: Nanos, overtake_after: Nanos) {
+    pub fn set_pace(&mut self, heartbeat: Nanos, exclude_after: Nanos) {
         if heartbeat != self.options.heartbeat {
             self.order_all(&MonitorMessage::HeartbeatInterval(heartbeat));
         }
         self.options.heartbeat = heartbeat;
-        self.options.overtake_after = overtake_after;
+        self.options.exclude_after = exclude_after;
     }
 
     /// The queries that failed since the last call; they have been removed.
@@ -541,7 +541,7 @@ impl Monitor {
     }
 
     /// Counts again which agents are included in which channel, where that has changed.
-    fn count_heard(&mut self) {
+    fn count_hosts(&mut self) {
         let ids: Vec<AgentId> = self.agents.keys().copied().collect();
         for id in ids {
             self.count_agent(id);

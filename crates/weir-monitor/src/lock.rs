@@ -9,10 +9,10 @@ use weir_runtime::lock::Lock;
 use weir_runtime::private;
 
 /// How long to wait for a monitor that is ending.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The interval at which the lock is tried.
-const NAP: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Locks a state directory, which is created if it does not exist.
 ///
@@ -30,7 +30,7 @@ pub fn hold(directory: &Path) -> Result<Lock, Failure> {
     loop {
         match Lock::take(directory).map_err(failed)? {
             Some(lock) => return Ok(lock),
-            None if began.elapsed() < PATIENCE => thread::sleep(NAP),
+            None if began.elapsed() < LOCK_TIMEOUT => thread::sleep(RETRY_INTERVAL),
             None => {
                 return Err(Failure::world(format_args!(
                     "{}: in use by another monitor; stop it, or use another --state directory",

@@ -51,7 +51,7 @@ pub struct OwnStream {
 
 impl OwnStream {
     /// Adds a note of the monitor, with the time `at`.
-    pub fn tell(
+    pub fn record(
         &mut self,
         at: Nanos,
         host: Option<Symbol>,
@@ -166,7 +166,7 @@ impl OwnStream {
         if self.dropped > 0 {
             let dropped = std::mem::take(&mut self.dropped);
             self.rows = self.rows.min(WAITING_MAX - 1);
-            self.tell(upto, None, "notes_lost", "too_many", dropped);
+            self.record(upto, None, "notes_lost", "too_many", dropped);
         }
         let later = match upto.checked_add(1) {
             Some(next) => self.waiting.split_off(&next),
@@ -235,11 +235,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_late_comes_all_the_same() {
+    fn late_notes_are_delivered() {
         let mut own = OwnStream::default();
         let host = Some(Symbol::new("a"));
-        own.tell(5, host, "rows_late", "slow", 2);
-        own.tell(20, host, "rows_late", "slow", 3);
+        own.record(5, host, "rows_late", "slow", 2);
+        own.record(20, host, "rows_late", "slow", 3);
         let batch = own.release(10, 15);
         assert_eq!(batch.ts[..], [11]);
         let schema = weir_schema();

@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 use weir_model::{Batch, NANOS_PER_SECOND, Nanos, Shape};
 use weir_query::engine::in_time_order;
-use weir_sink::{Answer, RelationView, SubscriberLimits, Subscribers, Update, arrow};
+use weir_sink::{RelationView, ResultSchema, SubscriberLimits, Subscribers, Update, arrow};
 use weir_wire::ResultUpdate;
 
 use super::completeness::Completeness;
@@ -31,7 +31,7 @@ const UPDATES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublisherLimits {
     /// Maximum number of clients.
-    pub watchers_max: usize,
+    pub clients_max: usize,
     /// Maximum bytes that wait for one client.
     pub backlog_bytes_max: usize,
     /// Maximum bytes of the stored relation.
@@ -43,7 +43,7 @@ pub struct PublisherLimits {
 impl PublisherLimits {
     fn subscriber_limits(&self) -> SubscriberLimits {
         SubscriberLimits {
-            readers_max: self.watchers_max,
+            readers_max: self.clients_max,
             updates_max: UPDATES_MAX,
             bytes_max: self.backlog_bytes_max,
         }
@@ -65,7 +65,7 @@ pub struct Publisher {
 
 /// The state that a client receives which is new or was too slow.
 struct PublishedState {
-    answer: Answer,
+    answer: ResultSchema,
     schema: SchemaRef,
     /// The current rows of a relation.
     view: Option<RelationView>,
@@ -84,7 +84,7 @@ struct RowRate {
 
 impl Publisher {
     /// Publishes `answer` to `files` and to the clients.
-    pub fn new(answer: Answer, limits: PublisherLimits, files: Vec<FileSink>) -> Publisher {
+    pub fn new(answer: ResultSchema, limits: PublisherLimits, files: Vec<FileSink>) -> Publisher {
         let is_relation = answer.shape == Shape::Relation;
         Publisher {
             state: PublishedState {
@@ -129,7 +129,7 @@ impl Publisher {
     }
 
     /// The number of clients.
-    pub fn watchers(&self) -> usize {
+    pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
@@ -238,7 +238,7 @@ impl PublishedState {
                 let batch = view.snapshot(&self.answer.schema, view.instant());
                 note["reset"] = json!(batch.len());
                 if view.omitted() != 0 {
-                    note["left_out"] = json!(view.omitted());
+                    note["omitted"] = json!(view.omitted());
                 }
                 self.record(&[batch])
             }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use weir_model::Catalog;
 use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut, explain_cut};
-use weir_sink::{Answer, Clock};
+use weir_sink::{InstantUnit, ResultSchema};
 use weir_wire::{Refusal, Submit};
 
 use super::Monitor;
@@ -12,26 +12,30 @@ use crate::client::script;
 use crate::config::StandingEntry;
 use weir_runtime::failure::Failure;
 use weir_runtime::plans;
-use weir_runtime::question::Question;
+use weir_runtime::question::QueryText;
 
 /// A query, ready to run.
 pub struct Prepared {
     /// The query, split into fragments.
     pub cut: Cut,
     /// The description of its results for clients.
-    pub answer: Answer,
+    pub answer: ResultSchema,
     options: CutOptions,
 }
 
 impl Prepared {
-    /// Checks a query and splits it by the requested placement strategy, else by `way`, else by the
+    /// Checks a query and splits it by the requested placement strategy, else by `strategy`, else by the
     /// one with the lowest cost in the current fleet.
     ///
     /// # Errors
     /// The diagnostics, or the reason why the requested strategy is not possible.
-    pub fn of(submit: &Submit, way: Option<&str>, monitor: &Monitor) -> Result<Prepared, Refusal> {
+    pub fn of(
+        submit: &Submit,
+        strategy: Option<&str>,
+        monitor: &Monitor,
+    ) -> Result<Prepared, Refusal> {
         let words = |failure: Failure| Refusal::Invalid(failure.text());
-        let question = Question {
+        let question = QueryText {
             text: submit.query.clone(),
             file: None,
         };
@@ -45,7 +49,7 @@ impl Prepared {
         let hint = submit
             .place
             .as_deref()
-            .or(way)
+            .or(strategy)
             .map(PlacementStrategy::from_str);
         let off = |error: CutError| Refusal::Invalid(error.to_string());
         let mut options = CutOptions {
@@ -65,7 +69,7 @@ impl Prepared {
         };
         Ok(Prepared {
             cut: cut.map_err(off)?,
-            answer: plans::answer(plan, Clock::Nanoseconds, false, false),
+            answer: plans::answer(plan, InstantUnit::Nanoseconds, false, false),
             options,
         })
     }
@@ -86,7 +90,7 @@ impl Prepared {
 pub fn check_queries(queries: &[StandingEntry]) -> Result<(), Failure> {
     let mut faults = Vec::new();
     for query in queries {
-        let question = Question {
+        let question = QueryText {
             text: query.text.clone(),
             file: Some(format!("query `{}`", query.name)),
         };

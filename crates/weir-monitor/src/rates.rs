@@ -13,7 +13,7 @@ use weir_tap::live;
 use weir_wire::{ChannelCost, ChannelId, Status};
 
 use super::Monitor;
-use super::agents::Agent;
+use super::agents::AgentState;
 use super::channels::Channel;
 
 /// Maximum number of stored readings per agent.
@@ -128,7 +128,7 @@ fn mean(values: &[f64]) -> Option<f64> {
 impl Monitor {
     /// The request rate of the connected agents, and the cost of the fragments that run there.
     pub fn rates(&self) -> Rates {
-        let agents: Vec<&Agent> = self
+        let agents: Vec<&AgentState> = self
             .agents
             .values()
             .filter(|a| a.session.is_some())
@@ -170,7 +170,7 @@ impl Monitor {
     }
 
     /// The cost of each fragment, the mean over the agents that reported it.
-    fn measured(&self, agents: &[&Agent]) -> Vec<MeasuredFragment> {
+    fn measured(&self, agents: &[&AgentState]) -> Vec<MeasuredFragment> {
         let of = |channel: &Channel| {
             let paces = agents.iter().filter_map(|a| a.readings.pace(channel.id));
             let paces: Vec<Pace> = paces.collect();
@@ -187,7 +187,7 @@ impl Monitor {
     }
 
     /// The ratio of the agents' processor time to the estimate.
-    fn cpu_factor(&self, agents: &[&Agent], options: &CutOptions) -> f64 {
+    fn cpu_factor(&self, agents: &[&AgentState], options: &CutOptions) -> f64 {
         // The estimate is the same for all agents.
         let estimate = |c: &Channel| cost::estimated_process_ns(&c.fragment.plan, options);
         let estimates = self.channels.iter().map(|c| (c.id, estimate(c)));

@@ -4,9 +4,9 @@
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
 use super::Monitor;
-use super::agents::{Agent, Run, count};
+use super::agents::{AgentState, Run, count};
 use super::checkpoint::Unsafe;
-use weir_runtime::run_loop::{Reading, process_readings};
+use weir_runtime::run_loop::{CounterReading, process_readings};
 
 /// The interval of the readings.
 const READ_EVERY: Nanos = NANOS_PER_SECOND;
@@ -14,14 +14,18 @@ const READ_EVERY: Nanos = NANOS_PER_SECOND;
 impl Monitor {
     /// Notes the changes of all counters, if a reading is due; `network` returns the server's
     /// counters.
-    pub fn read_counters(&mut self, network: impl FnOnce() -> Vec<weir_wire::Counter>, now: Nanos) {
+    pub fn read_counters(
+        &mut self,
+        network: impl FnOnce() -> Vec<weir_wire::ServerCount>,
+        now: Nanos,
+    ) {
         if now.saturating_sub(self.counters_read_at) < READ_EVERY {
             return;
         }
         self.counters_read_at = now;
         let mut readings = process_readings();
         readings.extend(network().into_iter().map(|counter| {
-            let reading = Reading::new("network", counter.counter, count(counter.total));
+            let reading = CounterReading::new("network", counter.counter, count(counter.total));
             match counter.cause {
                 Some(cause) => reading.because(cause),
                 None => reading,
@@ -34,9 +38,9 @@ impl Monitor {
     }
 
     /// The counters of the monitor.
-    fn readings(&self) -> Vec<Reading> {
-        let of_monitor = |name, total: u64| Reading::new("monitor", name, count(total));
-        let agents: usize = self.agents.values().map(Agent::bytes).sum();
+    fn readings(&self) -> Vec<CounterReading> {
+        let of_monitor = |name, total: u64| CounterReading::new("monitor", name, count(total));
+        let agents: usize = self.agents.values().map(AgentState::bytes).sum();
         let mut readings = vec![
             of_monitor("events_in", self.work.rows),
             of_monitor("messages_in", self.work.words),
@@ -57,19 +61,23 @@ impl Monitor {
                 continue;
             }
             let place = format!("query {}", running.name);
-            readings.push(Reading::new(&place, "events_out", count(counts.rows_out)));
-            readings.push(Reading::new(&place, "bytes", count(counts.bytes)));
+            readings.push(CounterReading::new(
+                &place,
+                "events_out",
+                count(counts.rows_out),
+            ));
+            readings.push(CounterReading::new(&place, "bytes", count(counts.bytes)));
         }
-        readings.push(Reading::new("other queries", "bytes", count(others)));
+        readings.push(CounterReading::new("other queries", "bytes", count(others)));
         readings
     }
 }
 
-impl Agent {
+impl AgentState {
     /// The approximate memory of the agent in the monitor, including its waiting rows.
     fn bytes(&self) -> usize {
         let runs = self.runs.len() * size_of::<Run>();
         let held = self.unsafe_words.len() * size_of::<Unsafe>();
-        size_of::<Agent>() + runs + held + self.waiting_bytes
+        size_of::<AgentState>() + runs + held + self.waiting_bytes
     }
 }

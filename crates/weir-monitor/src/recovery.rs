@@ -8,7 +8,7 @@ use weir_sink::RelationView;
 use weir_wire::ChannelId;
 
 use super::Monitor;
-use super::agents::{Agent, AgentId, Run};
+use super::agents::{AgentId, AgentState, Run};
 use super::state::{Cell, Saved, SavedAgent, SavedQuery, SavedRun};
 
 /// The state of a recovery.
@@ -32,8 +32,8 @@ pub struct Recovery {
 pub enum Phase {
     /// Agents send earlier messages again. Time does not advance, so that none of their rows is
     /// late.
-    Hearing,
-    /// Agents send the messages that were queued while there was no monitor. No agent is overtaken.
+    Redelivery,
+    /// Agents send the messages that were queued while there was no monitor. No agent is excluded.
     CatchingUp,
     /// The recovery is complete, or there was none.
     Over,
@@ -120,7 +120,7 @@ impl Monitor {
             from: saved.resume_from,
             queries: saved.queries,
             open: true,
-            phase: Phase::Hearing,
+            phase: Phase::Redelivery,
             began: now,
         };
     }
@@ -143,7 +143,7 @@ impl Monitor {
         }
         self.recovery.queries.clear();
         self.channels.forget_restored();
-        let at = self.frontier.saturating_add(1);
+        let at = self.watermark.saturating_add(1);
         for (&id, agent) in &mut self.agents {
             agent.runs.retain(|id, _| self.channels.get(*id).is_some());
             for (channel, run) in &agent.runs {
@@ -157,7 +157,7 @@ impl Monitor {
                 }
             }
         }
-        self.count_heard();
+        self.count_hosts();
     }
 
     /// The phase of the recovery at `now`.
@@ -167,22 +167,22 @@ impl Monitor {
         }
         let since = now.saturating_sub(self.recovery.began);
         // An agent that was disconnected then may never return.
-        let patience = |before: &Before| match before.connected {
+        let timeout = |before: &Before| match before.connected {
             true => self.options.recovery,
-            false => self.options.overtake_after.min(self.options.recovery),
+            false => self.options.exclude_after.min(self.options.recovery),
         };
-        let bound = now.saturating_sub(self.options.overtake_after);
-        let (mut hearing, mut behind) = (false, false);
+        let bound = now.saturating_sub(self.options.exclude_after);
+        let (mut redelivering, mut behind) = (false, false);
         for agent in self.agents.values() {
-            let Some(before) = agent.before.as_ref().filter(|b| since < patience(b)) else {
+            let Some(before) = agent.before.as_ref().filter(|b| since < timeout(b)) else {
                 continue;
             };
-            hearing |= agent.seen < before.seen;
+            redelivering |= agent.seen < before.seen;
             behind |= agent.is_waited_for() && agent.reached < bound;
         }
         let full = self.waiting_bytes > self.options.waiting_bytes_max / 2;
         self.recovery.phase = match self.recovery.phase {
-            Phase::Hearing if hearing && !full => Phase::Hearing,
+            Phase::Redelivery if redelivering && !full => Phase::Redelivery,
             _ if behind => Phase::CatchingUp,
             _ => Phase::Over,
         };
@@ -190,11 +190,11 @@ impl Monitor {
     }
 }
 
-fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> Agent {
-    let mut agent = Agent::new(host, saved.address, saved.instance, now);
+fn restored(host: Symbol, saved: SavedAgent, reached: Nanos, now: Nanos) -> AgentState {
+    let mut agent = AgentState::new(host, saved.address, saved.instance, now);
     agent.version = Symbol::try_new(&saved.version).unwrap_or_default();
     agent.reached = reached;
-    agent.overtaken = saved.overtaken;
+    agent.excluded = saved.excluded;
     agent.ended = saved.ended;
     (agent.seen, agent.safe, agent.settled) = (saved.safe, saved.safe, saved.safe);
     agent.account = saved.account;

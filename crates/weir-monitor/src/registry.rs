@@ -13,13 +13,13 @@ use weir_query::engine::QueryId;
 use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{Refusal, Submit};
 
-use super::book::{Book, Kept};
 use super::files::{FileSink, path_of};
 use super::publish::PublisherLimits;
+use super::query_store::{QueryStore, StoredQuery};
 use super::question::Prepared;
 use super::state::Position;
 use super::{Monitor, Publisher, StateError};
-use crate::config::{Limits, MonitorConfig, SinkEntry, StandingEntry};
+use crate::config::{MonitorConfig, MonitorLimits, SinkEntry, StandingEntry};
 use weir_runtime::quantity::nanos;
 
 /// The interval at which the clients and files of queries are checked.
@@ -27,10 +27,10 @@ const LOOK_EVERY: Nanos = weir_model::NANOS_PER_SECOND / 4;
 
 /// The queries of the fleet.
 pub struct Registry {
-    limits: Limits,
+    limits: MonitorLimits,
     unwatched: Nanos,
     directory: PathBuf,
-    book: Book,
+    book: QueryStore,
     entries: BTreeMap<String, Entry>,
     /// The number of generated names.
     named: u64,
@@ -46,7 +46,7 @@ pub struct Entry {
     /// The time at which it started.
     pub since: Nanos,
     /// Its state.
-    pub state: State,
+    pub state: QueryState,
     sinks: Vec<SinkEntry>,
     /// The last time at which it had a client, or its start.
     watched_at: Nanos,
@@ -55,26 +55,26 @@ pub struct Entry {
 }
 
 /// The state of a query.
-pub enum State {
+pub enum QueryState {
     /// It runs.
     Runs {
         /// Its identifier in the monitor.
         query: QueryId,
         /// Its placement strategy.
-        way: PlacementStrategy,
+        strategy: PlacementStrategy,
     },
     /// It is standing, but does not run.
     Failed(String),
 }
 
 /// A query that is to run.
-struct Wanted {
+struct RequestedQuery {
     name: String,
     submit: Submit,
     owner: Option<String>,
     sinks: Vec<SinkEntry>,
     /// The placement strategy before a restart.
-    way: Option<String>,
+    strategy: Option<String>,
 }
 
 impl Registry {
@@ -92,7 +92,7 @@ impl Registry {
             limits: config.limits.clone(),
             unwatched: nanos(config.unwatched.0),
             directory: config.state.clone(),
-            book: Book::open(&config.state)?,
+            book: QueryStore::open(&config.state)?,
             entries: BTreeMap::new(),
             named: 0,
             looked_at: now,
@@ -164,12 +164,12 @@ impl Registry {
                  cancel one"
             )));
         }
-        let wanted = Wanted {
+        let wanted = RequestedQuery {
             name: name.clone(),
             submit,
             owner: Some(owner.to_owned()),
             sinks: Vec::new(),
-            way: None,
+            strategy: None,
         };
         self.begin(wanted, monitor, now)?;
         Ok(name)
@@ -186,8 +186,8 @@ impl Registry {
                 "`{name}` is defined in the monitor's configuration; remove it there and reload"
             )));
         }
-        let struck = self.book.strike(name);
-        struck.map_err(|error| {
+        let removed = self.book.remove_stored(name);
+        removed.map_err(|error| {
             Refusal::Failed(format!(
                 "{error}; `{name}` is still a standing \
                                                         query"
@@ -209,14 +209,14 @@ impl Registry {
         self.looked_at = now;
         let mut over = Vec::new();
         for (name, entry) in &mut self.entries {
-            let State::Runs { query, .. } = entry.state else {
+            let QueryState::Runs { query, .. } = entry.state else {
                 continue;
             };
             let Some(running) = monitor.query_mut(query) else {
                 continue;
             };
             let publisher = &running.publisher;
-            if publisher.watchers() > 0 || entry.submit.standing {
+            if publisher.clients() > 0 || entry.submit.standing {
                 entry.watched_at = now;
             }
             if publisher.is_too_fast() {
@@ -254,14 +254,16 @@ impl Registry {
     pub fn find(&self, name: &str) -> Result<QueryId, Refusal> {
         let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
         match &entry.state {
-            State::Runs { query, .. } => Ok(*query),
-            State::Failed(why) => Err(Refusal::Failed(format!("`{name}` is not running: {why}"))),
+            QueryState::Runs { query, .. } => Ok(*query),
+            QueryState::Failed(why) => {
+                Err(Refusal::Failed(format!("`{name}` is not running: {why}")))
+            }
         }
     }
 
     /// Maximum number of clients per query.
-    pub fn watchers_max(&self) -> usize {
-        self.limits.watchers
+    pub fn clients_max(&self) -> usize {
+        self.limits.clients
     }
 
     /// Ends all results, because the monitor ends.
@@ -275,8 +277,8 @@ impl Registry {
 
     fn running(&self) -> Vec<(QueryId, PlacementStrategy)> {
         let runs = |entry: &Entry| match entry.state {
-            State::Runs { query, way } => Some((query, way)),
-            State::Failed(_) => None,
+            QueryState::Runs { query, strategy } => Some((query, strategy)),
+            QueryState::Failed(_) => None,
         };
         self.entries.values().filter_map(runs).collect()
     }
@@ -301,7 +303,7 @@ impl Registry {
         });
         let gone: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
         for name in gone {
-            self.book.strike(&name)?;
+            self.book.remove_stored(&name)?;
             self.remove(&name, "the configuration has changed", monitor);
         }
         for said in queries {
@@ -318,9 +320,10 @@ impl Registry {
             }
             self.configured(said, monitor, now);
         }
-        let said =
-            |kept: &Kept| kept.owner.is_some() || queries.iter().any(|q| q.name == kept.name);
-        let stale: Vec<Kept> = self
+        let said = |kept: &StoredQuery| {
+            kept.owner.is_some() || queries.iter().any(|q| q.name == kept.name)
+        };
+        let stale: Vec<StoredQuery> = self
             .book
             .kept()
             .iter()
@@ -329,7 +332,7 @@ impl Registry {
             .collect();
         stale
             .iter()
-            .try_for_each(|kept| self.book.strike(&kept.name))
+            .try_for_each(|kept| self.book.remove_stored(&kept.name))
     }
 
     /// Runs a query of the configuration.
@@ -343,23 +346,23 @@ impl Registry {
         };
         let before = self.book.kept().iter().find(|k| k.name == said.name);
         let same = before.filter(|before| before.is_of(&said.name, &submit));
-        let way = same.map(|before| before.way.clone());
+        let strategy = same.map(|before| before.strategy.clone());
         if same.is_none() {
             monitor.forget_saved(&said.name);
         }
-        let wanted = Wanted {
+        let wanted = RequestedQuery {
             name: said.name.clone(),
             submit,
             owner: None,
             sinks: said.sinks.clone(),
-            way,
+            strategy,
         };
-        self.begin_or_say(wanted, monitor, now);
+        self.begin_or_log(wanted, monitor, now);
     }
 
     /// Runs a query again that a client had submitted before a restart.
-    fn resume(&mut self, kept: Kept, monitor: &mut Monitor, now: Nanos) {
-        let wanted = Wanted {
+    fn resume(&mut self, kept: StoredQuery, monitor: &mut Monitor, now: Nanos) {
+        let wanted = RequestedQuery {
             submit: Submit {
                 query: kept.query,
                 name: Some(kept.name.clone()),
@@ -370,13 +373,13 @@ impl Registry {
             name: kept.name,
             owner: kept.owner,
             sinks: Vec::new(),
-            way: Some(kept.way),
+            strategy: Some(kept.strategy),
         };
-        self.begin_or_say(wanted, monitor, now);
+        self.begin_or_log(wanted, monitor, now);
     }
 
     /// Runs a standing query; if it cannot run, the error is logged and its state is failed.
-    fn begin_or_say(&mut self, wanted: Wanted, monitor: &mut Monitor, now: Nanos) {
+    fn begin_or_log(&mut self, wanted: RequestedQuery, monitor: &mut Monitor, now: Nanos) {
         let (name, submit) = (wanted.name.clone(), wanted.submit.clone());
         let (owner, sinks) = (wanted.owner.clone(), wanted.sinks.clone());
         if let Err(refusal) = self.begin(wanted, monitor, now) {
@@ -385,7 +388,7 @@ impl Registry {
                 submit,
                 owner,
                 since: now,
-                state: State::Failed(refusal.to_string()),
+                state: QueryState::Failed(refusal.to_string()),
                 sinks,
                 watched_at: now,
                 failed_files: 0,
@@ -394,12 +397,17 @@ impl Registry {
         }
     }
 
-    fn begin(&mut self, wanted: Wanted, monitor: &mut Monitor, now: Nanos) -> Result<(), Refusal> {
+    fn begin(
+        &mut self,
+        wanted: RequestedQuery,
+        monitor: &mut Monitor,
+        now: Nanos,
+    ) -> Result<(), Refusal> {
         let world = |error: StateError| Refusal::Failed(error.to_string());
-        let prepared = Prepared::of(&wanted.submit, wanted.way.as_deref(), monitor)?;
+        let prepared = Prepared::of(&wanted.submit, wanted.strategy.as_deref(), monitor)?;
         let standing = wanted.submit.standing;
-        let way = prepared.cut.strategy;
-        let is_it = |kept: &&Kept| standing && kept.is_of(&wanted.name, &wanted.submit);
+        let strategy = prepared.cut.strategy;
+        let is_it = |kept: &&StoredQuery| standing && kept.is_of(&wanted.name, &wanted.submit);
         let before = self.book.kept().iter().find(is_it).cloned();
         let positions = match monitor.saved(&wanted.name).filter(|_| standing) {
             Some(saved) => &saved.positions[..],
@@ -408,12 +416,12 @@ impl Registry {
         let mut files = self.files(&wanted, &prepared, positions)?;
         let kept = match before {
             Some(before) => before,
-            None => Kept {
+            None => StoredQuery {
                 name: wanted.name.clone(),
                 query: wanted.submit.query.clone(),
                 script: wanted.submit.script.clone(),
                 place: wanted.submit.place.clone(),
-                way: way.to_string(),
+                strategy: strategy.to_string(),
                 owner: wanted.owner.clone(),
                 since: now,
                 files: files.iter_mut().filter_map(FileSink::position).collect(),
@@ -428,14 +436,14 @@ impl Registry {
         let started = monitor.start(&wanted.name, &prepared.cut, standing, publisher, now);
         if started.is_err() && is_new {
             // A rejected query must not run after a restart.
-            self.book.strike(&wanted.name).map_err(world)?;
+            self.book.remove_stored(&wanted.name).map_err(world)?;
         }
         let query = started.map_err(world)?;
         let entry = Entry {
             submit: wanted.submit,
             owner: wanted.owner,
             since,
-            state: State::Runs { query, way },
+            state: QueryState::Runs { query, strategy },
             sinks: wanted.sinks,
             watched_at: now,
             failed_files: 0,
@@ -447,7 +455,7 @@ impl Registry {
     /// Opens the files of a query.
     fn files(
         &self,
-        wanted: &Wanted,
+        wanted: &RequestedQuery,
         prepared: &Prepared,
         positions: &[Position],
     ) -> Result<Vec<FileSink>, Refusal> {
@@ -485,7 +493,9 @@ impl Registry {
     fn has_failed(&mut self, name: &str, why: &str) {
         warn!(query = %name, reason = %why, "the query has ended");
         match self.entries.get_mut(name) {
-            Some(entry) if entry.submit.standing => entry.state = State::Failed(why.to_owned()),
+            Some(entry) if entry.submit.standing => {
+                entry.state = QueryState::Failed(why.to_owned())
+            }
             _ => {
                 self.entries.remove(name);
             }
@@ -498,7 +508,7 @@ impl Registry {
     }
 
     fn stop(&self, name: &str, why: &str, monitor: &mut Monitor) {
-        if let Some(State::Runs { query, .. }) = self.entries.get(name).map(|e| &e.state) {
+        if let Some(QueryState::Runs { query, .. }) = self.entries.get(name).map(|e| &e.state) {
             monitor.stop(*query, why);
         }
     }
@@ -515,8 +525,8 @@ impl Registry {
 
     fn publisher_limits(&self) -> PublisherLimits {
         PublisherLimits {
-            watchers_max: self.limits.watchers,
-            backlog_bytes_max: self.limits.watcher_queue.0,
+            clients_max: self.limits.clients,
+            backlog_bytes_max: self.limits.client_queue.0,
             snapshot_bytes_max: self.limits.snapshot.0,
             rows_per_second_max: self.limits.rows_per_second,
         }

@@ -4,11 +4,11 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 use weir_model::inventory::Row;
 use weir_model::{Host, Nanos, Value};
-use weir_wire::{Refusal, Reply, Request, ServerEvent, Submit};
+use weir_wire::{ClientReply, ClientRequest, Refusal, ServerEvent, Submit};
 
 use super::Monitor;
 use super::question::Prepared;
-use super::registry::{Entry, Registry, State};
+use super::registry::{Entry, QueryState, Registry};
 
 impl Registry {
     /// Answers a client's request, and logs rejected peers.
@@ -31,14 +31,14 @@ impl Registry {
             _ => return,
         };
         let answer = match request {
-            Request::Submit(submit) => self.submit(submit, &who.name, monitor, now),
-            Request::Watch { query } => self.watch(&query, monitor),
-            Request::Queries => Ok(Reply::Json(self.listed(monitor))),
-            Request::Hosts => Ok(Reply::Json(host_rows(&monitor.hosts(now)))),
-            Request::Explain(submit) => explain(&submit, monitor),
-            Request::Cancel { query } => self
+            ClientRequest::Submit(submit) => self.submit(submit, &who.name, monitor, now),
+            ClientRequest::Watch { query } => self.watch(&query, monitor),
+            ClientRequest::Queries => Ok(ClientReply::Json(self.listed(monitor))),
+            ClientRequest::Hosts => Ok(ClientReply::Json(host_rows(&monitor.hosts(now)))),
+            ClientRequest::Explain(submit) => explain(&submit, monitor),
+            ClientRequest::Cancel { query } => self
                 .cancel(&query, monitor)
-                .map(|()| Reply::Json(json!({ "cancelled": query }))),
+                .map(|()| ClientReply::Json(json!({ "cancelled": query }))),
         };
         // The client may have disconnected.
         let _ = reply.0.send(answer);
@@ -50,18 +50,18 @@ impl Registry {
         owner: &str,
         monitor: &mut Monitor,
         now: Nanos,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<ClientReply, Refusal> {
         let name = self.place(submit, owner, monitor, now)?;
         let query = self.find(&name)?;
         let running = monitor.query_mut(query).expect("it was just placed");
-        Ok(Reply::Query {
+        Ok(ClientReply::Query {
             name,
             schema: running.publisher.schema().clone(),
             results: None,
         })
     }
 
-    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<Reply, Refusal> {
+    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<ClientReply, Refusal> {
         let query = self.find(name)?;
         let running = monitor.query_mut(query);
         let running = running.ok_or_else(|| {
@@ -70,11 +70,11 @@ impl Registry {
         })?;
         let Some(results) = running.publisher.watch() else {
             return Err(Refusal::LimitReached(format!(
-                "`{name}` has {} clients, the maximum (limits.watchers)",
-                self.watchers_max()
+                "`{name}` has {} clients, the maximum (limits.clients)",
+                self.clients_max()
             )));
         };
-        Ok(Reply::Query {
+        Ok(ClientReply::Query {
             name: name.to_owned(),
             schema: running.publisher.schema().clone(),
             results: Some(results),
@@ -88,9 +88,9 @@ impl Registry {
     }
 }
 
-fn explain(submit: &Submit, monitor: &Monitor) -> Result<Reply, Refusal> {
+fn explain(submit: &Submit, monitor: &Monitor) -> Result<ClientReply, Refusal> {
     let prepared = Prepared::of(submit, None, monitor)?;
-    Ok(Reply::Json(prepared.explained()))
+    Ok(ClientReply::Json(prepared.explained()))
 }
 
 /// A query as an entry of a list.
@@ -105,19 +105,19 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
     if let Some(script) = &entry.submit.script {
         shown["script"] = json!({ "query": script.query, "tick_ns": script.tick_ns });
     }
-    let (query, way) = match &entry.state {
-        State::Runs { query, way } => (*query, *way),
-        State::Failed(why) => {
+    let (query, strategy) = match &entry.state {
+        QueryState::Runs { query, strategy } => (*query, *strategy),
+        QueryState::Failed(why) => {
             shown["failed"] = json!(why);
             return shown;
         }
     };
-    shown["way"] = json!(way.name());
+    shown["strategy"] = json!(strategy.name());
     let Some(running) = monitor.query_mut(query) else {
         return shown;
     };
     let publisher = &running.publisher;
-    shown["watchers"] = json!(publisher.watchers());
+    shown["clients"] = json!(publisher.clients());
     shown["rows_out"] = json!(publisher.rows_emitted());
     let file = |file: &super::FileSink| json!({ "file": file.path(), "failed": file.failed() });
     shown["sinks"] = publisher.files().iter().map(file).collect();
@@ -125,7 +125,7 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
         let Json::Object(complete) = all.json() else {
             unreachable!("it is an object");
         };
-        shown["heard"] = json!(format!("{}/{}", all.hosts_heard, all.hosts));
+        shown["responded"] = json!(format!("{}/{}", all.hosts_responded, all.hosts));
         let shown = shown.as_object_mut().expect("it is one");
         shown.extend(complete);
     }

@@ -10,7 +10,7 @@ use super::Monitor;
 use weir_runtime::run_loop::{Stop, wall_clock};
 
 /// The maximum sleep of the loop without events; clocks and limits are checked as often.
-const NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The minimum interval between steps of time, so that the heartbeats of a thousand agents do not
 /// cause a thousand steps.
@@ -32,9 +32,9 @@ pub fn run(
 ) -> Option<i32> {
     let mut ticked = Nanos::MIN;
     loop {
-        let mut patience = NAP;
+        let mut timeout = POLL_INTERVAL;
         for _ in 0..TURN {
-            match events.next(patience) {
+            match events.next(timeout) {
                 NextEvent::Event(event) => {
                     let now = wall_clock();
                     if let Some(asked) = monitor.take(event, now) {
@@ -44,7 +44,7 @@ pub fn run(
                 NextEvent::Timeout => break,
                 NextEvent::Ended => return end(monitor, stop),
             }
-            patience = Duration::ZERO;
+            timeout = Duration::ZERO;
             // A continuous flow of messages does not prevent time from advancing.
             if wall_clock().saturating_sub(ticked) > 4 * TICK_NS {
                 break;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Nanos, Symbol, Type, Value};
 
 use super::account::Account;
-use super::forgotten::Forgotten;
+use super::removed_agents::RemovedAgent;
 use weir_runtime::private;
 use weir_wire::random;
 
@@ -58,7 +58,7 @@ pub struct Saved {
     pub agents: Vec<SavedAgent>,
     /// Agents that were forgotten, oldest first; empty in files of earlier releases.
     #[serde(default)]
-    pub forgotten: Vec<Forgotten>,
+    pub forgotten: Vec<RemovedAgent>,
     /// The standing queries.
     pub queries: Vec<SavedQuery>,
 }
@@ -95,8 +95,8 @@ pub struct SavedAgent {
     pub safe: u64,
     /// The number up to which messages were processed, and so are in the results up to the instant.
     pub seen: u64,
-    /// It was overtaken.
-    pub overtaken: bool,
+    /// It was excluded.
+    pub excluded: bool,
     /// It had announced its end.
     pub ended: bool,
     /// The outcome of its rows in messages that are safe.
@@ -441,7 +441,7 @@ mod tests {
         assert!(none.is_none());
         state.reserve(5).unwrap();
         let monitor = state.monitor();
-        let forgotten = Forgotten {
+        let forgotten = RemovedAgent {
             host: "a".into(),
             instance: u64::MAX,
             seen: 3,

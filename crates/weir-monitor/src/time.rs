@@ -16,14 +16,14 @@ pub struct Pace {
     /// late immediately.
     pub unled: Nanos,
     /// Earlier instants are not waited for.
-    pub overtaken: Nanos,
+    pub excluded: Nanos,
 }
 
 impl Pace {
     /// The new watermark of the fleet; `before` is the previous one.
-    pub fn frontier(&self, before: Nanos) -> Nanos {
+    pub fn watermark(&self, before: Nanos) -> Nanos {
         let led = self.slowest.unwrap_or(self.unled).min(self.now);
-        before.max(led).max(self.overtaken.min(self.now))
+        before.max(led).max(self.excluded.min(self.now))
     }
 }
 
@@ -37,12 +37,12 @@ mod tests {
             now: 100,
             slowest,
             unled: 90,
-            overtaken: 80,
+            excluded: 80,
         };
-        assert_eq!(pace(Some(95)).frontier(50), 95);
-        assert_eq!(pace(Some(120)).frontier(50), 100, "the clock leads");
-        assert_eq!(pace(Some(10)).frontier(50), 80, "it is overtaken");
-        assert_eq!(pace(None).frontier(50), 90);
-        assert_eq!(pace(Some(95)).frontier(97), 97, "time does not go back");
+        assert_eq!(pace(Some(95)).watermark(50), 95);
+        assert_eq!(pace(Some(120)).watermark(50), 100, "the clock leads");
+        assert_eq!(pace(Some(10)).watermark(50), 80, "it is excluded");
+        assert_eq!(pace(None).watermark(50), 90);
+        assert_eq!(pace(Some(95)).watermark(97), 97, "time does not go back");
     }
 }

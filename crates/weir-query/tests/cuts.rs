@@ -165,7 +165,7 @@ fn a_cut_query_is_explained_with_what_was_measured() {
     let explanation = explain_cut(&parts, &options);
     compare("explained.txt", &explanation.to_string());
     let json = explanation.to_json();
-    assert!(json.contains(r#""way":"partials""#), "{json}");
+    assert!(json.contains(r#""strategy":"partials""#), "{json}");
     assert!(
         json.contains(r#""measured":{"rows_in":5000,"rows_out":12,"bytes_out":640"#),
         "{json}"

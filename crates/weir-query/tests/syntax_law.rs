@@ -353,7 +353,7 @@ fn select_query(inner: BoxedStrategy<Query>) -> impl Strategy<Value = Box<Query>
 }
 
 fn begins_with_word(query: &Query) -> bool {
-    fn first(body: &Body) -> bool {
+    fn first(body: &QueryBody) -> bool {
         match &body.value {
             BodyKind::Select(_) | BodyKind::ToStream { .. } => true,
             BodyKind::SetOp { left, .. } => first(left),

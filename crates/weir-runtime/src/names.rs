@@ -25,7 +25,7 @@ pub struct HostNames {
 
 /// The disk or device that a name refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub struct NamedDisk {
     /// Its path, as in rows.
     pub path: String,
     /// Whether it is a device of the host.
@@ -66,19 +66,19 @@ impl HostNames {
     ///
     /// # Errors
     /// When it refers to nothing; `option` is the option that named it.
-    pub fn disk(&self, option: &str, vm: Option<&str>, name: &str) -> Result<Disk, Failure> {
+    pub fn disk(&self, option: &str, vm: Option<&str>, name: &str) -> Result<NamedDisk, Failure> {
         let own = self.host.disks.iter().map(|laid| &laid.disk);
         let own = own.filter(|disk| vm.is_none_or(|vm| disk.vm.as_str() == vm));
         let own: Vec<&str> = own.map(|disk| disk.vdisk.as_str()).collect();
         let path = format!("/dev/{name}");
         if let Some(vdisk) = own.iter().find(|vdisk| **vdisk == name || **vdisk == path) {
-            return Ok(Disk {
+            return Ok(NamedDisk {
                 path: (*vdisk).to_owned(),
                 is_device: false,
             });
         }
         if let Some(path) = device(name) {
-            return Ok(Disk {
+            return Ok(NamedDisk {
                 path,
                 is_device: true,
             });

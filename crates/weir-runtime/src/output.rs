@@ -6,12 +6,12 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use weir_model::Shape;
-use weir_sink::last::Last;
-use weir_sink::{Answer, Screen, Sink, Target, text};
+use weir_sink::last::FinalRelation;
+use weir_sink::{ResultSchema, Sink, Target, TerminalTarget, text};
 
 use crate::failure::Failure;
 use crate::log;
-use crate::run_loop::Telling;
+use crate::run_loop::ProgressKind;
 
 /// Options of every command that prints results.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ impl OutputOptions {
     ///
     /// # Errors
     /// When the file cannot be created, or the format does not suit the answer.
-    pub fn open(&self, answer: Answer, live: bool) -> Result<Box<dyn Sink>, Failure> {
+    pub fn open(&self, answer: ResultSchema, live: bool) -> Result<Box<dyn Sink>, Failure> {
         let format = weir_sink::format(self.format_name()).ok_or_else(|| {
             Failure::words(format_args!("unknown format `{}`", self.format_name()))
         })?;
@@ -41,18 +41,18 @@ impl OutputOptions {
             None => standard_output(live)?,
         };
         Ok(match self.last && format.name != "table" {
-            true => Box::new(Last::open(format, answer, target)?),
+            true => Box::new(FinalRelation::open(format, answer, target)?),
             false => (format.open)(answer, target)?,
         })
     }
 
     /// What may be printed on standard error: nothing if rows are printed on the same terminal.
-    pub fn telling(&self, shape: Shape) -> Telling {
+    pub fn progress(&self, shape: Shape) -> ProgressKind {
         let to_terminal = self.output.is_none() && std::io::stdout().is_terminal();
         let once = shape == Shape::Relation && (self.last || self.format_name() == "table");
         match to_terminal && !once {
-            true => Telling::Nothing,
-            false => Telling::Files,
+            true => ProgressKind::Nothing,
+            false => ProgressKind::Files,
         }
     }
 
@@ -148,7 +148,7 @@ pub fn standard_output(live: bool) -> Result<Target, Failure> {
     };
     let screen = std::io::stdout()
         .is_terminal()
-        .then_some(Screen { size, live });
+        .then_some(TerminalTarget { size, live });
     let stdout = Box::new(std::io::stdout());
     Ok(Target::new("standard output", stdout, screen))
 }

@@ -8,14 +8,14 @@ use weir_query::Plan;
 use weir_query::place::pairing::{self, Paired, PairingGuarantee};
 use weir_query::place::{self, Placement};
 use weir_query::plan::OrderBy;
-use weir_sink::{Answer, Clock, SortKey};
+use weir_sink::{InstantUnit, ResultSchema, SortKey};
 
 use crate::run_loop::OWN_STREAM;
 
 /// The description of a plan's answer for a sink. A relation from which no row is ever retracted is
 /// shown as the stream of its rows, unless its rows have an order or only the `last` state is
 /// wanted.
-pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
+pub fn answer(plan: &Plan, clock: InstantUnit, raw: bool, last: bool) -> ResultSchema {
     let key = |(column, by): (usize, &OrderBy)| SortKey {
         column,
         descending: by.descending,
@@ -23,7 +23,7 @@ pub fn answer(plan: &Plan, clock: Clock, raw: bool, last: bool) -> Answer {
     };
     let order: Vec<SortKey> = plan.display_order().into_iter().map(key).collect();
     let rows_only_come = plan.is_append_only() && order.is_empty() && !last;
-    Answer {
+    ResultSchema {
         schema: plan.schema.clone(),
         shape: match rows_only_come {
             true => Shape::Stream,

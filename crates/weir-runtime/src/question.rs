@@ -26,19 +26,19 @@ pub fn is_on_standard_input() -> bool {
 }
 
 /// The text of a query or script and its origin.
-pub struct Question {
+pub struct QueryText {
     /// The text.
     pub text: String,
     /// The file, for diagnostics.
     pub file: Option<String>,
 }
 
-impl Question {
+impl QueryText {
     /// The text in a file; `-` is standard input.
     ///
     /// # Errors
     /// When it cannot be read or is not UTF-8.
-    pub fn read(path: &Path) -> Result<Question, Failure> {
+    pub fn read(path: &Path) -> Result<QueryText, Failure> {
         if is_standard_input(path) {
             ON_STANDARD_INPUT.store(true, Ordering::Relaxed);
         }
@@ -56,7 +56,7 @@ impl Question {
             let at = e.utf8_error().valid_up_to();
             Failure::words(format!("{name}: not UTF-8 at byte {at}"))
         })?;
-        Ok(Question {
+        Ok(QueryText {
             text,
             file: Some(name),
         })
@@ -76,7 +76,7 @@ impl Question {
     /// warnings are printed on standard error.
     ///
     /// # Errors
-    /// As [`Question::compile`].
+    /// As [`QueryText::compile`].
     pub fn compile_over(&self, args: &SourceOptions) -> Result<Checked, Failure> {
         let options = options(args.is_live());
         let builtin = compile(&self.text, &Catalog::builtin(), &options);
@@ -96,7 +96,7 @@ impl Question {
     /// The checked query; warnings are not printed.
     ///
     /// # Errors
-    /// As [`Question::compile`].
+    /// As [`QueryText::compile`].
     pub fn check(&self, catalog: &Catalog, live: bool) -> Result<Checked, Failure> {
         compile(&self.text, catalog, &options(live)).map_err(|d| self.failure(&d))
     }

@@ -24,8 +24,8 @@ use weir_tap::source::file::FirstLine;
 use weir_tap::source::{FILE, LIVE, STANDARD_INPUT, SourceName};
 
 use crate::failure::Failure;
-use crate::question::Question;
-use crate::run_loop::{Adopted, Adoption, Input, OWN_STREAM, Outlet, Stop};
+use crate::question::QueryText;
+use crate::run_loop::{ColumnMapping, MappedColumn, OWN_STREAM, Route, Stop, TapInput};
 use crate::source::{self, SourceOptions};
 
 /// The live source as scripts write it.
@@ -35,7 +35,7 @@ pub const LIVE_TAP: &str = "tap:live";
 struct Wanted {
     source: SourceName,
     demand: Demand,
-    outlet: Outlet,
+    route: Route,
 }
 
 /// Opens the sources that a script's queries need.
@@ -45,11 +45,11 @@ struct Wanted {
 /// source.
 pub fn open(
     script: &Script,
-    question: &Question,
+    question: &QueryText,
     demands: &[Demand],
     args: &SourceOptions,
     stop: &Stop,
-) -> Result<Vec<Input>, Failure> {
+) -> Result<Vec<TapInput>, Failure> {
     args.opened.end_with(stop);
     if demands.is_empty() {
         return source::counted(args);
@@ -59,10 +59,10 @@ pub fn open(
         let is_it = |t: &&ScriptTable| t.declaration.name.eq_ignore_ascii_case(&demand.stream);
         let of_pairs = |t: &&ScriptTable| pairs_name(t).eq_ignore_ascii_case(&demand.stream);
         if let Some(table) = script.tables.iter().find(of_pairs) {
-            match adopted_pairs(table, demand) {
-                Ok((demand, adoption)) => wanted.push(Wanted {
+            match mapped_pairs(table, demand) {
+                Ok((demand, mapping)) => wanted.push(Wanted {
                     source: named(&table.source),
-                    outlet: outlet(&pairs_name(table), Some(adoption)),
+                    route: route(&pairs_name(table), Some(mapping)),
                     demand,
                 }),
                 Err(diagnostic) => off.push(diagnostic),
@@ -76,10 +76,10 @@ pub fn open(
         let source = named(&table.source);
         match ticks(&source, args)? {
             Some(bytes) => inputs.push(input(bytes, &table.declaration, args)?),
-            None => match adopted(table, demand) {
-                Ok((demand, adoption)) => wanted.push(Wanted {
+            None => match mapped(table, demand) {
+                Ok((demand, mapping)) => wanted.push(Wanted {
                     source,
-                    outlet: outlet(&table.declaration.name, Some(adoption)),
+                    route: route(&table.declaration.name, Some(mapping)),
                     demand,
                 }),
                 Err(diagnostic) => off.push(read_as_trace(diagnostic, &table.source)),
@@ -160,7 +160,7 @@ fn pairs_name(table: &ScriptTable) -> String {
 /// each of them that is the time of the event, that of the request; and last the request's instant.
 fn pairing(
     table: &ScriptTable,
-    columns: &[Adopted],
+    columns: &[MappedColumn],
     guarantee: Result<(), String>,
 ) -> Option<PairingGuarantee> {
     let io = PairingGuarantee::new(&IO_PAIRS, NANOS_PER_MICRO, guarantee.clone());
@@ -171,10 +171,10 @@ fn pairing(
     let column = |at: usize, field: &Field| Expr::column(at, field.ty, field.unit);
     let mut request = Vec::new();
     let mut response = Vec::new();
-    for (i, (adopted, field)) in columns.iter().zip(own).enumerate() {
+    for (i, (mapped, field)) in columns.iter().zip(own).enumerate() {
         response.push(Some(column(i, field)));
-        request.push(match &io.request[adopted.index] {
-            Some(_) if adopted.index == schema.index("ts") => {
+        request.push(match &io.request[mapped.index] {
+            Some(_) if mapped.index == schema.index("ts") => {
                 let of_request = Some(column(fields.len(), field));
                 fields.push(Field {
                     name: format!("{} of the request", field.name),
@@ -182,7 +182,7 @@ fn pairing(
                 });
                 of_request
             }
-            Some(letter) if adopted.index == io.kind => Some(letter.clone()),
+            Some(letter) if mapped.index == io.kind => Some(letter.clone()),
             Some(_) => Some(column(i, field)),
             None => None,
         });
@@ -207,13 +207,16 @@ fn pairing(
 
 /// The demand for a table's pairs, and the mapping of their columns to those of `IO`, which begins
 /// with those of `IOstream`.
-fn adopted_pairs(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
+fn mapped_pairs(
+    table: &ScriptTable,
+    demand: &Demand,
+) -> Result<(Demand, ColumnMapping), Diagnostic> {
     let schema = io_schema();
     let mut columns = columns(table)?;
     let times = columns.iter().filter(|c| c.index == schema.index("ts"));
     let divisors = times.map(|time| time.divisor).chain([NANOS_PER_MICRO]);
-    let of_request: Vec<Adopted> = divisors
-        .map(|divisor| Adopted {
+    let of_request: Vec<MappedColumn> = divisors
+        .map(|divisor| MappedColumn {
             index: schema.index("issue_ts"),
             divisor,
         })
@@ -263,18 +266,18 @@ fn predefined(
     let wanted = |source| Wanted {
         source,
         demand: demand.clone(),
-        outlet: outlet(&demand.stream, None),
+        route: route(&demand.stream, None),
     };
     Ok(serving.into_iter().map(wanted).collect())
 }
 
 /// In a trace, the thesis's ticks are microseconds.
-fn outlet(source: &str, adoption: Option<Adoption>) -> Outlet {
-    Outlet {
+fn route(source: &str, mapping: Option<ColumnMapping>) -> Route {
+    Route {
         demand: 0,
         source: source.into(),
         instant_ns: NANOS_PER_MICRO,
-        adoption,
+        mapping,
     }
 }
 
@@ -317,20 +320,20 @@ fn read_as_trace(diagnostic: Diagnostic, source: &str) -> Diagnostic {
 }
 
 /// A STREAM source file as the table that a script declares.
-fn input(bytes: Bytes, declared: &Declaration, args: &SourceOptions) -> Result<Input, TapError> {
-    Ok(Input {
+fn input(bytes: Bytes, declared: &Declaration, args: &SourceOptions) -> Result<TapInput, TapError> {
+    Ok(TapInput {
         tap: Box::new(StreamTap::open(bytes, declared, args.strict)?),
         live: false,
         span_ns: args.span_ns().map(|ns| (ns / NANOS_PER_MICRO).max(1)),
-        outlets: vec![Outlet {
+        routes: vec![Route {
             instant_ns: 1,
-            ..outlet(&declared.name, None)
+            ..route(&declared.name, None)
         }],
     })
 }
 
 /// The demand for the columns that a table declares over `IOstream`, and their mapping.
-fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), Diagnostic> {
+fn mapped(table: &ScriptTable, demand: &Demand) -> Result<(Demand, ColumnMapping), Diagnostic> {
     Ok(demanded(IO_PAIRS.events, events_columns(table)?, demand))
 }
 
@@ -338,7 +341,7 @@ fn adopted(table: &ScriptTable, demand: &Demand) -> Result<(Demand, Adoption), D
 ///
 /// # Errors
 /// When it is not a stream, or a column is not available.
-pub fn events_columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
+pub fn events_columns(table: &ScriptTable) -> Result<Vec<MappedColumn>, Diagnostic> {
     if table.declaration.shape == Shape::Relation {
         let message = format!(
             "`{}` is a relation, but a trace is a stream",
@@ -351,13 +354,13 @@ pub fn events_columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
 }
 
 /// The columns of `IOstream` that a table declares.
-fn columns(table: &ScriptTable) -> Result<Vec<Adopted>, Diagnostic> {
+fn columns(table: &ScriptTable) -> Result<Vec<MappedColumn>, Diagnostic> {
     let fields = table.declaration.schema.fields.iter();
     fields.map(|field| column(field, table)).collect()
 }
 
 /// The demand for `columns`, as far as `demand` includes them.
-fn demanded(stream: &str, columns: Vec<Adopted>, demand: &Demand) -> (Demand, Adoption) {
+fn demanded(stream: &str, columns: Vec<MappedColumn>, demand: &Demand) -> (Demand, ColumnMapping) {
     let used = demand.columns.iter().map(|i| columns[*i].index);
     let mut used: Vec<usize> = used.collect();
     used.sort_unstable();
@@ -368,10 +371,10 @@ fn demanded(stream: &str, columns: Vec<Adopted>, demand: &Demand) -> (Demand, Ad
         predicate: Predicate::all(),
         fold: None,
     };
-    (demand, Adoption(columns))
+    (demand, ColumnMapping(columns))
 }
 
-fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
+fn column(field: &Field, table: &ScriptTable) -> Result<MappedColumn, Diagnostic> {
     let schema = iostream_schema();
     let Some((index, alias)) = schema.find(&field.name) else {
         let message = format!("`{}` is not a column of IOstream", field.name);
@@ -395,19 +398,23 @@ fn column(field: &Field, table: &ScriptTable) -> Result<Adopted, Diagnostic> {
         return Err(codes::TYPE_MISMATCH.at(table.span, message));
     }
     let unit = alias.and_then(|a| a.converted).unwrap_or(given.unit);
-    Ok(Adopted {
+    Ok(MappedColumn {
         index,
         divisor: unit.scale() / given.unit.scale(),
     })
 }
 
 /// One tap for each trace and one for the host, each with all its demands.
-fn events(wanted: Vec<Wanted>, args: &SourceOptions, stop: &Stop) -> Result<Vec<Input>, Failure> {
-    let mut groups: Vec<(SourceName, Vec<Demand>, Vec<Outlet>)> = Vec::new();
+fn events(
+    wanted: Vec<Wanted>,
+    args: &SourceOptions,
+    stop: &Stop,
+) -> Result<Vec<TapInput>, Failure> {
+    let mut groups: Vec<(SourceName, Vec<Demand>, Vec<Route>)> = Vec::new();
     for Wanted {
         source,
         demand,
-        outlet,
+        route,
     } in wanted
     {
         let group = match groups.iter().position(|g| g.0 == source) {
@@ -417,15 +424,15 @@ fn events(wanted: Vec<Wanted>, args: &SourceOptions, stop: &Stop) -> Result<Vec<
                 groups.last_mut().expect("just pushed")
             }
         };
-        group.2.push(Outlet {
+        group.2.push(Route {
             demand: group.1.len(),
-            ..outlet
+            ..route
         });
         group.1.push(demand);
     }
     let mut inputs = Vec::new();
-    for (source, demands, outlets) in groups {
-        inputs.extend(source::inputs(&[source], args, &demands, outlets)?);
+    for (source, demands, routes) in groups {
+        inputs.extend(source::inputs(&[source], args, &demands, routes)?);
     }
     source::begin(args, stop);
     Ok(inputs)

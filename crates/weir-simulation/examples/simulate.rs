@@ -8,7 +8,7 @@ use clap::Parser;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::run_loop::Stop;
 use weir_runtime::{output, quantity};
-use weir_simulation::load_test::{LoadTest, Target};
+use weir_simulation::load_test::{LoadTarget, LoadTest};
 use weir_wire::{Dial, read_token};
 
 /// The default query: groups by VM and operation, once per second.
@@ -118,9 +118,9 @@ impl SimulateArgs {
         (1..=self.copies).flat_map(copy).collect()
     }
 
-    fn target(&self) -> Result<Target, Failure> {
+    fn target(&self) -> Result<LoadTarget, Failure> {
         let Some(monitor) = &self.monitor else {
-            return Ok(Target::Started {
+            return Ok(LoadTarget::Started {
                 weir: self.weir.clone(),
                 heartbeat: self.heartbeat,
             });
@@ -132,6 +132,6 @@ impl SimulateArgs {
             ..Dial::new(monitor.parse()?)
         };
         let pid = self.monitor_pid;
-        Ok(Target::Running { dial, pid })
+        Ok(LoadTarget::Running { dial, pid })
     }
 }

@@ -1,7 +1,7 @@
 //! [`Host`]: a host with its clock, its events, and one agent process after the other.
 
 use fastrand::Rng;
-use weir_agent::Outlet;
+use weir_agent::RowConversion;
 use weir_model::{Batch, Column, Nanos, Schema, Symbol, Value};
 use weir_wire::EarlierProcess;
 
@@ -52,7 +52,7 @@ pub struct Host {
     /// Requests of stream `s` that the tap lost.
     pub missed: u64,
     /// Where rows of each stream become the monitor's.
-    outlets: Vec<Outlet>,
+    outlets: Vec<RowConversion>,
     schema: Schema,
     /// What relation `r` holds.
     content: Vec<Vec<Value>>,
@@ -103,7 +103,7 @@ impl Host {
         self.process = Some((number, process));
         let all: Vec<usize> = (0..self.schema.len()).collect();
         let outlet = |_| {
-            let mut outlet = Outlet::new(Symbol::new(&self.name), &self.schema, &all);
+            let mut outlet = RowConversion::new(Symbol::new(&self.name), &self.schema, &all);
             outlet.first_number = (number as i64 + 1) * 10;
             outlet
         };

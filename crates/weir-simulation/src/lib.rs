@@ -56,9 +56,9 @@ mod world;
 
 use weir_model::Nanos;
 
-pub use scenario::{Kind, Scenario};
-pub use verdict::Report;
-pub use world::Faults;
+pub use scenario::{FaultKind, Scenario};
+pub use verdict::SimulationReport;
+pub use world::FaultCounts;
 
 /// A millisecond.
 pub const MS: Nanos = 1_000_000;
@@ -73,7 +73,7 @@ pub const START: Nanos = 1_700_000_000 * SECOND;
 ///
 /// # Errors
 /// When results or losses are not what they should be, in words.
-pub fn run(seed: u64) -> Result<Report, String> {
+pub fn run(seed: u64) -> Result<SimulationReport, String> {
     let mut world = world::World::new(seed);
     world.run();
     verdict::check(&world)

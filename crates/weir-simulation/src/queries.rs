@@ -10,7 +10,7 @@ use weir_query::{CheckOptions, Dialect, Plan, compile};
 
 use crate::grammar::choices::Choices;
 use crate::grammar::query::{Grammar, hosts};
-use crate::scenario::Kind as ScenarioKind;
+use crate::scenario::FaultKind as ScenarioKind;
 
 /// The sources, in the order of [`catalog`].
 pub const SOURCES: [&str; 3] = ["s", "u", "r"];
@@ -100,7 +100,7 @@ pub fn catalog() -> Catalog {
 ///
 /// # Errors
 /// When that strategy does not exist for it.
-pub fn query(text: &str, way: PlacementStrategy) -> Result<Query, CutError> {
+pub fn query(text: &str, strategy: PlacementStrategy) -> Result<Query, CutError> {
     let options = CheckOptions {
         second: NANOS_PER_SECOND,
         dialect: Dialect::Cql,
@@ -109,7 +109,7 @@ pub fn query(text: &str, way: PlacementStrategy) -> Result<Query, CutError> {
     let checked = compile(text, &catalog(), &options)
         .unwrap_or_else(|diagnostics| panic!("{text}: {diagnostics:?}"));
     let options = CutOptions {
-        hint: Some(way),
+        hint: Some(strategy),
         ..CutOptions::default()
     };
     let cut = cut(&checked.plan, &options)?;
@@ -122,8 +122,9 @@ pub fn query(text: &str, way: PlacementStrategy) -> Result<Query, CutError> {
 
 /// The queries of a scenario. The first two count what arrives.
 pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
-    let fixed = |(text, way): (&str, PlacementStrategy)| {
-        query(text, way).unwrap_or_else(|why| panic!("{text} is not placed by {way}: {why}"))
+    let fixed = |(text, strategy): (&str, PlacementStrategy)| {
+        query(text, strategy)
+            .unwrap_or_else(|why| panic!("{text} is not placed by {strategy}: {why}"))
     };
     let mut queries = vec![fixed(ALL_ROWS), fixed(GROUPS)];
     let pool = match kind.has_relations() {
@@ -137,8 +138,8 @@ pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
         let drawn = (0..ATTEMPTS).find_map(|_| {
             let numbers: Vec<u32> = (0..random.usize(0..80)).map(|_| random.u32(..)).collect();
             let text = Grammar::new(&mut Choices::new(&numbers), &hosts::VOCABULARY).query();
-            let way = PlacementStrategy::ALL[random.usize(..PlacementStrategy::ALL.len())];
-            query(&text, way)
+            let strategy = PlacementStrategy::ALL[random.usize(..PlacementStrategy::ALL.len())];
+            query(&text, strategy)
                 .ok()
                 .filter(|query| is_checked(query, kind, hold_max))
         });

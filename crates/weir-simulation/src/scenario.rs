@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use weir_model::{NANOS_PER_SECOND, Nanos};
-use weir_monitor::Options;
+use weir_monitor::MonitorOptions;
 use weir_wire::outbox::OutboxCapacity;
 
 use crate::{MS, SECOND};
@@ -10,7 +10,7 @@ use crate::{MS, SECOND};
 /// The faults of a scenario, and so what its results are compared with. In all of them connections
 /// break, hosts are partitioned, and messages of different connections are reordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FaultKind {
     /// Agents end and are killed; results lack exactly the rows that are counted as lost.
     AgentsRestart,
     /// The monitor is killed, agents end in order; no row is lost.
@@ -28,42 +28,47 @@ pub enum Kind {
 }
 
 /// Every kind, in the order of seeds.
-const KINDS: [Kind; 6] = [
-    Kind::AgentsRestart,
-    Kind::MonitorRestarts,
-    Kind::AnyQuery,
-    Kind::AnyQueryMonitorRestarts,
-    Kind::Hasty,
-    Kind::HastyMonitorRestarts,
+const KINDS: [FaultKind; 6] = [
+    FaultKind::AgentsRestart,
+    FaultKind::MonitorRestarts,
+    FaultKind::AnyQuery,
+    FaultKind::AnyQueryMonitorRestarts,
+    FaultKind::Hasty,
+    FaultKind::HastyMonitorRestarts,
 ];
 
-impl Kind {
+impl FaultKind {
     /// True if queries may read relations and keep windows at the agents.
     pub fn has_relations(self) -> bool {
-        matches!(self, Kind::AnyQuery | Kind::AnyQueryMonitorRestarts)
+        matches!(
+            self,
+            FaultKind::AnyQuery | FaultKind::AnyQueryMonitorRestarts
+        )
     }
 
     /// True if the monitor is killed.
     pub fn kills_monitor(self) -> bool {
         matches!(
             self,
-            Kind::MonitorRestarts | Kind::AnyQueryMonitorRestarts | Kind::HastyMonitorRestarts
+            FaultKind::MonitorRestarts
+                | FaultKind::AnyQueryMonitorRestarts
+                | FaultKind::HastyMonitorRestarts
         )
     }
 
     /// True if agents are killed.
     pub fn kills_agents(self) -> bool {
-        matches!(self, Kind::AgentsRestart) || self.is_hasty()
+        matches!(self, FaultKind::AgentsRestart) || self.is_hasty()
     }
 
     /// True if agents end in order and begin again.
     pub fn ends_agents(self) -> bool {
-        matches!(self, Kind::AgentsRestart | Kind::MonitorRestarts)
+        matches!(self, FaultKind::AgentsRestart | FaultKind::MonitorRestarts)
     }
 
     /// True if agents are not waited for.
     pub fn is_hasty(self) -> bool {
-        matches!(self, Kind::Hasty | Kind::HastyMonitorRestarts)
+        matches!(self, FaultKind::Hasty | FaultKind::HastyMonitorRestarts)
     }
 }
 
@@ -71,7 +76,7 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The faults.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// How many hosts there are.
     pub hosts: usize,
     /// For how long faults happen.
@@ -91,18 +96,18 @@ pub struct Scenario {
     /// How fast they drift at most, either way, in parts per million.
     pub clock_drift_ppm_max: i64,
     /// How the monitor runs.
-    pub options: Options,
+    pub options: MonitorOptions,
 }
 
 impl Scenario {
     /// The scenario of a seed.
     pub fn draw(seed: u64, random: &mut Rng) -> Scenario {
         let kind = KINDS[(seed % KINDS.len() as u64) as usize];
-        let patience = match kind.is_hasty() {
+        let timeout = match kind.is_hasty() {
             true => 400 * MS + random.i64(0..2 * SECOND),
             false => 600 * SECOND,
         };
-        let capacity = match kind == Kind::Hasty {
+        let capacity = match kind == FaultKind::Hasty {
             true => OutboxCapacity {
                 memory_bytes: random.usize(4..64) << 10,
                 disk_bytes: random.u64(0..3) * (16 << 10),
@@ -123,19 +128,19 @@ impl Scenario {
             disk_failures_percent: random.u32(0..20),
             clock_offset_max: random.i64(0..5) * SECOND,
             clock_drift_ppm_max: random.i64(0..200),
-            options: Options {
+            options: MonitorOptions {
                 heartbeat: 50 * MS,
-                overtake_after: patience,
+                exclude_after: timeout,
                 ahead_max: 10 * SECOND,
                 agents_max: 100,
                 forget_after: 10_000 * SECOND,
-                patience: 5 * SECOND,
+                timeout: 5 * SECOND,
                 waiting_bytes_max: 64 << 20,
                 checkpoint_every: 200 * MS,
                 hold_max: 20 * SECOND,
                 hold_bytes_max: 16 << 20,
-                recovery: patience,
-                ..Options::default()
+                recovery: timeout,
+                ..MonitorOptions::default()
             },
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use weir_model::{Batch, Nanos};
 use weir_monitor::{FileSink, Monitor, Publisher, PublisherLimits};
 use weir_runtime::plans;
-use weir_sink::{Clock, Sink, SinkError};
+use weir_sink::{InstantUnit, Sink, SinkError};
 use weir_wire::frame::texts::TextBudgets;
 use weir_wire::message::{FlightData, FromAgent, FromMonitor};
 use weir_wire::{
@@ -23,7 +23,7 @@ use crate::scenario::Scenario;
 
 /// More than any query of a simulation gives.
 const PUBLISHER_LIMITS: PublisherLimits = PublisherLimits {
-    watchers_max: 100,
+    clients_max: 100,
     backlog_bytes_max: 64 << 20,
     snapshot_bytes_max: 64 << 20,
     rows_per_second_max: 1 << 30,
@@ -103,7 +103,7 @@ impl Server {
             let file = OpenOptions::new().create(true).append(true).open(&path);
             let file = file.expect("a file of the simulation");
             file.set_len(bytes).expect("a file of the simulation");
-            let answer = plans::answer(&query.cut.monitor, Clock::Nanoseconds, false, false);
+            let answer = plans::answer(&query.cut.monitor, InstantUnit::Nanoseconds, false, false);
             let sink = FileSink::new(path, Box::new(Lines(file)));
             let publisher = Publisher::new(answer, PUBLISHER_LIMITS, vec![sink]);
             let started = server

@@ -9,16 +9,16 @@ use weir_wire::ChannelId;
 use crate::host::{Host, Row};
 use crate::queries::{Query, SOURCES, catalog};
 use crate::server::Delivered;
-use crate::world::{Faults, World};
-use crate::{Kind, SECOND, START, Scenario};
+use crate::world::{FaultCounts, World};
+use crate::{FaultKind, SECOND, START, Scenario};
 
 /// What a run was.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct SimulationReport {
     /// What happened.
     pub scenario: Scenario,
     /// How often.
-    pub faults: Faults,
+    pub faults: FaultCounts,
     /// Rows that went into agents.
     pub rows: usize,
     /// Requests that are counted as lost or late, of the first query.
@@ -36,9 +36,9 @@ type Net = BTreeMap<(Nanos, String), i64>;
 ///
 /// # Errors
 /// When they differ, in words.
-pub fn check(world: &World) -> Result<Report, String> {
+pub fn check(world: &World) -> Result<SimulationReport, String> {
     let kind = world.scenario.kind;
-    let mut report = Report {
+    let mut report = SimulationReport {
         scenario: world.scenario.clone(),
         faults: world.faults,
         rows: world.hosts.iter().map(|host| host.rows.len()).sum(),
@@ -79,7 +79,7 @@ fn net_of(text: &str) -> Net {
 fn check_result(world: &World, number: usize, query: &Query) -> Result<usize, String> {
     let monitor = &world.server().monitor;
     let name = format!("q{number}");
-    let upto = monitor.frontier();
+    let upto = monitor.watermark();
     let runs = monitor.queries().any(|(_, running)| running.name == name);
     let expected = match (expected(world, number, query, upto), runs) {
         (Ok(expected), true) => expected,
@@ -101,9 +101,9 @@ fn check_result(world: &World, number: usize, query: &Query) -> Result<usize, St
         });
         rows.collect::<Vec<_>>().join("\n")
     };
-    let way = query.cut.strategy;
+    let strategy = query.cut.strategy;
     Err(format!(
-        "query {number}, {way}: {}\nonly the fleet gives\n{}\nonly one engine gives\n{}",
+        "query {number}, {strategy}: {}\nonly the fleet gives\n{}\nonly one engine gives\n{}",
         query.text,
         only(&shown, &expected),
         only(&expected, &shown)
@@ -214,7 +214,7 @@ fn check_losses(world: &World) -> Result<u64, String> {
     let mut missing = 0;
     let mut counted_by = vec![(0, shown.len() as u64)];
     // A query that starts again does not retract its earlier results.
-    if kind != Kind::HastyMonitorRestarts {
+    if kind != FaultKind::HastyMonitorRestarts {
         counted_by.push((1, requests_in_groups(&net_of(&world.result(1)))));
     }
     for (number, delivered) in counted_by {
@@ -231,7 +231,7 @@ fn check_losses(world: &World) -> Result<u64, String> {
         let is_right = match absent {
             None => false,
             // What was in a result before the monitor was killed may be counted too.
-            Some(absent) if kind == Kind::HastyMonitorRestarts => counted >= absent,
+            Some(absent) if kind == FaultKind::HastyMonitorRestarts => counted >= absent,
             Some(absent) => counted == absent,
         };
         if !is_right {

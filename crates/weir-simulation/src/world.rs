@@ -34,7 +34,7 @@ const SETTLE: Nanos = 3 * SECOND;
 
 /// How often each fault happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+pub struct FaultCounts {
     /// Connections that broke.
     pub cuts: u32,
     /// Partitions of a host.
@@ -58,7 +58,7 @@ pub struct World {
     /// The monitor, if it runs. Dropped before the directory, where it writes.
     pub server: Option<Server>,
     /// How often faults happened.
-    pub faults: Faults,
+    pub faults: FaultCounts,
     /// Its state directory, and the queries' results.
     dir: TempDir,
     network: Network,
@@ -94,7 +94,7 @@ impl World {
             network: Network::new(scenario.latency_max),
             queries,
             server: Some(server),
-            faults: Faults::default(),
+            faults: FaultCounts::default(),
             dir,
             random,
             now: START,
@@ -144,7 +144,7 @@ impl World {
             process.is_some_and(|(_, p)| p.is_running() && p.has_sent_all())
         };
         let server = self.server.as_ref();
-        self.hosts.iter_mut().all(up) && server.is_some_and(|s| s.monitor.frontier() > at)
+        self.hosts.iter_mut().all(up) && server.is_some_and(|s| s.monitor.watermark() > at)
     }
 
     fn step(&mut self) {

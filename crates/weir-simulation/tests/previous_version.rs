@@ -15,14 +15,14 @@ use arrow_array::types::Int64Type;
 use serde_json::{Value as Json, json};
 use weir_agent::AgentCore;
 use weir_model::{Batch, Capabilities, Catalog, Column};
-use weir_monitor::{Monitor, Options, Publisher, PublisherLimits};
+use weir_monitor::{Monitor, MonitorOptions, Publisher, PublisherLimits};
 use weir_query::engine::EngineOptions;
 use weir_query::place::fleet::{CutOptions, cut};
 use weir_query::plan::wire;
 use weir_query::{CheckOptions, compile};
 use weir_runtime::plans;
 use weir_runtime::run_loop::wall_clock;
-use weir_sink::Clock;
+use weir_sink::InstantUnit;
 use weir_wire::message::VERSION;
 use weir_wire::{
     AgentMessage, ChannelId, Dial, Hello, MonitorMessage, NextEvent, Server, ServerOptions, Uplink,
@@ -35,7 +35,7 @@ const ROWS: u64 = 1_000;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 const LIMITS: PublisherLimits = PublisherLimits {
-    watchers_max: 4,
+    clients_max: 4,
     backlog_bytes_max: 64 << 20,
     snapshot_bytes_max: 64 << 20,
     rows_per_second_max: 1 << 30,
@@ -86,10 +86,10 @@ fn on_a_monitor<T>(agent: impl FnOnce(&str) -> T) -> (T, Results) {
         let checked = compile(QUERY, &Catalog::builtin(), &CheckOptions::live()).unwrap();
         let cut = cut(&checked.plan, &CutOptions::default()).unwrap();
         assert_eq!(cut.fragments[0].plan.schema.len(), 1);
-        let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
+        let answer = plans::answer(&cut.monitor, InstantUnit::Nanoseconds, false, false);
         let mut publisher = Publisher::new(answer, LIMITS, Vec::new());
         let mut updates = publisher.watch().unwrap();
-        let mut monitor = Monitor::new(1, Options::default(), wall_clock());
+        let mut monitor = Monitor::new(1, MonitorOptions::default(), wall_clock());
         let started = monitor.start("q", &cut, false, publisher, wall_clock());
         started.unwrap();
         let mut results = Results::default();

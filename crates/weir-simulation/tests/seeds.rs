@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::panic;
 
-use weir_simulation::{Report, run};
+use weir_simulation::{SimulationReport, run};
 use weir_testing::is_full;
 
 /// The number of seeds unless `WEIR_SEEDS` is set; a debug build takes some seconds.
@@ -21,7 +21,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Runs a seed; the error has the command that runs it again.
-fn report(seed: u64) -> Result<Report, String> {
+fn report(seed: u64) -> Result<SimulationReport, String> {
     let again = format!("WEIR_SEED={seed} cargo test --workspace --test seeds -- --nocapture");
     match panic::catch_unwind(|| run(seed)) {
         Ok(Ok(report)) => Ok(report),
@@ -55,8 +55,8 @@ fn the_fleet_gives_what_one_engine_gives_and_counts_what_is_missing() {
     }
 }
 
-fn every_fault_and_strategy_occurs(reports: &[Report]) {
-    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+fn every_fault_and_strategy_occurs(reports: &[SimulationReport]) {
+    let sum = |of: fn(&SimulationReport) -> u64| reports.iter().map(of).sum::<u64>();
     let occurred = [
         ("cuts", sum(|r| r.faults.cuts.into())),
         ("partitions", sum(|r| r.faults.partitions.into())),

@@ -1,4 +1,4 @@
-//! [`Answer`]: the description of a query's rows that a sink gets before the first row.
+//! [`ResultSchema`]: the description of a query's rows that a sink gets before the first row.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use weir_model::{Schema, Shape, Value};
 
 /// The unit of instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
+pub enum InstantUnit {
     /// Nanoseconds since the Unix epoch.
     Nanoseconds,
     /// A script's integer ticks.
@@ -27,20 +27,20 @@ pub struct SortKey {
 
 /// The description of the rows.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ResultSchema {
     /// Their columns.
     pub schema: Arc<Schema>,
     /// Rows of a stream or deltas of a relation.
     pub shape: Shape,
     /// The unit of their instants.
-    pub clock: Clock,
+    pub clock: InstantUnit,
     /// The display order of a relation; ties are resolved by the values from left to right.
     pub order: Vec<SortKey>,
     /// Raw numbers, without scaled units.
     pub raw: bool,
 }
 
-impl Answer {
+impl ResultSchema {
     /// Unique column names, also different from those in `reserved`: a repeated name gets a number.
     pub fn unique_names(&self, reserved: &[&str]) -> Vec<String> {
         let mut taken: Vec<String> = reserved.iter().map(|r| r.to_string()).collect();
@@ -88,12 +88,12 @@ mod tests {
     use super::*;
     use weir_model::{Field, Type};
 
-    fn answer(names: &[&str], order: Vec<SortKey>) -> Answer {
+    fn answer(names: &[&str], order: Vec<SortKey>) -> ResultSchema {
         let fields = names.iter().map(|n| Field::new(*n, Type::Int)).collect();
-        Answer {
+        ResultSchema {
             schema: Arc::new(Schema::new(fields)),
             shape: Shape::Relation,
-            clock: Clock::Ticks,
+            clock: InstantUnit::Ticks,
             order,
             raw: false,
         }

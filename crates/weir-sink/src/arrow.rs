@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Schema as ArrowSchema, SchemaRef};
 use weir_model::arrow::{arrow_array, arrow_field};
 use weir_model::{Batch, Column, Field, Schema, Shape, Symbol, Tally, Type, Unit, Value};
 
-use crate::{Answer, Clock, SortKey};
+use crate::{InstantUnit, ResultSchema, SortKey};
 
 /// The metadata key for the shape: rows or deltas.
 const SHAPE: &str = "weir.shape";
@@ -25,7 +25,7 @@ const SHAPE: &str = "weir.shape";
 const ORDER: &str = "weir.order";
 
 /// The columns of an answer.
-pub fn schema(answer: &Answer) -> ArrowSchema {
+pub fn schema(answer: &ResultSchema) -> ArrowSchema {
     let mut fields = vec![arrow_field("instant", &instant(answer))];
     if answer.shape == Shape::Relation {
         let weight = Field::new("weight", Type::Int);
@@ -49,7 +49,7 @@ pub fn schema(answer: &Answer) -> ArrowSchema {
 
 /// Rows or deltas of an answer as one record batch with the columns of [`schema`]. A stream's rows
 /// must be unique per line; see [`each_once`].
-pub fn record_batch(answer: &Answer, schema: &SchemaRef, batch: &Batch) -> RecordBatch {
+pub fn record_batch(answer: &ResultSchema, schema: &SchemaRef, batch: &Batch) -> RecordBatch {
     let instants = Column::Int(Int64Array::new(batch.ts.clone(), None));
     let mut arrays: Vec<ArrayRef> = vec![arrow_array(&instants, instant(answer).ty)];
     if answer.shape == Shape::Relation {
@@ -63,7 +63,7 @@ pub fn record_batch(answer: &Answer, schema: &SchemaRef, batch: &Batch) -> Recor
 
 /// Splits the batch so that each row stands for the number of lines in the answer: a stream's row
 /// of weight 2 is repeated, a relation's delta is not.
-pub fn each_once(answer: &Answer, batch: &Batch) -> Vec<Batch> {
+pub fn each_once(answer: &ResultSchema, batch: &Batch) -> Vec<Batch> {
     let mut pieces = Vec::new();
     let mut start = 0;
     for row in 0..batch.len() {
@@ -87,7 +87,7 @@ pub fn each_once(answer: &Answer, batch: &Batch) -> Vec<Batch> {
 ///
 /// # Errors
 /// If they describe something else: what is missing or unknown.
-pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
+pub fn answer_of(schema: &ArrowSchema) -> Result<ResultSchema, String> {
     let metadata = |key: &str| schema.metadata().get(key).map(String::as_str);
     let shape = match metadata(SHAPE) {
         Some("stream") => Shape::Stream,
@@ -95,8 +95,8 @@ pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
         other => return Err(format!("the metadata {SHAPE} are {other:?}")),
     };
     let clock = match schema.fields().first().map(|f| f.data_type()) {
-        Some(DataType::Timestamp(..)) => Clock::Nanoseconds,
-        Some(DataType::Int64) => Clock::Ticks,
+        Some(DataType::Timestamp(..)) => InstantUnit::Nanoseconds,
+        Some(DataType::Int64) => InstantUnit::Ticks,
         _ => return Err("the first column is not the instant".to_owned()),
     };
     let columns = schema.fields().iter().skip(before(shape));
@@ -107,7 +107,7 @@ pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
             .map(|key| key_of(key, fields.len()))
             .collect::<Result<Vec<_>, _>>()
     })?;
-    Ok(Answer {
+    Ok(ResultSchema {
         schema: Arc::new(Schema::new(fields)),
         shape,
         clock,
@@ -120,7 +120,7 @@ pub fn answer_of(schema: &ArrowSchema) -> Result<Answer, String> {
 ///
 /// # Errors
 /// If it has other columns.
-pub fn batch_of(answer: &Answer, rows: &RecordBatch) -> Result<Batch, String> {
+pub fn batch_of(answer: &ResultSchema, rows: &RecordBatch) -> Result<Batch, String> {
     let before = before(answer.shape);
     if rows.num_columns() != before + answer.schema.len() {
         return Err(format!("{} columns received", rows.num_columns()));
@@ -154,10 +154,10 @@ fn before(shape: Shape) -> usize {
     }
 }
 
-fn instant(answer: &Answer) -> Field {
+fn instant(answer: &ResultSchema) -> Field {
     let ty = match answer.clock {
-        Clock::Nanoseconds => Type::Time,
-        Clock::Ticks => Type::Int,
+        InstantUnit::Nanoseconds => Type::Time,
+        InstantUnit::Ticks => Type::Int,
     };
     Field::new("instant", ty).doc("the time of the insertion or retraction of the row")
 }
@@ -272,13 +272,13 @@ fn tallies(array: &ArrayRef) -> Option<Vec<Value>> {
 mod tests {
     use super::*;
 
-    fn answer(shape: Shape) -> Answer {
+    fn answer(shape: Shape) -> ResultSchema {
         let key = |column, descending, nulls_first| SortKey {
             column,
             descending,
             nulls_first,
         };
-        Answer {
+        ResultSchema {
             schema: Arc::new(Schema::new(vec![
                 Field::new("vm", Type::Text).nullable(),
                 Field::new("latency", Type::Int)
@@ -290,7 +290,7 @@ mod tests {
                 Field::new("busy", Type::Bool).nullable(),
             ])),
             shape,
-            clock: Clock::Nanoseconds,
+            clock: InstantUnit::Nanoseconds,
             order: vec![key(1, true, false), key(0, false, true)],
             raw: false,
         }

@@ -8,10 +8,10 @@
 
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::{Answer, Format, Sink, SinkError, Target, text, time};
+use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, text, time};
 
 /// `--format csv`.
-pub static FORMAT: Format = Format {
+pub static FORMAT: SinkFormat = SinkFormat {
     name: "csv",
     doc: "comma-separated values with a header (RFC 4180): `instant`, `weight` (for relations) \
           and the columns",
@@ -20,7 +20,7 @@ pub static FORMAT: Format = Format {
 };
 
 /// `--format csv-safe`.
-pub static SAFE_FORMAT: Format = Format {
+pub static SAFE_FORMAT: SinkFormat = SinkFormat {
     name: "csv-safe",
     doc: "csv for spreadsheets: a text that a spreadsheet would evaluate as a formula gets a \
           leading apostrophe",
@@ -36,14 +36,18 @@ enum Formulas {
 }
 
 struct Csv {
-    answer: Answer,
+    answer: ResultSchema,
     target: Target,
     formulas: Formulas,
     line: String,
 }
 
 impl Csv {
-    fn open(answer: Answer, mut target: Target, formulas: Formulas) -> Result<Csv, SinkError> {
+    fn open(
+        answer: ResultSchema,
+        mut target: Target,
+        formulas: Formulas,
+    ) -> Result<Csv, SinkError> {
         let first: &[&str] = match answer.shape {
             Shape::Relation => &["instant", "weight"],
             Shape::Stream => &["instant"],
@@ -60,7 +64,7 @@ impl Csv {
     }
 
     /// Continues output that already has a header.
-    fn resume(answer: Answer, target: Target, formulas: Formulas) -> Csv {
+    fn resume(answer: ResultSchema, target: Target, formulas: Formulas) -> Csv {
         Csv {
             answer,
             target,
@@ -138,17 +142,17 @@ fn quoted(field: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::InstantUnit;
     use crate::target::capture::Captured;
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema};
 
-    fn answer(columns: &[(&str, Type)]) -> Answer {
+    fn answer(columns: &[(&str, Type)]) -> ResultSchema {
         let fields = columns.iter().map(|(name, ty)| Field::new(*name, *ty));
-        Answer {
+        ResultSchema {
             schema: Arc::new(Schema::new(fields.collect())),
             shape: Shape::Stream,
-            clock: Clock::Ticks,
+            clock: InstantUnit::Ticks,
             order: vec![],
             raw: false,
         }
@@ -170,7 +174,7 @@ mod tests {
             (1..7).collect::<Vec<i64>>(),
             vec![Column::texts(texts), column],
         );
-        let written = |format: &Format| {
+        let written = |format: &SinkFormat| {
             let out = Captured::default();
             let mut sink = (format.open)(answer(&columns), out.target(None)).unwrap();
             sink.write(&batch).unwrap();

@@ -10,17 +10,17 @@
 
 use weir_model::{Batch, Type, Value};
 
-use crate::{Answer, Format, Sink, SinkError, Target, json, text, time};
+use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, json, text, time};
 
 /// `--format delta`.
-pub static FORMAT: Format = Format {
+pub static FORMAT: SinkFormat = SinkFormat {
     name: "delta",
     doc: "one line per inserted or retracted row, `[instant]:+:values`",
     open,
     resume: Some(open),
 };
 
-fn open(answer: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
+fn open(answer: ResultSchema, target: Target) -> Result<Box<dyn Sink>, SinkError> {
     Ok(Box::new(Deltas {
         answer,
         target,
@@ -29,7 +29,7 @@ fn open(answer: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
 }
 
 struct Deltas {
-    answer: Answer,
+    answer: ResultSchema,
     target: Target,
     line: String,
 }
@@ -89,7 +89,7 @@ fn needs_quotes(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::InstantUnit;
     use crate::target::capture::Captured;
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema, Shape};
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn a_delta_is_a_line() {
         let fields = vec![Field::new("comm", Type::Text), Field::new("n", Type::Float)];
-        let answer = Answer {
+        let answer = ResultSchema {
             schema: Arc::new(Schema::new(fields)),
             shape: Shape::Relation,
-            clock: Clock::Nanoseconds,
+            clock: InstantUnit::Nanoseconds,
             order: vec![],
             raw: false,
         };

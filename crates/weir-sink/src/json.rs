@@ -18,22 +18,24 @@ use std::fmt::Write;
 
 use weir_model::{Batch, Shape, Type, Value};
 
-use crate::{Answer, Clock, Format, Incomplete, Sink, SinkError, Target, text, time};
+use crate::{
+    Incomplete, InstantUnit, ResultSchema, Sink, SinkError, SinkFormat, Target, text, time,
+};
 
 /// `--format json`.
-pub static FORMAT: Format = Format {
+pub static FORMAT: SinkFormat = SinkFormat {
     name: "json",
     doc: "one JSON object per line, with `instant`, `weight` (for relations) and the columns",
     open,
     resume: Some(open),
 };
 
-fn open(answer: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
+fn open(answer: ResultSchema, target: Target) -> Result<Box<dyn Sink>, SinkError> {
     Ok(Box::new(Json::new(answer, target)))
 }
 
 struct Json {
-    answer: Answer,
+    answer: ResultSchema,
     /// `,"name":` for each column.
     keys: Vec<String>,
     target: Target,
@@ -43,7 +45,7 @@ struct Json {
 }
 
 impl Json {
-    fn new(answer: Answer, target: Target) -> Json {
+    fn new(answer: ResultSchema, target: Target) -> Json {
         let names = answer.unique_names(&["instant", "weight", "incomplete"]);
         let key = |name: &String| {
             let mut key = String::from(",");
@@ -63,8 +65,8 @@ impl Json {
         self.line.clear();
         self.line.push_str("{\"instant\":");
         match self.answer.clock {
-            Clock::Nanoseconds => push_text(&mut self.line, &time::timestamp(batch.ts[row])),
-            Clock::Ticks => push(&mut self.line, batch.ts[row]),
+            InstantUnit::Nanoseconds => push_text(&mut self.line, &time::timestamp(batch.ts[row])),
+            InstantUnit::Ticks => push(&mut self.line, batch.ts[row]),
         }
         if self.answer.shape == Shape::Relation {
             self.line.push_str(",\"weight\":");
@@ -165,10 +167,10 @@ mod tests {
                 Value::Tally(Arc::new(Tally(vec![(Value::Int(4096), 2)]))),
             ),
         ];
-        let answer = Answer {
+        let answer = ResultSchema {
             schema: Arc::new(Schema::new(columns.iter().map(|c| c.0.clone()).collect())),
             shape: Shape::Relation,
-            clock: Clock::Nanoseconds,
+            clock: InstantUnit::Nanoseconds,
             order: vec![],
             raw: false,
         };

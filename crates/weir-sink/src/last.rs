@@ -1,27 +1,31 @@
-//! [`Last`]: the final content of a relation, written once to any sink.
+//! [`FinalRelation`]: the final content of a relation, written once to any sink.
 
 use weir_model::{Batch, Shape};
 
 use crate::view::deltas;
-use crate::{Answer, Format, Incomplete, RelationView, Sink, SinkError, Target};
+use crate::{Incomplete, RelationView, ResultSchema, Sink, SinkError, SinkFormat, Target};
 
 /// Rows per batch.
 const CHUNK: usize = 4_096;
 
 /// Maintains a relation and writes its rows, in display order, when it is finished. They have the
 /// instant of the last change and no weight.
-pub struct Last {
-    answer: Answer,
+pub struct FinalRelation {
+    answer: ResultSchema,
     view: RelationView,
     inner: Box<dyn Sink>,
 }
 
-impl Last {
+impl FinalRelation {
     /// Opens `format` for the last state of the relation that `answer` describes.
     ///
     /// # Errors
     /// If the answer is a stream, which has no final content, or `format` fails.
-    pub fn open(format: &Format, answer: Answer, target: Target) -> Result<Last, SinkError> {
+    pub fn open(
+        format: &SinkFormat,
+        answer: ResultSchema,
+        target: Target,
+    ) -> Result<FinalRelation, SinkError> {
         if answer.shape == Shape::Stream {
             return Err(SinkError::Unsuited {
                 what: "the result of the query is a stream, which has no final content".into(),
@@ -30,11 +34,11 @@ impl Last {
                     .into(),
             });
         }
-        let rows = Answer {
+        let rows = ResultSchema {
             shape: Shape::Stream,
             ..answer.clone()
         };
-        Ok(Last {
+        Ok(FinalRelation {
             inner: (format.open)(rows, target)?,
             answer,
             view: RelationView::default(),
@@ -42,7 +46,7 @@ impl Last {
     }
 }
 
-impl Sink for Last {
+impl Sink for FinalRelation {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         self.view.apply(batch);
         Ok(())
@@ -72,15 +76,15 @@ impl Sink for Last {
 mod tests {
     use super::*;
     use crate::target::capture::Captured;
-    use crate::{Clock, SortKey};
+    use crate::{InstantUnit, SortKey};
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema, Type};
 
-    fn answer(shape: Shape) -> Answer {
-        Answer {
+    fn answer(shape: Shape) -> ResultSchema {
+        ResultSchema {
             schema: Arc::new(Schema::new(vec![Field::new("n", Type::Int)])),
             shape,
-            clock: Clock::Ticks,
+            clock: InstantUnit::Ticks,
             order: vec![SortKey {
                 column: 0,
                 descending: true,
@@ -94,7 +98,8 @@ mod tests {
     fn only_the_final_state_is_written_in_order() {
         let out = Captured::default();
         let target = out.target(None);
-        let mut last = Last::open(&crate::csv::FORMAT, answer(Shape::Relation), target).unwrap();
+        let mut last =
+            FinalRelation::open(&crate::csv::FORMAT, answer(Shape::Relation), target).unwrap();
         let columns = vec![Column::ints(vec![1, 2, 3, 1])];
         last.write(&Batch::deltas(vec![1, 2, 3, 4], vec![1, 1, 2, -1], columns))
             .unwrap();
@@ -105,7 +110,7 @@ mod tests {
     #[test]
     fn a_stream_has_no_final_state() {
         let target = Captured::default().target(None);
-        let error = Last::open(&crate::csv::FORMAT, answer(Shape::Stream), target).err();
+        let error = FinalRelation::open(&crate::csv::FORMAT, answer(Shape::Stream), target).err();
         assert!(matches!(error, Some(SinkError::Unsuited { .. })));
     }
 }

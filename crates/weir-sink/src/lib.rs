@@ -19,7 +19,7 @@
 //! | [`view`] | the current rows of a relation: snapshot and changes |
 //! | [`subscribers`] | any number of readers of a view, slow ones too |
 //!
-//! A sink gets the description of its columns ([`Answer`]) before the first row. It does not depend
+//! A sink gets the description of its columns ([`ResultSchema`]) before the first row. It does not depend
 //! on taps or queries.
 
 pub mod answer;
@@ -46,10 +46,10 @@ pub mod time;
 pub mod view;
 pub mod vscsistats;
 
-pub use answer::{Answer, Clock, SortKey};
+pub use answer::{InstantUnit, ResultSchema, SortKey};
 pub use error::SinkError;
 pub use subscribers::{SubscriberLimits, Subscribers, Update};
-pub use target::{Screen, Target};
+pub use target::{Target, TerminalTarget};
 pub use view::RelationView;
 
 use weir_model::Batch;
@@ -100,22 +100,22 @@ pub struct Incomplete {
 }
 
 /// A kind of sink, for help, completion and `--format`.
-pub struct Format {
+pub struct SinkFormat {
     /// Its name in `--format`.
     pub name: &'static str,
     /// Its description in a sentence.
     pub doc: &'static str,
     /// Opens a sink for an answer.
-    pub open: Open,
+    pub open: OpenSink,
     /// Opens a sink that continues existing output; `None` if the format cannot.
-    pub resume: Option<Open>,
+    pub resume: Option<OpenSink>,
 }
 
 /// Opens a sink for an answer.
-pub type Open = fn(Answer, Target) -> Result<Box<dyn Sink>, SinkError>;
+pub type OpenSink = fn(ResultSchema, Target) -> Result<Box<dyn Sink>, SinkError>;
 
 /// Every sink of `--format`, in the order of the help.
-pub static SINKS: &[&Format] = &[
+pub static SINKS: &[&SinkFormat] = &[
     &table::FORMAT,
     &delta::FORMAT,
     &json::FORMAT,
@@ -126,6 +126,6 @@ pub static SINKS: &[&Format] = &[
 ];
 
 /// The sink called `name`.
-pub fn format(name: &str) -> Option<&'static Format> {
+pub fn format(name: &str) -> Option<&'static SinkFormat> {
     SINKS.iter().copied().find(|f| f.name == name)
 }

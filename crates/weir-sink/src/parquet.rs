@@ -11,10 +11,10 @@ use ::parquet::file::properties::WriterProperties;
 use arrow_schema::SchemaRef;
 use weir_model::Batch;
 
-use crate::{Answer, Format, Sink, SinkError, Target, arrow};
+use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, arrow};
 
 /// `--format parquet`.
-pub static FORMAT: Format = Format {
+pub static FORMAT: SinkFormat = SinkFormat {
     name: "parquet",
     doc: "a Parquet file (requires -o), with columns `instant` and `weight` in addition",
     open: |answer, target| Ok(Box::new(Parquet::open(answer, target)?)),
@@ -27,13 +27,13 @@ const ROW_GROUP_BYTES: usize = 64 << 20;
 
 struct Parquet {
     name: String,
-    answer: Answer,
+    answer: ResultSchema,
     schema: SchemaRef,
     writer: ArrowWriter<Target>,
 }
 
 impl Parquet {
-    fn open(answer: Answer, target: Target) -> Result<Parquet, SinkError> {
+    fn open(answer: ResultSchema, target: Target) -> Result<Parquet, SinkError> {
         if target.screen().is_some() {
             return Err(SinkError::Unsuited {
                 what: "Parquet cannot be written to a terminal".into(),
@@ -88,17 +88,17 @@ fn failed(name: &str, error: ParquetError) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Clock;
+    use crate::InstantUnit;
     use crate::target::capture::Captured;
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
     use weir_model::{Column, Field, Schema, Shape, Type, Unit};
 
-    fn answer(shape: Shape) -> Answer {
+    fn answer(shape: Shape) -> ResultSchema {
         let latency = Field::new("latency", Type::Int).unit(Unit::Nanoseconds);
-        Answer {
+        ResultSchema {
             schema: Arc::new(Schema::new(vec![Field::new("op", Type::Text), latency])),
             shape,
-            clock: Clock::Nanoseconds,
+            clock: InstantUnit::Nanoseconds,
             order: vec![],
             raw: false,
         }

@@ -12,17 +12,17 @@ use std::fmt::Write;
 
 use weir_model::{Batch, Value};
 
-use crate::{Answer, Format, Sink, SinkError, Target, number, text};
+use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, number, text};
 
 /// `--format stream`.
-pub static FORMAT: Format = Format {
+pub static FORMAT: SinkFormat = SinkFormat {
     name: "stream",
     doc: "the format of the Stanford STREAM prototype, as written by `weir run`",
     open,
     resume: Some(open),
 };
 
-fn open(_: Answer, target: Target) -> Result<Box<dyn Sink>, SinkError> {
+fn open(_: ResultSchema, target: Target) -> Result<Box<dyn Sink>, SinkError> {
     Ok(Box::new(Stream {
         target,
         line: String::new(),
@@ -67,7 +67,7 @@ impl Sink for Stream {
 mod tests {
     use super::*;
     use crate::target::capture::Captured;
-    use crate::{Answer, Clock};
+    use crate::{InstantUnit, ResultSchema};
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema, Shape, Type};
 
@@ -78,10 +78,10 @@ mod tests {
             Field::new("B", Type::Float),
             Field::new("C", Type::Text),
         ];
-        let answer = Answer {
+        let answer = ResultSchema {
             schema: Arc::new(Schema::new(fields)),
             shape: Shape::Relation,
-            clock: Clock::Ticks,
+            clock: InstantUnit::Ticks,
             order: vec![],
             raw: false,
         };

@@ -8,12 +8,12 @@ use crate::SinkError;
 pub struct Target {
     name: String,
     out: BufWriter<Box<dyn Write + Send>>,
-    screen: Option<Screen>,
+    screen: Option<TerminalTarget>,
 }
 
 /// A terminal.
 #[derive(Clone, Copy, Debug)]
-pub struct Screen {
+pub struct TerminalTarget {
     /// The current number of columns and lines.
     pub size: fn() -> (usize, usize),
     /// The output is live, so a relation is redrawn in place.
@@ -25,7 +25,7 @@ impl Target {
     pub fn new(
         name: impl Into<String>,
         out: Box<dyn Write + Send>,
-        screen: Option<Screen>,
+        screen: Option<TerminalTarget>,
     ) -> Target {
         Target {
             name: name.into(),
@@ -40,7 +40,7 @@ impl Target {
     }
 
     /// The terminal, if it is one.
-    pub fn screen(&self) -> Option<Screen> {
+    pub fn screen(&self) -> Option<TerminalTarget> {
         self.screen
     }
 
@@ -82,7 +82,7 @@ pub(crate) mod capture {
     pub struct Captured(Arc<Mutex<Vec<u8>>>);
 
     impl Captured {
-        pub fn target(&self, screen: Option<Screen>) -> Target {
+        pub fn target(&self, screen: Option<TerminalTarget>) -> Target {
             Target::new("test", Box::new(self.clone()), screen)
         }
 

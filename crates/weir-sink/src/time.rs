@@ -2,15 +2,15 @@
 
 use weir_model::NANOS_PER_SECOND;
 
-use crate::Clock;
+use crate::InstantUnit;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
 /// An instant as data: `2026-10-19T12:00:01.000250000Z` (RFC 3339), or the tick.
-pub fn instant(at: i64, clock: Clock) -> String {
+pub fn instant(at: i64, clock: InstantUnit) -> String {
     match clock {
-        Clock::Nanoseconds => timestamp(at),
-        Clock::Ticks => at.to_string(),
+        InstantUnit::Nanoseconds => timestamp(at),
+        InstantUnit::Ticks => at.to_string(),
     }
 }
 

@@ -11,13 +11,13 @@
 use std::fmt::Write;
 
 use weir_model::{NANOS_PER_MICRO, Op};
-use weir_workload::{Class, Distribution, Histograms, Measure, Metric};
+use weir_workload::{Class, Distribution, Histograms, Metric, MetricUnit};
 
 use crate::text::shown;
 
 /// The disk in the titles of sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskTitle {
     /// Takes the place of the number of the VM's world group.
     pub world_group: u64,
     /// Takes the place of the handle of the virtual disk.
@@ -93,7 +93,7 @@ pub fn sections(histograms: &Histograms, metrics: &[Metric]) -> Vec<Section> {
 
 /// The text of a section. `closest_of` is the number of previous requests for the closest distance:
 /// 16 on ESX.
-pub fn text(disk: &Disk, section: &Section, closest_of: usize) -> String {
+pub fn text(disk: &DiskTitle, section: &Section, closest_of: usize) -> String {
     let mut text = String::new();
     let title = title(section.metric, section.class, closest_of);
     let name = shown(&disk.name).replace(',', "\\x2c");
@@ -123,8 +123,8 @@ pub fn text(disk: &Disk, section: &Section, closest_of: usize) -> String {
 /// The factor from a unit of vscsiStats to the metric's own.
 fn unit(metric: Metric) -> i64 {
     match metric.measure() {
-        Measure::Nanoseconds => NANOS_PER_MICRO,
-        Measure::Bytes | Measure::Sectors | Measure::Requests => 1,
+        MetricUnit::Nanoseconds => NANOS_PER_MICRO,
+        MetricUnit::Bytes | MetricUnit::Sectors | MetricUnit::Requests => 1,
     }
 }
 

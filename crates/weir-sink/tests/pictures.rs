@@ -4,9 +4,13 @@
 use roxmltree::{Document, Node};
 use weir_model::{NANOS_PER_SECOND, Nanos, Op, Symbol};
 use weir_sink::plot::svg::{self, Picture};
-use weir_sink::plot::{Bands, HeatMap, Histogram, Layout, Line, Lines, Mark, Measured, Quantity};
+use weir_sink::plot::{
+    Bands, BinLayout, HeatMap, HistogramPlot, Lines, Mark, PlotAxis, PlotLine, Quantity,
+};
 use weir_sink::report::html::html;
-use weir_workload::{Characteriser, Distribution, Event, Metric, Request, Response, Subject};
+use weir_workload::{
+    Characteriser, Distribution, IssuedRequest, Metric, RequestEvent, Response, Subject,
+};
 
 /// A name that contains markup and would end an attribute.
 const HOSTILE: &str =
@@ -22,7 +26,7 @@ fn coordinate(node: &Node, name: &str) -> f64 {
     text.parse().expect("a number")
 }
 
-fn says<'d>(node: &Node<'d, 'd>) -> &'d str {
+fn text_of<'d>(node: &Node<'d, 'd>) -> &'d str {
     let title = node.children().find(|n| n.has_tag_name("title"));
     title
         .and_then(|t| t.text())
@@ -40,11 +44,11 @@ fn lengths(counts: &[(i64, u64)]) -> Distribution {
 #[test]
 fn bars_are_as_high_as_their_counts() {
     let one = lengths(&[(512, 50), (4096, 608), (8192, 304)]);
-    let histogram = Histogram::new(HOSTILE, &[("reads", &one)], Layout::Limits);
+    let histogram = HistogramPlot::new(HOSTILE, &[("reads", &one)], BinLayout::Limits);
     let text = svg::histogram(&histogram).standalone();
     let document = Document::parse(&text).expect("well-formed XML");
     let bars = of_class(&document, "bar s0");
-    let told: Vec<&str> = bars.iter().map(says).collect();
+    let told: Vec<&str> = bars.iter().map(text_of).collect();
     assert_eq!(
         told,
         [
@@ -70,7 +74,7 @@ fn compared_series_are_drawn_as_shares() {
     let few = lengths(&[(4096, 1), (8192, 3)]);
     let many = lengths(&[(4096, 300), (8192, 100)]);
     let both = [("a", &few), ("b", &many)];
-    let text = svg::histogram(&Histogram::new("", &both, Layout::Limits)).standalone();
+    let text = svg::histogram(&HistogramPlot::new("", &both, BinLayout::Limits)).standalone();
     let document = Document::parse(&text).expect("well-formed XML");
     let heights = |class: &str| -> Vec<f64> {
         let bars = of_class(&document, class).into_iter();
@@ -89,7 +93,7 @@ fn labels_do_not_overlap() {
     let mut seeks = Distribution::new(Metric::Seek);
     let limits = Metric::Seek.limits();
     limits.iter().for_each(|&limit| seeks.add(limit));
-    let histogram = Histogram::new("seeks", &[("all", &seeks)], Layout::Limits);
+    let histogram = HistogramPlot::new("seeks", &[("all", &seeks)], BinLayout::Limits);
     let text = svg::histogram(&histogram).standalone();
     let document = Document::parse(&text).expect("well-formed XML");
     let turned = document.descendants().filter(|n| {
@@ -127,8 +131,8 @@ fn a_heat_map_draws_each_nonempty_cell() {
     let document = Document::parse(&text).expect("well-formed XML");
     let [few, many] = ["h1", "h9"].map(|class| of_class(&document, class));
     assert_eq!(few.len(), 1, "one cell of the least");
-    assert_eq!(says(&few[0]), "0 s, 1 ms: 1 requests");
-    assert_eq!(says(&many[0]), "1 s, 10 ms: 1,000 requests");
+    assert_eq!(text_of(&few[0]), "0 s, 1 ms: 1 requests");
+    assert_eq!(text_of(&many[0]), "1 s, 10 ms: 1,000 requests");
     assert!(
         coordinate(&many[0], "y") < coordinate(&few[0], "y"),
         "slower is higher"
@@ -137,15 +141,15 @@ fn a_heat_map_draws_each_nonempty_cell() {
 
 #[test]
 fn lines_have_gaps_without_data() {
-    let line = Line {
+    let line = PlotLine {
         name: "mean".into(),
         points: vec![(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0), (3.0, 4.0)],
         steps: false,
     };
     let plot = Lines {
         title: "latency".into(),
-        x: Measured::new("time", Quantity::Elapsed),
-        y: Measured::new("latency", Quantity::Nanoseconds),
+        x: PlotAxis::new("time", Quantity::Elapsed),
+        y: PlotAxis::new("latency", Quantity::Nanoseconds),
         lines: vec![line],
         marks: vec![Mark {
             x: 2.0,
@@ -174,21 +178,21 @@ fn two_vms() -> Characteriser {
     };
     let (victim, other) = (vm(HOSTILE), vm("noisy"));
     let active = |ts: Nanos| ts / (10 * NANOS_PER_SECOND) % 2 == 0;
-    let mut events: Vec<(Nanos, Subject, Event)> = Vec::new();
+    let mut events: Vec<(Nanos, Subject, RequestEvent)> = Vec::new();
     let mut add = |subject, ts: Nanos, id: i64, sector, latency_ns| {
         let (op, bytes) = if id % 4 == 0 {
             (Op::Write, 8)
         } else {
             (Op::Read, 16)
         };
-        let request = Request {
+        let request = IssuedRequest {
             ts,
             id,
             op,
             sector: Some(sector),
             sectors: bytes,
         };
-        events.push((ts, subject, Event::Issued(request)));
+        events.push((ts, subject, RequestEvent::Issued(request)));
         let response = Response {
             ts: ts + latency_ns - latency_ns / 4,
             id,
@@ -198,7 +202,7 @@ fn two_vms() -> Characteriser {
             latency_ns: Some(latency_ns),
             failed: false,
         };
-        events.push((response.ts, subject, Event::Finished(response)));
+        events.push((response.ts, subject, RequestEvent::Finished(response)));
     };
     for i in 0..6_000i64 {
         let ts = i * 10_000_000;

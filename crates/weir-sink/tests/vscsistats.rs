@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use weir_model::Op;
-use weir_sink::vscsistats::{ALL, Disk, Section, sections, text};
+use weir_sink::vscsistats::{ALL, DiskTitle, Section, sections, text};
 use weir_workload::{Class, Histograms, Metric};
 
 /// A section of a file, parsed independently of our writer.
@@ -146,7 +146,7 @@ fn a_real_output_round_trips_byte_for_byte() {
     for (read, (title, metric, class)) in sections.iter().zip(TITLES) {
         assert_eq!(read.title, title);
         let [min, max, mean, count] = read.figures;
-        let disk = Disk {
+        let disk = DiskTitle {
             world_group: read.world_group,
             handle: read.handle,
             name: read.name.clone(),
@@ -179,7 +179,7 @@ fn our_output_is_read_by_a_parser_of_the_original() {
     for sectors in [-7, -4, 2, 600_000] {
         histograms.of_mut(Metric::Seek, Class::All).add(sectors);
     }
-    let disk = Disk {
+    let disk = DiskTitle {
         world_group: 7,
         handle: 3,
         name: "v,d\na".into(),

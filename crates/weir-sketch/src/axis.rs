@@ -1,6 +1,6 @@
 //! [`Axis`]: how the values of one dimension of a [`Grid`](crate::Grid) map to cells.
 
-use crate::codec::{self, Bytes, Malformed};
+use crate::codec::{self, Bytes, SketchDecodeError};
 
 /// The largest number of cells of an axis.
 pub const AXIS_CELLS_MAX: usize = 4096;
@@ -169,7 +169,7 @@ impl Axis {
         }
     }
 
-    pub(crate) fn decode(bytes: &mut Bytes<'_>) -> Result<Axis, Malformed> {
+    pub(crate) fn decode(bytes: &mut Bytes<'_>) -> Result<Axis, SketchDecodeError> {
         let kind = bytes.byte()?;
         if kind == 0 {
             let count = bytes.length(1)?;
@@ -179,20 +179,20 @@ impl Axis {
             let ascend = limits.windows(2).all(|pair| pair[0] < pair[1]);
             return match ascend && limits.len() < AXIS_CELLS_MAX {
                 true => Ok(Axis::Limits(limits)),
-                false => Err(Malformed("limits are not ascending or too many")),
+                false => Err(SketchDecodeError("limits are not ascending or too many")),
             };
         }
         let (cells, width) = (bytes.u64()?, bytes.i64()?);
         let used = match kind {
             1 => None,
             2 => Some((bytes.i64()?, bytes.i64()?)),
-            _ => return Err(Malformed("unknown kind of axis")),
+            _ => return Err(SketchDecodeError("unknown kind of axis")),
         };
         let sound = (GROWING_CELLS_MIN as u64..=AXIS_CELLS_MAX as u64).contains(&cells)
             && (1..=WIDTH_MAX).contains(&width)
             && width.count_ones() == 1;
         if !sound {
-            return Err(Malformed("invalid cells of an axis"));
+            return Err(SketchDecodeError("invalid cells of an axis"));
         }
         let growing = Growing {
             cells: cells as usize,
@@ -201,7 +201,7 @@ impl Axis {
         };
         match used {
             Some((first, last)) if !growing.holds(first, last) => {
-                Err(Malformed("an axis does not cover its values"))
+                Err(SketchDecodeError("an axis does not cover its values"))
             }
             _ => Ok(Axis::Growing(growing)),
         }

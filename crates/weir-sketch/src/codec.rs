@@ -33,15 +33,15 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Invalid bytes: truncated, out of range, or of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct SketchDecodeError(pub &'static str);
 
-impl fmt::Display for Malformed {
+impl fmt::Display for SketchDecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "malformed summary: {}", self.0)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for SketchDecodeError {}
 
 /// A reader of the remaining bytes.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// If no byte is left, as for all methods of this reader.
-    pub fn byte(&mut self) -> Result<u8, Malformed> {
+    pub fn byte(&mut self) -> Result<u8, SketchDecodeError> {
         Ok(self.array::<1>()?[0])
     }
 
@@ -65,7 +65,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// Also if the value has more than 64 bits.
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
+    pub fn u64(&mut self) -> Result<u64, SketchDecodeError> {
         let mut x = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -78,14 +78,14 @@ impl<'a> Bytes<'a> {
                 return Ok(x);
             }
         }
-        Err(Malformed("an integer has more than 64 bits"))
+        Err(SketchDecodeError("an integer has more than 64 bits"))
     }
 
     /// Reads an integer written by [`put_i64`].
     ///
     /// # Errors
     /// As [`Bytes::u64`].
-    pub fn i64(&mut self) -> Result<i64, Malformed> {
+    pub fn i64(&mut self) -> Result<i64, SketchDecodeError> {
         let x = self.u64()?;
         Ok((x >> 1) as i64 ^ -((x & 1) as i64))
     }
@@ -94,7 +94,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// If fewer than 8 bytes are left.
-    pub fn f64(&mut self) -> Result<f64, Malformed> {
+    pub fn f64(&mut self) -> Result<f64, SketchDecodeError> {
         Ok(f64::from_le_bytes(self.array()?))
     }
 
@@ -102,7 +102,7 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// If fewer bytes are left than the length.
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    pub fn bytes(&mut self) -> Result<&'a [u8], SketchDecodeError> {
         let len = self.length(1)?;
         let (head, tail) = self.0.split_at(len);
         self.0 = tail;
@@ -114,11 +114,11 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// If the length is larger than that.
-    pub fn length(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
+    pub fn length(&mut self, item_bytes: usize) -> Result<usize, SketchDecodeError> {
         let len = self.u64()?;
         let most = (self.0.len() / item_bytes) as u64;
         if len > most {
-            return Err(Malformed("a length exceeds the remaining bytes"));
+            return Err(SketchDecodeError("a length exceeds the remaining bytes"));
         }
         Ok(len as usize)
     }
@@ -127,8 +127,11 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// If fewer are left.
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (head, tail) = self.0.split_first_chunk().ok_or(Malformed("truncated"))?;
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], SketchDecodeError> {
+        let (head, tail) = self
+            .0
+            .split_first_chunk()
+            .ok_or(SketchDecodeError("truncated"))?;
         self.0 = tail;
         Ok(*head)
     }
@@ -137,11 +140,11 @@ impl<'a> Bytes<'a> {
     ///
     /// # Errors
     /// If bytes are left.
-    pub fn end(self) -> Result<(), Malformed> {
+    pub fn end(self) -> Result<(), SketchDecodeError> {
         if self.0.is_empty() {
             Ok(())
         } else {
-            Err(Malformed("trailing bytes"))
+            Err(SketchDecodeError("trailing bytes"))
         }
     }
 }

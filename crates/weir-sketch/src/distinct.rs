@@ -4,7 +4,7 @@
 //! the improved estimator of Ertl (2017, "New cardinality estimation algorithms for HyperLogLog
 //! sketches", section 3), which needs no correction tables and is accurate for few and many keys.
 
-use crate::codec::{self, Bytes, Malformed};
+use crate::codec::{self, Bytes, SketchDecodeError};
 use crate::hash::mix;
 
 /// The number of registers, as a power of two.
@@ -86,13 +86,17 @@ impl Distinct {
     ///
     /// # Errors
     /// If the bytes are invalid or of another version.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Distinct, Malformed> {
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Distinct, SketchDecodeError> {
         if bytes.byte()? != VERSION {
-            return Err(Malformed("a distinct-count sketch of another version"));
+            return Err(SketchDecodeError(
+                "a distinct-count sketch of another version",
+            ));
         }
         let registers = bytes.bytes()?;
         if registers.len() != REGISTERS || registers.iter().any(|&rank| rank > RANK_MAX) {
-            return Err(Malformed("invalid registers of a distinct-count sketch"));
+            return Err(SketchDecodeError(
+                "invalid registers of a distinct-count sketch",
+            ));
         }
         Ok(Distinct {
             registers: registers.into(),

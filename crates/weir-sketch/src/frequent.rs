@@ -12,13 +12,13 @@ use std::hash::Hash;
 #[derive(Clone, Debug)]
 pub struct Frequent<K> {
     entries: usize,
-    counts: HashMap<K, Count>,
+    counts: HashMap<K, Frequency>,
     total: u64,
 }
 
 /// The estimated frequency of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct Frequency {
     /// An upper bound of the frequency.
     pub most: u64,
     /// The largest possible overestimate, at most the total divided by the number of entries.
@@ -47,7 +47,7 @@ impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
             false => self.evict(),
         };
         let most = error + count;
-        self.counts.insert(value, Count { most, error });
+        self.counts.insert(value, Frequency { most, error });
     }
 
     /// Removes the least frequent value; returns its count.
@@ -64,8 +64,8 @@ impl<K: Copy + Eq + Hash + Ord> Frequent<K> {
     }
 
     /// The most frequent values, the most frequent first.
-    pub fn top(&self, at_most: usize) -> Vec<(K, Count)> {
-        let mut all: Vec<(K, Count)> = self.counts.iter().map(|(k, c)| (*k, *c)).collect();
+    pub fn top(&self, at_most: usize) -> Vec<(K, Frequency)> {
+        let mut all: Vec<(K, Frequency)> = self.counts.iter().map(|(k, c)| (*k, *c)).collect();
         all.sort_unstable_by_key(|(key, c)| (std::cmp::Reverse(c.most), *key));
         all.truncate(at_most);
         all
@@ -82,7 +82,7 @@ mod tests {
     fn few_values_are_counted_exactly() {
         let mut frequent = Frequent::new(4);
         [8, 8, 16, 8, 32].iter().for_each(|v| frequent.add(*v, 1));
-        let count = |most| Count { most, error: 0 };
+        let count = |most| Frequency { most, error: 0 };
         assert_eq!(frequent.top(2), [(8, count(3)), (16, count(1))]);
     }
 

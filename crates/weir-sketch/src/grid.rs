@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::axis::Axis;
-use crate::codec::{self, Bytes, Malformed};
+use crate::codec::{self, Bytes, SketchDecodeError};
 
 /// The version byte of the encoding.
 const VERSION: u8 = 1;
@@ -163,13 +163,13 @@ impl Grid {
     ///
     /// # Errors
     /// If the bytes are invalid or of another version.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Grid, Malformed> {
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Grid, SketchDecodeError> {
         if bytes.byte()? != VERSION {
-            return Err(Malformed("a grid of another version"));
+            return Err(SketchDecodeError("a grid of another version"));
         }
         let (x, y) = (Axis::decode(bytes)?, Axis::decode(bytes)?);
         if x.cells() * y.cells() > CELLS_MAX {
-            return Err(Malformed("a grid exceeds the size limit"));
+            return Err(SketchDecodeError("a grid exceeds the size limit"));
         }
         let mut grid = Grid::new(x, y);
         let mut at = 0u64;
@@ -178,7 +178,7 @@ impl Grid {
             let cell = usize::try_from(at)
                 .ok()
                 .and_then(|at| grid.counts.get_mut(at));
-            let cell = cell.ok_or(Malformed("invalid cell"))?;
+            let cell = cell.ok_or(SketchDecodeError("invalid cell"))?;
             let count = bytes.u64()?;
             tally(cell, count);
             tally(&mut grid.total, count);
@@ -188,7 +188,7 @@ impl Grid {
             .all(|(x, y, _)| grid.x.is_used(x) && grid.y.is_used(y));
         match sound {
             true => Ok(grid),
-            false => Err(Malformed("a count outside the used cells")),
+            false => Err(SketchDecodeError("a count outside the used cells")),
         }
     }
 

@@ -10,7 +10,7 @@
 //!   1/128 by default.
 //! - [`LogBins`]: the same as a kernel program can maintain it; quantiles within half a bucket,
 //!   1/32.
-//! - [`Limits`]: counts by upper limit; histograms in the format of `vscsiStats`, exact.
+//! - [`BucketLimits`]: counts by upper limit; histograms in the format of `vscsiStats`, exact.
 //! - [`Grid`]: counts of pairs of values; two-dimensional histograms, exact.
 //!
 //! Others summarise a stream of keys; keys cannot be removed from them:
@@ -38,12 +38,12 @@ mod ordered;
 mod reuse;
 
 pub use axis::{AXIS_CELLS_MAX, Axis, Growing};
-pub use codec::{Bytes, Malformed};
+pub use codec::{Bytes, SketchDecodeError};
 pub use distinct::Distinct;
 pub use exact::ExactSum;
-pub use frequent::{Count, Frequent};
+pub use frequent::{Frequency, Frequent};
 pub use grid::{Grid, OtherAxes};
-pub use limits::{Limits, PowerOfTwo};
+pub use limits::{BucketLimits, PowerOfTwo};
 pub use log_bins::LogBins;
 pub use log_linear::{Bucket, Bucketed, LogLinear, SUB_BUCKET_BITS};
 pub use moments::Moments;

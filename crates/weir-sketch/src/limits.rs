@@ -1,4 +1,4 @@
-//! [`Limits`]: buckets by upper limit, for human-readable histograms.
+//! [`BucketLimits`]: buckets by upper limit, for human-readable histograms.
 //!
 //! A bucket holds the values above the previous limit up to its own; values above the last limit
 //! overflow. This is the rule of `vscsiStats` (Ahmad 2007, "Easy and efficient disk I/O workload
@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 /// Upper limits of buckets.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Limits<V> {
+pub enum BucketLimits<V> {
     /// 0 and ± the powers of two, as many as needed.
     PowersOfTwo,
     /// The given limits, ascending; then one bucket for everything above.
@@ -28,20 +28,22 @@ pub trait PowerOfTwo: Copy {
     fn order(&self, other: &Self) -> Ordering;
 }
 
-impl<V: PowerOfTwo> Limits<V> {
+impl<V: PowerOfTwo> BucketLimits<V> {
     /// The number of the bucket that holds `value`; monotonic in `value`.
     pub fn bucket(&self, value: V) -> i32 {
         match self {
-            Limits::PowersOfTwo => value.power_bucket(),
-            Limits::Explicit(limits) => limits.partition_point(|l| l.order(&value).is_lt()) as i32,
+            BucketLimits::PowersOfTwo => value.power_bucket(),
+            BucketLimits::Explicit(limits) => {
+                limits.partition_point(|l| l.order(&value).is_lt()) as i32
+            }
         }
     }
 
     /// The upper limit of a bucket; `None` for the overflow bucket.
     pub fn limit(&self, bucket: i32) -> Option<V> {
         match self {
-            Limits::PowersOfTwo => V::power(bucket),
-            Limits::Explicit(limits) => limits.get(usize::try_from(bucket).ok()?).copied(),
+            BucketLimits::PowersOfTwo => V::power(bucket),
+            BucketLimits::Explicit(limits) => limits.get(usize::try_from(bucket).ok()?).copied(),
         }
     }
 }

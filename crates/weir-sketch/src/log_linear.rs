@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use crate::codec::{self, Bytes, Malformed};
+use crate::codec::{self, Bytes, SketchDecodeError};
 
 /// The default number of buckets per power of two, as a power of two.
 pub const SUB_BUCKET_BITS: u32 = 7;
@@ -164,9 +164,11 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
     ///
     /// # Errors
     /// If the bytes are invalid, or of another version or width.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<LogLinear<V, BITS>, Malformed> {
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<LogLinear<V, BITS>, SketchDecodeError> {
         if bytes.array()? != [VERSION, BITS as u8] {
-            return Err(Malformed("a histogram of another version or bucket width"));
+            return Err(SketchDecodeError(
+                "a histogram of another version or bucket width",
+            ));
         }
         let (first, last) = V::buckets(BITS);
         let mut histogram = LogLinear::default();
@@ -174,7 +176,7 @@ impl<V: Bucketed, const BITS: u32> LogLinear<V, BITS> {
         for _ in 0..bytes.length(3)? {
             number = number.wrapping_add(bytes.i64()?);
             if !(i64::from(first)..=i64::from(last)).contains(&number) {
-                return Err(Malformed("invalid bucket"));
+                return Err(SketchDecodeError("invalid bucket"));
             }
             let (count, offsets) = (bytes.i64()?, bytes.i64()?);
             histogram.add_to_bucket(number as i32, Bucket { count, offsets });

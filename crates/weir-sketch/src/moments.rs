@@ -5,7 +5,7 @@
 //! at the end (see Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance",
 //! The American Statistician 37, for the errors of the naive formula).
 
-use crate::codec::{self, Bytes, Malformed};
+use crate::codec::{self, Bytes, SketchDecodeError};
 use crate::exact::{ExactSum, scale};
 
 /// Count, sum and sum of squares of numbers.
@@ -77,7 +77,7 @@ impl Moments {
     ///
     /// # Errors
     /// If the bytes are invalid.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Moments, Malformed> {
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Moments, SketchDecodeError> {
         Ok(Moments {
             count: bytes.i64()?,
             sum: ExactSum::decode(bytes)?,

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use weir_sketch::{
-    Bucketed, Bytes, ExactSum, Limits, LogLinear, Malformed, Moments, OrderedCounts,
+    BucketLimits, Bucketed, Bytes, ExactSum, LogLinear, Moments, OrderedCounts, SketchDecodeError,
 };
 
 fn any_int() -> impl Strategy<Value = i64> {
@@ -27,7 +27,7 @@ fn any_float() -> impl Strategy<Value = f64> {
     ]
 }
 
-fn decoded<T>(bytes: &[u8], decode: impl Fn(&mut Bytes<'_>) -> Result<T, Malformed>) -> T {
+fn decoded<T>(bytes: &[u8], decode: impl Fn(&mut Bytes<'_>) -> Result<T, SketchDecodeError>) -> T {
     let mut rest = Bytes::new(bytes);
     let value = decode(&mut rest).expect("what was encoded decodes");
     rest.end().expect("all of it");
@@ -317,13 +317,13 @@ proptest! {
     ) {
         limits.sort_unstable();
         limits.dedup();
-        let explicit = Limits::Explicit(limits.clone());
+        let explicit = BucketLimits::Explicit(limits.clone());
         let power = |k: u32| 1i128 << k;
         let powers: Vec<i128> = (0..64).map(power).flat_map(|p| [p, -p]).chain([0]).collect();
         for x in values {
             let expected = limits.iter().copied().find(|&limit| x <= limit);
             prop_assert_eq!(explicit.limit(explicit.bucket(x)), expected);
-            let powers_of_two = Limits::<i64>::PowersOfTwo;
+            let powers_of_two = BucketLimits::<i64>::PowersOfTwo;
             let limit = powers_of_two.limit(powers_of_two.bucket(x)).unwrap();
             let expected = powers.iter().copied().filter(|&p| p >= i128::from(x)).min().unwrap();
             prop_assert_eq!(i128::from(limit), expected.min(i128::from(i64::MAX)));
@@ -332,7 +332,7 @@ proptest! {
 
     #[test]
     fn a_float_falls_under_the_least_power_of_two_it_does_not_exceed(x in any::<f64>()) {
-        let powers = Limits::<f64>::PowersOfTwo;
+        let powers = BucketLimits::<f64>::PowersOfTwo;
         match powers.limit(powers.bucket(x)) {
             None => prop_assert!(x.is_nan()),
             Some(limit) => {
@@ -371,7 +371,7 @@ proptest! {
 
 #[test]
 fn vscsistats_counts_a_seek_of_minus_215_under_minus_128() {
-    let limits = Limits::Explicit(vec![-500i64, -128, -64, 0]);
+    let limits = BucketLimits::Explicit(vec![-500i64, -128, -64, 0]);
     assert_eq!(limits.limit(limits.bucket(-215)), Some(-128));
     assert_eq!(limits.limit(limits.bucket(-128)), Some(-128));
     assert_eq!(limits.limit(limits.bucket(1)), None);

@@ -10,9 +10,9 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_tap::inspection::message::{Begin, Kind, Received};
+use weir_tap::inspection::message::{Begin, ConversationKind, SnapshotReceiver};
 use weir_tap::inspection::{self, Inspection};
-use weir_tap::inventory::{Look, Watch, WatchOptions};
+use weir_tap::inventory::{InventoryWatch, ScanScope, WatchOptions};
 
 const PROCESSES: usize = 500;
 const VMS: usize = 50;
@@ -57,7 +57,7 @@ fn main() {
 
 fn measure() {
     let started = Instant::now();
-    let watch = Watch::start(&WatchOptions::default()).expect("the host can be watched");
+    let watch = InventoryWatch::start(&WatchOptions::default()).expect("the host can be watched");
     let first = started.elapsed();
     let snapshot = watch.snapshot();
     println!(
@@ -69,13 +69,13 @@ fn measure() {
     println!("first look       {first:>10.1?}");
     let before = thread_time();
     for _ in 0..LOOKS {
-        watch.look(Look::All, Duration::from_secs(5));
+        watch.look(ScanScope::All, Duration::from_secs(5));
     }
     let all = (thread_time() - before) / LOOKS;
     println!("a look           {all:>10.1?} of processor time");
     let before = thread_time();
     for _ in 0..LOOKS {
-        watch.look(Look::Pid(1), Duration::from_secs(5));
+        watch.look(ScanScope::Pid(1), Duration::from_secs(5));
     }
     let one = (thread_time() - before) / LOOKS;
     println!("one process only {one:>10.1?} of processor time");
@@ -96,20 +96,23 @@ fn measure_inspection() {
         root: "/".into(),
         declared: Vec::new(),
     };
-    let conversation = process.converse(Kind::Inventory, &begin, None);
+    let conversation = process.converse(ConversationKind::Inventory, &begin, None);
     let mut conversation = conversation.expect("it runs");
-    let mut received = Received::default();
+    let mut received = SnapshotReceiver::default();
     let mut look = |look| {
         conversation.request(&[look]).expect("it runs");
         let seen = received.read(conversation.socket());
         seen.expect("it answers");
     };
-    look(Look::All);
+    look(ScanScope::All);
     println!(
         "inspection process: started and first look {:>10.1?}",
         started.elapsed()
     );
-    for (name, kind) in [("a look", Look::All), ("one process only", Look::Pid(1))] {
+    for (name, kind) in [
+        ("a look", ScanScope::All),
+        ("one process only", ScanScope::Pid(1)),
+    ] {
         let started = Instant::now();
         for _ in 0..LOOKS {
             look(kind);

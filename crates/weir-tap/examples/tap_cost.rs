@@ -24,7 +24,7 @@ use weir_model::{
 };
 use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
-use weir_tap::inventory::{LaidDisk, Layout, Look, Piece, Snapshot, Watch};
+use weir_tap::inventory::{DiskLayout, InventoryWatch, LaidDisk, Piece, ScanScope, Snapshot};
 use weir_tap::{Tap, TapEvent};
 use weir_testing::LoopDisk;
 
@@ -287,7 +287,7 @@ fn open(mode: &Mode, with_owners: bool, disk: &LoopDisk) -> BlockTap {
 
 /// An inventory in which every requested process is the first VM. Its disks share the whole device,
 /// in alternating pieces; those of the other VMs are beyond its end.
-fn pretended(disk: &LoopDisk) -> Arc<Watch> {
+fn pretended(disk: &LoopDisk) -> Arc<InventoryWatch> {
     let dev = fs::read_to_string(disk.sysfs().join("dev")).expect("a device has a number");
     let (major, minor) = dev.trim().split_once(':').expect("major and minor");
     let number = |n: &str| n.parse::<u32>().expect("a number");
@@ -314,7 +314,7 @@ fn pretended(disk: &LoopDisk) -> Arc<Watch> {
                 ORIGIN,
             ),
             vm,
-            layout: Arc::new(Layout { pieces }),
+            layout: Arc::new(DiskLayout { pieces }),
         }
     };
     let all = (0..VMS).flat_map(|vm| (0..DISKS).map(move |disk| laid(vm, disk)));
@@ -326,9 +326,9 @@ fn pretended(disk: &LoopDisk) -> Arc<Watch> {
         pids: (1..VMS).map(|vm| (u32::MAX - vm, vm)).collect(),
         ..Snapshot::default()
     };
-    let watch = Watch::by(Duration::from_secs(1), move |asked: &[Look]| {
+    let watch = InventoryWatch::by(Duration::from_secs(1), move |asked: &[ScanScope]| {
         for look in asked {
-            if let Look::Pid(pid) = look {
+            if let ScanScope::Pid(pid) = look {
                 snapshot.pids.insert(*pid, 0);
             }
         }

@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use weir_model::event::{io_schema, value};
 use weir_model::{Clause, Demand, Predicate, Test};
-use weir_tap::tapdisk::Client;
+use weir_tap::tapdisk::TapdiskClient;
 use weir_tap::tapdisk::words::{Answer, Ask};
 use weir_tap::tapdisk::{TapdiskOptions, open};
 use weir_tap::{Tap, TapEvent};
 
 /// Timeout of a read of rows.
-const PATIENCE: Duration = Duration::from_millis(100);
+const POLL_TIMEOUT: Duration = Duration::from_millis(100);
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -72,7 +72,7 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
         open(socket, &[demand], TapdiskOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let mut told = 0;
     while !is_over() {
-        match tap.next(PATIENCE).unwrap_or_else(|e| panic!("{e}")) {
+        match tap.next(POLL_TIMEOUT).unwrap_or_else(|e| panic!("{e}")) {
             TapEvent::Rows { batch, .. } => told += batch.len() as i64,
             TapEvent::End => break,
             TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
@@ -85,7 +85,7 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
 
 /// Number of requests for histograms, and of events that could not be counted.
 fn histograms(socket: &Path, is_over: impl Fn() -> bool) -> (i64, i64) {
-    let mut client = Client::connect(socket).unwrap_or_else(|e| panic!("{e}"));
+    let mut client = TapdiskClient::connect(socket).unwrap_or_else(|e| panic!("{e}"));
     let (mut asked, mut lost) = (0, 0);
     while !is_over() {
         match client
@@ -97,7 +97,7 @@ fn histograms(socket: &Path, is_over: impl Fn() -> bool) -> (i64, i64) {
         }
         asked += 1;
         for _ in 0..10 {
-            thread::sleep(PATIENCE);
+            thread::sleep(POLL_TIMEOUT);
             if is_over() {
                 break;
             }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use weir_model::capabilities::{Measure as Measured, Select};
 use weir_model::event::IO_PAIRS;
 use weir_model::{
-    Capabilities, ColumnCapabilities, Demand, GroupLimits, Limits, NANOS_PER_SECOND,
+    Capabilities, ColumnCapabilities, Demand, GroupLimits, NANOS_PER_SECOND, SelectionLimits,
     StreamCapabilities,
 };
 
@@ -298,7 +298,7 @@ fn named(name: &str) -> &'static Column {
 /// The capabilities of a tapdisk for `IO` and `IOstream`. A sector of the virtual disk is a sector
 /// of the image.
 pub fn tapdisk_capabilities() -> Capabilities {
-    let limits = Limits {
+    let limits = SelectionLimits {
         clauses: words::CLAUSES_MAX,
         tests: words::TESTS_MAX,
         texts: words::TESTS_MAX,
@@ -321,7 +321,7 @@ pub fn tapdisk_capabilities() -> Capabilities {
 /// The capabilities of the live tap for `IO` and `IOstream`.
 pub fn live_capabilities() -> &'static Capabilities {
     static CAPABILITIES: LazyLock<Capabilities> = LazyLock::new(|| {
-        let limits = Limits {
+        let limits = SelectionLimits {
             clauses: CLAUSES,
             tests: TESTS_MAX,
             texts: TEXTS_MAX,

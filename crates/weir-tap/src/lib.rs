@@ -72,7 +72,7 @@ pub enum TapEvent {
 
 /// A count of events processed or lost, for stream `weir` and the closing summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct EventCount {
     /// Name of the counter: `events_in`, `events_lost`, `unseen`, `bad_records`, ...
     pub counter: &'static str,
     /// Cause of a loss: `ring_full`, `not_run`, `table_full`, `malformed`, ...
@@ -85,11 +85,11 @@ pub struct Count {
 
 /// A source of I/O events.
 pub trait Tap: Send {
-    /// Returns the next message; waits up to `patience` for it.
+    /// Returns the next message; waits up to `timeout` for it.
     ///
     /// # Errors
     /// If the source fails permanently. Earlier messages remain valid.
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError>;
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError>;
 
     /// The groups of incomplete intervals, as far as they were received, each with its demand. This
     /// must be the last call; the groups are not delivered again.
@@ -98,7 +98,7 @@ pub trait Tap: Send {
     }
 
     /// All counts so far.
-    fn counts(&mut self) -> Vec<Count>;
+    fn counts(&mut self) -> Vec<EventCount>;
 
     /// The number of events lost, as far as it is known without a scan; it changes when
     /// [`Tap::counts`] has a new loss. 0 if the source does not know.

@@ -13,7 +13,7 @@ pub struct LiveTap {
     /// The streams and relations it serves.
     pub streams: &'static [&'static str],
     /// Opens it for demands of those streams.
-    pub open: Open,
+    pub open: TapOpener,
     /// The capabilities for each of them.
     pub capabilities: fn() -> Capabilities,
     /// Whether it needs the inventory for a demand.
@@ -21,7 +21,7 @@ pub struct LiveTap {
 }
 
 /// The function that opens a tap.
-pub type Open = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>;
+pub type TapOpener = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>;
 
 /// Every live tap. A stream is served by the first one that names it.
 pub static TAPS: &[&LiveTap] = &[&ebpf::TAP, &inventory::tap::TAP, &qmp::tap::TAP];

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// When and how the messages of a tap are delivered.
 pub trait Timing: Send {
-    /// The next message, of `tap` or of its own; waits up to `patience` for it.
+    /// The next message, of `tap` or of its own; waits up to `timeout` for it.
     ///
     /// # Errors
     /// Those of `tap`.
-    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<TapEvent, TapError>;
+    fn next(&mut self, tap: &mut dyn Tap, timeout: Duration) -> Result<TapEvent, TapError>;
 }
 
 /// A tap with a timing.
@@ -27,11 +27,11 @@ impl<T: Timing> Retimed<T> {
 }
 
 impl<T: Timing> Tap for Retimed<T> {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        self.timing.next(&mut *self.tap, patience)
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        self.timing.next(&mut *self.tap, timeout)
     }
 
-    fn counts(&mut self) -> Vec<Count> {
+    fn counts(&mut self) -> Vec<EventCount> {
         self.tap.counts()
     }
 

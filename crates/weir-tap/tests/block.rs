@@ -3,11 +3,11 @@
 
 mod traces;
 
-use traces::{Heard, read_bytes};
+use traces::{CollectedEvents, read_bytes};
 use weir_model::Value;
 
 /// The result of lines of `time-in-us action operation extent [bracket]`, all of device 8,0.
-fn follow(lines: &str) -> Heard {
+fn follow(lines: &str) -> CollectedEvents {
     let mut text = String::new();
     for (number, line) in lines
         .lines()
@@ -23,15 +23,15 @@ fn follow(lines: &str) -> Heard {
             us % 1_000_000 * 1000
         );
     }
-    let heard = read_bytes("blkparse", text.as_bytes()).unwrap();
-    assert_eq!(heard.messages, Vec::<String>::new());
-    heard
+    let collected = read_bytes("blkparse", text.as_bytes()).unwrap();
+    assert_eq!(collected.messages, Vec::<String>::new());
+    collected
 }
 
 /// Sector, sectors, wait, service, latency (in us) and merges of each completed request; -1 for
 /// NULL.
-fn finished(heard: &Heard) -> Vec<[i64; 6]> {
-    let number = |row: usize, name: &str| match heard.io.column(name)[row] {
+fn finished(collected: &CollectedEvents) -> Vec<[i64; 6]> {
+    let number = |row: usize, name: &str| match collected.io.column(name)[row] {
         Value::Int(x) => x,
         _ => -1,
     };
@@ -39,7 +39,7 @@ fn finished(heard: &Heard) -> Vec<[i64; 6]> {
         -1 => -1,
         ns => ns / 1000,
     };
-    let rows = (0..heard.io.len()).map(|row| {
+    let rows = (0..collected.io.len()).map(|row| {
         [
             number(row, "sector"),
             number(row, "sectors"),
@@ -54,7 +54,7 @@ fn finished(heard: &Heard) -> Vec<[i64; 6]> {
 
 #[test]
 fn a_merged_request_counts_once_and_waits_since_its_first_bio() {
-    let heard = follow(
+    let collected = follow(
         "0 Q W 100 + 8 [dd]
          1 G W 100 + 8 [dd]
          2 I W 100 + 8 [dd]
@@ -65,19 +65,19 @@ fn a_merged_request_counts_once_and_waits_since_its_first_bio() {
          10 D W 92 + 24 [kworker/0:1H]
          30 C W 92 + 24 [0]",
     );
-    assert_eq!(finished(&heard), [[92, 24, 10, 20, 30, 2]]);
-    assert_eq!(heard.iostream.len(), 2);
+    assert_eq!(finished(&collected), [[92, 24, 10, 20, 30, 2]]);
+    assert_eq!(collected.iostream.len(), 2);
     assert_eq!(
-        heard.io.column("comm"),
+        collected.io.column("comm"),
         [Value::text("dd")],
         "who asked, not who issued"
     );
-    assert_eq!(heard.iostream.ts, [10_000, 30_000], "Q is at issue");
+    assert_eq!(collected.iostream.ts, [10_000, 30_000], "Q is at issue");
 }
 
 #[test]
 fn requests_that_are_merged_take_their_merges_along() {
-    let heard = follow(
+    let collected = follow(
         "0 Q W 0 + 8 [dd]
          1 Q W 8 + 8 [dd]
          2 Q W 16 + 8 [dd]
@@ -86,12 +86,12 @@ fn requests_that_are_merged_take_their_merges_along() {
          5 D W 0 + 24 [dd]
          6 C W 0 + 24 [0]",
     );
-    assert_eq!(finished(&heard), [[0, 24, 5, 1, 6, 2]]);
+    assert_eq!(finished(&collected), [[0, 24, 5, 1, 6, 2]]);
 }
 
 #[test]
 fn a_split_bio_becomes_two_requests_that_wait_since_it_came() {
-    let heard = follow(
+    let collected = follow(
         "0 Q R 0 + 512 [fio]
          1 X R 0 / 256 [fio]
          1 G R 0 + 256 [fio]
@@ -102,12 +102,12 @@ fn a_split_bio_becomes_two_requests_that_wait_since_it_came() {
          12 C R 256 + 256 [0]",
     );
     assert_eq!(
-        finished(&heard),
+        finished(&collected),
         [[0, 256, 3, 7, 10, 0], [256, 256, 4, 8, 12, 0]]
     );
-    assert_eq!(heard.io.ints("in_flight"), [1, 2]);
+    assert_eq!(collected.io.ints("in_flight"), [1, 2]);
     assert_eq!(
-        heard.io.ints("seek"),
+        collected.io.ints("seek"),
         [1],
         "the second part follows the first"
     );
@@ -115,7 +115,7 @@ fn a_split_bio_becomes_two_requests_that_wait_since_it_came() {
 
 #[test]
 fn a_requeued_request_is_one_request() {
-    let heard = follow(
+    let collected = follow(
         "0 Q W 0 + 8 [fio]
          2 D W 0 + 8 [fio]
          3 R W 0 + 8 [fio]
@@ -123,36 +123,36 @@ fn a_requeued_request_is_one_request() {
          7 D W 0 + 8 [fio]
          9 C W 0 + 8 [0]",
     );
-    assert_eq!(finished(&heard), [[0, 8, 7, 2, 9, 0]]);
-    assert_eq!(heard.iostream.ts, [2_000, 9_000]);
-    assert_eq!(heard.io.ints("in_flight"), [1]);
+    assert_eq!(finished(&collected), [[0, 8, 7, 2, 9, 0]]);
+    assert_eq!(collected.iostream.ts, [2_000, 9_000]);
+    assert_eq!(collected.io.ints("in_flight"), [1]);
 }
 
 #[test]
 fn a_request_ends_with_its_last_part() {
-    let heard = follow(
+    let collected = follow(
         "0 Q R 0 + 24 [fio]
          1 D R 0 + 24 [fio]
          5 C R 0 + 8 [0]
          9 C R 8 + 16 [0]",
     );
-    assert_eq!(finished(&heard), [[0, 24, 1, 8, 9, 0]]);
+    assert_eq!(finished(&collected), [[0, 24, 1, 8, 9, 0]]);
 }
 
 #[test]
 fn a_failed_request_is_an_error_with_its_number() {
     for errno in ["-5", "65531"] {
-        let heard = follow(&format!(
+        let collected = follow(&format!(
             "0 Q R 0 + 8 [fio]\n1 D R 0 + 8 [fio]\n2 C R 0 + 8 [{errno}]"
         ));
-        assert_eq!(heard.io.column("type"), [Value::text("E")]);
-        assert_eq!(heard.io.ints("error"), [5]);
+        assert_eq!(collected.io.column("type"), [Value::text("E")]);
+        assert_eq!(collected.io.ints("error"), [5]);
     }
 }
 
 #[test]
 fn a_flush_has_no_sector_and_moves_no_head() {
-    let heard = follow(
+    let collected = follow(
         "0 Q W 0 + 8 [fio]
          1 D W 0 + 8 [fio]
          2 C W 0 + 8 [0]
@@ -164,32 +164,32 @@ fn a_flush_has_no_sector_and_moves_no_head() {
          9 C WFS 8 + 8 [0]",
     );
     let ops = [Value::text("w"), Value::text("f"), Value::text("w")];
-    assert_eq!(heard.io.column("op"), ops);
+    assert_eq!(collected.io.column("op"), ops);
     assert_eq!(
-        heard.io.column("sector"),
+        collected.io.column("sector"),
         [Value::Int(0), Value::Null, Value::Int(8)]
     );
     assert_eq!(
-        heard.io.column("seek"),
+        collected.io.column("seek"),
         [Value::Null, Value::Null, Value::Int(1)]
     );
-    assert_eq!(heard.io.column("flags")[2], Value::text("FS"));
+    assert_eq!(collected.io.column("flags")[2], Value::text("FS"));
 }
 
 #[test]
 fn a_bio_based_device_completes_what_it_never_issued() {
-    let heard = follow("0 Q R 0 + 8 [fio]\n9 C R 0 + 8 [0]");
-    assert_eq!(finished(&heard), [[0, 8, -1, -1, 9, 0]]);
-    assert_eq!(heard.iostream.count("type", "Q"), 0);
+    let collected = follow("0 Q R 0 + 8 [fio]\n9 C R 0 + 8 [0]");
+    assert_eq!(finished(&collected), [[0, 8, -1, -1, 9, 0]]);
+    assert_eq!(collected.iostream.count("type", "Q"), 0);
 }
 
 #[test]
 fn times_that_are_not_known_are_null() {
-    let heard = follow("1 D R 0 + 8 [fio]\n5 C R 0 + 8 [0]\n6 C R 64 + 8 [0]");
-    assert_eq!(finished(&heard), [[0, 8, -1, 4, -1, -1]]);
-    assert_eq!(heard.total("unpaired no_request"), 1);
+    let collected = follow("1 D R 0 + 8 [fio]\n5 C R 0 + 8 [0]\n6 C R 64 + 8 [0]");
+    assert_eq!(finished(&collected), [[0, 8, -1, 4, -1, -1]]);
+    assert_eq!(collected.total("unpaired no_request"), 1);
     assert_eq!(
-        heard.io.column("pid"),
+        collected.io.column("pid"),
         [Value::Null],
         "who issued it is not who asked"
     );
@@ -197,7 +197,7 @@ fn times_that_are_not_known_are_null() {
 
 #[test]
 fn requests_of_one_sector_are_distinguished() {
-    let heard = follow(
+    let collected = follow(
         "0 Q R 0 + 8 [a]
          1 Q R 0 + 16 [b]
          2 D R 0 + 16 [a]
@@ -205,9 +205,12 @@ fn requests_of_one_sector_are_distinguished() {
          4 C R 0 + 16 [0]
          6 C R 0 + 8 [0]",
     );
-    assert_eq!(finished(&heard), [[0, 16, 1, 2, 3, 0], [0, 8, 3, 3, 6, 0]]);
     assert_eq!(
-        heard.io.column("comm"),
+        finished(&collected),
+        [[0, 16, 1, 2, 3, 0], [0, 8, 3, 3, 6, 0]]
+    );
+    assert_eq!(
+        collected.io.column("comm"),
         [Value::text("b"), Value::text("a")]
     );
 }

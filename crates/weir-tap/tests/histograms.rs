@@ -8,16 +8,16 @@ use std::io::Read as _;
 use std::path::Path;
 
 use serde_json::Value as Json;
-use traces::{Heard, read, sample};
+use traces::{CollectedEvents, read, sample};
 use weir_model::{Op, Value};
 use weir_sketch::{LogBins, ReuseHistogram, ReuseSampler};
 use weir_workload::analysis::reuse::ReuseTally;
 use weir_workload::{
-    Class, Counter, Distribution, Event, Histograms, Metric, Request, Response, Step,
+    Class, Counter, Distribution, Histograms, IssuedRequest, Metric, RequestEvent, Response, Step,
 };
 
 /// The rows of a recording as events, all of one disk.
-fn events(heard: &Heard) -> Vec<Event> {
+fn events(heard: &CollectedEvents) -> Vec<RequestEvent> {
     let columns = [
         "type", "op", "req_id", "sector", "sectors", "wait", "service", "latency", "error",
     ];
@@ -34,7 +34,7 @@ fn events(heard: &Heard) -> Vec<Event> {
             .find(|o| Value::text(o.as_str()) == op[i])
             .unwrap();
         if kind[i] == Value::text("Q") {
-            return Event::Issued(Request {
+            return RequestEvent::Issued(IssuedRequest {
                 ts,
                 id,
                 op,
@@ -42,7 +42,7 @@ fn events(heard: &Heard) -> Vec<Event> {
                 sectors: int(&sectors[i]).unwrap_or(0),
             });
         }
-        Event::Finished(Response {
+        RequestEvent::Finished(Response {
             ts,
             id,
             op,
@@ -55,7 +55,7 @@ fn events(heard: &Heard) -> Vec<Event> {
     heard.recording.ts.iter().enumerate().map(event).collect()
 }
 
-fn steps(heard: &Heard) -> (Vec<Step>, Histograms) {
+fn steps(heard: &CollectedEvents) -> (Vec<Step>, Histograms) {
     let mut counter = Counter::new(16);
     let steps = events(heard)
         .iter()
@@ -85,9 +85,9 @@ fn buckets(object: &Json) -> Vec<(i64, u64)> {
 
 /// A distribution in the same form, times in µs; the last limit is repeated, as in vscsiStats' own
 /// output.
-fn told(distribution: &Distribution) -> Vec<(i64, u64)> {
+fn buckets_of(distribution: &Distribution) -> Vec<(i64, u64)> {
     let unit = match distribution.metric.measure() {
-        weir_workload::Measure::Nanoseconds => 1_000,
+        weir_workload::MetricUnit::Nanoseconds => 1_000,
         _ => 1,
     };
     let limits = distribution.metric.limits();
@@ -141,7 +141,7 @@ fn histograms_are_those_that_others_computed() {
             let Some(expected) = stats.get(name) else {
                 continue;
             };
-            let found = told(counted.of(metric, class));
+            let found = buckets_of(counted.of(metric, class));
             assert_eq!(found, buckets(expected), "{name} of {}", trace.display());
             compared += 1;
         }
@@ -163,7 +163,7 @@ fn disksim_agrees_with_its_published_distributions() {
 
     // In blocks: 1, 2, 3, 4, up to 6, 8, 12, 16, 20, above. Each of these lengths has a bin of its
     // own.
-    let limits = weir_sketch::Limits::Explicit(vec![1, 2, 3, 4, 6, 8, 12, 16, 20]);
+    let limits = weir_sketch::BucketLimits::Explicit(vec![1, 2, 3, 4, 6, 8, 12, 16, 20]);
     for (name, class) in [
         ("all", Class::All),
         ("read", Class::Of(Op::Read)),
@@ -180,9 +180,12 @@ fn disksim_agrees_with_its_published_distributions() {
         );
     }
     let lengths = histograms.of(Metric::Length, Class::All);
-    let near = |found: f64, told: &Json| {
-        let told = told.as_f64().unwrap();
-        assert!((found / told - 1.0).abs() < 1e-5, "{found} for {told}");
+    let near = |found: f64, published: &Json| {
+        let published = published.as_f64().unwrap();
+        assert!(
+            (found / published - 1.0).abs() < 1e-5,
+            "{found} for {published}"
+        );
     };
     near(
         lengths.mean().unwrap() / 512.0,
@@ -201,7 +204,7 @@ fn disksim_agrees_with_its_published_distributions() {
     let limits = told[..told.len() - 1]
         .iter()
         .map(|(ms, _)| ms * 1_000_000 - 1);
-    let limits = weir_sketch::Limits::Explicit(limits.collect());
+    let limits = weir_sketch::BucketLimits::Explicit(limits.collect());
     let mut found = vec![0; told.len()];
     gaps.iter()
         .for_each(|&gap| found[limits.bucket(gap) as usize] += 1);
@@ -414,7 +417,8 @@ fn lirs_traces_have_their_lru_curves() {
             compared += 1;
         }
         let told = buckets(&stats["stack_distance_hist_pow2"]);
-        let limits = weir_sketch::Limits::Explicit(told.iter().map(|(limit, _)| *limit).collect());
+        let limits =
+            weir_sketch::BucketLimits::Explicit(told.iter().map(|(limit, _)| *limit).collect());
         let mut found = vec![0; told.len() + 1];
         for (least, greatest, weight) in exact.distances() {
             assert_eq!(least, greatest, "exact distances are kept apart");

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use weir_model::inventory::BlockDevice;
-use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
-use weir_tap::qmp::{Address, Monitor};
-use weir_testing::{LoopDisk, PATIENCE, Scratch, skip, skipped, wait_until};
+use weir_tap::inventory::{Declared, InventoryWatch, ScanScope, Snapshot, WatchOptions};
+use weir_tap::qmp::{QemuMonitor, QmpAddress};
+use weir_testing::{LoopDisk, Scratch, TIMEOUT, skip, skipped, wait_until};
 
 /// A process that is killed at the end of the test.
 struct Running(Child);
@@ -19,9 +19,9 @@ impl Drop for Running {
     }
 }
 
-fn watch(declared: &[&str]) -> std::sync::Arc<Watch> {
+fn watch(declared: &[&str]) -> std::sync::Arc<InventoryWatch> {
     let declared: Vec<Declared> = declared.iter().map(|d| d.parse().unwrap()).collect();
-    Watch::start(&WatchOptions {
+    InventoryWatch::start(&WatchOptions {
         declared,
         ..WatchOptions::default()
     })
@@ -62,7 +62,7 @@ fn a_process_that_was_declared_is_a_vm_until_it_ends() {
 
     child.0.kill().unwrap();
     child.0.wait().unwrap();
-    let snapshot = watch.look(Look::Pid(pid), PATIENCE);
+    let snapshot = watch.look(ScanScope::Pid(pid), TIMEOUT);
     assert!(snapshot.vms.iter().all(|vm| vm.name.as_str() != "nap"));
     assert!(!snapshot.pids.contains_key(&pid));
     assert!(watch.generation() > 1);
@@ -73,7 +73,7 @@ fn a_process_that_is_nobodys_changes_nothing() {
     let watch = watch(&[]);
     let child = Running(Command::new("sleep").arg("600").spawn().unwrap());
     let pid = child.0.id();
-    let snapshot = watch.look(Look::Pid(pid), PATIENCE);
+    let snapshot = watch.look(ScanScope::Pid(pid), TIMEOUT);
     assert!(!snapshot.pids.contains_key(&pid));
     assert!(snapshot.vms.iter().all(|vm| vm.pid != Some(i64::from(pid))));
 }
@@ -86,9 +86,9 @@ fn a_loop_device_is_seen_with_its_file_and_what_it_lies_on() {
         Err(why) => return skipped(TEST, format!("{why:#}")),
     };
     let watch = watch(&[]);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let device = loop {
-        let snapshot = watch.look(Look::All, PATIENCE);
+        let snapshot = watch.look(ScanScope::All, TIMEOUT);
         let is_it = |d: &&BlockDevice| d.device.as_str() == disk.path();
         if let Some(device) = snapshot.devices.iter().find(is_it) {
             break device.clone();
@@ -132,12 +132,12 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
             .iter()
             .any(|d| d.disk.vm.as_str() == "weir-inventory" && d.disk.bytes.is_some())
     };
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut snapshot = watch.snapshot();
     while !opened(&snapshot) {
         assert!(Instant::now() < until, "{:?}", snapshot.vms);
         std::thread::sleep(Duration::from_millis(50));
-        snapshot = watch.look(Look::All, PATIENCE);
+        snapshot = watch.look(ScanScope::All, TIMEOUT);
     }
     let vm = &snapshot.vms[snapshot.pids[&pid] as usize];
     assert_eq!(
@@ -163,7 +163,7 @@ fn a_qemu_is_a_vm_with_the_disks_that_it_has_open() {
     );
 
     drop(qemu);
-    let gone = watch.look(Look::Pid(pid), PATIENCE);
+    let gone = watch.look(ScanScope::Pid(pid), TIMEOUT);
     assert!(
         gone.vms
             .iter()
@@ -180,10 +180,14 @@ fn start(test: &str, program: &str, arguments: &[&str]) -> Option<Running> {
 }
 
 /// Waits until `seen` holds.
-fn until(watch: &Watch, what: &str, seen: impl Fn(&Snapshot) -> bool) -> std::sync::Arc<Snapshot> {
-    let end = Instant::now() + PATIENCE;
+fn until(
+    watch: &InventoryWatch,
+    what: &str,
+    seen: impl Fn(&Snapshot) -> bool,
+) -> std::sync::Arc<Snapshot> {
+    let end = Instant::now() + TIMEOUT;
     loop {
-        let snapshot = watch.look(Look::All, PATIENCE);
+        let snapshot = watch.look(ScanScope::All, TIMEOUT);
         if seen(&snapshot) {
             return snapshot;
         }
@@ -231,7 +235,7 @@ fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
         let vm = s.vms.iter().find(|vm| is_it(&vm.name));
         vm.is_some_and(|vm| vm.state.is_some_and(|state| state.as_str() == "prelaunch"))
     });
-    let add = |qemu: &mut dyn Monitor| {
+    let add = |qemu: &mut dyn QemuMonitor| {
         let node = json!({"driver": "raw", "node-name": "n1",
             "file": {"driver": "file", "filename": second}});
         qemu.execute("blockdev-add", node)?;
@@ -240,7 +244,9 @@ fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
             json!({"driver": "virtio-blk-pci", "drive": "n1", "id": "hot"}),
         )
     };
-    Address::Socket(socket.into()).visit(PATIENCE, add).unwrap();
+    QmpAddress::Socket(socket.into())
+        .visit(TIMEOUT, add)
+        .unwrap();
     let snapshot = until(&watch, "the disk is seen", |s| {
         s.disks.iter().filter(|d| is_it(&d.disk.vm)).count() == 2
     });

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
-use traces::{Heard, Scratch, demands, hear, read_bytes};
+use traces::{CollectedEvents, Scratch, collect, demands, read_bytes};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
 use weir_tap::TapError;
-use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, for_writing};
+use weir_tap::format::{self, FORMATS, Header, Input, TraceInput, TraceOptions, for_writing};
 use weir_testing::trace::{trace, vscsi};
 
 /// A small file in each format, created by the test. For writable formats it is created by weir's
@@ -70,9 +70,9 @@ fn written(name: &str) -> Vec<u8> {
 }
 
 /// Reads bytes in a format; both errors and rows are accepted.
-fn survive(format: &str, bytes: &[u8]) -> Option<Heard> {
+fn survive(format: &str, bytes: &[u8]) -> Option<CollectedEvents> {
     match read_bytes(format, bytes) {
-        Ok(heard) => Some(heard),
+        Ok(collected) => Some(collected),
         Err(TapError::Malformed { .. } | TapError::File { .. }) => None,
         Err(other) => panic!("{format}: {other}"),
     }
@@ -93,12 +93,12 @@ fn each_specimen_is_sniffed_as_what_it_is_and_read_without_complaint() {
                 other.name
             );
         }
-        let heard = survive(format.name, &bytes).unwrap();
-        assert_eq!(heard.messages, Vec::<String>::new());
-        assert_eq!(heard.io.len(), 20, "{}", format.name);
+        let collected = survive(format.name, &bytes).unwrap();
+        assert_eq!(collected.messages, Vec::<String>::new());
+        assert_eq!(collected.io.len(), 20, "{}", format.name);
     }
-    let heard = survive("vscsi", &vscsi(2, 20)).unwrap();
-    assert_eq!(heard.io.ints("latency"), [250_000; 20]);
+    let collected = survive("vscsi", &vscsi(2, 20)).unwrap();
+    assert_eq!(collected.io.ints("latency"), [250_000; 20]);
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn every_truncation_is_survived() {
         let bytes = specimen(format.name);
         let step = bytes.len().div_ceil(600);
         for length in (0..bytes.len()).step_by(step) {
-            if let Some(heard) = survive(format.name, &bytes[..length]) {
-                assert!(heard.io.len() <= 20, "{}", format.name);
+            if let Some(collected) = survive(format.name, &bytes[..length]) {
+                assert!(collected.io.len() <= 20, "{}", format.name);
             }
         }
     }
@@ -121,12 +121,12 @@ fn a_cut_off_record_is_counted() {
         ("vscsi", vscsi(2, 20)),
         ("blktrace", specimen("blktrace")),
     ] {
-        let heard = survive(format, &bytes[..bytes.len() - 1]).unwrap();
-        assert_eq!(heard.total("bad_records"), 1, "{format}");
+        let collected = survive(format, &bytes[..bytes.len() - 1]).unwrap();
+        assert_eq!(collected.total("bad_records"), 1, "{format}");
         assert!(
-            heard.messages[0].contains("<bytes>: offset "),
+            collected.messages[0].contains("<bytes>: offset "),
             "{:?}",
-            heard.messages
+            collected.messages
         );
     }
 }
@@ -138,12 +138,12 @@ fn a_bad_record_is_counted_and_the_rest_is_read() {
         let middle = bytes.len() / 2;
         let end = (middle + 3).min(bytes.len());
         bytes[middle..end].fill(0xff);
-        let heard = survive(format.name, &bytes).unwrap();
+        let collected = survive(format.name, &bytes).unwrap();
         assert!(
-            heard.io.len() >= 15,
+            collected.io.len() >= 15,
             "{}: {} of 20",
             format.name,
-            heard.io.len()
+            collected.io.len()
         );
     }
 }
@@ -153,13 +153,13 @@ fn a_strict_reader_stops_where_the_record_is_bad() {
     let mut bytes = specimen("msr");
     let line = bytes.split(|&b| b == b'\n').next().unwrap().len() + 1;
     bytes[line] = b'x';
-    let options = Options {
+    let options = TraceOptions {
         strict: true,
         format: Some("msr".into()),
-        ..Options::default()
+        ..TraceOptions::default()
     };
-    let mut tap = format::open_source(&Source::bytes(bytes), &demands(), &options).unwrap();
-    let error = hear(tap.as_mut()).unwrap_err().to_string();
+    let mut tap = format::open_source(&TraceInput::bytes(bytes), &demands(), &options).unwrap();
+    let error = collect(tap.as_mut()).unwrap_err().to_string();
     assert!(
         error.starts_with(&format!("<bytes>: offset {line}: the time `x")),
         "{error}"
@@ -171,15 +171,19 @@ fn blktrace_continues_after_invalid_bytes() {
     let mut bytes = specimen("blktrace");
     let rubbish = vec![0x5a; 600_000];
     bytes.splice(48 + 8..48 + 8, rubbish);
-    let heard = survive("blktrace", &bytes).unwrap();
-    assert_eq!(heard.io.len(), 20);
-    assert_eq!(heard.total("bad_records"), 1);
+    let collected = survive("blktrace", &bytes).unwrap();
+    assert_eq!(collected.io.len(), 20);
+    assert_eq!(collected.total("bad_records"), 1);
 }
 
 #[test]
 fn a_file_of_no_format_is_refused_with_the_formats_there_are() {
     let open = |bytes: &[u8]| {
-        let tap = format::open_source(&Source::bytes(bytes), &demands(), &Options::default());
+        let tap = format::open_source(
+            &TraceInput::bytes(bytes),
+            &demands(),
+            &TraceOptions::default(),
+        );
         tap.err().unwrap().to_string()
     };
     assert!(open(b"").contains("the file is empty"));
@@ -188,11 +192,11 @@ fn a_file_of_no_format_is_refused_with_the_formats_there_are() {
     assert!(open(b"i,i,f\n1,2,3\n").contains("STREAM source file"));
     // Its rows could be those of a trace.
     assert!(open(b"i,i,i,i,i\n1,8,8,1,1\n2,8,8,1,1\n").contains("STREAM source file"));
-    let options = Options {
+    let options = TraceOptions {
         format: Some("bltrace".into()),
-        ..Options::default()
+        ..TraceOptions::default()
     };
-    let error = format::open_source(&Source::bytes("x"), &demands(), &options)
+    let error = format::open_source(&TraceInput::bytes("x"), &demands(), &options)
         .err()
         .unwrap();
     assert!(
@@ -203,7 +207,7 @@ fn a_file_of_no_format_is_refused_with_the_formats_there_are() {
     let missing = format::open(
         "/nonexistent/trace".as_ref(),
         &demands(),
-        &Options::default(),
+        &TraceOptions::default(),
     );
     assert!(
         missing
@@ -239,16 +243,16 @@ fn numbers_at_the_edge_are_bad_records_and_nothing_else() {
         ("blkparse", format!("8,0 1 1 {max}.0 1 Q R 0 + 8 [x]\n")),
         ("blkparse", format!("8,0 1 1 0.0 1 Q R {max} + {max} [x]\n")),
     ] {
-        let heard = survive(format, line.repeat(3).as_bytes()).unwrap();
+        let collected = survive(format, line.repeat(3).as_bytes()).unwrap();
         assert_eq!(
-            (heard.total("bad_records"), heard.recording.len()),
+            (collected.total("bad_records"), collected.recording.len()),
             (3, 0),
             "{line}"
         );
         assert!(
-            !heard.messages[0].contains("fields, expected"),
+            !collected.messages[0].contains("fields, expected"),
             "{:?}",
-            heard.messages
+            collected.messages
         );
     }
 }
@@ -261,16 +265,16 @@ fn records_out_of_order_are_put_in_order() {
         pair.reverse();
     }
     let text: String = order.iter().map(|i| line(*i)).collect();
-    let heard = survive("cydonia-csv", text.as_bytes()).unwrap();
+    let collected = survive("cydonia-csv", text.as_bytes()).unwrap();
     assert_eq!(
-        heard.io.ts,
+        collected.io.ts,
         (0..40_000).map(|i| i * 1000).collect::<Vec<_>>()
     );
     // A record displaced further than the size of the buffer is late.
     let text: String = (1..100_000).chain([0]).map(line).collect();
-    let heard = survive("cydonia-csv", text.as_bytes()).unwrap();
+    let collected = survive("cydonia-csv", text.as_bytes()).unwrap();
     assert_eq!(
-        (heard.io.len(), heard.total("events_lost late")),
+        (collected.io.len(), collected.total("events_lost late")),
         (99_999, 1)
     );
 }
@@ -321,7 +325,7 @@ proptest! {
         }
         let schema = weir_model::event::iostream_schema();
         for shape in [weir_model::Shape::Stream, weir_model::Shape::Relation] {
-            let input = Input::open(&Source::bytes(line.repeat(2))).unwrap();
+            let input = Input::open(&TraceInput::bytes(line.repeat(2))).unwrap();
             let opened = format::stream_source::open(input, &schema, shape, false);
             if let Ok(mut source) = opened {
                 while source.next_batch(16).unwrap().is_some() {}

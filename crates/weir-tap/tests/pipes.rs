@@ -6,9 +6,11 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use traces::{Scratch, demands, hear, read};
+use traces::{Scratch, collect, demands, read};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol};
-use weir_tap::format::{self, FORMATS, Header, Input, Options, Source, Trace, for_writing};
+use weir_tap::format::{
+    self, FORMATS, Header, Input, Trace, TraceInput, TraceOptions, for_writing,
+};
 use weir_testing::trace::trace;
 
 /// Capacity of a pipe (pipe(7)): a writer of more waits for its reader.
@@ -90,23 +92,23 @@ fn a_fifo_gives_every_row_that_the_file_gives() {
         let of_file = read(&file);
         assert!(of_file.io.len() >= REQUESTS as usize, "{}", format.name);
         for (path, options) in [
-            (&sniffed, Options::default()),
+            (&sniffed, TraceOptions::default()),
             (
                 &named,
-                Options {
+                TraceOptions {
                     format: Some(format.name.into()),
-                    ..Options::default()
+                    ..TraceOptions::default()
                 },
             ),
         ] {
             let writer = fifo(path, bytes.clone());
             // Capabilities are determined first, from the same input that is then read.
-            let input = Input::open(&Source::file(path)).unwrap();
+            let input = Input::open(&TraceInput::file(path)).unwrap();
             let trace = Trace::open(input, &options).unwrap();
             let responses_assumed = trace.responses_assumed();
             let mut tap = trace.start(&demands()).unwrap();
             assert_eq!(tap.responses_assumed(), responses_assumed);
-            let mut of_fifo = hear(tap.as_mut()).unwrap();
+            let mut of_fifo = collect(tap.as_mut()).unwrap();
             writer.join().unwrap();
             if format.name == "recording" {
                 let copied = of_fifo.messages.remove(0);
@@ -122,15 +124,15 @@ fn a_recording_of_more_bytes_than_may_be_copied_is_refused() {
     let scratch = Scratch::new();
     let (_, bytes) = specimen("recording", &scratch);
     let pipe = scratch.path().join("pipe");
-    let options = Options {
+    let options = TraceOptions {
         spool_bytes_max: bytes.len() as u64 - 1,
-        ..Options::default()
+        ..TraceOptions::default()
     };
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     let path = pipe.clone();
     // Its reader is dropped before the end.
     let writer = thread::spawn(move || drop(std::fs::write(path, bytes)));
-    let input = Input::open(&Source::file(&pipe)).unwrap();
+    let input = Input::open(&TraceInput::file(&pipe)).unwrap();
     let refused = Trace::open(input, &options).err().unwrap().to_string();
     writer.join().unwrap();
     assert!(refused.contains("--spool-limit"), "{refused}");

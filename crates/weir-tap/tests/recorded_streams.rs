@@ -12,7 +12,7 @@ use weir_model::{
 };
 use weir_tap::TapEvent;
 use weir_tap::format::recording::RecordingWriter;
-use weir_tap::format::{Header, Input, Options, Source, Trace, Writer, convert};
+use weir_tap::format::{Header, Input, Trace, TraceInput, TraceOptions, TraceWriter, convert};
 
 /// In November 2023.
 const START: i64 = 1_700_000_000_000_000_000;
@@ -106,8 +106,8 @@ fn rows_of(trace: Trace, demand: Demand) -> Vec<(i64, i64, Vec<Value>)> {
     }
 }
 
-fn opened(source: &Source) -> Trace {
-    Trace::open(Input::open(source).unwrap(), &Options::default()).unwrap()
+fn opened(source: &TraceInput) -> Trace {
+    Trace::open(Input::open(source).unwrap(), &TraceOptions::default()).unwrap()
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_recording_describes_a_stream_that_weir_does_not_know() {
     let expected: Vec<_> = (0..50)
         .map(|i| (written.ts[i], 1, written.row(i)))
         .collect();
-    let trace = opened(&Source::file(&path));
+    let trace = opened(&TraceInput::file(&path));
     assert_eq!(trace.content(), stream);
     let capabilities = trace.capabilities();
     let described: Vec<_> = capabilities
@@ -135,7 +135,7 @@ fn a_recording_describes_a_stream_that_weir_does_not_know() {
         columns: vec![1, 4],
         ..Demand::whole(&stream)
     };
-    let rows = rows_of(opened(&Source::file(&path)), some);
+    let rows = rows_of(opened(&TraceInput::file(&path)), some);
     for ((_, _, row), (_, _, whole)) in rows.iter().zip(&expected) {
         assert_eq!(
             (&row[1], &row[4], &row[0]),
@@ -143,21 +143,26 @@ fn a_recording_describes_a_stream_that_weir_does_not_know() {
         );
     }
     assert_eq!(rows.len(), 50);
-    let requests = rows_of(opened(&Source::file(&path)), traces::all_of("IO"));
+    let requests = rows_of(opened(&TraceInput::file(&path)), traces::all_of("IO"));
     assert_eq!(requests, []);
     // What is left of it after a crash, and a copy.
     let whole = std::fs::read(&path).unwrap();
-    let cut = opened(&Source::bytes(&whole[..whole.len() - 9]));
+    let cut = opened(&TraceInput::bytes(&whole[..whole.len() - 9]));
     assert_eq!(cut.content(), stream);
     assert_eq!(rows_of(cut, Demand::whole(&stream)), expected[..25]);
     let copy = scratch.path().join("copy.parquet");
-    let input = || Input::open(&Source::file(&path)).unwrap();
-    convert(input(), &Options::default(), &copy, None, &mut |_| true).unwrap();
-    let copy = opened(&Source::file(&copy));
+    let input = || Input::open(&TraceInput::file(&path)).unwrap();
+    convert(input(), &TraceOptions::default(), &copy, None, &mut |_| {
+        true
+    })
+    .unwrap();
+    let copy = opened(&TraceInput::file(&copy));
     assert_eq!(copy.content(), stream);
     assert_eq!(rows_of(copy, Demand::whole(&stream)), expected);
     let iolog = scratch.path().join("x.iolog");
-    let refused = convert(input(), &Options::default(), &iolog, None, &mut |_| true);
+    let refused = convert(input(), &TraceOptions::default(), &iolog, None, &mut |_| {
+        true
+    });
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("no `sensors`"), "{refused}");
 }
@@ -171,7 +176,7 @@ fn a_recording_of_a_relation_keeps_what_is_inserted_and_retracted() {
     let columns = vec![Column::ints(vec![7, 8, 7]), Column::texts(["a", "b", "a"])];
     let batch = Batch::deltas(vec![START, START, START + 9], vec![1, 2, -1], columns);
     record(&path, &relation, &batch);
-    let trace = opened(&Source::file(&path));
+    let trace = opened(&TraceInput::file(&path));
     assert_eq!(trace.content().shape, Shape::Relation);
     let rows = rows_of(trace, Demand::whole(&relation));
     let written: Vec<_> = (0..3)
@@ -189,7 +194,7 @@ fn a_stream_of_the_catalog_is_recorded_alone() {
     let event = |i| Event::new(START + i, EventKind::Response, Op::Read, i, Some(i), 8);
     let events: Vec<IoEvent> = (0..9).map(|i| IoEvent::new(event(i))).collect();
     record(&path, io_stream, &IoBatch::new(None).build(&events));
-    let trace = opened(&Source::file(&path));
+    let trace = opened(&TraceInput::file(&path));
     let capabilities = trace.capabilities();
     assert!(capabilities.is_of_requests("IO") && capabilities.stream("IOstream").is_none());
     assert_eq!(rows_of(trace, traces::all_of("IO")).len(), 9);

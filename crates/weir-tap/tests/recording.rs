@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use proptest::prelude::*;
-use traces::{Heard, Scratch, hear, read, read_bytes};
+use traces::{CollectedEvents, Scratch, collect, read, read_bytes};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Level, Op, Symbol, Value};
-use weir_tap::Count;
+use weir_tap::EventCount;
 use weir_tap::format::recording::RecordingWriter;
-use weir_tap::format::{self, Header, Input, Options, Source, Writer, convert};
+use weir_tap::format::{self, Header, Input, TraceInput, TraceOptions, TraceWriter, convert};
 
 /// In November 2023.
 const START: i64 = 1_700_000_000_000_000_000;
@@ -52,7 +52,7 @@ fn write_groups(path: &Path, groups: i64, rows: i64, close: bool) -> Vec<u64> {
         writer
             .write(&IoBatch::new(None).build(&events.collect::<Vec<_>>()))
             .unwrap();
-        writer.count(vec![Count {
+        writer.count(vec![EventCount {
             counter: "events_lost",
             cause: Some("ring_full"),
             device: Some(Symbol::new("sda")),
@@ -143,11 +143,11 @@ proptest! {
         writer.flush_group().unwrap();
         writer.write(&IoBatch::new(None).build(second)).unwrap();
         Box::new(writer).finish().unwrap();
-        let heard = read(&path);
+        let collected = read(&path);
         let written = IoBatch::new(None).build(&events);
-        prop_assert_eq!(heard.recording.ts, written.ts.to_vec());
+        prop_assert_eq!(collected.recording.ts, written.ts.to_vec());
         let rows: Vec<Vec<Value>> = (0..written.len()).map(|i| written.row(i)).collect();
-        prop_assert_eq!(heard.recording.rows, rows);
+        prop_assert_eq!(collected.recording.rows, rows);
     }
 }
 
@@ -156,16 +156,20 @@ fn io_and_iostream_are_parts_of_a_recording() {
     let scratch = Scratch::new();
     let path = scratch.path().join("x.parquet");
     write_groups(&path, 3, 10, true);
-    let heard = read(&path);
+    let collected = read(&path);
     assert_eq!(
-        (heard.recording.len(), heard.iostream.len(), heard.io.len()),
+        (
+            collected.recording.len(),
+            collected.iostream.len(),
+            collected.io.len()
+        ),
         (30, 30, 15)
     );
-    assert_eq!(heard.io.count("type", "Q"), 0);
-    assert_eq!(heard.io.ints("latency"), [100; 15]);
-    assert_eq!(heard.total("events_in"), 30);
-    assert_eq!(heard.messages, Vec::<String>::new(), "it was closed");
-    assert_eq!(heard.total("recordings_unfinished"), 0);
+    assert_eq!(collected.io.count("type", "Q"), 0);
+    assert_eq!(collected.io.ints("latency"), [100; 15]);
+    assert_eq!(collected.total("events_in"), 30);
+    assert_eq!(collected.messages, Vec::<String>::new(), "it was closed");
+    assert_eq!(collected.total("recordings_unfinished"), 0);
 }
 
 #[test]
@@ -179,8 +183,8 @@ fn what_was_missed_when_it_was_recorded_is_counted_by_its_readers() {
     assert_eq!(read(&path).total("events_lost ring_full"), 3);
     // A recording of a recording keeps its losses, and the fact that the first one was not closed.
     let copy = |from: &Path| {
-        let input = Input::open(&Source::file(from)).unwrap();
-        convert(input, &Options::default(), &again, None, &mut |_| true).unwrap();
+        let input = Input::open(&TraceInput::file(from)).unwrap();
+        convert(input, &TraceOptions::default(), &again, None, &mut |_| true).unwrap();
         read(&again)
     };
     let copied = copy(&path);
@@ -206,11 +210,11 @@ fn only_requested_columns_are_read() {
     for demand in &mut demands {
         demand.columns = vec![2];
     }
-    let mut tap = format::open(&path, &demands, &Options::default()).unwrap();
+    let mut tap = format::open(&path, &demands, &TraceOptions::default()).unwrap();
     assert_eq!(tap.describe(), ["reads 3 of 28 columns"]);
-    let heard = hear(tap.as_mut()).unwrap();
-    assert_eq!(heard.io.count("op", "w"), 5);
-    assert!(heard.io.column("vm").iter().all(Value::is_null));
+    let collected = collect(tap.as_mut()).unwrap();
+    assert_eq!(collected.io.count("op", "w"), 5);
+    assert!(collected.io.column("vm").iter().all(Value::is_null));
 }
 
 #[test]
@@ -226,22 +230,26 @@ fn assumed_responses_are_no_events() {
     let events = [io(1, EventKind::Request, 1), io(1, EventKind::Response, 1)];
     writer.write(&IoBatch::new(None).build(&events)).unwrap();
     Box::new(writer).finish().unwrap();
-    let heard = read(&path);
+    let collected = read(&path);
     assert_eq!(
-        (heard.recording.len(), heard.iostream.len(), heard.io.len()),
+        (
+            collected.recording.len(),
+            collected.iostream.len(),
+            collected.io.len()
+        ),
         (2, 1, 1)
     );
 }
 
 /// The readable rows of the first `length` bytes of a recording.
-fn read_cut(bytes: &[u8], length: u64) -> Heard {
+fn read_cut(bytes: &[u8], length: u64) -> CollectedEvents {
     let mut tap = format::open_source(
-        &Source::bytes(&bytes[..length as usize]),
+        &TraceInput::bytes(&bytes[..length as usize]),
         &traces::demands(),
-        &Options::default(),
+        &TraceOptions::default(),
     )
     .unwrap();
-    hear(tap.as_mut()).unwrap()
+    collect(tap.as_mut()).unwrap()
 }
 
 #[test]
@@ -261,12 +269,16 @@ fn a_recording_cut_off_anywhere_has_all_its_complete_row_groups() {
     for (groups, pair) in ends.windows(2).enumerate() {
         let (end, next) = (pair[0], pair[1]);
         for length in [end, end + 1, (end + next) / 2, next - 1] {
-            let heard = read_cut(&bytes, length);
-            assert_eq!(heard.recording.len(), groups * 10, "cut off at {length}");
-            assert_eq!(heard.total("bytes_lost"), (length - end) as i64);
-            assert_eq!(heard.total("recordings_unfinished"), 1);
-            let [message] = &heard.messages[..] else {
-                panic!("{:?}", heard.messages);
+            let collected = read_cut(&bytes, length);
+            assert_eq!(
+                collected.recording.len(),
+                groups * 10,
+                "cut off at {length}"
+            );
+            assert_eq!(collected.total("bytes_lost"), (length - end) as i64);
+            assert_eq!(collected.total("recordings_unfinished"), 1);
+            let [message] = &collected.messages[..] else {
+                panic!("{:?}", collected.messages);
             };
             assert!(message.contains("has no footer"), "{message}");
             let rows = format!("rows after the first {} are missing", groups * 10);
@@ -285,23 +297,23 @@ fn a_damaged_row_group_is_reported_and_the_others_are_read() {
     for byte in &mut bytes[ends[1] as usize..ends[1] as usize + 400] {
         *byte ^= 0x5a;
     }
-    let heard = read_bytes("recording", &bytes).unwrap();
-    assert_eq!(heard.recording.len(), 2000);
-    assert_eq!(heard.total("bad_records"), 1);
-    assert_eq!(heard.total("events_lost malformed"), 1000);
+    let collected = read_bytes("recording", &bytes).unwrap();
+    assert_eq!(collected.recording.len(), 2000);
+    assert_eq!(collected.total("bad_records"), 1);
+    assert_eq!(collected.total("events_lost malformed"), 1000);
     assert!(
-        heard.messages[0].contains("row group 1"),
+        collected.messages[0].contains("row group 1"),
         "{:?}",
-        heard.messages
+        collected.messages
     );
-    let source = Source::bytes(bytes);
-    let options = Options {
+    let source = TraceInput::bytes(bytes);
+    let options = TraceOptions {
         strict: true,
-        ..Options::default()
+        ..TraceOptions::default()
     };
     let mut tap = format::open_source(&source, &traces::demands(), &options).unwrap();
     assert!(
-        hear(tap.as_mut())
+        collect(tap.as_mut())
             .unwrap_err()
             .to_string()
             .contains("row group 1")
@@ -340,9 +352,9 @@ fn a_page_that_expands_beyond_its_bound_is_refused_before_it_is_decompressed() {
     assert_eq!(read(&path).io.len(), 1);
     write_texts(&path, &[("comm", 65 * MIB)]);
     assert!(std::fs::metadata(&path).unwrap().len() < MIB as u64);
-    let heard = read(&path);
-    assert_eq!((heard.io.len(), heard.messages.len()), (0, 1));
-    let message = &heard.messages[0];
+    let collected = read(&path);
+    assert_eq!((collected.io.len(), collected.messages.len()), (0, 1));
+    let message = &collected.messages[0];
     assert!(message.contains("column comm: a page of 6815"), "{message}");
     assert!(message.contains(path.to_str().unwrap()), "{message}");
 }
@@ -459,12 +471,12 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
             );
             continue;
         }
-        let heard = read(&again);
-        assert_eq!(heard.messages, Vec::<String>::new(), "{tool}");
-        assert_eq!(heard.io.len(), ours.io.len());
+        let collected = read(&again);
+        assert_eq!(collected.messages, Vec::<String>::new(), "{tool}");
+        assert_eq!(collected.io.len(), ours.io.len());
         for column in ["type", "vm", "pid", "sector", "latency", "seek"] {
             assert_eq!(
-                heard.io.column(column),
+                collected.io.column(column),
                 ours.io.column(column),
                 "{tool}: {column}"
             );
@@ -503,16 +515,16 @@ fn a_recorder_that_is_killed_leaves_a_readable_file() {
     }
     victim.kill().unwrap();
     victim.wait().unwrap();
-    let heard = read(&path);
-    assert_eq!(heard.messages.len(), 1);
+    let collected = read(&path);
+    assert_eq!(collected.messages.len(), 1);
     assert!(
-        heard.messages[0].contains("has no footer"),
+        collected.messages[0].contains("has no footer"),
         "{:?}",
-        heard.messages
+        collected.messages
     );
-    assert!(heard.recording.len() > 0);
+    assert!(collected.recording.len() > 0);
     assert_eq!(
-        heard.recording.len() as i64 % ROWS,
+        collected.recording.len() as i64 % ROWS,
         0,
         "complete row groups"
     );

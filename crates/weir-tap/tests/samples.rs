@@ -3,18 +3,21 @@
 
 mod traces;
 
-use traces::{Heard, read, sample};
+use traces::{CollectedEvents, read, sample};
 use weir_model::Value;
 
 /// Checks the numbers of requests, reads, writes and bytes; and that there are no bad records.
-fn check(heard: &Heard, requests: usize, reads: usize, writes: usize, bytes: i64) {
-    assert_eq!(heard.messages, Vec::<String>::new());
-    assert_eq!(heard.total("bad_records") + heard.total("events_lost"), 0);
-    assert_eq!(heard.io.len(), requests);
-    assert_eq!(heard.io.count("op", "r"), reads);
-    assert_eq!(heard.io.count("op", "w"), writes);
-    assert_eq!(heard.io.ints("bytes").iter().sum::<i64>(), bytes);
-    assert_eq!(heard.iostream.count("type", "Q"), requests);
+fn check(collected: &CollectedEvents, requests: usize, reads: usize, writes: usize, bytes: i64) {
+    assert_eq!(collected.messages, Vec::<String>::new());
+    assert_eq!(
+        collected.total("bad_records") + collected.total("events_lost"),
+        0
+    );
+    assert_eq!(collected.io.len(), requests);
+    assert_eq!(collected.io.count("op", "r"), reads);
+    assert_eq!(collected.io.count("op", "w"), writes);
+    assert_eq!(collected.io.ints("bytes").iter().sum::<i64>(), bytes);
+    assert_eq!(collected.iostream.count("type", "Q"), requests);
 }
 
 fn distinct(mut values: Vec<i64>) -> usize {
@@ -32,16 +35,16 @@ fn vscsi_agrees_with_libcachesim_on_two_hours_of_a_vm() {
     let Some(file) = sample("vscsi_agrees", "cloudphysics/cloudPhysicsIO.vscsi") else {
         return;
     };
-    let heard = read(&file);
-    check(&heard, 113_872, 46_974, 66_898, 4_205_978_112);
-    assert_eq!(distinct(heard.io.ints("sector")), 48_974);
-    assert_eq!(span(&heard.io.ts), 7_200_089_885_000);
-    assert_eq!(heard.io.ints("latency"), Vec::<i64>::new());
-    assert_eq!(heard.io.ints("seek").len(), 113_871);
-    assert_eq!(heard.iostream.len(), 113_872);
-    assert_eq!(heard.recording.len(), 2 * 113_872);
+    let collected = read(&file);
+    check(&collected, 113_872, 46_974, 66_898, 4_205_978_112);
+    assert_eq!(distinct(collected.io.ints("sector")), 48_974);
+    assert_eq!(span(&collected.io.ts), 7_200_089_885_000);
+    assert_eq!(collected.io.ints("latency"), Vec::<i64>::new());
+    assert_eq!(collected.io.ints("seek").len(), 113_871);
+    assert_eq!(collected.iostream.len(), 113_872);
+    assert_eq!(collected.recording.len(), 2 * 113_872);
     assert!(
-        heard
+        collected
             .io
             .column("vdisk")
             .iter()
@@ -82,11 +85,11 @@ fn cydonia_agrees_with_its_authors_statistics() {
     let Some(file) = sample("cydonia", "cloudphysics-cydonia/test_cp.csv") else {
         return;
     };
-    let heard = read(&file);
-    check(&heard, 1000, 47, 953, 357_376 + 5_877_248);
+    let collected = read(&file);
+    check(&collected, 1000, 47, 953, 357_376 + 5_877_248);
     let mut inter_arrival_us = [0, 0];
-    let ops = heard.io.column("op");
-    for (pair, op) in heard.io.ts.windows(2).zip(&ops[1..]) {
+    let ops = collected.io.column("op");
+    for (pair, op) in collected.io.ts.windows(2).zip(&ops[1..]) {
         inter_arrival_us[usize::from(*op == Value::text("w"))] += (pair[1] - pair[0]) / 1000;
     }
     assert_eq!(inter_arrival_us, [38_045_785, 822_235_892]);
@@ -97,10 +100,10 @@ fn disksim_agrees_with_its_published_counts() {
     let Some(file) = sample("disksim", "disksim/ascii.trace") else {
         return;
     };
-    let heard = read(&file);
-    check(&heard, 100_000, 79_634, 20_366, 520_539_136);
-    assert_eq!(span(&heard.io.ts), 1_532_935_854_228);
-    let disks = heard.io.column("pdisk");
+    let collected = read(&file);
+    check(&collected, 100_000, 79_634, 20_366, 520_539_136);
+    assert_eq!(span(&collected.io.ts), 1_532_935_854_228);
+    let disks = collected.io.column("pdisk");
     let mut names: Vec<String> = disks.iter().map(Value::to_string).collect();
     names.sort();
     names.dedup();
@@ -116,18 +119,18 @@ fn real_drives_have_their_service_times() {
         let Some(file) = sample("real_drives", &format!("disksim/{name}.trace")) else {
             return;
         };
-        let heard = read(&file);
-        check(&heard, requests, reads, requests - reads, bytes);
-        assert_eq!(heard.io.ints("latency").len(), requests);
+        let collected = read(&file);
+        check(&collected, requests, reads, requests - reads, bytes);
+        assert_eq!(collected.io.ints("latency").len(), requests);
         assert_eq!(
-            heard.io.ints("in_flight").iter().max(),
+            collected.io.ints("in_flight").iter().max(),
             Some(&1),
             "a closed loop"
         );
-        let issued = heard.iostream.only("type", "Q");
+        let issued = collected.iostream.only("type", "Q");
         assert_eq!(span(&issued.ts) / 1000, span_us);
         if name == "cheetah9LP" {
-            assert_eq!(heard.io.ints("latency")[0], 15_362_000);
+            assert_eq!(collected.io.ints("latency")[0], 15_362_000);
         }
     }
 }
@@ -141,9 +144,9 @@ fn mqsim_excerpts_have_all_their_requests() {
         let Some(file) = sample("mqsim", &format!("mqsim/{name}.trace")) else {
             return;
         };
-        let heard = read(&file);
-        check(&heard, requests, reads, requests - reads, bytes);
-        assert_eq!(span(&heard.io.ts) / 1000, span_us);
+        let collected = read(&file);
+        check(&collected, requests, reads, requests - reads, bytes);
+        assert_eq!(span(&collected.io.ts) / 1000, span_us);
     }
 }
 
@@ -162,24 +165,24 @@ fn blktrace_agrees_with_btt() {
     let Some(file) = sample("blktrace_agrees", "blktrace-takeoverjp/sample.blktrace.0") else {
         return;
     };
-    let heard = read(&file);
-    check(&heard, 963, 963, 0, 3852 * 1024);
-    assert_eq!(heard.iostream.len(), 2 * 963);
+    let collected = read(&file);
+    check(&collected, 963, 963, 0, 3852 * 1024);
+    assert_eq!(collected.iostream.len(), 2 * 963);
     assert_eq!(
-        summary(&heard.io.ints("service")),
+        summary(&collected.io.ints("service")),
         [52_471, 55_949, 102_460],
         "D2C"
     );
     assert_eq!(
-        summary(&heard.io.ints("latency")),
+        summary(&collected.io.ints("latency")),
         [53_029, 56_609, 103_591],
         "Q2C"
     );
-    assert_eq!(heard.io.ints("wait").len(), 963);
-    assert_eq!(heard.io.ints("in_flight"), [1; 963], "queue depth 1");
-    assert_eq!(heard.io.count("flags", "A"), 963, "read-ahead");
-    assert_eq!(heard.io.count("pdisk", "259,0"), 963);
-    assert_eq!(heard.io.ints("pid"), [21_279; 963]);
+    assert_eq!(collected.io.ints("wait").len(), 963);
+    assert_eq!(collected.io.ints("in_flight"), [1; 963], "queue depth 1");
+    assert_eq!(collected.io.count("flags", "A"), 963, "read-ahead");
+    assert_eq!(collected.io.count("pdisk", "259,0"), 963);
+    assert_eq!(collected.io.ints("pid"), [21_279; 963]);
 }
 
 #[test]
@@ -213,16 +216,22 @@ fn fio_s_own_log_has_its_trims_and_writes() {
     let Some(file) = sample("fio_s_own_log", "fio-iolog/t0038.iolog") else {
         return;
     };
-    let heard = read(&file);
-    assert_eq!(heard.messages, Vec::<String>::new());
+    let collected = read(&file);
+    assert_eq!(collected.messages, Vec::<String>::new());
     assert_eq!(
-        (heard.io.count("op", "d"), heard.io.count("op", "w")),
+        (collected.io.count("op", "d"), collected.io.count("op", "w")),
         (10, 10)
     );
-    assert_eq!(heard.io.only("op", "w").ints("bytes"), [4096; 10]);
-    assert_eq!(heard.io.only("op", "d").ints("bytes"), [2_147_483_648; 10]);
-    assert_eq!((heard.io.ts[0], heard.io.ts[19]), (10_736_000, 10_809_000));
-    assert_eq!(heard.io.count("pdisk", "/dev/null"), 20);
+    assert_eq!(collected.io.only("op", "w").ints("bytes"), [4096; 10]);
+    assert_eq!(
+        collected.io.only("op", "d").ints("bytes"),
+        [2_147_483_648; 10]
+    );
+    assert_eq!(
+        (collected.io.ts[0], collected.io.ts[19]),
+        (10_736_000, 10_809_000)
+    );
+    assert_eq!(collected.io.count("pdisk", "/dev/null"), 20);
 }
 
 #[test]
@@ -234,8 +243,8 @@ fn stream_s_source_files_fit_their_declarations() {
     let types = [Type::Int, Type::Float, Type::Text, Type::Text];
     let fields = types.map(|ty| Field::new("x", ty)).to_vec();
     let schema = Schema::new(fields);
-    use weir_tap::format::{Input, Source, stream_source};
-    let input = Input::open(&Source::file(file)).unwrap();
+    use weir_tap::format::{Input, TraceInput, stream_source};
+    let input = Input::open(&TraceInput::file(file)).unwrap();
     let mut source = stream_source::open(input, &schema, Shape::Stream, false).unwrap();
     let batch = source.next_batch(1024).unwrap().unwrap();
     assert_eq!(batch.ts.to_vec(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::Command;
 
 use proptest::prelude::*;
-use traces::{Heard, Scratch, installed, read, sample};
+use traces::{CollectedEvents, Scratch, installed, read, sample};
 use weir_model::{Event, EventKind, IoBatch, IoEvent, Op, Symbol, Value};
-use weir_tap::format::{Header, Input, Options, Source, convert, for_writing};
+use weir_tap::format::{Header, Input, TraceInput, TraceOptions, convert, for_writing};
 
 /// Converts, and checks that reading loses nothing.
 fn converted(from: &Path, to: &Path) -> Vec<String> {
     let mut last = 0.0;
-    let input = Input::open(&Source::file(from)).unwrap();
-    let told = convert(input, &Options::default(), to, None, &mut |p| {
+    let input = Input::open(&TraceInput::file(from)).unwrap();
+    let told = convert(input, &TraceOptions::default(), to, None, &mut |p| {
         last = p;
         true
     })
@@ -150,16 +150,16 @@ fn requests() -> impl Strategy<Value = Vec<Made>> {
 }
 
 /// The rows of a trace without the columns that depend on other requests.
-fn essence(heard: &Heard) -> Vec<(i64, Vec<Value>)> {
+fn essence(collected: &CollectedEvents) -> Vec<(i64, Vec<Value>)> {
     let columns = [
         "type", "op", "sector", "sectors", "pdisk", "pid", "comm", "flags", "error", "wait",
         "service", "latency",
     ];
-    let mut rows: Vec<_> = (0..heard.recording.len())
+    let mut rows: Vec<_> = (0..collected.recording.len())
         .map(|row| {
             let schema = weir_model::event::io_schema();
-            let values = columns.map(|c| heard.recording.rows[row][schema.index(c)].clone());
-            (heard.recording.ts[row], values.to_vec())
+            let values = columns.map(|c| collected.recording.rows[row][schema.index(c)].clone());
+            (collected.recording.ts[row], values.to_vec())
         })
         .collect();
     rows.sort();
@@ -193,17 +193,17 @@ proptest! {
         let rows = rows(&requests);
         let log = scratch.path().join("x.iolog");
         write(&log, &rows);
-        let heard = read(&log);
+        let collected = read(&log);
         let asked: Vec<_> = rows.iter().filter(|r| r.event.kind == EventKind::Request).collect();
         let first = asked[0].event.ts;
         let times: Vec<i64> = asked.iter().map(|r| (r.event.ts - first) / 1000 * 1000).collect();
-        prop_assert_eq!(&heard.iostream.ts, &times);
+        prop_assert_eq!(&collected.iostream.ts, &times);
         let whats = asked.iter().map(|r| Value::Text(r.event.op.symbol()));
-        prop_assert_eq!(heard.io.column("op"), whats.collect::<Vec<_>>());
+        prop_assert_eq!(collected.io.column("op"), whats.collect::<Vec<_>>());
         let lengths: Vec<i64> = asked.iter().map(|r| r.event.sectors).collect();
-        prop_assert_eq!(heard.io.ints("sectors"), lengths);
+        prop_assert_eq!(collected.io.ints("sectors"), lengths);
         let sectors: Vec<i64> = asked.iter().filter_map(|r| r.event.sector).collect();
-        prop_assert_eq!(heard.io.ints("sector"), sectors);
+        prop_assert_eq!(collected.io.ints("sector"), sectors);
     }
 }
 
@@ -267,10 +267,10 @@ fn a_request_that_was_issued_twice_is_so_in_blktrace() {
     rows[1].service_ns = Some(4000);
     let trace = scratch.path().join("x.blktrace.0");
     write(&trace, &rows);
-    let heard = read(&trace);
-    assert_eq!(heard.iostream.ts, [2000, 9000]);
+    let collected = read(&trace);
+    assert_eq!(collected.iostream.ts, [2000, 9000]);
     assert_eq!(
-        (heard.io.ints("wait"), heard.io.ints("service")),
+        (collected.io.ints("wait"), collected.io.ints("service")),
         (vec![4000], vec![4000])
     );
 }
@@ -432,10 +432,13 @@ fn an_iolog_that_fio_wrote_is_read() {
         "--output=out",
     ];
     output("fio", &arguments, scratch.path());
-    let heard = read(&scratch.path().join("x.iolog"));
-    assert_eq!(heard.messages, Vec::<String>::new());
-    assert_eq!(heard.io.count("op", "r") + heard.io.count("op", "w"), 16);
-    assert!(heard.io.count("op", "f") > 0);
+    let collected = read(&scratch.path().join("x.iolog"));
+    assert_eq!(collected.messages, Vec::<String>::new());
+    assert_eq!(
+        collected.io.count("op", "r") + collected.io.count("op", "w"),
+        16
+    );
+    assert!(collected.io.count("op", "f") > 0);
 }
 
 #[test]
@@ -460,9 +463,16 @@ fn the_files_of_all_cpus_are_one_trace() {
         );
     }
     for name in ["sda", "sda.blktrace.0", "sda.blktrace.2"] {
-        let heard = read(&scratch.path().join(name));
-        assert_eq!(heard.io.len(), 100, "{name}");
-        assert_eq!(heard.io.ints("seek"), [1; 99], "{name}: in order of issue");
-        assert_eq!(heard.io.ints("cpu").iter().filter(|c| **c == 2).count(), 33);
+        let collected = read(&scratch.path().join(name));
+        assert_eq!(collected.io.len(), 100, "{name}");
+        assert_eq!(
+            collected.io.ints("seek"),
+            [1; 99],
+            "{name}: in order of issue"
+        );
+        assert_eq!(
+            collected.io.ints("cpu").iter().filter(|c| **c == 2).count(),
+            33
+        );
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::net::SocketType;
 use weir_tap::control::server::ReplyResult;
 use weir_tap::control::{
-    ErrorCode, Implementation, Limits, Peer, Peers, Reply, Server, ServiceError,
+    ControlLimits, ControlPeer, ErrorCode, Implementation, LocalServer, Peers, Reply, ServiceError,
 };
 use weir_tap::tapdisk::layout;
 use weir_tap::tapdisk::words::{Answer, Ask, RecordsWord, Tapdisk, Wanted};
@@ -58,7 +58,8 @@ impl ControlServer {
         let socket = ServerSocket::bind(path, SocketType::STREAM, access)?;
         // The rights of the socket's file decide who connects.
         let listener = socket.listener().try_clone();
-        let server = listener.and_then(|l| Server::new(l, Peers::Permitted, Limits::default()));
+        let server =
+            listener.and_then(|l| LocalServer::new(l, Peers::Permitted, ControlLimits::default()));
         let server = server.map_err(failed("listen"))?;
         let (front, stopped) = (Front { hub: hub.clone() }, stop.clone());
         let serve = move || {
@@ -99,7 +100,7 @@ struct Session {
 
 impl Front {
     /// Serves until `stop` is raised; sends the end to clients, after all records.
-    fn serve(mut self, mut server: Server<Front>, stop: &StopEvent) {
+    fn serve(mut self, mut server: LocalServer<Front>, stop: &StopEvent) {
         while !stop.is_raised() {
             server.round(&mut self, stop.fd(), CHECK_INTERVAL);
         }
@@ -111,7 +112,12 @@ impl Front {
         server.finish(&mut self, Some(&last), CLOSE_TIMEOUT);
     }
 
-    fn records(&self, session: &mut Session, peer: Peer, wanted: Wanted) -> ReplyResult<Front> {
+    fn records(
+        &self,
+        session: &mut Session,
+        peer: ControlPeer,
+        wanted: Wanted,
+    ) -> ReplyResult<Front> {
         if session.subscription.is_some() {
             return Err(failed("this connection has its records; open another"));
         }
@@ -152,7 +158,7 @@ impl Implementation for Front {
     type Service = Tapdisk;
     type Session = Session;
 
-    fn handle(&mut self, session: &mut Session, peer: Peer, ask: Ask) -> ReplyResult<Front> {
+    fn handle(&mut self, session: &mut Session, peer: ControlPeer, ask: Ask) -> ReplyResult<Front> {
         match ask.checked().map_err(failed)? {
             Ask::Status => Ok(Answer::Status(self.hub.status()).into()),
             Ask::Disks => Ok(Answer::Disks(self.hub.disks()).into()),

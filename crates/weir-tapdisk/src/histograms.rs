@@ -16,7 +16,7 @@ use weir_tap::tapdisk::layout::Record;
 use weir_tap::tapdisk::ring::{Read, Readers};
 use weir_tap::tapdisk::words::{ClauseWord, DiskWord, HistogramsWord, Wanted};
 use weir_tap::{ebpf::Pace, monotonic_ns};
-use weir_workload::{Counter, Event, Metric, Request, Response, json};
+use weir_workload::{Counter, IssuedRequest, Metric, RequestEvent, Response, json};
 
 use crate::hub::{Hub, HubError, Subscription, epoch_ns};
 
@@ -179,18 +179,18 @@ impl CounterState {
 }
 
 /// The event that a row of a recording of it would have.
-fn event(record: &Record) -> Event {
+fn event(record: &Record) -> RequestEvent {
     let ts = i64::try_from(record.ts_ns).unwrap_or(i64::MAX);
     let id = i64::try_from(record.id).unwrap_or(i64::MAX);
     match record.kind {
-        EventKind::Request => Event::Issued(Request {
+        EventKind::Request => RequestEvent::Issued(IssuedRequest {
             ts,
             id,
             op: record.op,
             sector: record.sector(),
             sectors: i64::from(record.sectors),
         }),
-        kind => Event::Finished(Response {
+        kind => RequestEvent::Finished(Response {
             ts,
             id,
             op: record.op,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_tap::tapdisk::layout::{DISKS_MAX, LANES_MAX, Layout, RECORD_WORDS};
+use weir_tap::tapdisk::layout::{DISKS_MAX, Layout, RECORD_WORDS, RINGS_MAX};
 use weir_tap::tapdisk::ring::Memory;
 use weir_tap::tapdisk::words::{
     ConsumerStatus, DiskFigures, DiskStatus, DiskWord, StatusWord, Wanted,
@@ -31,9 +31,9 @@ pub enum HubError {
     /// More disks than [`DISKS_MAX`].
     #[error("a tap serves {DISKS_MAX} disks at most; start another for the rest")]
     TooManyDisks,
-    /// More I/O queues than [`LANES_MAX`].
+    /// More I/O queues than [`RINGS_MAX`].
     #[error(
-        "a tap serves {LANES_MAX} queues and connections at a time; start another for the rest"
+        "a tap serves {RINGS_MAX} queues and connections at a time; start another for the rest"
     )]
     TooManyRings,
     /// More consumers than [`CONSUMERS_MAX`].
@@ -161,7 +161,7 @@ impl Hub {
         // Providing statistics may take time.
         let disk = |(disk, queues, statistics): (DiskWord, usize, StatisticsProvider)| DiskStatus {
             disk,
-            lanes: queues,
+            queues: queues,
             figures: statistics(),
         };
         StatusWord {
@@ -187,7 +187,7 @@ impl Hub {
         let mut state = self.lock();
         let free = state.rings.iter().position(Option::is_none);
         let ring = free.unwrap_or(state.rings.len());
-        if ring >= LANES_MAX {
+        if ring >= RINGS_MAX {
             return Err(HubError::TooManyRings);
         }
         if ring == state.rings.len() {
@@ -291,11 +291,11 @@ impl Subscription {
         let ring_bytes = wanted.ring_bytes.clamp(least, most) / rings.max(RINGS_EXPECTED) as u64;
         let memory = Memory::create(Layout::new(ring_bytes / (8 * RECORD_WORDS as u64)))?;
         (0..rings).try_for_each(|ring| memory.reserve(ring))?;
-        memory.use_lanes(rings);
+        memory.use_rings(rings);
         Ok(Subscription {
             wanted,
             memory: Arc::new(memory),
-            rings: (0..LANES_MAX).map(|_| RingCounts::default()).collect(),
+            rings: (0..RINGS_MAX).map(|_| RingCounts::default()).collect(),
             pid,
             since_ns: epoch_ns(),
             starved: AtomicU64::new(0),
@@ -327,7 +327,7 @@ impl Subscription {
         if self.memory.reserve(ring).is_err() {
             self.starved.store(1, Ordering::Relaxed);
         }
-        self.memory.use_lanes(rings);
+        self.memory.use_rings(rings);
     }
 
     /// Its counts.

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use weir_testing::vhost::{Client, ClientShape, Contents, Load};
+use weir_testing::vhost::{ClientShape, Contents, VhostClient, VhostLoad};
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -21,10 +21,10 @@ fn main() -> Result<()> {
         bail!("usage: vhost_load SOCKET [KEY=VALUE..]");
     };
     let mut shape = ClientShape::default();
-    let mut load = Load {
+    let mut load = VhostLoad {
         requests: u64::MAX,
         logged: false,
-        ..Load::default()
+        ..VhostLoad::default()
     };
     let mut is_checked = false;
     for pair in args {
@@ -57,7 +57,7 @@ fn main() -> Result<()> {
         bail!("a load ends: seconds= or requests= is missing");
     }
     shape.bytes_max = load.bytes_max;
-    let mut client = Client::connect(socket.as_ref(), shape)?;
+    let mut client = VhostClient::connect(socket.as_ref(), shape)?;
     let block = client.disk().block_bytes as usize;
     let mut contents = is_checked.then(|| Contents::unknown(client.disk().sectors, block));
     let report = client.run(&load, contents.as_mut())?;

@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::kernel::Kernel;
+use crate::kernel::GuestKernel;
 use crate::kit::{Kit, sources_hash, which};
 
 impl Kit {
     /// The kit of a kernel, built if it does not exist or its sources have changed. Needs Debian's
     /// apt, busybox-static, cpio and xz-utils, and rustc.
-    pub fn build(kernel: &Kernel) -> Result<Kit> {
+    pub fn build(kernel: &GuestKernel) -> Result<Kit> {
         if std::env::consts::ARCH != "x86_64" {
             bail!("the guest is an x86-64 one, and its load program is built on such a host");
         }

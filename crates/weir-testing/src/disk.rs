@@ -4,7 +4,7 @@ use crate::guest::MEMORY_MEBIBYTES;
 
 /// A disk: its file or device on the host, how QEMU does its I/O, and its interface in the guest.
 #[derive(Clone, Debug)]
-pub struct Disk {
+pub struct GuestDisk {
     id: String,
     path: String,
     format: &'static str,
@@ -13,11 +13,11 @@ pub struct Disk {
     direct: bool,
 }
 
-impl Disk {
+impl GuestDisk {
     /// A raw virtio-blk disk with the id `id`, without the host's page cache, `aio=threads`. `path`
     /// is a file, or a device when it begins with `/dev/`.
-    pub fn new(id: &str, path: &str) -> Disk {
-        Disk {
+    pub fn new(id: &str, path: &str) -> GuestDisk {
+        GuestDisk {
             id: id.to_owned(),
             path: path.to_owned(),
             format: "raw",
@@ -28,24 +28,24 @@ impl Disk {
     }
 
     /// The image's format, such as `qcow2`.
-    pub fn format(self, format: &'static str) -> Disk {
-        Disk { format, ..self }
+    pub fn format(self, format: &'static str) -> GuestDisk {
+        GuestDisk { format, ..self }
     }
 
     /// `threads`, `native` or `io_uring`.
-    pub fn aio(self, aio: &'static str) -> Disk {
-        Disk { aio, ..self }
+    pub fn aio(self, aio: &'static str) -> GuestDisk {
+        GuestDisk { aio, ..self }
     }
 
     /// A disk of the guest's virtio-scsi controller, which [`Guest::start`](crate::Guest::start)
     /// always gives it.
-    pub fn scsi(self) -> Disk {
-        Disk { scsi: true, ..self }
+    pub fn scsi(self) -> GuestDisk {
+        GuestDisk { scsi: true, ..self }
     }
 
     /// Through the host's page cache: `cache=writeback`.
-    pub fn buffered(self) -> Disk {
-        Disk {
+    pub fn buffered(self) -> GuestDisk {
+        GuestDisk {
             direct: false,
             ..self
         }
@@ -102,17 +102,17 @@ impl Disk {
 
 /// A virtio-blk disk that a vhost-user back end serves, so that QEMU sees none of its I/O.
 #[derive(Clone, Debug)]
-pub struct ServedDisk {
+pub struct VhostDisk {
     id: String,
     socket: String,
     queues: Option<u32>,
 }
 
-impl ServedDisk {
+impl VhostDisk {
     /// The disk with the id `id` of the back end that listens at `socket`. QEMU reconnects once a
     /// second when the back end ends.
-    pub fn new(id: &str, socket: &str) -> ServedDisk {
-        ServedDisk {
+    pub fn new(id: &str, socket: &str) -> VhostDisk {
+        VhostDisk {
             id: id.to_owned(),
             socket: socket.to_owned(),
             queues: None,
@@ -120,8 +120,8 @@ impl ServedDisk {
     }
 
     /// With this number of queues; by default one for each of the guest's processors.
-    pub fn queues(self, queues: u32) -> ServedDisk {
-        ServedDisk {
+    pub fn queues(self, queues: u32) -> VhostDisk {
+        VhostDisk {
             queues: Some(queues),
             ..self
         }

@@ -3,10 +3,10 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! use weir_testing::{Fleet, Host};
+//! use weir_testing::{Fleet, TestHost};
 //!
 //! let fleet = Fleet::new("target/release/weir".as_ref(), &["a"], 512)?;
-//! let host = Host::new()?;
+//! let host = TestHost::new()?;
 //! let monitor = fleet.monitor((host.gateway(), 0).into(), "")?;
 //! let agent = fleet.agent("a", &host, monitor.address(), "devices = [\"/dev/loop3\"]", &[])?;
 //! println!("{}", fleet.ask(&monitor, &["fleet", "hosts", "--json"])?);
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::host::Host;
+use crate::host::TestHost;
 use crate::memory::MemoryFolder;
 use crate::run::run;
 
@@ -45,7 +45,7 @@ pub struct FleetProcess {
 
 /// A monitor that listens.
 #[derive(Debug)]
-pub struct Monitor {
+pub struct MonitorProcess {
     member: FleetProcess,
     address: SocketAddr,
 }
@@ -98,7 +98,7 @@ impl Fleet {
     ///
     /// # Errors
     /// When it does not listen in time.
-    pub fn monitor(&self, listen: SocketAddr, settings: &str) -> Result<Monitor> {
+    pub fn monitor(&self, listen: SocketAddr, settings: &str) -> Result<MonitorProcess> {
         let config = format!(
             "listen = \"{listen}\"\nstate = \"{}\"\n{settings}\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\nclient_ca = \"{}\"\n",
             self.file("monitor"),
@@ -113,7 +113,7 @@ impl Fleet {
         let mut member = self.start(MONITOR, command)?;
         let output = member.wait_for_line("listening address=")?;
         let address = output.parse().context("the address where it listens")?;
-        Ok(Monitor { member, address })
+        Ok(MonitorProcess { member, address })
     }
 
     /// Starts agent `name` on a host, with these settings (TOML) and options besides those for its
@@ -124,7 +124,7 @@ impl Fleet {
     pub fn agent(
         &self,
         name: &str,
-        host: &Host,
+        host: &TestHost,
         monitor: SocketAddr,
         settings: &str,
         options: &[&str],
@@ -148,13 +148,13 @@ impl Fleet {
     ///
     /// # Errors
     /// Its error message.
-    pub fn ask(&self, monitor: &Monitor, args: &[&str]) -> Result<String> {
+    pub fn ask(&self, monitor: &MonitorProcess, args: &[&str]) -> Result<String> {
         let output = self.command(monitor, args).output()?;
         answer(&output).with_context(|| format!("weir {}", args.join(" ")))
     }
 
     /// A client command of `weir` for the monitor.
-    pub fn command(&self, monitor: &Monitor, args: &[&str]) -> Command {
+    pub fn command(&self, monitor: &MonitorProcess, args: &[&str]) -> Command {
         let mut command = Command::new(&self.weir);
         command.args(args).args(["--server-name", MONITOR]);
         command.arg("--monitor").arg(monitor.address.to_string());
@@ -178,14 +178,14 @@ impl Fleet {
     }
 }
 
-impl Monitor {
+impl MonitorProcess {
     /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-impl std::ops::Deref for Monitor {
+impl std::ops::Deref for MonitorProcess {
     type Target = FleetProcess;
 
     fn deref(&self) -> &FleetProcess {
@@ -193,7 +193,7 @@ impl std::ops::Deref for Monitor {
     }
 }
 
-impl Monitor {
+impl MonitorProcess {
     /// As [`FleetProcess::stop`].
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! [`Host`]: a host of a fleet, as a network namespace: connected to this machine's network by one
+//! [`TestHost`]: a host of a fleet, as a network namespace: connected to this machine's network by one
 //! virtual cable, whose bytes the kernel counts and which can be slow, lossy or disconnected.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! let host = weir_testing::Host::new()?;                        // needs root
+//! let host = weir_testing::TestHost::new()?;                        // needs root
 //! let monitor = format!("{}:7733", host.gateway());           // this machine's address for the host
 //! let mut agent = host.command("weir").args(["agent", &monitor]).spawn()?;
 //! let before = host.traffic()?;
@@ -30,7 +30,7 @@ use crate::run::run;
 /// A network namespace with a cable to the current one. It is removed when it is dropped; processes
 /// in it keep running, without a cable.
 #[derive(Debug)]
-pub struct Host {
+pub struct TestHost {
     /// The name of the namespace, and of this end of the cable.
     name: String,
     network: u32,
@@ -69,16 +69,16 @@ const BURST_BYTES: u64 = 4_096;
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-impl Host {
+impl TestHost {
     /// A host with an unlimited cable. Needs root and iproute2.
-    pub fn new() -> Result<Host> {
+    pub fn new() -> Result<TestHost> {
         let wanted = std::process::id().wrapping_mul(16);
         for _ in 0..NETWORKS {
             let network = wanted.wrapping_add(MADE.fetch_add(1, Ordering::Relaxed)) % NETWORKS;
             let name = format!("weirnet{network}");
             let cable = ["link", "add", &name, "type", "veth", "peer", "name"];
             match run("ip", &[&cable[..], &[&format!("{name}p")]].concat()) {
-                Ok(_) => return Host::build(name, network),
+                Ok(_) => return TestHost::build(name, network),
                 // The kernel accepts a name only once, so the name also reserves the addresses.
                 Err(error) if error.to_string().contains("exists") => {}
                 Err(error) => return Err(error),
@@ -88,9 +88,9 @@ impl Host {
     }
 
     /// This end of the cable exists and nothing else.
-    fn build(name: String, network: u32) -> Result<Host> {
+    fn build(name: String, network: u32) -> Result<TestHost> {
         let (inside, peer) = (name.clone(), format!("{name}p"));
-        let mut host = Host {
+        let mut host = TestHost {
             name,
             network,
             undo: Vec::new(),
@@ -203,7 +203,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for TestHost {
     fn drop(&mut self) {
         // The cable first: the kernel removes that of a namespace asynchronously.
         for command in &self.undo {

@@ -2,7 +2,7 @@
 
 /// A kernel of Debian for virtual machines, and its modules for a guest.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kernel {
+pub struct GuestKernel {
     /// The folder of its kit in cargo's target folder.
     pub(crate) folder: &'static str,
     /// The package that depends on the newest kernel of its line; the kernel's own name changes
@@ -13,7 +13,7 @@ pub struct Kernel {
 }
 
 /// The kernel of Debian 12: without `block_io_start`.
-pub static LINUX_6_1: Kernel = Kernel {
+pub static LINUX_6_1: GuestKernel = GuestKernel {
     folder: "guest",
     package: "linux-image-cloud-amd64",
     modules: &[
@@ -32,7 +32,7 @@ pub static LINUX_6_1: Kernel = Kernel {
 
 /// The kernel line of Debian 13, with NVMe multipath built in, the I/O schedulers and the device
 /// mapper as modules. Its request flags are in an anonymous enumeration.
-pub static LINUX_6_12: Kernel = Kernel {
+pub static LINUX_6_12: GuestKernel = GuestKernel {
     folder: "guest-6.12",
     package: "linux-image-6.12-cloud-amd64",
     modules: &[
@@ -45,4 +45,4 @@ pub static LINUX_6_12: Kernel = Kernel {
 };
 
 /// Every kernel, the one that most tests use first.
-pub static KERNELS: &[&Kernel] = &[&LINUX_6_1, &LINUX_6_12];
+pub static KERNELS: &[&GuestKernel] = &[&LINUX_6_1, &LINUX_6_12];

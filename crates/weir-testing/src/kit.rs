@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::kernel::{Kernel, LINUX_6_1};
+use crate::kernel::{GuestKernel, LINUX_6_1};
 
 /// A folder with a guest's kernel and its initial file system.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ impl Kit {
 
     /// The kit of a kernel that `cargo xtask guest` has built, if it exists and is current, and
     /// QEMU is installed too.
-    pub fn of(kernel: &Kernel) -> Result<Kit> {
+    pub fn of(kernel: &GuestKernel) -> Result<Kit> {
         let kit = Kit::at(&Kit::folder_of(kernel));
         if !kit.is_current() {
             bail!(
@@ -49,7 +49,7 @@ impl Kit {
     }
 
     /// The folder of a kernel's kit, in cargo's target folder.
-    pub(crate) fn folder_of(kernel: &Kernel) -> PathBuf {
+    pub(crate) fn folder_of(kernel: &GuestKernel) -> PathBuf {
         let target = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
         // A path without `..` is easier to read in messages.

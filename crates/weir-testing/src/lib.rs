@@ -7,13 +7,13 @@
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {
-//! use weir_testing::{Disk, Guest, Kit, Load};
+//! use weir_testing::{GuestDisk, Guest, Kit, DiskLoad};
 //!
 //! let kit = Kit::find()?;                                    // built by `cargo xtask guest`
-//! let disk = Disk::new("d0", "/tmp/d0.raw").aio("native");
+//! let disk = GuestDisk::new("d0", "/tmp/d0.raw").aio("native");
 //! let mut guest = Guest::start(&kit, "web", &disk.args())?;  // QEMU boots
 //! guest.ready()?;                                            // it has booted
-//! let load = Load { read: 70, write: 30, count: 1000, ..Load::on("/dev/vda") };
+//! let load = DiskLoad { read: 70, write: 30, count: 1000, ..DiskLoad::on("/dev/vda") };
 //! let before = guest.disk_stats()?;
 //! let done = guest.load(&[load])?;
 //! println!("{:?} {:?}", done, guest.disk_stats()?["vda"].since(&before["vda"]));
@@ -52,15 +52,15 @@ mod wait;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
-pub use disk::{Disk, ServedDisk};
+pub use disk::{GuestDisk, VhostDisk};
 pub use extent::{VARIABLE as EXTENT_VARIABLE, is_full};
-pub use fleet::{Fleet, FleetProcess, Monitor};
+pub use fleet::{Fleet, FleetProcess, MonitorProcess};
 pub use guest::Guest;
-pub use host::{Cable, Host, Traffic};
+pub use host::{Cable, TestHost, Traffic};
 pub use kit::Kit;
 pub use loop_disk::LoopDisk;
 pub use memory::MemoryFolder;
-pub use plan::Load;
+pub use plan::DiskLoad;
 pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;
 pub use relay::Relay;
@@ -70,4 +70,4 @@ pub use skip::{is_root, skip, skipped, tried_again};
 pub use slow_disk::SlowDisk;
 pub use tools::Tools;
 pub use unseen::unseen_max;
-pub use wait::{PATIENCE, wait_until};
+pub use wait::{TIMEOUT, wait_until};

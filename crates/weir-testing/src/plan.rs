@@ -8,9 +8,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A load on one disk. As text: `disk=/dev/vda,read=70,write=30,bytes=4096,count=1000`, in any
-/// order; omitted keys have the defaults of [`Load::on`].
+/// order; omitted keys have the defaults of [`DiskLoad::on`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct DiskLoad {
     /// The disk, or file, such as `/dev/vda`.
     pub disk: String,
     /// Relative frequency of reads, as a weight.
@@ -45,7 +45,7 @@ pub const BURST_EVERY_MS: u64 = 10;
 
 /// One request of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Request {
+pub struct LoadRequest {
     /// `r` or `w`.
     pub op: char,
     /// The first sector on the disk.
@@ -54,10 +54,10 @@ pub struct Request {
     pub sectors: u64,
 }
 
-impl Load {
+impl DiskLoad {
     /// 256 reads of 4 KiB at random offsets of the first 16 MiB, one at a time, direct.
-    pub fn on(disk: &str) -> Load {
-        Load {
+    pub fn on(disk: &str) -> DiskLoad {
+        DiskLoad {
             disk: disk.to_owned(),
             read: 100,
             write: 0,
@@ -87,7 +87,7 @@ impl Load {
     }
 
     /// Request number `i`, from 0 on. No offset is used twice before each was used once.
-    pub fn request(&self, i: u64) -> Request {
+    pub fn request(&self, i: u64) -> LoadRequest {
         let place = if self.sequential {
             i % self.places()
         } else {
@@ -99,7 +99,7 @@ impl Load {
         } else {
             'w'
         };
-        Request {
+        LoadRequest {
             op,
             sector: (self.start + place * self.bytes) / 512,
             sectors: self.bytes / 512,
@@ -107,7 +107,7 @@ impl Load {
     }
 
     /// All requests.
-    pub fn requests(&self) -> impl Iterator<Item = Request> + '_ {
+    pub fn requests(&self) -> impl Iterator<Item = LoadRequest> + '_ {
         (0..self.count).map(|i| self.request(i))
     }
 
@@ -124,7 +124,7 @@ impl Load {
         self.fsync == 0 && !self.direct && self.write > 0
     }
 
-    fn checked(self) -> Result<Load, String> {
+    fn checked(self) -> Result<DiskLoad, String> {
         let wrong = |what: &str| Err(format!("load `{self}`: {what}"));
         if self.disk.is_empty() {
             return wrong("disk= is missing");
@@ -172,11 +172,11 @@ pub(crate) fn scrambled(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-impl FromStr for Load {
+impl FromStr for DiskLoad {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Load, String> {
-        let mut load = Load::on("");
+    fn from_str(text: &str) -> Result<DiskLoad, String> {
+        let mut load = DiskLoad::on("");
         for pair in text.split(',') {
             let (key, value) = pair
                 .split_once('=')
@@ -210,7 +210,7 @@ impl FromStr for Load {
     }
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for DiskLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn each_offset_is_used_once_and_none_has_a_neighbour() {
         for (span, seed) in [(16 << 20, 1), (3 * 8192, 2), (1000 * 8192, 77), (8192, 5)] {
-            let mut load = Load {
+            let mut load = DiskLoad {
                 span,
                 seed,
-                ..Load::on("x")
+                ..DiskLoad::on("x")
             };
             load.count = load.places();
             let sectors: BTreeSet<u64> = load.requests().map(|r| r.sector).collect();
@@ -256,31 +256,31 @@ mod tests {
 
     #[test]
     fn the_mix_is_the_requested_one() {
-        let load: Load = "disk=/dev/vda,read=70,write=30,count=10000"
+        let load: DiskLoad = "disk=/dev/vda,read=70,write=30,count=10000"
             .parse()
             .unwrap();
         let reads = load.requests().filter(|r| r.op == 'r').count();
         assert!((6_800..7_200).contains(&reads), "{reads} of 10000");
-        let load: Load = "disk=/dev/vda,write=1".parse().unwrap();
+        let load: DiskLoad = "disk=/dev/vda,write=1".parse().unwrap();
         assert!(load.requests().all(|r| r.op == 'w'));
     }
 
     #[test]
     fn with_a_rate_each_burst_is_due_at_once() {
-        let load = Load {
+        let load = DiskLoad {
             rate: 400,
-            ..Load::on("/dev/sdb")
+            ..DiskLoad::on("/dev/sdb")
         };
         let due: Vec<u64> = [0, 3, 4, 7, 8, 400].map(|i| load.due_ms(i)).into();
         assert_eq!(due, [0, 0, 10, 10, 20, 1000]);
-        assert_eq!(Load::on("/dev/sdb").due_ms(1000), 0);
+        assert_eq!(DiskLoad::on("/dev/sdb").due_ms(1000), 0);
     }
 
     #[test]
     fn a_printed_load_parses_to_itself() {
         let text = "disk=/dev/sdb,read=1,write=3,bytes=512,count=7,depth=4,seed=9,start=1024,\
                     span=65536,sequential=1,direct=0,fsync=2,rate=400";
-        let load: Load = text.parse().unwrap();
+        let load: DiskLoad = text.parse().unwrap();
         assert_eq!(load.to_string(), text);
         for bad in [
             "",
@@ -290,7 +290,7 @@ mod tests {
             "disk=x,depth=0",
             "k=v",
         ] {
-            assert!(bad.parse::<Load>().is_err(), "{bad}");
+            assert!(bad.parse::<DiskLoad>().is_err(), "{bad}");
         }
     }
 }

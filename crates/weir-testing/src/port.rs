@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::counts::{Counts, disk_stats};
-use crate::plan::Load;
+use crate::plan::DiskLoad;
 
 /// How long a guest may take to boot; about 3 s on an idle machine.
 const BOOT: Duration = Duration::from_secs(90);
@@ -124,19 +124,19 @@ impl Port {
     }
 
     /// Runs these loads in the guest concurrently; returns their results in order.
-    pub fn load(&mut self, loads: &[Load]) -> Result<Vec<Done>> {
+    pub fn load(&mut self, loads: &[DiskLoad]) -> Result<Vec<Done>> {
         self.begin_load(loads)?;
         self.finish_load(loads)
     }
 
     /// Sends loads without waiting for their end.
-    pub fn begin_load(&mut self, loads: &[Load]) -> Result<()> {
-        let words: Vec<String> = loads.iter().map(Load::to_string).collect();
+    pub fn begin_load(&mut self, loads: &[DiskLoad]) -> Result<()> {
+        let words: Vec<String> = loads.iter().map(DiskLoad::to_string).collect();
         self.begin(&format!("load {}", words.join(" ")))
     }
 
     /// Waits for the end of the loads of [`Port::begin_load`].
-    pub fn finish_load(&mut self, loads: &[Load]) -> Result<Vec<Done>> {
+    pub fn finish_load(&mut self, loads: &[DiskLoad]) -> Result<Vec<Done>> {
         let output = self.finish()?;
         let done: Result<Vec<Done>> = output.lines().map(Done::parse).collect();
         let done = done.with_context(|| format!("VM {}: {output}", self.vm))?;

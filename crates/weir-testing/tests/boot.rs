@@ -4,7 +4,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use weir_testing::{Disk, Guest, Kit, Load, Scratch, skip};
+use weir_testing::{DiskLoad, Guest, GuestDisk, Kit, Scratch, skip};
 
 /// The kit of a guest; `None`, with a message, if there is none.
 fn kit(test: &str) -> Option<Kit> {
@@ -18,7 +18,7 @@ fn the_program_the_guest_and_qemu_count_the_same() {
     let folder = Scratch::new();
     let path = &folder.write("disk.raw", &vec![1; 32 << 20]);
     // The temporary folder may not support O_DIRECT.
-    let disk = Disk::new("d0", path).buffered();
+    let disk = GuestDisk::new("d0", path).buffered();
     let mut guest = Guest::start(&kit, "boot", &disk.args()).unwrap();
     guest.ready().unwrap();
     assert_eq!(guest.run("echo 1 2; echo 3").unwrap(), "1 2\n3\n");
@@ -28,7 +28,7 @@ fn the_program_the_guest_and_qemu_count_the_same() {
         "{failed}"
     );
 
-    let load: Load = "disk=/dev/vda,read=60,write=40,count=300,depth=4,fsync=50"
+    let load: DiskLoad = "disk=/dev/vda,read=60,write=40,count=300,depth=4,fsync=50"
         .parse()
         .unwrap();
     let before = (guest.disk_stats().unwrap()["vda"], block_stats(&guest));

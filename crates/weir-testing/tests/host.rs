@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use weir_testing::{Cable, Host};
+use weir_testing::{Cable, TestHost};
 
 /// A host, or a message that `test` is skipped.
-fn host(test: &str) -> Option<Host> {
-    match Host::new() {
+fn host(test: &str) -> Option<TestHost> {
+    match TestHost::new() {
         Ok(host) => Some(host),
         Err(why) => {
             weir_testing::skipped(test, format_args!("{why:#}"));
@@ -19,7 +19,7 @@ fn host(test: &str) -> Option<Host> {
 }
 
 /// A program on the host that sends its input over `protocol` to `to`.
-fn sender(host: &Host, protocol: &str, to: SocketAddr) -> Child {
+fn sender(host: &TestHost, protocol: &str, to: SocketAddr) -> Child {
     let wait_for_line = format!("exec cat > /dev/{protocol}/{}/{}", to.ip(), to.port());
     let mut command = host.command("bash");
     command.args(["-c", &wait_for_line]).stdin(Stdio::piped());
@@ -116,7 +116,7 @@ fn hosts_reach_this_machine_at_any_of_its_addresses() {
     let Some(host) = host("hosts_reach_this_machine_at_any_of_its_addresses") else {
         return;
     };
-    let other = Host::new().unwrap();
+    let other = TestHost::new().unwrap();
     let listener = TcpListener::bind((host.gateway(), 0)).unwrap();
     let mut sender = sender(&other, "tcp", listener.local_addr().unwrap());
     let stream = connected(&listener);

@@ -8,7 +8,9 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::Duration;
 
-use weir_testing::vhost::{BlockRequest, Client, ClientShape, Contents, Kind, Load, Status};
+use weir_testing::vhost::{
+    BlockRequest, ClientShape, Contents, RequestKind, RequestStatus, VhostClient, VhostLoad,
+};
 use weir_testing::{Scratch, skip, wait_until};
 
 const DISK_BYTES: u64 = 8 << 20;
@@ -66,8 +68,8 @@ impl Storage {
         self.folder.path().join("disk.raw")
     }
 
-    fn client(&self, shape: ClientShape) -> Client {
-        Client::connect(&self.folder.path().join("s"), shape).unwrap()
+    fn client(&self, shape: ClientShape) -> VhostClient {
+        VhostClient::connect(&self.folder.path().join("s"), shape).unwrap()
     }
 }
 
@@ -78,8 +80,8 @@ impl Drop for Storage {
     }
 }
 
-fn mixed() -> Load {
-    Load {
+fn mixed() -> VhostLoad {
+    VhostLoad {
         read: 40,
         write: 40,
         flush: 4,
@@ -88,7 +90,7 @@ fn mixed() -> Load {
         bytes_min: 512,
         bytes_max: 16 << 10,
         requests: 3000,
-        ..Load::default()
+        ..VhostLoad::default()
     }
 }
 
@@ -109,7 +111,7 @@ fn written_data_are_read_back_and_are_in_the_image() {
     assert_eq!(client.disk().sectors, DISK_BYTES / 512);
     let mut contents = Contents::zeroes(DISK_BYTES / 512, 512);
     for seed in 1..4 {
-        let load = Load { seed, ..mixed() };
+        let load = VhostLoad { seed, ..mixed() };
         let report = client.run(&load, Some(&mut contents)).unwrap();
         assert_eq!(
             (report.requests, report.failed, report.unsupported),
@@ -118,7 +120,7 @@ fn written_data_are_read_back_and_are_in_the_image() {
         let logged: usize = report.log.iter().map(Vec::len).sum();
         assert_eq!(logged, 6000);
         let ended =
-            |asked: &&weir_testing::vhost::LoggedRequest| asked.status == Some(Status::Done);
+            |asked: &&weir_testing::vhost::LoggedRequest| asked.status == Some(RequestStatus::Done);
         assert_eq!(report.log.iter().flatten().filter(ended).count(), 6000);
     }
     assert!(contents.written() > 1000);
@@ -132,17 +134,17 @@ fn a_block_of_another_writer_is_detected() {
     };
     let mut client = storage.client(ClientShape::default());
     let mut contents = Contents::zeroes(DISK_BYTES / 512, 4096);
-    let writes = Load {
+    let writes = VhostLoad {
         read: 0,
         write: 1,
-        ..Load::default()
+        ..VhostLoad::default()
     };
     client.run(&writes, Some(&mut contents)).unwrap();
     let image = File::options().write(true).open(storage.image()).unwrap();
     image.write_all_at(&vec![3; 1 << 20], 0).unwrap();
-    let reads = Load {
+    let reads = VhostLoad {
         seed: 2,
-        ..Load::default()
+        ..VhostLoad::default()
     };
     let error = client.run(&reads, Some(&mut contents)).unwrap_err();
     assert!(format!("{error:#}").contains("never written"), "{error:#}");
@@ -164,22 +166,22 @@ fn single_requests_return_their_status() {
     client.discard(100, 8192).unwrap();
     client.id().unwrap();
     let unknown = BlockRequest {
-        kind: Kind::Other(77),
+        kind: RequestKind::Other(77),
         sector: 0,
         bytes: 512,
     };
     assert_eq!(
         client.ask(1, &unknown, &mut [0; 512]).unwrap(),
-        Status::Unsupported
+        RequestStatus::Unsupported
     );
     let outside = BlockRequest {
-        kind: Kind::Read,
+        kind: RequestKind::Read,
         sector: DISK_BYTES / 512,
         bytes: 512,
     };
     assert_eq!(
         client.ask(1, &outside, &mut [0; 512]).unwrap(),
-        Status::Failed
+        RequestStatus::Failed
     );
 }
 
@@ -190,7 +192,7 @@ fn no_write_is_lost_when_a_back_end_is_killed_and_restarted() {
     };
     let mut client = storage.client(TWO_QUEUES);
     let mut contents = Contents::zeroes(DISK_BYTES / 512, 512);
-    let load = Load {
+    let load = VhostLoad {
         requests: u64::MAX,
         time: Some(Duration::from_secs(2)),
         reconnect: Some(Duration::from_secs(30)),
@@ -220,7 +222,7 @@ fn a_back_end_that_does_not_return_ends_the_load_with_an_error() {
         return;
     };
     let mut client = storage.client(ClientShape::default());
-    let load = Load {
+    let load = VhostLoad {
         requests: u64::MAX,
         time: Some(Duration::from_secs(600)),
         ..mixed()
@@ -236,7 +238,7 @@ fn a_back_end_that_does_not_return_ends_the_load_with_an_error() {
     let error = format!("{:#}", client.read(0, 512).unwrap_err());
     assert!(error.contains("the back end has disconnected"), "{error}");
     assert!(
-        Client::connect(
+        VhostClient::connect(
             &storage.folder.path().join("nothing"),
             ClientShape::default()
         )

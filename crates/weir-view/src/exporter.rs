@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex};
 use weir_model::{Nanos, SECTOR_BYTES, Symbol};
 use weir_sink::SinkError;
 use weir_sink::metrics::exposition::EXPOSITIONS;
-use weir_sink::metrics::{Buckets, Exposition, Family, Kind, Sample, Series};
-use weir_tap::Count;
+use weir_sink::metrics::{Buckets, Exposition, Family, MetricKind, MetricSample, Series};
+use weir_tap::EventCount;
 
-use crate::disk_totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Reader, Totals};
+use crate::disk_totals::{DiskKey, DiskTotals, LedgerReader, OP_NAMES, OpTotals, Totals};
 use weir_runtime::run_loop::process_usage;
 
 /// The state for scrapes.
 pub struct Exporter {
     totals: Arc<Mutex<Totals>>,
-    counts: Arc<Mutex<Vec<Count>>>,
+    counts: Arc<Mutex<Vec<EventCount>>>,
     buckets: Buckets,
     disks_max: usize,
     host: String,
@@ -104,7 +104,7 @@ impl Exporter {
     }
 
     /// The destination of the taps' own counts.
-    pub fn counts(&self) -> Arc<Mutex<Vec<Count>>> {
+    pub fn counts(&self) -> Arc<Mutex<Vec<EventCount>>> {
         self.counts.clone()
     }
 
@@ -127,7 +127,7 @@ impl Exporter {
     }
 
     fn disks(&self, disks: &[(DiskKey, &DiskTotals)]) -> Vec<Family> {
-        let of_ops = |sample: &dyn Fn(&OpTotals) -> Sample| -> Vec<Series> {
+        let of_ops = |sample: &dyn Fn(&OpTotals) -> MetricSample| -> Vec<Series> {
             let mut series = Vec::new();
             for (key, disk) in disks {
                 for ((_, op), totals) in OP_NAMES.iter().zip(&disk.ops) {
@@ -148,8 +148,8 @@ impl Exporter {
             name: c.name.to_owned(),
             help: c.help,
             unit: c.unit,
-            kind: Kind::Counter,
-            series: of_ops(&|totals| Sample::Number((c.value)(totals))),
+            kind: MetricKind::Counter,
+            series: of_ops(&|totals| MetricSample::Number((c.value)(totals))),
         };
         let mut families: Vec<Family> = OP_COUNTERS.iter().map(counter).collect();
         families.push(Family {
@@ -157,14 +157,14 @@ impl Exporter {
             help: "Time from insert to completion of a request; from issue if the insert is \
                    unknown.",
             unit: "seconds",
-            kind: Kind::Histogram,
+            kind: MetricKind::Histogram,
             series: of_ops(&|totals| {
-                Sample::Histogram(self.buckets.histogram(&totals.buckets, totals.time_ns))
+                MetricSample::Histogram(self.buckets.histogram(&totals.buckets, totals.time_ns))
             }),
         });
         let busy = |(key, disk): &(DiskKey, &DiskTotals)| Series {
             labels: self.labels(key),
-            sample: Sample::Number(seconds(disk.busy.total_ns())),
+            sample: MetricSample::Number(seconds(disk.busy.total_ns())),
             created_ns: Some(disk.since),
         };
         families.push(Family {
@@ -172,7 +172,7 @@ impl Exporter {
             help: "Time during which the disk had at least one of the completed requests in \
                    flight.",
             unit: "seconds",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             series: disks.iter().map(busy).collect(),
         });
         families
@@ -196,7 +196,7 @@ impl Exporter {
                 self.disks_max as f64,
             ),
             Family {
-                kind: Kind::Counter,
+                kind: MetricKind::Counter,
                 ..gauge(
                     "weir_exporter_folded_operations",
                     "",
@@ -214,14 +214,14 @@ impl Exporter {
         let scrapes = EXPOSITIONS.iter().zip(&self.scrapes);
         let scrapes = scrapes.map(|(format, scrapes)| Series {
             labels: vec![("format", format.name().to_owned())],
-            sample: Sample::Number(scrapes.load(Ordering::Relaxed) as f64),
+            sample: MetricSample::Number(scrapes.load(Ordering::Relaxed) as f64),
             created_ns: Some(self.began),
         });
         families.push(Family {
             name: "weir_exporter_scrapes".into(),
             help: "Number of scrapes, including this one.",
             unit: "",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             series: scrapes.collect(),
         });
         let mut build = gauge("weir_build_info", "", "Version of weir.", 1.0);
@@ -231,7 +231,7 @@ impl Exporter {
     }
 
     /// The counts of the taps, losses included: a family for each counter.
-    fn taps(&self, counts: &[Count]) -> Vec<Family> {
+    fn taps(&self, counts: &[EventCount]) -> Vec<Family> {
         let mut sums: BTreeMap<TapCount, i64> = BTreeMap::new();
         for count in counts {
             let device = count.device.map_or("", Symbol::as_str);
@@ -257,12 +257,12 @@ impl Exporter {
             name: format!("weir_tap_{counter}"),
             help: help(counter),
             unit: "",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             series: series
                 .into_iter()
                 .map(|([cause, device], total)| Series {
                     labels: vec![("cause", cause.to_owned()), ("pdisk", device.to_owned())],
-                    sample: Sample::Number(total as f64),
+                    sample: MetricSample::Number(total as f64),
                     created_ns: Some(self.began),
                 })
                 .collect(),
@@ -289,7 +289,7 @@ fn process() -> Vec<Family> {
         gauge("process_resident_memory_bytes", "bytes", help, bytes as f64)
     });
     let time = cpu_ns.map(|ns| Family {
-        kind: Kind::Counter,
+        kind: MetricKind::Counter,
         ..gauge(
             "process_cpu_seconds",
             "seconds",
@@ -330,10 +330,10 @@ fn gauge(name: &str, unit: &'static str, help: &'static str, value: f64) -> Fami
         name: name.to_owned(),
         help,
         unit,
-        kind: Kind::Gauge,
+        kind: MetricKind::Gauge,
         series: vec![Series {
             labels: Vec::new(),
-            sample: Sample::Number(value),
+            sample: MetricSample::Number(value),
             created_ns: None,
         }],
     }
@@ -353,7 +353,7 @@ impl Keeper {
     }
 }
 
-impl Reader for Keeper {
+impl LedgerReader for Keeper {
     fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
         totals.forget(at.saturating_sub(self.forget_ns));
         self.exporter.whole_at.store(at, Ordering::Relaxed);

@@ -53,7 +53,7 @@ fn disk_page(disk: &DiskStatus) -> String {
     let _ = writeln!(
         page,
         "  {} queues open, {} in flight",
-        disk.lanes, figures.in_flight
+        disk.queues, figures.in_flight
     );
     let head = ["op", "requests", "bytes", "errors", "mean latency"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -133,7 +133,7 @@ mod tests {
                     vdisk: Some("/dev/vda".into()),
                     pdisk: Some("/srv/we\nb.raw".into()),
                 },
-                lanes: 2,
+                queues: 2,
                 figures: DiskFigures {
                     size_bytes: 1 << 30,
                     block_bytes: 512,

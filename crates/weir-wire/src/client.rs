@@ -103,7 +103,7 @@ impl Client {
     /// Watches a query: first the current content of its relation, then the changes.
     ///
     /// # Errors
-    /// If there is no such query, the limit of watchers is reached, or the network fails.
+    /// If there is no such query, the limit of clients is reached, or the network fails.
     pub fn watch(&mut self, query: &str) -> Result<Watch, WireError> {
         let call = self.dial.call(Ticket::new(query.to_owned()))?;
         let stream = self.answer(|mut f| async move { f.do_get(call).await })?;

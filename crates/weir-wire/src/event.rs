@@ -53,7 +53,7 @@ pub enum ServerEvent {
         /// The client.
         who: Principal,
         /// The content.
-        request: Request,
+        request: ClientRequest,
         /// Where to send the reply.
         reply: ReplySender,
     },
@@ -97,7 +97,7 @@ pub struct Principal {
 
 /// A request of a client. The server has checked its role.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Request {
+pub enum ClientRequest {
     /// Submit a query.
     Submit(Submit),
     /// Watch a query: first the current content of its relation, then the changes.
@@ -173,17 +173,17 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Where to send the reply to a [`Request`].
+/// Where to send the reply to a [`ClientRequest`].
 #[derive(Debug)]
-pub struct ReplySender(pub oneshot::Sender<Result<Reply, Refusal>>);
+pub struct ReplySender(pub oneshot::Sender<Result<ClientReply, Refusal>>);
 
-/// The reply to a [`Request`].
+/// The reply to a [`ClientRequest`].
 #[derive(Debug)]
-pub enum Reply {
-    /// JSON for the client, for all requests but [`Request::Watch`].
+pub enum ClientReply {
+    /// JSON for the client, for all requests but [`ClientRequest::Watch`].
     Json(serde_json::Value),
-    /// For [`Request::Submit`] and [`Request::Watch`]: the name and columns of a query, and for
-    /// [`Request::Watch`] its results.
+    /// For [`ClientRequest::Submit`] and [`ClientRequest::Watch`]: the name and columns of a query, and for
+    /// [`ClientRequest::Watch`] its results.
     Query {
         /// The query's name.
         name: String,
@@ -199,7 +199,7 @@ pub enum Reply {
 pub struct ResultUpdate {
     /// Rows or deltas; may be empty when only the note has changed.
     pub batch: RecordBatch,
-    /// Metadata: `at` (ns), `reset` (discard earlier results), `hosts`, `hosts_heard`, `rows_lost`,
+    /// Metadata: `at` (ns), `reset` (discard earlier results), `hosts`, `hosts_responded`, `rows_lost`,
     /// `rows_late`, `rows_away`, `rows_before`, `skipped`, and in the last update `ended` with the
     /// reason.
     pub note: serde_json::Value,

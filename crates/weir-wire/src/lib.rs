@@ -8,7 +8,7 @@
 //! docs/wire.md describes the whole protocol.
 //!
 //! Clients submit, list, watch and cancel queries with Flight's standard calls, so any Flight
-//! client can do so ([`Request`]).
+//! client can do so ([`ClientRequest`]).
 //!
 //! The crate does not depend on taps, queries or sinks: a fragment of a query is opaque bytes.
 
@@ -38,8 +38,8 @@ pub use client::{Client, SubmittedQuery, Watch, WatchEvent};
 pub use dial::Dial;
 pub use error::{Malformed, WireError};
 pub use event::{
-    Joined, OfScript, Principal, Refusal, Reply, ReplySender, Request, ResultUpdate, Role,
-    ServerEvent, SessionId, Submit,
+    ClientReply, ClientRequest, Joined, OfScript, Principal, Refusal, ReplySender, ResultUpdate,
+    Role, ServerEvent, SessionId, Submit,
 };
 pub use intake::{Incoming, Intake};
 pub use message::{
@@ -47,6 +47,6 @@ pub use message::{
     Note, StartChannel, Status, Welcome,
 };
 pub use peer::Peer;
-pub use server::{Counter, EventQueue, Limits, Listen, NextEvent, Server, ServerOptions};
+pub use server::{EventQueue, Limits, Listen, NextEvent, Server, ServerCount, ServerOptions};
 pub use tls::ServerTls;
 pub use uplink::{Uplink, UplinkEvent, UplinkOptions, UplinkState};

@@ -55,7 +55,7 @@ impl Trial {
         }
     }
 
-    fn say(&mut self, count: i64) {
+    fn send(&mut self, count: i64) {
         self.uplink.send(AgentMessage::Rows {
             channel: CHANNEL,
             batch: rows(self.last + 1, count),
@@ -65,7 +65,7 @@ impl Trial {
 
     /// The failure is reported with the expected reason.
     fn fails(&mut self, why: &str) {
-        self.say(10);
+        self.send(10);
         let mut last = None;
         until(&format!("it fails with `{why}`"), || {
             let state = self.uplink.state();
@@ -82,7 +82,7 @@ impl Trial {
         let good = RecordingMonitor::new(1, Behavior::default());
         self.relay.set_target(Some(good.address()));
         self.relay.close_connections();
-        self.say(10);
+        self.send(10);
         until("the good monitor has everything", || {
             while self.uplink.receive(Duration::ZERO).is_some() {}
             let state = self.uplink.state();
@@ -290,7 +290,7 @@ fn a_monitor_that_never_acknowledges_is_bounded() {
     let mut trial = Trial::new(monitor.address, LONG);
     until("it is welcomed", || trial.uplink.state().connected);
     for _ in 0..2_000 {
-        trial.say(400);
+        trial.send(400);
         let waiting = trial.uplink.state().waiting.bytes;
         assert!(waiting <= ROOM.memory_bytes as u64, "{waiting} bytes wait");
     }
@@ -308,7 +308,7 @@ fn a_monitor_that_never_reads_is_disconnected() {
     });
     let mut trial = Trial::new(monitor.address, SHORT);
     for _ in 0..2_000 {
-        trial.say(400);
+        trial.send(400);
     }
     trial.fails("sent nothing for 6 s");
     assert_eq!(monitor.read.load(Ordering::Relaxed), 0);

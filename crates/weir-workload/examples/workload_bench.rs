@@ -24,7 +24,7 @@ use weir_workload::analysis::reuse::ReuseTally;
 use weir_workload::analysis::sizes::SizeTally;
 use weir_workload::analysis::timeline::TimeTally;
 use weir_workload::{
-    Characteriser, Counter, Event, Histograms, Request, Response, Step, Subject, Track,
+    Characteriser, Counter, Histograms, IssuedRequest, RequestEvent, Response, Step, Subject, Track,
 };
 
 const REQUESTS: i64 = 1_000_000;
@@ -39,7 +39,7 @@ fn main() {
         let steps: Vec<Step> = events.iter().map(|event| track.take(event)).collect();
         (events, steps)
     });
-    let each = |run: fn(&[Event], &[Step])| {
+    let each = |run: fn(&[RequestEvent], &[Step])| {
         lengths.each_ref().map(|(events, steps)| {
             let before = thread_ns();
             run(events, steps);
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-type Run = fn(&[Event], &[Step]);
+type Run = fn(&[RequestEvent], &[Step]);
 
 /// A part that processes steps.
 macro_rules! part {
@@ -106,7 +106,7 @@ const PARTS: [(&str, Run); 17] = [
     }),
 ];
 
-fn events(sectors: i64) -> Vec<Event> {
+fn events(sectors: i64) -> Vec<RequestEvent> {
     let mut events = Vec::new();
     let mut in_flight = VecDeque::new();
     let mut random = 1u64;
@@ -126,14 +126,14 @@ fn events(sectors: i64) -> Vec<Event> {
             events.extend(in_flight.pop_front());
         }
         let ts = id * 10_000;
-        events.push(Event::Issued(Request {
+        events.push(RequestEvent::Issued(IssuedRequest {
             ts,
             id,
             op,
             sector: Some(block as i64 * sectors),
             sectors,
         }));
-        in_flight.push_back(Event::Finished(Response {
+        in_flight.push_back(RequestEvent::Finished(Response {
             ts: ts + 300_000,
             id,
             op,

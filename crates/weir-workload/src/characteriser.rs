@@ -20,7 +20,7 @@ use crate::analysis::reuse::{BLOCK_BYTES, MEMORY_BYTES, ReuseTally};
 use crate::analysis::sizes::SizeTally;
 use crate::analysis::timeline::TimeTally;
 use crate::counter::Counter;
-use crate::event::{Event, Subject};
+use crate::event::{RequestEvent, Subject};
 use crate::interference;
 use crate::profile::{Profile, Report, SubjectName};
 use crate::verdict::verdict;
@@ -46,7 +46,7 @@ const INSTANTS_NS: [Nanos; 2] = [-(1 << 60), 1 << 62];
 pub struct Characteriser {
     reuse_memory_bytes: usize,
     subjects: HashMap<Subject, Followed>,
-    requests_left_out: u64,
+    requests_omitted: u64,
     requests_impossible: u64,
     first: Option<Nanos>,
     last: Nanos,
@@ -86,7 +86,7 @@ impl Characteriser {
         Characteriser {
             reuse_memory_bytes,
             subjects: HashMap::new(),
-            requests_left_out: 0,
+            requests_omitted: 0,
             requests_impossible: 0,
             first: None,
             last: Nanos::MIN,
@@ -94,7 +94,7 @@ impl Characteriser {
     }
 
     /// Adds an event. The events of a subject must be in timestamp order.
-    pub fn take(&mut self, subject: &Subject, event: &Event) {
+    pub fn take(&mut self, subject: &Subject, event: &RequestEvent) {
         let event = &self.possible(*event);
         self.first.get_or_insert(event.ts());
         self.last = self.last.max(event.ts());
@@ -105,14 +105,14 @@ impl Characteriser {
             followed.take(event);
             self.subjects.insert(*subject, followed);
         } else {
-            self.requests_left_out += u64::from(matches!(event, Event::Issued(_)));
+            self.requests_omitted += u64::from(matches!(event, RequestEvent::Issued(_)));
         }
     }
 
     /// The event without impossible values, so that no analysis overflows.
-    fn possible(&mut self, event: Event) -> Event {
+    fn possible(&mut self, event: RequestEvent) -> RequestEvent {
         match event {
-            Event::Issued(mut request) => {
+            RequestEvent::Issued(mut request) => {
                 request.ts = possible_instant(request.ts);
                 let end = request.sector.unwrap_or(0).checked_add(request.sectors);
                 let possible = |sector| (0..=SECTORS_MAX).contains(&sector);
@@ -123,18 +123,18 @@ impl Characteriser {
                     request.sector = None;
                     request.sectors = 0;
                 }
-                Event::Issued(request)
+                RequestEvent::Issued(request)
             }
-            Event::Finished(mut response) => {
+            RequestEvent::Finished(mut response) => {
                 response.ts = possible_instant(response.ts);
                 let possible =
                     |time: Option<Nanos>| time.filter(|t| (0..=INSTANTS_NS[1]).contains(t));
                 response.wait_ns = possible(response.wait_ns);
                 response.service_ns = possible(response.service_ns);
                 response.latency_ns = possible(response.latency_ns);
-                Event::Finished(response)
+                RequestEvent::Finished(response)
             }
-            Event::Lost { ts, id } => Event::Lost {
+            RequestEvent::Lost { ts, id } => RequestEvent::Lost {
                 ts: possible_instant(ts),
                 id,
             },
@@ -157,8 +157,8 @@ impl Characteriser {
             span_ns: self
                 .first
                 .map_or(0, |first| self.last.saturating_sub(first)),
-            requests: profiles.iter().map(|p| p.requests).sum::<u64>() + self.requests_left_out,
-            requests_left_out: self.requests_left_out,
+            requests: profiles.iter().map(|p| p.requests).sum::<u64>() + self.requests_omitted,
+            requests_omitted: self.requests_omitted,
             requests_impossible: self.requests_impossible,
             profiles,
             interference: found.interference,
@@ -194,7 +194,7 @@ impl Followed {
         }
     }
 
-    fn take(&mut self, event: &Event) {
+    fn take(&mut self, event: &RequestEvent) {
         self.last = self.last.max(event.ts());
         let step = &self.counter.take(event);
         self.mix.take(step);

@@ -7,7 +7,7 @@
 
 use weir_model::SECTOR_BYTES;
 
-use crate::event::{Event, Response};
+use crate::event::{RequestEvent, Response};
 use crate::histograms::Histograms;
 use crate::metric::{Class, Metric};
 use crate::track::{End, Issue, Step, Track};
@@ -16,7 +16,7 @@ use crate::track::{End, Issue, Step, Track};
 ///
 /// ```
 /// use weir_model::Op;
-/// use weir_workload::{Class, Counter, Event, Metric, Request};
+/// use weir_workload::{Class, Counter, RequestEvent, Metric, IssuedRequest};
 ///
 /// let mut counter = Counter::new(16);
 /// for (ts, sector) in [(0, 100), (7_000, 108)] {
@@ -44,7 +44,7 @@ impl Counter {
     }
 
     /// Adds an event and returns it with its context. Events must be in timestamp order.
-    pub fn take(&mut self, event: &Event) -> Step {
+    pub fn take(&mut self, event: &RequestEvent) -> Step {
         let step = self.track.take(event);
         self.histograms.count(&step);
         step

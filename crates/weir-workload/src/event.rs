@@ -19,9 +19,9 @@ pub struct Subject {
 
 /// An event of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Event {
+pub enum RequestEvent {
     /// It was issued to the device.
-    Issued(Request),
+    Issued(IssuedRequest),
     /// It completed.
     Finished(Response),
     /// It has ended, but its completion was not received; [`Unseen`](crate::Unseen) finds such
@@ -36,7 +36,7 @@ pub enum Event {
 
 /// A request at its issue: `Q` of stream `IOstream`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Request {
+pub struct IssuedRequest {
     /// When it was issued.
     pub ts: Nanos,
     /// Pairs it with its response.
@@ -76,13 +76,13 @@ impl Response {
     }
 }
 
-impl Event {
+impl RequestEvent {
     /// The timestamp.
     pub fn ts(&self) -> Nanos {
         match self {
-            Event::Issued(request) => request.ts,
-            Event::Finished(response) => response.ts,
-            Event::Lost { ts, .. } => *ts,
+            RequestEvent::Issued(request) => request.ts,
+            RequestEvent::Finished(response) => response.ts,
+            RequestEvent::Lost { ts, .. } => *ts,
         }
     }
 }

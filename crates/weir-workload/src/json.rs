@@ -8,7 +8,7 @@
 use serde_json::{Map, Value, json};
 use weir_sketch::LogBins;
 
-use crate::{Class, Distribution, Histograms, Measure, Metric};
+use crate::{Class, Distribution, Histograms, Metric, MetricUnit};
 
 /// The reported quantiles.
 pub const QUANTILES: [(&str, f64); 4] =
@@ -119,11 +119,11 @@ pub fn class_name(class: Class) -> &'static str {
 }
 
 /// The unit of a metric's values.
-pub fn unit_name(measure: Measure) -> &'static str {
+pub fn unit_name(measure: MetricUnit) -> &'static str {
     match measure {
-        Measure::Bytes => "bytes",
-        Measure::Sectors => "sectors",
-        Measure::Nanoseconds => "ns",
-        Measure::Requests => "requests",
+        MetricUnit::Bytes => "bytes",
+        MetricUnit::Sectors => "sectors",
+        MetricUnit::Nanoseconds => "ns",
+        MetricUnit::Requests => "requests",
     }
 }

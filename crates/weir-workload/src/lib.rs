@@ -2,7 +2,7 @@
 //! (Ahmad 2007, "Easy and efficient disk I/O workload characterization in VMware ESX server",
 //! section 3), and further analyses.
 //!
-//! The input are the [`Event`]s of each [`Subject`] in timestamp order; the output is plain data.
+//! The input are the [`RequestEvent`]s of each [`Subject`] in timestamp order; the output is plain data.
 //! Nothing here opens a file, reads a clock or prints: the kernel's histograms, a recording and a
 //! live stream give the same [`Histograms`], bin for bin.
 
@@ -28,12 +28,12 @@ mod verdict;
 pub use characteriser::{Characteriser, SUBJECTS_MAX};
 pub use counter::Counter;
 pub use distribution::Distribution;
-pub use event::{Event, Request, Response, Subject};
+pub use event::{IssuedRequest, RequestEvent, Response, Subject};
 pub use evidence::{Confidence, Evidence, REQUESTS_LOW, REQUESTS_MIN};
 pub use histograms::Histograms;
 pub use interference::Interference;
-pub use metric::{Class, Measure, Metric};
+pub use metric::{Class, Metric, MetricUnit};
 pub use profile::{Advice, Missing, Profile, Report, SubjectName, Topic};
 pub use track::{End, IN_FLIGHT_MAX, Issue, Step, Track};
-pub use unseen::{Counted, LostRequest, Unseen};
+pub use unseen::{CountScope, LostRequest, Unseen};
 pub use verdict::{Part, Pattern, Verdict};

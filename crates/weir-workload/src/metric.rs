@@ -31,7 +31,7 @@ pub enum Metric {
 
 /// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measure {
+pub enum MetricUnit {
     /// Bytes.
     Bytes,
     /// Sectors of 512 bytes.
@@ -108,13 +108,13 @@ impl Metric {
     }
 
     /// Its unit.
-    pub fn measure(self) -> Measure {
+    pub fn measure(self) -> MetricUnit {
         match self {
-            Metric::Length => Measure::Bytes,
-            Metric::Seek | Metric::SeekClosest => Measure::Sectors,
-            Metric::Outstanding => Measure::Requests,
+            Metric::Length => MetricUnit::Bytes,
+            Metric::Seek | Metric::SeekClosest => MetricUnit::Sectors,
+            Metric::Outstanding => MetricUnit::Requests,
             Metric::Interarrival | Metric::Latency | Metric::Wait | Metric::Service => {
-                Measure::Nanoseconds
+                MetricUnit::Nanoseconds
             }
         }
     }
@@ -122,10 +122,10 @@ impl Metric {
     /// vscsiStats' upper limits, ascending; one more bin is above the last.
     pub fn limits(self) -> &'static [i64] {
         match self.measure() {
-            Measure::Bytes => &LENGTH,
-            Measure::Sectors => &SEEK,
-            Measure::Requests => &OUTSTANDING,
-            Measure::Nanoseconds => &TIME,
+            MetricUnit::Bytes => &LENGTH,
+            MetricUnit::Sectors => &SEEK,
+            MetricUnit::Requests => &OUTSTANDING,
+            MetricUnit::Nanoseconds => &TIME,
         }
     }
 

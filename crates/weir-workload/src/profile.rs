@@ -37,7 +37,7 @@ pub struct Report {
     /// Requests of all subjects, including those without a profile.
     pub requests: u64,
     /// Requests of subjects beyond the limit.
-    pub requests_left_out: u64,
+    pub requests_omitted: u64,
     /// Requests with an impossible address or length. They are counted as requests without an
     /// address.
     pub requests_impossible: u64,

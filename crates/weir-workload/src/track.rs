@@ -7,14 +7,14 @@
 //! [`IN_FLIGHT_MAX`].
 //!
 //! A request whose completion was not received stops counting as in flight when the count of the
-//! source shows it ([`Event::Lost`]), when its id is reused, or after [`IN_FLIGHT_NS_MAX`].
+//! source shows it ([`RequestEvent::Lost`]), when its id is reused, or after [`IN_FLIGHT_NS_MAX`].
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
-use crate::event::{Event, Request, Response};
+use crate::event::{IssuedRequest, RequestEvent, Response};
 use crate::little::Little;
 use crate::metric::Class;
 
@@ -37,7 +37,7 @@ const LOST_MAX: usize = 1 << 10;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Issue {
     /// The request itself.
-    pub request: Request,
+    pub request: IssuedRequest,
     /// First sector minus last sector of the previous request that has sectors.
     pub seek_sectors: Option<i64>,
     /// The same to the previous request of its operation.
@@ -131,11 +131,11 @@ impl Track {
     }
 
     /// Adds an event. Events come in timestamp order.
-    pub fn take(&mut self, event: &Event) -> Step {
+    pub fn take(&mut self, event: &RequestEvent) -> Step {
         self.little.advance(event.ts(), self.in_flight);
         match event {
-            Event::Issued(request) => Step::Issued(self.issue(*request)),
-            Event::Finished(response) => {
+            RequestEvent::Issued(request) => Step::Issued(self.issue(*request)),
+            RequestEvent::Finished(response) => {
                 let issue = self.remove(response.id);
                 self.little.finish(response, issue.is_some());
                 Step::Finished(End {
@@ -144,7 +144,7 @@ impl Track {
                     in_flight: self.in_flight as i64,
                 })
             }
-            Event::Lost { ts, id } => {
+            RequestEvent::Lost { ts, id } => {
                 self.lose(*id);
                 Step::Lost {
                     ts: *ts,
@@ -197,7 +197,7 @@ impl Track {
         }
     }
 
-    fn issue(&mut self, request: Request) -> Issue {
+    fn issue(&mut self, request: IssuedRequest) -> Issue {
         self.sweep(request.ts);
         // An id that recurs is in use again: the earlier request's completion was lost.
         self.lose(request.id);
@@ -226,7 +226,7 @@ impl Track {
     }
 
     /// Makes `request` the predecessor of the next.
-    fn follow(&mut self, request: &Request) {
+    fn follow(&mut self, request: &IssuedRequest) {
         let last_sector = request
             .sector
             .map(|first| first.saturating_add(request.sectors).saturating_sub(1));

@@ -24,16 +24,16 @@ const LOST_MAX: usize = 1 << 10;
 
 /// The scope of one count of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Counted {
+pub struct CountScope {
     host: Option<Symbol>,
     pdisk: Option<Symbol>,
 }
 
-impl Counted {
+impl CountScope {
     /// The disk of a host's device: a partition's requests are counted with those of the whole
     /// disk.
-    pub fn device(host: Option<Symbol>, pdisk: Option<Symbol>) -> Counted {
-        Counted {
+    pub fn device(host: Option<Symbol>, pdisk: Option<Symbol>) -> CountScope {
+        CountScope {
             host,
             pdisk: pdisk.map(|path| Symbol::new(whole_disk(path.as_str()))),
         }
@@ -43,7 +43,7 @@ impl Counted {
 /// Requests that are open on each disk.
 #[derive(Debug, Default)]
 pub struct Unseen {
-    disks: HashMap<Counted, Disk>,
+    disks: HashMap<CountScope, Disk>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Unseen {
     /// included. Returns the earlier requests that must have ended.
     pub fn issued(
         &mut self,
-        disk: Counted,
+        disk: CountScope,
         request: (Subject, i64),
         ts: Nanos,
         in_flight: Option<i64>,
@@ -101,7 +101,7 @@ impl Unseen {
 
     /// A request has completed. Returns the request that is lost instead, if this one was assumed
     /// to be.
-    pub fn finished(&mut self, disk: Counted, id: i64) -> Option<LostRequest> {
+    pub fn finished(&mut self, disk: CountScope, id: i64) -> Option<LostRequest> {
         let disk = self.disks.get_mut(&disk)?;
         if disk.close(id).is_some() {
             return None;

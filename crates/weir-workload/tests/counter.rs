@@ -4,11 +4,12 @@
 use proptest::prelude::*;
 use weir_model::Op;
 use weir_workload::{
-    Class, Counter, Distribution, Event, Histograms, IN_FLIGHT_MAX, Metric, Request, Response,
+    Class, Counter, Distribution, Histograms, IN_FLIGHT_MAX, IssuedRequest, Metric, RequestEvent,
+    Response,
 };
 
-fn issued(ts: i64, id: i64, op: Op, sector: Option<i64>, sectors: i64) -> Event {
-    Event::Issued(Request {
+fn issued(ts: i64, id: i64, op: Op, sector: Option<i64>, sectors: i64) -> RequestEvent {
+    RequestEvent::Issued(IssuedRequest {
         ts,
         id,
         op,
@@ -17,17 +18,17 @@ fn issued(ts: i64, id: i64, op: Op, sector: Option<i64>, sectors: i64) -> Event 
     })
 }
 
-fn read(ts: i64, id: i64, sector: i64) -> Event {
+fn read(ts: i64, id: i64, sector: i64) -> RequestEvent {
     issued(ts, id, Op::Read, Some(sector), 8)
 }
 
-fn write(ts: i64, id: i64, sector: i64) -> Event {
+fn write(ts: i64, id: i64, sector: i64) -> RequestEvent {
     issued(ts, id, Op::Write, Some(sector), 16)
 }
 
 /// The end of a request whose wait is a tenth of its latency.
-fn finished(ts: i64, id: i64, op: Op, latency_ns: i64) -> Event {
-    Event::Finished(Response {
+fn finished(ts: i64, id: i64, op: Op, latency_ns: i64) -> RequestEvent {
+    RequestEvent::Finished(Response {
         ts,
         id,
         op,
@@ -38,8 +39,8 @@ fn finished(ts: i64, id: i64, op: Op, latency_ns: i64) -> Event {
     })
 }
 
-fn untimed(ts: i64, id: i64, op: Op) -> Event {
-    Event::Finished(Response {
+fn untimed(ts: i64, id: i64, op: Op) -> RequestEvent {
+    RequestEvent::Finished(Response {
         ts,
         id,
         op,
@@ -50,7 +51,7 @@ fn untimed(ts: i64, id: i64, op: Op) -> Event {
     })
 }
 
-fn counted(events: &[Event]) -> Histograms {
+fn counted(events: &[RequestEvent]) -> Histograms {
     let mut counter = Counter::new(16);
     for event in events {
         counter.take(event);
@@ -106,7 +107,7 @@ fn ties_of_closest_distance_go_to_the_later_request() {
 #[test]
 fn the_closest_distance_considers_the_last_n_requests() {
     // Seventeen interleaved streams: with 16 to compare with, the own stream is just out of range.
-    let streams = |n: i64| -> Vec<Event> {
+    let streams = |n: i64| -> Vec<RequestEvent> {
         let turns = 0..10 * n;
         turns
             .map(|i| read(i, i, i % n * 1_000_000 + i / n * 8))
@@ -195,13 +196,13 @@ fn requests_without_an_end_are_removed_and_counted() {
 }
 
 /// The expected counts of `events`, computed from all earlier ones.
-fn by_definition(events: &[Event], closest_of: usize) -> Vec<(Metric, Class, i64)> {
+fn by_definition(events: &[RequestEvent], closest_of: usize) -> Vec<(Metric, Class, i64)> {
     let mut values = Vec::new();
     for (i, event) in events.iter().enumerate() {
         let before = &events[..i];
         match event {
-            Event::Issued(request) => values.extend(at_issue(request, before, closest_of)),
-            Event::Finished(end) => {
+            RequestEvent::Issued(request) => values.extend(at_issue(request, before, closest_of)),
+            RequestEvent::Finished(end) => {
                 for (metric, value) in [
                     (Metric::Wait, end.wait_ns),
                     (Metric::Service, end.service_ns),
@@ -211,29 +212,33 @@ fn by_definition(events: &[Event], closest_of: usize) -> Vec<(Metric, Class, i64
                     values.extend(classes.map(|class| (metric, class, value.unwrap())));
                 }
             }
-            Event::Lost { .. } => {}
+            RequestEvent::Lost { .. } => {}
         }
     }
     values
 }
 
-fn at_issue(request: &Request, before: &[Event], n: usize) -> Vec<(Metric, Class, i64)> {
-    let requests: Vec<&Request> = before
+fn at_issue(
+    request: &IssuedRequest,
+    before: &[RequestEvent],
+    n: usize,
+) -> Vec<(Metric, Class, i64)> {
+    let requests: Vec<&IssuedRequest> = before
         .iter()
         .filter_map(|event| match event {
-            Event::Issued(request) => Some(request),
-            Event::Finished(_) | Event::Lost { .. } => None,
+            RequestEvent::Issued(request) => Some(request),
+            RequestEvent::Finished(_) | RequestEvent::Lost { .. } => None,
         })
         .collect();
     let ended = |id| {
         before
             .iter()
-            .any(|e| matches!(e, Event::Finished(r) if r.id == id))
+            .any(|e| matches!(e, RequestEvent::Finished(r) if r.id == id))
     };
     let in_flight = requests.iter().filter(|r| !ended(r.id)).count() as i64 + 1;
     let mut values = Vec::new();
     for class in [Class::All, Class::Of(request.op)] {
-        let same = |r: &&&Request| class == Class::All || r.op == request.op;
+        let same = |r: &&&IssuedRequest| class == Class::All || r.op == request.op;
         values.push((Metric::Outstanding, class, in_flight));
         let last = requests.iter().rev().find(same);
         values.extend(last.map(|r| (Metric::Interarrival, class, request.ts - r.ts)));
@@ -242,7 +247,7 @@ fn at_issue(request: &Request, before: &[Event], n: usize) -> Vec<(Metric, Class
         };
         values.push((Metric::Length, class, request.sectors * 512));
         let mut placed = requests.iter().rev().filter(|r| r.sector.is_some());
-        let distance = |r: &&Request| first - (r.sector.unwrap() + r.sectors - 1);
+        let distance = |r: &&IssuedRequest| first - (r.sector.unwrap() + r.sectors - 1);
         let seek = placed.clone().find(same).map(distance);
         values.extend(seek.map(|sectors| (Metric::Seek, class, sectors)));
         if class == Class::All {
@@ -269,7 +274,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 /// Requests and ends, some of them missing.
-fn any_events() -> impl Strategy<Value = Vec<Event>> {
+fn any_events() -> impl Strategy<Value = Vec<RequestEvent>> {
     let step = (
         any_op(),
         0i64..2_000,

@@ -5,12 +5,12 @@ use weir_model::Op;
 use weir_workload::analysis::addresses::AddressTally;
 use weir_workload::analysis::pairs::{Pair, PairTally};
 use weir_workload::analysis::reuse::{Reuse, ReuseTally};
-use weir_workload::{Class, Event, Request, Response, Step, Track};
+use weir_workload::{Class, IssuedRequest, RequestEvent, Response, Step, Track};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-fn request(ts: i64, op: Op, sector: i64, sectors: i64) -> Request {
-    Request {
+fn request(ts: i64, op: Op, sector: i64, sectors: i64) -> IssuedRequest {
+    IssuedRequest {
         ts,
         id: ts,
         op,
@@ -19,16 +19,16 @@ fn request(ts: i64, op: Op, sector: i64, sectors: i64) -> Request {
     }
 }
 
-fn steps(events: impl IntoIterator<Item = Event>) -> Vec<Step> {
+fn steps(events: impl IntoIterator<Item = RequestEvent>) -> Vec<Step> {
     let mut track = Track::new(16);
     events.into_iter().map(|event| track.take(&event)).collect()
 }
 
-fn issued(requests: impl IntoIterator<Item = Request>) -> Vec<Step> {
-    steps(requests.into_iter().map(Event::Issued))
+fn issued(requests: impl IntoIterator<Item = IssuedRequest>) -> Vec<Step> {
+    steps(requests.into_iter().map(RequestEvent::Issued))
 }
 
-fn reuse(requests: impl IntoIterator<Item = Request>) -> Reuse {
+fn reuse(requests: impl IntoIterator<Item = IssuedRequest>) -> Reuse {
     let mut tally = ReuseTally::default();
     issued(requests).iter().for_each(|step| tally.take(step));
     tally.result().unwrap()
@@ -144,8 +144,8 @@ fn a_request_of_any_length_is_handled() {
     assert_eq!(tally.grid(Op::Write).unwrap().total(), 6);
 }
 
-fn finished(request: Request, latency_ns: i64) -> Event {
-    Event::Finished(Response {
+fn finished(request: IssuedRequest, latency_ns: i64) -> RequestEvent {
+    RequestEvent::Finished(Response {
         ts: request.ts + latency_ns,
         id: request.id,
         op: request.op,
@@ -167,7 +167,7 @@ fn pairs_count_in_the_cell_of_both_values() {
     for step in steps(
         [near, far, write]
             .into_iter()
-            .flat_map(|r| [Event::Issued(r), finished(r, r.sectors * 50_000)]),
+            .flat_map(|r| [RequestEvent::Issued(r), finished(r, r.sectors * 50_000)]),
     ) {
         tally.take(&step);
     }
@@ -238,7 +238,7 @@ fn a_profile_and_its_json_contain_them() {
     let subject = weir_workload::Subject::default();
     for i in 0..100 {
         let read = request(i * 1_000_000, Op::Read, i % 10 * 8, 8);
-        characteriser.take(&subject, &Event::Issued(read));
+        characteriser.take(&subject, &RequestEvent::Issued(read));
         characteriser.take(&subject, &finished(read, 50_000));
     }
     let report = serde_json::to_value(characteriser.report()).unwrap();

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use weir_model::{Op, Symbol};
 use weir_workload::little::is_reliable;
 use weir_workload::{
-    Characteriser, Class, Counted, Counter, Event, Metric, Request, Response, Subject, Topic,
-    Unseen,
+    Characteriser, Class, CountScope, Counter, IssuedRequest, Metric, RequestEvent, Response,
+    Subject, Topic, Unseen,
 };
 
 /// A load, and the events that are lost.
@@ -56,7 +56,7 @@ struct Delivered {
     disk: usize,
     owner: usize,
     in_flight: Option<i64>,
-    event: Event,
+    event: RequestEvent,
 }
 
 fn one_in(random: &mut Rng, n: i64) -> bool {
@@ -156,14 +156,14 @@ fn delivered(load: &Load, made: &[Made]) -> Vec<Delivered> {
             owner: m.owner,
             in_flight: (is_issue && load.counts).then_some(in_flight as i64),
             event: match is_issue {
-                true => Event::Issued(Request {
+                true => RequestEvent::Issued(IssuedRequest {
                     ts,
                     id,
                     op: Op::Read,
                     sector: Some(8),
                     sectors: 8,
                 }),
-                false => Event::Finished(Response {
+                false => RequestEvent::Finished(Response {
                     ts,
                     id,
                     op: Op::Read,
@@ -187,19 +187,19 @@ fn subject(disk: usize, owner: usize) -> Subject {
 }
 
 /// Every event, after the requests that must have ended before it.
-fn replay(events: &[Delivered], take: &mut dyn FnMut(Subject, Event)) {
+fn replay(events: &[Delivered], take: &mut dyn FnMut(Subject, RequestEvent)) {
     let mut unseen = Unseen::default();
     for d in events {
         let subject = subject(d.disk, d.owner);
-        let counted = Counted::device(None, subject.pdisk);
+        let counted = CountScope::device(None, subject.pdisk);
         let ts = d.event.ts();
         let lost = match d.event {
-            Event::Issued(r) => unseen.issued(counted, (subject, r.id), ts, d.in_flight),
-            Event::Finished(r) => unseen.finished(counted, r.id).into_iter().collect(),
-            Event::Lost { .. } => unreachable!("no source delivers it"),
+            RequestEvent::Issued(r) => unseen.issued(counted, (subject, r.id), ts, d.in_flight),
+            RequestEvent::Finished(r) => unseen.finished(counted, r.id).into_iter().collect(),
+            RequestEvent::Lost { .. } => unreachable!("no source delivers it"),
         };
         for (subject, id) in lost {
-            take(subject, Event::Lost { ts, id });
+            take(subject, RequestEvent::Lost { ts, id });
         }
         take(subject, d.event);
     }
@@ -370,7 +370,7 @@ fn with_the_count_busy_time_matches_the_load() {
 #[test]
 fn a_request_without_an_end_expires() {
     let read = |ts, id| {
-        Event::Issued(Request {
+        RequestEvent::Issued(IssuedRequest {
             ts,
             id,
             op: Op::Read,
@@ -389,8 +389,8 @@ fn a_request_without_an_end_expires() {
 
 #[test]
 fn a_late_completion_is_matched_and_another_request_counts_as_lost() {
-    let disk = Counted::device(None, Some(Symbol::new("/dev/sda1")));
-    let same = Counted::device(None, Some(Symbol::new("/dev/sda2")));
+    let disk = CountScope::device(None, Some(Symbol::new("/dev/sda1")));
+    let same = CountScope::device(None, Some(Symbol::new("/dev/sda2")));
     assert_eq!(disk, same, "partitions are counted with their disk");
     let of = |id| (Subject::default(), id);
     let mut unseen = Unseen::default();

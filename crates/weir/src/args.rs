@@ -16,7 +16,7 @@ use weir_runtime::failure::Failure;
 use weir_runtime::log;
 use weir_runtime::output::OutputOptions;
 use weir_runtime::quantity;
-use weir_runtime::question::Question;
+use weir_runtime::question::QueryText;
 use weir_runtime::source::{Declarations, SourceOptions, declarations, device};
 use weir_sink::SINKS;
 use weir_tap::source::{KINDS, LIVE, SourceKind};
@@ -182,7 +182,7 @@ fn sources() -> String {
 }
 
 fn formats() -> PossibleValuesParser {
-    let value = |f: &&weir_sink::Format| clap::builder::PossibleValue::new(f.name).help(f.doc);
+    let value = |f: &&weir_sink::SinkFormat| clap::builder::PossibleValue::new(f.name).help(f.doc);
     PossibleValuesParser::new(SINKS.iter().map(value))
 }
 
@@ -202,14 +202,14 @@ impl QuestionArgs {
     ///
     /// # Errors
     /// When the file or standard input cannot be read or is not UTF-8.
-    pub fn read(&self) -> Result<Question, Failure> {
+    pub fn read(&self) -> Result<QueryText, Failure> {
         match (&self.query, &self.file) {
-            (Some(text), _) if text != "-" => Ok(Question {
+            (Some(text), _) if text != "-" => Ok(QueryText {
                 text: text.clone(),
                 file: None,
             }),
-            (_, Some(path)) => Question::read(path),
-            _ => Question::read(Path::new("-")),
+            (_, Some(path)) => QueryText::read(path),
+            _ => QueryText::read(Path::new("-")),
         }
     }
 }

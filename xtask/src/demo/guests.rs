@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use weir_testing::kernel::LINUX_6_1;
-use weir_testing::{Disk, Guest, Kit, Load};
+use weir_testing::{DiskLoad, Guest, GuestDisk, Kit};
 
 use crate::packages;
 
@@ -45,13 +45,13 @@ impl Guests {
             let path = image
                 .to_str()
                 .context("the target folder's name is no UTF-8")?;
-            let disk = Disk::new("disk0", path).aio("native");
+            let disk = GuestDisk::new("disk0", path).aio("native");
             all.guests.push(Guest::start(&kit, name, &disk.args())?);
         }
         for guest in &mut all.guests {
             guest.ready()?;
             let database = guest.name() == "db";
-            let load = Load {
+            let load = DiskLoad {
                 count: REQUESTS,
                 depth: if database { 4 } else { 2 },
                 read: if database { 30 } else { 95 },
@@ -59,7 +59,7 @@ impl Guests {
                 bytes: if database { 8 << 10 } else { 64 << 10 },
                 sequential: !database,
                 fsync: if database { 16 } else { 0 },
-                ..Load::on("/dev/vda")
+                ..DiskLoad::on("/dev/vda")
             };
             guest.begin_load(&[load])?;
         }

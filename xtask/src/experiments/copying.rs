@@ -9,7 +9,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use weir_testing::{Disk, Guest, Kit, Load, LoopDisk};
+use weir_testing::{DiskLoad, Guest, GuestDisk, Kit, LoopDisk};
 
 use crate::{cargo, execute, root};
 
@@ -60,7 +60,7 @@ impl Vm {
     /// When no loop device is available, or the program does not start.
     pub fn start(name: &str, requests_per_second: u32) -> Result<Vm> {
         let disk = LoopDisk::new(DISK_MIB)?;
-        let load = Load {
+        let load = DiskLoad {
             read: 50,
             write: 50,
             bytes: REQUEST_BYTES,
@@ -69,7 +69,7 @@ impl Vm {
             span: DISK_MIB << 20,
             sequential: true,
             rate: u64::from(requests_per_second),
-            ..Load::on(disk.path())
+            ..DiskLoad::on(disk.path())
         };
         let program = Command::new(root().join("target/release/load"))
             .arg(load.to_string())
@@ -90,7 +90,7 @@ impl Vm {
     /// When no loop device is available, or the guest does not boot.
     pub fn boot(name: &str, kit: &Kit) -> Result<Vm> {
         let disk = LoopDisk::new(DISK_MIB)?;
-        let args = Disk::new("d0", disk.path()).args();
+        let args = GuestDisk::new("d0", disk.path()).args();
         let mut guest = Guest::start(kit, name, &args)?;
         guest.ready()?;
         guest.begin(GUEST_WORK)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use weir_testing::{Fleet, FleetProcess, Host, Monitor};
+use weir_testing::{Fleet, FleetProcess, MonitorProcess, TestHost};
 
 use super::copying::{Vm, done};
 use super::local::SETTLE;
@@ -18,7 +18,7 @@ use crate::root;
 const FOLDER_MIB: u64 = 1_024;
 
 /// The timeout until all agents run all queries.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A standing query of the monitor.
 #[derive(Clone)]
@@ -53,9 +53,9 @@ impl Asked {
 pub struct Field {
     // In the order of their end.
     agents: Vec<FleetProcess>,
-    monitor: Monitor,
+    monitor: MonitorProcess,
     fleet: Fleet,
-    hosts: Vec<Host>,
+    hosts: Vec<TestHost>,
     vms: Vec<Vm>,
     asked: Vec<Asked>,
 }
@@ -82,7 +82,10 @@ impl Field {
             .collect();
         let each: Vec<&str> = names.iter().map(String::as_str).collect();
         let fleet = Fleet::new(&root().join("target/release/weir"), &each, FOLDER_MIB)?;
-        let hosts: Vec<Host> = names.iter().map(|_| Host::new()).collect::<Result<_>>()?;
+        let hosts: Vec<TestHost> = names
+            .iter()
+            .map(|_| TestHost::new())
+            .collect::<Result<_>>()?;
         let queries: String = asked.iter().map(Asked::setting).collect();
         let monitor = fleet.monitor((hosts[0].gateway(), 0).into(), &queries)?;
         let mut agents = Vec::new();
@@ -112,7 +115,7 @@ impl Field {
         loop {
             let queries = self.queries()?;
             let whole = |query: &Value| {
-                query["hosts"].as_u64() == hosts && query["hosts_heard"].as_u64() == hosts
+                query["hosts"].as_u64() == hosts && query["hosts_responded"].as_u64() == hosts
             };
             if queries.len() == self.asked.len() && queries.iter().all(whole) {
                 return Ok(());
@@ -122,7 +125,7 @@ impl Field {
                     bail!("an agent ended with {status}: {}", agent.output());
                 }
             }
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > RESPONSE_TIMEOUT {
                 let logs: String = self.agents.iter().map(FleetProcess::output).collect();
                 bail!(
                     "not all agents run all queries: {queries:?}\n{logs}{}",

@@ -30,14 +30,14 @@ fn core() -> AgentCore {
 /// The output of a step: rows as (channel, instant, weight, first value), and the other messages in
 /// short form.
 #[derive(Default, Debug, PartialEq)]
-struct Heard {
+struct Received {
     rows: Vec<(u64, i64, i64, String)>,
     reached: Vec<Nanos>,
     started: Vec<(u64, Nanos)>,
     failed: Vec<u64>,
 }
 
-impl Heard {
+impl Received {
     fn step(&mut self, core: &mut AgentCore) {
         core.step(&mut |word| match word {
             AgentMessage::Rows { channel, batch } => {
@@ -101,17 +101,17 @@ fn fragments_give_what_one_engine_gives_and_each_row_is_counted() {
     let mut core = core();
     core.start(ChannelId(1), &plan(GROUPED));
     core.start(ChannelId(9), &plan(NARROW));
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     for batch in &batches {
         core.push("s", batch.clone());
         core.reached(batch.ts[0]);
-        heard.step(&mut core);
+        received.step(&mut core);
     }
     core.reached(70);
-    heard.step(&mut core);
+    received.step(&mut core);
     for (channel, text) in [(1, GROUPED), (9, NARROW)] {
         let mut expected = alone(&plan(text), &batches, 70);
-        let mut found = heard.of(channel);
+        let mut found = received.of(channel);
         expected.sort();
         found.sort();
         assert!(!found.is_empty());
@@ -128,82 +128,82 @@ fn fragments_give_what_one_engine_gives_and_each_row_is_counted() {
             })
         );
     }
-    assert_eq!(heard.reached.last(), Some(&70));
+    assert_eq!(received.reached.last(), Some(&70));
     assert_eq!(core.costs(|_| 0)[0].rows_in, 60);
 }
 
 #[test]
 fn a_fragment_receives_the_rows_after_its_start_message() {
     let mut core = core();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     core.start(ChannelId(1), &plan(NARROW));
     core.push("s", rows(&[4, 5]));
     core.reached(5);
     // Delivered, but after the watermark: not part of a fragment that starts here at time 5.
     core.push("s", rows(&[6]));
-    heard.step(&mut core);
+    received.step(&mut core);
     core.start(ChannelId(2), &plan(NARROW));
     core.push("s", rows(&[11, 12, 13]));
     core.reached(20);
-    heard.step(&mut core);
-    let (channel, at) = heard.started[1];
+    received.step(&mut core);
+    let (channel, at) = received.started[1];
     assert_eq!(channel, 2);
     assert!(at >= 5);
     let later = |rows: Vec<(i64, i64, String)>| rows.into_iter().filter(|r| r.0 > at).collect();
-    let first: Vec<_> = later(heard.of(1));
-    assert_eq!(heard.of(2), first);
+    let first: Vec<_> = later(received.of(1));
+    assert_eq!(received.of(2), first);
     assert_eq!(first.len(), 4 - usize::from(at >= 6));
 }
 
 #[test]
 fn watermarks_are_rare_between_the_ends_of_slides() {
     let mut core = core();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     let slide = 4 * IDLE_WATERMARK_NS;
     core.reached(0);
-    heard.step(&mut core);
+    received.step(&mut core);
     let text = format!("select count(*) from s [range {slide} ns slide {slide} ns]");
     core.start(ChannelId(1), &plan(&text));
     let tenths = (1..=20).map(|n| n * slide / 10);
     for at in tenths {
         core.reached(at);
-        heard.step(&mut core);
+        received.step(&mut core);
     }
     // A quarter of a slide, rounded up to the next step; and each end, immediately.
     let expected = [0, 3, 6, 9, 10, 13, 16, 19, 20].map(|n| n * slide / 10);
-    assert_eq!(heard.reached, expected);
+    assert_eq!(received.reached, expected);
 }
 
 #[test]
 fn watermarks_advance_without_rows_and_without_fragments() {
     let mut core = core();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     core.reached(3);
-    heard.step(&mut core);
+    received.step(&mut core);
     core.start(ChannelId(1), &plan(NARROW));
     core.reached(8);
-    heard.step(&mut core);
+    received.step(&mut core);
     core.stop(ChannelId(1));
     core.reached(9);
-    heard.step(&mut core);
+    received.step(&mut core);
     // Nothing runs, so the watermark may be delayed.
     core.reached(8 + IDLE_WATERMARK_NS);
-    heard.step(&mut core);
-    heard.step(&mut core);
-    assert_eq!(heard.reached, [3, 8, 8 + IDLE_WATERMARK_NS]);
-    assert_eq!(heard.started, [(1, 3)]);
+    received.step(&mut core);
+    received.step(&mut core);
+    assert_eq!(received.reached, [3, 8, 8 + IDLE_WATERMARK_NS]);
+    assert_eq!(received.started, [(1, 3)]);
 }
 
 #[test]
 fn late_rows_are_counted_and_not_sent() {
     let mut core = core();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     core.reached(10);
     core.start(ChannelId(1), &plan(NARROW));
     core.push("s", rows(&[4, 5, 12, 13]));
     core.reached(20);
-    heard.step(&mut core);
-    assert_eq!(heard.of(1).len(), 2);
+    received.step(&mut core);
+    assert_eq!(received.of(1).len(), 2);
     assert_eq!(core.counts().sources[0].rows_late, 2);
 }
 
@@ -214,22 +214,22 @@ fn a_fragment_fails_alone_and_a_stopped_one_is_silent() {
         ..EngineOptions::default()
     });
     let hoard = "select a.ts from s [range unbounded] as a, s [range unbounded] as b where a.x = b.x and a.ts < b.ts - 1000";
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     core.start(ChannelId(1), &plan(hoard));
     core.start(ChannelId(2), &plan(NARROW));
     core.start(ChannelId(3), &plan(NARROW));
     for at in 1..400 {
         core.push("s", rows(&[at]));
         core.reached(at);
-        heard.step(&mut core);
+        received.step(&mut core);
         if at == 50 {
             core.stop(ChannelId(3));
         }
     }
-    assert_eq!(heard.failed, [1]);
+    assert_eq!(received.failed, [1]);
     let passing = |upto: i64| (1..=upto).filter(|t| t % 7 > 3).count();
-    assert_eq!(heard.of(2).len(), passing(399));
-    assert_eq!(heard.of(3).len(), passing(50));
+    assert_eq!(received.of(2).len(), passing(399));
+    assert_eq!(received.of(3).len(), passing(50));
     let running: Vec<u64> = core.costs(|_| 0).iter().map(|c| c.channel).collect();
     assert_eq!(running, [2]);
     // The rows of a stopped fragment stay in its tally.
@@ -250,7 +250,7 @@ fn an_ending_agent_sends_the_state_of_open_slides_only() {
         (4, steady, 33),
     ];
     let batches = [rows(&[1, 2, 3]), rows(&[11, 12]), rows(&[25, 31, 32])];
-    let (mut core, mut heard) = (core(), Heard::default());
+    let (mut core, mut received) = (core(), Received::default());
     for (channel, text, _) in texts {
         core.start(ChannelId(channel), &plan(text));
     }
@@ -258,19 +258,19 @@ fn an_ending_agent_sends_the_state_of_open_slides_only() {
         core.push("s", batch.clone());
     }
     core.reached(28);
-    heard.step(&mut core);
+    received.step(&mut core);
     let mut last = Vec::new();
     core.end(33, &mut |word| last.push(word));
     for word in last {
         match word {
-            AgentMessage::Rows { channel, batch } => heard.take(channel, &batch),
-            AgentMessage::Watermark(at) => heard.reached.push(at),
+            AgentMessage::Rows { channel, batch } => received.take(channel, &batch),
+            AgentMessage::Watermark(at) => received.reached.push(at),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(heard.reached, [28, 33], "what lies ahead is not over");
+    assert_eq!(received.reached, [28, 33], "what lies ahead is not over");
     for (channel, text, end) in texts {
-        let (mut expected, mut found) = (alone(&plan(text), &batches, end), heard.of(channel));
+        let (mut expected, mut found) = (alone(&plan(text), &batches, end), received.of(channel));
         expected.sort();
         found.sort();
         assert_eq!(found, expected, "{text}");
@@ -281,7 +281,7 @@ fn an_ending_agent_sends_the_state_of_open_slides_only() {
 }
 
 #[test]
-fn rows_of_a_step_leave_in_one_word_up_to_a_bound() {
+fn rows_of_a_step_are_sent_in_one_message_up_to_a_bound() {
     let mut core = core();
     core.start(ChannelId(1), &plan(NARROW));
     core.start(ChannelId(2), &plan("select x from s"));
@@ -331,10 +331,10 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     core.push("s", rows(&[1, 1, 1, 8, 8]));
     assert_eq!(tally(&core), Some((5, 0)), "they wait for their instant");
     core.reached(8);
-    let mut heard = Heard::default();
-    heard.step(&mut core);
+    let mut received = Received::default();
+    received.step(&mut core);
     assert_eq!(tally(&core), Some((5, 0)), "no group was given yet");
-    assert!(heard.rows.is_empty());
+    assert!(received.rows.is_empty());
     core.push("s", rows(&[11]));
     core.reached(11);
     let mut said = Vec::new();

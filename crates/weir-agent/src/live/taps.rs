@@ -11,7 +11,7 @@ use weir_wire::ChannelId;
 
 use super::super::demands::{BLOCK, covers, wanted};
 use super::super::folds;
-use super::super::service::{Service, Told};
+use super::super::service::{Service, TapMessage};
 use super::super::shedding;
 use super::super::tap::OpenTap;
 use super::Agent;
@@ -36,16 +36,17 @@ impl Agent {
         }
         self.find_wanted();
         self.close_unwanted();
-        let settled = self.options.ground.is_live() || self.ordered.elapsed() > SETTLE;
+        let settled = self.options.source_config.is_live() || self.ordered.elapsed() > SETTLE;
         for (name, demands) in &self.wanted {
             match self.services.get_mut(name) {
-                Some(service) => service.serve(&self.options.ground, demands),
+                Some(service) => service.serve(&self.options.source_config, demands),
                 None if name == BLOCK && !settled => {}
                 None => {
                     let catalog = Catalog::builtin();
                     let declared = demands.iter().filter_map(|d| catalog.find(&d.stream));
                     declared.for_each(|declaration| self.core.declare(declaration));
-                    let service = Service::begin(&self.options.ground, name, demands.clone());
+                    let service =
+                        Service::begin(&self.options.source_config, name, demands.clone());
                     self.services.insert(name.clone(), service);
                 }
             }
@@ -106,22 +107,22 @@ impl Agent {
             }
             let mut over = None;
             heard |= service.listen(now, &mut |tap, told| match told {
-                Told::Rows { demand, batch } => self.push(tap, demand, &batch),
-                Told::Folded { demand, folded } => self.push_folded(tap, demand, folded),
-                Told::Opened { at } | Told::Switched { at } => {
+                TapMessage::Rows { demand, batch } => self.push(tap, demand, &batch),
+                TapMessage::Folded { demand, folded } => self.push_folded(tap, demand, folded),
+                TapMessage::Opened { at } | TapMessage::Switched { at } => {
                     let at = self.to_monitor(at);
                     let at = tap
                         .interval()
                         .map_or(at, |interval| folds::over(interval, at));
                     for (outlet, source) in tap.outlets.iter_mut().zip(&tap.sources) {
                         let at = outlet.reached(at, |at| at);
-                        self.core.told(source, at);
+                        self.core.watermark_sent(source, at);
                     }
                     // They receive the rows after that.
                     self.start_with(&name, &tap.demands);
                 }
-                Told::NotOpened(why) => self.fail(&name, &why, true),
-                Told::Over(why) => over = Some(why),
+                TapMessage::NotOpened(why) => self.fail(&name, &why, true),
+                TapMessage::Over(why) => over = Some(why),
             });
             match over {
                 None => drop(self.services.insert(name, service)),

@@ -199,7 +199,7 @@ mod tests {
     use crate::Value;
 
     #[test]
-    fn a_batch_holds_what_the_event_said() {
+    fn a_batch_has_the_values_of_the_event() {
         let mut event = Event::new(5_000, EventKind::Request, Op::Write, 7, Some(64), 8);
         event.vm = Some(Symbol::new("muscatvm51"));
         let batch = EventBatch::new(None).build(&[event]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_nobody_wants_is_not_built() {
+    fn a_column_without_demand_is_not_built() {
         let schema = io_schema();
         let event = IoEvent {
             wait_ns: Some(1),

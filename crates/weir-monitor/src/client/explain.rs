@@ -76,13 +76,13 @@ fn measured_rates(
     source: &SourceOptions,
     options: &CutOptions,
 ) -> Result<(Rates, Ending), Failure> {
-    let asked = |way| CutOptions {
-        hint: Some(way),
+    let asked = |strategy| CutOptions {
+        hint: Some(strategy),
         ..options.clone()
     };
     let cuts = PlacementStrategy::ALL.into_iter();
     let cuts: Vec<Cut> = cuts
-        .filter_map(|way| fleet::cut(plan, &asked(way)).ok())
+        .filter_map(|strategy| fleet::cut(plan, &asked(strategy)).ok())
         .collect();
     let stop = Stop::on_signals()?;
     let mut runs = Vec::new();
@@ -93,7 +93,7 @@ fn measured_rates(
         args.keep_privileges |= number + 1 < cuts.len();
         let fragments: Vec<&Plan> = cut.fragments.iter().map(|f| &f.plan).collect();
         let placement = plans::placed(&fragments, &options.capabilities);
-        let stop = stop.anew();
+        let stop = stop.restarted();
         let inputs = source::open(&args, &placement, &stop)?;
         let (taken, ending) = measured::measure(
             &fragments,

@@ -19,7 +19,9 @@ use weir_wire::frame::{self, Compression};
 
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::plans;
-use weir_runtime::run_loop::{self, Input, Options, Show, Stop, Telling, requests_finished};
+use weir_runtime::run_loop::{
+    self, LoopOptions, ProgressKind, Show, Stop, TapInput, requests_finished,
+};
 use weir_runtime::source::{self, SourceOptions};
 
 /// The measured costs of plans that ran together.
@@ -80,7 +82,7 @@ pub fn measure(
     plans: &[&Plan],
     placement: &Placement,
     args: &SourceOptions,
-    inputs: Vec<Input>,
+    inputs: Vec<TapInput>,
     answers: Answers,
     stop: &Stop,
 ) -> Result<(Measured, Ending), Failure> {
@@ -97,11 +99,11 @@ pub fn measure(
         shows.push(Show::new(engine.add(plan), Box::new(end)));
     }
     source::drop_privileges(args, &inputs, Files::Open)?;
-    let options = Options {
+    let options = LoopOptions {
         idle: args.idle,
         own_stream: plans::read_own_stream(plans),
         instant_ns: 1,
-        telling: Telling::Nothing,
+        progress: ProgressKind::Nothing,
         whole: None,
         changes: None,
         counts: Arc::default(),
@@ -116,11 +118,11 @@ pub fn measure(
         cpu_ns,
         seconds: match args.is_live() {
             true => elapsed.as_secs_f64(),
-            false => told(&counts),
+            false => emitted(&counts),
         },
         requests: match args.is_live() {
             true => requests_finished().saturating_sub(requests_before),
-            false => requests_told(&counts),
+            false => requests_reported(&counts),
         },
         counts,
         bytes: bytes.iter().map(|b| b.load(Ordering::Relaxed)).collect(),
@@ -129,7 +131,7 @@ pub fn measure(
 }
 
 /// The interval from the first row to the last, in seconds.
-fn told(counts: &EngineCounts) -> f64 {
+fn emitted(counts: &EngineCounts) -> f64 {
     let spans = counts.sources.iter().filter_map(|source| source.span);
     let both = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
     let span = both.map_or(0, |(first, last)| last.saturating_sub(first));
@@ -137,7 +139,7 @@ fn told(counts: &EngineCounts) -> f64 {
 }
 
 /// A request is one row of `IO` and two rows of `IOstream`.
-fn requests_told(counts: &EngineCounts) -> u64 {
+fn requests_reported(counts: &EngineCounts) -> u64 {
     let requests = |source: &SourceCounts| match source.source.eq_ignore_ascii_case("IOstream") {
         true => source.rows_in / 2,
         false => source.rows_in,

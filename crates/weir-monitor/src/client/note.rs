@@ -17,7 +17,7 @@ pub struct UpdateNote {
     /// Hosts that the monitor knows.
     pub hosts: Option<u64>,
     /// The hosts whose rows have arrived.
-    pub hosts_heard: Option<u64>,
+    pub hosts_responded: Option<u64>,
     /// The hosts at which a fragment of the query failed.
     pub hosts_failed: Option<u64>,
     /// Requests that were lost.
@@ -33,9 +33,9 @@ pub struct UpdateNote {
     /// The instant from which all hosts that are included deliver all rows.
     pub complete_from: Option<Nanos>,
     /// The query lost its state then, when the monitor restarted.
-    pub anew_from: Option<Nanos>,
+    pub restarted_at: Option<Nanos>,
     /// Rows that exceeded the monitor's limit of a snapshot.
-    pub left_out: Option<u64>,
+    pub omitted: Option<u64>,
     /// The query has ended, with this reason.
     pub ended: Option<String>,
 }
@@ -53,7 +53,7 @@ impl UpdateNote {
             reset: next.reset,
             whole: next.whole,
             hosts: next.hosts.or(self.hosts),
-            hosts_heard: next.hosts_heard.or(self.hosts_heard),
+            hosts_responded: next.hosts_responded.or(self.hosts_responded),
             hosts_failed: next.hosts_failed.or(self.hosts_failed),
             rows_lost: next.rows_lost.or(self.rows_lost),
             rows_late: next.rows_late.or(self.rows_late),
@@ -61,8 +61,8 @@ impl UpdateNote {
             rows_before: next.rows_before,
             skipped: next.skipped.or(self.skipped),
             complete_from: next.complete_from.or(self.complete_from),
-            anew_from: next.anew_from.or(self.anew_from),
-            left_out: next.left_out.or(self.left_out),
+            restarted_at: next.restarted_at.or(self.restarted_at),
+            omitted: next.omitted.or(self.omitted),
             ended: next.ended.or(self.ended),
         }
     }
@@ -70,19 +70,19 @@ impl UpdateNote {
     /// True if all hosts are included and all rows have arrived.
     pub fn is_complete(&self) -> bool {
         let none = |count: Option<u64>| count.unwrap_or(0) == 0;
-        self.hosts_heard == self.hosts
+        self.hosts_responded == self.hosts
             && none(self.hosts_failed)
             && none(self.rows_lost)
             && none(self.rows_late)
             && none(self.rows_away)
             && none(self.skipped)
-            && none(self.left_out)
-            && self.anew_from.is_none()
+            && none(self.omitted)
+            && self.restarted_at.is_none()
     }
 
     /// The completeness as a line of text; `None` before the monitor has sent a note.
     pub fn sentence(&self) -> Option<String> {
-        let (responded, hosts) = (self.hosts_heard?, self.hosts?);
+        let (responded, hosts) = (self.hosts_responded?, self.hosts?);
         let mut parts = vec![format!("{responded} of {hosts} hosts responded")];
         let counts = [
             (self.hosts_failed, "hosts at which the query failed"),
@@ -93,7 +93,7 @@ impl UpdateNote {
                 self.skipped,
                 "rows skipped because the client read too slowly",
             ),
-            (self.left_out, "rows omitted from the snapshot"),
+            (self.omitted, "rows omitted from the snapshot"),
         ];
         for (count, what) in counts {
             if let Some(count) = count.filter(|c| *c > 0) {
@@ -106,7 +106,7 @@ impl UpdateNote {
         if let Some(from) = self.complete_from.filter(|from| *from > 0) {
             parts.push(format!("complete from {}", time::timestamp(from)));
         }
-        if let Some(from) = self.anew_from {
+        if let Some(from) = self.restarted_at {
             let from = time::timestamp(from);
             parts.push(format!("restarted at {from} with the monitor"));
         }
@@ -153,14 +153,15 @@ mod tests {
     #[test]
     fn missing_rows_are_reported() {
         let note = UpdateNote::from_json(
-            &json!({"hosts": 3, "hosts_heard": 2, "rows_lost": 7, "rows_late": 0}),
+            &json!({"hosts": 3, "hosts_responded": 2, "rows_lost": 7, "rows_late": 0}),
         );
         assert!(!note.is_complete());
         assert_eq!(
             note.sentence().unwrap(),
             "2 of 3 hosts responded, 7 requests lost"
         );
-        let whole = UpdateNote::from_json(&json!({"hosts": 3, "hosts_heard": 3, "unknown": [1]}));
+        let whole =
+            UpdateNote::from_json(&json!({"hosts": 3, "hosts_responded": 3, "unknown": [1]}));
         assert_eq!(
             whole.sentence().unwrap(),
             "3 of 3 hosts responded, no requests lost or late"
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn later_notes_add_to_earlier_ones() {
-        let first = UpdateNote::from_json(&json!({"hosts": 3, "hosts_heard": 3, "reset": 4}));
+        let first = UpdateNote::from_json(&json!({"hosts": 3, "hosts_responded": 3, "reset": 4}));
         let then = first.updated_by(UpdateNote::from_json(
             &json!({"rows_lost": 1, "whole": true}),
         ));

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use weir_model::{Batch, Nanos, Schema};
-use weir_sink::{Answer, RelationView};
+use weir_sink::{RelationView, ResultSchema};
 
 /// The emitted rows of a relation, and a snapshot that is being received.
 pub struct Replica {
@@ -19,7 +19,7 @@ pub struct Replica {
 
 impl Replica {
     /// An empty replica of the relation that `answer` describes.
-    pub fn new(answer: &Answer) -> Replica {
+    pub fn new(answer: &ResultSchema) -> Replica {
         Replica {
             schema: answer.schema.clone(),
             view: RelationView::default(),
@@ -57,13 +57,13 @@ impl Replica {
 mod tests {
     use super::*;
     use weir_model::{Column, Field, Shape, Type, Value};
-    use weir_sink::Clock;
+    use weir_sink::InstantUnit;
 
     fn replica() -> Replica {
-        Replica::new(&Answer {
+        Replica::new(&ResultSchema {
             schema: Arc::new(Schema::new(vec![Field::new("n", Type::Int)])),
             shape: Shape::Relation,
-            clock: Clock::Nanoseconds,
+            clock: InstantUnit::Nanoseconds,
             order: vec![],
             raw: false,
         })

@@ -15,8 +15,8 @@ use weir_query::{CheckOptions, Diagnostic, Expr, Plan, Script, compile_script_as
 use weir_wire::OfScript;
 
 use weir_runtime::failure::Failure;
-use weir_runtime::question::Question;
-use weir_runtime::run_loop::Adopted;
+use weir_runtime::question::QueryText;
+use weir_runtime::run_loop::MappedColumn;
 use weir_runtime::script_sources::{LIVE_TAP, events_columns};
 
 /// A table of a script, and the plan that produces its rows.
@@ -26,7 +26,7 @@ type Table = (String, Arc<Plan>);
 ///
 /// # Errors
 /// All errors of the script, or the source that is not available in a fleet.
-pub fn compile(question: &Question, tick_ns: u32) -> Result<Script, Failure> {
+pub fn compile(question: &QueryText, tick_ns: u32) -> Result<Script, Failure> {
     let options = CheckOptions {
         second: tick_ns.into(),
         live: true,
@@ -44,7 +44,7 @@ pub fn compile(question: &Question, tick_ns: u32) -> Result<Script, Failure> {
     }
     let (mut tables, mut off) = (Vec::new(), Vec::new());
     for table in &script.tables {
-        match adopted(table) {
+        match declared_stream(table) {
             Ok(plan) => tables.push((table.declaration.name.clone(), plan)),
             Err(found) => off.push(found),
         }
@@ -63,7 +63,7 @@ pub fn compile(question: &Question, tick_ns: u32) -> Result<Script, Failure> {
 ///
 /// # Errors
 /// As [`compile`], and if there is no such query, or a tick has no length.
-pub fn plan(question: &Question, part: &OfScript) -> Result<Arc<Plan>, Failure> {
+pub fn plan(question: &QueryText, part: &OfScript) -> Result<Arc<Plan>, Failure> {
     if part.tick_ns == 0 || i64::from(part.tick_ns) > NANOS_PER_SECOND {
         return Err(Failure::words(format_args!(
             "script.tick_ns is {}; it is from 1 to {NANOS_PER_SECOND}",
@@ -83,12 +83,12 @@ pub fn plan(question: &Question, part: &OfScript) -> Result<Arc<Plan>, Failure> 
 }
 
 /// A stream that a script declares, as a projection of the columns of `IOstream`.
-fn adopted(table: &ScriptTable) -> Result<Arc<Plan>, Diagnostic> {
+fn declared_stream(table: &ScriptTable) -> Result<Arc<Plan>, Diagnostic> {
     let columns = events_columns(table)?;
     let given = iostream_schema();
     let own = &table.declaration.schema.fields;
     let (mut exprs, mut fields) = (Vec::new(), Vec::new());
-    for (Adopted { index, divisor }, field) in columns.into_iter().zip(own) {
+    for (MappedColumn { index, divisor }, field) in columns.into_iter().zip(own) {
         let from = &given[index];
         let mut expr = Expr::column(index, from.ty, from.unit);
         if from.ty != field.ty {
@@ -120,8 +120,8 @@ fn adopted(table: &ScriptTable) -> Result<Arc<Plan>, Diagnostic> {
 fn over_agents(plan: &Arc<Plan>, tables: &[Table]) -> Arc<Plan> {
     if let Node::Source(declaration) = &plan.node {
         let is_it = |table: &&Table| table.0.eq_ignore_ascii_case(&declaration.name);
-        if let Some((_, adopted)) = tables.iter().find(is_it) {
-            return adopted.clone();
+        if let Some((_, declared_stream)) = tables.iter().find(is_it) {
+            return declared_stream.clone();
         }
         // The thesis's streams differ in the meaning of `*`, which is resolved already.
         let builtin = Catalog::builtin();
@@ -142,7 +142,7 @@ mod tests {
         query : select Type from S;\n";
 
     fn planned(text: &str, query: u32, tick_ns: u32) -> Result<Arc<Plan>, String> {
-        let question = Question {
+        let question = QueryText {
             text: text.into(),
             file: None,
         };

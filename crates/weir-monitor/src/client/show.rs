@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use weir_model::Shape;
-use weir_sink::{Answer, Sink, SinkError, arrow};
+use weir_sink::{ResultSchema, Sink, SinkError, arrow};
 use weir_wire::{Client, ResultUpdate, SubmittedQuery, Watch, WatchEvent, WireError};
 
 use super::replica::Replica;
@@ -37,14 +37,14 @@ pub struct PrintOptions<'a> {
 ///
 /// # Errors
 /// If there is none.
-pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<Answer, Failure> {
+pub fn answer(placed: &SubmittedQuery, raw: bool) -> Result<ResultSchema, Failure> {
     let answer = arrow::answer_of(&placed.schema).map_err(|why| {
         Failure::world(format_args!(
             "query `{}`: the monitor sent an invalid description of the result: {why}",
             placed.name
         ))
     })?;
-    Ok(Answer { raw, ..answer })
+    Ok(ResultSchema { raw, ..answer })
 }
 
 /// Prints that a query is standing, and how to end it.
@@ -63,7 +63,7 @@ pub fn print_standing(placed: &SubmittedQuery) {
 pub fn print_results(
     client: &mut Client,
     options: &PrintOptions,
-    answer: &Answer,
+    answer: &ResultSchema,
     sink: Box<dyn Sink>,
     stop: &Stop,
 ) -> Result<Ending, Failure> {
@@ -117,7 +117,7 @@ enum End {
 }
 
 struct Printer<'a> {
-    answer: &'a Answer,
+    answer: &'a ResultSchema,
     /// The current rows of a relation.
     replica: Option<Replica>,
     sink: Box<dyn Sink>,

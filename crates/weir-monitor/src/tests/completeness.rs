@@ -24,7 +24,7 @@ fn started(fleet: &mut Fleet, host: &str, instance: u64) -> (Link, ChannelId) {
     let mut link = fleet.join(host, instance);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentMessage::started(channel, at));
+    fleet.send(&mut link, AgentMessage::started(channel, at));
     (link, channel)
 }
 
@@ -36,32 +36,35 @@ fn hosts_and_rows_that_are_missing_are_counted() {
     let (mut b, _) = started(&mut fleet, "b", 2);
     let gone = fleet.join("c", 3);
     fleet.leave(&gone);
-    fleet.say(&mut a, AgentMessage::Watermark(1_010));
-    fleet.say(&mut b, AgentMessage::Watermark(1_010));
+    fleet.send(&mut a, AgentMessage::Watermark(1_010));
+    fleet.send(&mut b, AgentMessage::Watermark(1_010));
     fleet.tick(1_011);
     let now = completeness(&fleet);
-    assert_eq!((now.at, now.hosts, now.hosts_heard), (1_010, 3, 2));
+    assert_eq!((now.at, now.hosts, now.hosts_responded), (1_010, 3, 2));
     assert_eq!(
         (now.rows_late, now.rows_lost, now.hosts_missing()),
         (0, 0, 1)
     );
 
-    // One is silent for longer than the limit, and overtaken.
-    fleet.say(&mut a, AgentMessage::Watermark(1_150));
+    // One is silent for longer than the limit, and excluded.
+    fleet.send(&mut a, AgentMessage::Watermark(1_150));
     fleet.tick(1_150);
-    fleet.say(&mut a, AgentMessage::Watermark(1_200));
+    fleet.send(&mut a, AgentMessage::Watermark(1_200));
     fleet.tick(1_200);
-    assert_eq!(completeness(&fleet).hosts_heard, 1);
+    assert_eq!(completeness(&fleet).hosts_responded, 1);
 
     // It reconnects, and its late rows are counted by host.
     let batch = rows("b", &[(1_050, 1), (1_060, 2), (1_205, 3)]);
-    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
+    fleet.send(&mut b, AgentMessage::Rows { channel, batch });
     fleet.lose(&mut b, channel, 7);
-    fleet.say(&mut b, AgentMessage::Watermark(1_210));
-    fleet.say(&mut a, AgentMessage::Watermark(1_210));
+    fleet.send(&mut b, AgentMessage::Watermark(1_210));
+    fleet.send(&mut a, AgentMessage::Watermark(1_210));
     fleet.tick(1_211);
     let now = completeness(&fleet);
-    assert_eq!((now.hosts_heard, now.rows_late, now.rows_lost), (2, 2, 7));
+    assert_eq!(
+        (now.hosts_responded, now.rows_late, now.rows_lost),
+        (2, 2, 7)
+    );
     let of_b = fleet
         .monitor
         .hosts(fleet.now)
@@ -72,17 +75,17 @@ fn hosts_and_rows_that_are_missing_are_counted() {
 
     // A host with a failed fragment is not included.
     let why = "no tap".to_owned();
-    fleet.say(&mut b, AgentMessage::failed(channel, why));
-    fleet.say(&mut a, AgentMessage::Watermark(1_220));
+    fleet.send(&mut b, AgentMessage::failed(channel, why));
+    fleet.send(&mut a, AgentMessage::Watermark(1_220));
     fleet.tick(1_221);
     let now = completeness(&fleet);
-    assert_eq!((now.hosts_heard, now.hosts_failed), (1, 1));
+    assert_eq!((now.hosts_responded, now.hosts_failed), (1, 1));
 
     // A disconnected agent is known until it is forgotten.
     fleet.leave(&a);
     fleet.leave(&b);
     fleet.tick(1_400);
-    assert_eq!(completeness(&fleet).hosts_heard, 0);
+    assert_eq!(completeness(&fleet).hosts_responded, 0);
     fleet.tick(20_000);
     assert_eq!(completeness(&fleet).hosts, 0);
 }
@@ -96,15 +99,15 @@ fn ended_hosts_count_as_responded_if_they_had_sent_rows() {
     let mut unstarted = fleet.join("c", 3);
     let seen = |fleet: &Fleet| {
         let now = completeness(fleet);
-        (now.hosts, now.hosts_heard)
+        (now.hosts, now.hosts_responded)
     };
     assert_eq!(seen(&fleet), (3, 2));
     for link in [&mut a, &mut unstarted] {
-        fleet.say(link, AgentMessage::Watermark(i64::MAX));
+        fleet.send(link, AgentMessage::Watermark(i64::MAX));
         fleet.leave(link);
     }
     assert_eq!(seen(&fleet), (2, 2), "one never ran it");
-    fleet.say(&mut b, AgentMessage::Watermark(i64::MAX));
+    fleet.send(&mut b, AgentMessage::Watermark(i64::MAX));
     assert_eq!(seen(&fleet), (2, 2));
 
     // An agent that reconnects counts once.

@@ -15,12 +15,12 @@ fn an_ended_agent_that_stays_connected_counts_as_responded() {
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentMessage::started(channel, at));
-    fleet.say(&mut link, AgentMessage::Watermark(Nanos::MAX));
+    fleet.send(&mut link, AgentMessage::started(channel, at));
+    fleet.send(&mut link, AgentMessage::Watermark(Nanos::MAX));
     // Longer than disconnected agents are remembered.
     fleet.tick(1_100);
     fleet.tick(20_000);
-    fleet.say(&mut link, AgentMessage::Watermark(20_001));
+    fleet.send(&mut link, AgentMessage::Watermark(20_001));
     assert_eq!(fleet.monitor.agents().count(), 1);
     fleet.leave(&link);
     fleet.tick(20_100);
@@ -34,9 +34,9 @@ fn rows_of_a_query_that_ended_are_not_lost_when_their_agent_restarts() {
     let mut link = fleet.join("a", 1);
     let channel = link.starts()[0];
     let at = fleet.now;
-    fleet.say(&mut link, AgentMessage::started(channel, at));
+    fleet.send(&mut link, AgentMessage::started(channel, at));
     let batch = rows("a", &[(1_005, 1), (1_006, 2)]);
-    fleet.say(&mut link, AgentMessage::Rows { channel, batch });
+    fleet.send(&mut link, AgentMessage::Rows { channel, batch });
     fleet.monitor.stop(query, "cancelled");
     fleet.leave(&link);
     let tally = ChannelTally {

@@ -10,14 +10,14 @@ use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shap
 use weir_query::engine::{EngineOptions, QueryId};
 use weir_query::place::fleet::{Cut, CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, compile};
-use weir_sink::{Clock, Sink, SinkError};
+use weir_sink::{InstantUnit, Sink, SinkError};
 use weir_wire::{
     AgentMessage, ChannelId, EarlierProcess, Hello, Joined, MonitorMessage, Peer, Refusal,
     ServerEvent, SessionId, Welcome,
 };
 
 use super::super::publish::PublisherLimits;
-use super::super::{FileSink, Monitor, Options, Publisher, Work};
+use super::super::{FileSink, Monitor, MonitorOptions, Publisher, Work};
 use tempfile::TempDir;
 use weir_runtime::plans;
 
@@ -26,21 +26,21 @@ pub const START: Nanos = 1_000;
 
 /// More than any test needs.
 const PUBLISHER_LIMITS: PublisherLimits = PublisherLimits {
-    watchers_max: 100,
+    clients_max: 100,
     backlog_bytes_max: 1 << 20,
     snapshot_bytes_max: 1 << 20,
     rows_per_second_max: 1 << 30,
 };
 
-/// Options in which a heartbeat is 10 and an agent is overtaken after 100.
-pub fn options() -> Options {
-    Options {
+/// Options in which a heartbeat is 10 and an agent is excluded after 100.
+pub fn options() -> MonitorOptions {
+    MonitorOptions {
         heartbeat: 10,
-        overtake_after: 100,
+        exclude_after: 100,
         ahead_max: 1_000,
         agents_max: 2_000,
         forget_after: 10_000,
-        patience: 50,
+        timeout: 50,
         waiting_bytes_max: 1 << 30,
         engine: EngineOptions::default(),
         checkpoint_every: 20,
@@ -84,7 +84,7 @@ impl Sink for Results {
 
 /// A publisher of a query's results to a sink with the name `path`.
 pub fn publisher(cut: &Cut, sink: Box<dyn Sink>, path: PathBuf) -> Publisher {
-    let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
+    let answer = plans::answer(&cut.monitor, InstantUnit::Nanoseconds, false, false);
     Publisher::new(answer, PUBLISHER_LIMITS, vec![FileSink::new(path, sink)])
 }
 
@@ -125,7 +125,7 @@ pub struct Link {
 }
 
 impl Fleet {
-    pub fn new(options: Options) -> Fleet {
+    pub fn new(options: MonitorOptions) -> Fleet {
         Fleet {
             monitor: Monitor::new(7, options, START),
             now: START,
@@ -134,7 +134,7 @@ impl Fleet {
     }
 
     /// A monitor that continues from the state in a directory.
-    pub fn open(dir: &Path, options: Options, now: Nanos) -> Fleet {
+    pub fn open(dir: &Path, options: MonitorOptions, now: Nanos) -> Fleet {
         Fleet {
             monitor: Monitor::open(dir, options, now).expect("a state directory"),
             now,
@@ -143,9 +143,9 @@ impl Fleet {
     }
 
     /// Runs a query over stream `S (host text, a int)`, split by the given strategy.
-    pub fn query(&mut self, text: &str, way: PlacementStrategy) -> (QueryId, Results) {
+    pub fn query(&mut self, text: &str, strategy: PlacementStrategy) -> (QueryId, Results) {
         let results = Results::default();
-        let cut = cut_of(text, way);
+        let cut = cut_of(text, strategy);
         let publisher = results.publisher(&cut);
         let query = self
             .monitor
@@ -161,7 +161,7 @@ impl Fleet {
 
     /// The same after earlier processes.
     pub fn join_after(&mut self, host: &str, instance: u64, earlier: Vec<EarlierProcess>) -> Link {
-        self.greet(Hello {
+        self.connect_agent(Hello {
             host: host.into(),
             instance,
             program: "test".into(),
@@ -171,11 +171,11 @@ impl Fleet {
     }
 
     /// Connects an agent's process with this hello.
-    pub fn greet(&mut self, hello: Hello) -> Link {
+    pub fn connect_agent(&mut self, hello: Hello) -> Link {
         self.sessions += 1;
         let session = SessionId(self.sessions);
         let (welcome, mut answer) = oneshot::channel();
-        let (orders, told) = mpsc::channel(1_000);
+        let (orders, received) = mpsc::channel(1_000);
         self.take(ServerEvent::Joined(Joined {
             session,
             peer: Peer::Tcp((Ipv4Addr::LOCALHOST, 1).into()),
@@ -186,24 +186,24 @@ impl Fleet {
         Link {
             session,
             welcome: answer.try_recv().expect("an answer"),
-            orders: told,
+            orders: received,
             number: 0,
         }
     }
 
     /// Sends a message of an agent.
-    pub fn say(&mut self, link: &mut Link, word: AgentMessage) {
+    pub fn send(&mut self, link: &mut Link, word: AgentMessage) {
         link.number += 1;
-        self.say_as(link.session, link.number, word);
+        self.send_as(link.session, link.number, word);
     }
 
     /// Sends an agent's report that this number of requests is lost.
     pub fn lose(&mut self, link: &mut Link, channel: ChannelId, requests: u64) {
-        self.say(link, AgentMessage::lost(channel, requests, "spool_full"));
+        self.send(link, AgentMessage::lost(channel, requests, "spool_full"));
     }
 
     /// Sends a message of an agent with an explicit number.
-    pub fn say_as(&mut self, session: SessionId, number: u64, message: AgentMessage) {
+    pub fn send_as(&mut self, session: SessionId, number: u64, message: AgentMessage) {
         self.take(ServerEvent::Message {
             session,
             number: Some(number),
@@ -232,7 +232,7 @@ impl Fleet {
 
 impl Link {
     /// The orders since the last call.
-    pub fn told(&mut self) -> Vec<MonitorMessage> {
+    pub fn received(&mut self) -> Vec<MonitorMessage> {
         std::iter::from_fn(|| self.orders.try_recv().ok()).collect()
     }
 
@@ -242,7 +242,7 @@ impl Link {
             MonitorMessage::Start(start) => Some(ChannelId(start.channel)),
             _ => None,
         };
-        self.told().into_iter().filter_map(started).collect()
+        self.received().into_iter().filter_map(started).collect()
     }
 }
 
@@ -261,10 +261,10 @@ pub fn catalog() -> Catalog {
 }
 
 /// A query over [`catalog`], split into fragments.
-pub fn cut_of(text: &str, way: PlacementStrategy) -> Cut {
+pub fn cut_of(text: &str, strategy: PlacementStrategy) -> Cut {
     let checked = compile(text, &catalog(), &CheckOptions::live()).expect("a sound query");
     let options = CutOptions {
-        hint: Some(way),
+        hint: Some(strategy),
         ..CutOptions::default()
     };
     cut(&checked.plan, &options).expect("a query that can be cut so")

@@ -17,7 +17,7 @@ pub struct Host {
     pub earlier: Vec<EarlierProcess>,
     core: AgentCore,
     /// The messages that it has sent; the first one is number 1.
-    said: Vec<AgentMessage>,
+    sent: Vec<AgentMessage>,
     delivered: usize,
     safe: u64,
 }
@@ -30,7 +30,7 @@ impl Host {
             link: None,
             earlier: Vec::new(),
             core: AgentCore::new(EngineOptions::default()),
-            said: Vec::new(),
+            sent: Vec::new(),
             delivered: 0,
             safe: 0,
         }
@@ -46,7 +46,7 @@ impl Host {
             welcome.acked >= self.safe,
             "what is safe is not wanted again"
         );
-        assert!(welcome.acked <= self.said.len() as u64);
+        assert!(welcome.acked <= self.sent.len() as u64);
         self.delivered = welcome.acked as usize;
         let channels: Vec<_> = self.core.tallies().map(|t| t.channel).collect();
         for channel in channels {
@@ -71,7 +71,7 @@ impl Host {
 
     /// Applies its orders, and sends the results of its fragments for `batch`, up to `at`.
     pub fn live(&mut self, batch: Option<Batch>, at: Nanos) {
-        for word in self.link.as_mut().map(Link::told).unwrap_or_default() {
+        for word in self.link.as_mut().map(Link::received).unwrap_or_default() {
             match word {
                 MonitorMessage::Start(start) => {
                     let plan = wire::decode(&start.fragment, &catalog()).expect("a sound fragment");
@@ -86,15 +86,15 @@ impl Host {
             self.core.push("S", batch);
         }
         self.core.reached(at);
-        let said = &mut self.said;
-        self.core.step(&mut |word| said.push(word));
+        let sent = &mut self.sent;
+        self.core.step(&mut |word| sent.push(word));
     }
 
     /// Ends at `at`: sends its remaining state.
     pub fn end(&mut self, at: Nanos) {
-        let said = &mut self.said;
-        self.core.end(at, &mut |word| said.push(word));
-        said.push(AgentMessage::Watermark(Nanos::MAX));
+        let sent = &mut self.sent;
+        self.core.end(at, &mut |word| sent.push(word));
+        sent.push(AgentMessage::Watermark(Nanos::MAX));
     }
 
     /// Delivers this number of waiting messages.
@@ -102,9 +102,9 @@ impl Host {
         let Some(link) = &self.link else {
             return;
         };
-        let upto = (self.delivered + words).min(self.said.len());
+        let upto = (self.delivered + words).min(self.sent.len());
         for at in self.delivered..upto {
-            fleet.say_as(link.session, at as u64 + 1, self.said[at].clone());
+            fleet.send_as(link.session, at as u64 + 1, self.sent[at].clone());
         }
         self.delivered = upto;
     }

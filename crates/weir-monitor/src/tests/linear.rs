@@ -48,7 +48,7 @@ fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
         .collect();
     for link in &mut links {
         for channel in link.starts() {
-            fleet.say(link, AgentMessage::started(channel, START));
+            fleet.send(link, AgentMessage::started(channel, START));
         }
     }
     let channel = fleet.monitor.queries().next().expect("one runs").1.channels[0].0;
@@ -60,9 +60,9 @@ fn work(agents: usize, queries: usize, same: bool, rows_each: usize) -> Work {
             if rows_each > 0 {
                 let values = Column::ints((0..rows_each as i64).collect::<Vec<i64>>());
                 let batch = Batch::stream(vec![now; rows_each], vec![values]);
-                fleet.say(link, AgentMessage::Rows { channel, batch });
+                fleet.send(link, AgentMessage::Rows { channel, batch });
             }
-            fleet.say(link, AgentMessage::Watermark(now));
+            fleet.send(link, AgentMessage::Watermark(now));
         }
         fleet.tick(now);
     }

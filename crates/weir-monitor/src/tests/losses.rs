@@ -50,12 +50,12 @@ fn report(fleet: &mut Fleet, host: &Host) {
         tallies: host.tallies().tallies,
         ..Status::default()
     };
-    let said = ServerEvent::Message {
+    let lost_rows = ServerEvent::Message {
         session: host.link.as_ref().expect("it is connected").session,
         number: None,
         message: AgentMessage::Status(status),
     };
-    assert!(fleet.monitor.take(said, fleet.now).is_none());
+    assert!(fleet.monitor.take(lost_rows, fleet.now).is_none());
 }
 
 /// [`interrupted`], after the agent was away for so long that it was forgotten.
@@ -66,16 +66,16 @@ fn forgotten() -> (Fleet, Host) {
     fleet.tick(2_000);
     fleet.tick(30_000);
     assert_eq!(fleet.monitor.agents().count(), 0);
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
     (fleet, host)
 }
 
 /// Requests that are lost, and requests of disconnected hosts, as in the note of a result.
-fn said(fleet: &Fleet) -> (u64, u64) {
+fn lost_rows(fleet: &Fleet) -> (u64, u64) {
     let (_, running) = fleet.monitor.queries().next().expect("a query runs");
     let away = fleet.monitor.requests_away();
-    let said = fleet.monitor.completeness(running, (1, 0), &away);
-    (said.rows_lost, said.rows_away)
+    let lost_rows = fleet.monitor.completeness(running, (1, 0), &away);
+    (lost_rows.rows_lost, lost_rows.rows_away)
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn the_open_interval_of_an_agent_that_was_killed_is_lost_when_the_next_one_comes
     next.earlier = vec![tallies.clone()];
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
     // Repeating the same count changes nothing.
     next.leave(&mut fleet);
     next.join(&mut fleet);
@@ -100,12 +100,12 @@ fn the_open_interval_of_an_agent_that_was_killed_is_lost_when_the_next_one_comes
 fn without_its_own_count_what_an_agent_reported_last_is_lost() {
     let (mut fleet, mut host) = interrupted();
     report(&mut fleet, &host);
-    assert_eq!(said(&fleet), (0, 0), "it is there");
+    assert_eq!(lost_rows(&fleet), (0, 0), "it is there");
     host.leave(&mut fleet);
-    assert_eq!(said(&fleet), (0, 4), "it may come back");
+    assert_eq!(lost_rows(&fleet), (0, 4), "it may come back");
     Host::new("a", 2).join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn the_next_process_of_an_agent_that_was_forgotten_loses_nothing_twice() {
     next.earlier = vec![host.tallies()];
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
     // Nor does forgetting it again.
     next.leave(&mut fleet);
     fleet.tick(31_000);
@@ -128,7 +128,7 @@ fn the_next_process_of_an_agent_that_was_forgotten_loses_nothing_twice() {
     assert_eq!(fleet.monitor.agents().count(), 0);
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
 }
 
 #[test]
@@ -138,16 +138,20 @@ fn the_same_process_of_an_agent_that_was_forgotten_loses_nothing_twice() {
     assert_eq!(account(&fleet), (3, 0, 4));
     report(&mut fleet, &host);
     host.leave(&mut fleet);
-    assert_eq!(said(&fleet), (4, 0), "all of it was delivered or is lost");
+    assert_eq!(
+        lost_rows(&fleet),
+        (4, 0),
+        "all of it was delivered or is lost"
+    );
     fleet.tick(31_000);
     fleet.tick(60_000);
     assert_eq!(fleet.monitor.agents().count(), 0);
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
     let mut next = Host::new("a", 2);
     next.earlier = vec![host.tallies()];
     next.join(&mut fleet);
     assert_eq!(account(&fleet), (3, 0, 4));
-    assert_eq!(said(&fleet), (4, 0));
+    assert_eq!(lost_rows(&fleet), (4, 0));
 }
 
 #[test]
@@ -157,7 +161,7 @@ fn an_agent_that_ends_in_order_loses_nothing() {
     host.end(1_150);
     host.deliver(100, &mut fleet);
     assert_eq!(account(&fleet), (7, 0, 0));
-    assert_eq!(said(&fleet), (0, 0));
+    assert_eq!(lost_rows(&fleet), (0, 0));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use weir_model::{NANOS_PER_SECOND, Value};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_wire::{AgentMessage, Note};
 
-use super::super::Options;
+use super::super::MonitorOptions;
 use super::fleet::{Fleet, Results, options, rows};
 
 fn note(at: i64, counter: &str, cause: &str) -> AgentMessage {
@@ -22,7 +22,7 @@ fn note(at: i64, counter: &str, cause: &str) -> AgentMessage {
 }
 
 /// Host and counter of the received rows.
-fn told(results: &Results) -> BTreeSet<(String, String)> {
+fn notes(results: &Results) -> BTreeSet<(String, String)> {
     let text = |value: &Value| match value {
         Value::Text(text) => text.as_str().to_owned(),
         _ => String::new(),
@@ -44,21 +44,21 @@ fn what_happens_to_agents_are_rows() {
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentMessage::started(channel, 1_000));
+        fleet.send(link, AgentMessage::started(channel, 1_000));
     }
-    fleet.say(&mut b, note(1_005, "shedding", "cpu"));
-    fleet.say(&mut b, note(1_006, "probe_failed", "no kernel symbol"));
+    fleet.send(&mut b, note(1_005, "shedding", "cpu"));
+    fleet.send(&mut b, note(1_006, "probe_failed", "no kernel symbol"));
     for now in [1_070, 1_101, 1_110, 1_150] {
-        fleet.say(&mut a, AgentMessage::Watermark(now));
+        fleet.send(&mut a, AgentMessage::Watermark(now));
         fleet.tick(now);
     }
     let batch = rows("b", &[(1_020, 1)]);
-    fleet.say(&mut b, AgentMessage::Rows { channel, batch });
+    fleet.send(&mut b, AgentMessage::Rows { channel, batch });
     fleet.lose(&mut b, channel, 7);
     let why = "division".to_owned();
-    fleet.say(&mut b, AgentMessage::failed(channel, why));
+    fleet.send(&mut b, AgentMessage::failed(channel, why));
     fleet.leave(&b);
-    fleet.say(&mut a, AgentMessage::Watermark(1_200));
+    fleet.send(&mut a, AgentMessage::Watermark(1_200));
     fleet.tick(1_200);
     let wanted = [
         ("a", "agent_up"),
@@ -66,14 +66,14 @@ fn what_happens_to_agents_are_rows() {
         ("b", "shedding"),
         ("b", "probe_failed"),
         ("b", "agent_lagging"),
-        ("b", "agent_overtaken"),
+        ("b", "agent_excluded"),
         ("b", "rows_late"),
         ("b", "rows_lost"),
         ("b", "query_failed"),
         ("b", "agent_down"),
     ];
     let wanted = wanted.map(|(host, counter)| (host.to_owned(), counter.to_owned()));
-    assert_eq!(told(&results), BTreeSet::from(wanted));
+    assert_eq!(notes(&results), BTreeSet::from(wanted));
 }
 
 #[test]
@@ -88,14 +88,14 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
     let (mut a, mut b) = (fleet.join("a", 1), fleet.join("b", 2));
     let channel = a.starts()[0];
     for (link, host) in [(&mut a, "a"), (&mut b, "b")] {
-        fleet.say(link, AgentMessage::started(channel, 1_000));
+        fleet.send(link, AgentMessage::started(channel, 1_000));
         let batch = rows(host, &[(1_010, 5)]);
-        fleet.say(link, AgentMessage::Rows { channel, batch });
+        fleet.send(link, AgentMessage::Rows { channel, batch });
     }
     fleet.tick(1_016);
-    fleet.say(&mut b, note(1_015, "shedding", "cpu"));
+    fleet.send(&mut b, note(1_015, "shedding", "cpu"));
     for link in [&mut a, &mut b] {
-        fleet.say(link, AgentMessage::Watermark(1_020));
+        fleet.send(link, AgentMessage::Watermark(1_020));
     }
     fleet.tick(1_020);
     let row = vec![Value::text("b"), Value::text("shedding"), Value::Int(5)];
@@ -107,8 +107,8 @@ fn its_rows_join_with_the_fleets_rows_and_hosts() {
 
 #[test]
 fn the_cost_of_the_monitor_is_reported_by_agent_and_by_query() {
-    let mut fleet = Fleet::new(Options {
-        overtake_after: NANOS_PER_SECOND,
+    let mut fleet = Fleet::new(MonitorOptions {
+        exclude_after: NANOS_PER_SECOND,
         ahead_max: NANOS_PER_SECOND,
         ..options()
     });
@@ -120,13 +120,13 @@ fn the_cost_of_the_monitor_is_reported_by_agent_and_by_query() {
     );
     let mut a = fleet.join("a", 1);
     let channel = a.starts()[0];
-    fleet.say(&mut a, AgentMessage::started(channel, 1_000));
+    fleet.send(&mut a, AgentMessage::started(channel, 1_000));
     let batch = rows("a", &[(1_010, 5), (1_011, 6)]);
-    fleet.say(&mut a, AgentMessage::Rows { channel, batch });
+    fleet.send(&mut a, AgentMessage::Rows { channel, batch });
     fleet.tick(NANOS_PER_SECOND / 2);
     let now = 3 * NANOS_PER_SECOND;
     fleet.tick(now);
-    let bytes_in = weir_wire::Counter {
+    let bytes_in = weir_wire::ServerCount {
         counter: "bytes_in",
         cause: None,
         total: 77,

@@ -6,7 +6,7 @@ use weir_query::{CheckOptions, compile};
 use weir_wire::{AgentMessage, ChannelCost, Status};
 
 use super::fleet::{Fleet, Link, Results, START, options};
-use crate::Options;
+use crate::MonitorOptions;
 
 const QUERY: &str = "select pid, sum(bytes) from IOstream [range 1 s slide 1 s] group by pid";
 
@@ -23,26 +23,26 @@ fn cut_by(fleet: &Fleet, text: &str, hint: Option<PlacementStrategy>) -> Cut {
 
 /// A fleet whose agents run the fragment of a query, and report its costs per second: rows and
 /// bytes by agent.
-fn running(text: &str, way: PlacementStrategy, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
+fn running(text: &str, strategy: PlacementStrategy, costs: &[(u64, u64)]) -> (Fleet, Vec<Link>) {
     let status = Status {
         requests_per_second: 10_000.0,
         ..Status::default()
     };
-    running_as(text, way, costs, &status)
+    running_as(text, strategy, costs, &status)
 }
 
 /// The same with the other fields of the agents' status; the processor time is that of a second.
 fn running_as(
     text: &str,
-    way: PlacementStrategy,
+    strategy: PlacementStrategy,
     costs: &[(u64, u64)],
     status: &Status,
 ) -> (Fleet, Vec<Link>) {
-    let mut fleet = Fleet::new(Options {
+    let mut fleet = Fleet::new(MonitorOptions {
         forget_after: Nanos::MAX,
         ..options()
     });
-    let cut = cut_by(&fleet, text, Some(way));
+    let cut = cut_by(&fleet, text, Some(strategy));
     let publisher = Results::default().publisher(&cut);
     let started = fleet.monitor.start("q", &cut, false, publisher, START);
     started.expect("nothing is written down");
@@ -54,8 +54,8 @@ fn running_as(
             panic!("one fragment runs, not {channels:?}");
         };
         let capabilities = weir_tap::live::capabilities().encode();
-        fleet.say(&mut link, AgentMessage::Capabilities(capabilities));
-        fleet.say(&mut link, AgentMessage::started(channel, START));
+        fleet.send(&mut link, AgentMessage::Capabilities(capabilities));
+        fleet.send(&mut link, AgentMessage::started(channel, START));
         links.push(link);
     }
     for second in 0..5 {
@@ -71,7 +71,7 @@ fn running_as(
                 }],
                 ..status.clone()
             };
-            fleet.say(link, AgentMessage::Status(status));
+            fleet.send(link, AgentMessage::Status(status));
         }
     }
     (fleet, links)

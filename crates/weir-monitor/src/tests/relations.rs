@@ -50,7 +50,7 @@ fn joined(plan: &Plan) -> Vec<Vec<String>> {
 }
 
 /// The results: host, sector, image and state.
-fn told(results: &Results) -> Vec<String> {
+fn result_rows(results: &Results) -> Vec<String> {
     let rows = results.net().into_iter();
     let text = |row: &[Value]| {
         row.iter()
@@ -101,7 +101,10 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
         host.deliver(100, &mut fleet);
     }
     fleet.tick(1_050);
-    assert_eq!(told(&results), ["a 8 /images/a up", "b 8 /images/b up"]);
+    assert_eq!(
+        result_rows(&results),
+        ["a 8 /images/a up", "b 8 /images/b up"]
+    );
     // The disk of one host moves to another image.
     let [a, b] = &mut hosts;
     let moved = changes(
@@ -118,7 +121,7 @@ fn a_join_with_disks_is_made_by_the_agents_and_one_with_hosts_by_the_monitor() {
         host.deliver(100, &mut fleet);
     }
     fleet.tick(1_090);
-    let rows = told(&results);
+    let rows = result_rows(&results);
     assert_eq!(rows[1..3], ["a 8 /images/a up", "b 24 /images/b up"]);
     assert_eq!(rows[0], "a 16 /new/a up");
     assert_eq!(rows.len(), 4);

@@ -14,7 +14,7 @@ use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
 use weir_wire::EarlierProcess;
 
-use super::super::{Monitor, Options, Running};
+use super::super::{Monitor, MonitorOptions, Running};
 use super::fleet::{Directory, Fleet, START, catalog, cut_of, options, publisher, rows};
 use super::host::Host;
 
@@ -78,7 +78,7 @@ const QUERIES: Queries = &[
 
 /// Starts the standing queries, as the owner of their files does after a restart.
 fn start(queries: Queries, fleet: &mut Fleet, dir: &Path, restarted: bool) {
-    for (number, (text, way)) in queries.iter().enumerate() {
+    for (number, (text, strategy)) in queries.iter().enumerate() {
         let name = format!("q{number}");
         let path = dir.join(&name);
         let bytes = match fleet.monitor.saved(&name) {
@@ -95,7 +95,7 @@ fn start(queries: Queries, fleet: &mut Fleet, dir: &Path, restarted: bool) {
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(&path).unwrap();
         file.set_len(bytes).unwrap();
-        let (cut, now) = (cut_of(text, *way), fleet.now);
+        let (cut, now) = (cut_of(text, *strategy), fleet.now);
         let relation = cut
             .fragments
             .iter()
@@ -154,7 +154,7 @@ const RECOVERING: u64 = 4;
 /// A fleet of three whose monitor is killed.
 struct Drill {
     random: Rng,
-    options: Options,
+    options: MonitorOptions,
     queries: Queries,
     fleet: Fleet,
     /// Removed after the monitor, which writes there.
@@ -170,7 +170,7 @@ struct Drill {
 }
 
 impl Drill {
-    fn new(queries: Queries, seed: u64, options: Options) -> Drill {
+    fn new(queries: Queries, seed: u64, options: MonitorOptions) -> Drill {
         let dir = Directory::new();
         let mut fleet = Fleet::open(dir.path(), options.clone(), START);
         start(queries, &mut fleet, dir.path(), false);
@@ -278,8 +278,8 @@ impl Drill {
 
 #[test]
 fn results_are_those_of_an_engine_that_was_never_killed() {
-    let patient = Options {
-        overtake_after: 1_000_000,
+    let patient = MonitorOptions {
+        exclude_after: 1_000_000,
         recovery: 1_000_000,
         ..options()
     };
@@ -294,11 +294,11 @@ fn results_are_those_of_an_engine_that_was_never_killed() {
 
 /// Checks that results are exact, and that no row is counted as lost or late; returns the number of
 /// kills.
-fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> usize {
+fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &MonitorOptions) -> usize {
     let mut drill = Drill::new(queries, seed, options.clone());
     let now = drill.run(150, START + 10);
     drill.settle(now);
-    let upto = drill.fleet.monitor.frontier();
+    let upto = drill.fleet.monitor.watermark();
     let monitor = &drill.fleet.monitor;
     for (at, host) in drill.hosts.iter().enumerate() {
         let produced: u64 = host.tallies().tallies.iter().map(|t| t.produced).sum();
@@ -318,7 +318,7 @@ fn runs_exactly(name: &str, queries: Queries, seed: u64, options: &Options) -> u
             "{name}, seed {seed}, {text}"
         );
     }
-    let goes_on = |q: &Running| q.anew_from.is_none() || q.memory.is_none();
+    let goes_on = |q: &Running| q.restarted_at.is_none() || q.memory.is_none();
     assert!(monitor.queries().all(|(_, q)| goes_on(q)));
     drill.kills
 }
@@ -347,8 +347,8 @@ impl Fates {
 
 #[test]
 fn delivered_plus_lost_equals_produced_after_any_kill() {
-    let hasty = Options {
-        overtake_after: 60,
+    let hasty = MonitorOptions {
+        exclude_after: 60,
         recovery: 120,
         forget_after: Nanos::MAX,
         ..options()
@@ -409,16 +409,16 @@ const COUNTED: [Queries; 2] = [
 #[test]
 fn rows_that_are_in_no_result_are_counted() {
     let mut lost = 0;
-    for overtake_after in [40, 60, 200] {
+    for exclude_after in [40, 60, 200] {
         for seed in 0..8 {
-            let options = Options {
-                overtake_after,
-                recovery: 2 * overtake_after,
+            let options = MonitorOptions {
+                exclude_after,
+                recovery: 2 * exclude_after,
                 forget_after: Nanos::MAX,
                 ..options()
             };
             for (case, queries) in COUNTED.into_iter().enumerate() {
-                let name = format!("counted-{case}-{overtake_after}");
+                let name = format!("counted-{case}-{exclude_after}");
                 lost += counts_what_is_missing(&name, queries, seed, &options);
             }
         }
@@ -427,7 +427,12 @@ fn rows_that_are_in_no_result_are_counted() {
 }
 
 /// Checks that every missing row is counted; returns the number counted as lost.
-fn counts_what_is_missing(name: &str, queries: Queries, seed: u64, options: &Options) -> u64 {
+fn counts_what_is_missing(
+    name: &str,
+    queries: Queries,
+    seed: u64,
+    options: &MonitorOptions,
+) -> u64 {
     let mut drill = Drill::new(queries, seed, options.clone());
     drill.unique = true;
     let now = drill.run(150, START + 10);

@@ -14,7 +14,7 @@ fn taken(link: &mut Link) -> u64 {
         MonitorMessage::Ack(number) => Some(number),
         _ => None,
     };
-    let numbers = link.told().into_iter().filter_map(number);
+    let numbers = link.received().into_iter().filter_map(number);
     numbers.max().unwrap_or(0)
 }
 
@@ -32,7 +32,7 @@ fn one_with_little_room_is_not_made_to_hold_more() {
     started.unwrap();
     let held_bytes_max = 8_000;
     let mut links = [("little", held_bytes_max), ("ample", 0)].map(|(host, held_bytes_max)| {
-        fleet.greet(Hello {
+        fleet.connect_agent(Hello {
             host: host.into(),
             instance: 1,
             held_bytes_max,
@@ -41,12 +41,12 @@ fn one_with_little_room_is_not_made_to_hold_more() {
     });
     for link in &mut links {
         let channel = link.starts()[0];
-        fleet.say(link, AgentMessage::started(channel, START));
+        fleet.send(link, AgentMessage::started(channel, START));
         for word in 1..=WORDS {
             let batch = rows("x", &[(START + word, word); 10]);
-            fleet.say(link, AgentMessage::Rows { channel, batch });
+            fleet.send(link, AgentMessage::Rows { channel, batch });
         }
-        fleet.say(link, AgentMessage::Watermark(START + WORDS));
+        fleet.send(link, AgentMessage::Watermark(START + WORDS));
     }
     for step in 1..=10 {
         let now = START + WORDS + 4 * step;

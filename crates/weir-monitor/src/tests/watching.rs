@@ -4,7 +4,7 @@
 use tokio::sync::mpsc::Receiver;
 use weir_model::{Batch, Column, Nanos};
 use weir_query::place::fleet::PlacementStrategy;
-use weir_sink::Clock;
+use weir_sink::InstantUnit;
 use weir_wire::ResultUpdate;
 
 use super::super::Publisher;
@@ -17,9 +17,9 @@ use weir_runtime::plans;
 /// A query whose queue for a slow client has room for one message.
 fn publisher(text: &str) -> Publisher {
     let cut = cut_of(text, PlacementStrategy::Rows);
-    let answer = plans::answer(&cut.monitor, Clock::Nanoseconds, false, false);
+    let answer = plans::answer(&cut.monitor, InstantUnit::Nanoseconds, false, false);
     let bounds = PublisherLimits {
-        watchers_max: 2,
+        clients_max: 2,
         backlog_bytes_max: 1,
         snapshot_bytes_max: 1 << 20,
         rows_per_second_max: 1 << 20,

@@ -12,7 +12,7 @@ use super::{Checker, is_relation};
 use crate::diagnostic::{Span, codes, counted};
 use crate::expr::Expr;
 use crate::plan::{Node, OrderBy, Plan, SetOp, ToStream, Window};
-use crate::syntax::ast::{self, Body, BodyKind, ExprKind, Literal, Number, Spanned, StreamOp};
+use crate::syntax::ast::{self, BodyKind, ExprKind, Literal, Number, QueryBody, Spanned, StreamOp};
 
 impl Checker<'_> {
     /// The plan of a query.
@@ -40,7 +40,7 @@ impl Checker<'_> {
     }
 
     /// A body without an ORDER BY of its own.
-    fn body(&mut self, body: &Body) -> Option<Arc<Plan>> {
+    fn body(&mut self, body: &QueryBody) -> Option<Arc<Plan>> {
         match &body.value {
             BodyKind::Error => None,
             BodyKind::Nested(query) => self.query(query),
@@ -73,9 +73,15 @@ impl Checker<'_> {
         }
     }
 
-    fn set_op(&mut self, op: SetOp, all: bool, left: &Body, right: &Body) -> Option<Arc<Plan>> {
+    fn set_op(
+        &mut self,
+        op: SetOp,
+        all: bool,
+        left: &QueryBody,
+        right: &QueryBody,
+    ) -> Option<Arc<Plan>> {
         // Between names it is STREAM's operator, which is of bags.
-        let named = |body: &Body| matches!(body.value, BodyKind::Named(_));
+        let named = |body: &QueryBody| matches!(body.value, BodyKind::Named(_));
         let all = all || named(left) && named(right);
         let (l, r) = (self.body(left), self.body(right));
         for (plan, body) in [(&l, left), (&r, right)] {
@@ -224,7 +230,7 @@ pub(super) fn no_column_at(n: i64, columns: usize) -> String {
 }
 
 /// A query of a body alone.
-fn bare(body: Body) -> ast::Query {
+fn bare(body: QueryBody) -> ast::Query {
     ast::Query {
         views: Vec::new(),
         body,

@@ -9,7 +9,7 @@ use arrow_array::builder::{BooleanBufferBuilder, NullBufferBuilder};
 use arrow_buffer::NullBuffer;
 use weir_model::types::float_order;
 use weir_model::{Column, ColumnBuilder, Symbol, Tally, Value};
-use weir_sketch::{Bytes, Malformed, codec};
+use weir_sketch::{Bytes, SketchDecodeError, codec};
 
 use crate::function::EvalError;
 
@@ -60,8 +60,8 @@ pub trait Element: Input + Output + Ord + Send + 'static {
     fn decode(bytes: &mut Bytes<'_>) -> Result<Self, EvalError>;
 }
 
-impl From<Malformed> for EvalError {
-    fn from(e: Malformed) -> EvalError {
+impl From<SketchDecodeError> for EvalError {
+    fn from(e: SketchDecodeError) -> EvalError {
         EvalError::new(format!("a partial aggregate cannot be read: {e}"))
             .help("run the same version of weir on every host")
     }
@@ -372,7 +372,7 @@ impl Element for Text {
     }
     fn decode(bytes: &mut Bytes<'_>) -> Result<Text, EvalError> {
         let text = std::str::from_utf8(bytes.bytes()?)
-            .map_err(|_| Malformed("a text is not valid UTF-8"))?;
+            .map_err(|_| SketchDecodeError("a text is not valid UTF-8"))?;
         let symbol = Symbol::try_new(text).map_err(|e| EvalError::new(e.to_string()))?;
         Ok(Text::new(symbol))
     }

@@ -16,7 +16,7 @@ use weir_model::{Declaration, Shape};
 
 use crate::expr::Expr;
 use crate::function::AggregateCall;
-pub use crate::place::fold::{Argument, FoldedInput};
+pub use crate::place::fold::{FoldArgument, FoldedInput};
 use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, Window};
 use crate::window::Unbounded;
 

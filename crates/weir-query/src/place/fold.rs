@@ -42,13 +42,13 @@ struct RequiredValues {
     keep: PartialKind,
     /// The index in `of`, if the argument is a `CASE` over keys only; the first otherwise.
     choice: Option<Expr>,
-    of: Vec<Argument<Option<usize>>>,
+    of: Vec<FoldArgument<Option<usize>>>,
 }
 
 /// The argument of a call: the kept values of a column (or of all rows), or a constant for each
 /// row.
 #[derive(Clone, Debug)]
-pub enum Argument<T> {
+pub enum FoldArgument<T> {
     /// The kept values.
     Values(T),
     /// A constant, or NULL.
@@ -61,7 +61,7 @@ pub struct ValueLocation {
     /// The index in `of`, as an expression over the source's columns; the first without.
     pub choice: Option<Expr>,
     /// The alternatives, by position in [`Fold::calls`].
-    pub of: Vec<Argument<usize>>,
+    pub of: Vec<FoldArgument<usize>>,
 }
 
 /// The input of an aggregation from groups that its source folded.
@@ -236,11 +236,11 @@ impl RequiredValues {
     /// The values to keep for it.
     fn required(&self) -> impl Iterator<Item = FoldCall> + '_ {
         self.of.iter().filter_map(|of| match of {
-            Argument::Values(column) => Some(FoldCall {
+            FoldArgument::Values(column) => Some(FoldCall {
                 column: *column,
                 keep: self.keep.clone(),
             }),
-            Argument::Constant(_) => None,
+            FoldArgument::Constant(_) => None,
         })
     }
 
@@ -248,13 +248,13 @@ impl RequiredValues {
     fn locate(&self, fold: &Fold) -> Option<ValueLocation> {
         let mut required = self.required();
         let of = self.of.iter().map(|of| match of {
-            Argument::Values(_) => {
+            FoldArgument::Values(_) => {
                 let call = required.next()?;
-                Some(Argument::Values(
+                Some(FoldArgument::Values(
                     fold.calls.iter().position(|c| *c == call)?,
                 ))
             }
-            Argument::Constant(value) => Some(Argument::Constant(*value)),
+            FoldArgument::Constant(value) => Some(FoldArgument::Constant(*value)),
         });
         let of = of.collect::<Option<_>>()?;
         let choice = self.choice.clone();
@@ -349,16 +349,16 @@ fn required(
         format!("`{text}` is computed for each row")
     };
     let of = |expr: &Expr| match expr {
-        Expr::Column { index, .. } => Ok(Argument::Values(Some(*index))),
+        Expr::Column { index, .. } => Ok(FoldArgument::Values(Some(*index))),
         Expr::Literal { value, .. } if keep == PartialKind::Moments => match value {
-            Value::Int(constant) => Ok(Argument::Constant(Some(*constant))),
-            Value::Null => Ok(Argument::Constant(None)),
+            Value::Int(constant) => Ok(FoldArgument::Constant(Some(*constant))),
+            Value::Null => Ok(FoldArgument::Constant(None)),
             _ => Err(computed(expr)),
         },
         _ => Err(computed(expr)),
     };
     let (choice, of) = match arg {
-        None => (None, vec![Argument::Values(None)]),
+        None => (None, vec![FoldArgument::Values(None)]),
         Some(Expr::Case {
             branches,
             otherwise,
@@ -367,7 +367,7 @@ fn required(
             let results = branches.iter().map(|(_, result)| of(result));
             let otherwise = otherwise
                 .as_ref()
-                .map_or(Ok(Argument::Constant(None)), |e| of(e));
+                .map_or(Ok(FoldArgument::Constant(None)), |e| of(e));
             let of = results.chain([otherwise]).collect::<Result<_, _>>()?;
             (Some(choice(branches)), of)
         }

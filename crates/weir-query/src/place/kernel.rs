@@ -7,8 +7,8 @@
 use weir_model::capabilities::Select;
 use weir_model::spread::{SPREADS, spreads_of};
 use weir_model::{
-    Capabilities, Clause, ColumnCapabilities, Declaration, Limits, Operand, Predicate,
-    SECTOR_BYTES, Symbol, Test, Type, Value,
+    Capabilities, Clause, ColumnCapabilities, Declaration, Operand, Predicate, SECTOR_BYTES,
+    SelectionLimits, Symbol, Test, Type, Value,
 };
 
 use crate::expr::{BinaryOp, Expr, UnaryOp};
@@ -57,7 +57,7 @@ pub fn tested(filter: &Expr, source: SourceStream<'_>) -> SourcePredicate {
 }
 
 /// Rows that pass both.
-pub fn both(a: SourcePredicate, b: SourcePredicate, limits: Limits) -> SourcePredicate {
+pub fn both(a: SourcePredicate, b: SourcePredicate, limits: SelectionLimits) -> SourcePredicate {
     let product = a.rows.clauses.len() * b.rows.clauses.len();
     if product <= limits.clauses {
         let all = SourcePredicate {
@@ -78,7 +78,7 @@ pub fn both(a: SourcePredicate, b: SourcePredicate, limits: Limits) -> SourcePre
 }
 
 /// Rows that pass any of the two.
-fn either(a: SourcePredicate, b: SourcePredicate, limits: Limits) -> SourcePredicate {
+fn either(a: SourcePredicate, b: SourcePredicate, limits: SelectionLimits) -> SourcePredicate {
     let any = SourcePredicate {
         rows: a.rows.or(b.rows),
         exact: a.exact && b.exact,
@@ -87,7 +87,7 @@ fn either(a: SourcePredicate, b: SourcePredicate, limits: Limits) -> SourcePredi
 }
 
 /// The same within the limits, with tests dropped.
-pub fn bounded(tested: SourcePredicate, limits: Limits) -> SourcePredicate {
+pub fn bounded(tested: SourcePredicate, limits: SelectionLimits) -> SourcePredicate {
     let mut clauses: Vec<Clause> = Vec::new();
     let mut exact = tested.exact;
     for clause in tested.rows.clauses {
@@ -120,7 +120,7 @@ pub fn bounded(tested: SourcePredicate, limits: Limits) -> SourcePredicate {
 }
 
 /// One test for each operand, and whether none was dropped; `None` when no row can pass.
-fn narrowed(clause: Clause, limits: Limits) -> Option<(Clause, bool)> {
+fn narrowed(clause: Clause, limits: SelectionLimits) -> Option<(Clause, bool)> {
     let mut tests: Vec<Test> = Vec::new();
     for test in clause.tests {
         let Some(known) = tests.iter_mut().find(|t| t.operand() == test.operand()) else {
@@ -161,7 +161,7 @@ fn narrowed(clause: Clause, limits: Limits) -> Option<(Clause, bool)> {
 }
 
 /// Two alternatives as one, if they differ in the texts of one test only.
-fn united(a: &Clause, b: &Clause, limits: Limits) -> Option<Clause> {
+fn united(a: &Clause, b: &Clause, limits: SelectionLimits) -> Option<Clause> {
     match (a.tests.as_slice(), b.tests.as_slice()) {
         (
             [Test::In { operand, texts: x }],
@@ -375,7 +375,7 @@ impl<'a> SourceStream<'a> {
         }
     }
 
-    fn limits(self) -> Limits {
+    fn limits(self) -> SelectionLimits {
         self.capabilities.limits(&self.declaration.name)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
 
-use super::wire::{PlanError, Step, Steps};
+use super::wire::{PlanError, PlanStep, Steps};
 use super::{Node, PANES_MAX, Plan, ToStream, Window};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::{AggregateCall, Argument, ArgumentError, Returns, Shared};
@@ -59,8 +59,8 @@ fn inputs_of(node: &Node) -> usize {
 }
 
 /// One node over inputs that are valid.
-fn node(step: Step, inputs: Vec<Arc<Plan>>, catalog: &Catalog) -> Result<Arc<Plan>, PlanError> {
-    let Step { mut node, fields } = step;
+fn node(step: PlanStep, inputs: Vec<Arc<Plan>>, catalog: &Catalog) -> Result<Arc<Plan>, PlanError> {
+    let PlanStep { mut node, fields } = step;
     let named = check(&mut node, &inputs, catalog)?;
     let types = fields.iter().map(|field| field.ty);
     ensure(

@@ -28,11 +28,11 @@ const DEPTH_MAX: usize = 3 * EXPR_HEIGHT_MAX + 16;
 
 /// A plan as it is sent: its nodes, each after its inputs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Steps(pub Vec<Step>);
+pub struct Steps(pub Vec<PlanStep>);
 
 /// A node of a plan as it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct PlanStep {
     /// The node; its inputs are the last nodes before it that are not inputs of others.
     pub node: Node,
     /// The columns that it names; the others are those of its inputs.
@@ -89,7 +89,7 @@ pub fn encode(plan: &Plan) -> Vec<u8> {
     packed::encode(&Steps(steps)).expect("a checked plan can be sent")
 }
 
-fn append(plan: &Plan, steps: &mut Vec<Step>) {
+fn append(plan: &Plan, steps: &mut Vec<PlanStep>) {
     for input in plan.inputs() {
         append(input, steps);
     }
@@ -104,7 +104,7 @@ fn append(plan: &Plan, steps: &mut Vec<Step>) {
         Node::Partial { keys, .. } => keys.len(),
         _ => 0,
     };
-    steps.push(Step {
+    steps.push(PlanStep {
         node: plan.node.clone(),
         fields: plan.schema.fields[..named].to_vec(),
     });

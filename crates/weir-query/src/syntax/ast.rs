@@ -74,7 +74,7 @@ pub struct Query {
     /// WITH
     pub views: Vec<ViewDefinition>,
     /// The query itself.
-    pub body: Body,
+    pub body: QueryBody,
     /// ORDER BY
     pub order_by: Vec<OrderItem>,
     /// LIMIT
@@ -84,7 +84,7 @@ pub struct Query {
 }
 
 /// A body and its position.
-pub type Body = Spanned<BodyKind>;
+pub type QueryBody = Spanned<BodyKind>;
 
 /// What a query computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,9 +100,9 @@ pub enum BodyKind {
         /// ALL.
         all: bool,
         /// Left side.
-        left: Box<Body>,
+        left: Box<QueryBody>,
         /// Right side.
-        right: Box<Body>,
+        right: Box<QueryBody>,
     },
     /// `Istream(query)`, `Rstream(query) EVERY 1 s`
     ToStream {

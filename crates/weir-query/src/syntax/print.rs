@@ -135,7 +135,7 @@ impl BodyKind {
     }
 }
 
-impl Display for Body {
+impl Display for QueryBody {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match &self.value {
             BodyKind::Select(select) => write!(f, "{select}"),

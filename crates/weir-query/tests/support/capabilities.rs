@@ -3,11 +3,13 @@
 //! A test of `weir-runtime`, which uses both crates, compares them.
 
 use weir_model::capabilities::{Measure, Rate, Select};
-use weir_model::{Capabilities, ColumnCapabilities, GroupLimits, Limits, NANOS_PER_SECOND};
+use weir_model::{
+    Capabilities, ColumnCapabilities, GroupLimits, NANOS_PER_SECOND, SelectionLimits,
+};
 
 /// This host.
 pub fn live() -> Capabilities {
-    let limits = Limits {
+    let limits = SelectionLimits {
         clauses: 4,
         tests: 8,
         texts: 16,

@@ -1,11 +1,11 @@
 //! [`conclude`]: the report at the end of a run.
 
-use super::{Report, summary};
+use super::{RunReport, summary};
 use crate::failure::{Ending, Failure};
 use crate::output;
 
 /// Prints on standard error what the sources counted and which queries failed.
-pub fn conclude(report: Report, verbose: bool) -> Result<Ending, Failure> {
+pub fn conclude(report: RunReport, verbose: bool) -> Result<Ending, Failure> {
     let losses = summary(&report.counts, verbose);
     for line in losses.iter().chain(&report.remarks) {
         output::notice(format_args!("weir: {line}"));

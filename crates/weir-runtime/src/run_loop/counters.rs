@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use weir_model::catalog::weir_schema;
 use weir_model::{Batch, Column, ColumnBuilder, Symbol, Type, Value};
 use weir_query::engine::EngineCounts;
-use weir_tap::Count;
+use weir_tap::EventCount;
 
 /// The unit of statm(5) on the supported architectures, and that of stat(5) on all.
 const PAGE_BYTES: i64 = 4_096;
@@ -25,7 +25,7 @@ pub struct Counter {
 }
 
 /// The total of a counter since the start.
-pub struct Reading {
+pub struct CounterReading {
     /// The counter.
     pub counter: Counter,
     /// Its total since the start.
@@ -38,12 +38,12 @@ pub struct Counters {
     totals: HashMap<Counter, i64>,
 }
 
-impl Reading {
+impl CounterReading {
     /// The counts of taps. Counts of the same thing by several taps are added up.
-    pub fn of_taps<'c>(counts: impl Iterator<Item = &'c Count>) -> Vec<Reading> {
+    pub fn of_taps<'c>(counts: impl Iterator<Item = &'c EventCount>) -> Vec<CounterReading> {
         let mut places = HashMap::new();
-        let mut readings: Vec<Reading> = Vec::new();
-        for reading in counts.map(Reading::of_tap) {
+        let mut readings: Vec<CounterReading> = Vec::new();
+        for reading in counts.map(CounterReading::of_tap) {
             let place = *places
                 .entry(reading.counter.clone())
                 .or_insert(readings.len());
@@ -56,8 +56,8 @@ impl Reading {
     }
 
     /// A count of a tap.
-    pub fn of_tap(count: &Count) -> Reading {
-        Reading {
+    pub fn of_tap(count: &EventCount) -> CounterReading {
+        CounterReading {
             counter: Counter {
                 place: "tap".into(),
                 name: count.counter,
@@ -69,8 +69,8 @@ impl Reading {
     }
 
     /// A count of `place`.
-    pub fn new(place: impl Into<String>, name: &'static str, total: i64) -> Reading {
-        Reading {
+    pub fn new(place: impl Into<String>, name: &'static str, total: i64) -> CounterReading {
+        CounterReading {
             counter: Counter {
                 place: place.into(),
                 name,
@@ -82,8 +82,8 @@ impl Reading {
     }
 
     /// The same count with a cause.
-    pub fn because(self, cause: &'static str) -> Reading {
-        Reading {
+    pub fn because(self, cause: &'static str) -> CounterReading {
+        CounterReading {
             counter: Counter {
                 cause: Some(cause),
                 ..self.counter
@@ -94,14 +94,18 @@ impl Reading {
 }
 
 /// The counts of the engine: rows by source, rows and memory by query.
-pub fn engine_counts(counts: &EngineCounts) -> Vec<Reading> {
+pub fn engine_counts(counts: &EngineCounts) -> Vec<CounterReading> {
     let mut readings = Vec::new();
     for source in &counts.sources {
         let place = format!("engine {}", source.source);
-        readings.push(Reading::new(&place, "events_in", source.rows_in as i64));
-        let late = Reading::new(&place, "events_lost", source.rows_late as i64);
+        readings.push(CounterReading::new(
+            &place,
+            "events_in",
+            source.rows_in as i64,
+        ));
+        let late = CounterReading::new(&place, "events_lost", source.rows_late as i64);
         readings.push(late.because("late"));
-        readings.push(Reading::new(
+        readings.push(CounterReading::new(
             &place,
             "events_waiting",
             source.rows_waiting as i64,
@@ -109,18 +113,22 @@ pub fn engine_counts(counts: &EngineCounts) -> Vec<Reading> {
     }
     for (number, query) in counts.queries.iter().enumerate() {
         let place = format!("query {}", number + 1);
-        readings.push(Reading::new(&place, "events_out", query.rows_out as i64));
-        readings.push(Reading::new(&place, "bytes", query.bytes as i64));
+        readings.push(CounterReading::new(
+            &place,
+            "events_out",
+            query.rows_out as i64,
+        ));
+        readings.push(CounterReading::new(&place, "bytes", query.bytes as i64));
     }
     readings
 }
 
 /// Memory and processor time of the process.
-pub fn process_readings() -> Vec<Reading> {
+pub fn process_readings() -> Vec<CounterReading> {
     let (memory, time) = process_usage("self");
     let place = "process";
-    let memory = memory.map(|bytes| Reading::new(place, "memory_bytes", bytes));
-    let time = time.map(|ns| Reading::new(place, "cpu_ns", ns));
+    let memory = memory.map(|bytes| CounterReading::new(place, "memory_bytes", bytes));
+    let time = time.map(|ns| CounterReading::new(place, "cpu_ns", ns));
     memory.into_iter().chain(time).collect()
 }
 
@@ -158,10 +166,10 @@ pub struct Changed {
 
 impl Counters {
     /// The counters that changed since the previous call.
-    pub fn changed(&mut self, readings: impl IntoIterator<Item = Reading>) -> Vec<Changed> {
+    pub fn changed(&mut self, readings: impl IntoIterator<Item = CounterReading>) -> Vec<Changed> {
         let changed = readings
             .into_iter()
-            .filter_map(|Reading { counter, total }| {
+            .filter_map(|CounterReading { counter, total }| {
                 let before = self.totals.insert(counter.clone(), total).unwrap_or(0);
                 (total != before).then_some(Changed {
                     counter,
@@ -174,7 +182,11 @@ impl Counters {
 
     /// The rows of stream `weir` at instant `at`: the counters that changed since the previous
     /// call.
-    pub fn changes(&mut self, at: i64, readings: impl IntoIterator<Item = Reading>) -> Batch {
+    pub fn changes(
+        &mut self,
+        at: i64,
+        readings: impl IntoIterator<Item = CounterReading>,
+    ) -> Batch {
         let types: Vec<Type> = weir_schema().fields.iter().map(|f| f.ty).collect();
         let mut columns: Vec<ColumnBuilder> =
             types.iter().map(|ty| ColumnBuilder::new(*ty, 0)).collect();
@@ -252,14 +264,14 @@ mod tests {
 
     #[test]
     fn what_several_taps_count_alike_is_added_up() {
-        let count = |cause, total| Count {
+        let count = |cause, total| EventCount {
             counter: "events_lost",
             cause,
             device: None,
             total,
         };
         let counts = [count(None, 2), count(Some("late"), 1), count(None, 3)];
-        let readings = Reading::of_taps(counts.iter());
+        let readings = CounterReading::of_taps(counts.iter());
         let totals: Vec<_> = readings
             .iter()
             .map(|r| (r.counter.cause, r.total))
@@ -272,8 +284,8 @@ mod tests {
         let mut counters = Counters::default();
         let read = |n, lost| {
             [
-                Reading::new("tap", "events_in", n),
-                Reading::new("tap", "events_lost", lost).because("ring_full"),
+                CounterReading::new("tap", "events_in", n),
+                CounterReading::new("tap", "events_lost", lost).because("ring_full"),
             ]
         };
         let first = counters.changes(5, read(10, 0));

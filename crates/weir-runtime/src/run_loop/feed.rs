@@ -5,12 +5,12 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use weir_model::{Batch, Folded, Nanos};
-use weir_tap::{Count, Tap, TapError, TapEvent};
+use weir_tap::{EventCount, Tap, TapError, TapEvent};
 
 use super::stop::{Stop, wall_clock};
 
 /// Maximum time that a tap may wait for events before the thread checks for the end.
-const PATIENCE: Duration = Duration::from_millis(50);
+const SEND_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The usual interval between two readings of a tap's counts.
 pub const COUNTS_EVERY: Duration = Duration::from_millis(500);
@@ -40,7 +40,7 @@ pub enum Message {
     /// The watermark: no more rows at or before this instant.
     Reached(Nanos),
     /// The tap's counts.
-    Counted(Account),
+    Counted(TapCounts),
     /// The tap failed; it sends no more messages.
     Failed(TapError),
     /// The tap ended.
@@ -49,9 +49,9 @@ pub enum Message {
 
 /// The counts of a tap so far.
 #[derive(Default)]
-pub struct Account {
+pub struct TapCounts {
     /// All counts.
-    pub counts: Vec<Count>,
+    pub counts: Vec<EventCount>,
     /// Its first bad records, as text.
     pub messages: Vec<String>,
     /// The share of a file that was read.
@@ -92,8 +92,8 @@ impl Feed {
                 break Message::End;
             }
             let last = self.last(first);
-            let said = match self.tap.next(PATIENCE) {
-                Ok(said) => said,
+            let sent = match self.tap.next(SEND_TIMEOUT) {
+                Ok(sent) => sent,
                 Err(TapError::Cancelled { .. }) => break Message::End,
                 Err(error) => break Message::Failed(error),
             };
@@ -101,9 +101,9 @@ impl Feed {
             let lost_now = self.tap.lost();
             if lost_now != lost && counted.elapsed() >= COUNTS_EVERY_LOSSY {
                 (lost, counted) = (lost_now, Instant::now());
-                self.tell_counts();
+                self.send_counts();
             }
-            let over = match said {
+            let over = match sent {
                 TapEvent::Rows { demand, batch } => {
                     first = first.or(batch.ts.first().copied());
                     let batch = up_to(batch, self.last(first));
@@ -125,7 +125,7 @@ impl Feed {
             }
             if counted.elapsed() >= self.counts_every {
                 counted = Instant::now();
-                self.tell_counts();
+                self.send_counts();
             }
         };
         if self.whole && self.live && !self.stop.is_abandoned() {
@@ -133,7 +133,7 @@ impl Feed {
                 self.send(Message::Folded { demand, folded });
             }
         }
-        self.tell_counts();
+        self.send_counts();
         self.send(end);
     }
 
@@ -146,8 +146,8 @@ impl Feed {
         }
     }
 
-    fn tell_counts(&mut self) {
-        let account = Account {
+    fn send_counts(&mut self) {
+        let account = TapCounts {
             counts: self.tap.counts(),
             messages: self.tap.messages(),
             done: self.tap.progress(),
@@ -190,7 +190,7 @@ mod tests {
             Ok(self.0.pop_front().unwrap_or(TapEvent::End))
         }
 
-        fn counts(&mut self) -> Vec<Count> {
+        fn counts(&mut self) -> Vec<EventCount> {
             Vec::new()
         }
 

@@ -6,10 +6,10 @@ use weir_model::Batch;
 
 /// The rows of several taps before they enter one source.
 pub struct Merge {
-    lanes: Vec<Lane>,
+    inputs: Vec<MergeInput>,
 }
 
-struct Lane {
+struct MergeInput {
     waiting: VecDeque<Batch>,
     /// The watermark: no more rows at or before this instant will arrive.
     reached: i64,
@@ -18,43 +18,43 @@ struct Lane {
 impl Merge {
     /// A merge of `taps` taps.
     pub fn new(taps: usize) -> Merge {
-        let lane = || Lane {
+        let input = || MergeInput {
             waiting: VecDeque::new(),
             reached: i64::MIN,
         };
         Merge {
-            lanes: (0..taps).map(|_| lane()).collect(),
+            inputs: (0..taps).map(|_| input()).collect(),
         }
     }
 
-    /// Adds rows of tap number `lane`.
-    pub fn push(&mut self, lane: usize, batch: Batch) {
+    /// Adds rows of tap number `input`.
+    pub fn push(&mut self, input: usize, batch: Batch) {
         if let Some(&last) = batch.ts.last() {
-            self.lanes[lane].waiting.push_back(batch);
+            self.inputs[input].waiting.push_back(batch);
             // More rows of the last instant may follow.
-            self.reach(lane, last - 1);
+            self.reach(input, last - 1);
         }
     }
 
-    /// Sets the watermark of tap number `lane` to `at`; `i64::MAX` when the tap has ended.
-    pub fn reach(&mut self, lane: usize, at: i64) {
-        let lane = &mut self.lanes[lane];
-        lane.reached = lane.reached.max(at);
+    /// Sets the watermark of tap number `input` to `at`; `i64::MAX` when the tap has ended.
+    pub fn reach(&mut self, input: usize, at: i64) {
+        let input = &mut self.inputs[input];
+        input.reached = input.reached.max(at);
     }
 
-    /// The number of batches of tap number `lane` that wait for other taps.
-    pub fn waiting(&self, lane: usize) -> usize {
-        self.lanes[lane].waiting.len()
+    /// The number of batches of tap number `input` that wait for other taps.
+    pub fn waiting(&self, input: usize) -> usize {
+        self.inputs[input].waiting.len()
     }
 
-    /// The watermark of tap number `lane`.
-    pub fn lane_reached(&self, lane: usize) -> i64 {
-        self.lanes[lane].reached
+    /// The watermark of tap number `input`.
+    pub fn watermark_of(&self, input: usize) -> i64 {
+        self.inputs[input].reached
     }
 
     /// The watermark: the lowest of all taps.
     pub fn reached(&self) -> i64 {
-        self.lanes
+        self.inputs
             .iter()
             .map(|l| l.reached)
             .min()
@@ -64,18 +64,18 @@ impl Merge {
     /// Passes on all rows at or before [`Merge::reached`] in timestamp order, in runs as long as
     /// possible; all rows if there is only one tap.
     pub fn drain(&mut self, mut push: impl FnMut(Batch)) {
-        if let [lane] = &mut self.lanes[..] {
-            return lane.waiting.drain(..).for_each(push);
+        if let [input] = &mut self.inputs[..] {
+            return input.waiting.drain(..).for_each(push);
         }
         let reached = self.reached();
-        while let Some(lane) = self.earliest() {
-            if self.first(lane).is_none_or(|ts| ts > reached) {
+        while let Some(input) = self.earliest() {
+            if self.first(input).is_none_or(|ts| ts > reached) {
                 return;
             }
-            let others = (0..self.lanes.len()).filter(|&l| l != lane);
+            let others = (0..self.inputs.len()).filter(|&l| l != input);
             let next = others.filter_map(|l| self.first(l)).min();
             let limit = next.unwrap_or(i64::MAX).min(reached);
-            let waiting = &mut self.lanes[lane].waiting;
+            let waiting = &mut self.inputs[input].waiting;
             let batch = waiting.pop_front().expect("its first row was seen");
             let run = batch.ts.partition_point(|&ts| ts <= limit);
             if run < batch.len() {
@@ -85,12 +85,12 @@ impl Merge {
         }
     }
 
-    fn first(&self, lane: usize) -> Option<i64> {
-        self.lanes[lane].waiting.front().map(|b| b.ts[0])
+    fn first(&self, input: usize) -> Option<i64> {
+        self.inputs[input].waiting.front().map(|b| b.ts[0])
     }
 
     fn earliest(&self) -> Option<usize> {
-        let waiting = (0..self.lanes.len()).filter(|&l| self.first(l).is_some());
+        let waiting = (0..self.inputs.len()).filter(|&l| self.first(l).is_some());
         waiting.min_by_key(|&l| self.first(l))
     }
 }

@@ -9,7 +9,7 @@
 //! it loses. This module has the only clocks: how long an idle source may delay the others, when
 //! counters are read, when progress is shown.
 
-mod adoption;
+mod column_mapping;
 mod conclude;
 mod counters;
 mod feed;
@@ -31,15 +31,16 @@ use weir_query::engine::{Engine, QueryId};
 use weir_query::function::EvalError;
 use weir_query::{EngineCounts, Plan};
 use weir_sink::Sink;
-use weir_tap::{Count, Tap};
+use weir_tap::{EventCount, Tap};
 
-pub use adoption::{Adopted, Adoption};
+pub use column_mapping::{ColumnMapping, MappedColumn};
 pub use conclude::conclude;
 pub use counters::{
-    Changed, Counters, Reading, engine_counts, process_readings, process_usage, requests_finished,
+    Changed, CounterReading, Counters, engine_counts, process_readings, process_usage,
+    requests_finished,
 };
-pub use feed::{Account, COUNTS_EVERY, Feed, Message};
-pub use progress::{Progress, State, Telling};
+pub use feed::{COUNTS_EVERY, Feed, Message, TapCounts};
+pub use progress::{Progress, ProgressKind, RunProgress};
 pub use stop::{Stop, wall_clock};
 pub use summary::{MISSED, missed, summary};
 
@@ -54,7 +55,7 @@ pub const OWN_STREAM: &str = "weir";
 const QUEUE_MAX: usize = 16;
 
 /// A tap and the destinations of its rows.
-pub struct Input {
+pub struct TapInput {
     /// The tap.
     pub tap: Box<dyn Tap>,
     /// Its events happen now.
@@ -62,12 +63,12 @@ pub struct Input {
     /// For a recording, the interval that is wanted, from its first event on.
     pub span_ns: Option<Nanos>,
     /// The destination of the rows of each demand.
-    pub outlets: Vec<Outlet>,
+    pub routes: Vec<Route>,
 }
 
 /// The destination of the rows of one demand of a tap.
 #[derive(Clone)]
-pub struct Outlet {
+pub struct Route {
     /// Position in the tap's demands.
     pub demand: usize,
     /// The engine's source.
@@ -75,11 +76,11 @@ pub struct Outlet {
     /// The number of the tap's nanoseconds in one instant of the engine.
     pub instant_ns: i64,
     /// The conversion from the tap's columns to those of the source, where they differ.
-    pub adoption: Option<Adoption>,
+    pub mapping: Option<ColumnMapping>,
 }
 
 /// Options of the loop.
-pub struct Options {
+pub struct LoopOptions {
     /// How long a silent live source may delay the others.
     pub idle: Duration,
     /// Whether a query reads stream `weir`.
@@ -87,7 +88,7 @@ pub struct Options {
     /// The number of nanoseconds in one instant of the engine.
     pub instant_ns: i64,
     /// What is printed on standard error during the run.
-    pub telling: Telling,
+    pub progress: ProgressKind,
     /// Queries that are added and ended during the run.
     pub changes: Option<Receiver<Change>>,
     /// The plan whose answer is complete: from the first instant of the inputs to the end of the
@@ -95,7 +96,7 @@ pub struct Options {
     /// STREAM.
     pub whole: Option<Arc<Plan>>,
     /// The taps' current counts, for a sink that stores them.
-    pub counts: Arc<Mutex<Vec<Count>>>,
+    pub counts: Arc<Mutex<Vec<EventCount>>>,
 }
 
 /// A change of the queries during the run.
@@ -117,9 +118,9 @@ pub enum Change {
 }
 
 /// The result of a run.
-pub struct Report {
+pub struct RunReport {
     /// All counts of the taps.
-    pub counts: Vec<Count>,
+    pub counts: Vec<EventCount>,
     /// The counts of the engine, without queries that failed.
     pub engine: EngineCounts,
     /// Queries that failed.
@@ -161,11 +162,11 @@ impl Show {
 /// When a tap or a sink fails; earlier output is complete.
 pub fn run(
     engine: Engine,
-    inputs: Vec<Input>,
+    inputs: Vec<TapInput>,
     shows: Vec<Show>,
-    options: Options,
+    options: LoopOptions,
     stop: &Stop,
-) -> Result<Report, Failure> {
+) -> Result<RunReport, Failure> {
     let queries: Vec<Query> = shows.iter().map(Query::of).collect();
     let shows = Shows::start(shows.into_iter().map(|s| s.sink).collect());
     let whole = options.whole.is_some();
@@ -173,7 +174,7 @@ pub fn run(
         let mut pump = Pump::new(engine, queries, shows, options, stop);
         for input in inputs {
             let (messages, arrivals) = sync_channel(QUEUE_MAX);
-            pump.listen_to(arrivals, input.live, input.outlets);
+            pump.listen_to(arrivals, input.live, input.routes);
             let feed = Feed {
                 tap: input.tap,
                 live: input.live,

@@ -10,14 +10,14 @@ use weir_model::Unit;
 use weir_sink::number::scaled;
 
 /// Shorter runs have no progress line.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_LINE_DELAY: Duration = Duration::from_secs(1);
 
 /// The interval between two updates of the line.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// What is printed during the run.
 #[derive(Clone, Debug)]
-pub enum Telling {
+pub enum ProgressKind {
     /// Nothing: the answers are printed on the same terminal.
     Nothing,
     /// The share of the files that was read; nothing for live sources, which have no end.
@@ -28,7 +28,7 @@ pub enum Telling {
 
 /// The progress of the run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct State {
+pub struct RunProgress {
     /// The share of the files that was read, up to 1; `None` for live sources.
     pub done: Option<f64>,
     /// Rows read so far.
@@ -39,18 +39,18 @@ pub struct State {
 
 /// A progress line.
 pub struct Progress {
-    telling: Telling,
+    progress: ProgressKind,
     started: Instant,
     shown: Option<Instant>,
 }
 
 impl Progress {
     /// Starts the timer; shows nothing unless standard error is a terminal.
-    pub fn new(telling: Telling) -> Progress {
+    pub fn new(progress: ProgressKind) -> Progress {
         Progress {
-            telling: match std::io::stderr().is_terminal() {
-                true => telling,
-                false => Telling::Nothing,
+            progress: match std::io::stderr().is_terminal() {
+                true => progress,
+                false => ProgressKind::Nothing,
             },
             started: Instant::now(),
             shown: None,
@@ -58,15 +58,15 @@ impl Progress {
     }
 
     /// Updates the line, if the interval has passed.
-    pub fn show(&mut self, state: impl FnOnce() -> State) {
+    pub fn show(&mut self, state: impl FnOnce() -> RunProgress) {
         let elapsed = self.started.elapsed();
         let fresh = self.shown.is_some_and(|at| at.elapsed() < EVERY);
-        if matches!(self.telling, Telling::Nothing) || elapsed < PATIENCE || fresh {
+        if matches!(self.progress, ProgressKind::Nothing) || elapsed < FIRST_LINE_DELAY || fresh {
             return;
         }
         let state = state();
-        let text = match (&self.telling, state.done) {
-            (Telling::Recording(file), _) => {
+        let text = match (&self.progress, state.done) {
+            (ProgressKind::Recording(file), _) => {
                 let bytes = file.metadata().map_or(0, |m| m.len());
                 Some(recorded(&state, bytes, elapsed))
             }
@@ -88,7 +88,7 @@ impl Progress {
     }
 }
 
-fn read(state: &State, done: f64, elapsed: Duration) -> String {
+fn read(state: &RunProgress, done: f64, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs_f64();
     let rate = magnitude(state.rows as f64 / seconds);
     let rest = clock(seconds * (1.0 - done) / done.max(1e-6));
@@ -99,9 +99,9 @@ fn read(state: &State, done: f64, elapsed: Duration) -> String {
     )
 }
 
-fn recorded(state: &State, bytes: u64, elapsed: Duration) -> String {
+fn recorded(state: &RunProgress, bytes: u64, elapsed: Duration) -> String {
     let size = scaled(bytes as f64, Unit::Bytes).expect("bytes have greater units");
-    let State { rows, missed, .. } = state;
+    let RunProgress { rows, missed, .. } = state;
     format!(
         "{}  {rows} events  {size}  {missed} missed",
         clock(elapsed.as_secs_f64())
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn the_line_has_the_rate_and_the_remaining_time() {
-        let state = State {
+        let state = RunProgress {
             rows: 5_000_000,
-            ..State::default()
+            ..RunProgress::default()
         };
         let text = read(&state, 0.25, Duration::from_secs(2));
         assert_eq!(text, " 25 %  5000000 rows  2.5 M rows/s  0:06 left");
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_progress_of_a_recording_shows_its_size() {
-        let state = State {
+        let state = RunProgress {
             rows: 12,
             missed: 3,
             done: None,

@@ -9,20 +9,20 @@ use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOutput, QueryId};
 use weir_query::function::EvalError;
 use weir_sink::{Incomplete, Sink, SinkError};
-use weir_tap::{Count, TapError};
+use weir_tap::{EventCount, TapError};
 
-use super::counters::{Counters, Reading};
-use super::feed::{Account, Message};
+use super::counters::{CounterReading, Counters};
+use super::feed::{Message, TapCounts};
 use super::merge::Merge;
-use super::progress::{Progress, State};
+use super::progress::{Progress, RunProgress};
 use super::shows::Shows;
 use super::stop::{Stop, wall_clock};
 use super::summary::MISSED;
-use super::{Change, OWN_STREAM, Options, Outlet, Report, Show};
+use super::{Change, LoopOptions, OWN_STREAM, Route, RunReport, Show};
 use crate::failure::Failure;
 
 /// How long the loop sleeps when no tap has sent a message.
-const NAP: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How often stream `weir` reports changes.
 const OWN_EVERY: Duration = Duration::from_secs(1);
@@ -39,12 +39,12 @@ pub struct Pump<'a> {
     engine: Engine,
     queries: Vec<Query>,
     shows: Shows,
-    options: Options,
+    options: LoopOptions,
     stop: &'a Stop,
-    ears: Vec<Ear>,
+    receivers: Vec<TapReceiver>,
     sources: Vec<Source>,
     counters: Counters,
-    own_told: Instant,
+    own_counters_at: Instant,
     /// The latest instant that any input has reported, in the engine's unit.
     latest: i64,
     /// The highest watermark of any input.
@@ -71,18 +71,18 @@ pub struct Query {
 }
 
 /// The state of one tap in the loop.
-struct Ear {
+struct TapReceiver {
     arrivals: Receiver<Message>,
     live: bool,
-    lanes: Vec<Lane>,
-    account: Account,
-    heard: Instant,
+    subscriptions: Vec<Subscription>,
+    account: TapCounts,
+    last_message: Instant,
     ended: bool,
 }
 
 /// One demand of a tap and its source.
-struct Lane {
-    outlet: Outlet,
+struct Subscription {
+    route: Route,
     source: usize,
     number: usize,
 }
@@ -110,20 +110,20 @@ impl<'a> Pump<'a> {
         engine: Engine,
         queries: Vec<Query>,
         shows: Shows,
-        options: Options,
+        options: LoopOptions,
         stop: &'a Stop,
     ) -> Pump<'a> {
         Pump {
             engine,
             queries,
             shows,
-            progress: Progress::new(options.telling.clone()),
+            progress: Progress::new(options.progress.clone()),
             options,
             stop,
-            ears: Vec::new(),
+            receivers: Vec::new(),
             sources: Vec::new(),
             counters: Counters::default(),
-            own_told: Instant::now(),
+            own_counters_at: Instant::now(),
             latest: i64::MIN,
             latest_over: i64::MIN,
             rows_in: 0,
@@ -136,26 +136,26 @@ impl<'a> Pump<'a> {
     }
 
     /// Adds a tap, before [`Pump::run`].
-    pub fn listen_to(&mut self, arrivals: Receiver<Message>, live: bool, outlets: Vec<Outlet>) {
-        let lanes = outlets
+    pub fn listen_to(&mut self, arrivals: Receiver<Message>, live: bool, routes: Vec<Route>) {
+        let subscriptions = routes
             .into_iter()
-            .map(|outlet| self.lane(outlet))
+            .map(|route| self.subscription(route))
             .collect();
-        self.ears.push(Ear {
+        self.receivers.push(TapReceiver {
             arrivals,
             live,
-            lanes,
-            account: Account::default(),
-            heard: Instant::now(),
+            subscriptions,
+            account: TapCounts::default(),
+            last_message: Instant::now(),
             ended: false,
         });
     }
 
-    fn lane(&mut self, outlet: Outlet) -> Lane {
-        let known = self.sources.iter().position(|s| s.name == outlet.source);
+    fn subscription(&mut self, route: Route) -> Subscription {
+        let known = self.sources.iter().position(|s| s.name == route.source);
         let source = known.unwrap_or_else(|| {
             self.sources.push(Source {
-                name: outlet.source.clone(),
+                name: route.source.clone(),
                 taps: 0,
                 merge: Merge::new(0),
             });
@@ -164,10 +164,10 @@ impl<'a> Pump<'a> {
         let entry = &mut self.sources[source];
         entry.taps += 1;
         entry.merge = Merge::new(entry.taps);
-        Lane {
+        Subscription {
             number: entry.taps - 1,
             source,
-            outlet,
+            route,
         }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Pump<'a> {
     /// messages.
     pub fn run(&mut self) {
         // Stream `weir` alone starts now; with inputs, their first report sets the start.
-        if self.options.whole.is_some() && self.ears.is_empty() {
+        if self.options.whole.is_some() && self.receivers.is_empty() {
             self.begins(wall_clock().div_euclid(self.options.instant_ns));
         }
         loop {
@@ -183,22 +183,22 @@ impl<'a> Pump<'a> {
                 self.stop.live_until(wall_clock());
             }
             self.make_changes();
-            let heard = self.listen();
-            self.overtake_idle();
+            let last_message = self.listen();
+            self.exclude_idle();
             self.move_on();
-            self.tell_own(false);
+            self.push_own_counters(false);
             self.step(Engine::step);
             self.show_progress();
             self.closed |= self.shows.ended();
             if self.closed || self.is_over() {
                 break;
             }
-            if !heard {
-                std::thread::park_timeout(NAP);
+            if !last_message {
+                std::thread::park_timeout(POLL_INTERVAL);
             }
         }
         if !self.closed {
-            self.tell_own(true);
+            self.push_own_counters(true);
             match self.options.whole.take() {
                 Some(plan) => self.finish_whole(&plan),
                 None => self.step(Engine::finish),
@@ -209,7 +209,7 @@ impl<'a> Pump<'a> {
 
     /// Ends the inputs and shows the slide that is open then.
     fn finish_whole(&mut self, plan: &Plan) {
-        let live = self.ears.iter().any(|e| e.live) || self.ears.is_empty();
+        let live = self.receivers.iter().any(|e| e.live) || self.receivers.is_empty();
         let ended = match live {
             true => self.stop.live_end().min(wall_clock()),
             false => self.latest,
@@ -247,14 +247,14 @@ impl<'a> Pump<'a> {
     /// True when all taps have ended; without taps, stream `weir` continues until it is no longer
     /// wanted.
     fn is_over(&self) -> bool {
-        match self.ears.is_empty() && self.options.own_stream {
+        match self.receivers.is_empty() && self.options.own_stream {
             true => wall_clock() > self.stop.live_end(),
-            false => self.ears.iter().all(|e| e.ended),
+            false => self.receivers.iter().all(|e| e.ended),
         }
     }
 
     /// Completes all output and returns the report.
-    pub fn report(self) -> Result<Report, Failure> {
+    pub fn report(self) -> Result<RunReport, Failure> {
         let mut remarks = match self.shows.finish() {
             Ok(remarks) => remarks,
             Err(SinkError::Closed { .. }) => Vec::new(),
@@ -264,16 +264,22 @@ impl<'a> Pump<'a> {
             return Err(error.into());
         }
         remarks.extend(self.remarks);
-        remarks.extend(self.ears.into_iter().flat_map(|e| e.account.messages));
+        remarks.extend(self.receivers.into_iter().flat_map(|e| e.account.messages));
         let shared = self.options.counts.lock().expect("no panic while held");
         let mut counts = shared.clone();
-        counts.extend(self.engine.counts().sources.iter().map(|source| Count {
-            counter: "events_lost",
-            cause: Some("late"),
-            device: None,
-            total: source.rows_late as i64,
-        }));
-        Ok(Report {
+        counts.extend(
+            self.engine
+                .counts()
+                .sources
+                .iter()
+                .map(|source| EventCount {
+                    counter: "events_lost",
+                    cause: Some("late"),
+                    device: None,
+                    total: source.rows_late as i64,
+                }),
+        );
+        Ok(RunReport {
             counts,
             engine: self.engine.counts(),
             failed: self.failed,
@@ -284,45 +290,46 @@ impl<'a> Pump<'a> {
 
     /// Receives the messages of the taps; false if there were none.
     fn listen(&mut self) -> bool {
-        let mut heard = false;
+        let mut last_message = false;
         let slowest = self
-            .ears
+            .receivers
             .iter()
             .filter(|e| !e.ended)
             .map(|e| self.reached(e))
             .min();
-        for i in 0..self.ears.len() {
+        for i in 0..self.receivers.len() {
             for _ in 0..TURN {
-                let ear = &self.ears[i];
-                let ahead = Some(self.reached(ear)) > slowest && self.waiting(ear) >= WAITING_MAX;
-                if ear.ended || ahead {
+                let receiver = &self.receivers[i];
+                let ahead =
+                    Some(self.reached(receiver)) > slowest && self.waiting(receiver) >= WAITING_MAX;
+                if receiver.ended || ahead {
                     break;
                 }
-                match ear.arrivals.try_recv() {
+                match receiver.arrivals.try_recv() {
                     Ok(word) => self.take(i, word),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => self.end(i),
                 }
-                heard = true;
+                last_message = true;
             }
         }
-        heard
+        last_message
     }
 
-    fn reached(&self, ear: &Ear) -> i64 {
-        let lanes = ear.lanes.iter();
-        let reached = lanes.map(|l| self.sources[l.source].merge.lane_reached(l.number));
+    fn reached(&self, receiver: &TapReceiver) -> i64 {
+        let subscriptions = receiver.subscriptions.iter();
+        let reached = subscriptions.map(|l| self.sources[l.source].merge.watermark_of(l.number));
         reached.min().unwrap_or(i64::MAX)
     }
 
-    fn waiting(&self, ear: &Ear) -> usize {
-        let lanes = ear.lanes.iter();
-        let waiting = lanes.map(|l| self.sources[l.source].merge.waiting(l.number));
+    fn waiting(&self, receiver: &TapReceiver) -> usize {
+        let subscriptions = receiver.subscriptions.iter();
+        let waiting = subscriptions.map(|l| self.sources[l.source].merge.waiting(l.number));
         waiting.max().unwrap_or(0)
     }
 
-    fn take(&mut self, ear: usize, message: Message) {
-        self.ears[ear].heard = Instant::now();
+    fn take(&mut self, receiver: usize, message: Message) {
+        self.receivers[receiver].last_message = Instant::now();
         if self.options.whole.is_some() {
             match &message {
                 Message::Rows { batch, .. } => {
@@ -334,12 +341,14 @@ impl<'a> Pump<'a> {
             }
         }
         match message {
-            Message::Rows { demand, batch } => self.take_rows(ear, demand, &batch),
-            Message::Folded { demand, folded } => self.take_folded(ear, demand, &folded),
+            Message::Rows { demand, batch } => self.take_rows(receiver, demand, &batch),
+            Message::Folded { demand, folded } => self.take_folded(receiver, demand, &folded),
             Message::Reached(at_ns) => {
-                for lane in &self.ears[ear].lanes {
-                    let at = last_instant(at_ns, lane.outlet.instant_ns);
-                    self.sources[lane.source].merge.reach(lane.number, at);
+                for subscription in &self.receivers[receiver].subscriptions {
+                    let at = last_instant(at_ns, subscription.route.instant_ns);
+                    self.sources[subscription.source]
+                        .merge
+                        .reach(subscription.number, at);
                     if at < i64::MAX {
                         self.latest = self.latest.max(at);
                         self.latest_over = self.latest_over.max(at);
@@ -347,9 +356,9 @@ impl<'a> Pump<'a> {
                 }
             }
             Message::Counted(account) => {
-                self.ears[ear].account = account;
+                self.receivers[receiver].account = account;
                 let counts = self
-                    .ears
+                    .receivers
                     .iter()
                     .flat_map(|e| e.account.counts.iter().copied());
                 let mut shared = self.options.counts.lock().expect("no panic while held");
@@ -358,76 +367,91 @@ impl<'a> Pump<'a> {
             Message::Failed(error) => {
                 self.tap_error = self.tap_error.take().or(Some(error));
                 self.stop.abandon();
-                self.end(ear);
+                self.end(receiver);
             }
-            Message::End => self.end(ear),
+            Message::End => self.end(receiver),
         }
     }
 
-    fn take_rows(&mut self, ear: usize, demand: usize, batch: &Batch) {
+    fn take_rows(&mut self, receiver: usize, demand: usize, batch: &Batch) {
         self.rows_in += batch.len() as u64;
-        if self.ears[ear].lanes.is_empty() {
+        if self.receivers[receiver].subscriptions.is_empty() {
             // Its rows are counted and have no destination; they advance the time.
             let last = batch.ts.last().copied().unwrap_or(i64::MIN);
             self.latest = self.latest.max(last.div_euclid(self.options.instant_ns));
         }
-        for lane in &self.ears[ear].lanes {
-            let outlet = &lane.outlet;
-            if outlet.demand != demand {
+        for subscription in &self.receivers[receiver].subscriptions {
+            let route = &subscription.route;
+            if route.demand != demand {
                 continue;
             }
-            let mut rows = match &outlet.adoption {
-                Some(adoption) => adoption.apply(batch),
+            let mut rows = match &route.mapping {
+                Some(mapping) => mapping.apply(batch),
                 None => batch.clone(),
             };
-            if outlet.instant_ns != 1 {
-                let instants = rows.ts.iter().map(|ts| ts.div_euclid(outlet.instant_ns));
+            if route.instant_ns != 1 {
+                let instants = rows.ts.iter().map(|ts| ts.div_euclid(route.instant_ns));
                 rows.ts = ScalarBuffer::from(instants.collect::<Vec<i64>>());
             }
             self.latest = self.latest.max(rows.ts.last().copied().unwrap_or(i64::MIN));
-            self.sources[lane.source].merge.push(lane.number, rows);
+            self.sources[subscription.source]
+                .merge
+                .push(subscription.number, rows);
         }
     }
 
     /// Groups wait in the engine until their interval has passed: this tap sent them before its
     /// watermark, and the source's watermark is not ahead of any of its taps.
-    fn take_folded(&mut self, ear: usize, demand: usize, folded: &Folded) {
-        for lane in &self.ears[ear].lanes {
-            let outlet = &lane.outlet;
-            if outlet.demand == demand {
-                assert_eq!(outlet.instant_ns, 1, "folds are asked for in nanoseconds");
-                let source = &self.sources[lane.source].name;
+    fn take_folded(&mut self, receiver: usize, demand: usize, folded: &Folded) {
+        for subscription in &self.receivers[receiver].subscriptions {
+            let route = &subscription.route;
+            if route.demand == demand {
+                assert_eq!(route.instant_ns, 1, "folds are asked for in nanoseconds");
+                let source = &self.sources[subscription.source].name;
                 self.engine.push_folded(source, folded.clone());
             }
         }
     }
 
-    fn end(&mut self, ear: usize) {
-        self.ears[ear].ended = true;
-        for lane in &self.ears[ear].lanes {
-            self.sources[lane.source].merge.reach(lane.number, i64::MAX);
+    fn end(&mut self, receiver: usize) {
+        self.receivers[receiver].ended = true;
+        for subscription in &self.receivers[receiver].subscriptions {
+            self.sources[subscription.source]
+                .merge
+                .reach(subscription.number, i64::MAX);
         }
     }
 
     /// Live sources that have been silent for too long do not delay the others; rows that they send
     /// later for this time are late, and counted.
-    fn overtake_idle(&mut self) {
-        let idle = |e: &Ear| e.live && !e.ended && e.heard.elapsed() >= self.options.idle;
-        if self.ears.len() < 2 || !self.ears.iter().any(idle) {
+    fn exclude_idle(&mut self) {
+        let idle =
+            |e: &TapReceiver| e.live && !e.ended && e.last_message.elapsed() >= self.options.idle;
+        if self.receivers.len() < 2 || !self.receivers.iter().any(idle) {
             return;
         }
-        let reached = |e: &Ear| self.reached(e);
-        let awake = self.ears.iter().filter(|e| !idle(e) && !e.ended);
+        let reached = |e: &TapReceiver| self.reached(e);
+        let awake = self.receivers.iter().filter(|e| !idle(e) && !e.ended);
         // If all are silent, the others follow the one that is farthest ahead.
-        let farthest = self.ears.iter().filter(|e| !e.ended).map(reached).max();
+        let farthest = self
+            .receivers
+            .iter()
+            .filter(|e| !e.ended)
+            .map(reached)
+            .max();
         let Some(reached) = awake.map(reached).min().or(farthest) else {
             return;
         };
-        let idle: Vec<usize> = (0..self.ears.len())
-            .filter(|&i| idle(&self.ears[i]))
+        let idle: Vec<usize> = (0..self.receivers.len())
+            .filter(|&i| idle(&self.receivers[i]))
             .collect();
-        for lane in idle.into_iter().flat_map(|i| &self.ears[i].lanes) {
-            self.sources[lane.source].merge.reach(lane.number, reached);
+        for subscription in idle
+            .into_iter()
+            .flat_map(|i| &self.receivers[i].subscriptions)
+        {
+            self.sources[subscription.source]
+                .merge
+                .reach(subscription.number, reached);
         }
     }
 
@@ -515,13 +539,13 @@ impl<'a> Pump<'a> {
     }
 
     /// Rows of stream `weir`, once a second and at the end.
-    fn tell_own(&mut self, end: bool) {
+    fn push_own_counters(&mut self, end: bool) {
         if !self.options.own_stream {
             return;
         }
         let now = self.own_instant();
-        if end || self.own_told.elapsed() >= OWN_EVERY {
-            self.own_told = Instant::now();
+        if end || self.own_counters_at.elapsed() >= OWN_EVERY {
+            self.own_counters_at = Instant::now();
             let readings = self.readings();
             let rows = self.counters.changes(now, readings);
             self.engine.push(OWN_STREAM, rows);
@@ -535,7 +559,7 @@ impl<'a> Pump<'a> {
     /// in the recordings.
     fn own_instant(&self) -> Nanos {
         let wall = wall_clock().div_euclid(self.options.instant_ns);
-        match self.ears.iter().all(|e| e.live) {
+        match self.receivers.iter().all(|e| e.live) {
             true => wall.max(self.latest),
             // A recording without rows has no time of its own.
             false if self.latest == i64::MIN && self.is_over() => wall,
@@ -543,23 +567,23 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn readings(&self) -> Vec<Reading> {
-        let taps = self.ears.iter().flat_map(|e| &e.account.counts);
-        let mut readings = Reading::of_taps(taps);
+    fn readings(&self) -> Vec<CounterReading> {
+        let taps = self.receivers.iter().flat_map(|e| &e.account.counts);
+        let mut readings = CounterReading::of_taps(taps);
         readings.extend(super::counters::engine_counts(&self.engine.counts()));
         readings.extend(super::counters::process_readings());
         let shown = self.shows.rows_taken();
-        readings.push(Reading::new("sink", "events_out", shown));
+        readings.push(CounterReading::new("sink", "events_out", shown));
         readings
     }
 
     fn show_progress(&mut self) {
-        let (ears, rows) = (&self.ears, self.rows_in);
+        let (receivers, rows) = (&self.receivers, self.rows_in);
         self.progress.show(|| {
-            let done: Vec<f64> = ears.iter().filter_map(|e| e.account.done).collect();
-            let counts = ears.iter().flat_map(|e| &e.account.counts);
+            let done: Vec<f64> = receivers.iter().filter_map(|e| e.account.done).collect();
+            let counts = receivers.iter().flat_map(|e| &e.account.counts);
             let missed = counts.filter(|c| MISSED.contains(&c.counter));
-            State {
+            RunProgress {
                 done: (!done.is_empty()).then(|| done.iter().sum::<f64>() / done.len() as f64),
                 rows,
                 missed: missed.map(|c| c.total).sum(),

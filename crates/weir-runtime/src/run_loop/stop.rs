@@ -51,7 +51,7 @@ impl Stop {
     }
 
     /// A new stop for the following taps, with the same signals.
-    pub fn anew(&self) -> Stop {
+    pub fn restarted(&self) -> Stop {
         Stop {
             signal: self.signal.clone(),
             ..Stop::new()

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use weir_model::Symbol;
-use weir_tap::{Count, UNFINISHED};
+use weir_tap::{EventCount, UNFINISHED};
 
 /// A counter, its cause and its device.
 type Cause<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
@@ -20,7 +20,7 @@ pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
 
 /// One line with the number of events of the taps and the completeness, and one for each loss. With
 /// `verbose`, all counts.
-pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
+pub fn summary(counts: &[EventCount], verbose: bool) -> Vec<String> {
     let total = |names: &[&str]| -> i64 {
         let named = counts.iter().filter(|c| names.contains(&c.counter));
         named.map(|c| c.total).sum()
@@ -54,7 +54,7 @@ pub fn summary(counts: &[Count], verbose: bool) -> Vec<String> {
 }
 
 /// The number of events that the taps missed.
-pub fn missed(counts: &[Count]) -> i64 {
+pub fn missed(counts: &[EventCount]) -> i64 {
     let missed = counts.iter().filter(|c| MISSED.contains(&c.counter));
     missed.map(|c| c.total).sum()
 }
@@ -67,7 +67,7 @@ fn completeness(seen: i64, missed: i64) -> f64 {
     }
 }
 
-fn is_loss(count: &Count) -> bool {
+fn is_loss(count: &EventCount) -> bool {
     let untracked = count.counter == UNTRACKED && count.cause == Some("table_full");
     count.counter == BAD || MISSED.contains(&count.counter) || untracked
 }
@@ -119,8 +119,8 @@ fn why_unseen(cause: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn count(counter: &'static str, cause: Option<&'static str>, total: i64) -> Count {
-        Count {
+    fn count(counter: &'static str, cause: Option<&'static str>, total: i64) -> EventCount {
+        EventCount {
             counter,
             cause,
             device: cause.map(|_| Symbol::new("/dev/sda")),

@@ -9,7 +9,7 @@ use weir_model::{Batch, Catalog, Event, EventKind, IoBatch, IoEvent, Nanos, Op};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::{CheckOptions, compile};
 use weir_sink::{Sink, SinkError};
-use weir_tap::{Count, Tap, TapError, TapEvent};
+use weir_tap::{EventCount, Tap, TapError, TapEvent};
 
 use super::*;
 
@@ -28,24 +28,24 @@ enum Word {
 }
 
 impl Parrot {
-    fn input(words: impl IntoIterator<Item = Word>) -> Input {
+    fn input(words: impl IntoIterator<Item = Word>) -> TapInput {
         let words = words.into_iter().collect();
-        Input {
+        TapInput {
             tap: Box::new(Parrot { words }),
             live: true,
             span_ns: None,
-            outlets: vec![Outlet {
+            routes: vec![Route {
                 demand: 0,
                 source: "IO".into(),
                 instant_ns: 1,
-                adoption: None,
+                mapping: None,
             }],
         }
     }
 }
 
 impl Tap for Parrot {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
         Ok(match self.words.pop_front() {
             None => TapEvent::End,
             Some(Word::Row(ts)) => TapEvent::Rows {
@@ -54,9 +54,9 @@ impl Tap for Parrot {
             },
             Some(Word::Heartbeat(at)) => TapEvent::Heartbeat(at),
             Some(Word::Await(flag)) => {
-                let begun = Instant::now();
-                while !flag.load(Ordering::SeqCst) && begun.elapsed() < Duration::from_secs(5) {
-                    std::thread::sleep(patience.min(Duration::from_millis(5)));
+                let started = Instant::now();
+                while !flag.load(Ordering::SeqCst) && started.elapsed() < Duration::from_secs(5) {
+                    std::thread::sleep(timeout.min(Duration::from_millis(5)));
                 }
                 TapEvent::Quiet
             }
@@ -69,7 +69,7 @@ impl Tap for Parrot {
         })
     }
 
-    fn counts(&mut self) -> Vec<Count> {
+    fn counts(&mut self) -> Vec<EventCount> {
         Vec::new()
     }
 
@@ -117,22 +117,22 @@ fn plan() -> Arc<Plan> {
     checked.unwrap().plan
 }
 
-fn run_with(inputs: Vec<Input>, notes: &Notes) -> Result<Report, Failure> {
+fn run_with(inputs: Vec<TapInput>, notes: &Notes) -> Result<RunReport, Failure> {
     run_changing(inputs, notes, None)
 }
 
 fn run_changing(
-    inputs: Vec<Input>,
+    inputs: Vec<TapInput>,
     notes: &Notes,
     changes: Option<Receiver<Change>>,
-) -> Result<Report, Failure> {
+) -> Result<RunReport, Failure> {
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&plan());
-    let options = Options {
+    let options = LoopOptions {
         idle: Duration::from_millis(50),
         own_stream: false,
         instant_ns: 1,
-        telling: Telling::Nothing,
+        progress: ProgressKind::Nothing,
         whole: None,
         changes,
         counts: Arc::default(),
@@ -141,13 +141,13 @@ fn run_changing(
     run(engine, inputs, shows, options, &Stop::new())
 }
 
-fn late(report: &Report) -> i64 {
+fn late(report: &RunReport) -> i64 {
     let late = report.counts.iter().filter(|c| c.cause == Some("late"));
     late.map(|c| c.total).sum()
 }
 
 #[test]
-fn an_idle_source_is_overtaken_and_its_late_rows_are_counted() {
+fn an_idle_source_is_excluded_and_its_late_rows_are_counted() {
     let notes = Notes::default();
     let ahead = [
         Word::Row(10),
@@ -168,7 +168,7 @@ fn an_idle_source_is_overtaken_and_its_late_rows_are_counted() {
 }
 
 #[test]
-fn sources_that_keep_telling_the_time_are_waited_for() {
+fn sources_that_send_heartbeats_are_waited_for() {
     let notes = Notes::default();
     let flag = Arc::new(AtomicBool::new(true));
     let ahead = [Word::Row(10), Word::Row(20)];

@@ -26,7 +26,7 @@ use weir_tap::{Tap, TapError};
 
 use crate::failure::Failure;
 use crate::output;
-use crate::run_loop::{Input, Outlet, Stop, wall_clock};
+use crate::run_loop::{Route, Stop, TapInput, wall_clock};
 
 /// The hidden command that runs a QEMU guard: `vdisk::guard` of weir-tap.
 pub const QEMU_GUARD: &str = "qemu-guard";
@@ -49,13 +49,13 @@ pub fn open(
     args: &SourceOptions,
     placement: &Placement,
     stop: &Stop,
-) -> Result<Vec<Input>, Failure> {
+) -> Result<Vec<TapInput>, Failure> {
     args.opened.end_with(stop);
     let inputs = match placement.demands.is_empty() {
         true => counted(args)?,
         false => {
-            let outlets = placement.sources.iter().enumerate().map(outlet).collect();
-            self::inputs(&args.sources(), args, &placement.demands, outlets)?
+            let routes = placement.sources.iter().enumerate().map(route).collect();
+            self::inputs(&args.sources(), args, &placement.demands, routes)?
         }
     };
     begin(args, stop);
@@ -66,7 +66,7 @@ pub fn open(
 ///
 /// # Errors
 /// As [`open`].
-pub fn counted(args: &SourceOptions) -> Result<Vec<Input>, Failure> {
+pub fn counted(args: &SourceOptions) -> Result<Vec<TapInput>, Failure> {
     let mut inputs = Vec::new();
     for name in args.sources().iter().filter(|_| !args.is_live()) {
         let source = args.open(name)?;
@@ -88,7 +88,7 @@ pub fn counted(args: &SourceOptions) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-/// Starts the sources `names` for `demands`, whose rows go through `outlets`. Each source serves the
+/// Starts the sources `names` for `demands`, whose rows go through `routes`. Each source serves the
 /// demands on its streams. If one of them is live, the host serves those that none of them has.
 ///
 /// # Errors
@@ -97,8 +97,8 @@ pub fn inputs(
     names: &[SourceName],
     args: &SourceOptions,
     demands: &[Demand],
-    outlets: Vec<Outlet>,
-) -> Result<Vec<Input>, Failure> {
+    routes: Vec<Route>,
+) -> Result<Vec<TapInput>, Failure> {
     let mut inputs = Vec::new();
     let mut unserved: Vec<usize> = (0..demands.len()).collect();
     for name in names {
@@ -107,7 +107,7 @@ pub fn inputs(
         let has = |at: &usize| capabilities.stream(&demands[*at].stream).is_some();
         let own: Vec<usize> = (0..demands.len()).filter(has).collect();
         unserved.retain(|at| !has(at));
-        inputs.extend(started(&source, args, demands, &own, &outlets)?);
+        inputs.extend(started(&source, args, demands, &own, &routes)?);
     }
     if let Some(&at) = unserved.first() {
         if !names.iter().any(|name| name.kind.is_live) {
@@ -119,7 +119,7 @@ pub fn inputs(
             return Err(error.into());
         }
         let host = args.open(&LIVE.named(""))?;
-        let of_host = started(&host, args, demands, &unserved, &outlets)?;
+        let of_host = started(&host, args, demands, &unserved, &routes)?;
         inputs.splice(..0, of_host);
     }
     Ok(inputs)
@@ -131,27 +131,27 @@ fn started(
     args: &SourceOptions,
     demands: &[Demand],
     positions: &[usize],
-    outlets: &[Outlet],
-) -> Result<Vec<Input>, TapError> {
+    routes: &[Route],
+) -> Result<Vec<TapInput>, TapError> {
     if positions.is_empty() {
         return Ok(Vec::new());
     }
     let own: Vec<Demand> = positions.iter().map(|at| demands[*at].clone()).collect();
     let of_tap = |Started { tap, demands }: Started| {
-        let own = |outlet: &Outlet| {
+        let own = |route: &Route| {
             let demand = demands
                 .iter()
-                .position(|at| positions[*at] == outlet.demand)?;
-            Some(Outlet {
+                .position(|at| positions[*at] == route.demand)?;
+            Some(Route {
                 demand,
-                ..outlet.clone()
+                ..route.clone()
             })
         };
-        let outlets = outlets.iter().filter_map(own).collect();
-        input(&source.name, tap, args, outlets)
+        let routes = routes.iter().filter_map(own).collect();
+        input(&source.name, tap, args, routes)
     };
     let inputs = source.start(&own, args)?.into_iter().map(of_tap);
-    let inputs: Vec<Input> = inputs.collect();
+    let inputs: Vec<TapInput> = inputs.collect();
     let of_responses = |demand: &Demand| {
         let rows = RequestRows::of(&demand.stream);
         rows.is_some_and(|rows| rows != RequestRows::Events)
@@ -173,13 +173,13 @@ fn input(
     name: &SourceName,
     tap: Box<dyn Tap>,
     args: &SourceOptions,
-    outlets: Vec<Outlet>,
-) -> Input {
-    Input {
+    routes: Vec<Route>,
+) -> TapInput {
+    TapInput {
         tap,
         live: name.kind.is_live,
         span_ns: args.span_ns(),
-        outlets,
+        routes,
     }
 }
 
@@ -190,7 +190,7 @@ fn input(
 /// Those of the system calls.
 pub fn drop_privileges(
     args: &SourceOptions,
-    inputs: &[Input],
+    inputs: &[TapInput],
     files: Files,
 ) -> Result<(), Failure> {
     let live = inputs.iter().any(|input| input.live);
@@ -207,12 +207,12 @@ pub fn begin(args: &SourceOptions, stop: &Stop) {
     }
 }
 
-fn outlet((demand, source): (usize, &String)) -> Outlet {
-    Outlet {
+fn route((demand, source): (usize, &String)) -> Route {
+    Route {
         demand,
         source: source.clone(),
         instant_ns: 1,
-        adoption: None,
+        mapping: None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_model::{Capabilities, Nanos, Symbol};
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
-use weir_tap::inventory::{Declared, Watch, WatchOptions};
+use weir_tap::inventory::{Declared, InventoryWatch, WatchOptions};
 use weir_tap::source::{LIVE, SourceName, SourceSettings};
 use weir_tap::{TapError, elevation, format};
 
@@ -50,7 +50,7 @@ pub struct SourceOptions {
     /// See [`weir_tap::ebpf::LiveOptions::optional_rows`].
     pub optional_rows: bool,
     /// Maximum delay of rows, if no single row is shown.
-    pub rhythm: Option<Duration>,
+    pub poll_interval: Option<Duration>,
     /// Stacked devices that are observed without `--stacked`, since they are named.
     pub also: Vec<String>,
     /// See [`weir_tap::ebpf::LiveOptions::epoch_offset_ns`].
@@ -64,7 +64,7 @@ pub struct SourceOptions {
     /// The sources that were opened.
     pub opened: OpenSources,
     /// The host's inventory, once it is needed.
-    watch: Arc<Mutex<Option<Arc<Watch>>>>,
+    watch: Arc<Mutex<Option<Arc<InventoryWatch>>>>,
 }
 
 /// The kernel's path of a block device: `/dev/sda`, or `sda`, or another name of it.
@@ -115,7 +115,7 @@ impl Default for SourceOptions {
             idle: Duration::from_millis(100),
             span: None,
             optional_rows: false,
-            rhythm: None,
+            poll_interval: None,
             also: Vec::new(),
             epoch_offset_ns: None,
             interval_shift_ns: Arc::default(),
@@ -199,7 +199,7 @@ impl SourceOptions {
         let live = LiveOptions {
             devices: self.devices(),
             optional_rows: self.optional_rows,
-            rhythm: self.rhythm.unwrap_or(usual.rhythm),
+            poll_interval: self.poll_interval.unwrap_or(usual.poll_interval),
             epoch_offset_ns: self.epoch_offset_ns,
             interval_shift_ns: self.interval_shift_ns.clone(),
             host: self.host.or(usual.host),
@@ -219,8 +219,8 @@ impl SourceOptions {
     }
 
     /// The options for reading traces.
-    fn format_options(&self) -> format::Options {
-        format::Options {
+    fn format_options(&self) -> format::TraceOptions {
+        format::TraceOptions {
             strict: self.strict,
             format: self.from_format.clone(),
             spool_bytes_max: self.spool_limit as u64,
@@ -251,13 +251,13 @@ impl SourceOptions {
     ///
     /// # Errors
     /// When the host cannot be scanned.
-    pub fn inventory(&self) -> Result<Arc<Watch>, TapError> {
+    pub fn inventory(&self) -> Result<Arc<InventoryWatch>, TapError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(watch) = watch.as_ref().filter(|watch| watch.notice().is_none()) {
             return Ok(watch.clone());
         }
         // An agent keeps the right to start another process when one has ended.
-        let started = Watch::start(&WatchOptions {
+        let started = InventoryWatch::start(&WatchOptions {
             declared: self.declared(),
             inspector: Some(inspector()),
             ..WatchOptions::default()

@@ -17,13 +17,15 @@ use weir_model::{Batch, Capabilities, Catalog, Demand, Predicate, Shape, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::{self, Placement};
 use weir_query::{CheckOptions, Plan, compile, reference};
-use weir_runtime::run_loop::{self, Input, Options, Outlet, Show, Stop, Telling, wall_clock};
+use weir_runtime::run_loop::{
+    self, LoopOptions, ProgressKind, Route, Show, Stop, TapInput, wall_clock,
+};
 use weir_runtime::source::{self, SourceOptions};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::LiveOptions;
 use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
-use weir_tap::{Count, FOLDED, Tap, TapEvent};
+use weir_tap::{EventCount, FOLDED, Tap, TapEvent};
 use weir_testing::{Scratch, run, skip};
 
 use self::work::Sleeper;
@@ -80,7 +82,7 @@ fn everything() -> Demand {
 struct Ran {
     /// The rows that were inserted, each as often as its weight.
     rows: Vec<Vec<Value>>,
-    counts: Vec<Count>,
+    counts: Vec<EventCount>,
     placement: Placement,
     /// The tap's own description.
     lines: Vec<String>,
@@ -124,12 +126,12 @@ impl Sink for Kept {
 }
 
 /// Options of the loop for the query of this plan.
-fn options(placed: &Plan) -> Options {
-    Options {
+fn options(placed: &Plan) -> LoopOptions {
+    LoopOptions {
         idle: Duration::from_millis(50),
         own_stream: false,
         instant_ns: 1,
-        telling: Telling::Nothing,
+        progress: ProgressKind::Nothing,
         changes: None,
         whole: Some(Arc::new(placed.clone())),
         counts: Arc::default(),
@@ -146,17 +148,17 @@ fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
     let tap = open(&placement.demands, &LiveOptions::default());
     let tap = tap.unwrap_or_else(|e| panic!("{e}"));
     let lines = tap.describe();
-    let outlet = |(demand, source): (usize, &String)| Outlet {
+    let route = |(demand, source): (usize, &String)| Route {
         demand,
         source: source.clone(),
         instant_ns: 1,
-        adoption: None,
+        mapping: None,
     };
-    let input = Input {
+    let input = TapInput {
         tap,
         live: true,
         span_ns: None,
-        outlets: placement.sources.iter().enumerate().map(outlet).collect(),
+        routes: placement.sources.iter().enumerate().map(route).collect(),
     };
     let options = options(&placement.plans[0]);
     let (stop, kept) = (Stop::new(), Kept::default());

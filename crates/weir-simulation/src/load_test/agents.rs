@@ -20,7 +20,7 @@ use weir_wire::exchange::{self, MessageReceiver, MessageSender};
 use weir_wire::{AgentMessage, ChannelId, Dial, Hello, MonitorMessage, Status, WireError};
 
 use super::load::{Load, STREAMS};
-use weir_agent::{AgentCore, Outlet};
+use weir_agent::{AgentCore, RowConversion};
 use weir_runtime::run_loop::wall_clock;
 
 /// The pause between the first connections of two agents. A monitor accepts 100 requests per second
@@ -177,7 +177,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
 struct Agent<'a> {
     core: AgentCore,
     load: Arc<Load>,
-    outlets: Vec<Outlet>,
+    outlets: Vec<RowConversion>,
     sender: MessageSender,
     figures: &'a Figures,
     events_per_second: f64,
@@ -205,7 +205,7 @@ impl<'a> Agent<'a> {
         sender: MessageSender,
     ) -> Agent<'a> {
         let host = Symbol::try_new(host).expect("a short name becomes a symbol");
-        let outlets = (0..STREAMS.len()).map(|stream| load.outlet(stream, host));
+        let outlets = (0..STREAMS.len()).map(|stream| load.conversion(stream, host));
         let now = wall_clock();
         let mut core = AgentCore::new(EngineOptions::default());
         core.reached(now);

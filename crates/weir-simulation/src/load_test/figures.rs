@@ -1,4 +1,4 @@
-//! [`Measured`]: the figures of a load test, as text and as JSON.
+//! [`MeasuredLoad`]: the figures of a load test, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -9,16 +9,16 @@ use weir_monitor::client::UpdateNote;
 
 /// The figures of a load test.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct MeasuredLoad {
     /// Agents requested, and those connected at the end.
     pub agents: usize,
-    /// See [`Measured::agents`].
+    /// See [`MeasuredLoad::agents`].
     pub connected: u64,
     /// Connections that were rejected or broke.
     pub failures: u64,
     /// Queries, and their fragments on all agents.
     pub queries: usize,
-    /// See [`Measured::queries`].
+    /// See [`MeasuredLoad::queries`].
     pub fragments: u64,
     /// The duration of the measurement, in seconds.
     pub seconds: f64,
@@ -38,7 +38,7 @@ pub struct Measured {
     pub behind_ns_max: u64,
     /// Processor time of the monitor, and of the agents together, meanwhile.
     pub monitor_cpu_ns: Option<Nanos>,
-    /// See [`Measured::monitor_cpu_ns`].
+    /// See [`MeasuredLoad::monitor_cpu_ns`].
     pub own_cpu_ns: Option<Nanos>,
     /// Memory of the monitor: without agents, with them, and at the end with the queries.
     pub memory_bytes: [Option<i64>; 3],
@@ -48,7 +48,7 @@ pub struct Measured {
     pub completeness: UpdateNote,
 }
 
-impl Measured {
+impl MeasuredLoad {
     fn per_second(&self, count: u64) -> f64 {
         count as f64 / self.seconds
     }
@@ -107,7 +107,7 @@ impl Measured {
                 "max": self.delay_ms(1.0),
             },
             "hosts": self.completeness.hosts,
-            "hosts_heard": self.completeness.hosts_heard,
+            "hosts_responded": self.completeness.hosts_responded,
             "rows_lost": self.completeness.rows_lost,
             "rows_late": self.completeness.rows_late,
         })
@@ -169,14 +169,14 @@ mod tests {
 
     #[test]
     fn figures_are_by_second_agent_and_query() {
-        let measured = Measured {
+        let measured = MeasuredLoad {
             agents: 10,
             queries: 2,
             seconds: 5.0,
             rows_emitted: 50,
             memory_bytes: [Some(1_000), Some(21_000), Some(31_000)],
             delays: (1..=100).map(|ms| ms * 1_000_000).collect(),
-            ..Measured::default()
+            ..MeasuredLoad::default()
         };
         let json = measured.json();
         assert_eq!(json["rows_per_second"], 10.0);

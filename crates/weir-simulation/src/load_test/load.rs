@@ -11,7 +11,7 @@ use weir_model::{
     Batch, Event, EventBatch, EventKind, IoBatch, IoEvent, Nanos, Op, Schema, Symbol,
 };
 
-use weir_agent::Outlet;
+use weir_agent::RowConversion;
 
 /// Events in the pool; those of an agent repeat after this number.
 const POOL: usize = 4_096;
@@ -72,10 +72,10 @@ impl Load {
     }
 
     /// The outlet of one of [`STREAMS`] for an agent of that host.
-    pub fn outlet(&self, stream: usize, host: Symbol) -> Outlet {
+    pub fn conversion(&self, stream: usize, host: Symbol) -> RowConversion {
         let schema = &self.pools[stream].1;
         let all: Vec<usize> = (0..schema.len()).collect();
-        Outlet::new(host, schema, &all)
+        RowConversion::new(host, schema, &all)
     }
 
     /// Events of a stream, spread over the time after `from` up to `to`: `count`, at most the
@@ -104,7 +104,7 @@ mod tests {
         for stream in 0..STREAMS.len() {
             let piece = load.piece(stream, 4_090, 10, 1_000, 2_000);
             assert_eq!((piece.len(), piece.ts[0], piece.ts[5]), (6, 1_166, 2_000));
-            let rows = load.outlet(stream, host).rows(&piece, 0, |ts| ts);
+            let rows = load.conversion(stream, host).rows(&piece, 0, |ts| ts);
             let shown = format!("{:?}", rows.row(5));
             assert!(
                 shown.contains("sim1") || shown.contains(&host.id().to_string()),

@@ -30,7 +30,7 @@ use agents::{Agents, Orders};
 use process::MonitorProcess;
 use watch::Watchers;
 
-pub use figures::Measured;
+pub use figures::MeasuredLoad;
 
 /// How long agents may take to connect, besides the pauses between them.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub struct LoadTest {
 
 /// The monitor that is measured.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum LoadTarget {
     /// A process of the program `weir`, started for the test with this heartbeat.
     Started {
         /// The program.
@@ -78,12 +78,12 @@ impl LoadTest {
     ///
     /// # Errors
     /// When the monitor does not start or cannot be reached, or a query is rejected or ends.
-    pub fn run(&self, target: &Target, stop: &Stop) -> Result<Option<Measured>, Failure> {
+    pub fn run(&self, target: &LoadTarget, stop: &Stop) -> Result<Option<MeasuredLoad>, Failure> {
         let (process, dial) = self.monitor(target)?;
-        let mut measured = Measured {
+        let mut measured = MeasuredLoad {
             agents: self.agents,
             queries: self.queries.len(),
-            ..Measured::default()
+            ..MeasuredLoad::default()
         };
         measured.memory_bytes[0] = process.usage().memory_bytes;
         let agents = Agents::start(Orders {
@@ -109,10 +109,10 @@ impl LoadTest {
     }
 
     /// The monitor's process, and how to reach it.
-    fn monitor(&self, target: &Target) -> Result<(MonitorProcess, Dial), Failure> {
+    fn monitor(&self, target: &LoadTarget) -> Result<(MonitorProcess, Dial), Failure> {
         match target {
-            Target::Running { dial, pid } => Ok((MonitorProcess::found(*pid), dial.clone())),
-            Target::Started { weir, heartbeat } => {
+            LoadTarget::Running { dial, pid } => Ok((MonitorProcess::found(*pid), dial.clone())),
+            LoadTarget::Started { weir, heartbeat } => {
                 let queries = self.queries.len();
                 let started = MonitorProcess::start(weir, *heartbeat, self.agents, queries);
                 let (process, address) = started.map_err(Failure::World)?;
@@ -155,7 +155,7 @@ impl LoadTest {
         agents: &Agents,
         watchers: &Watchers,
         stop: &Stop,
-        measured: &mut Measured,
+        measured: &mut MeasuredLoad,
     ) {
         let figures = &agents.figures;
         let counts = || {

@@ -18,7 +18,7 @@ use weir_runtime::run_loop::wall_clock;
 /// The maximum number of recorded delays; further results are only counted.
 const DELAYS_MAX: usize = 1 << 20;
 /// The interval at which a waiting client checks whether to end.
-const PATIENCE: Duration = Duration::from_millis(100);
+const WATCH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What the clients have received.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Watchers {
             let (seen, end) = (watchers.seen.clone(), watchers.end.clone());
             let receive = move || {
                 while !end.load(Ordering::Relaxed) {
-                    match watch.next(PATIENCE) {
+                    match watch.next(WATCH_TIMEOUT) {
                         Ok(WatchEvent::Update(update)) => seen.note(&update),
                         Ok(WatchEvent::Timeout) => {}
                         Ok(WatchEvent::Ended) => return seen.end("the query ended"),

@@ -1,6 +1,6 @@
 //! The columns of sysstat's reports: names, widths and units.
 
-use super::Unit;
+use super::VolumeUnit;
 use super::rates::{ALL, Kind, Rates};
 
 /// One column of a table and one member of a JSON object.
@@ -121,12 +121,12 @@ pub(super) fn of_json(extended: bool, short: bool) -> Vec<&'static Column> {
 
 impl Column {
     /// Its name with the unit in use.
-    pub fn title(&self, unit: Unit) -> String {
+    pub fn title(&self, unit: VolumeUnit) -> String {
         self.name.replace("kB", unit.symbol())
     }
 
     /// Its value for a disk.
-    pub fn text(&self, rates: &Rates, unit: Unit) -> String {
+    pub fn text(&self, rates: &Rates, unit: VolumeUnit) -> String {
         match self.cell {
             Number(value) => format!("{:.2}", value(rates)),
             SectorRate(kinds) => format!("{:.2}", rates.sectors(kinds) / unit.sectors() as f64),

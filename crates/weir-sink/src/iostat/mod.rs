@@ -28,7 +28,7 @@ pub struct Style {
     /// `-s`: few columns.
     pub short: bool,
     /// `-k`, `-m`.
-    pub unit: Unit,
+    pub unit: VolumeUnit,
     /// `-t`: the time.
     pub timestamp: bool,
     /// `-z`: without idle disks.
@@ -41,7 +41,7 @@ pub struct Style {
 
 /// The unit of volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
+pub enum VolumeUnit {
     /// 1,024 bytes, which sysstat calls kB.
     #[default]
     Kilobytes,
@@ -51,7 +51,7 @@ pub enum Unit {
 
 /// The host of the reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct HostTitle {
     /// `uname -s`
     pub sysname: String,
     /// `uname -n`
@@ -65,7 +65,7 @@ pub struct Host {
 }
 
 /// One report.
-pub struct Report<'a> {
+pub struct IostatReport<'a> {
     /// Its time in nanoseconds since the Unix epoch; shown in UTC.
     pub at_ns: i64,
     /// Hundredths of a second between the two states of the counters.
@@ -73,11 +73,11 @@ pub struct Report<'a> {
     /// The processor times before and now, if known.
     pub cpu: Option<(CpuTimes, CpuTimes)>,
     /// The disks, in display order.
-    pub disks: Vec<Disk<'a>>,
+    pub disks: Vec<ReportedDisk<'a>>,
 }
 
 /// A disk in a report.
-pub struct Disk<'a> {
+pub struct ReportedDisk<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its counters at the start of the interval; 0 for a new disk.
@@ -86,25 +86,25 @@ pub struct Disk<'a> {
     pub now: DiskCounters,
 }
 
-impl Unit {
+impl VolumeUnit {
     fn symbol(self) -> &'static str {
         match self {
-            Unit::Kilobytes => "kB",
-            Unit::Megabytes => "MB",
+            VolumeUnit::Kilobytes => "kB",
+            VolumeUnit::Megabytes => "MB",
         }
     }
 
     fn sectors(self) -> u64 {
         match self {
-            Unit::Kilobytes => 2,
-            Unit::Megabytes => 2_048,
+            VolumeUnit::Kilobytes => 2,
+            VolumeUnit::Megabytes => 2_048,
         }
     }
 }
 
 /// The first line of the text, and the following empty line.
-pub fn heading(host: &Host, at_ns: i64) -> String {
-    let Host {
+pub fn heading(host: &HostTitle, at_ns: i64) -> String {
+    let HostTitle {
         sysname,
         release,
         nodename,
@@ -116,7 +116,7 @@ pub fn heading(host: &Host, at_ns: i64) -> String {
 }
 
 /// A report as text.
-pub fn text(report: &Report<'_>, style: &Style) -> String {
+pub fn text(report: &IostatReport<'_>, style: &Style) -> String {
     let mut text = String::new();
     if style.timestamp {
         text += &format!("{}\n", timestamp(report.at_ns));
@@ -152,7 +152,7 @@ pub fn text(report: &Report<'_>, style: &Style) -> String {
 }
 
 /// The start of the JSON document.
-pub fn json_heading(host: &Host, at_ns: i64) -> String {
+pub fn json_heading(host: &HostTitle, at_ns: i64) -> String {
     let member = |name: &str, value: &str| format!("\t\t\t\"{name}\": {},\n", quoted(value));
     let mut text = "{\"sysstat\": {\n\t\"hosts\": [\n\t\t{\n".to_owned();
     text += &member("nodename", &host.nodename);
@@ -167,7 +167,7 @@ pub fn json_heading(host: &Host, at_ns: i64) -> String {
 
 /// A report as an element of the JSON document, without the line feed, so that a comma or the end
 /// can follow.
-pub fn json(report: &Report<'_>, style: &Style) -> String {
+pub fn json(report: &IostatReport<'_>, style: &Style) -> String {
     let mut members = Vec::new();
     if style.timestamp {
         let at = timestamp(report.at_ns);
@@ -202,14 +202,14 @@ pub const JSON_BETWEEN: &str = ",\n";
 pub const JSON_END: &str = "\n\t\t\t]\n\t\t}\n\t]\n}}\n";
 
 /// JSON names have no percent sign.
-fn member(column: &Column, rates: &Rates, unit: Unit) -> String {
+fn member(column: &Column, rates: &Rates, unit: VolumeUnit) -> String {
     let name = column.title(unit);
     let name = name.trim_start_matches('%');
     format!(", \"{name}\": {}", column.text(rates, unit))
 }
 
 fn shown<'r>(
-    report: &'r Report<'_>,
+    report: &'r IostatReport<'_>,
     style: &Style,
 ) -> impl Iterator<Item = (&'r str, Rates)> + use<'r> {
     let active_only = style.active_only;

@@ -1,6 +1,6 @@
 //! [`Buckets`]: the bucket limits of latencies, which make classic and native histograms exact.
 
-use super::Histogram;
+use super::MetricHistogram;
 
 /// Resolution of native histograms: 2^3 buckets per power of two, so each limit is 9 % above the
 /// previous one.
@@ -63,10 +63,10 @@ impl Buckets {
     }
 
     /// The histogram, in seconds, of `counts` by limit, the last count without limit.
-    pub fn histogram(&self, counts: &[u64], sum_ns: i64) -> Histogram {
-        let mut histogram = Histogram {
+    pub fn histogram(&self, counts: &[u64], sum_ns: i64) -> MetricHistogram {
+        let mut histogram = MetricHistogram {
             sum: sum_ns as f64 / 1e9,
-            ..Histogram::default()
+            ..MetricHistogram::default()
         };
         let mut classic_ns = CLASSIC_US.iter().map(|us| us * 1_000).peekable();
         let none = std::iter::repeat(&0);

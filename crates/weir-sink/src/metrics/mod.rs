@@ -29,14 +29,14 @@ pub struct Family {
     /// The base unit at the end of the name, if any.
     pub unit: &'static str,
     /// The type of the family.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// One for each combination of labels.
     pub series: Vec<Series>,
 }
 
 /// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// A monotonic counter.
     Counter,
     /// A gauge.
@@ -51,23 +51,23 @@ pub struct Series {
     /// Names and values.
     pub labels: Vec<(&'static str, String)>,
     /// Its value.
-    pub sample: Sample,
+    pub sample: MetricSample,
     /// When counting started, nanoseconds since the Unix epoch.
     pub created_ns: Option<i64>,
 }
 
 /// The value of a series.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sample {
+pub enum MetricSample {
     /// Of a counter or gauge.
     Number(f64),
     /// Of a histogram.
-    Histogram(Histogram),
+    Histogram(MetricHistogram),
 }
 
 /// The distribution of values.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Histogram {
+pub struct MetricHistogram {
     /// The sum of all values.
     pub sum: f64,
     /// The number of values.
@@ -86,7 +86,7 @@ impl Family {
     /// The name in samples: counters end in `_total`.
     pub fn full_name(&self) -> String {
         match self.kind {
-            Kind::Counter => format!("{}_total", self.name),
+            MetricKind::Counter => format!("{}_total", self.name),
             _ => self.name.clone(),
         }
     }

@@ -7,7 +7,7 @@
 use prost::Message;
 
 use super::buckets::{SCHEMA, ZERO_LIMIT};
-use super::{Family, Histogram, Kind, Sample, Series};
+use super::{Family, MetricHistogram, MetricKind, MetricSample, Series};
 
 /// `MetricFamily`
 #[derive(Clone, PartialEq, Message)]
@@ -76,7 +76,7 @@ pub struct CounterValue {
     pub created: Option<Timestamp>,
 }
 
-/// `Histogram`
+/// `MetricHistogram`
 #[derive(Clone, PartialEq, Message)]
 pub struct HistogramValue {
     /// The number of values.
@@ -158,9 +158,9 @@ fn message(family: &Family) -> MetricFamily {
         name: Some(family.full_name()),
         help: Some(family.help.to_owned()),
         kind: Some(match family.kind {
-            Kind::Counter => 0,
-            Kind::Gauge => 1,
-            Kind::Histogram => 4,
+            MetricKind::Counter => 0,
+            MetricKind::Gauge => 1,
+            MetricKind::Histogram => 4,
         }),
         metric: family
             .series
@@ -171,7 +171,7 @@ fn message(family: &Family) -> MetricFamily {
     }
 }
 
-fn metric(kind: Kind, series: &Series) -> Metric {
+fn metric(kind: MetricKind, series: &Series) -> Metric {
     let label = |(name, value): &(&str, String)| LabelPair {
         name: Some((*name).to_owned()),
         value: Some(value.clone()),
@@ -185,23 +185,23 @@ fn metric(kind: Kind, series: &Series) -> Metric {
         nanos: ns.rem_euclid(1_000_000_000) as i32,
     });
     match &series.sample {
-        Sample::Number(value) if kind == Kind::Counter => {
+        MetricSample::Number(value) if kind == MetricKind::Counter => {
             metric.counter = Some(CounterValue {
                 value: Some(*value),
                 created,
             });
         }
-        Sample::Number(value) => {
+        MetricSample::Number(value) => {
             metric.gauge = Some(GaugeValue {
                 value: Some(*value),
             });
         }
-        Sample::Histogram(h) => metric.histogram = Some(histogram(h, created)),
+        MetricSample::Histogram(h) => metric.histogram = Some(histogram(h, created)),
     }
     metric
 }
 
-fn histogram(histogram: &Histogram, created: Option<Timestamp>) -> HistogramValue {
+fn histogram(histogram: &MetricHistogram, created: Option<Timestamp>) -> HistogramValue {
     let bucket = |(limit, count): &(f64, u64)| Bucket {
         cumulative_count: Some(*count),
         upper_bound: Some(*limit),
@@ -260,13 +260,13 @@ mod tests {
             kind,
             series: vec![Series {
                 labels: vec![("vm", "web".to_owned())],
-                sample: Sample::Number(value),
+                sample: MetricSample::Number(value),
                 created_ns: Some(-1),
             }],
         };
         let families = [
-            family("a", Kind::Counter, 1.5),
-            family("b", Kind::Gauge, -2.0),
+            family("a", MetricKind::Counter, 1.5),
+            family("b", MetricKind::Gauge, -2.0),
         ];
         let bytes = encode(&families);
         let mut rest = &bytes[..];

@@ -1,4 +1,4 @@
-//! [`Server`]: serves metrics at `/metrics`, one thread for all clients.
+//! [`MetricsServer`]: serves metrics at `/metrics`, one thread for all clients.
 //!
 //! A client cannot use more than its own connection: connections are limited in number, in total
 //! and per address, and in time; the head of a request is limited in size and time, and its body is
@@ -56,7 +56,7 @@ pub struct Bound {
 }
 
 /// The server, in a background thread; it stops when this is dropped.
-pub struct Server {
+pub struct MetricsServer {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -86,7 +86,7 @@ impl Bound {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn serve(self, collect: Arc<Collect>) -> Result<Server, SinkError> {
+    pub fn serve(self, collect: Arc<Collect>) -> Result<MetricsServer, SinkError> {
         let Bound { address, listener } = self;
         let failed = |error| SinkError::io(&address.to_string(), error);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -111,7 +111,7 @@ impl Bound {
             });
         };
         let thread = std::thread::Builder::new().name("weir-http".into());
-        Ok(Server {
+        Ok(MetricsServer {
             address,
             end: Some(end),
             thread: Some(thread.spawn(serve).map_err(failed)?),
@@ -119,14 +119,14 @@ impl Bound {
     }
 }
 
-impl Server {
+impl MetricsServer {
     /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-impl Drop for Server {
+impl Drop for MetricsServer {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -242,22 +242,22 @@ fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
 mod tests {
     use super::*;
     use crate::metrics::connections::{ADDRESS_CONNECTIONS_MAX, CONNECTIONS_MAX};
-    use crate::metrics::{Kind, Sample, Series};
+    use crate::metrics::{MetricKind, MetricSample, Series};
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
     const GET: &str = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-    fn server() -> Server {
+    fn server() -> MetricsServer {
         let collect = |format: Exposition| {
             vec![Family {
                 name: "x".into(),
                 help: "h",
                 unit: "",
-                kind: Kind::Gauge,
+                kind: MetricKind::Gauge,
                 series: vec![Series {
                     labels: vec![("format", format.name().to_owned())],
-                    sample: Sample::Number(1.0),
+                    sample: MetricSample::Number(1.0),
                     created_ns: None,
                 }],
             }]
@@ -266,7 +266,7 @@ mod tests {
         Bound::at(any).unwrap().serve(Arc::new(collect)).unwrap()
     }
 
-    fn ask(server: &Server, request: &str) -> String {
+    fn ask(server: &MetricsServer, request: &str) -> String {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = String::new();

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::{Family, Histogram, Kind, Sample, Series};
+use super::{Family, MetricHistogram, MetricKind, MetricSample, Series};
 
 /// Writing to a String cannot fail.
 const TAKES_ALL: &str = "a String takes all";
@@ -36,9 +36,9 @@ pub fn openmetrics(families: &[Family]) -> String {
 
 fn push_family(text: &mut String, family: &Family, dialect: Dialect) {
     let kind = match family.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     };
     let full = family.full_name();
     // In OpenMetrics a counter's family is called without `_total`.
@@ -54,11 +54,11 @@ fn push_family(text: &mut String, family: &Family, dialect: Dialect) {
     }
     for series in &family.series {
         match &series.sample {
-            Sample::Number(value) => push_sample(text, &full, series, None, *value),
-            Sample::Histogram(h) => push_histogram(text, &full, series, h, dialect),
+            MetricSample::Number(value) => push_sample(text, &full, series, None, *value),
+            MetricSample::Histogram(h) => push_histogram(text, &full, series, h, dialect),
         }
         if let (Dialect::OpenMetrics, Some(at_ns)) = (dialect, series.created_ns)
-            && family.kind != Kind::Gauge
+            && family.kind != MetricKind::Gauge
         {
             let name = format!("{}_created", family.name);
             push_sample(text, &name, series, None, at_ns as f64 / 1e9);
@@ -70,7 +70,7 @@ fn push_histogram(
     text: &mut String,
     name: &str,
     series: &Series,
-    histogram: &Histogram,
+    histogram: &MetricHistogram,
     dialect: Dialect,
 ) {
     let bucket = format!("{name}_bucket");
@@ -132,19 +132,24 @@ mod tests {
             kind,
             series: vec![series(sample)],
         };
-        let histogram = Histogram {
+        let histogram = MetricHistogram {
             sum: 2.25,
             count: 3,
             classic: vec![(0.5, 1), (1.0, 2)],
-            ..Histogram::default()
+            ..MetricHistogram::default()
         };
         vec![
-            family("x_bytes", "bytes", Kind::Counter, Sample::Number(512.0)),
+            family(
+                "x_bytes",
+                "bytes",
+                MetricKind::Counter,
+                MetricSample::Number(512.0),
+            ),
             family(
                 "x_seconds",
                 "seconds",
-                Kind::Histogram,
-                Sample::Histogram(histogram),
+                MetricKind::Histogram,
+                MetricSample::Histogram(histogram),
             ),
         ]
     }

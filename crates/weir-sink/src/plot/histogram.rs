@@ -1,4 +1,4 @@
-//! [`Histogram`]: counts in bins, of one series or of several to compare.
+//! [`HistogramPlot`]: counts in bins, of one series or of several to compare.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::quantity::Quantity;
 
 /// The layout of the bins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum BinLayout {
     /// vscsiStats' own.
     Limits,
     /// Bins of equal relative width, with 1, 2, 4, 8 or 16 per power of two.
@@ -21,7 +21,7 @@ pub enum Layout {
 
 /// Counts in bins.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Histogram {
+pub struct HistogramPlot {
     /// Its title.
     pub title: String,
     /// The measure of the bins, without its unit: `I/O length`.
@@ -31,7 +31,7 @@ pub struct Histogram {
     /// The unit of the limits.
     pub quantity: Quantity,
     /// One, or several to compare; each has a count for each bin.
-    pub series: Vec<Series>,
+    pub series: Vec<PlotSeries>,
 }
 
 /// The range of a bin: above `low`, up to `high`; unbounded if absent.
@@ -45,27 +45,27 @@ pub struct Bin {
 
 /// A series of counts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Series {
+pub struct PlotSeries {
     /// Its name in the legend.
     pub name: String,
     /// The count of each bin.
     pub counts: Vec<u64>,
 }
 
-impl Histogram {
+impl HistogramPlot {
     /// From distributions of one metric, each with its name. Leading and trailing bins that are
     /// empty in all are omitted.
-    pub fn new(title: &str, of: &[(&str, &Distribution)], layout: Layout) -> Histogram {
+    pub fn new(title: &str, of: &[(&str, &Distribution)], layout: BinLayout) -> HistogramPlot {
         let metric = of.first().map_or(Metric::Latency, |(_, d)| d.metric);
         let (bins, counts) = match layout {
-            Layout::Limits => limits(metric, of),
-            Layout::Log { per_power } => log(per_power, of),
+            BinLayout::Limits => limits(metric, of),
+            BinLayout::Log { per_power } => log(per_power, of),
         };
-        let series = of.iter().zip(counts).map(|((name, _), counts)| Series {
+        let series = of.iter().zip(counts).map(|((name, _), counts)| PlotSeries {
             name: (*name).to_owned(),
             counts,
         });
-        let mut histogram = Histogram {
+        let mut histogram = HistogramPlot {
             title: title.to_owned(),
             of: phrase(metric).to_owned(),
             bins,
@@ -109,7 +109,7 @@ impl Histogram {
     }
 }
 
-impl Series {
+impl PlotSeries {
     /// The total count.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn the_limits_are_those_of_vscsi_stats() {
         let lengths = distribution(Metric::Length, &[512, 4096, 4096, 4097, 1 << 20]);
-        let all = Histogram::new("", &[("all", &lengths)], Layout::Limits);
+        let all = HistogramPlot::new("", &[("all", &lengths)], BinLayout::Limits);
         assert_eq!(all.bins.len(), 18);
         let of = |range: &str| {
             let at = all.bins.iter().position(|&b| all.range(b) == range);
@@ -230,12 +230,12 @@ mod tests {
             &[-5, -4, -1, 0, 1, 7, 8, 100, i64::MAX, i64::MIN],
         );
         for per_power in [1, 2, 4, 8, 16] {
-            let all = Histogram::new("", &[("", &seeks)], Layout::Log { per_power });
+            let all = HistogramPlot::new("", &[("", &seeks)], BinLayout::Log { per_power });
             assert_eq!(all.series[0].total(), 10, "{per_power}");
             let joined = all.bins.windows(2).all(|w| w[0].up_to == w[1].above);
             assert!(joined, "bins follow each other");
         }
-        let octaves = Histogram::new("", &[("", &seeks)], Layout::Log { per_power: 1 });
+        let octaves = HistogramPlot::new("", &[("", &seeks)], BinLayout::Log { per_power: 1 });
         let at = octaves.bins.iter().position(|b| b.up_to == Some(-4));
         assert_eq!(octaves.series[0].counts[at.unwrap()], 2, "-7 to -4");
     }
@@ -244,10 +244,10 @@ mod tests {
     fn compared_series_have_the_same_bins() {
         let fast = distribution(Metric::Latency, &[5_000, 6_000]);
         let slow = distribution(Metric::Latency, &[60_000_000]);
-        let both = Histogram::new("", &[("a", &fast), ("b", &slow)], Layout::Limits);
+        let both = HistogramPlot::new("", &[("a", &fast), ("b", &slow)], BinLayout::Limits);
         assert_eq!(both.bins.len(), 9, "10 us to 100 ms");
         assert_eq!(both.series[0].counts.len(), both.series[1].counts.len());
-        let none = Histogram::new("", &[], Layout::Log { per_power: 1 });
+        let none = HistogramPlot::new("", &[], BinLayout::Log { per_power: 1 });
         assert!(none.bins.is_empty());
     }
 }

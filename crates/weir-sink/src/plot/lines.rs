@@ -4,7 +4,7 @@ use super::quantity::Quantity;
 
 /// The description of an axis.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct PlotAxis {
     /// The name, without the unit.
     pub title: String,
     /// The unit.
@@ -19,18 +19,18 @@ pub struct Lines {
     /// Its title.
     pub title: String,
     /// The horizontal axis.
-    pub x: Measured,
+    pub x: PlotAxis,
     /// The vertical axis.
-    pub y: Measured,
+    pub y: PlotAxis,
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<PlotLine>,
     /// Labelled positions on the horizontal axis.
     pub marks: Vec<Mark>,
 }
 
 /// A line.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct PlotLine {
     /// Its name in the legend.
     pub name: String,
     /// Points by ascending x; the line has a gap where y is not a number.
@@ -54,17 +54,17 @@ pub struct Points {
     /// Its title.
     pub title: String,
     /// The horizontal axis.
-    pub x: Measured,
+    pub x: PlotAxis,
     /// The vertical axis.
-    pub y: Measured,
+    pub y: PlotAxis,
     /// Each with its name in the legend.
     pub clouds: Vec<(String, Vec<(f64, f64)>)>,
 }
 
-impl Measured {
+impl PlotAxis {
     /// A linear axis.
-    pub fn new(title: &str, quantity: Quantity) -> Measured {
-        Measured {
+    pub fn new(title: &str, quantity: Quantity) -> PlotAxis {
+        PlotAxis {
             title: title.to_owned(),
             quantity,
             log: false,
@@ -72,10 +72,10 @@ impl Measured {
     }
 
     /// A logarithmic axis.
-    pub fn log(title: &str, quantity: Quantity) -> Measured {
-        Measured {
+    pub fn log(title: &str, quantity: Quantity) -> PlotAxis {
+        PlotAxis {
             log: true,
-            ..Measured::new(title, quantity)
+            ..PlotAxis::new(title, quantity)
         }
     }
 }

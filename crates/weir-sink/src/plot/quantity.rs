@@ -1,7 +1,7 @@
 //! [`Quantity`]: the unit of an axis or a bin, and the formatting of its values: `4 KiB`, `100 us`,
 //! `-5,000`.
 
-use weir_workload::Measure;
+use weir_workload::MetricUnit;
 
 use crate::number;
 
@@ -46,12 +46,12 @@ const COUNTS: [(&str, f64); 4] = [("", 1.0), ("M", 1e6), ("G", 1e9), ("T", 1e12)
 
 const SHARES: [(&str, f64); 1] = [("%", 0.01)];
 
-impl From<Measure> for Quantity {
-    fn from(measure: Measure) -> Quantity {
+impl From<MetricUnit> for Quantity {
+    fn from(measure: MetricUnit) -> Quantity {
         match measure {
-            Measure::Bytes => Quantity::Bytes,
-            Measure::Nanoseconds => Quantity::Nanoseconds,
-            Measure::Sectors | Measure::Requests => Quantity::Number,
+            MetricUnit::Bytes => Quantity::Bytes,
+            MetricUnit::Nanoseconds => Quantity::Nanoseconds,
+            MetricUnit::Sectors | MetricUnit::Requests => Quantity::Number,
         }
     }
 }

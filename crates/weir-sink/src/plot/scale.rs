@@ -1,6 +1,6 @@
 //! [`Scale`]: maps values to positions between 0 and 1, and selects round values to mark.
 
-use super::lines::Measured;
+use super::lines::PlotAxis;
 use super::quantity::Quantity;
 
 /// A range of values, linear or logarithmic.
@@ -20,7 +20,7 @@ const SPANS: [f64; 16] = [
 
 impl Scale {
     /// Covers the values; a linear scale starts at 0 unless `from_least`.
-    pub fn new(measured: &Measured, values: impl Iterator<Item = f64>, from_least: bool) -> Scale {
+    pub fn new(measured: &PlotAxis, values: impl Iterator<Item = f64>, from_least: bool) -> Scale {
         let usable = |v: &f64| v.is_finite() && (!measured.log || *v > 0.0);
         let (mut low, mut high) = values
             .filter(usable)
@@ -147,14 +147,14 @@ impl Scale {
 mod tests {
     use super::*;
 
-    fn labels(measured: &Measured, low: f64, high: f64) -> Vec<String> {
+    fn labels(measured: &PlotAxis, low: f64, high: f64) -> Vec<String> {
         let scale = Scale::new(measured, [low, high].into_iter(), true);
         scale.ticks(6).iter().map(|t| scale.label(*t)).collect()
     }
 
     #[test]
     fn marks_are_round() {
-        let of = |quantity| Measured::new("", quantity);
+        let of = |quantity| PlotAxis::new("", quantity);
         assert_eq!(
             labels(&of(Quantity::Number), 0.0, 608.0),
             ["0", "200", "400", "600"]
@@ -167,7 +167,7 @@ mod tests {
             labels(&of(Quantity::Bytes), 0.0, 5e9),
             ["0 B", "1 GiB", "2 GiB", "3 GiB", "4 GiB"]
         );
-        let log = Measured::log("", Quantity::Nanoseconds);
+        let log = PlotAxis::log("", Quantity::Nanoseconds);
         assert_eq!(
             labels(&log, 900.0, 2e6),
             ["1 us", "10 us", "100 us", "1 ms"]
@@ -178,8 +178,8 @@ mod tests {
     #[test]
     fn position_and_value_are_inverse() {
         for measured in [
-            Measured::new("", Quantity::Number),
-            Measured::log("", Quantity::Number),
+            PlotAxis::new("", Quantity::Number),
+            PlotAxis::log("", Quantity::Number),
         ] {
             let scale = Scale::new(&measured, [10.0, 1_000.0].into_iter(), true);
             for place in [0.0, 0.25, 1.0] {
@@ -189,7 +189,7 @@ mod tests {
             assert_eq!(scale.place(1_001.0), None);
         }
         let nothing = Scale::new(
-            &Measured::log("", Quantity::Bytes),
+            &PlotAxis::log("", Quantity::Bytes),
             [0.0].into_iter(),
             false,
         );

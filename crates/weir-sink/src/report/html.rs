@@ -65,8 +65,8 @@ fn summary(out: &mut String, report: &Report) {
         "faint",
         &format!("{requests} requests in {span}, from {began} UTC"),
     );
-    if report.requests_left_out > 0 {
-        let left = count(report.requests_left_out);
+    if report.requests_omitted > 0 {
+        let left = count(report.requests_omitted);
         let kept = report.profiles.len();
         let text = format!("{left} requests of disks beyond the first {kept} are omitted");
         paragraph(out, "faint", &text);

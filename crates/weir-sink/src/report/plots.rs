@@ -8,7 +8,8 @@ use weir_workload::{Class, Distribution, Interference, Metric, Profile, Report, 
 
 use crate::plot::svg::{self, Picture};
 use crate::plot::{
-    HeatMap, Histogram, Layout, Line, Lines, Mark, Measured, Points, Quantity, phrase, thousands,
+    BinLayout, HeatMap, HistogramPlot, Lines, Mark, PlotAxis, PlotLine, Points, Quantity, phrase,
+    thousands,
 };
 
 /// The largest number of disturbances that are drawn.
@@ -17,8 +18,8 @@ const DISTURBANCES_MAX: usize = 8;
 /// All plots of a disk with data. Times are relative to `began_ns`.
 pub fn of_profile(profile: &Profile, began_ns: Nanos) -> Vec<Picture> {
     let mut plots = vec![access(profile, began_ns)];
-    plots.extend(Metric::ALL.map(|m| distribution(profile, m, Layout::Limits)));
-    let finer = Layout::Log { per_power: 2 };
+    plots.extend(Metric::ALL.map(|m| distribution(profile, m, BinLayout::Limits)));
+    let finer = BinLayout::Log { per_power: 2 };
     plots.push(distribution(profile, Metric::Latency, finer));
     plots.extend(Pair::ALL.map(|pair| together(profile, pair)));
     plots.push(misses(profile));
@@ -46,7 +47,7 @@ fn disturbance(report: &Report, found: &Interference, began_ns: Nanos) -> Option
     let of = |name: &_| report.profiles.iter().find(|p| p.subject == *name);
     let both = [of(&found.victim)?, of(&found.disturber)?];
     let line = |points: fn(&Timeline, Nanos) -> Vec<(f64, f64)>| {
-        both.map(|profile| Line {
+        both.map(|profile| PlotLine {
             name: profile.subject.to_string(),
             points: points(&profile.timeline, began_ns),
             steps: false,
@@ -54,12 +55,12 @@ fn disturbance(report: &Report, found: &Interference, began_ns: Nanos) -> Option
     };
     let latency = over_time(
         format!("{} slowed down by {}", found.victim, found.disturber),
-        Measured::log("mean latency", Quantity::Nanoseconds),
+        PlotAxis::log("mean latency", Quantity::Nanoseconds),
         line(latencies).into(),
     );
     let rate = over_time(
         "their requests per second".into(),
-        Measured::new("requests per second", Quantity::Number),
+        PlotAxis::new("requests per second", Quantity::Number),
         line(|timeline, began| rates(timeline, began, |i| i.reads + i.writes + i.others)).into(),
     );
     let pictures = [svg::lines(&latency), svg::lines(&rate)];
@@ -67,7 +68,7 @@ fn disturbance(report: &Report, found: &Interference, began_ns: Nanos) -> Option
 }
 
 /// A distribution, with reads and writes side by side if both are recorded and not empty.
-fn distribution(profile: &Profile, metric: Metric, layout: Layout) -> Option<Picture> {
+fn distribution(profile: &Profile, metric: Metric, layout: BinLayout) -> Option<Picture> {
     let of = |class: Class| profile.histograms.of(metric, class);
     let classes = [
         ("reads", of(Class::Of(Op::Read))),
@@ -86,11 +87,11 @@ fn distribution(profile: &Profile, metric: Metric, layout: Layout) -> Option<Pic
         return None;
     }
     let title = match (&shown[..], layout) {
-        ([(name, _)], Layout::Limits) => format!("{}: {name}", phrase(metric)),
-        (_, Layout::Limits) => phrase(metric).to_owned(),
-        (_, Layout::Log { .. }) => format!("{}, in finer bins", phrase(metric)),
+        ([(name, _)], BinLayout::Limits) => format!("{}: {name}", phrase(metric)),
+        (_, BinLayout::Limits) => phrase(metric).to_owned(),
+        (_, BinLayout::Log { .. }) => format!("{}, in finer bins", phrase(metric)),
     };
-    Some(svg::histogram(&Histogram::new(&title, &shown, layout)))
+    Some(svg::histogram(&HistogramPlot::new(&title, &shown, layout)))
 }
 
 /// A measure against latency.
@@ -127,8 +128,8 @@ fn access(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
             ),
             false => "position on the disk".into(),
         },
-        x: Measured::new("time", Quantity::Elapsed),
-        y: Measured::new("address", Quantity::Bytes),
+        x: PlotAxis::new("time", Quantity::Elapsed),
+        y: PlotAxis::new("address", Quantity::Bytes),
         clouds,
     };
     (!access.points.is_empty()).then(|| svg::points(&plot))
@@ -147,15 +148,15 @@ fn misses(profile: &Profile) -> Option<Picture> {
         x: size.value,
         text: format!("{} pays", Quantity::Bytes.short(size.value)),
     });
-    let line = |name: &str, points: Vec<(f64, f64)>| Line {
+    let line = |name: &str, points: Vec<(f64, f64)>| PlotLine {
         name: name.to_owned(),
         points,
         steps: true,
     };
     let plot = Lines {
         title: "miss ratio of an LRU cache".into(),
-        x: Measured::log("cache size", Quantity::Bytes),
-        y: Measured::new("share of accesses that miss", Quantity::Share),
+        x: PlotAxis::log("cache size", Quantity::Bytes),
+        y: PlotAxis::new("share of accesses that miss", Quantity::Share),
         lines: vec![line("all", all.collect()), line("reads", reads.collect())],
         marks: mark.into_iter().collect(),
     };
@@ -167,7 +168,7 @@ fn working_set(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
     let at = |ts_ns: Nanos| (ts_ns - began_ns) as f64;
     let line = |name: &str, value: fn(&weir_workload::analysis::reuse::InUse) -> f64| {
         let points = set.intervals.iter().map(|i| (at(i.ts_ns), value(i)));
-        Line {
+        PlotLine {
             name: name.to_owned(),
             points: points.collect(),
             steps: true,
@@ -176,7 +177,7 @@ fn working_set(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
     let each = Quantity::Elapsed.short(set.interval_ns as f64);
     drawn(over_time(
         "working set".into(),
-        Measured::new("distinct blocks accessed", Quantity::Bytes),
+        PlotAxis::new("distinct blocks accessed", Quantity::Bytes),
         vec![
             line("since the start", |i| i.bytes_so_far),
             line(&format!("in each {each}"), |i| i.bytes),
@@ -186,7 +187,7 @@ fn working_set(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
 
 fn by_depth(profile: &Profile) -> Option<Picture> {
     let depths = &profile.load.as_ref()?.by_depth;
-    let line = |name: &str, value: fn(&weir_workload::analysis::load::Latency) -> f64| Line {
+    let line = |name: &str, value: fn(&weir_workload::analysis::load::Latency) -> f64| PlotLine {
         name: name.to_owned(),
         points: depths
             .iter()
@@ -196,8 +197,8 @@ fn by_depth(profile: &Profile) -> Option<Picture> {
     };
     drawn(Lines {
         title: "latency by queue depth".into(),
-        x: Measured::log("queue depth at the issue, up to", Quantity::Number),
-        y: Measured::log("latency", Quantity::Nanoseconds),
+        x: PlotAxis::log("queue depth at the issue, up to", Quantity::Number),
+        y: PlotAxis::log("latency", Quantity::Nanoseconds),
         lines: vec![
             line("median", |l| l.p50_ns as f64),
             line("mean", |l| l.mean_ns),
@@ -212,9 +213,9 @@ fn by_rate(profile: &Profile) -> Option<Picture> {
     let point = |r: &weir_workload::analysis::load::ByRate| (r.rate_max_per_s, r.latency_mean_ns);
     drawn(Lines {
         title: "latency by load".into(),
-        x: Measured::log("requests per second, up to", Quantity::Number),
-        y: Measured::log("mean latency", Quantity::Nanoseconds),
-        lines: vec![Line {
+        x: PlotAxis::log("requests per second, up to", Quantity::Number),
+        y: PlotAxis::log("mean latency", Quantity::Nanoseconds),
+        lines: vec![PlotLine {
             name: "mean".into(),
             points: rates.iter().map(point).collect(),
             steps: false,
@@ -224,20 +225,20 @@ fn by_rate(profile: &Profile) -> Option<Picture> {
 }
 
 fn rate_over_time(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
-    let line = |name: &str, count: fn(&Interval) -> u64| Line {
+    let line = |name: &str, count: fn(&Interval) -> u64| PlotLine {
         name: name.to_owned(),
         points: rates(&profile.timeline, began_ns, count),
         steps: true,
     };
     drawn(over_time(
         "requests over time".into(),
-        Measured::new("requests per second", Quantity::Number),
+        PlotAxis::new("requests per second", Quantity::Number),
         vec![line("reads", |i| i.reads), line("writes", |i| i.writes)],
     ))
 }
 
 fn latency_over_time(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
-    let line = |name: &str, points| Line {
+    let line = |name: &str, points| PlotLine {
         name: name.to_owned(),
         points,
         steps: false,
@@ -248,7 +249,7 @@ fn latency_over_time(profile: &Profile, began_ns: Nanos) -> Option<Picture> {
     let greatest = with_gaps(greatest.collect(), timeline.interval_ns);
     drawn(over_time(
         "latency over time".into(),
-        Measured::log("latency", Quantity::Nanoseconds),
+        PlotAxis::log("latency", Quantity::Nanoseconds),
         vec![
             line("mean", latencies(timeline, began_ns)),
             line("greatest", greatest),
@@ -261,9 +262,9 @@ fn concentration(profile: &Profile) -> Option<Picture> {
     let points = parts.iter().map(|c| (c.space_share, c.access_share));
     drawn(Lines {
         title: "concentration of accesses".into(),
-        x: Measured::new("share of the accessed space", Quantity::Share),
-        y: Measured::new("share of the I/O, by bytes", Quantity::Share),
-        lines: vec![Line {
+        x: PlotAxis::new("share of the accessed space", Quantity::Share),
+        y: PlotAxis::new("share of the I/O, by bytes", Quantity::Share),
+        lines: vec![PlotLine {
             name: "I/O".into(),
             points: points.collect(),
             steps: false,
@@ -279,12 +280,12 @@ fn dispersion(profile: &Profile) -> Option<Picture> {
         .map(|s| (s.interval_ns as f64, s.index_of_dispersion));
     drawn(Lines {
         title: "burstiness: index of dispersion by interval".into(),
-        x: Measured::log("interval", Quantity::Nanoseconds),
-        y: Measured::log(
+        x: PlotAxis::log("interval", Quantity::Nanoseconds),
+        y: PlotAxis::log(
             "variance over mean of the number of requests",
             Quantity::Number,
         ),
-        lines: vec![Line {
+        lines: vec![PlotLine {
             name: "dispersion".into(),
             points: points.collect(),
             steps: false,
@@ -293,10 +294,10 @@ fn dispersion(profile: &Profile) -> Option<Picture> {
     })
 }
 
-fn over_time(title: String, y: Measured, lines: Vec<Line>) -> Lines {
+fn over_time(title: String, y: PlotAxis, lines: Vec<PlotLine>) -> Lines {
     Lines {
         title,
-        x: Measured::new("time", Quantity::Elapsed),
+        x: PlotAxis::new("time", Quantity::Elapsed),
         y,
         lines,
         marks: Vec::new(),

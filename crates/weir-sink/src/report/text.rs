@@ -29,8 +29,8 @@ pub fn text(report: &Report) -> String {
         paragraph(&mut out, profile);
         out.push('\n');
     }
-    if report.requests_left_out > 0 {
-        let (left, kept) = (report.requests_left_out, report.profiles.len());
+    if report.requests_omitted > 0 {
+        let (left, kept) = (report.requests_omitted, report.profiles.len());
         let _ = writeln!(
             out,
             "{left} requests of disks beyond the first {kept} are omitted\n"

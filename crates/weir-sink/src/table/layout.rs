@@ -2,7 +2,7 @@
 
 use weir_model::{Field, Type, Unit, Value};
 
-use crate::{Answer, Clock, number, text, time};
+use crate::{InstantUnit, ResultSchema, number, text, time};
 
 /// Spaces between two columns.
 const GAP: &str = "  ";
@@ -22,10 +22,10 @@ struct Column {
 
 impl Layout {
     /// The columns of `answer`, after a column of instants if `instants` is set.
-    pub fn new(answer: &Answer, instants: bool) -> Layout {
+    pub fn new(answer: &ResultSchema, instants: bool) -> Layout {
         let instant = match answer.clock {
-            Clock::Nanoseconds => Field::new("time", Type::Text),
-            Clock::Ticks => Field::new("tick", Type::Int),
+            InstantUnit::Nanoseconds => Field::new("time", Type::Text),
+            InstantUnit::Ticks => Field::new("tick", Type::Int),
         };
         let first = instants.then_some(&instant);
         let fields = first.into_iter().chain(&answer.schema.fields);

@@ -10,10 +10,10 @@ mod snapshot;
 
 use weir_model::Shape;
 
-use crate::Format;
+use crate::SinkFormat;
 
 /// `--format table`.
-pub static FORMAT: Format = Format {
+pub static FORMAT: SinkFormat = SinkFormat {
     name: "table",
     doc: "aligned columns: the current relation, or the rows of a stream",
     open: |answer, target| {

@@ -3,7 +3,7 @@
 use weir_model::{Batch, Type};
 
 use super::layout::Layout;
-use crate::{Answer, Clock, Sink, SinkError, Target, time};
+use crate::{InstantUnit, ResultSchema, Sink, SinkError, Target, time};
 
 /// The largest number of lines buffered to determine column widths.
 const LINES_MAX: usize = 1_000;
@@ -12,7 +12,7 @@ const LINES_MAX: usize = 1_000;
 const HEADER_EVERY: usize = 50;
 
 pub struct Rows {
-    answer: Answer,
+    answer: ResultSchema,
     target: Target,
     layout: Layout,
     instants: bool,
@@ -22,7 +22,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn new(answer: Answer, target: Target) -> Rows {
+    pub fn new(answer: ResultSchema, target: Target) -> Rows {
         // A row with its own timestamp needs no second one.
         let own_time = |f: &weir_model::Field| f.ty == Type::Time && f.name == "ts";
         let instants = !answer.schema.fields.iter().any(own_time);
@@ -39,7 +39,7 @@ impl Rows {
     fn instant(&self, at: i64) -> Option<String> {
         self.instants
             .then(|| match (self.answer.clock, self.answer.raw) {
-                (Clock::Nanoseconds, false) => time::time_of_day(at),
+                (InstantUnit::Nanoseconds, false) => time::time_of_day(at),
                 (clock, _) => time::instant(at, clock),
             })
     }
@@ -100,21 +100,21 @@ impl Sink for Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Screen;
+    use crate::TerminalTarget;
     use crate::table::FORMAT;
     use crate::target::capture::Captured;
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema, Shape, Unit};
 
-    fn answer(raw: bool) -> Answer {
-        Answer {
+    fn answer(raw: bool) -> ResultSchema {
+        ResultSchema {
             schema: Arc::new(Schema::new(vec![
                 Field::new("comm", Type::Text),
                 Field::new("latency", Type::Int).unit(Unit::Nanoseconds),
                 Field::new("seek", Type::Int).unit(Unit::Sectors),
             ])),
             shape: Shape::Stream,
-            clock: Clock::Nanoseconds,
+            clock: InstantUnit::Nanoseconds,
             order: vec![],
             raw,
         }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_header_repeats_once_per_screen() {
-        let screen = Screen {
+        let screen = TerminalTarget {
             size: || (80, 12),
             live: true,
         };

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use weir_model::{Batch, Value};
 
 use super::layout::Layout;
-use crate::{Answer, RelationView, Sink, SinkError, Target, text};
+use crate::{RelationView, ResultSchema, Sink, SinkError, Target, text};
 
 /// The assumed height of a terminal.
 const HEIGHT_DEFAULT: usize = 24;
@@ -15,7 +15,7 @@ const HEIGHT_DEFAULT: usize = 24;
 const WIDTH_DEFAULT: usize = 80;
 
 pub struct Snapshot {
-    answer: Answer,
+    answer: ResultSchema,
     target: Target,
     layout: Layout,
     view: RelationView,
@@ -25,7 +25,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub fn new(answer: Answer, target: Target) -> Snapshot {
+    pub fn new(answer: ResultSchema, target: Target) -> Snapshot {
         Snapshot {
             layout: Layout::new(&answer, false),
             answer,
@@ -131,18 +131,18 @@ mod tests {
     use super::*;
     use crate::table::FORMAT;
     use crate::target::capture::Captured;
-    use crate::{Clock, Screen, SortKey};
+    use crate::{InstantUnit, SortKey, TerminalTarget};
     use std::sync::Arc;
     use weir_model::{Column, Field, Schema, Shape, Type};
 
-    fn answer() -> Answer {
-        Answer {
+    fn answer() -> ResultSchema {
+        ResultSchema {
             schema: Arc::new(Schema::new(vec![
                 Field::new("op", Type::Text),
                 Field::new("count(*)", Type::Int),
             ])),
             shape: Shape::Relation,
-            clock: Clock::Ticks,
+            clock: InstantUnit::Ticks,
             order: vec![SortKey {
                 column: 1,
                 descending: true,
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_terminal_is_redrawn_in_place_within_its_height() {
-        let screen = Screen {
+        let screen = TerminalTarget {
             size: || (10, 4),
             live: true,
         };

@@ -8,7 +8,7 @@
 //! from few, hot keys.
 
 use super::sampler::{GROUPS, Sampled, Touch};
-use crate::codec::{self, Bytes, Malformed};
+use crate::codec::{self, Bytes, SketchDecodeError};
 use crate::log_linear::Bucketed;
 
 /// Bins per power of two, as a power of two, of the groups from which errors are estimated.
@@ -176,14 +176,14 @@ impl ReuseHistogram {
     ///
     /// # Errors
     /// If the bytes are invalid or of another version.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<ReuseHistogram, Malformed> {
+    pub fn decode(bytes: &mut Bytes<'_>) -> Result<ReuseHistogram, SketchDecodeError> {
         if bytes.byte()? != VERSION {
-            return Err(Malformed("reuse distances of another version"));
+            return Err(SketchDecodeError("reuse distances of another version"));
         }
         let references = bytes.u64()?;
         let rate = bytes.f64()?;
         if !(rate > 0.0 && rate <= 1.0) {
-            return Err(Malformed("a sampling rate is not between 0 and 1"));
+            return Err(SketchDecodeError("a sampling rate is not between 0 and 1"));
         }
         let all = Distances::decode(bytes)?;
         let groups = (0..GROUPS)
@@ -336,10 +336,10 @@ impl Distances {
         }
     }
 
-    fn decode(bytes: &mut Bytes<'_>) -> Result<Distances, Malformed> {
+    fn decode(bytes: &mut Bytes<'_>) -> Result<Distances, SketchDecodeError> {
         let bits = u32::from(bytes.byte()?);
         if bits > ReuseHistogram::SKETCH_BITS {
-            return Err(Malformed("the resolution of distances is too fine"));
+            return Err(SketchDecodeError("the resolution of distances is too fine"));
         }
         let mut distances = Distances::new(bits);
         distances.first = weight(bytes)?;
@@ -348,7 +348,7 @@ impl Distances {
         for _ in 0..bytes.length(9)? {
             bin = bin.wrapping_add(bytes.u64()?);
             if bin > bins {
-                return Err(Malformed("invalid distance"));
+                return Err(SketchDecodeError("invalid distance"));
             }
             let least = distances.span(bin as usize).0;
             distances.add(Some(least), weight(bytes)?);
@@ -357,10 +357,10 @@ impl Distances {
     }
 }
 
-fn weight(bytes: &mut Bytes<'_>) -> Result<f64, Malformed> {
+fn weight(bytes: &mut Bytes<'_>) -> Result<f64, SketchDecodeError> {
     let weight = bytes.f64()?;
     match (0.0..=u64::MAX as f64).contains(&weight) {
         true => Ok(weight),
-        false => Err(Malformed("invalid weight")),
+        false => Err(SketchDecodeError("invalid weight")),
     }
 }

@@ -1,4 +1,4 @@
-//! [`Client`]: the client's side of a connection. Every wait has a timeout.
+//! [`ControlClient`]: the client's side of a connection. Every wait has a timeout.
 
 use std::io;
 use std::marker::PhantomData;
@@ -38,13 +38,13 @@ pub enum ControlError {
 
 /// A connection to a server of service `S`.
 #[derive(Debug)]
-pub struct Client<S> {
+pub struct ControlClient<S> {
     channel: Channel,
     timeout: Duration,
     service: PhantomData<S>,
 }
 
-impl<S: Service> Client<S> {
+impl<S: Service> ControlClient<S> {
     /// Connects to the server at `path`, which must be one of `peers`. Each message of a response
     /// may take `timeout`.
     ///
@@ -54,7 +54,7 @@ impl<S: Service> Client<S> {
         path: &Path,
         peers: Peers,
         timeout: Duration,
-    ) -> Result<Client<S>, ControlError> {
+    ) -> Result<ControlClient<S>, ControlError> {
         // Without blocking: a listener that never accepts would block the connection indefinitely.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -64,16 +64,16 @@ impl<S: Service> Client<S> {
         let stream = UnixStream::from(socket);
         peers.check(&stream)?.map_err(ControlError::Service)?;
         stream.set_nonblocking(false)?;
-        Client::new(stream, timeout)
+        ControlClient::new(stream, timeout)
     }
 
     /// A client of the server at the other end of `stream`.
     ///
     /// # Errors
     /// If the timeout cannot be set.
-    pub fn new(stream: UnixStream, timeout: Duration) -> Result<Client<S>, ControlError> {
+    pub fn new(stream: UnixStream, timeout: Duration) -> Result<ControlClient<S>, ControlError> {
         stream.set_write_timeout(Some(timeout))?;
-        Ok(Client {
+        Ok(ControlClient {
             channel: Channel::new(stream, true),
             timeout,
             service: PhantomData,

@@ -98,7 +98,7 @@ pub fn read<T: DeserializeOwned>(mut from: impl Read, bytes_max: usize) -> io::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::Look;
+    use crate::inventory::ScanScope;
 
     const REQUEST_BYTES_MAX: usize = 4 << 20;
 
@@ -108,14 +108,18 @@ mod tests {
 
     #[test]
     fn a_request_arrives_as_it_was_sent() {
-        let looks = vec![Look::Pid(7), Look::Device(8 << 20), Look::All];
+        let looks = vec![
+            ScanScope::Pid(7),
+            ScanScope::Device(8 << 20),
+            ScanScope::All,
+        ];
         let mut sent = Vec::new();
         write(&mut sent, &looks, REQUEST_BYTES_MAX).unwrap();
         let mut from = sent.as_slice();
-        let received: Option<Vec<Look>> = read(&mut from, REQUEST_BYTES_MAX).unwrap();
+        let received: Option<Vec<ScanScope>> = read(&mut from, REQUEST_BYTES_MAX).unwrap();
         assert_eq!(received, Some(looks));
         assert_eq!(
-            read::<Vec<Look>>(&mut from, REQUEST_BYTES_MAX).unwrap(),
+            read::<Vec<ScanScope>>(&mut from, REQUEST_BYTES_MAX).unwrap(),
             None
         );
     }
@@ -131,7 +135,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_cut_off_or_something_else_is_refused() {
-        let refused = |bytes: &[u8]| read::<Vec<Look>>(bytes, 64).unwrap_err().kind();
+        let refused = |bytes: &[u8]| read::<Vec<ScanScope>>(bytes, 64).unwrap_err().kind();
         use io::ErrorKind as Kind;
         assert_eq!(
             refused(&frame(65, &" ".repeat(65))),

@@ -3,8 +3,8 @@
 //!
 //! A message is a [`frame`]: a length, and JSON of at most the size that its [`Service`] allows. Its
 //! envelope ([`message`]) names the service and its version; a peer of another version receives an
-//! error that states both. [`Server`] serves any number of clients in one thread without waiting for
-//! one, [`Client`] limits the time of each wait, and both reject peers of other users ([`Peers`]).
+//! error that states both. [`LocalServer`] serves any number of clients in one thread without waiting for
+//! one, [`ControlClient`] limits the time of each wait, and both reject peers of other users ([`Peers`]).
 //! File descriptors are passed beside a message ([`channel::Channel`]).
 
 pub mod channel;
@@ -16,7 +16,7 @@ pub mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{Client, ControlError};
+pub use client::{ControlClient, ControlError};
 pub use message::{ErrorCode, Service, ServiceError};
-pub use peer::{Peer, Peers};
-pub use server::{Implementation, Limits, Reply, Responder, Server};
+pub use peer::{ControlPeer, Peers};
+pub use server::{ControlLimits, Implementation, LocalServer, Reply, Responder};

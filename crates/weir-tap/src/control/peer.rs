@@ -10,7 +10,7 @@ use super::message::{ErrorCode, ServiceError};
 
 /// The process at the other end, as the kernel reports it (`SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct ControlPeer {
     /// The process.
     pub pid: i32,
     /// Its effective user when it connected.
@@ -31,9 +31,9 @@ impl Peers {
     ///
     /// # Errors
     /// [`ErrorCode::Forbidden`] for another user; or the error of the system.
-    pub fn check(self, stream: &UnixStream) -> io::Result<Result<Peer, ServiceError>> {
+    pub fn check(self, stream: &UnixStream) -> io::Result<Result<ControlPeer, ServiceError>> {
         let credentials = socket_peercred(stream)?;
-        let peer = Peer {
+        let peer = ControlPeer {
             pid: credentials.pid.as_raw_nonzero().get(),
             uid: credentials.uid.as_raw(),
         };

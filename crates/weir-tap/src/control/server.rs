@@ -1,4 +1,4 @@
-//! [`Server`]: serves the clients of a Unix socket in one thread, which never waits for one.
+//! [`LocalServer`]: serves the clients of a Unix socket in one thread, which never waits for one.
 //!
 //! What cannot be written now is written when the client reads. A client that does not read, or
 //! does not complete a message, is disconnected. The thread sleeps after every round in which a
@@ -17,7 +17,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::channel::Channel;
 use super::client::ControlError;
 use super::message::{Body, ErrorCode, Service, ServiceError, decode, encode};
-use super::peer::{Peer, Peers};
+use super::peer::{ControlPeer, Peers};
 
 /// The sleep of the thread after serving a client, and after accepting or closing a connection.
 const SLEEP: Duration = Duration::from_millis(1);
@@ -65,7 +65,7 @@ pub trait Implementation {
     fn handle(
         &mut self,
         session: &mut Self::Session,
-        peer: Peer,
+        peer: ControlPeer,
         request: <Self::Service as Service>::Request,
     ) -> ReplyResult<Self>
     where
@@ -87,7 +87,7 @@ pub trait Implementation {
 
 /// The limits of a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ControlLimits {
     /// Maximum number of connections. Beyond that, the one that has been silent for longest is
     /// closed.
     pub connections_max: usize,
@@ -98,9 +98,9 @@ pub struct Limits {
     pub stalled: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ControlLimits {
+    fn default() -> ControlLimits {
+        ControlLimits {
             connections_max: 32,
             idle: Duration::from_secs(60),
             stalled: Duration::from_secs(10),
@@ -109,22 +109,26 @@ impl Default for Limits {
 }
 
 /// A server.
-pub struct Server<I: Implementation> {
+pub struct LocalServer<I: Implementation> {
     listener: UnixListener,
     peers: Peers,
-    limits: Limits,
+    limits: ControlLimits,
     connections: Vec<Connection<I>>,
     checked: Instant,
 }
 
-impl<I: Implementation> Server<I> {
+impl<I: Implementation> LocalServer<I> {
     /// Serves the clients of `listener` that are `peers`.
     ///
     /// # Errors
     /// If the socket cannot be made non-blocking.
-    pub fn new(listener: UnixListener, peers: Peers, limits: Limits) -> io::Result<Server<I>> {
+    pub fn new(
+        listener: UnixListener,
+        peers: Peers,
+        limits: ControlLimits,
+    ) -> io::Result<LocalServer<I>> {
         listener.set_nonblocking(true)?;
-        Ok(Server {
+        Ok(LocalServer {
             listener,
             peers,
             limits,
@@ -223,7 +227,7 @@ impl<I: Implementation> Server<I> {
 /// A client's connection.
 struct Connection<I: Implementation> {
     channel: Channel,
-    peer: Peer,
+    peer: ControlPeer,
     /// `None` once it is closed.
     session: Option<I::Session>,
     last_request: Instant,
@@ -362,7 +366,7 @@ impl<I: Implementation> Connection<I> {
     }
 
     /// Closes the connection if its client is silent, or does not read or write.
-    fn check(&mut self, service: &mut I, limits: &Limits) {
+    fn check(&mut self, service: &mut I, limits: &ControlLimits) {
         let is_silent = !self.is_in_use(service) && self.last_request.elapsed() > limits.idle;
         let stalled = self.stalled_since.map(|since| since.elapsed());
         if is_silent || stalled.is_some_and(|time| time > limits.stalled) {

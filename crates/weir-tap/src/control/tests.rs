@@ -68,7 +68,12 @@ impl Implementation for Answers {
     type Service = Echo;
     type Session = bool;
 
-    fn handle(&mut self, has_failed: &mut bool, peer: Peer, ask: Ask) -> ReplyResult<Answers> {
+    fn handle(
+        &mut self,
+        has_failed: &mut bool,
+        peer: ControlPeer,
+        ask: Ask,
+    ) -> ReplyResult<Answers> {
         assert_eq!(peer.pid, std::process::id() as i32);
         Ok(match ask {
             Ask::Echo { text } if text == "wrong" => {
@@ -111,10 +116,10 @@ struct Running {
 }
 
 impl Running {
-    fn new(limits: Limits) -> Running {
+    fn new(limits: ControlLimits) -> Running {
         let folder = TempDir::new().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let mut server = Server::new(listener, Peers::OwnUser, limits).unwrap();
+        let mut server = LocalServer::new(listener, Peers::OwnUser, limits).unwrap();
         let (stop, wake) = UnixStream::pair().unwrap();
         let serve = move || {
             let mut answers = Answers::default();
@@ -134,8 +139,8 @@ impl Running {
         self.folder.path().join("socket")
     }
 
-    fn client(&self) -> Client<Echo> {
-        Client::connect(&self.path(), Peers::OwnUser, TIMEOUT).unwrap()
+    fn client(&self) -> ControlClient<Echo> {
+        ControlClient::connect(&self.path(), Peers::OwnUser, TIMEOUT).unwrap()
     }
 
     fn raw(&self) -> UnixStream {
@@ -151,7 +156,7 @@ impl Running {
     }
 }
 
-fn echo(client: &mut Client<Echo>, text: &str) -> Result<String, ControlError> {
+fn echo(client: &mut ControlClient<Echo>, text: &str) -> Result<String, ControlError> {
     client.request(&Ask::Echo { text: text.into() })
 }
 
@@ -169,7 +174,7 @@ fn last_error(mut stream: UnixStream) -> ServiceError {
 
 #[test]
 fn a_request_has_its_response_its_parts_and_its_descriptors() {
-    let mut running = Running::new(Limits::default());
+    let mut running = Running::new(ControlLimits::default());
     let mut client = running.client();
     assert_eq!(echo(&mut client, "ä\n\"").unwrap(), "ä\n\"");
     let Err(ControlError::Service(error)) = echo(&mut client, "wrong") else {
@@ -197,8 +202,9 @@ fn a_request_has_its_response_its_parts_and_its_descriptors() {
 
 #[test]
 fn another_version_is_an_error_that_states_both_on_both_sides() {
-    let running = Running::new(Limits::default());
-    let mut later = Client::<Echo8>::connect(&running.path(), Peers::OwnUser, TIMEOUT).unwrap();
+    let running = Running::new(ControlLimits::default());
+    let mut later =
+        ControlClient::<Echo8>::connect(&running.path(), Peers::OwnUser, TIMEOUT).unwrap();
     let error = later.request(&Ask::Count(0)).unwrap_err().to_string();
     assert!(error.contains("version 7 of the echo protocol"), "{error}");
     assert!(error.contains("this weir version 8"), "{error}");
@@ -213,7 +219,7 @@ fn another_version_is_an_error_that_states_both_on_both_sides() {
 
 #[test]
 fn unknown_fields_are_ignored_and_unknown_requests_are_answered() {
-    let running = Running::new(Limits::default());
+    let running = Running::new(ControlLimits::default());
     let answered = |text: &str| {
         let mut raw = running.raw();
         raw.write_all(&(text.len() as u32).to_le_bytes()).unwrap();
@@ -243,7 +249,7 @@ fn unknown_fields_are_ignored_and_unknown_requests_are_answered() {
 
 #[test]
 fn random_bytes_and_long_frames_end_only_their_connection() {
-    let mut running = Running::new(Limits::default());
+    let mut running = Running::new(ControlLimits::default());
     let mut client = running.client();
     let mut random = xorshift(7);
     for _ in 0..200 {
@@ -266,9 +272,9 @@ fn random_bytes_and_long_frames_end_only_their_connection() {
 
 #[test]
 fn a_client_that_stops_in_the_middle_or_does_not_read_is_disconnected() {
-    let limits = Limits {
+    let limits = ControlLimits {
         stalled: Duration::from_millis(100),
-        ..Limits::default()
+        ..ControlLimits::default()
     };
     let running = Running::new(limits);
     let mut client = running.client();
@@ -289,10 +295,10 @@ fn a_client_that_stops_in_the_middle_or_does_not_read_is_disconnected() {
 
 #[test]
 fn silent_clients_are_closed_when_others_connect_and_after_their_time() {
-    let limits = Limits {
+    let limits = ControlLimits {
         connections_max: 2,
         idle: Duration::from_millis(100),
-        ..Limits::default()
+        ..ControlLimits::default()
     };
     let running = Running::new(limits);
     let mut silent = running.raw();
@@ -310,7 +316,7 @@ fn silent_clients_are_closed_when_others_connect_and_after_their_time() {
 
 #[test]
 fn a_session_that_fails_ends_with_its_reason() {
-    let running = Running::new(Limits::default());
+    let running = Running::new(ControlLimits::default());
     let mut client = running.client();
     client.request(&Ask::Fail).unwrap();
     let until = Instant::now() + TIMEOUT;
@@ -333,7 +339,7 @@ fn a_server_that_ends_or_is_silent_in_the_middle_of_a_response_is_an_error() {
             theirs.write_all(bytes).unwrap();
             then(theirs);
         });
-        let mut client = Client::<Echo>::new(ours, Duration::from_millis(200)).unwrap();
+        let mut client = ControlClient::<Echo>::new(ours, Duration::from_millis(200)).unwrap();
         let error = client.request(&Ask::Count(0)).unwrap_err();
         serve.join().unwrap();
         error
@@ -368,12 +374,12 @@ fn as_another_user<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) 
 
 #[test]
 fn another_user_is_refused_on_both_sides() {
-    let running = Running::new(Limits::default());
+    let running = Running::new(ControlLimits::default());
     let path = running.path();
     fs::set_permissions(running.folder.path(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
     let request = move || {
-        let connected = Client::<Echo>::connect(&path, Peers::Permitted, TIMEOUT);
+        let connected = ControlClient::<Echo>::connect(&path, Peers::Permitted, TIMEOUT);
         connected.unwrap().request(&Ask::Count(0)).unwrap_err()
     };
     let Some(refused) = as_another_user(request) else {
@@ -394,7 +400,7 @@ fn another_user_is_refused_on_both_sides() {
     let theirs = open.path().join("theirs");
     let bound = theirs.clone();
     let listener = as_another_user(move || UnixListener::bind(bound).unwrap()).unwrap();
-    let refused = Client::<Echo>::connect(&theirs, Peers::OwnUser, TIMEOUT);
+    let refused = ControlClient::<Echo>::connect(&theirs, Peers::OwnUser, TIMEOUT);
     let Err(ControlError::Service(refused)) = refused else {
         panic!("{refused:?}");
     };

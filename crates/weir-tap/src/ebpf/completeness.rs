@@ -1,4 +1,4 @@
-//! [`Census`]: the check against the kernel's own counters (`/proc/diskstats`), which counts the
+//! [`CompletenessCheck`]: the check against the kernel's own counters (`/proc/diskstats`), which counts the
 //! requests whose completion no program received, by cause.
 //!
 //! The kernel increments its counters after the tracepoint of the completion, so the programs'
@@ -14,7 +14,7 @@ use super::devices::{Device, read_text};
 
 /// The counts of both sides since the tap was opened, per disk.
 #[derive(Debug, Default)]
-pub struct Census {
+pub struct CompletenessCheck {
     disks: HashMap<u32, Disk>,
     /// Runs of the completion's program that the kernel skipped, so far.
     misses: u64,
@@ -78,7 +78,7 @@ impl Completeness {
     }
 }
 
-impl Census {
+impl CompletenessCheck {
     /// Updates the comparison. `seen` returns the programs' count of finished requests on a disk;
     /// `misses` is how often the kernel counted that the completion's program did not run because
     /// it was already running.
@@ -231,11 +231,11 @@ mod tests {
 
     /// A census of two disks. Each item has, per disk, the increase of the kernel's count beyond
     /// the programs', and the number of misses that the kernel counted.
-    fn census(looks: &[([i64; 2], u64)]) -> Vec<Unseen> {
+    fn completeness(looks: &[([i64; 2], u64)]) -> Vec<Unseen> {
         let disks = [disk(7), disk(8)];
-        let mut census = Census::default();
+        let mut completeness = CompletenessCheck::default();
         for disk in &disks {
-            census.compare(disk, 100, 0, 0);
+            completeness.compare(disk, 100, 0, 0);
         }
         let (mut finished, mut ahead, mut misses) = (0, [0; 2], 0);
         for (more, missed) in looks {
@@ -245,26 +245,26 @@ mod tests {
             for (i, disk) in disks.iter().enumerate() {
                 ahead[i] += more[i];
                 let kernel = 100 + finished + ahead[i];
-                let more = census.compare(disk, kernel, finished, finished);
+                let more = completeness.compare(disk, kernel, finished, finished);
                 found.extend((more > 0).then_some((disk.number, more)));
             }
-            census.attribute(&found, misses);
+            completeness.attribute(&found, misses);
         }
-        let found = census.disks();
+        let found = completeness.disks();
         assert!(found.iter().all(|disk| disk.seen == finished));
         found.iter().map(|disk| disk.unseen).collect()
     }
 
     #[test]
     fn a_kernel_count_that_runs_ahead_is_unseen() {
-        let mut census = Census::default();
+        let mut completeness = CompletenessCheck::default();
         let disk = disk(7);
-        census.compare(&disk, 100, 0, 0);
-        let found = census.compare(&disk, 110, 8, 8);
-        census.attribute(&[(7, found)], 0);
+        completeness.compare(&disk, 100, 0, 0);
+        let found = completeness.compare(&disk, 110, 8, 8);
+        completeness.attribute(&[(7, found)], 0);
         // Some that were in flight have been received.
-        assert_eq!(census.compare(&disk, 120, 19, 19), 0);
-        let found = census.disks()[0];
+        assert_eq!(completeness.compare(&disk, 120, 19, 19), 0);
+        let found = completeness.disks()[0];
         assert_eq!((found.seen, found.unseen()), (19, 2));
     }
 
@@ -287,7 +287,7 @@ mod tests {
             (&[([5, 1], 2), ([0, 4], 0)], [of(0, 0, 5), of(0, 4, 1)]),
         ];
         for (looks, expected) in cases {
-            assert_eq!(census(looks), expected, "{looks:?}");
+            assert_eq!(completeness(looks), expected, "{looks:?}");
         }
     }
 }

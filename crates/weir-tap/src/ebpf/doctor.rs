@@ -23,7 +23,7 @@ use crate::{RECORDING, elevation};
 
 /// The degree to which a part works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Status {
+pub enum CheckStatus {
     /// It works.
     Ok,
     /// It works, but something is lost or expensive.
@@ -38,7 +38,7 @@ pub struct Fact {
     /// Name of the check.
     pub name: String,
     /// How well it works.
-    pub status: Status,
+    pub status: CheckStatus,
     /// The finding.
     pub found: String,
     /// The effect; empty if there is none.
@@ -62,13 +62,13 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     ];
     facts.extend(tracepoints(options));
     let loads = loads(options);
-    let loaded = loads.status == Status::Ok;
+    let loaded = loads.status == CheckStatus::Ok;
     facts.push(loads);
     match loaded {
         true => facts.extend([histograms(options), completeness(options)]),
         false => facts.extend(["histograms", "completeness"].map(|name| {
             ok(name, "not checked, because the programs cannot be loaded").but(
-                Status::Missing,
+                CheckStatus::Missing,
                 "",
                 "",
             )
@@ -85,7 +85,7 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
 fn ok(name: &str, found: impl Into<String>) -> Fact {
     Fact {
         name: name.into(),
-        status: Status::Ok,
+        status: CheckStatus::Ok,
         found: found.into(),
         costs: String::new(),
         remedy: String::new(),
@@ -93,7 +93,7 @@ fn ok(name: &str, found: impl Into<String>) -> Fact {
 }
 
 impl Fact {
-    fn but(self, status: Status, costs: &str, remedy: &str) -> Fact {
+    fn but(self, status: CheckStatus, costs: &str, remedy: &str) -> Fact {
         Fact {
             status,
             costs: costs.into(),
@@ -109,7 +109,7 @@ fn kernel() -> Fact {
     match kernel::release() {
         Some(release) if release >= (5, 15) => fact,
         _ => fact.but(
-            Status::Missing,
+            CheckStatus::Missing,
             "the programs require kernel 5.15 or newer",
             "run a newer kernel",
         ),
@@ -128,7 +128,7 @@ fn type_information() -> Fact {
             format!("{}: {error}", path.display()),
         )
         .but(
-            Status::Missing,
+            CheckStatus::Missing,
             "the programs cannot locate the fields of kernel structures",
             "run a kernel with CONFIG_DEBUG_INFO_BTF=y",
         ),
@@ -142,7 +142,7 @@ fn enumerators() -> Fact {
         Ok(kernel) => kernel.numbers(),
         Err(error) => {
             return ok(NAME, error.to_string()).but(
-                Status::Missing,
+                CheckStatus::Missing,
                 "operations and flags of requests are unknown",
                 "see the checks above",
             );
@@ -156,7 +156,7 @@ fn enumerators() -> Fact {
         texts.join(", ")
     };
     ok(NAME, format!("not found: {}", list(&|m| m.name))).but(
-        Status::Degraded,
+        CheckStatus::Degraded,
         &list(&|m| &m.costs),
         "compare counts with /proc/diskstats, or run another kernel",
     )
@@ -177,12 +177,16 @@ fn capabilities() -> Fact {
     let advice = elevation::advice("cap_bpf,cap_perfmon");
     match suffice {
         true if elevation::is_open_to_all() => fact.but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "every local user can execute this binary and observe the I/O of all other users",
             &advice,
         ),
         true => fact,
-        false => fact.but(Status::Missing, "no BPF program can be loaded", &advice),
+        false => fact.but(
+            CheckStatus::Missing,
+            "no BPF program can be loaded",
+            &advice,
+        ),
     }
 }
 
@@ -197,7 +201,7 @@ fn lockdown() -> Fact {
     let fact = ok("lockdown", chosen);
     if confidential {
         return fact.but(
-            Status::Missing,
+            CheckStatus::Missing,
             "BPF programs cannot read kernel memory",
             "boot with lockdown=integrity or without lockdown",
         );
@@ -209,7 +213,7 @@ fn compiler() -> Fact {
     let path = Path::new("/proc/sys/net/core/bpf_jit_enable");
     match read_text(path).as_deref() {
         Some("0") => ok("BPF compiler (JIT)", "off").but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "the kernel interprets the BPF programs, which is about ten times as expensive",
             "sysctl net.core.bpf_jit_enable=1",
         ),
@@ -229,9 +233,9 @@ fn tracepoints(options: &LiveOptions) -> Vec<Fact> {
             return ok(&name, "present");
         }
         let status = if *probe == programs::COMPLETE {
-            Status::Missing
+            CheckStatus::Missing
         } else {
-            Status::Degraded
+            CheckStatus::Degraded
         };
         ok(&name, "absent").but(status, probe.without, "run a newer kernel")
     };
@@ -264,7 +268,7 @@ fn loads(options: &LiveOptions) -> Fact {
     match load() {
         Ok(count) => ok(NAME, format!("the kernel accepts all {count}")),
         Err(error) => ok(NAME, error.to_string()).but(
-            Status::Missing,
+            CheckStatus::Missing,
             "live I/O cannot be observed",
             "see the checks above and the kernel's message",
         ),
@@ -286,7 +290,7 @@ fn histograms(options: &LiveOptions) -> Fact {
             format!("aggregated in the kernel, {} MiB of memory", tap.memory_bytes() >> 20),
         ),
         Err(error) => ok(NAME, error.to_string()).but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "histograms cannot be aggregated in the kernel; `weir characterise` computes them from single requests",
             "see the checks above and the kernel's message",
         ),
@@ -301,7 +305,7 @@ fn completeness(options: &LiveOptions) -> Fact {
     match outcome {
         Ok(outcome) => judged(ok(NAME, ""), &outcome),
         Err(error) => ok(NAME, error.to_string()).but(
-            Status::Missing,
+            CheckStatus::Missing,
             "live I/O cannot be observed",
             "see the checks above",
         ),
@@ -376,14 +380,14 @@ fn judged(fact: Fact, outcome: &Outcome) -> Fact {
         ),
         _ => return fact,
     };
-    fact.but(Status::Degraded, costs, remedy)
+    fact.but(CheckStatus::Degraded, costs, remedy)
 }
 
 fn memory(options: &LiveOptions) -> Fact {
     const NAME: &str = "memory";
     let Ok(sizes) = Sizes::new(options, layout::NAMED_RECORD_BYTES) else {
         return ok(NAME, "the number of processors is unknown").but(
-            Status::Missing,
+            CheckStatus::Missing,
             "live I/O cannot be observed",
             "mount /sys",
         );
@@ -397,7 +401,7 @@ fn memory(options: &LiveOptions) -> Fact {
     );
     if limit.is_some_and(|limit| limit < needed * 2) {
         return fact.but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "the tables are charged to this cgroup and may exceed its limit",
             "increase memory.max of the cgroup",
         );
@@ -439,7 +443,7 @@ fn cgroups() -> Fact {
     const NAME: &str = "cgroups";
     let Some(root) = Root::find() else {
         return ok(NAME, "not mounted").but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "column cgroup is NULL",
             "mount -t cgroup2 none /sys/fs/cgroup",
         );
@@ -454,7 +458,7 @@ fn cgroups() -> Fact {
         return fact;
     }
     fact.but(
-        Status::Degraded,
+        CheckStatus::Degraded,
         "without the io controller, buffered writes are charged to the root cgroup",
         "echo +io > cgroup.subtree_control of the root",
     )
@@ -491,7 +495,7 @@ fn disks(options: &LiveOptions) -> Vec<Fact> {
     let silent = list(&|d| !d.bio_based && !counts_io(d));
     if !silent.is_empty() {
         facts.push(ok("disk statistics", format!("disabled on {silent}")).but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "the completeness of results on these disks is unknown",
             "echo 1 > /sys/block/X/queue/iostats",
         ));
@@ -503,7 +507,7 @@ fn clock_is_kept() -> Fact {
     match clock::is_kept_right() {
         Some(true) => ok("clock", "synchronised"),
         Some(false) => ok("clock", "not synchronised (no NTP client is running)").but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "timestamps of this host have the error of its clock; rows of an agent are in the \
              monitor's time nevertheless",
             "run chronyd, systemd-timesyncd or another NTP client",
@@ -521,7 +525,7 @@ fn statistics() -> Fact {
     let fact = ok("BPF run statistics", if on { "on" } else { "off" });
     if on {
         return fact.but(
-            Status::Degraded,
+            CheckStatus::Degraded,
             "each run of a BPF program takes about 50 ns longer",
             "sysctl kernel.bpf_stats_enabled=0",
         );

@@ -32,8 +32,8 @@ pub fn lines(needs: &Needs, probes: &[Probe], devices: &Devices) -> Vec<String> 
             lines.push(format!("kernel: selects {}", tests.join(" and ")));
         }
     }
-    let loosened = needs.loosened.iter();
-    lines.extend(loosened.map(|what| format!("agent: repeats the selection; {what}")));
+    let relaxed = needs.relaxed.iter();
+    lines.extend(relaxed.map(|what| format!("agent: repeats the selection; {what}")));
     lines
 }
 

@@ -123,7 +123,7 @@ pub mod count {
     /// Requests without an entry, because their bucket was full.
     pub const TABLE_FULL: usize = 3;
     /// Entries whose completion was not observed.
-    pub const OVERTAKEN: usize = 4;
+    pub const REPLACED: usize = 4;
     /// Flush commands that the kernel issued internally.
     pub const FLUSH_COMMANDS: usize = 5;
     /// Passthrough and zone commands.

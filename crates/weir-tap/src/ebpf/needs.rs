@@ -29,7 +29,7 @@ pub struct Needs {
     /// The selection, as far as the kernel can evaluate it.
     pub clauses: Vec<Clause>,
     /// The parts that it cannot evaluate, as text.
-    pub loosened: Vec<String>,
+    pub relaxed: Vec<String>,
     /// Kinds of record needed, a bit each.
     pub kinds: u8,
     /// An entry for each request from issue to completion.
@@ -90,12 +90,12 @@ impl Needs {
     pub fn of(demands: &[Demand], with_owners: bool) -> Result<Needs, TapError> {
         let mut asked = Vec::new();
         let mut clauses = Vec::new();
-        let mut loosened = Vec::new();
+        let mut relaxed = Vec::new();
         let mut streams = Vec::new();
         for (i, demand) in demands.iter().enumerate() {
             let stream = Stream::find(&demand.stream).ok_or_else(|| unknown(&demand.stream))?;
             streams.push(stream);
-            let own = selection::clauses(i, &demand.predicate, stream.kinds(), &mut loosened);
+            let own = selection::clauses(i, &demand.predicate, stream.kinds(), &mut relaxed);
             if own.is_empty() {
                 continue;
             }
@@ -103,23 +103,23 @@ impl Needs {
             let needed = io_columns::needed([demand]);
             if needed.in_flight || needed.seek {
                 clauses.extend(own.iter().map(every_request));
-                loosened.push("in_flight and seek count every request of a disk".into());
+                relaxed.push("in_flight and seek count every request of a disk".into());
             } else {
                 clauses.extend(own);
             }
         }
         let mut columns = io_columns::needed(asked);
         columns.owner &= with_owners;
-        let clauses = selection::fit(clauses, &mut loosened);
-        loosened.sort();
-        loosened.dedup();
-        Ok(Needs::new(streams, clauses, loosened, columns))
+        let clauses = selection::fit(clauses, &mut relaxed);
+        relaxed.sort();
+        relaxed.dedup();
+        Ok(Needs::new(streams, clauses, relaxed, columns))
     }
 
     fn new(
         streams: Vec<Stream>,
         clauses: Vec<Clause>,
-        loosened: Vec<String>,
+        relaxed: Vec<String>,
         columns: Columns,
     ) -> Needs {
         let kinds = clauses.iter().fold(0, |all, c| all | c.kinds);
@@ -141,7 +141,7 @@ impl Needs {
         };
         Needs {
             streams,
-            loosened,
+            relaxed,
             kinds,
             track: start || (finished && (requests || from_issue)),
             start,
@@ -162,12 +162,12 @@ impl Needs {
             self.streams.len(),
             &Predicate::all(),
             KINDS_ALL,
-            &mut self.loosened,
+            &mut self.relaxed,
         );
         // They observe each kind, but need no record of it.
         every.iter_mut().for_each(|clause| clause.kinds = 0);
         self.clauses.extend(every);
-        self.clauses = selection::fit(self.clauses, &mut self.loosened);
+        self.clauses = selection::fit(self.clauses, &mut self.relaxed);
         self.histograms = true;
         self.track = true;
         self.issue = true;

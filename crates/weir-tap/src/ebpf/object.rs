@@ -11,21 +11,21 @@ use crate::TapError;
 use crate::shared::Shared;
 
 /// Messages of libbpf, for the error message.
-static SAID: Mutex<String> = Mutex::new(String::new());
+static LIBBPF_MESSAGES: Mutex<String> = Mutex::new(String::new());
 
 /// Maximum number of bytes of messages that are kept.
-const SAID_MAX: usize = 1 << 16;
+const LIBBPF_MESSAGES_MAX: usize = 1 << 16;
 
 /// Opens the object compiled as `bytes`.
 ///
 /// # Errors
 /// If it is none.
 pub fn open(bytes: &[u8]) -> Result<OpenObject, TapError> {
-    SAID.lock().expect("no panic while held").clear();
+    LIBBPF_MESSAGES.lock().expect("no panic while held").clear();
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-        let mut said = SAID.lock().expect("no panic while held");
-        if said.len() + text.len() <= SAID_MAX {
-            said.push_str(&text);
+        let mut messages = LIBBPF_MESSAGES.lock().expect("no panic while held");
+        if messages.len() + text.len() <= LIBBPF_MESSAGES_MAX {
+            messages.push_str(&text);
         }
     })));
     let mut builder = ObjectBuilder::default();
@@ -56,8 +56,8 @@ fn is_table(full: &str, name: &str) -> bool {
 
 /// The error when the kernel refuses `what`, with the last messages of libbpf.
 pub fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
-    let said = SAID.lock().expect("no panic while held");
-    let lines = said.lines().rev().take(8).collect::<Vec<_>>();
+    let messages = LIBBPF_MESSAGES.lock().expect("no panic while held");
+    let lines = messages.lines().rev().take(8).collect::<Vec<_>>();
     let lines: Vec<&str> = lines.into_iter().rev().collect();
     let detail = if lines.is_empty() {
         String::new()

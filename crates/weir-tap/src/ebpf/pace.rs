@@ -26,9 +26,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts as on an idle host, whose interval is twice that of a busy one, which is `rhythm`.
-    pub fn new(now: Instant, rhythm: Duration) -> Pace {
-        let busy = rhythm.max(SHORTEST);
+    /// Starts as on an idle host, whose interval is twice that of a busy one, which is `poll_interval`.
+    pub fn new(now: Instant, poll_interval: Duration) -> Pace {
+        let busy = poll_interval.max(SHORTEST);
         Pace {
             busy,
             idle: busy * 2,

@@ -39,7 +39,7 @@ pub fn clauses(
     demand: usize,
     predicate: &Predicate,
     kinds: u8,
-    loosened: &mut Vec<String>,
+    relaxed: &mut Vec<String>,
 ) -> Vec<Clause> {
     let mut whole = |c: &weir_model::Clause| {
         let all = Clause {
@@ -50,12 +50,12 @@ pub fn clauses(
             demands: 1 << demand,
             exact: true,
         };
-        let before = loosened.len();
+        let before = relaxed.len();
         let mut clause = c
             .tests
             .iter()
-            .fold(all, |clause, test| clause.with(test, loosened));
-        clause.exact = loosened.len() == before;
+            .fold(all, |clause, test| clause.with(test, relaxed));
+        clause.exact = relaxed.len() == before;
         clause
     };
     let clauses: Vec<Clause> = predicate.clauses.iter().map(&mut whole).collect();
@@ -63,10 +63,10 @@ pub fn clauses(
 }
 
 /// At most [`CLAUSES`] clauses that pass everything that `clauses` pass.
-pub fn fit(mut clauses: Vec<Clause>, loosened: &mut Vec<String>) -> Vec<Clause> {
+pub fn fit(mut clauses: Vec<Clause>, relaxed: &mut Vec<String>) -> Vec<Clause> {
     clauses.dedup();
     if clauses.len() > CLAUSES {
-        loosened.push(format!(
+        relaxed.push(format!(
             "{} alternatives: the kernel tests {CLAUSES}; the others are combined into a wider one",
             clauses.len()
         ));
@@ -81,13 +81,13 @@ pub fn fit(mut clauses: Vec<Clause>, loosened: &mut Vec<String>) -> Vec<Clause> 
 
 impl Clause {
     /// The same clause with one more test.
-    fn with(mut self, test: &Test, loosened: &mut Vec<String>) -> Clause {
+    fn with(mut self, test: &Test, relaxed: &mut Vec<String>) -> Clause {
         let column = &COLUMNS[test.operand().column()];
         match test {
             Test::Between { operand, low, high } => {
-                self.narrow(column, *operand, [*low, *high], loosened);
+                self.narrow(column, *operand, [*low, *high], relaxed);
             }
-            Test::In { texts, .. } => self.restrict(column, texts, loosened),
+            Test::In { texts, .. } => self.restrict(column, texts, relaxed),
         }
         self
     }
@@ -97,7 +97,7 @@ impl Clause {
         column: &Column,
         operand: Operand,
         [low, high]: [i64; 2],
-        loosened: &mut Vec<String>,
+        relaxed: &mut Vec<String>,
     ) {
         if high < 0 || low > high {
             // No value is negative: nothing passes.
@@ -124,11 +124,11 @@ impl Clause {
                 within_32(of(&mut self.raw));
                 bit
             }
-            _ => return loosened.push(format!("{}: cannot be tested as a number", column.name)),
+            _ => return relaxed.push(format!("{}: cannot be tested as a number", column.name)),
         };
     }
 
-    fn restrict(&mut self, column: &Column, texts: &[Symbol], loosened: &mut Vec<String>) {
+    fn restrict(&mut self, column: &Column, texts: &[Symbol], relaxed: &mut Vec<String>) {
         match column.test {
             Tested::Kind => self.kinds &= kinds_of(texts),
             Tested::Op => {
@@ -145,9 +145,9 @@ impl Clause {
             }
             Tested::Comm => match comms_of(texts) {
                 _ if self.raw.tests & test::COMM != 0 => {
-                    loosened.push("comm: tested twice; the kernel applies the first test".into());
+                    relaxed.push("comm: tested twice; the kernel applies the first test".into());
                 }
-                None => loosened.push(format!(
+                None => relaxed.push(format!(
                     "comm: {} names; the kernel tests {COMMS}",
                     texts.len()
                 )),
@@ -158,7 +158,7 @@ impl Clause {
                 }
             },
             Tested::No | Tested::Wide(..) | Tested::Narrow(..) => {
-                loosened.push(format!("{}: cannot be tested as text", column.name));
+                relaxed.push(format!("{}: cannot be tested as text", column.name));
             }
         }
     }

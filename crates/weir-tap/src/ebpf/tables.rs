@@ -105,7 +105,7 @@ pub fn sweep(buckets: &Shared, entries: &Shared, before_ns: u64, forget: impl Fn
 /// The start of the oldest request that has an entry.
 pub fn oldest(buckets: &Shared, entries: &Shared) -> Option<u64> {
     const ENTRY_WORDS: usize = layout::ENTRY_BYTES / 8;
-    let begun = |(slot, request): (usize, &AtomicU64)| {
+    let started = |(slot, request): (usize, &AtomicU64)| {
         let named = request.load(Ordering::Acquire) != 0;
         let entry = &entries.words()[slot * ENTRY_WORDS..][..ENTRY_WORDS];
         let times = [layout::entry::INSERT, layout::entry::ISSUE];
@@ -114,7 +114,7 @@ pub fn oldest(buckets: &Shared, entries: &Shared) -> Option<u64> {
         let first = times.into_iter().filter(|ns| *ns != 0).min();
         first.filter(|_| named)
     };
-    buckets.words().iter().enumerate().filter_map(begun).min()
+    buckets.words().iter().enumerate().filter_map(started).min()
 }
 
 const _: () = assert!(

@@ -27,7 +27,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* An entry is in use again, or is another request's now, although the completion was not seen. */
 static __always_inline void overtake(__u32 cpu, __u64 request, struct entry *e)
 {
-	COUNT(cpu, e->index, overtaken);
+	COUNT(cpu, e->index, replaced);
 	hist_forget(e);
 	release(request, e);
 }

@@ -126,7 +126,7 @@ struct counts {
 	__u64 orphans;		/* finished, but their beginning was not seen */
 	__u64 ring_full;	/* records lost */
 	__u64 table_full;	/* requests without an entry */
-	__u64 overtaken;	/* entries whose completion was never seen: the request is in use again */
+	__u64 replaced;	/* entries whose completion was never seen: the request is in use again */
 	__u64 flush_commands;	/* that the kernel issued on its own behalf */
 	__u64 other;		/* passthrough and zone commands */
 	__u64 requeues;

@@ -18,7 +18,7 @@ use self::shedding::Shedding;
 use super::attribution::{Attribution, LOOKS_APART, Owner};
 use super::cgroups::{Cgroups, Root};
 use super::clock;
-use super::completeness::Census;
+use super::completeness::CompletenessCheck;
 use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
@@ -35,10 +35,10 @@ use super::rings::{self, Rings};
 use super::rows::{Delivered, Drained, Names, Place, Rows, host_name};
 use super::tables::{self, Known};
 use crate::elevation;
-use crate::inventory::Watch;
+use crate::inventory::InventoryWatch;
 use crate::io_columns;
 use crate::live::LiveTap;
-use crate::{Count, FOLDED, RECORDING, Tap, TapError, TapEvent};
+use crate::{EventCount, FOLDED, RECORDING, Tap, TapError, TapEvent};
 
 /// Options of the live tap.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct LiveOptions {
     /// Tracepoints that are not used, as if the kernel lacked them.
     pub without: Vec<String>,
     /// The inventory; `None` if no demand needs it.
-    pub inventory: Option<Arc<Watch>>,
+    pub inventory: Option<Arc<InventoryWatch>>,
     /// Interval of the polls of QEMU's counters.
     pub qmp_every: Duration,
     /// Rows of demands without groups may be omitted while they are written faster than they are
@@ -62,7 +62,7 @@ pub struct LiveOptions {
     /// groups.
     pub optional_rows: bool,
     /// Maximum delay of rows if nothing requires an earlier delivery: a longer delay is cheaper.
-    pub rhythm: Duration,
+    pub poll_interval: Duration,
     /// Offset from the monotonic clock to an event's time; by default it is measured when the tap
     /// is opened. Taps that must agree to the nanosecond get the same value.
     pub epoch_offset_ns: Option<Nanos>,
@@ -87,7 +87,7 @@ pub static TAP: LiveTap = LiveTap {
 pub const DEMANDS_MAX: usize = 64;
 
 /// Interval of the maintenance of devices, cgroups, the census and the table of requests.
-const CHORES_EVERY: Duration = Duration::from_secs(1);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Minimum interval between scans for devices that are caused by an unknown device.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -105,17 +105,17 @@ pub struct BlockTap {
     rows: Vec<Rows>,
     names: Names,
     devices: Devices,
-    said: VecDeque<TapEvent>,
+    queued: VecDeque<TapEvent>,
     delivered: Vec<Delivered>,
     flows_delivered: Vec<Flow>,
     flows: Option<Flows>,
     attribution: Option<Attribution>,
     owners: Vec<Owner>,
     /// Disks on which the owner of a request does not depend on its location.
-    undivided: HashSet<u32>,
-    census: Census,
+    single_owner: HashSet<u32>,
+    completeness: CompletenessCheck,
     pace: Pace,
-    chores_done: Instant,
+    maintained_at: Instant,
     looked: Instant,
     events: i64,
     expired: i64,
@@ -157,7 +157,7 @@ impl Default for LiveOptions {
             inventory: None,
             qmp_every: Duration::from_secs(1),
             optional_rows: false,
-            rhythm: Duration::from_millis(20),
+            poll_interval: Duration::from_millis(20),
             epoch_offset_ns: None,
             interval_shift_ns: Arc::default(),
             host: host_name(),
@@ -213,7 +213,7 @@ fn open_for(
     let mut tap = BlockTap {
         rows: rows.collect(),
         names: Names::new(Cgroups::new(root), options.host, epoch_offset_ns),
-        said: VecDeque::new(),
+        queued: VecDeque::new(),
         delivered: Vec::new(),
         flows_delivered: Vec::new(),
         flows: needs.flows().then(Flows::default),
@@ -222,11 +222,11 @@ fn open_for(
             _ => None,
         },
         owners: Vec::new(),
-        census: Census::default(),
-        pace: Pace::new(now, plans.rhythm(options.rhythm)),
-        undivided: HashSet::new(),
+        completeness: CompletenessCheck::default(),
+        pace: Pace::new(now, plans.poll_interval(options.poll_interval)),
+        single_owner: HashSet::new(),
         plans,
-        chores_done: now,
+        maintained_at: now,
         looked: now,
         events: 0,
         expired: 0,
@@ -306,16 +306,16 @@ impl BlockTap {
         };
         if self.needs.cgroups() {
             self.names.cgroups.walk();
-            live.tell_cgroups(&self.needs, &self.names.cgroups);
+            live.write_cgroups(&self.needs, &self.names.cgroups);
         }
-        self.find_undivided();
-        live.tell_devices(&self.devices, &self.plans, &self.undivided);
+        self.find_single_owner();
+        live.write_devices(&self.devices, &self.plans, &self.single_owner);
         self.live = Some(live);
         self.begin_histograms();
         if let Some(live) = &mut self.live {
             live.programs.attach()?;
         }
-        self.take_census();
+        self.check_completeness();
         Ok(())
     }
 
@@ -336,7 +336,7 @@ impl BlockTap {
             self.lost.add(live, self.pace.was_late());
         }
         // Before the rows: a later row would imply that the interval is complete.
-        self.say_folded();
+        self.emit_folded();
         if settled != 0 {
             self.events += settled as i64;
             self.names.taken_ns = clock::monotonic_ns() as i64 + self.names.epoch_offset_ns;
@@ -420,7 +420,7 @@ impl BlockTap {
         };
         for (demand, rows) in self.rows.iter().enumerate() {
             if let Some(batch) = rows.build(&drained, &mut self.names) {
-                self.said.push_back(TapEvent::Rows { demand, batch });
+                self.queued.push_back(TapEvent::Rows { demand, batch });
             }
         }
     }
@@ -430,26 +430,26 @@ impl BlockTap {
         self.looked = Instant::now();
         if !self.devices.refresh().is_empty() {
             if self.plans.folds.iter().any(|p| p.owner) {
-                self.find_undivided();
+                self.find_single_owner();
             }
-            self.tell_devices();
+            self.write_devices();
         }
     }
 
     /// Periodic maintenance.
-    fn do_chores(&mut self) {
-        self.chores_done = Instant::now();
+    fn maintain(&mut self) {
+        self.maintained_at = Instant::now();
         self.look_at_devices();
-        self.take_census();
+        self.check_completeness();
         if self.needs.cgroups() || self.keeps_owners() {
             self.names.cgroups.walk();
         }
-        self.tell_all_owners();
+        self.write_all_owners();
         let Some(live) = &mut self.live else {
             return;
         };
         if self.needs.cgroups() {
-            live.tell_cgroups(&self.needs, &self.names.cgroups);
+            live.write_cgroups(&self.needs, &self.names.cgroups);
         }
         let before = clock::monotonic_ns().saturating_sub(ENTRY_AGE_MAX_NS);
         let programs = &live.programs;
@@ -470,14 +470,14 @@ impl BlockTap {
         }
     }
 
-    fn take_census(&mut self) {
+    fn check_completeness(&mut self) {
         let Some(live) = &self.live else {
             return;
         };
         if live.programs.probes.contains(&programs::COMPLETE) {
             let seen = |d: &super::devices::Device| live.count(d.index, count::SEEN);
             let misses = misses(live, true);
-            self.census
+            self.completeness
                 .take(&self.devices.whole_disks(), &seen, misses as u64);
         }
     }
@@ -492,21 +492,21 @@ impl BlockTap {
 }
 
 impl Tap for BlockTap {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        if let Some(said) = self.said.pop_front() {
-            return Ok(said);
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        if let Some(event) = self.queued.pop_front() {
+            return Ok(event);
         }
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         loop {
             if self.pace.starts_by(until) {
                 self.drain();
-                if self.chores_done.elapsed() >= CHORES_EVERY {
-                    self.do_chores();
+                if self.maintained_at.elapsed() >= MAINTENANCE_INTERVAL {
+                    self.maintain();
                 }
             }
-            if let Some(said) = self.said.pop_front() {
-                self.said.push_back(self.heartbeat());
-                return Ok(said);
+            if let Some(event) = self.queued.pop_front() {
+                self.queued.push_back(self.heartbeat());
+                return Ok(event);
             }
             if Instant::now() >= until {
                 return Ok(self.heartbeat());
@@ -518,9 +518,9 @@ impl Tap for BlockTap {
         self.close_folds()
     }
 
-    fn counts(&mut self) -> Vec<Count> {
-        self.take_census();
-        let mut counts = vec![Count {
+    fn counts(&mut self) -> Vec<EventCount> {
+        self.check_completeness();
+        let mut counts = vec![EventCount {
             counter: "events_in",
             cause: None,
             device: None,
@@ -532,7 +532,7 @@ impl Tap for BlockTap {
         let folded = live.folds.as_ref().map_or(0, Folds::unrecorded);
         counts[0].total += folded;
         self.lost.add(live, self.pace.was_late());
-        let whole = |counter, cause, total| Count {
+        let whole = |counter, cause, total| EventCount {
             counter,
             cause,
             device: None,
@@ -548,10 +548,10 @@ impl Tap for BlockTap {
         }
         // Skipped runs of the completion's program are counted as unseen once the kernel has
         // counted the request.
-        let missed = misses(live, false) + self.census.misses_open();
+        let missed = misses(live, false) + self.completeness.misses_open();
         counts.push(whole("events_lost", Some("recursion"), missed));
-        for disk in self.census.disks() {
-            let of = |counter, cause, total| Count {
+        for disk in self.completeness.disks() {
+            let of = |counter, cause, total| EventCount {
                 counter,
                 cause,
                 device: Some(disk.path),
@@ -594,7 +594,7 @@ impl Tap for BlockTap {
 
 impl BlockTap {
     /// The nonzero counts of one disk.
-    fn count_disk(&self, live: &Live, path: Symbol, row: u32, counts: &mut Vec<Count>) {
+    fn count_disk(&self, live: &Live, path: Symbol, row: u32, counts: &mut Vec<EventCount>) {
         let row_usize = row as usize;
         let of = |word| live.count(row, word);
         let all = [
@@ -621,14 +621,14 @@ impl BlockTap {
             (
                 "requests_untracked",
                 Some("ended_unseen"),
-                of(count::OVERTAKEN),
+                of(count::REPLACED),
             ),
             ("requeues", None, of(count::REQUEUES)),
             ("flush_commands", None, of(count::FLUSH_COMMANDS)),
             ("other_commands", None, of(count::OTHER)),
         ];
         let happened = all.into_iter().filter(|(.., total)| *total != 0);
-        counts.extend(happened.map(|(counter, cause, total)| Count {
+        counts.extend(happened.map(|(counter, cause, total)| EventCount {
             counter,
             cause,
             device: Some(path),
@@ -653,17 +653,17 @@ impl Live {
         tables::sum(&self.programs.counters, &self.sizes, row, word)
     }
 
-    fn tell_devices(&mut self, devices: &Devices, plans: &Plans, undivided: &HashSet<u32>) {
+    fn write_devices(&mut self, devices: &Devices, plans: &Plans, single_owner: &HashSet<u32>) {
         let table = &self.programs.devices;
         for device in devices.iter() {
-            let folds = plans.marks(undivided.contains(&device.disk));
+            let folds = plans.marks(single_owner.contains(&device.disk));
             let marks = devices.marks(device) | folds;
             self.known_devices
                 .insert(table, u64::from(device.number) + 1, device.index, marks);
         }
     }
 
-    fn tell_cgroups(&mut self, needs: &Needs, cgroups: &Cgroups) {
+    fn write_cgroups(&mut self, needs: &Needs, cgroups: &Cgroups) {
         let table = &self.programs.cgroups;
         for (id, path) in cgroups.iter() {
             self.known_cgroups

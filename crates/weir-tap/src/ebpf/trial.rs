@@ -19,7 +19,7 @@ use weir_model::{EventKind, Op, SECTOR_BYTES, Symbol, Value};
 use super::completeness::finished;
 use super::devices::{Device, read_text};
 use super::tap::BlockTap;
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Number of reads of each disk, one after the other.
 const READS: i64 = 16;
@@ -124,7 +124,7 @@ pub fn trial(tap: &mut BlockTap, disks: &[Device]) -> Result<Outcome, TapError> 
     }
     let counts = tap.counts();
     let sum = |name: &str| {
-        let of = |c: &&Count| c.counter == name;
+        let of = |c: &&EventCount| c.counter == name;
         counts.iter().filter(of).map(|c| c.total).sum::<i64>()
     };
     (outcome.seen, outcome.unseen) = (sum("seen"), sum("unseen"));
@@ -154,11 +154,11 @@ fn watch(tap: &mut BlockTap, targets: &[Target]) -> Result<(Results, Reported), 
         let made = result.as_ref().and_then(|r| r.as_ref().ok());
         made.is_none_or(|made| target.reported(all) >= *made)
     };
-    let patience = match targets.is_empty() {
+    let timeout = match targets.is_empty() {
         true => WATCH,
         false => REPORT_MAX,
     };
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     while Instant::now() < until {
         let mut pairs = targets.iter().zip(&results);
         if !targets.is_empty() && pairs.all(|pair| is_reported(pair, &reported)) {

@@ -17,9 +17,9 @@ use weir_model::{NANOS_PER_SECOND, Nanos, Op, Symbol};
 
 use super::Faults;
 use super::blktrace::device_of;
-use super::block::{Action, Step};
+use super::block::{Action, BlockAction};
 use super::lines::{decimal_nanos, excerpt, whole};
-use super::record::{Extent, Reader, Record, What, name};
+use super::record::{Extent, Reader, TraceRecord, What, name};
 use super::source::Input;
 use crate::TapError;
 
@@ -88,20 +88,20 @@ struct Blkparse {
 }
 
 impl Reader for Blkparse {
-    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+    fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError> {
         for _ in 0..LINES_PER_READ {
             let Some(line) = self.input.line()? else {
                 return Ok(false);
             };
             let offset = line.offset;
             let text = line.bytes.map(std::str::from_utf8);
-            let said = match text {
+            let events = match text {
                 Some(Ok(text)) => self.names.line(text),
                 Some(Err(_)) => Err("the line is not text".into()),
                 None => Err("the line is too long".into()),
             };
-            match said {
-                Ok(Line::Action(ts, action)) => out.push(Record {
+            match events {
+                Ok(Line::Action(ts, action)) => out.push(TraceRecord {
                     ts,
                     what: What::Action(action),
                 }),
@@ -159,7 +159,7 @@ impl Names {
             return Ok(Line::Skipped);
         };
         let bracket = bracket(tail);
-        let completed = step == Step::Complete;
+        let completed = step == BlockAction::Complete;
         let action = Action {
             step,
             op,
@@ -196,22 +196,22 @@ fn word<'a>(rest: &mut &'a str) -> &'a str {
 }
 
 /// The step for an action letter; `None` for letters that do not concern a request.
-fn step(letter: &str, rest: &str) -> Result<Option<Step>, String> {
+fn step(letter: &str, rest: &str) -> Result<Option<BlockAction>, String> {
     Ok(Some(match letter {
-        "Q" => Step::Queue,
-        "G" | "I" => Step::Insert,
-        "M" => Step::BackMerge,
-        "F" => Step::FrontMerge,
-        "D" => Step::Issue,
-        "R" => Step::Requeue,
-        "C" => Step::Complete,
+        "Q" => BlockAction::Queue,
+        "G" | "I" => BlockAction::Insert,
+        "M" => BlockAction::BackMerge,
+        "F" => BlockAction::FrontMerge,
+        "D" => BlockAction::Issue,
+        "R" => BlockAction::Requeue,
+        "C" => BlockAction::Complete,
         "X" => {
             let at = rest
                 .split('/')
                 .nth(1)
                 .and_then(|r| r.split_ascii_whitespace().next());
             let at = whole("sector of the split", at.unwrap_or_default())?;
-            Step::Split(Extent::of_sectors(at, 0)?.sector)
+            BlockAction::Split(Extent::of_sectors(at, 0)?.sector)
         }
         "A" | "B" | "P" | "U" | "UT" | "S" | "T" | "W" | "m" | "a" | "ZP" | "ZU" | "ZM" => {
             return Ok(None);
@@ -303,19 +303,22 @@ mod tests {
             action("  8,16   3       12     1.500000000  4711  D  WFS 2048 + 8 [kworker/0:1 x]");
         assert_eq!(
             (a.step, a.op, a.sector, a.sectors),
-            (Step::Issue, Op::Write, 2048, 8)
+            (BlockAction::Issue, Op::Write, 2048, 8)
         );
         assert_eq!((a.pid, a.cpu), (Some(4711), Some(3)));
         assert_eq!(a.comm, Some(Symbol::new("kworker/0:1 x")));
         assert_eq!(a.flags, Some(Symbol::new("FS")));
         let c = action("8,0 0 7 0.000056992 0 C RA 2348060440 + 8 (   55316) [65531]");
-        assert_eq!((c.step, c.error, c.comm), (Step::Complete, Some(5), None));
+        assert_eq!(
+            (c.step, c.error, c.comm),
+            (BlockAction::Complete, Some(5), None)
+        );
         let f = action("8,0 0 7 0.000056992 9 D FN [fio]");
         assert_eq!((f.op, f.sectors), (Op::Flush, 0));
         let f = action("8,0 0 7 0.000056992 9 C FN 0 [0]");
         assert_eq!((f.op, f.error), (Op::Flush, None));
         let x = action("8,0 0 7 0.000056992 9 X WS 1000 / 1256 [fio]");
-        assert_eq!((x.step, x.sector), (Step::Split(1256), 1000));
+        assert_eq!((x.step, x.sector), (BlockAction::Split(1256), 1000));
         let d = action("8,0 0 7 0.000056992 9 Q DS 0 + 4194304 [fstrim]");
         assert_eq!(d.op, Op::Discard);
     }

@@ -19,11 +19,11 @@
 use weir_model::{Event, EventKind, IoEvent, Nanos, Op, Symbol};
 
 use super::disks::Disks;
-use super::table::{Place, REQUESTS_MAX, Span, Table};
+use super::table::{REQUESTS_MAX, RequestKey, SectorRange, Table};
 
 /// The action on a bio or request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum BlockAction {
     /// `Q`: a bio was submitted to the device.
     Queue,
     /// `G` or `I`: a request was allocated, or inserted into the scheduler.
@@ -46,7 +46,7 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub struct Action {
     /// The step.
-    pub step: Step,
+    pub step: BlockAction,
     /// The operation.
     pub op: Op,
     /// The device.
@@ -93,13 +93,13 @@ struct InFlight {
     error: Option<i64>,
 }
 
-impl Span for Waiting {
+impl SectorRange for Waiting {
     fn sectors(&self) -> i64 {
         self.sectors
     }
 }
 
-impl Span for InFlight {
+impl SectorRange for InFlight {
     fn sectors(&self) -> i64 {
         self.remaining
     }
@@ -134,19 +134,19 @@ impl BlockLayer {
     /// # Errors
     /// If the action completes an unknown request.
     pub fn follow(&mut self, ts: Nanos, action: &Action) -> Result<Option<IoEvent>, Unpaired> {
-        let place = Place::new(action.device, action.op, action.sector);
+        let place = RequestKey::new(action.device, action.op, action.sector);
         match action.step {
-            Step::Queue => self.wait(ts, place, action),
-            Step::Insert if self.waiting.find(place, action.sectors).is_none() => {
+            BlockAction::Queue => self.wait(ts, place, action),
+            BlockAction::Insert if self.waiting.find(place, action.sectors).is_none() => {
                 self.wait(ts, place, action);
             }
-            Step::Insert => {}
-            Step::BackMerge => self.merge_behind(place, action),
-            Step::FrontMerge => self.merge_before(place, action),
-            Step::Split(at) => self.split(place, action, at),
-            Step::Issue => return Ok(self.issue(ts, place, action)),
-            Step::Requeue => self.requeue(place, action),
-            Step::Complete => return self.complete(ts, place, action),
+            BlockAction::Insert => {}
+            BlockAction::BackMerge => self.merge_behind(place, action),
+            BlockAction::FrontMerge => self.merge_before(place, action),
+            BlockAction::Split(at) => self.split(place, action, at),
+            BlockAction::Issue => return Ok(self.issue(ts, place, action)),
+            BlockAction::Requeue => self.requeue(place, action),
+            BlockAction::Complete => return self.complete(ts, place, action),
         }
         Ok(None)
     }
@@ -157,7 +157,7 @@ impl BlockLayer {
         std::mem::take(&mut self.forgotten)
     }
 
-    fn wait(&mut self, ts: Nanos, place: Place, action: &Action) {
+    fn wait(&mut self, ts: Nanos, place: RequestKey, action: &Action) {
         let waiting = Waiting {
             since: ts,
             sectors: action.sectors,
@@ -169,11 +169,11 @@ impl BlockLayer {
         self.keep_waiting(place, waiting);
     }
 
-    fn keep_waiting(&mut self, place: Place, waiting: Waiting) {
+    fn keep_waiting(&mut self, place: RequestKey, waiting: Waiting) {
         self.forgotten += i64::from(self.waiting.insert(place, waiting).is_some());
     }
 
-    fn keep_in_flight(&mut self, place: Place, request: InFlight) {
+    fn keep_in_flight(&mut self, place: RequestKey, request: InFlight) {
         if let Some(oldest) = self.in_flight.insert(place, request) {
             self.disks.outstanding(&oldest.row.event, -1);
             self.forgotten += 1;
@@ -181,19 +181,19 @@ impl BlockLayer {
     }
 
     /// The merged item is a queued bio, or a waiting request.
-    fn take_merged(&mut self, place: Place, action: &Action) -> i64 {
+    fn take_merged(&mut self, place: RequestKey, action: &Action) -> i64 {
         let merged = self.waiting.take(place, action.sectors);
         1 + merged.map_or(0, |m| m.merges)
     }
 
-    fn merge_behind(&mut self, place: Place, action: &Action) {
+    fn merge_behind(&mut self, place: RequestKey, action: &Action) {
         let merges = self.take_merged(place, action);
         if let Some((start, request)) = self.waiting.take_before(place) {
             self.keep_waiting(start, request.grown(action, merges));
         }
     }
 
-    fn merge_before(&mut self, place: Place, action: &Action) {
+    fn merge_before(&mut self, place: RequestKey, action: &Action) {
         let merges = self.take_merged(place, action);
         let behind = place.at(place.sector + action.sectors);
         if let Some(request) = self.waiting.take(behind, 0) {
@@ -201,7 +201,7 @@ impl BlockLayer {
         }
     }
 
-    fn split(&mut self, place: Place, action: &Action, at: i64) {
+    fn split(&mut self, place: RequestKey, action: &Action, at: i64) {
         let Some(whole) = self.waiting.take(place, action.sectors) else {
             return;
         };
@@ -215,7 +215,7 @@ impl BlockLayer {
         self.keep_waiting(place.at(at), part(whole.sectors - first));
     }
 
-    fn issue(&mut self, ts: Nanos, place: Place, action: &Action) -> Option<IoEvent> {
+    fn issue(&mut self, ts: Nanos, place: RequestKey, action: &Action) -> Option<IoEvent> {
         let waited = self.waiting.take(place, action.sectors);
         let inserted = waited.map(|w| w.since);
         if let Some(row) = waited.and_then(|w| w.issued) {
@@ -254,7 +254,7 @@ impl BlockLayer {
         event
     }
 
-    fn fly(&mut self, place: Place, ts: Nanos, row: IoEvent, inserted: Option<Nanos>) {
+    fn fly(&mut self, place: RequestKey, ts: Nanos, row: IoEvent, inserted: Option<Nanos>) {
         let request = InFlight {
             row,
             inserted,
@@ -265,7 +265,7 @@ impl BlockLayer {
         self.keep_in_flight(place, request);
     }
 
-    fn requeue(&mut self, place: Place, action: &Action) {
+    fn requeue(&mut self, place: RequestKey, action: &Action) {
         let Some(request) = self.in_flight.take(place, action.sectors) else {
             return;
         };
@@ -285,7 +285,7 @@ impl BlockLayer {
     fn complete(
         &mut self,
         ts: Nanos,
-        place: Place,
+        place: RequestKey,
         action: &Action,
     ) -> Result<Option<IoEvent>, Unpaired> {
         let Some(mut request) = self.in_flight.take(place, action.sectors) else {

@@ -6,8 +6,10 @@ use std::time::Duration;
 use weir_model::Demand;
 use weir_model::event::IO_PAIRS;
 
-use super::{FORMATS, Format, Header, Input, Options, Read, Trace, Writer, named};
-use crate::{Count, RECORDING, TapError, TapEvent};
+use super::{
+    FORMATS, Format, FormatReader, Header, Input, Trace, TraceOptions, TraceWriter, named,
+};
+use crate::{EventCount, RECORDING, TapError, TapEvent};
 
 /// The result of a conversion.
 #[derive(Debug)]
@@ -15,7 +17,7 @@ pub struct Converted {
     /// Rows of the trace: requests and responses, or those of another stream.
     pub rows: u64,
     /// The reader's counts.
-    pub counts: Vec<Count>,
+    pub counts: Vec<EventCount>,
     /// The first bad records, as text.
     pub messages: Vec<String>,
     /// What the written format cannot represent.
@@ -30,7 +32,7 @@ pub struct Converted {
 /// If a file cannot be read or written, or a format is unknown.
 pub fn convert(
     from: Input,
-    options: &Options,
+    options: &TraceOptions,
     to: &Path,
     format: Option<&str>,
     progress: &mut dyn FnMut(f64) -> bool,
@@ -48,11 +50,11 @@ pub fn convert(
     let mut writer = written.writer(to, &header)?;
     let mut rows = 0;
     loop {
-        let said = match tap.next(Duration::MAX) {
+        let events = match tap.next(Duration::MAX) {
             Err(TapError::Cancelled { .. }) => break,
-            said => said?,
+            events => events?,
         };
-        match said {
+        match events {
             TapEvent::Rows { batch, .. } => {
                 rows += batch.len() as u64;
                 writer.write(&batch)?;
@@ -116,8 +118,8 @@ impl Format {
     ///
     /// # Errors
     /// If the file cannot be written, or this format does not support writing.
-    pub fn writer(&self, path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
-        let holds_any_stream = matches!(self.read, Read::Recording);
+    pub fn writer(&self, path: &Path, header: &Header) -> Result<Box<dyn TraceWriter>, TapError> {
+        let holds_any_stream = matches!(self.read, FormatReader::Recording);
         if header.stream.name != RECORDING && !holds_any_stream {
             return Err(TapError::Unavailable {
                 what: format!(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use weir_model::Symbol;
 
-use crate::{Count, TapError};
+use crate::{EventCount, TapError};
 
 /// Maximum number of bad records that are kept as text; all are counted.
 pub const MESSAGES_MAX: usize = 10;
@@ -93,11 +93,11 @@ impl Faults {
     }
 
     /// All counts of the file.
-    pub fn counts(&self) -> Vec<Count> {
+    pub fn counts(&self) -> Vec<EventCount> {
         let device = self.path.to_str().and_then(|p| Symbol::try_new(p).ok());
         let totals = self.totals.iter();
         totals
-            .map(|(&(counter, cause), &total)| Count {
+            .map(|(&(counter, cause), &total)| EventCount {
                 counter,
                 cause: Some(cause),
                 device,

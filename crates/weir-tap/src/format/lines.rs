@@ -4,7 +4,7 @@
 use weir_model::{Level, Nanos, Op};
 
 use super::Faults;
-use super::record::{Extent, Reader, Record, Request, What, name, nanos};
+use super::record::{Extent, Reader, TraceRecord, TraceRequest, What, name, nanos};
 use super::source::Input;
 use crate::TapError;
 
@@ -112,7 +112,7 @@ struct LineReader {
 }
 
 impl Reader for LineReader {
-    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+    fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError> {
         for _ in 0..LINES_PER_READ {
             let Some(line) = self.input.line()? else {
                 return Ok(false);
@@ -148,8 +148,8 @@ fn record(
     stem: &str,
     clock: &mut Nanos,
     asked: &Asked,
-) -> Result<Record, String> {
-    let mut request = Request::new(asked.op, asked.extent, format.level);
+) -> Result<TraceRecord, String> {
+    let mut request = TraceRequest::new(asked.op, asked.extent, format.level);
     request.event.vm = asked.vm.map(name).transpose()?;
     let disk = Some(name(asked.disk.unwrap_or(stem))?);
     match format.level {
@@ -171,7 +171,7 @@ fn record(
         }
     };
     ts.checked_add(latency).ok_or_else(out_of_range)?;
-    Ok(Record {
+    Ok(TraceRecord {
         ts,
         what: What::Request(request),
     })

@@ -5,7 +5,7 @@
 //! steps are:
 //!
 //! 1. [`source`]: bytes of a file or a pipe, opened once, through a window of constant size.
-//! 2. A format's [`Reader`] parses them into [`Record`]s. A bad record is reported to [`fault`],
+//! 2. A format's [`Reader`] parses them into [`TraceRecord`]s. A bad record is reported to [`fault`],
 //!    with file and offset, and is skipped.
 //! 3. [`order`] sorts records that are slightly out of order.
 //! 4. [`pairing`] produces rows: a `Q` at issue, an `R` or `E` at completion.
@@ -57,13 +57,13 @@ mod vscsi_csv;
 pub use convert::{Converted, convert, for_writing};
 pub use fault::Faults;
 pub use pipe::Cancel;
-pub use record::{Reader, Record};
+pub use record::{Reader, TraceRecord};
 pub use replay::Replay;
-pub use source::{Input, Source};
+pub use source::{Input, TraceInput};
 pub use spool::SPOOL_BYTES_MAX;
-pub use trace::{Options, Trace};
+pub use trace::{Trace, TraceOptions};
 pub(crate) use wanted::capabilities;
-pub use write::{Header, Writer};
+pub use write::{Header, TraceWriter};
 
 /// Bytes available for detecting a format.
 pub const SNIFF_BYTES: usize = 16 << 10;
@@ -80,7 +80,7 @@ pub struct Format {
     /// certainly, certainly not, or possibly.
     pub sniff: fn(&[u8]) -> Option<bool>,
     /// The reader of its files.
-    pub read: Read,
+    pub read: FormatReader,
     /// Creates a file, if the format can be written.
     pub create: Option<Create>,
 }
@@ -89,11 +89,11 @@ pub struct Format {
 pub type OpenRecords = fn(Input) -> Result<Box<dyn Reader>, TapError>;
 
 /// Creates a file.
-pub type Create = fn(&Path, &Header) -> Result<Box<dyn Writer>, TapError>;
+pub type Create = fn(&Path, &Header) -> Result<Box<dyn TraceWriter>, TapError>;
 
 /// How files of a format are read.
 #[derive(Clone, Copy)]
-pub enum Read {
+pub enum FormatReader {
     /// Record by record; records are then sorted and paired.
     Records(OpenRecords),
     /// As a recording, which contains rows.
@@ -107,7 +107,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["parquet"],
         doc: "weir's own recording of any stream, Parquet; written by `weir record`",
         sniff: recording::sniff,
-        read: Read::Recording,
+        read: FormatReader::Recording,
         create: Some(recording::create),
     },
     Format {
@@ -115,7 +115,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["blktrace"],
         doc: "binary blktrace, versions 7 and 8, one file per CPU; written as version 7",
         sniff: blktrace::sniff,
-        read: Read::Records(blktrace::open),
+        read: FormatReader::Records(blktrace::open),
         create: Some(blktrace::create),
     },
     Format {
@@ -123,7 +123,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["iolog", "log"],
         doc: "fio I/O log, versions 2 and 3; written as version 3",
         sniff: iolog::sniff,
-        read: Read::Records(iolog::open),
+        read: FormatReader::Records(iolog::open),
         create: Some(iolog::create),
     },
     Format {
@@ -131,7 +131,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["vscsi"],
         doc: "binary command trace of VMware's vscsiStats, versions 1 and 2",
         sniff: vscsi::sniff,
-        read: Read::Records(vscsi::open),
+        read: FormatReader::Records(vscsi::open),
         create: None,
     },
     Format {
@@ -139,7 +139,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["blkparse", "txt"],
         doc: "output of blkparse in its default format",
         sniff: blkparse::sniff,
-        read: Read::Records(blkparse::open),
+        read: FormatReader::Records(blkparse::open),
         create: None,
     },
     Format {
@@ -147,7 +147,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "MSR Cambridge CSV, with response times",
         sniff: |head| msr::LINES.sniff(head),
-        read: Read::Records(|input| Ok(msr::LINES.reader(input))),
+        read: FormatReader::Records(|input| Ok(msr::LINES.reader(input))),
         create: None,
     },
     Format {
@@ -155,7 +155,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "Alibaba block traces, CSV",
         sniff: |head| alibaba::LINES.sniff(head),
-        read: Read::Records(|input| Ok(alibaba::LINES.reader(input))),
+        read: FormatReader::Records(|input| Ok(alibaba::LINES.reader(input))),
         create: None,
     },
     Format {
@@ -163,7 +163,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "Tencent block storage traces, CSV",
         sniff: |head| tencent::LINES.sniff(head),
-        read: Read::Records(|input| Ok(tencent::LINES.reader(input))),
+        read: FormatReader::Records(|input| Ok(tencent::LINES.reader(input))),
         create: None,
     },
     Format {
@@ -171,7 +171,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "CloudPhysics' vscsiStats traces as libCacheSim's CSV, times in seconds",
         sniff: |head| vscsi_csv::CLOUDPHYSICS.sniff(head),
-        read: Read::Records(|input| Ok(vscsi_csv::CLOUDPHYSICS.reader(input))),
+        read: FormatReader::Records(|input| Ok(vscsi_csv::CLOUDPHYSICS.reader(input))),
         create: None,
     },
     Format {
@@ -179,7 +179,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["csv"],
         doc: "CloudPhysics' vscsiStats traces as Cydonia's CSV",
         sniff: |head| vscsi_csv::CYDONIA.sniff(head),
-        read: Read::Records(|input| Ok(vscsi_csv::CYDONIA.reader(input))),
+        read: FormatReader::Records(|input| Ok(vscsi_csv::CYDONIA.reader(input))),
         create: None,
     },
     Format {
@@ -187,7 +187,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["trace", "ascii"],
         doc: "DiskSim ASCII request trace",
         sniff: |head| disksim::ASCII.sniff(head),
-        read: Read::Records(|input| Ok(disksim::ASCII.reader(input))),
+        read: FormatReader::Records(|input| Ok(disksim::ASCII.reader(input))),
         create: None,
     },
     Format {
@@ -195,7 +195,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["trace"],
         doc: "DiskSim validation trace of a real drive, with service times",
         sniff: |head| disksim::VALIDATION.sniff(head),
-        read: Read::Records(|input| Ok(disksim::VALIDATION.reader(input))),
+        read: FormatReader::Records(|input| Ok(disksim::VALIDATION.reader(input))),
         create: None,
     },
     Format {
@@ -203,7 +203,7 @@ pub static FORMATS: &[Format] = &[
         extensions: &["trace"],
         doc: "MQSim request trace",
         sniff: |head| mqsim::LINES.sniff(head),
-        read: Read::Records(|input| Ok(mqsim::LINES.reader(input))),
+        read: FormatReader::Records(|input| Ok(mqsim::LINES.reader(input))),
         create: None,
     },
 ];
@@ -213,8 +213,12 @@ pub static FORMATS: &[Format] = &[
 ///
 /// # Errors
 /// If the file cannot be read, or no format matches.
-pub fn open(path: &Path, demands: &[Demand], options: &Options) -> Result<Box<dyn Tap>, TapError> {
-    open_source(&Source::file(first_file(path)), demands, options)
+pub fn open(
+    path: &Path,
+    demands: &[Demand],
+    options: &TraceOptions,
+) -> Result<Box<dyn Tap>, TapError> {
+    open_source(&TraceInput::file(first_file(path)), demands, options)
 }
 
 /// As [`open`], from any source.
@@ -222,9 +226,9 @@ pub fn open(path: &Path, demands: &[Demand], options: &Options) -> Result<Box<dy
 /// # Errors
 /// As [`open`].
 pub fn open_source(
-    source: &Source,
+    source: &TraceInput,
     demands: &[Demand],
-    options: &Options,
+    options: &TraceOptions,
 ) -> Result<Box<dyn Tap>, TapError> {
     Trace::open(Input::open(source)?, options)?.start(demands)
 }
@@ -300,10 +304,10 @@ impl Format {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn tap(&self, source: &Source, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
-        let options = Options {
+    pub fn tap(&self, source: &TraceInput, demands: &[Demand]) -> Result<Box<dyn Tap>, TapError> {
+        let options = TraceOptions {
             format: Some(self.name.into()),
-            ..Options::default()
+            ..TraceOptions::default()
         };
         open_source(source, demands, &options)
     }

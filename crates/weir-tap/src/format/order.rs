@@ -1,8 +1,8 @@
-//! [`Order`]: sorts records that are slightly out of order by timestamp, in bounded memory.
+//! [`ReorderBuffer`]: sorts records that are slightly out of order by timestamp, in bounded memory.
 
 use weir_model::Nanos;
 
-use super::record::Record;
+use super::record::TraceRecord;
 
 /// Maximum displacement of a record, in records. Records displaced further are late.
 pub const SLACK_RECORDS: usize = 16 << 10;
@@ -10,17 +10,17 @@ pub const SLACK_RECORDS: usize = 16 << 10;
 /// A buffer that returns records in timestamp order if none is displaced by more than
 /// [`SLACK_RECORDS`]. Records with equal timestamps keep the order of the file.
 #[derive(Debug)]
-pub struct Order {
+pub struct ReorderBuffer {
     slack: usize,
-    held: Vec<Record>,
+    held: Vec<TraceRecord>,
     /// The timestamp of the last record returned.
     given: Nanos,
 }
 
-impl Order {
+impl ReorderBuffer {
     /// An empty buffer that corrects displacements of up to `slack` records.
-    pub fn new(slack: usize) -> Order {
-        Order {
+    pub fn new(slack: usize) -> ReorderBuffer {
+        ReorderBuffer {
             slack,
             held: Vec::new(),
             given: Nanos::MIN,
@@ -28,18 +28,18 @@ impl Order {
     }
 
     /// The buffer to which a reader appends its records.
-    pub fn input(&mut self) -> &mut Vec<Record> {
+    pub fn input(&mut self) -> &mut Vec<TraceRecord> {
         &mut self.held
     }
 
-    /// True if [`Order::give`] would return records.
+    /// True if [`ReorderBuffer::give`] would return records.
     pub fn is_full(&self) -> bool {
         self.held.len() > 2 * self.slack
     }
 
     /// Passes the records whose order is final to `take`, in timestamp order, or all of them at the
     /// end. Returns the number of late records, which are not passed.
-    pub fn give(&mut self, at_end: bool, mut take: impl FnMut(Record)) -> usize {
+    pub fn give(&mut self, at_end: bool, mut take: impl FnMut(TraceRecord)) -> usize {
         if !self.held.is_sorted_by_key(|r| r.ts) {
             self.held.sort_by_key(|r| r.ts);
         }
@@ -59,13 +59,13 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Extent, Request, What};
+    use super::super::record::{Extent, TraceRequest, What};
     use super::*;
     use weir_model::{Level, Op};
 
-    fn record(ts: Nanos) -> Record {
-        let request = Request::new(Op::Read, Extent::NONE, Level::Block);
-        Record {
+    fn record(ts: Nanos) -> TraceRecord {
+        let request = TraceRequest::new(Op::Read, Extent::NONE, Level::Block);
+        TraceRecord {
             ts,
             what: What::Request(request),
         }
@@ -74,7 +74,7 @@ mod tests {
     /// The returned timestamps and the number of late records, for a buffer that corrects
     /// displacements of up to 2 records.
     fn ordered(times: &[Nanos]) -> (Vec<Nanos>, usize) {
-        let mut order = Order::new(2);
+        let mut order = ReorderBuffer::new(2);
         let (mut given, mut late) = (Vec::new(), 0);
         for &ts in times {
             order.input().push(record(ts));

@@ -1,7 +1,7 @@
 //! [`Pairing`]: converts the records of a trace, in timestamp order, to rows: a `Q` when a request
 //! is issued, an `R` or `E` when it completes.
 //!
-//! There are two kinds of records. A format with one request per line yields a [`Request`],
+//! There are two kinds of records. A format with one request per line yields a [`TraceRequest`],
 //! possibly with its latency: its `R` is delayed until then. blktrace yields the block layer's
 //! actions, which [`BlockLayer`] processes.
 
@@ -14,7 +14,7 @@ use super::Faults;
 use super::block::{BlockLayer, Unpaired};
 use super::disks::Disks;
 use super::fault::TABLE_FULL;
-use super::record::{Record, Request, What};
+use super::record::{TraceRecord, TraceRequest, What};
 use super::table::REQUESTS_MAX;
 
 /// Pairs requests with their completions.
@@ -32,7 +32,7 @@ struct Ending(IoEvent);
 
 impl Pairing {
     /// Appends the rows that result from `record`. Records are in timestamp order, and so are rows.
-    pub fn take(&mut self, record: Record, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
+    pub fn take(&mut self, record: TraceRecord, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
         self.end_until(record.ts, rows);
         match record.what {
             What::Request(request) => self.ask(record.ts, request, rows, faults),
@@ -49,7 +49,13 @@ impl Pairing {
         self.end_until(Nanos::MAX, rows);
     }
 
-    fn ask(&mut self, ts: Nanos, request: Request, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
+    fn ask(
+        &mut self,
+        ts: Nanos,
+        request: TraceRequest,
+        rows: &mut Vec<IoEvent>,
+        faults: &mut Faults,
+    ) {
         self.req_id += 1;
         let mut event = request.event;
         event.ts = ts;

@@ -1,4 +1,4 @@
-//! [`Record`] and [`Reader`]: the output of every trace reader: requests, or the block layer's own
+//! [`TraceRecord`] and [`Reader`]: the output of every trace reader: requests, or the block layer's own
 //! actions.
 
 use weir_model::{Event, EventKind, Level, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol};
@@ -12,7 +12,7 @@ pub const SECTORS_MAX: i64 = i64::MAX / SECTOR_BYTES;
 
 /// One record of a trace.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct TraceRecord {
     /// Timestamp in nanoseconds; the epoch depends on the format.
     pub ts: Nanos,
     /// Its content.
@@ -23,14 +23,14 @@ pub struct Record {
 #[derive(Clone, Debug)]
 pub enum What {
     /// A whole request, from formats with one request per line.
-    Request(Request),
+    Request(TraceRequest),
     /// One step of a request through the block layer, from blktrace.
     Action(Action),
 }
 
 /// A request as recorded in a trace, issued at the record's time.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct TraceRequest {
     /// The columns of its row of `IOstream`; `ts`, `kind` and `req_id` are set later.
     pub event: Event,
     /// The kind of its completion: response or error; `Response` also if unknown.
@@ -43,13 +43,13 @@ pub struct Request {
     pub latency_ns: Option<Nanos>,
 }
 
-impl Request {
+impl TraceRequest {
     /// A request of which only operation and extent are known.
-    pub fn new(op: Op, extent: Extent, level: Level) -> Request {
+    pub fn new(op: Op, extent: Extent, level: Level) -> TraceRequest {
         let sector = (op != Op::Flush).then_some(extent.sector);
         let mut event = Event::new(0, EventKind::Request, op, 0, sector, extent.sectors);
         event.level = level;
-        Request {
+        TraceRequest {
             event,
             end: EventKind::Response,
             wait_ns: None,
@@ -142,7 +142,7 @@ pub trait Reader: Send {
     ///
     /// # Errors
     /// If the file cannot be read, or a record is bad and the reader strict.
-    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError>;
+    fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError>;
 
     /// Progress, from 0 to 1.
     fn progress(&self) -> f64;

@@ -8,11 +8,11 @@ use weir_model::{Demand, IoEvent, Nanos};
 
 use super::Faults;
 use super::fault::LATE;
-use super::order::{Order, SLACK_RECORDS};
+use super::order::{ReorderBuffer, SLACK_RECORDS};
 use super::pairing::Pairing;
 use super::record::Reader;
 use super::served::Served;
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Approximate number of rows of a batch: when this many are ready, they are delivered.
 pub const BATCH_ROWS: usize = 2048;
@@ -22,11 +22,11 @@ pub struct Replay {
     format: &'static str,
     reader: Box<dyn Reader>,
     faults: Faults,
-    order: Order,
+    order: ReorderBuffer,
     pairing: Pairing,
     rows: Vec<IoEvent>,
     served: Vec<Served>,
-    said: VecDeque<TapEvent>,
+    queued: VecDeque<TapEvent>,
     ended: bool,
     rows_total: i64,
 }
@@ -43,11 +43,11 @@ impl Replay {
             format,
             reader,
             faults,
-            order: Order::new(SLACK_RECORDS),
+            order: ReorderBuffer::new(SLACK_RECORDS),
             pairing: Pairing::default(),
             rows: Vec::new(),
             served: demands.iter().map(Served::new).collect(),
-            said: VecDeque::new(),
+            queued: VecDeque::new(),
             ended: false,
             rows_total: 0,
         }
@@ -72,22 +72,22 @@ impl Replay {
         Ok(())
     }
 
-    fn say(&mut self) {
+    fn emit(&mut self) {
         let rows = std::mem::take(&mut self.rows);
         self.rows_total += rows.len() as i64;
         for rows in rows.chunks(2 * BATCH_ROWS) {
             let assumed = !self.reader.knows_responses();
             for (demand, served) in self.served.iter().enumerate() {
                 if let Some(batch) = served.batch(rows, assumed) {
-                    self.said.push_back(TapEvent::Rows { demand, batch });
+                    self.queued.push_back(TapEvent::Rows { demand, batch });
                 }
             }
             // More rows of the last instant may follow.
             let last = rows[rows.len() - 1].event.ts;
-            self.said.push_back(TapEvent::Heartbeat(before(last)));
+            self.queued.push_back(TapEvent::Heartbeat(before(last)));
         }
         if self.ended {
-            self.said.push_back(TapEvent::End);
+            self.queued.push_back(TapEvent::End);
         }
     }
 }
@@ -99,15 +99,15 @@ pub(super) fn before(ts: Nanos) -> Nanos {
 
 impl Tap for Replay {
     fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
-        if self.said.is_empty() && !self.ended {
+        if self.queued.is_empty() && !self.ended {
             self.advance()?;
-            self.say();
+            self.emit();
         }
-        Ok(self.said.pop_front().unwrap_or(TapEvent::End))
+        Ok(self.queued.pop_front().unwrap_or(TapEvent::End))
     }
 
-    fn counts(&mut self) -> Vec<Count> {
-        let rows = Count {
+    fn counts(&mut self) -> Vec<EventCount> {
+        let rows = EventCount {
             counter: "events_in",
             cause: None,
             device: None,

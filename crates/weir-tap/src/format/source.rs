@@ -1,4 +1,4 @@
-//! [`Source`] names a trace; [`Input`] is an opened trace: its bytes in order, through a window of
+//! [`TraceInput`] names a trace; [`Input`] is an opened trace: its bytes in order, through a window of
 //! constant size.
 //!
 //! A pipe delivers its bytes once. An input is therefore opened once: [`Input::peek`] returns the
@@ -25,28 +25,28 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A trace: a file, or named bytes in memory (tests, fuzzing).
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum TraceInput {
     /// A file, a pipe, or `-` for standard input.
     File(PathBuf),
     /// Bytes, and their name in messages.
     Bytes(PathBuf, Vec<u8>),
 }
 
-impl Source {
+impl TraceInput {
     /// A file, a pipe, or `-` for standard input.
-    pub fn file(path: impl Into<PathBuf>) -> Source {
-        Source::File(path.into())
+    pub fn file(path: impl Into<PathBuf>) -> TraceInput {
+        TraceInput::File(path.into())
     }
 
     /// Bytes in memory.
-    pub fn bytes(bytes: impl Into<Vec<u8>>) -> Source {
-        Source::Bytes("<bytes>".into(), bytes.into())
+    pub fn bytes(bytes: impl Into<Vec<u8>>) -> TraceInput {
+        TraceInput::Bytes("<bytes>".into(), bytes.into())
     }
 
     /// The path, for messages and for names that a format derives from it.
     pub fn path(&self) -> &Path {
         match self {
-            Source::File(path) | Source::Bytes(path, _) => path,
+            TraceInput::File(path) | TraceInput::Bytes(path, _) => path,
         }
     }
 }
@@ -135,7 +135,7 @@ impl Input {
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(source: &Source) -> Result<Input, TapError> {
+    pub fn open(source: &TraceInput) -> Result<Input, TapError> {
         Input::open_until(source, &Cancel::default())
     }
 
@@ -143,20 +143,20 @@ impl Input {
     ///
     /// # Errors
     /// As [`Input::open`].
-    pub fn open_until(source: &Source, cancel: &Cancel) -> Result<Input, TapError> {
+    pub fn open_until(source: &TraceInput, cancel: &Cancel) -> Result<Input, TapError> {
         let path = match source {
-            Source::File(path) if is_standard_input(path) => STANDARD_INPUT.into(),
+            TraceInput::File(path) if is_standard_input(path) => STANDARD_INPUT.into(),
             source => source.path().to_path_buf(),
         };
         let failed = |error| failed(&path, error);
         let (reader, origin, bytes): (Box<dyn Read + Send>, _, _) = match source {
-            Source::File(_) => {
+            TraceInput::File(_) => {
                 let opened = pipe::open(&path, cancel).map_err(failed)?;
                 let origin = opened.file.map(Positioned::File);
                 let origin = origin.map_or(Origin::Pipe, Origin::Positioned);
                 (opened.reader, origin, opened.bytes)
             }
-            Source::Bytes(_, bytes) => {
+            TraceInput::Bytes(_, bytes) => {
                 let bytes = Bytes::from(bytes.clone());
                 let count = bytes.len() as u64;
                 let origin = Origin::Positioned(Positioned::Bytes(bytes.clone()));
@@ -192,7 +192,7 @@ impl Input {
     /// # Errors
     /// If it cannot be opened.
     pub fn open_beside(&self, path: PathBuf) -> Result<Input, TapError> {
-        Input::open_until(&Source::File(path), &self.cancel)
+        Input::open_until(&TraceInput::File(path), &self.cancel)
     }
 
     /// The file name without its extensions: the name of the disk if a format records none.
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
 
     fn lines(bytes: &[u8]) -> Vec<(u64, Option<usize>)> {
-        let mut input = Input::open(&Source::bytes(bytes)).unwrap();
+        let mut input = Input::open(&TraceInput::bytes(bytes)).unwrap();
         let mut lines = Vec::new();
         while let Some(line) = input.line().unwrap() {
             lines.push((line.offset, line.bytes.map(<[u8]>::len)));
@@ -414,19 +414,19 @@ mod tests {
         use std::io::Write;
         let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packer.write_all(b"ab\ncde").unwrap();
-        let mut input = Input::open(&Source::bytes(packer.finish().unwrap())).unwrap();
+        let mut input = Input::open(&TraceInput::bytes(packer.finish().unwrap())).unwrap();
         assert_eq!(input.line().unwrap().unwrap().bytes, Some(&b"ab"[..]));
         assert_eq!(input.line().unwrap().unwrap().offset, 3);
         assert_eq!(input.line().unwrap(), None);
         let cut = [0x1f, 0x8b, 8, 0];
-        let mut input = Input::open(&Source::bytes(cut)).unwrap();
+        let mut input = Input::open(&TraceInput::bytes(cut)).unwrap();
         assert!(input.line().is_err());
     }
 
     #[test]
     fn a_window_slides_over_the_source() {
         let bytes: Vec<u8> = (0..2 * WINDOW_BYTES + 7).map(|i| i as u8).collect();
-        let mut input = Input::open(&Source::bytes(bytes.clone())).unwrap();
+        let mut input = Input::open(&TraceInput::bytes(bytes.clone())).unwrap();
         let mut seen = Vec::new();
         loop {
             let part = input.peek(1000).unwrap().to_vec();

@@ -245,7 +245,7 @@ impl RowsBuilder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Source;
+    use super::super::TraceInput;
     use super::*;
     use weir_model::Field;
 
@@ -263,7 +263,7 @@ mod tests {
 
     /// The rows of `text`, and the messages about bad lines.
     fn read(text: &str, types: &[Type], shape: Shape) -> (Vec<Signed>, Vec<String>) {
-        let input = Input::open(&Source::bytes(text)).unwrap();
+        let input = Input::open(&TraceInput::bytes(text)).unwrap();
         let mut source = open(input, &schema(types), shape, false).unwrap();
         let mut rows = Vec::new();
         while let Some(batch) = source.next_batch(2).unwrap() {
@@ -318,7 +318,7 @@ mod tests {
     fn a_type_line_that_does_not_fit_is_an_error() {
         let open = |text: &str| {
             let schema = schema(&[Type::Int]);
-            let input = Input::open(&Source::bytes(text)).unwrap();
+            let input = Input::open(&TraceInput::bytes(text)).unwrap();
             super::open(input, &schema, Shape::Stream, false)
                 .err()
                 .unwrap()

@@ -7,7 +7,7 @@ use weir_model::Declaration;
 
 use super::source::Input;
 use super::stream_source::{self, StreamSource};
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Rows per batch.
 const BATCH_ROWS: usize = 1_024;
@@ -44,8 +44,8 @@ impl Tap for StreamTap {
         })
     }
 
-    fn counts(&mut self) -> Vec<Count> {
-        let rows = Count {
+    fn counts(&mut self) -> Vec<EventCount> {
+        let rows = EventCount {
             counter: "events_in",
             cause: None,
             device: None,

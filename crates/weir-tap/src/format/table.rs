@@ -11,17 +11,17 @@ pub const REQUESTS_MAX: usize = 1 << 18;
 
 /// The key of a request in records. Several requests may be outstanding with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct RequestKey {
     device: u32,
     op: Op,
     /// First sector.
     pub sector: i64,
 }
 
-impl Place {
+impl RequestKey {
     /// The key of an operation on a device.
-    pub fn new(device: Symbol, op: Op, sector: i64) -> Place {
-        Place {
+    pub fn new(device: Symbol, op: Op, sector: i64) -> RequestKey {
+        RequestKey {
             device: device.id(),
             op,
             sector,
@@ -29,13 +29,13 @@ impl Place {
     }
 
     /// The same operation on the same device at another sector.
-    pub fn at(self, sector: i64) -> Place {
-        Place { sector, ..self }
+    pub fn at(self, sector: i64) -> RequestKey {
+        RequestKey { sector, ..self }
     }
 }
 
 /// An item that covers sectors from its first sector.
-pub trait Span {
+pub trait SectorRange {
     /// The number of sectors.
     fn sectors(&self) -> i64;
 }
@@ -44,12 +44,12 @@ pub trait Span {
 #[derive(Debug)]
 pub struct Table<V> {
     max: usize,
-    by_place: BTreeMap<(Place, u64), V>,
-    by_age: BTreeMap<u64, Place>,
+    by_place: BTreeMap<(RequestKey, u64), V>,
+    by_age: BTreeMap<u64, RequestKey>,
     next: u64,
 }
 
-impl<V: Span> Table<V> {
+impl<V: SectorRange> Table<V> {
     /// An empty table for `max` requests.
     pub fn new(max: usize) -> Table<V> {
         Table {
@@ -61,7 +61,7 @@ impl<V: Span> Table<V> {
     }
 
     /// Adds a request; returns the oldest if the table was full.
-    pub fn insert(&mut self, place: Place, value: V) -> Option<V> {
+    pub fn insert(&mut self, place: RequestKey, value: V) -> Option<V> {
         let oldest = match self.by_place.len() >= self.max {
             true => self
                 .by_age
@@ -76,18 +76,18 @@ impl<V: Span> Table<V> {
     }
 
     /// The request at `place`: the oldest of `sectors` sectors, or else the oldest.
-    pub fn find(&self, place: Place, sectors: i64) -> Option<&V> {
+    pub fn find(&self, place: RequestKey, sectors: i64) -> Option<&V> {
         self.key(place, sectors).map(|key| &self.by_place[&key])
     }
 
     /// Removes and returns that request.
-    pub fn take(&mut self, place: Place, sectors: i64) -> Option<V> {
+    pub fn take(&mut self, place: RequestKey, sectors: i64) -> Option<V> {
         let key = self.key(place, sectors)?;
         self.take_key(key)
     }
 
     /// Removes and returns the request that ends directly before `place`, with its key.
-    pub fn take_before(&mut self, place: Place) -> Option<(Place, V)> {
+    pub fn take_before(&mut self, place: RequestKey) -> Option<(RequestKey, V)> {
         /// Overlapping requests are rare: it is the nearest, or close to it.
         const LOOK_BACK: usize = 16;
         let before = self.by_place.range(..(place, 0)).rev().take(LOOK_BACK);
@@ -98,12 +98,12 @@ impl<V: Span> Table<V> {
         Some((key.0, self.take_key(key)?))
     }
 
-    fn take_key(&mut self, key: (Place, u64)) -> Option<V> {
+    fn take_key(&mut self, key: (RequestKey, u64)) -> Option<V> {
         self.by_age.remove(&key.1);
         self.by_place.remove(&key)
     }
 
-    fn key(&self, place: Place, sectors: i64) -> Option<(Place, u64)> {
+    fn key(&self, place: RequestKey, sectors: i64) -> Option<(RequestKey, u64)> {
         let here = || self.by_place.range((place, 0)..=(place, u64::MAX));
         let same = here().find(|(_, v)| v.sectors() == sectors);
         same.or_else(|| here().next()).map(|(key, _)| *key)
@@ -114,14 +114,14 @@ impl<V: Span> Table<V> {
 mod tests {
     use super::*;
 
-    impl Span for i64 {
+    impl SectorRange for i64 {
         fn sectors(&self) -> i64 {
             *self
         }
     }
 
-    fn place(sector: i64) -> Place {
-        Place::new(Symbol::new("8,0"), Op::Read, sector)
+    fn place(sector: i64) -> RequestKey {
+        RequestKey::new(Symbol::new("8,0"), Op::Read, sector)
     }
 
     #[test]

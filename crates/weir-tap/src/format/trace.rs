@@ -7,12 +7,12 @@ use weir_model::{Capabilities, Declaration, Demand};
 
 use super::recording::Recording;
 use super::wanted::capabilities;
-use super::{Faults, Format, Input, Read, Reader, Replay, SPOOL_BYTES_MAX, detect, named};
+use super::{Faults, Format, FormatReader, Input, Reader, Replay, SPOOL_BYTES_MAX, detect, named};
 use crate::{Tap, TapError};
 
 /// Options for reading a trace.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TraceOptions {
     /// Stop at the first bad record instead of counting it.
     pub strict: bool,
     /// The format's name, to override the detection.
@@ -21,9 +21,9 @@ pub struct Options {
     pub spool_bytes_max: u64,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for TraceOptions {
+    fn default() -> TraceOptions {
+        TraceOptions {
             strict: false,
             format: None,
             spool_bytes_max: SPOOL_BYTES_MAX,
@@ -53,7 +53,7 @@ impl Trace {
     ///
     /// # Errors
     /// If the input cannot be read, or no format matches.
-    pub fn open(mut input: Input, options: &Options) -> Result<Trace, TapError> {
+    pub fn open(mut input: Input, options: &TraceOptions) -> Result<Trace, TapError> {
         let format = match &options.format {
             Some(name) => named(name)?,
             None => detect(&mut input)?,
@@ -64,8 +64,10 @@ impl Trace {
             is_pipe: input.is_pipe(),
             strict: options.strict,
             opened: match format.read {
-                Read::Records(open) => Opened::Records(open(input)?),
-                Read::Recording => Opened::Recording(Box::new(Recording::open(input, options)?)),
+                FormatReader::Records(open) => Opened::Records(open(input)?),
+                FormatReader::Recording => {
+                    Opened::Recording(Box::new(Recording::open(input, options)?))
+                }
             },
         })
     }

@@ -17,7 +17,7 @@
 use weir_model::{Level, Symbol};
 
 use super::Faults;
-use super::record::{Reader, Record, Request, What, micros, name};
+use super::record::{Reader, TraceRecord, TraceRequest, What, micros, name};
 use super::scsi;
 use super::source::Input;
 use super::vscsi_csv::extent;
@@ -130,7 +130,7 @@ struct Vscsi {
 }
 
 impl Reader for Vscsi {
-    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+    fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError> {
         let bytes = self.version.record_bytes();
         for _ in 0..RECORDS_PER_READ {
             let offset = self.input.offset();
@@ -167,7 +167,7 @@ impl Reader for Vscsi {
 }
 
 impl Vscsi {
-    fn record(&self, command: &Command) -> Result<Option<Record>, String> {
+    fn record(&self, command: &Command) -> Result<Option<TraceRecord>, String> {
         if command.version >> 8 != self.version.number() {
             return Err(format!(
                 "version {:#06x} in a record of version {}",
@@ -181,14 +181,14 @@ impl Vscsi {
             return Ok(None);
         };
         let extent = extent(command.lbn, u64::from(command.length))?;
-        let mut request = Request::new(op, extent, Level::Vdisk);
+        let mut request = TraceRequest::new(op, extent, Level::Vdisk);
         request.event.vdisk = self.disk;
         let ts = micros(command.time_us)?;
         request.latency_ns = command.response_us.map(micros).transpose()?;
         if ts.checked_add(request.latency_ns.unwrap_or(0)).is_none() {
             return Err("the response time is out of range".into());
         }
-        Ok(Some(Record {
+        Ok(Some(TraceRecord {
             ts,
             what: What::Request(request),
         }))

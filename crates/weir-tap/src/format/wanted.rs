@@ -4,7 +4,7 @@
 use weir_model::capabilities::Select;
 use weir_model::event::io_schema;
 use weir_model::{
-    Capabilities, Clause, ColumnCapabilities, IoEvent, Limits, Predicate, Test, Type,
+    Capabilities, Clause, ColumnCapabilities, IoEvent, Predicate, SelectionLimits, Test, Type,
 };
 
 /// Columns that are set after the source, or do not describe the request.
@@ -12,7 +12,7 @@ const NOT_TESTED: [&str; 3] = ["host", "agent_ts", "monitor_ts"];
 
 /// The capabilities of sources that have complete requests: they test all columns.
 pub fn capabilities(groups: &str, paired: Result<(), String>) -> Capabilities {
-    let limits = Limits {
+    let limits = SelectionLimits {
         clauses: 64,
         tests: 32,
         texts: 64,

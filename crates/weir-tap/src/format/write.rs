@@ -1,9 +1,9 @@
-//! [`Writer`]: writes a stream of a tap as a file in some format.
+//! [`TraceWriter`]: writes a stream of a tap as a file in some format.
 
 use weir_model::capabilities::recording;
 use weir_model::{Batch, Declaration};
 
-use crate::{Count, TapError};
+use crate::{EventCount, TapError};
 
 /// Metadata of a file, for formats that can store it.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Default for Header {
 }
 
 /// Writes a trace.
-pub trait Writer: Send {
+pub trait TraceWriter: Send {
     /// Writes rows of the header's stream, with all of its columns, in timestamp order. A batch
     /// without rows lets the writer check the clock: call it about once a second while there are no
     /// rows.
@@ -42,7 +42,7 @@ pub trait Writer: Send {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError>;
 
     /// Stores the source's counts, to write them if the format supports it.
-    fn count(&mut self, counts: Vec<Count>);
+    fn count(&mut self, counts: Vec<EventCount>);
 
     /// Writes the remaining rows and closes the file. Returns what the format cannot represent, one
     /// line each.

@@ -12,8 +12,8 @@ use weir_model::inventory::{BlockDevice, Disk, Vm};
 use weir_model::{Nanos, Symbol};
 
 use crate::control::frame;
-use crate::inventory::{LaidDisk, Layout, NameConflict, PIECES_MAX, Piece, Snapshot};
-use crate::qmp::Address;
+use crate::inventory::{DiskLayout, LaidDisk, NameConflict, PIECES_MAX, Piece, Snapshot};
+use crate::qmp::QmpAddress;
 
 /// The longest answer. The largest is the list of all VMs and disks.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -23,10 +23,10 @@ pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// The type of a conversation: the byte that is sent with its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// [`Begin`], then lists of [`crate::inventory::Look`], each answered by [`Sent::write`].
+pub enum ConversationKind {
+    /// [`Begin`], then lists of [`crate::inventory::ScanScope`], each answered by [`Sent::write`].
     Inventory,
-    /// [`Polls`], then an empty request for each round, answered by [`PollAnswer`]s.
+    /// [`PollsRequest`], then an empty request for each round, answered by [`PollAnswer`]s.
     Polls,
     /// [`OfVm`], then an empty request for each query of the VM's disks.
     Disks,
@@ -35,7 +35,7 @@ pub enum Kind {
     Memory,
 }
 
-/// First request of [`Kind::Inventory`]: the content of `WatchOptions`.
+/// First request of [`ConversationKind::Inventory`]: the content of `WatchOptions`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Begin {
@@ -45,15 +45,15 @@ pub struct Begin {
     pub declared: Vec<String>,
 }
 
-/// First request of [`Kind::Polls`].
+/// First request of [`ConversationKind::Polls`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Polls {
+pub struct PollsRequest {
     /// True if latency histograms are enabled.
     pub histograms: bool,
 }
 
-/// First request of [`Kind::Disks`] and [`Kind::Memory`]: the process of a VM of the inventory. The
+/// First request of [`ConversationKind::Disks`] and [`ConversationKind::Memory`]: the process of a VM of the inventory. The
 /// first answer reports whether its QEMU can be queried.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +66,7 @@ pub struct OfVm {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PollAnswer {
     /// The answer of one VM.
-    Reading(Box<crate::qmp::poll::Reading>),
+    Reading(Box<crate::qmp::poll::VmResponse>),
     /// End of the answer.
     Done,
 }
@@ -99,7 +99,7 @@ struct SnapshotMessage {
     pids: HashMap<u32, u32>,
     servers: HashMap<u32, Vec<u32>>,
     cgroups: HashMap<Symbol, u32>,
-    monitors: HashMap<u32, Address>,
+    monitors: HashMap<u32, QmpAddress>,
     conflicts: Vec<NameConflict>,
     remarks: Vec<String>,
 }
@@ -122,7 +122,7 @@ enum LayoutAt {
 /// The sender of snapshots: stores the layouts that the receiver has.
 #[derive(Debug, Default)]
 pub struct Sent {
-    layouts: Vec<Arc<Layout>>,
+    layouts: Vec<Arc<DiskLayout>>,
 }
 
 impl Sent {
@@ -137,7 +137,7 @@ impl Sent {
         };
         let kept = self.layouts.iter().enumerate();
         let kept = kept.map(|(at, layout)| (Arc::as_ptr(layout), LayoutAt::Kept(at as u32)));
-        let mut places: HashMap<*const Layout, LayoutAt> = kept.collect();
+        let mut places: HashMap<*const DiskLayout, LayoutAt> = kept.collect();
         let mut new = 0;
         let mut disks = Vec::with_capacity(snapshot.disks.len());
         for laid in &snapshot.disks {
@@ -216,11 +216,11 @@ pub enum Seen {
 
 /// The receiver of snapshots: stores the layouts of the last one.
 #[derive(Debug, Default)]
-pub struct Received {
-    layouts: Vec<Arc<Layout>>,
+pub struct SnapshotReceiver {
+    layouts: Vec<Arc<DiskLayout>>,
 }
 
-impl Received {
+impl SnapshotReceiver {
     /// Receives the answer to a scan.
     ///
     /// # Errors
@@ -247,7 +247,7 @@ impl Received {
         }
     }
 
-    fn snapshot(&self, message: SnapshotMessage, new: &[Arc<Layout>]) -> io::Result<Snapshot> {
+    fn snapshot(&self, message: SnapshotMessage, new: &[Arc<DiskLayout>]) -> io::Result<Snapshot> {
         let vms = message.vms.len();
         let servers = message.servers.values().flatten();
         let positions = message.disks.iter().map(|disk| &disk.vm);
@@ -296,14 +296,14 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("it sent {what}"))
 }
 
-fn pieces(layout: &Layout) -> Vec<PieceMessage> {
+fn pieces(layout: &DiskLayout) -> Vec<PieceMessage> {
     let message = |p: &Piece| (p.device, p.sector, p.sectors, p.vsector, p.shared);
     layout.pieces.iter().map(message).collect()
 }
 
 /// The layout, if its pieces are in order. Pieces that overlap are cut, so there may be twice as
 /// many as an image has.
-fn layout(pieces: &[PieceMessage]) -> io::Result<Layout> {
+fn layout(pieces: &[PieceMessage]) -> io::Result<DiskLayout> {
     let piece = |&(device, sector, sectors, vsector, shared): &PieceMessage| Piece {
         device,
         sector,
@@ -318,28 +318,30 @@ fn layout(pieces: &[PieceMessage]) -> io::Result<Layout> {
     };
     let in_order = pieces.is_sorted_by_key(|p| (p.device, p.sector));
     match in_order && pieces.len() <= 2 * PIECES_MAX && pieces.iter().all(is_whole) {
-        true => Ok(Layout { pieces }),
+        true => Ok(DiskLayout { pieces }),
         false => Err(invalid("pieces of a disk that are out of order")),
     }
 }
 
-impl Kind {
-    const ALL: [(Kind, u8); 4] = [
-        (Kind::Inventory, b'I'),
-        (Kind::Polls, b'P'),
-        (Kind::Disks, b'D'),
-        (Kind::Memory, b'M'),
+impl ConversationKind {
+    const ALL: [(ConversationKind, u8); 4] = [
+        (ConversationKind::Inventory, b'I'),
+        (ConversationKind::Polls, b'P'),
+        (ConversationKind::Disks, b'D'),
+        (ConversationKind::Memory, b'M'),
     ];
 
     /// The byte that identifies this kind.
     pub fn byte(self) -> u8 {
-        let found = Kind::ALL.into_iter().find(|(kind, _)| *kind == self);
+        let found = ConversationKind::ALL
+            .into_iter()
+            .find(|(kind, _)| *kind == self);
         found.expect("all kinds are listed").1
     }
 
     /// The kind that a byte identifies.
-    pub fn of_byte(byte: u8) -> Option<Kind> {
-        let found = Kind::ALL.into_iter().find(|(_, b)| *b == byte);
+    pub fn of_byte(byte: u8) -> Option<ConversationKind> {
+        let found = ConversationKind::ALL.into_iter().find(|(_, b)| *b == byte);
         found.map(|(kind, _)| kind)
     }
 }
@@ -349,9 +351,9 @@ mod tests {
     use weir_model::inventory::{FoundBy, VmKind};
 
     use super::*;
-    use crate::inventory::{Claim, Standing};
+    use crate::inventory::{Claim, NameRank};
 
-    fn laid(vdisk: &str, layout: &Arc<Layout>) -> LaidDisk {
+    fn laid(vdisk: &str, layout: &Arc<DiskLayout>) -> LaidDisk {
         LaidDisk {
             disk: Disk {
                 image: Some(Symbol::new("/images/ä\n.raw")),
@@ -372,12 +374,12 @@ mod tests {
             shared: sector == 16,
         };
         let pieces = vec![piece(8), piece(16)];
-        let layout = Arc::new(Layout { pieces });
+        let layout = Arc::new(DiskLayout { pieces });
         let claim = Claim {
             vm: Symbol::new("web"),
             pid: Some(7),
             uid: None,
-            standing: Standing::Root,
+            standing: NameRank::Root,
         };
         Snapshot {
             taken: 7,
@@ -391,7 +393,7 @@ mod tests {
             cgroups: HashMap::from([(Symbol::new("/machine/web"), 0)]),
             monitors: HashMap::from([(
                 0,
-                Address::Process {
+                QmpAddress::Process {
                     path: "/proc/7/root/run/qmp".into(),
                     pid: 7,
                 },
@@ -408,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_arrives_whole_and_layouts_once() {
-        let (mut sent, mut received) = (Sent::default(), Received::default());
+        let (mut sent, mut received) = (Sent::default(), SnapshotReceiver::default());
         let mut first = snapshot();
         let mut bytes = Vec::new();
         sent.write(&mut bytes, Some(&first)).unwrap();
@@ -436,7 +438,9 @@ mod tests {
             change(&mut wrong);
             let mut bytes = Vec::new();
             Sent::default().write(&mut bytes, Some(&wrong)).unwrap();
-            let error = Received::default().read(bytes.as_slice()).unwrap_err();
+            let error = SnapshotReceiver::default()
+                .read(bytes.as_slice())
+                .unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
             error.to_string()
         };
@@ -464,15 +468,20 @@ mod tests {
         }
         let mut bytes = Vec::new();
         sent.write(&mut bytes, Some(&known)).unwrap();
-        let error = Received::default().read(bytes.as_slice()).unwrap_err();
+        let error = SnapshotReceiver::default()
+            .read(bytes.as_slice())
+            .unwrap_err();
         assert_eq!(error.to_string(), "it sent a layout that was not sent");
     }
 
     #[test]
     fn kinds_have_bytes_of_their_own() {
-        for (kind, byte) in Kind::ALL {
-            assert_eq!((Kind::of_byte(byte), kind.byte()), (Some(kind), byte));
+        for (kind, byte) in ConversationKind::ALL {
+            assert_eq!(
+                (ConversationKind::of_byte(byte), kind.byte()),
+                (Some(kind), byte)
+            );
         }
-        assert_eq!(Kind::of_byte(0), None);
+        assert_eq!(ConversationKind::of_byte(0), None);
     }
 }

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair}
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::message::{ANSWER_BYTES_MAX, Kind, REQUEST_BYTES_MAX};
+use super::message::{ANSWER_BYTES_MAX, ConversationKind, REQUEST_BYTES_MAX};
 use crate::TapError;
 use crate::control::{channel, frame};
 
@@ -87,19 +87,19 @@ impl Inspection {
         }))
     }
 
-    /// Starts a conversation with its first request. `patience` is the timeout of each answer.
+    /// Starts a conversation with its first request. `timeout` is the timeout of each answer.
     ///
     /// # Errors
     /// If the process has ended.
     pub fn converse(
         self: &Arc<Inspection>,
-        kind: Kind,
+        kind: ConversationKind,
         first: &impl Serialize,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> io::Result<Conversation> {
         let (socket, theirs) = UnixStream::pair()?;
-        socket.set_read_timeout(patience)?;
-        socket.set_write_timeout(patience)?;
+        socket.set_read_timeout(timeout)?;
+        socket.set_write_timeout(timeout)?;
         let control = self.control.as_ref().expect("only dropping takes it");
         let (byte, descriptors) = ([kind.byte()], [theirs.as_fd()]);
         channel::send(control, &byte, &descriptors, SendFlags::empty())?;

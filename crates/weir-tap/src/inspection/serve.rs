@@ -16,12 +16,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::message::{
-    ANSWER_BYTES_MAX, Begin, Kind, OfVm, PollAnswer, Polls, REQUEST_BYTES_MAX, Sent,
+    ANSWER_BYTES_MAX, Begin, ConversationKind, OfVm, PollAnswer, PollsRequest, REQUEST_BYTES_MAX,
+    Sent,
 };
 use crate::control::{channel, frame};
 use crate::ebpf::privileges;
-use crate::inventory::{Look, Looker, Snapshot, WatchOptions};
-use crate::qmp::{Cause, Subject, poll};
+use crate::inventory::{Looker, ScanScope, Snapshot, WatchOptions};
+use crate::qmp::{Cause, QmpSubject, poll};
 use crate::vdisk::drives;
 
 /// Most conversations at a time: an agent has a few for each query of QEMU's counters.
@@ -45,7 +46,7 @@ struct Shared {
 /// A conversation with its thread.
 #[derive(Debug)]
 struct Running {
-    kind: Kind,
+    kind: ConversationKind,
     socket: UnixStream,
     thread: JoinHandle<()>,
 }
@@ -95,7 +96,10 @@ pub fn run() -> Result<(), String> {
         let _ = one.socket.shutdown(Shutdown::Both);
     }
     // Polls disable what they enabled. Others may be in a scan, and end with the process.
-    for one in running.into_iter().filter(|one| one.kind == Kind::Polls) {
+    for one in running
+        .into_iter()
+        .filter(|one| one.kind == ConversationKind::Polls)
+    {
         // A panic of the thread has been printed on standard error.
         let _ = one.thread.join();
     }
@@ -112,14 +116,14 @@ fn close_inherited() {
 }
 
 /// Receives a conversation; `None` when the main process has closed the socket.
-fn receive(control: &OwnedFd) -> io::Result<Option<(Kind, UnixStream)>> {
+fn receive(control: &OwnedFd) -> io::Result<Option<(ConversationKind, UnixStream)>> {
     let mut bytes = [0; 2];
     let (received, descriptors) = channel::receive(control, &mut bytes, true, RecvFlags::empty())?;
     if received == 0 {
         return Ok(None);
     }
     match (
-        Kind::of_byte(bytes[0]),
+        ConversationKind::of_byte(bytes[0]),
         <[OwnedFd; 1]>::try_from(descriptors),
     ) {
         (Some(kind), Ok([descriptor])) if received == 1 => Ok(Some((kind, descriptor.into()))),
@@ -128,12 +132,18 @@ fn receive(control: &OwnedFd) -> io::Result<Option<(Kind, UnixStream)>> {
 }
 
 impl Running {
-    fn begin(kind: Kind, socket: UnixStream, shared: &Arc<Shared>) -> io::Result<Running> {
+    fn begin(
+        kind: ConversationKind,
+        socket: UnixStream,
+        shared: &Arc<Shared>,
+    ) -> io::Result<Running> {
         let (own, name) = match kind {
-            Kind::Inventory => (inventory as fn(&UnixStream, &Shared) -> _, "inventory"),
-            Kind::Polls => (polls as fn(&UnixStream, &Shared) -> _, "qmp"),
-            Kind::Disks => (disks as fn(&UnixStream, &Shared) -> _, "disks"),
-            Kind::Memory => (memory as fn(&UnixStream, &Shared) -> _, "memory"),
+            ConversationKind::Inventory => {
+                (inventory as fn(&UnixStream, &Shared) -> _, "inventory")
+            }
+            ConversationKind::Polls => (polls as fn(&UnixStream, &Shared) -> _, "qmp"),
+            ConversationKind::Disks => (disks as fn(&UnixStream, &Shared) -> _, "disks"),
+            ConversationKind::Memory => (memory as fn(&UnixStream, &Shared) -> _, "memory"),
         };
         let (shared, theirs) = (shared.clone(), socket.try_clone()?);
         let run = move || {
@@ -171,8 +181,8 @@ impl Shared {
     }
 
     /// The VM of process `pid`, if its QEMU can be queried.
-    fn subject(&self, pid: u32) -> Option<Subject> {
-        let subjects = Subject::all(&self.snapshot());
+    fn subject(&self, pid: u32) -> Option<QmpSubject> {
+        let subjects = QmpSubject::all(&self.snapshot());
         subjects
             .into_iter()
             .find(|subject| subject.pid == Some(pid))
@@ -226,7 +236,7 @@ fn inventory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
     };
     let mut looker = Looker::new(&options);
     let mut sent = Sent::default();
-    while let Some(asked) = next::<Vec<Look>>(socket)? {
+    while let Some(asked) = next::<Vec<ScanScope>>(socket)? {
         let seen = looker.look(&asked).map(Arc::new);
         // Stored before sending: the other side may refer to the snapshot at once.
         if let Some(seen) = &seen {
@@ -242,16 +252,16 @@ fn inventory(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
 fn polls(socket: &UnixStream, shared: &Shared) -> io::Result<()> {
     // Dropping fails only if there are no rights to drop; the same applies below.
     let _ = privileges::keep_what_asking_takes();
-    let Some(Polls { histograms }) = next(socket)? else {
+    let Some(PollsRequest { histograms }) = next(socket)? else {
         return Ok(());
     };
-    let mut polls = poll::Polls::new(histograms);
+    let mut polls = poll::QmpPoller::new(histograms);
     let ended = rounds(socket, shared, &mut polls);
     polls.end();
     ended
 }
 
-fn rounds(socket: &UnixStream, shared: &Shared, polls: &mut poll::Polls) -> io::Result<()> {
+fn rounds(socket: &UnixStream, shared: &Shared, polls: &mut poll::QmpPoller) -> io::Result<()> {
     while let Some(()) = next(socket)? {
         for mut reading in polls.round(&shared.snapshot()) {
             let mut sent = send(socket, &PollAnswer::Reading(Box::new(reading.clone())));

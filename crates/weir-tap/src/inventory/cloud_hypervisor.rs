@@ -85,8 +85,8 @@ fn name_of(socket: &str) -> Option<String> {
     let file = path.rsplit('/').next()?;
     let name = file.strip_suffix(".sock").unwrap_or(file);
     // Generic names do not identify a VM.
-    let telling = !name.is_empty() && !matches!(name, "api" | "ch" | "cloud-hypervisor" | "clh");
-    telling.then(|| name.to_owned())
+    let progress = !name.is_empty() && !matches!(name, "api" | "ch" | "cloud-hypervisor" | "clh");
+    progress.then(|| name.to_owned())
 }
 
 fn of_disk(options: &Options, position: usize) -> FoundDisk {

@@ -16,12 +16,12 @@ pub struct Declared {
     /// The VM's name.
     pub name: String,
     /// The processes that belong to it.
-    pub which: Which,
+    pub which: ProcessSelector,
 }
 
 /// Selects the processes of a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum ProcessSelector {
     /// The process with this number; after it ends, no process matches.
     Pid(u32),
     /// All processes with this name, as in column `comm`.
@@ -47,16 +47,16 @@ impl FromStr for Declared {
             .ok_or_else(|| wrong(format!("`{which}` has no kind")))?;
         let which = match (kind, value) {
             (_, "") => return Err(wrong(format!("the value after `{kind}:` is missing"))),
-            ("pid", pid) => Which::Pid(
+            ("pid", pid) => ProcessSelector::Pid(
                 pid.parse()
                     .map_err(|_| wrong(format!("`{pid}` is not a process ID")))?,
             ),
-            ("comm", comm) => Which::Comm(shortened(comm).into()),
+            ("comm", comm) => ProcessSelector::Comm(shortened(comm).into()),
             ("cgroup", path) if path.trim_end_matches('/').is_empty() => {
                 return Err(wrong(format!("`{path}` is the root of all cgroups")));
             }
             ("cgroup", path) if path.starts_with('/') => {
-                Which::Cgroup(path.trim_end_matches('/').into())
+                ProcessSelector::Cgroup(path.trim_end_matches('/').into())
             }
             ("cgroup", path) => {
                 return Err(wrong(format!("`{path}` is not an absolute path")));
@@ -73,9 +73,9 @@ impl FromStr for Declared {
 impl fmt::Display for Declared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.which {
-            Which::Pid(pid) => write!(f, "{}=pid:{pid}", self.name),
-            Which::Comm(comm) => write!(f, "{}=comm:{comm}", self.name),
-            Which::Cgroup(path) => write!(f, "{}=cgroup:{path}", self.name),
+            ProcessSelector::Pid(pid) => write!(f, "{}=pid:{pid}", self.name),
+            ProcessSelector::Comm(comm) => write!(f, "{}=comm:{comm}", self.name),
+            ProcessSelector::Cgroup(path) => write!(f, "{}=cgroup:{path}", self.name),
         }
     }
 }
@@ -97,18 +97,18 @@ impl Pinned {
 
     /// Binds a declaration by number to the process that has the number now, once.
     pub(super) fn pin(&mut self, processes: &Processes) {
-        if let (Which::Pid(pid), None) = (&self.declared.which, self.start_ticks) {
+        if let (ProcessSelector::Pid(pid), None) = (&self.declared.which, self.start_ticks) {
             self.start_ticks = processes.get(*pid).map(|p| p.start_ticks);
         }
     }
 
     fn means(&self, process: &Process) -> bool {
         match &self.declared.which {
-            Which::Pid(pid) => {
+            ProcessSelector::Pid(pid) => {
                 process.pid == *pid && self.start_ticks.is_none_or(|s| s == process.start_ticks)
             }
-            Which::Comm(comm) => process.comm == *comm,
-            Which::Cgroup(path) => process
+            ProcessSelector::Comm(comm) => process.comm == *comm,
+            ProcessSelector::Cgroup(path) => process
                 .cgroup
                 .is_some_and(|cgroup| super::is_within(cgroup.as_str(), path)),
         }
@@ -136,11 +136,11 @@ fn look(scene: &Scene) -> Vec<FoundVm> {
             pid: Some(first.pid),
             workers: match which {
                 // Its processes change; the cgroup remains.
-                Which::Cgroup(_) => Vec::new(),
+                ProcessSelector::Cgroup(_) => Vec::new(),
                 _ => means.iter().skip(1).map(|p| p.pid).collect(),
             },
             cgroup: match which {
-                Which::Cgroup(path) => Some(path.clone()),
+                ProcessSelector::Cgroup(path) => Some(path.clone()),
                 _ => None,
             },
             ..FoundVm::new(VmKind::Process)

@@ -1,17 +1,17 @@
 //! [`doctor`]: which inventories find VMs on this host, and what they lack the permission to read.
 
-use super::{INVENTORIES, Snapshot, Watch, WatchOptions};
-use crate::ebpf::{Fact, Status};
+use super::{INVENTORIES, InventoryWatch, Snapshot, WatchOptions};
+use crate::ebpf::{CheckStatus, Fact};
 use crate::elevation;
 
 /// What the inventory finds, and what is missing for lack of permissions. Scans once.
 pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
-    let watch = match Watch::start(options) {
+    let watch = match InventoryWatch::start(options) {
         Ok(watch) => watch,
         Err(error) => {
             return vec![fact(
                 "inventory",
-                Status::Degraded,
+                CheckStatus::Degraded,
                 error.to_string(),
                 "columns vm and vdisk are NULL",
                 "check the load of the host, and retry",
@@ -27,7 +27,7 @@ pub fn doctor(options: &WatchOptions) -> Vec<Fact> {
     ]
 }
 
-fn fact(name: &str, status: Status, found: String, costs: &str, remedy: &str) -> Fact {
+fn fact(name: &str, status: CheckStatus, found: String, costs: &str, remedy: &str) -> Fact {
     Fact {
         name: name.into(),
         status,
@@ -51,19 +51,19 @@ fn vms(snapshot: &Snapshot) -> Fact {
         true => "none; --vm NAME=pid:PID declares a process to be a VM".into(),
         false => counts.join(", "),
     };
-    fact("virtual machines", Status::Ok, found, "", "")
+    fact("virtual machines", CheckStatus::Ok, found, "", "")
 }
 
 /// Names that processes of several users claim.
 fn names(snapshot: &Snapshot) -> Fact {
     const NAME: &str = "names of VMs";
     if snapshot.conflicts.is_empty() {
-        return fact(NAME, Status::Ok, "unique".into(), "", "");
+        return fact(NAME, CheckStatus::Ok, "unique".into(), "", "");
     }
     let conflicts: Vec<String> = snapshot.conflicts.iter().map(|c| c.to_string()).collect();
     fact(
         NAME,
-        Status::Degraded,
+        CheckStatus::Degraded,
         conflicts.join("; "),
         "commands that act on a VM reject a name that several users claim",
         "`weir query \"select vm, pid, uid from vms\"` lists the processes; use pid:PID instead of the name",
@@ -96,10 +96,10 @@ fn disks(snapshot: &Snapshot) -> Fact {
         false => counts.join(", "),
     };
     match by(Some("process")) {
-        0 => fact("virtual disks", Status::Ok, found, "", ""),
+        0 => fact("virtual disks", CheckStatus::Ok, found, "", ""),
         _ => fact(
             "virtual disks",
-            Status::Degraded,
+            CheckStatus::Degraded,
             found,
             "column vdisk is NULL for VMs with several disks whose location is unknown",
             "`weir query \"select vm, vdisk, image from disks where found_by = 'process'\"` lists these disks",
@@ -111,11 +111,11 @@ fn disks(snapshot: &Snapshot) -> Fact {
 fn readable(snapshot: &Snapshot) -> Fact {
     const NAME: &str = "inventory";
     if snapshot.remarks.is_empty() {
-        return fact(NAME, Status::Ok, "complete".into(), "", "");
+        return fact(NAME, CheckStatus::Ok, "complete".into(), "", "");
     }
     fact(
         NAME,
-        Status::Degraded,
+        CheckStatus::Degraded,
         snapshot.remarks.join("; "),
         "VMs and disks of other users may be missing, or without names and images",
         &elevation::advice("cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search"),

@@ -73,7 +73,7 @@ const NOWHERE: u32 = UNKNOWN | DELALLOC | ENCODED | NOT_ALIGNED | INLINE | TAIL;
 
 /// What a file system reports about the location of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ReportedExtents {
     /// Addresses of the data on its device.
     Addresses,
     /// No usable location.
@@ -83,15 +83,15 @@ pub enum Told {
 }
 
 /// What the file system of `file` can report.
-pub fn told(file: &File) -> io::Result<Told> {
+pub fn reported(file: &File) -> io::Result<ReportedExtents> {
     let kind = kind(file)?;
-    let told = match kind {
-        EXT => Told::Addresses,
-        XFS if !is_realtime(file) => Told::Addresses,
-        kind if ELSEWHERE.contains(&kind) => Told::Elsewhere,
-        _ => Told::Nothing,
+    let reported = match kind {
+        EXT => ReportedExtents::Addresses,
+        XFS if !is_realtime(file) => ReportedExtents::Addresses,
+        kind if ELSEWHERE.contains(&kind) => ReportedExtents::Elsewhere,
+        _ => ReportedExtents::Nothing,
     };
-    Ok(told)
+    Ok(reported)
 }
 
 /// The extents of `file` in order; `None` if there are more than [`EXTENTS_MAX`]. Data that the

@@ -2,7 +2,7 @@
 
 use weir_model::inventory::VmKind;
 
-use crate::qmp::Address;
+use crate::qmp::QmpAddress;
 
 /// A VM as found by one inventory. Unknown fields are `None`, and another inventory may fill them
 /// in.
@@ -31,7 +31,7 @@ pub struct FoundVm {
     /// The sockets on which vhost-user back ends serve it.
     pub backends: Vec<String>,
     /// The address of its QMP, if another process uses its socket exclusively.
-    pub address: Option<Address>,
+    pub address: Option<QmpAddress>,
     /// The QMP sockets on which its process listens, from its command line.
     pub monitors: Vec<String>,
     /// Whether its name is from the user of weir or from a file that only root writes, not from its

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use weir_model::inventory::FoundBy;
 
-use super::extents::{self, Extent, Told};
+use super::extents::{self, Extent, ReportedExtents};
 use super::host::open_data;
 use super::stack::{self, Below, Segment, Stack};
-use super::{Layout, Piece};
+use super::{DiskLayout, Piece};
 
 /// A file or device with data of a virtual disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub struct Image {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     /// Its pieces; empty if they are unknown.
-    pub layout: Arc<Layout>,
+    pub layout: Arc<DiskLayout>,
     /// How events are attributed to it.
     pub found_by: FoundBy,
     /// The whole device that the active image is, or that contains it, `major << 20 | minor`.
@@ -190,7 +190,7 @@ impl Layouts {
             located.found_by = FoundBy::Process;
             return located;
         }
-        located.layout = Arc::new(Layout {
+        located.layout = Arc::new(DiskLayout {
             pieces: separate(std::mem::take(&mut survey.pieces)),
         });
         located
@@ -369,11 +369,11 @@ fn read(path: &Path, meta: &Metadata) -> Extents {
         let opened = file.metadata()?;
         // The file may have been replaced in between.
         let same = (opened.dev(), opened.ino()) == (meta.dev(), meta.ino());
-        Ok((extents::told(&file)?, file, same))
+        Ok((extents::reported(&file)?, file, same))
     };
     match open() {
-        Ok((Told::Elsewhere, ..)) => Err(Unknown::Nowhere),
-        Ok((Told::Addresses, file, true)) if libc::major(meta.dev()) != 0 => {
+        Ok((ReportedExtents::Elsewhere, ..)) => Err(Unknown::Nowhere),
+        Ok((ReportedExtents::Addresses, file, true)) if libc::major(meta.dev()) != 0 => {
             match extents::of(&file) {
                 Ok(Some(extents)) => Ok(extents.into()),
                 Ok(None) | Err(_) => Err(Unknown::Somewhere),

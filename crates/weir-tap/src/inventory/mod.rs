@@ -1,12 +1,12 @@
 //! Inventories: the VMs of the host, their disks, and the location of the disks.
 //!
-//! 1. [`Watch`] is a thread that scans the host once a second, and sooner on request.
+//! 1. [`InventoryWatch`] is a thread that scans the host once a second, and sooner on request.
 //! 2. A scan reads the processes and the block devices, and runs each of [`INVENTORIES`], which
 //!    returns the VMs that it finds.
 //! 3. [`tapdisk`] replaces the socket of a running `weir tapdisk` by the image that it serves;
-//!    [`roll`] merges the results: a VM found twice is listed once, and names are unique; [`names`]
+//!    [`merged`] merges the results: a VM found twice is listed once, and names are unique; [`names`]
 //!    decides which of several VMs has a name.
-//! 4. [`place`] finds the file or device of each disk, and [`layout`] its location.
+//! 4. [`location`] finds the file or device of each disk, and [`layout`] its location.
 //! 5. Changes produce a new [`Snapshot`], which taps read at any time.
 //!
 //! Steps 2 to 4 need privileges. They run in the inspection process ([`crate::inspection`]) if
@@ -24,15 +24,15 @@ mod found;
 mod host;
 mod layout;
 mod libvirt;
-mod lookout;
+mod location;
 mod loop_status;
+mod merged;
 mod monitors;
 mod names;
-mod place;
 mod process;
 mod qcow;
 mod qemu;
-mod roll;
+mod scanner;
 pub mod snapshot;
 mod stack;
 pub mod tap;
@@ -43,12 +43,12 @@ mod workers;
 pub use declared::Declared;
 pub use doctor::doctor;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
-pub use names::{Claim, NameConflict, Standing};
+pub use names::{Claim, NameConflict, NameRank};
 pub use qemu::options::words as option_words;
-pub use qemu::told::NodeOptions;
-pub use snapshot::{LaidDisk, Layout, Piece, Snapshot};
+pub use qemu::reported::NodeOptions;
+pub use snapshot::{DiskLayout, LaidDisk, Piece, Snapshot};
 pub(crate) use watch::Looker;
-pub use watch::{Look, Watch, WatchOptions};
+pub use watch::{InventoryWatch, ScanScope, WatchOptions};
 
 use std::cell::RefCell;
 

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::ebpf::privileges;
-use crate::qmp::{self, Address, Drive, Monitor, QmpError};
+use crate::qmp::{self, Drive, QemuMonitor, QmpAddress, QmpError};
 
 /// Timeout of each response.
-const PATIENCE: Duration = Duration::from_millis(300);
+const QUERY_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Query interval. A QMP socket serves one client at a time, so it should mostly be free.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ struct State {
 
 #[derive(Debug)]
 struct Entry {
-    address: Address,
+    address: QmpAddress,
     answer: Option<Arc<Answer>>,
     /// Another process listens on the socket.
     foreign: bool,
@@ -88,7 +88,7 @@ impl Monitors {
     }
 
     /// Sets the processes to query; true if one is new.
-    pub fn ask(&self, addresses: HashMap<Life, Address>) -> bool {
+    pub fn ask(&self, addresses: HashMap<Life, QmpAddress>) -> bool {
         let mut state = self.shared.state();
         let same = |life: &Life, entry: &Entry| addresses.get(life) == Some(&entry.address);
         state.monitors.retain(|life, entry| same(life, entry));
@@ -111,14 +111,14 @@ impl Monitors {
         new
     }
 
-    /// Waits until all have been queried once, at most `patience`.
-    pub fn wait(&self, patience: Duration) {
+    /// Waits until all have been queried once, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) {
         let state = self.shared.state();
         let open = |state: &mut State| state.monitors.values().any(|entry| !entry.asked);
         let waited = self
             .shared
             .answered
-            .wait_timeout_while(state, patience, open);
+            .wait_timeout_while(state, timeout, open);
         drop(waited.expect("no panic while held"));
     }
 
@@ -148,7 +148,7 @@ impl Shared {
 
     fn run(&self) {
         while let Some((life, address)) = self.next() {
-            let answer = address.visit(PATIENCE, answer_of);
+            let answer = address.visit(QUERY_TIMEOUT, answer_of);
             let mut state = self.state();
             if let Some(entry) = state.monitors.get_mut(&life) {
                 entry.asked = true;
@@ -168,7 +168,7 @@ impl Shared {
     }
 
     /// The next process to query, when it is due; `None` at the end.
-    fn next(&self) -> Option<(Life, Address)> {
+    fn next(&self) -> Option<(Life, QmpAddress)> {
         let mut state = self.state();
         loop {
             if state.ended {
@@ -189,7 +189,7 @@ impl Shared {
     }
 }
 
-fn answer_of(qemu: &mut dyn Monitor) -> Result<Answer, QmpError> {
+fn answer_of(qemu: &mut dyn QemuMonitor) -> Result<Answer, QmpError> {
     let state = qmp::status(qemu)?.status;
     let name = qmp::name(qemu)?;
     let uuid = qmp::uuid(qemu)?;
@@ -210,7 +210,7 @@ fn answer_of(qemu: &mut dyn Monitor) -> Result<Answer, QmpError> {
 }
 
 /// The device type at this path of the object tree, as `scsi-hd`.
-fn kind_of(qemu: &mut dyn Monitor, qdev: &str) -> Result<Option<String>, QmpError> {
+fn kind_of(qemu: &mut dyn QemuMonitor, qdev: &str) -> Result<Option<String>, QmpError> {
     // The last component of a path is the part of a virtio device that QEMU's block layer knows.
     let arguments = json!({"path": qdev, "property": "type"});
     match qemu.execute("qom-get", arguments) {

@@ -1,6 +1,6 @@
 //! Decides which VM has a name: any user can start a process that claims any name.
 //!
-//! Of several VMs that claim one name, the one with the best [`Standing`] gets it; the process
+//! Of several VMs that claim one name, the one with the best [`NameRank`] gets it; the process
 //! number is appended to the names of the others. Claims of different users are reported as
 //! [`NameConflict`]s.
 
@@ -21,7 +21,7 @@ pub const BY_PID: &str = "pid:";
 
 /// The precedence of a claim to a name, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Standing {
+pub enum NameRank {
     /// Declared by the user of weir, or in the state file of the system's libvirt.
     Vouched,
     /// A process of root whose program file belongs to root.
@@ -36,26 +36,26 @@ pub enum Standing {
     Refuted,
 }
 
-impl Standing {
+impl NameRank {
     /// The standing of a VM; `process` is its own, or the first that works for it.
-    pub(super) fn of(scene: &Scene, vm: &FoundVm, process: Option<&Process>) -> Standing {
+    pub(super) fn of(scene: &Scene, vm: &FoundVm, process: Option<&Process>) -> NameRank {
         if vm.vouched {
-            return Standing::Vouched;
+            return NameRank::Vouched;
         }
         let Some(process) = process else {
-            return Standing::OtherProgram;
+            return NameRank::OtherProgram;
         };
         if scene
             .monitors
             .is_foreign((process.pid, process.start_ticks))
         {
-            return Standing::Refuted;
+            return NameRank::Refuted;
         }
         match process.uid {
-            _ if !process.program_is_roots => Standing::OtherProgram,
-            Some(0) => Standing::Root,
-            Some(uid) if uid < SYSTEM_UIDS => Standing::Service,
-            _ => Standing::User,
+            _ if !process.program_is_roots => NameRank::OtherProgram,
+            Some(0) => NameRank::Root,
+            Some(uid) if uid < SYSTEM_UIDS => NameRank::Service,
+            _ => NameRank::User,
         }
     }
 }
@@ -81,7 +81,7 @@ pub struct Claim {
     /// The user of that process.
     pub uid: Option<u32>,
     /// The precedence of the claim.
-    pub standing: Standing,
+    pub standing: NameRank,
 }
 
 impl NameConflict {
@@ -94,7 +94,7 @@ impl NameConflict {
             return None;
         }
         let is_best = |claim: &Claim| claim.standing == best.standing;
-        let ambiguous = best.standing != Standing::Vouched
+        let ambiguous = best.standing != NameRank::Vouched
             && claims.iter().any(|claim| is_best(claim) && rival(claim));
         Some(NameConflict {
             name: Symbol::try_new(name).ok()?,
@@ -129,7 +129,7 @@ impl fmt::Display for NameConflict {
 mod tests {
     use super::*;
 
-    fn claim(vm: &str, pid: u32, uid: u32, standing: Standing) -> Claim {
+    fn claim(vm: &str, pid: u32, uid: u32, standing: NameRank) -> Claim {
         Claim {
             vm: Symbol::new(vm),
             pid: Some(pid),
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn the_best_standing_has_the_name_and_equal_ones_share_it_with_no_one() {
-        let fake = claim("web-7", 7, 1000, Standing::OtherProgram);
-        let real = claim("web", 9, 0, Standing::Root);
+        let fake = claim("web-7", 7, 1000, NameRank::OtherProgram);
+        let real = claim("web", 9, 0, NameRank::Root);
         let conflict = NameConflict::of("web", vec![fake.clone(), real]).unwrap();
         assert!(!conflict.ambiguous);
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
             "VM name web is claimed by processes of several users: web (pid:9, uid 0), web-7 \
              (pid:7, uid 1000); the name identifies web (pid:9, uid 0)"
         );
-        let second = claim("web", 8, 1001, Standing::OtherProgram);
+        let second = claim("web", 8, 1001, NameRank::OtherProgram);
         let conflict = NameConflict::of("web", vec![fake.clone(), second]).unwrap();
         assert!(conflict.ambiguous);
         assert!(
@@ -157,7 +157,7 @@ mod tests {
                 .to_string()
                 .ends_with("the name identifies none of them")
         );
-        let own = claim("web", 8, 1000, Standing::OtherProgram);
+        let own = claim("web", 8, 1000, NameRank::OtherProgram);
         assert_eq!(NameConflict::of("web", vec![fake, own]), None);
     }
 }

@@ -8,7 +8,7 @@ use weir_model::inventory::{BlockDevice, Disk, Vm};
 use weir_model::{Nanos, Symbol};
 
 use super::names::{BY_PID, NameConflict};
-use crate::qmp::Address;
+use crate::qmp::QmpAddress;
 
 /// The inventory at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub struct Snapshot {
     /// Only cgroups of exactly one VM.
     pub cgroups: HashMap<Symbol, u32>,
     /// The QMP address of a VM, by its position in `vms`.
-    pub monitors: HashMap<u32, Address>,
+    pub monitors: HashMap<u32, QmpAddress>,
     /// Names that processes of several users claim.
     pub conflicts: Vec<NameConflict>,
     /// What could not be read, as text.
@@ -65,12 +65,12 @@ pub struct LaidDisk {
     /// Its VM, as a position in [`Snapshot::vms`].
     pub vm: u32,
     /// The location of its data.
-    pub layout: Arc<Layout>,
+    pub layout: Arc<DiskLayout>,
 }
 
 /// The location of a virtual disk's data on the host's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+pub struct DiskLayout {
     /// The pieces, sorted by device and sector, without overlap, on every visible device of a
     /// stack: a file on a loop device has pieces on that device and on those below.
     pub pieces: Vec<Piece>,

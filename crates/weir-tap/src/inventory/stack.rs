@@ -27,7 +27,7 @@ pub struct Segment {
 
 /// The position of a device on its disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StackPosition {
     /// The whole disk; the device, if it is one.
     pub disk: u32,
     /// The first sector on the disk.
@@ -59,7 +59,7 @@ pub enum Below {
 /// The host's block devices that were requested so far.
 #[derive(Debug, Default)]
 pub struct Stack {
-    places: HashMap<u32, Option<Place>>,
+    places: HashMap<u32, Option<StackPosition>>,
     below: HashMap<u32, Arc<Below>>,
     /// Tables of the device mapper, with the attributes under which they were read.
     tables: HashMap<u32, (String, Vec<Segment>)>,
@@ -77,11 +77,11 @@ fn sysfs(device: u32) -> PathBuf {
 }
 
 /// The position of `device` on its disk, from sysfs.
-fn place(device: u32) -> Option<Place> {
+fn place(device: u32) -> Option<StackPosition> {
     let folder = sysfs(device);
     let sectors = read_number(&folder.join("size"))?;
     if !folder.join("partition").exists() {
-        return Some(Place {
+        return Some(StackPosition {
             disk: device,
             start: 0,
             sectors,
@@ -89,7 +89,7 @@ fn place(device: u32) -> Option<Place> {
     }
     let start = read_number(&folder.join("start"))?;
     let disk = fs::read_to_string(folder.join("../dev")).ok()?;
-    Some(Place {
+    Some(StackPosition {
         disk: parse_number(disk.trim_end())?,
         start,
         sectors,
@@ -111,7 +111,7 @@ impl Stack {
     }
 
     /// The position of `device` on its disk; `None` if it no longer exists.
-    pub fn place(&mut self, device: u32) -> Option<Place> {
+    pub fn place(&mut self, device: u32) -> Option<StackPosition> {
         *self.places.entry(device).or_insert_with(|| place(device))
     }
 

@@ -10,10 +10,10 @@ use weir_model::capabilities::Rate;
 use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
 use weir_model::{Batch, Capabilities, Demand, Nanos, Symbol};
 
-use super::{NameConflict, Snapshot, Watch, WatchOptions};
+use super::{InventoryWatch, NameConflict, Snapshot, WatchOptions};
 use crate::ebpf::clock::epoch_ns;
 use crate::live::LiveTap;
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// The tap of the host's inventory.
 pub static TAP: LiveTap = LiveTap {
@@ -22,9 +22,9 @@ pub static TAP: LiveTap = LiveTap {
     open: |demands, options| {
         let watch = match &options.inventory {
             Some(watch) => watch.clone(),
-            None => Watch::start(&WatchOptions::default())?,
+            None => InventoryWatch::start(&WatchOptions::default())?,
         };
-        let tap = Relations::new(demands, watch, options.host, options.rhythm)?;
+        let tap = Relations::new(demands, watch, options.host, options.poll_interval)?;
         Ok(Box::new(tap))
     },
     capabilities: || Capabilities::of_rows(STREAMS, Rate::Polled, "a relation is not folded"),
@@ -44,17 +44,17 @@ enum Relation {
 /// The inventory as a source of inserted and retracted rows.
 #[derive(Debug)]
 struct Relations {
-    watch: Arc<Watch>,
+    watch: Arc<InventoryWatch>,
     relations: Vec<Relation>,
     /// The value of column `host`.
     host: Option<Symbol>,
     /// The last snapshot that was emitted.
-    told: Arc<Snapshot>,
-    said: VecDeque<TapEvent>,
+    emitted: Arc<Snapshot>,
+    queued: VecDeque<TapEvent>,
     /// The watermark: the latest instant that was emitted.
     reached: Nanos,
     /// Interval of heartbeats: a join with I/O waits for them.
-    rhythm: Duration,
+    poll_interval: Duration,
 }
 
 impl Relation {
@@ -126,19 +126,19 @@ fn difference<R: Row>(ts: Nanos, host: Option<Symbol>, before: &[R], after: &[R]
 impl Relations {
     fn new(
         demands: &[Demand],
-        watch: Arc<Watch>,
+        watch: Arc<InventoryWatch>,
         host: Option<Symbol>,
-        rhythm: Duration,
+        poll_interval: Duration,
     ) -> Result<Relations, TapError> {
         let relations = demands.iter().map(|d| Relation::find(&d.stream));
         let mut tap = Relations {
             relations: relations.collect::<Result<_, _>>()?,
             watch,
             host,
-            told: Arc::default(),
-            said: VecDeque::new(),
+            emitted: Arc::default(),
+            queued: VecDeque::new(),
             reached: 0,
-            rhythm,
+            poll_interval,
         };
         tap.take();
         Ok(tap)
@@ -146,19 +146,19 @@ impl Relations {
 
     /// Queues the changes since the last call.
     fn take(&mut self) {
-        if self.watch.generation() == self.told.generation {
+        if self.watch.generation() == self.emitted.generation {
             return;
         }
         let snapshot = self.watch.snapshot();
         // Instants up to the watermark are final: the change is emitted with the next instant.
         let ts = snapshot.taken.max(self.reached + 1);
         for (demand, relation) in self.relations.iter().enumerate() {
-            if let Some(batch) = relation.changes(ts, self.host, &self.told, &snapshot) {
-                self.said.push_back(TapEvent::Rows { demand, batch });
+            if let Some(batch) = relation.changes(ts, self.host, &self.emitted, &snapshot) {
+                self.queued.push_back(TapEvent::Rows { demand, batch });
             }
         }
         self.reached = ts;
-        self.told = snapshot;
+        self.emitted = snapshot;
     }
 
     fn heartbeat(&mut self) -> TapEvent {
@@ -168,19 +168,19 @@ impl Relations {
 }
 
 impl Tap for Relations {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        if let Some(said) = self.said.pop_front() {
-            return Ok(said);
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        if let Some(event) = self.queued.pop_front() {
+            return Ok(event);
         }
-        thread::sleep(self.rhythm.min(patience));
+        thread::sleep(self.poll_interval.min(timeout));
         self.take();
-        Ok(match self.said.pop_front() {
-            Some(said) => said,
+        Ok(match self.queued.pop_front() {
+            Some(events) => events,
             None => self.heartbeat(),
         })
     }
 
-    fn counts(&mut self) -> Vec<Count> {
+    fn counts(&mut self) -> Vec<EventCount> {
         Vec::new()
     }
 
@@ -193,7 +193,12 @@ impl Tap for Relations {
     }
 
     fn messages(&self) -> Vec<String> {
-        let conflicts = self.told.conflicts.iter().map(NameConflict::to_string);
-        self.told.remarks.iter().cloned().chain(conflicts).collect()
+        let conflicts = self.emitted.conflicts.iter().map(NameConflict::to_string);
+        self.emitted
+            .remarks
+            .iter()
+            .cloned()
+            .chain(conflicts)
+            .collect()
     }
 }

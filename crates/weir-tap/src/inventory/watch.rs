@@ -1,4 +1,4 @@
-//! [`Watch`]: a thread that keeps the inventory up to date, for all taps of a process. It scans in
+//! [`InventoryWatch`]: a thread that keeps the inventory up to date, for all taps of a process. It scans in
 //! this process ([`Looker`]), or requests scans from the inspection process.
 
 use std::ffi::OsString;
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use weir_model::text::shown;
 
 use super::declared::Declared;
-use super::lookout::Lookout;
+use super::scanner::Scanner;
 use super::snapshot::Snapshot;
 use crate::TapError;
 use crate::ebpf::privileges;
 use crate::elevation::{self, Raised};
-use crate::inspection::message::{Begin, Kind, Received, Seen};
+use crate::inspection::message::{Begin, ConversationKind, Seen, SnapshotReceiver};
 use crate::inspection::{Conversation, Inspection, lost};
 
 /// The thread's name.
@@ -27,13 +27,13 @@ const NAME: &str = "inventory";
 /// Minimum interval between two scans, regardless of the number of requests.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Timeout of [`Watch::start`] for the first scan.
+/// Timeout of [`InventoryWatch::start`] for the first scan.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
 
 /// Timeout of a scan by the inspection process; after it the process is treated as ended.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 
-/// Maximum number of queued requests for a scan; more become [`Look::All`].
+/// Maximum number of queued requests for a scan; more become [`ScanScope::All`].
 const ASKED_MAX: usize = 64;
 
 /// Options of the inventory.
@@ -53,7 +53,7 @@ pub struct WatchOptions {
 
 /// The part of the host that may have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Look {
+pub enum ScanScope {
     /// This process is unknown, or no longer known.
     Pid(u32),
     /// Layouts on this whole device may be stale.
@@ -64,7 +64,7 @@ pub enum Look {
 
 /// The inventory, kept up to date by a thread that ends when the last owner drops it.
 #[derive(Debug)]
-pub struct Watch {
+pub struct InventoryWatch {
     shared: Arc<Shared>,
     /// Dropped after the end of the thread.
     inspection: Option<Arc<Inspection>>,
@@ -86,7 +86,7 @@ fn reduced(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
 
 /// Scans the host, in the thread that created it.
 pub(crate) struct Looker {
-    lookout: Lookout,
+    scanner: Scanner,
     /// Whether the thread has only the privileges that scans need.
     reduced: bool,
     _raised: Raised,
@@ -106,9 +106,9 @@ struct Shared {
 struct State {
     snapshot: Arc<Snapshot>,
     /// The requests since the last scan began.
-    asked: Vec<Look>,
+    asked: Vec<ScanScope>,
     /// Number of scans begun and of scans completed.
-    begun: u64,
+    started: u64,
     done: u64,
     ended: bool,
     /// The reason why the inventory is no longer updated.
@@ -131,33 +131,33 @@ impl Looker {
     pub(crate) fn new(options: &WatchOptions) -> Looker {
         Looker {
             // First, because the thread that queries monitors must not inherit raised privileges.
-            lookout: Lookout::new(options),
+            scanner: Scanner::new(options),
             reduced: false,
             _raised: elevation::raise(elevation::READING),
         }
     }
 
     /// Scans what may have changed; `None` if nothing has.
-    pub(crate) fn look(&mut self, asked: &[Look]) -> Option<Snapshot> {
-        let seen = self.lookout.look(asked);
+    pub(crate) fn look(&mut self, asked: &[ScanScope]) -> Option<Snapshot> {
+        let seen = self.scanner.look(asked);
         // The first scan has all available privileges: reading a table of the device mapper
         // requires CAP_SYS_ADMIN. A failure to drop privileges means that there are none.
         if !self.reduced
             && let Err(error) = privileges::keep_what_asking_takes()
         {
-            self.lookout.remark(error.to_string());
+            self.scanner.remark(error.to_string());
         }
         self.reduced = true;
         seen
     }
 }
 
-impl Received {
+impl SnapshotReceiver {
     /// Requests a scan from the inspection process; an error follows the name of the process.
     fn look(
         &mut self,
         process: &mut Conversation,
-        asked: &[Look],
+        asked: &[ScanScope],
     ) -> Result<Option<Snapshot>, String> {
         let request = process.request(&asked);
         let seen = request.and_then(|()| self.read(process.socket()).map_err(lost));
@@ -168,19 +168,19 @@ impl Received {
     }
 }
 
-impl Watch {
+impl InventoryWatch {
     /// Starts the thread, and the inspection process if `options` name one. The first snapshot is
     /// complete on return, except for QMP monitors that respond slowly.
     ///
     /// # Errors
     /// If no thread or process can be started, or the first scan takes longer than ten seconds.
-    pub fn start(options: &WatchOptions) -> Result<Arc<Watch>, TapError> {
+    pub fn start(options: &WatchOptions) -> Result<Arc<InventoryWatch>, TapError> {
         let poll = options.poll;
         let Some(program) = &options.inspector else {
             let options = options.clone();
-            return Watch::run(poll, None, plain, move || {
+            return InventoryWatch::run(poll, None, plain, move || {
                 let mut looker = Looker::new(&options);
-                move |asked: &[Look]| Ok(looker.look(asked))
+                move |asked: &[ScanScope]| Ok(looker.look(asked))
             });
         };
         let inspection = Inspection::start(program)?;
@@ -188,12 +188,12 @@ impl Watch {
             root: options.root.clone(),
             declared: options.declared.iter().map(Declared::to_string).collect(),
         };
-        let conversation = inspection.converse(Kind::Inventory, &begin, Some(LOOK_MAX));
+        let conversation = inspection.converse(ConversationKind::Inventory, &begin, Some(LOOK_MAX));
         let mut conversation =
             conversation.map_err(|e| unavailable(format!("the inspection process {}", lost(e))))?;
-        let mut received = Received::default();
-        Watch::run(poll, Some(inspection), reduced, move || {
-            move |asked: &[Look]| received.look(&mut conversation, asked)
+        let mut received = SnapshotReceiver::default();
+        InventoryWatch::run(poll, Some(inspection), reduced, move || {
+            move |asked: &[ScanScope]| received.look(&mut conversation, asked)
         })
     }
 
@@ -202,25 +202,25 @@ impl Watch {
     /// has changed.
     ///
     /// # Errors
-    /// As [`Watch::start`].
+    /// As [`InventoryWatch::start`].
     pub fn by(
         poll: Duration,
-        mut look: impl FnMut(&[Look]) -> Option<Snapshot> + Send + 'static,
-    ) -> Result<Arc<Watch>, TapError> {
-        Watch::run(poll, None, plain, move || {
-            move |asked: &[Look]| Ok(look(asked))
+        mut look: impl FnMut(&[ScanScope]) -> Option<Snapshot> + Send + 'static,
+    ) -> Result<Arc<InventoryWatch>, TapError> {
+        InventoryWatch::run(poll, None, plain, move || {
+            move |asked: &[ScanScope]| Ok(look(asked))
         })
     }
 
     /// Starts the thread, which first creates its scan function.
-    fn run<L: FnMut(&[Look]) -> Result<Option<Snapshot>, String>>(
+    fn run<L: FnMut(&[ScanScope]) -> Result<Option<Snapshot>, String>>(
         poll: Duration,
         inspection: Option<Arc<Inspection>>,
         spawn: Spawn,
         make: impl FnOnce() -> L + Send + 'static,
-    ) -> Result<Arc<Watch>, TapError> {
+    ) -> Result<Arc<InventoryWatch>, TapError> {
         let first = State {
-            begun: 1,
+            started: 1,
             ..State::default()
         };
         let shared = Arc::new(Shared {
@@ -229,7 +229,7 @@ impl Watch {
             asked: Condvar::new(),
             done: Condvar::new(),
         });
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(InventoryWatch {
             shared: shared.clone(),
             inspection,
         });
@@ -265,14 +265,14 @@ impl Watch {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// Requests a scan now and waits at most `patience` for it.
-    pub fn look(&self, at: Look, patience: Duration) -> Arc<Snapshot> {
+    /// Requests a scan now and waits at most `timeout` for it.
+    pub fn look(&self, at: ScanScope, timeout: Duration) -> Arc<Snapshot> {
         let ticket = self.shared.ask(at);
-        self.shared.wait(ticket, patience)
+        self.shared.wait(ticket, timeout)
     }
 }
 
-impl Drop for Watch {
+impl Drop for InventoryWatch {
     fn drop(&mut self) {
         self.shared.state().ended = true;
         self.shared.asked.notify_all();
@@ -292,25 +292,25 @@ impl Shared {
     }
 
     /// Queues a request; returns the number of the scan that will serve it.
-    fn ask(&self, at: Look) -> u64 {
+    fn ask(&self, at: ScanScope) -> u64 {
         let mut state = self.state();
         if !state.asked.contains(&at) {
             if state.asked.len() >= ASKED_MAX {
-                state.asked = vec![Look::All];
+                state.asked = vec![ScanScope::All];
             } else {
                 state.asked.push(at);
             }
         }
         self.asked.notify_all();
-        state.begun + 1
+        state.started + 1
     }
 
-    /// Waits until scan number `ticket` is complete, at most `patience`.
-    fn wait(&self, ticket: u64, patience: Duration) -> Arc<Snapshot> {
+    /// Waits until scan number `ticket` is complete, at most `timeout`.
+    fn wait(&self, ticket: u64, timeout: Duration) -> Arc<Snapshot> {
         let state = self.state();
         let waited = self
             .done
-            .wait_timeout_while(state, patience, |s| s.done < ticket && !s.ended);
+            .wait_timeout_while(state, timeout, |s| s.done < ticket && !s.ended);
         let (state, _) = waited.expect("no panic while held");
         state.snapshot.clone()
     }
@@ -319,9 +319,9 @@ impl Shared {
     fn run(
         &self,
         poll: Duration,
-        mut look: impl FnMut(&[Look]) -> Result<Option<Snapshot>, String>,
+        mut look: impl FnMut(&[ScanScope]) -> Result<Option<Snapshot>, String>,
     ) {
-        let mut asked = vec![Look::All];
+        let mut asked = vec![ScanScope::All];
         loop {
             let started = Instant::now();
             match look(&asked) {
@@ -338,7 +338,7 @@ impl Shared {
     /// Publishes a new snapshot, `None` for no change.
     fn publish(&self, seen: Option<Snapshot>) {
         let mut state = self.state();
-        state.done = state.begun;
+        state.done = state.started;
         if let Some(mut seen) = seen {
             seen.generation = state.snapshot.generation + 1;
             self.generation.store(seen.generation, Ordering::Release);
@@ -376,7 +376,7 @@ impl Shared {
     }
 
     /// Waits until the next scan is due or requested, and returns the requests; `None` at the end.
-    fn rest(&self, started: Instant, poll: Duration) -> Option<Vec<Look>> {
+    fn rest(&self, started: Instant, poll: Duration) -> Option<Vec<ScanScope>> {
         let mut state = self.state();
         loop {
             let since = started.elapsed();
@@ -390,9 +390,9 @@ impl Shared {
             if since >= due {
                 let asked = std::mem::take(&mut state.asked);
                 // Requests from here on are served by the scan after this one.
-                state.begun += 1;
+                state.started += 1;
                 return Some(match asked.is_empty() {
-                    true => vec![Look::All],
+                    true => vec![ScanScope::All],
                     false => asked,
                 });
             }

@@ -1,4 +1,4 @@
-//! [`Address`]: the address of a VM's QMP, and short connections to it.
+//! [`QmpAddress`]: the address of a VM's QMP, and short connections to it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Client, Monitor, QmpError, Virsh};
+use super::{QemuMonitor, QmpClient, QmpError, Virsh};
 
 /// Pause before a socket that another client uses is tried again. Another weir uses it only
 /// briefly.
@@ -20,7 +20,7 @@ const DOORS_MAX: usize = 4096;
 
 /// The address of a VM's QMP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Address {
+pub enum QmpAddress {
     /// A unix socket configured by the user.
     Socket(PathBuf),
     /// A unix socket from the command line of a process, which has to be the process that listens
@@ -40,17 +40,17 @@ pub enum Address {
     },
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for QmpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Socket(path) | Address::Process { path, .. } => path.display().fmt(f),
-            Address::Libvirt { uri, domain } => write!(f, "{uri} (domain {domain})"),
+            QmpAddress::Socket(path) | QmpAddress::Process { path, .. } => path.display().fmt(f),
+            QmpAddress::Libvirt { uri, domain } => write!(f, "{uri} (domain {domain})"),
         }
     }
 }
 
-impl Address {
-    /// Connects, runs `ask`, which executes commands, and disconnects. `patience` is the timeout of
+impl QmpAddress {
+    /// Connects, runs `ask`, which executes commands, and disconnects. `timeout` is the timeout of
     /// each wait: for other visits from this process, for the greeting, and for each response. A
     /// socket that another client uses is not tried again for [`BUSY_FOR`].
     ///
@@ -58,27 +58,27 @@ impl Address {
     /// Errors of the connection, or the error of `ask`.
     pub fn visit<T>(
         &self,
-        patience: Duration,
-        ask: impl FnOnce(&mut dyn Monitor) -> Result<T, QmpError>,
+        timeout: Duration,
+        ask: impl FnOnce(&mut dyn QemuMonitor) -> Result<T, QmpError>,
     ) -> Result<T, QmpError> {
         let (path, process) = match self {
-            Address::Libvirt { uri, domain } => {
-                return ask(&mut Virsh::new(uri, domain, patience));
+            QmpAddress::Libvirt { uri, domain } => {
+                return ask(&mut Virsh::new(uri, domain, timeout));
             }
-            Address::Socket(path) => (path, None),
-            Address::Process { path, pid } => (path, Some(*pid)),
+            QmpAddress::Socket(path) => (path, None),
+            QmpAddress::Process { path, pid } => (path, Some(*pid)),
         };
         let busy = || QmpError::Busy {
             at: path.display().to_string(),
         };
         let door = door(path);
-        let mut held_until = enter(&door, patience).ok_or_else(busy)?;
+        let mut held_until = enter(&door, timeout).ok_or_else(busy)?;
         if held_until.is_some_and(|until| Instant::now() < until) {
             return Err(busy());
         }
         let connected = match process {
-            Some(pid) => Client::connect_to(path, pid, patience),
-            None => Client::connect(path, patience),
+            Some(pid) => QmpClient::connect_to(path, pid, timeout),
+            None => QmpClient::connect(path, timeout),
         };
         *held_until = match &connected {
             Err(QmpError::Busy { .. }) => Some(Instant::now() + BUSY_FOR),
@@ -101,13 +101,13 @@ fn door(path: &PathBuf) -> Door {
     doors.entry(path.clone()).or_default().clone()
 }
 
-/// The lock, or `None` if `patience` has expired. Standard locks have no timeout; the owner
+/// The lock, or `None` if `timeout` has expired. Standard locks have no timeout; the owner
 /// releases the lock within its own timeout.
 fn enter(
     door: &Mutex<Option<Instant>>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<MutexGuard<'_, Option<Instant>>> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     loop {
         match door.try_lock() {
             Ok(guard) => return Some(guard),

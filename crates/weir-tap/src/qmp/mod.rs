@@ -1,7 +1,7 @@
 //! QMP, QEMU's machine protocol: what a running QEMU reports about its disks, and the few commands
 //! that change its state.
 //!
-//! [`Address::visit`] connects, lets the caller execute commands, and disconnects. A QMP socket
+//! [`QmpAddress::visit`] connects, lets the caller execute commands, and disconnects. A QMP socket
 //! serves one client at a time. Therefore a connection lasts only as long as its commands, visits
 //! from one process wait for each other, and a socket that another client uses is not tried again
 //! for some time. A socket from a process's command line is used only if that process listens on
@@ -26,14 +26,15 @@ mod virsh;
 
 use serde_json::Value;
 
-pub use address::Address;
+pub use address::QmpAddress;
 pub use error::{Cause, QmpError};
 pub use queries::{
-    BlockStats, Cpu, Drive, Histogram, Image, IoThread, Latencies, Node, OpStats, Status,
-    block_stats, cpus, drives, human, iothreads, name, nodes, set_latency_histogram, status, uuid,
+    BlockStats, Cpu, Drive, IoThread, Latencies, LatencyHistogram, OpStats, QmpImage, QmpNode,
+    RunState, block_stats, cpus, drives, human, iothreads, name, nodes, set_latency_histogram,
+    status, uuid,
 };
-pub use socket::Client;
-pub use subject::{Subject, device_id};
+pub use socket::QmpClient;
+pub use subject::{QmpSubject, device_id};
 pub use tap::QmpTap;
 pub use virsh::Virsh;
 
@@ -41,7 +42,7 @@ pub use virsh::Virsh;
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// A QEMU that can be queried.
-pub trait Monitor {
+pub trait QemuMonitor {
     /// Executes `command` and returns its result. `arguments` is an object, or null for none.
     ///
     /// # Errors

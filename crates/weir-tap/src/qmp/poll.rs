@@ -1,4 +1,4 @@
-//! [`Poller`]: a thread that polls the counters of all VMs at a constant interval; [`Polls`] sends
+//! [`Poller`]: a thread that polls the counters of all VMs at a constant interval; [`QmpPoller`] sends
 //! the queries, and switches latency histograms on and off.
 
 use std::collections::{HashMap, HashSet};
@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use weir_model::{Nanos, Symbol};
 
-use super::subject::Subject;
+use super::subject::QmpSubject;
 use super::{
-    Address, BlockStats, Cause, Latencies, Monitor, QmpError, block_stats, set_latency_histogram,
+    BlockStats, Cause, Latencies, QemuMonitor, QmpAddress, QmpError, block_stats,
+    set_latency_histogram,
 };
 use crate::ebpf::{clock, privileges};
-use crate::inspection::message::{self, Kind, PollAnswer};
+use crate::inspection::message::{self, ConversationKind, PollAnswer};
 use crate::inspection::{Closer, Conversation, Inspection, lost};
 use crate::inventory::Snapshot;
 
@@ -28,7 +29,7 @@ const ASKED_AT_ONCE: usize = 4;
 
 /// Timeout of each response: a tenth of a millisecond is usual, but a QEMU whose CPU emulation uses
 /// all its time responds slowly.
-const PATIENCE: Duration = Duration::from_secs(1);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause after a timeout, so that a VM that hangs does not delay the others.
 const REST: Duration = Duration::from_secs(10);
@@ -44,11 +45,11 @@ const DRIVES_MAX: usize = 4096;
 const READINGS_MAX: usize = 1 << 18;
 
 /// Returns the current VMs.
-pub type Look = Box<dyn Fn() -> Arc<Snapshot> + Send>;
+pub type ListVms = Box<dyn Fn() -> Arc<Snapshot> + Send>;
 
 /// The response of one VM.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Reading {
+pub struct VmResponse {
     /// The VM.
     pub vm: Symbol,
     /// QEMU's process.
@@ -78,13 +79,13 @@ pub struct PollFailure {
 }
 
 /// The responses of all VMs to one poll.
-pub type Round = Vec<Reading>;
+pub type PollResults = Vec<VmResponse>;
 
 /// The polling thread. It ends, and removes the histograms that it created, when this is dropped.
 #[derive(Debug)]
 pub struct Poller {
     /// The results.
-    pub rounds: Receiver<Round>,
+    pub rounds: Receiver<PollResults>,
     /// The error that ended the thread, if any.
     pub lost: Arc<OnceLock<String>>,
     /// The thread ends when this is closed.
@@ -102,13 +103,13 @@ impl Poller {
     ///
     /// # Errors
     /// If the system cannot create a thread.
-    pub fn start(look: Look, every: Duration, histograms: bool) -> io::Result<Poller> {
-        Poller::run(None, |pace, told| {
+    pub fn start(look: ListVms, every: Duration, histograms: bool) -> io::Result<Poller> {
+        Poller::run(None, |pace, events| {
             let polling = move || {
                 // If the kernel cannot drop privileges, they remain; polling is unaffected.
                 let _ = privileges::keep_what_asking_takes();
-                let mut polls = Polls::new(histograms);
-                let polled = pace.keep(every, &told, || Ok(polls.round(&look())));
+                let mut polls = QmpPoller::new(histograms);
+                let polled = pace.keep(every, &events, || Ok(polls.round(&look())));
                 polled.expect("asking here does not fail");
                 polls.end();
             };
@@ -125,13 +126,15 @@ impl Poller {
         every: Duration,
         histograms: bool,
     ) -> io::Result<Poller> {
-        let begin = message::Polls { histograms };
-        let mut conversation = process.converse(Kind::Polls, &begin, None).map_err(lost)?;
+        let begin = message::PollsRequest { histograms };
+        let mut conversation = process
+            .converse(ConversationKind::Polls, &begin, None)
+            .map_err(lost)?;
         let closer = conversation.closer()?;
-        Poller::run(Some(closer), |pace, told| {
+        Poller::run(Some(closer), |pace, events| {
             let why = pace.lost.clone();
             privileges::spawn_reduced("qmp", move || {
-                match pace.keep(every, &told, || round(&mut conversation)) {
+                match pace.keep(every, &events, || round(&mut conversation)) {
                     Ok(()) => conversation.end(),
                     Err(error) => drop(why.set(error.to_string())),
                 }
@@ -141,16 +144,16 @@ impl Poller {
 
     fn run(
         closer: Option<Closer>,
-        start: impl FnOnce(Pace, SyncSender<Round>) -> io::Result<JoinHandle<()>>,
+        start: impl FnOnce(Pace, SyncSender<PollResults>) -> io::Result<JoinHandle<()>>,
     ) -> io::Result<Poller> {
-        let (told, rounds) = sync_channel(ROUNDS_MAX);
+        let (events, rounds) = sync_channel(ROUNDS_MAX);
         let (open, closed) = mpsc::channel();
         let lost = Arc::<OnceLock<String>>::default();
         let pace = Pace {
             closed,
             lost: lost.clone(),
         };
-        let thread = start(pace, told)?;
+        let thread = start(pace, events)?;
         Ok(Poller {
             rounds,
             lost,
@@ -172,12 +175,12 @@ impl Pace {
     fn keep(
         &self,
         every: Duration,
-        told: &SyncSender<Round>,
-        mut poll: impl FnMut() -> io::Result<Round>,
+        events: &SyncSender<PollResults>,
+        mut poll: impl FnMut() -> io::Result<PollResults>,
     ) -> io::Result<()> {
         let mut due = Instant::now();
         loop {
-            if let Err(TrySendError::Disconnected(_)) = told.try_send(poll()?) {
+            if let Err(TrySendError::Disconnected(_)) = events.try_send(poll()?) {
                 return Ok(());
             }
             due = (due + every).max(Instant::now());
@@ -193,7 +196,7 @@ impl Pace {
 }
 
 /// One round of the inspection process.
-fn round(process: &mut Conversation) -> io::Result<Round> {
+fn round(process: &mut Conversation) -> io::Result<PollResults> {
     process.request(&())?;
     let mut round = Vec::new();
     loop {
@@ -225,8 +228,8 @@ impl Drop for Poller {
     }
 }
 
-impl Reading {
-    fn new(subject: &Subject, stats: Result<Vec<BlockStats>, QmpError>) -> Reading {
+impl VmResponse {
+    fn new(subject: &QmpSubject, stats: Result<Vec<BlockStats>, QmpError>) -> VmResponse {
         let at_ns = clock::monotonic_ns() as i64;
         let drive = |stats: BlockStats| {
             let disk = subject.disk(stats.qdev.as_deref(), stats.node.as_deref());
@@ -242,7 +245,7 @@ impl Reading {
             }),
             other => other,
         };
-        Reading {
+        VmResponse {
             vm: subject.vm,
             pid: subject.pid,
             at_ns,
@@ -266,34 +269,34 @@ pub fn boundaries_ns() -> Vec<i64> {
 
 /// Queries VMs, and stores which histograms it switched on and which VMs did not respond.
 #[derive(Debug)]
-pub struct Polls {
+pub struct QmpPoller {
     /// The histograms created by weir, by VM and device; `None` if none are requested.
-    histograms: Option<Mutex<HashSet<(Address, String)>>>,
+    histograms: Option<Mutex<HashSet<(QmpAddress, String)>>>,
     /// The time until which VMs that did not respond are skipped.
-    resting: HashMap<Address, Instant>,
+    resting: HashMap<QmpAddress, Instant>,
 }
 
-impl Polls {
+impl QmpPoller {
     /// No queries yet.
-    pub fn new(histograms: bool) -> Polls {
-        Polls {
+    pub fn new(histograms: bool) -> QmpPoller {
+        QmpPoller {
             histograms: histograms.then(Mutex::default),
             resting: HashMap::new(),
         }
     }
 
     /// Queries all VMs of `snapshot` except those that recently did not respond.
-    pub fn round(&mut self, snapshot: &Snapshot) -> Round {
+    pub fn round(&mut self, snapshot: &Snapshot) -> PollResults {
         let now = Instant::now();
         self.resting.retain(|_, until| *until > now);
-        let mut subjects = Subject::all(snapshot);
+        let mut subjects = QmpSubject::all(snapshot);
         subjects.retain(|s| !self.resting.contains_key(&s.address));
         let next = AtomicUsize::new(0);
         let readings = Mutex::new(Vec::with_capacity(subjects.len()));
         let ask = || {
             while let Some(subject) = subjects.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let stats = self.ask(subject);
-                let reading = Reading::new(subject, stats);
+                let reading = VmResponse::new(subject, stats);
                 let mut readings = readings.lock().expect("no panic while held");
                 readings.push((subject, reading));
             }
@@ -315,8 +318,8 @@ impl Polls {
         readings.into_iter().map(|(_, reading)| reading).collect()
     }
 
-    fn ask(&self, subject: &Subject) -> Result<Vec<BlockStats>, QmpError> {
-        subject.address.visit(PATIENCE, |qemu| {
+    fn ask(&self, subject: &QmpSubject) -> Result<Vec<BlockStats>, QmpError> {
+        subject.address.visit(QUERY_TIMEOUT, |qemu| {
             let stats = block_stats(qemu)?;
             match &self.histograms {
                 Some(ours) if switch_on(qemu, subject, &stats, ours)? => block_stats(qemu),
@@ -330,15 +333,15 @@ impl Polls {
         let Some(ours) = self.histograms else {
             return;
         };
-        let mut by_vm: HashMap<Address, Vec<String>> = HashMap::new();
+        let mut by_vm: HashMap<QmpAddress, Vec<String>> = HashMap::new();
         for (address, qdev) in ours.into_inner().expect("no panic while held") {
             by_vm.entry(address).or_default().push(qdev);
         }
-        let answers = |(address, _): &(Address, _)| !self.resting.contains_key(address);
+        let answers = |(address, _): &(QmpAddress, _)| !self.resting.contains_key(address);
         for (address, qdevs) in by_vm.into_iter().filter(answers) {
             // A VM that has ended has none; one that does not respond keeps them, at a cost of a
             // few nanoseconds per request, and the next poller finds and removes them.
-            let _ = address.visit(PATIENCE, |qemu| {
+            let _ = address.visit(QUERY_TIMEOUT, |qemu| {
                 qdevs
                     .iter()
                     .try_for_each(|qdev| match set_latency_histogram(qemu, qdev, None) {
@@ -354,10 +357,10 @@ impl Polls {
 /// other boundaries belongs to another client and is used unchanged; one with weir's boundaries is
 /// left over from a previous run.
 fn switch_on(
-    qemu: &mut dyn Monitor,
-    subject: &Subject,
+    qemu: &mut dyn QemuMonitor,
+    subject: &QmpSubject,
     stats: &[BlockStats],
-    ours: &Mutex<HashSet<(Address, String)>>,
+    ours: &Mutex<HashSet<(QmpAddress, String)>>,
 ) -> Result<bool, QmpError> {
     let boundaries = boundaries_ns();
     let mut any = false;

@@ -5,11 +5,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Monitor, QmpError};
+use super::{QemuMonitor, QmpError};
 
 /// The run state of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct RunState {
     /// `running`, `paused`, `prelaunch`, ...
     pub status: String,
     /// Whether its processors run.
@@ -44,12 +44,12 @@ pub struct Drive {
     /// Whether the medium can be changed.
     pub removable: bool,
     /// The top node; `None` for an empty drive.
-    pub node: Option<Node>,
+    pub node: Option<QmpNode>,
 }
 
 /// A block node: a file, a format on a file, a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct QmpNode {
     /// Its name; QEMU generates one, as `#block149`, if the user specified none.
     pub name: Option<String>,
     /// `raw`, `qcow2`, `file`, `host_device`, `nbd`, ...
@@ -63,12 +63,12 @@ pub struct Node {
     /// Whether the host's page cache is bypassed. QEMU reports it for the bottom node, the file.
     pub direct: Option<bool>,
     /// The image.
-    pub image: Image,
+    pub image: QmpImage,
 }
 
 /// The image of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
+pub struct QmpImage {
     /// The size that the guest sees.
     pub virtual_bytes: Option<i64>,
     /// The size allocated on the host.
@@ -117,16 +117,16 @@ pub struct OpStats {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
     /// Of reads.
-    pub read: Option<Histogram>,
+    pub read: Option<LatencyHistogram>,
     /// Of writes.
-    pub write: Option<Histogram>,
+    pub write: Option<LatencyHistogram>,
     /// Of flushes.
-    pub flush: Option<Histogram>,
+    pub flush: Option<LatencyHistogram>,
 }
 
 /// Counts by latency: bin `i` contains those at or above boundary `i - 1` and below boundary `i`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Histogram {
+pub struct LatencyHistogram {
     /// Ascending.
     pub boundaries_ns: Vec<i64>,
     /// One more than boundaries.
@@ -136,30 +136,30 @@ pub struct Histogram {
 /// The run state of the VM.
 ///
 /// # Errors
-/// As [`Monitor::execute`], here and below.
-pub fn status(qemu: &mut dyn Monitor) -> Result<Status, QmpError> {
+/// As [`QemuMonitor::execute`], here and below.
+pub fn status(qemu: &mut dyn QemuMonitor) -> Result<RunState, QmpError> {
     let answer = qemu.execute("query-status", Value::Null)?;
-    Ok(Status {
+    Ok(RunState {
         status: text(&answer, "status").unwrap_or_default(),
         running: flag(&answer, "running").unwrap_or(false),
     })
 }
 
 /// The name from `-name`.
-pub fn name(qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
+pub fn name(qemu: &mut dyn QemuMonitor) -> Result<Option<String>, QmpError> {
     let answer = qemu.execute("query-name", Value::Null)?;
     Ok(text(&answer, "name"))
 }
 
 /// The UUID; `None` if none was specified.
-pub fn uuid(qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
+pub fn uuid(qemu: &mut dyn QemuMonitor) -> Result<Option<String>, QmpError> {
     let answer = qemu.execute("query-uuid", Value::Null)?;
     let given = |uuid: &String| uuid.chars().any(|c| c != '0' && c != '-');
     Ok(text(&answer, "UUID").filter(given))
 }
 
 /// The virtual processors.
-pub fn cpus(qemu: &mut dyn Monitor) -> Result<Vec<Cpu>, QmpError> {
+pub fn cpus(qemu: &mut dyn QemuMonitor) -> Result<Vec<Cpu>, QmpError> {
     let answer = qemu.execute("query-cpus-fast", Value::Null)?;
     let cpu = |entry: &Value| {
         Some(Cpu {
@@ -171,7 +171,7 @@ pub fn cpus(qemu: &mut dyn Monitor) -> Result<Vec<Cpu>, QmpError> {
 }
 
 /// The threads that perform disk I/O outside of QEMU's main loop.
-pub fn iothreads(qemu: &mut dyn Monitor) -> Result<Vec<IoThread>, QmpError> {
+pub fn iothreads(qemu: &mut dyn QemuMonitor) -> Result<Vec<IoThread>, QmpError> {
     let answer = qemu.execute("query-iothreads", Value::Null)?;
     let iothread = |entry: &Value| {
         Some(IoThread {
@@ -183,7 +183,7 @@ pub fn iothreads(qemu: &mut dyn Monitor) -> Result<Vec<IoThread>, QmpError> {
 }
 
 /// The guest's disks and drives, including empty ones.
-pub fn drives(qemu: &mut dyn Monitor) -> Result<Vec<Drive>, QmpError> {
+pub fn drives(qemu: &mut dyn QemuMonitor) -> Result<Vec<Drive>, QmpError> {
     let answer = qemu.execute("query-block", Value::Null)?;
     let drive = |entry: &Value| Drive {
         qdev: text(entry, "qdev"),
@@ -195,7 +195,7 @@ pub fn drives(qemu: &mut dyn Monitor) -> Result<Vec<Drive>, QmpError> {
 }
 
 /// All named block nodes, files and formats, without the backing images of each.
-pub fn nodes(qemu: &mut dyn Monitor) -> Result<Vec<Node>, QmpError> {
+pub fn nodes(qemu: &mut dyn QemuMonitor) -> Result<Vec<QmpNode>, QmpError> {
     let flat = qemu.execute("query-named-block-nodes", json!({"flat": true}));
     let answer = match flat {
         // QEMU before 5.0 has no `flat`.
@@ -206,7 +206,7 @@ pub fn nodes(qemu: &mut dyn Monitor) -> Result<Vec<Node>, QmpError> {
 }
 
 /// The counters of all drives of a guest; nodes without a device are omitted.
-pub fn block_stats(qemu: &mut dyn Monitor) -> Result<Vec<BlockStats>, QmpError> {
+pub fn block_stats(qemu: &mut dyn QemuMonitor) -> Result<Vec<BlockStats>, QmpError> {
     let answer = qemu.execute("query-blockstats", Value::Null)?;
     let drive = |entry: &Value| {
         let stats = entry.get("stats")?;
@@ -232,7 +232,7 @@ pub fn block_stats(qemu: &mut dyn Monitor) -> Result<Vec<BlockStats>, QmpError> 
 /// resets them to zero. `qdev` is the path in the object tree, as [`Drive::qdev`]: for a virtio-blk
 /// disk QEMU does not accept the plain id.
 pub fn set_latency_histogram(
-    qemu: &mut dyn Monitor,
+    qemu: &mut dyn QemuMonitor,
     qdev: &str,
     boundaries_ns: Option<&[i64]>,
 ) -> Result<(), QmpError> {
@@ -245,22 +245,22 @@ pub fn set_latency_histogram(
 }
 
 /// Executes a command of the human monitor and returns its output.
-pub fn human(qemu: &mut dyn Monitor, line: &str) -> Result<String, QmpError> {
+pub fn human(qemu: &mut dyn QemuMonitor, line: &str) -> Result<String, QmpError> {
     let answer = qemu.execute("human-monitor-command", json!({"command-line": line}))?;
     Ok(answer.as_str().unwrap_or_default().into())
 }
 
-fn node(entry: &Value) -> Node {
+fn node(entry: &Value) -> QmpNode {
     let image = entry.get("image");
     let bytes = |key| image.and_then(|i| number(i, key));
-    Node {
+    QmpNode {
         name: text(entry, "node-name"),
         driver: text(entry, "drv"),
         file: text(entry, "file"),
         backing_file: text(entry, "backing_file"),
         read_only: flag(entry, "ro"),
         direct: entry.get("cache").and_then(|c| flag(c, "direct")),
-        image: Image {
+        image: QmpImage {
             virtual_bytes: bytes("virtual-size"),
             actual_bytes: bytes("actual-size"),
         },
@@ -279,13 +279,13 @@ fn op_stats(stats: &Value, op: &str) -> OpStats {
 }
 
 /// A histogram, if it is valid: one more bin than boundaries.
-fn histogram(stats: &Value, key: &str) -> Option<Histogram> {
+fn histogram(stats: &Value, key: &str) -> Option<LatencyHistogram> {
     let entry = stats.get(key)?;
     let numbers = |key| {
         let list = entry.get(key)?.as_array()?;
         list.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>()
     };
-    let histogram = Histogram {
+    let histogram = LatencyHistogram {
         boundaries_ns: numbers("boundaries")?,
         bins: numbers("bins")?,
     };

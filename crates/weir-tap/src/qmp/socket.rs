@@ -1,4 +1,4 @@
-//! [`Client`]: QMP on a unix socket: one line of JSON is sent, one line of JSON is received; events
+//! [`QmpClient`]: QMP on a unix socket: one line of JSON is sent, one line of JSON is received; events
 //! in between are skipped.
 
 use std::io::{self, Read, Write};
@@ -11,44 +11,44 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde_json::{Value, json};
 
 use super::listener::listener;
-use super::{LINE_BYTES_MAX, Monitor, QmpError};
+use super::{LINE_BYTES_MAX, QemuMonitor, QmpError};
 
 /// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
 /// A connection in command mode.
 #[derive(Debug)]
-pub struct Client {
+pub struct QmpClient {
     at: String,
     stream: UnixStream,
     /// Bytes received after the last line.
     pending: Vec<u8>,
-    patience: Duration,
+    timeout: Duration,
     asked: u64,
     version: Option<(i64, i64)>,
 }
 
-impl Client {
+impl QmpClient {
     /// Connects and negotiates. Every wait, here and later for a response, has the timeout
-    /// `patience`.
+    /// `timeout`.
     ///
     /// # Errors
     /// [`QmpError::Busy`] if QEMU sends no greeting: the kernel has accepted the connection, but
     /// QEMU serves another client.
-    pub fn connect(path: &Path, patience: Duration) -> Result<Client, QmpError> {
-        Client::negotiate(path, dial(path)?, patience)
+    pub fn connect(path: &Path, timeout: Duration) -> Result<QmpClient, QmpError> {
+        QmpClient::negotiate(path, dial(path)?, timeout)
     }
 
-    /// As [`Client::connect`], if process `pid` is the one that listens on the socket. Nothing is
+    /// As [`QmpClient::connect`], if process `pid` is the one that listens on the socket. Nothing is
     /// sent to any other process.
     ///
     /// # Errors
     /// [`QmpError::Foreign`] if another process listens.
-    pub fn connect_to(path: &Path, pid: u32, patience: Duration) -> Result<Client, QmpError> {
+    pub fn connect_to(path: &Path, pid: u32, timeout: Duration) -> Result<QmpClient, QmpError> {
         let at = path.display().to_string();
         let stream = dial(path)?;
         match listener(&stream) {
-            Ok(found) if found == pid => Client::negotiate(path, stream, patience),
+            Ok(found) if found == pid => QmpClient::negotiate(path, stream, timeout),
             Ok(found) => Err(QmpError::Foreign {
                 at,
                 named_by: pid,
@@ -58,16 +58,20 @@ impl Client {
         }
     }
 
-    fn negotiate(path: &Path, stream: UnixStream, patience: Duration) -> Result<Client, QmpError> {
-        let mut client = Client {
+    fn negotiate(
+        path: &Path,
+        stream: UnixStream,
+        timeout: Duration,
+    ) -> Result<QmpClient, QmpError> {
+        let mut client = QmpClient {
             at: path.display().to_string(),
             stream,
             pending: Vec::new(),
-            patience,
+            timeout,
             asked: 0,
             version: None,
         };
-        let greeting = match client.read_value("the greeting", Instant::now() + patience) {
+        let greeting = match client.read_value("the greeting", Instant::now() + timeout) {
             Err(QmpError::Silent { at, .. }) => return Err(QmpError::Busy { at }),
             other => other?,
         };
@@ -86,8 +90,8 @@ impl Client {
     }
 
     #[cfg(test)]
-    pub(super) fn patience_for_test(&mut self, patience: Duration) {
-        self.patience = patience;
+    pub(super) fn timeout_for_test(&mut self, timeout: Duration) {
+        self.timeout = timeout;
     }
 
     fn garbled(&self, why: impl Into<String>) -> QmpError {
@@ -104,7 +108,7 @@ impl Client {
             Kind::WouldBlock | Kind::TimedOut => QmpError::Silent {
                 at,
                 command: command.into(),
-                waited: self.patience,
+                waited: self.timeout,
             },
             Kind::BrokenPipe | Kind::ConnectionReset => QmpError::Closed { at },
             _ => QmpError::Unreachable { at, error },
@@ -160,7 +164,7 @@ impl Client {
     }
 }
 
-impl Monitor for Client {
+impl QemuMonitor for QmpClient {
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         self.asked += 1;
         let id = self.asked;
@@ -171,7 +175,7 @@ impl Monitor for Client {
         let line = format!("{question}\n");
         let told = self.stream.write_all(line.as_bytes());
         told.map_err(|error| self.failed(command, error))?;
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.timeout;
         loop {
             let mut answer = self.read_value(command, until)?;
             let ours = answer.get("id").is_none_or(|i| *i == json!(id));

@@ -1,33 +1,33 @@
-//! [`Subject`]: a VM that can be queried through QMP, and the names of its disks.
+//! [`QmpSubject`]: a VM that can be queried through QMP, and the names of its disks.
 
 use weir_model::Symbol;
 use weir_model::inventory::Disk;
 
-use super::Address;
+use super::QmpAddress;
 use crate::inventory::Snapshot;
 
 /// A VM that can be queried.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct QmpSubject {
     /// Its name.
     pub vm: Symbol,
     /// QEMU's process.
     pub pid: Option<u32>,
     /// Its QMP address.
-    pub address: Address,
+    pub address: QmpAddress,
     /// Its disks, as far as the inventory contains them.
     pub disks: Vec<Disk>,
 }
 
-impl Subject {
+impl QmpSubject {
     /// The VMs of `snapshot` that can be queried, in its order.
-    pub fn all(snapshot: &Snapshot) -> Vec<Subject> {
+    pub fn all(snapshot: &Snapshot) -> Vec<QmpSubject> {
         let mut monitors: Vec<_> = snapshot.monitors.iter().collect();
         monitors.sort_by_key(|(vm, _)| **vm);
-        let subject = |(at, address): (&u32, &Address)| {
+        let subject = |(at, address): (&u32, &QmpAddress)| {
             let vm = snapshot.vms.get(*at as usize)?;
             let disks = snapshot.disks.iter().filter(|d| d.vm == *at);
-            Some(Subject {
+            Some(QmpSubject {
                 vm: vm.name,
                 pid: vm.pid.and_then(|pid| u32::try_from(pid).ok()),
                 address: address.clone(),

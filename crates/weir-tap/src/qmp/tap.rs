@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use weir_model::capabilities::Rate;
 use weir_model::qemu::{
-    BlockLatency, BlockStat, OpCounts, Polled, blocklatency_batch, blockstats_batch,
+    BlockLatency, BlockStat, Polled, QemuOpCounts, blocklatency_batch, blockstats_batch,
 };
 use weir_model::{Capabilities, Demand, Nanos, Op, Symbol};
 
-use super::poll::{Look, PollFailure, PolledDrive, Poller, Reading, Round};
+use super::poll::{ListVms, PollFailure, PollResults, PolledDrive, Poller, VmResponse};
 use super::subject::device_id;
-use super::{BlockStats, Cause, Histogram, OpStats};
+use super::{BlockStats, Cause, LatencyHistogram, OpStats};
 use crate::ebpf::clock;
-use crate::inventory::{Watch, WatchOptions};
+use crate::inventory::{InventoryWatch, WatchOptions};
 use crate::live::LiveTap;
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// The live tap of QEMU's counters.
 pub static TAP: LiveTap = LiveTap {
@@ -26,7 +26,7 @@ pub static TAP: LiveTap = LiveTap {
     open: |demands, options| {
         let watch = match &options.inventory {
             Some(watch) => watch.clone(),
-            None => Watch::start(&WatchOptions::default())?,
+            None => InventoryWatch::start(&WatchOptions::default())?,
         };
         let every = options.qmp_every;
         let tap = match watch.inspection() {
@@ -54,8 +54,8 @@ pub struct QmpTap {
     every: Duration,
     epoch_offset_ns: Nanos,
     /// No row has an earlier timestamp.
-    told_ns: Nanos,
-    said: VecDeque<TapEvent>,
+    watermark_ns: Nanos,
+    queued: VecDeque<TapEvent>,
     before: HashMap<DiskKey, Before>,
     /// How many VMs responded to the last poll, and how many did not.
     answered: (usize, usize),
@@ -86,7 +86,7 @@ struct Before {
 ///
 /// # Errors
 /// If the system cannot create a thread.
-pub fn open(demands: &[Demand], look: Look, every: Duration) -> Result<QmpTap, TapError> {
+pub fn open(demands: &[Demand], look: ListVms, every: Duration) -> Result<QmpTap, TapError> {
     opened(demands, every, |histograms| {
         Poller::start(look, every, histograms)
     })
@@ -112,8 +112,8 @@ fn opened(
         poller,
         every,
         epoch_offset_ns: clock::epoch_offset_ns(),
-        told_ns: Nanos::MIN,
-        said: VecDeque::new(),
+        watermark_ns: Nanos::MIN,
+        queued: VecDeque::new(),
         before: HashMap::new(),
         answered: (0, 0),
         polls: 0,
@@ -128,12 +128,12 @@ impl QmpTap {
     /// The current time, later than any previous timestamp.
     fn now_ns(&mut self) -> Nanos {
         let now = clock::monotonic_ns() as i64 + self.epoch_offset_ns;
-        self.told_ns = now.max(self.told_ns.saturating_add(1));
-        self.told_ns
+        self.watermark_ns = now.max(self.watermark_ns.saturating_add(1));
+        self.watermark_ns
     }
 
     /// Queues the rows of a round.
-    fn take(&mut self, round: Round) {
+    fn take(&mut self, round: PollResults) {
         let ts = self.now_ns();
         self.polls += 1;
         self.answered = (0, 0);
@@ -141,7 +141,7 @@ impl QmpTap {
         let mut latencies = Vec::new();
         let mut now = HashMap::new();
         for reading in round {
-            let Reading { vm, pid, at_ns, .. } = reading;
+            let VmResponse { vm, pid, at_ns, .. } = reading;
             match reading.drives {
                 Err(failure) => self.fail(vm, pid, &failure, &mut now),
                 Ok(drives) => {
@@ -151,7 +151,7 @@ impl QmpTap {
                             continue;
                         };
                         let before = self.before.get(&key);
-                        let told = Told::new(ts, vm, &drive, at_ns, before);
+                        let told = CounterRow::new(ts, vm, &drive, at_ns, before);
                         told.stats(&mut stats, &mut self.resets);
                         told.latencies(&mut latencies);
                         let stats = drive.stats;
@@ -168,10 +168,10 @@ impl QmpTap {
             };
             if !batch.is_empty() {
                 self.events += batch.len() as i64;
-                self.said.push_back(TapEvent::Rows { demand, batch });
+                self.queued.push_back(TapEvent::Rows { demand, batch });
             }
         }
-        self.said.push_back(TapEvent::Heartbeat(ts));
+        self.queued.push_back(TapEvent::Heartbeat(ts));
     }
 
     /// Counts a VM that did not respond. Its counters continue, so its state is kept.
@@ -195,11 +195,11 @@ impl QmpTap {
 }
 
 impl Tap for QmpTap {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        let until = Instant::now() + patience;
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        let until = Instant::now() + timeout;
         loop {
-            if let Some(said) = self.said.pop_front() {
-                return Ok(said);
+            if let Some(event) = self.queued.pop_front() {
+                return Ok(event);
             }
             let left = until.saturating_duration_since(Instant::now());
             match self.poller.rounds.recv_timeout(left) {
@@ -220,8 +220,8 @@ impl Tap for QmpTap {
         }
     }
 
-    fn counts(&mut self) -> Vec<Count> {
-        let count = |counter, cause, device, total| Count {
+    fn counts(&mut self) -> Vec<EventCount> {
+        let count = |counter, cause, device, total| EventCount {
             counter,
             cause,
             device,
@@ -264,20 +264,20 @@ fn key(vm: Symbol, pid: Option<u32>, disk: &BlockStats) -> Option<DiskKey> {
 }
 
 /// A disk at two consecutive polls.
-struct Told<'a> {
+struct CounterRow<'a> {
     of: Polled,
     disk: &'a BlockStats,
     before: Option<&'a BlockStats>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> CounterRow<'a> {
     fn new(
         ts: Nanos,
         vm: Symbol,
         drive: &'a PolledDrive,
         at_ns: Nanos,
         before: Option<&'a Before>,
-    ) -> Told<'a> {
+    ) -> CounterRow<'a> {
         let disk = &drive.stats;
         let symbol = |text: &Option<String>| Symbol::try_new(text.as_deref()?).ok();
         let id = disk.qdev.as_deref().map(device_id);
@@ -292,7 +292,7 @@ impl<'a> Told<'a> {
             op: Op::Read,
             interval_ns: before.map(|b| at_ns - b.at_ns),
         };
-        Told {
+        CounterRow {
             of,
             disk,
             before: before.map(|b| &b.stats),
@@ -310,10 +310,10 @@ impl<'a> Told<'a> {
         for (op, get) in ops {
             let total = totals(get(self.disk));
             let since = match self.before {
-                None => OpCounts::default(),
+                None => QemuOpCounts::default(),
                 Some(before) => since(&total, &totals(get(before))).unwrap_or_else(|| {
                     *resets += 1;
-                    OpCounts::default()
+                    QemuOpCounts::default()
                 }),
             };
             let of = Polled { op, ..self.of };
@@ -322,7 +322,7 @@ impl<'a> Told<'a> {
     }
 
     fn latencies(&self, rows: &mut Vec<BlockLatency>) {
-        type Get = fn(&BlockStats) -> Option<&Histogram>;
+        type Get = fn(&BlockStats) -> Option<&LatencyHistogram>;
         let ops: [(Op, Get); 3] = [
             (Op::Read, |s| s.latencies.read.as_ref()),
             (Op::Write, |s| s.latencies.write.as_ref()),
@@ -354,13 +354,13 @@ impl<'a> Told<'a> {
 }
 
 /// True if `now` continues `before`: the same bins, none of which has decreased.
-fn continues(now: &Histogram, before: &Histogram) -> bool {
+fn continues(now: &LatencyHistogram, before: &LatencyHistogram) -> bool {
     now.boundaries_ns == before.boundaries_ns
         && now.bins.iter().zip(&before.bins).all(|(n, b)| n >= b)
 }
 
-fn totals(stats: &OpStats) -> OpCounts {
-    OpCounts {
+fn totals(stats: &OpStats) -> QemuOpCounts {
+    QemuOpCounts {
         operations: stats.operations,
         bytes: stats.bytes,
         time_ns: stats.time_ns,
@@ -371,8 +371,8 @@ fn totals(stats: &OpStats) -> OpCounts {
 }
 
 /// The increments; `None` if a counter has decreased, since it was reset.
-fn since(now: &OpCounts, before: &OpCounts) -> Option<OpCounts> {
-    let fields: [fn(&OpCounts) -> Option<i64>; 6] = [
+fn since(now: &QemuOpCounts, before: &QemuOpCounts) -> Option<QemuOpCounts> {
+    let fields: [fn(&QemuOpCounts) -> Option<i64>; 6] = [
         |c| c.operations,
         |c| c.bytes,
         |c| c.time_ns,
@@ -380,13 +380,14 @@ fn since(now: &OpCounts, before: &OpCounts) -> Option<OpCounts> {
         |c| c.invalid,
         |c| c.merged,
     ];
-    let gone = |get: &fn(&OpCounts) -> Option<i64>| get(now) < get(before);
+    let gone = |get: &fn(&QemuOpCounts) -> Option<i64>| get(now) < get(before);
     if fields.iter().any(gone) {
         return None;
     }
-    let came = |get: fn(&OpCounts) -> Option<i64>| get(now).zip(get(before)).map(|(n, b)| n - b);
+    let came =
+        |get: fn(&QemuOpCounts) -> Option<i64>| get(now).zip(get(before)).map(|(n, b)| n - b);
     let [operations, bytes, time_ns, failed, invalid, merged] = fields.map(came);
-    Some(OpCounts {
+    Some(QemuOpCounts {
         operations,
         bytes,
         time_ns,

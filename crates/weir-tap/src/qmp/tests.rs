@@ -56,14 +56,14 @@ fn serve(path: &Path, answer: impl Fn(&Value) -> String + Send + 'static) -> Joi
 }
 
 /// The client's result for the response `reply` (in which `ID` is replaced by the id).
-fn ask(reply: &'static str, patience: Duration) -> Result<Value, QmpError> {
+fn ask(reply: &'static str, timeout: Duration) -> Result<Value, QmpError> {
     let folder = Folder::new();
     let server = serve(&folder.socket(), move |question| {
         reply.replace("ID", &question["id"].to_string())
     });
-    let mut client = Client::connect(&folder.socket(), PATIENT).unwrap();
+    let mut client = QmpClient::connect(&folder.socket(), PATIENT).unwrap();
     assert_eq!(client.version(), Some((7, 2)));
-    client.patience_for_test(patience);
+    client.timeout_for_test(timeout);
     let answer = client.execute("query-status", Value::Null);
     drop(client);
     server.join().unwrap();
@@ -96,7 +96,7 @@ fn a_rejection_contains_qemus_message_and_the_connection_continues() {
         };
         format!("{reply}\n")
     });
-    let mut client = Client::connect(&folder.socket(), PATIENT).unwrap();
+    let mut client = QmpClient::connect(&folder.socket(), PATIENT).unwrap();
     let error = set_latency_histogram(&mut client, "/machine/x", None).unwrap_err();
     let socket = folder.socket();
     assert_eq!(
@@ -133,7 +133,7 @@ fn nested_without_end_is_an_error_and_no_overflow() {
 }
 
 #[test]
-fn silence_ends_with_the_patience() {
+fn silence_ends_with_the_timeout() {
     let error = ask("", IMPATIENT).unwrap_err();
     assert!(matches!(error, QmpError::Silent { .. }), "{error}");
     assert!(error.to_string().contains("no answer to query-status"));
@@ -152,7 +152,7 @@ fn an_endless_line_is_cut_off() {
         // Ends when the client disconnects.
         while stream.write_all(&chunk).is_ok() {}
     });
-    let error = Client::connect(&folder.socket(), PATIENT).unwrap_err();
+    let error = QmpClient::connect(&folder.socket(), PATIENT).unwrap_err();
     assert!(error.to_string().contains("a line of more than"), "{error}");
     server.join().unwrap();
 }
@@ -168,7 +168,7 @@ fn a_monitor_for_humans_is_not_mistaken() {
             .unwrap();
         let _ = stream.read(&mut [0; 64]);
     });
-    let error = Client::connect(&folder.socket(), PATIENT).unwrap_err();
+    let error = QmpClient::connect(&folder.socket(), PATIENT).unwrap_err();
     assert!(matches!(error, QmpError::Garbled { .. }), "{error}");
     server.join().unwrap();
 }
@@ -178,15 +178,15 @@ fn a_peer_that_hangs_up_is_gone() {
     let folder = Folder::new();
     let listener = UnixListener::bind(folder.socket()).unwrap();
     let server = thread::spawn(move || drop(listener.accept().unwrap()));
-    let error = Client::connect(&folder.socket(), PATIENT).unwrap_err();
+    let error = QmpClient::connect(&folder.socket(), PATIENT).unwrap_err();
     assert!(matches!(error, QmpError::Closed { .. }), "{error}");
     server.join().unwrap();
 }
 
 #[test]
-fn nobody_there_names_the_socket() {
+fn a_missing_peer_is_reported_with_the_socket() {
     let folder = Folder::new();
-    let error = Client::connect(&folder.socket(), PATIENT).unwrap_err();
+    let error = QmpClient::connect(&folder.socket(), PATIENT).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains(&folder.socket().display().to_string()),
@@ -196,11 +196,11 @@ fn nobody_there_names_the_socket() {
 }
 
 #[test]
-fn a_socket_that_somebody_holds_is_left_alone() {
+fn a_socket_in_use_is_not_replaced() {
     let folder = Folder::new();
     // As QEMU does while it has a client: it listens, and does not accept.
     let listener = UnixListener::bind(folder.socket()).unwrap();
-    let address = Address::Socket(folder.socket());
+    let address = QmpAddress::Socket(folder.socket());
     let error = address.visit(IMPATIENT, status).unwrap_err();
     assert!(matches!(error, QmpError::Busy { .. }), "{error}");
     // The first visit waited in the queue; the second is not attempted.
@@ -217,7 +217,7 @@ fn a_full_queue_is_busy_and_no_wait() {
     let listener = UnixListener::bind(folder.socket()).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _first = UnixStream::connect(folder.socket()).unwrap();
-    let error = Client::connect(&folder.socket(), PATIENT).unwrap_err();
+    let error = QmpClient::connect(&folder.socket(), PATIENT).unwrap_err();
     assert!(matches!(error, QmpError::Busy { .. }), "{error}");
 }
 
@@ -239,7 +239,7 @@ fn visits_of_one_process_take_turns() {
             }
         }
     });
-    let address = Address::Socket(folder.socket());
+    let address = QmpAddress::Socket(folder.socket());
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| assert!(address.visit(PATIENT, status).unwrap().running));
@@ -263,7 +263,7 @@ fn counters_and_histograms_are_read_and_what_is_absent_is_unknown() {
     let server = serve(&folder.socket(), |question| {
         line.replace("ID", &question["id"].to_string())
     });
-    let address = Address::Socket(folder.socket());
+    let address = QmpAddress::Socket(folder.socket());
     let all = address.visit(PATIENT, block_stats).unwrap();
     server.join().unwrap();
     assert_eq!(all.len(), 1);
@@ -288,7 +288,7 @@ fn counters_and_histograms_are_read_and_what_is_absent_is_unknown() {
 }
 
 /// A replacement of virsh, with `script` as its body.
-fn virsh(folder: &Folder, script: &str, patience: Duration) -> Virsh {
+fn virsh(folder: &Folder, script: &str, timeout: Duration) -> Virsh {
     let program = folder.0.path().join("virsh");
     fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -296,7 +296,7 @@ fn virsh(folder: &Folder, script: &str, patience: Duration) -> Virsh {
         program.to_str().unwrap(),
         "qemu:///session",
         "web1",
-        patience,
+        timeout,
     )
 }
 
@@ -341,11 +341,11 @@ fn virsh_fails_in_words() {
 fn virsh_that_hangs_is_ended() {
     let folder = Folder::new();
     let mut domain = virsh(&folder, "exec sleep 600", IMPATIENT);
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = status(&mut domain).unwrap_err();
     assert!(matches!(error, QmpError::Silent { .. }), "{error}");
     assert!(
-        begun.elapsed() < Duration::from_secs(300),
+        started.elapsed() < Duration::from_secs(300),
         "it did not wait for the program"
     );
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::socket::words;
-use super::{LINE_BYTES_MAX, Monitor, QmpError};
+use super::{LINE_BYTES_MAX, QemuMonitor, QmpError};
 
 /// Interval at which a running virsh is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -20,7 +20,7 @@ pub struct Virsh {
     program: String,
     uri: String,
     domain: String,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// The output of virsh.
@@ -31,19 +31,19 @@ struct Outcome {
 }
 
 impl Virsh {
-    /// The domain called `domain` of the libvirt at `uri`, as `qemu:///system`. `patience` is the
+    /// The domain called `domain` of the libvirt at `uri`, as `qemu:///system`. `timeout` is the
     /// timeout of each response. Nothing is executed yet.
-    pub fn new(uri: &str, domain: &str, patience: Duration) -> Virsh {
-        Virsh::run_by("virsh", uri, domain, patience)
+    pub fn new(uri: &str, domain: &str, timeout: Duration) -> Virsh {
+        Virsh::run_by("virsh", uri, domain, timeout)
     }
 
     /// The same, with a replacement of virsh.
-    pub(super) fn run_by(program: &str, uri: &str, domain: &str, patience: Duration) -> Virsh {
+    pub(super) fn run_by(program: &str, uri: &str, domain: &str, timeout: Duration) -> Virsh {
         Virsh {
             program: program.into(),
             uri: uri.into(),
             domain: domain.into(),
-            patience,
+            timeout,
         }
     }
 
@@ -69,12 +69,12 @@ impl Virsh {
             })?;
         let out = drain(child.stdout.take().expect("it was asked for"));
         let err = drain(child.stderr.take().expect("it was asked for"));
-        let status = wait(&mut child, self.patience).map_err(unreachable)?;
+        let status = wait(&mut child, self.timeout).map_err(unreachable)?;
         let Some(status) = status else {
             return Err(QmpError::Silent {
                 at: self.at(),
                 command: command.into(),
-                waited: self.patience,
+                waited: self.timeout,
             });
         };
         let text = |thread: JoinHandle<Vec<u8>>| thread.join().expect("reading does not panic");
@@ -86,7 +86,7 @@ impl Virsh {
     }
 }
 
-impl Monitor for Virsh {
+impl QemuMonitor for Virsh {
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         let mut question = json!({"execute": command});
         if !arguments.is_null() {
@@ -142,8 +142,8 @@ fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 }
 
 /// The exit status; `None` if it was killed after the timeout.
-fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let until = Instant::now() + patience;
+fn wait(child: &mut Child, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+    let until = Instant::now() + timeout;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));

@@ -12,7 +12,7 @@ use super::{EventSource, SourceKind, SourceSettings, Started};
 use crate::TapError;
 use crate::format::source::is_standard_input;
 use crate::format::{
-    Cancel, Input, Options, SNIFF_BYTES, Source, Trace, first_file, stream_source,
+    Cancel, Input, SNIFF_BYTES, Trace, TraceInput, TraceOptions, first_file, stream_source,
 };
 
 /// A file, by its path; the last of the list, since it accepts any name.
@@ -28,7 +28,7 @@ pub static KIND: SourceKind = SourceKind {
 /// A file or a pipe.
 pub struct FileSource {
     path: PathBuf,
-    options: Options,
+    options: TraceOptions,
     cancel: Cancel,
     state: Mutex<State>,
 }
@@ -169,5 +169,5 @@ impl EventSource for FileSource {
 /// # Errors
 /// If it cannot be opened.
 pub fn input(path: &Path, cancel: &Cancel) -> Result<Input, TapError> {
-    Input::open_until(&Source::file(first_file(path)), cancel)
+    Input::open_until(&TraceInput::file(first_file(path)), cancel)
 }

@@ -21,7 +21,7 @@ use weir_model::{Capabilities, Demand};
 
 use crate::ebpf::LiveOptions;
 use crate::format::{self, Cancel};
-use crate::inventory::Watch;
+use crate::inventory::InventoryWatch;
 use crate::{Tap, TapError};
 
 use self::file::FileSource;
@@ -114,11 +114,11 @@ pub struct SourceSettings {
     /// Options of live sources.
     pub live: LiveOptions,
     /// Starts the host's inventory, or returns the one that was started.
-    pub inventory: Arc<dyn Fn() -> Result<Arc<Watch>, TapError> + Send + Sync>,
+    pub inventory: Arc<dyn Fn() -> Result<Arc<InventoryWatch>, TapError> + Send + Sync>,
     /// The program, with arguments, that calls [`crate::vdisk::guard::run`].
     pub qemu_guard: Vec<OsString>,
     /// Options of files.
-    pub traces: format::Options,
+    pub traces: format::TraceOptions,
     /// Ends the wait for a pipe.
     pub cancel: Cancel,
 }

@@ -32,7 +32,7 @@ impl EventSource for Tapdisk {
         settings: &SourceSettings,
     ) -> Result<Vec<Started>, TapError> {
         let options = TapdiskOptions {
-            rhythm: settings.live.rhythm,
+            poll_interval: settings.live.poll_interval,
             epoch_offset_ns: settings.live.epoch_offset_ns,
             host: settings.live.host,
             ..TapdiskOptions::default()

@@ -1,4 +1,4 @@
-//! [`Client`]: a connection to a tapdisk's control socket. Every wait has a timeout.
+//! [`TapdiskClient`]: a connection to a tapdisk's control socket. Every wait has a timeout.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use crate::TapError;
 use crate::control::{self, ControlError, ErrorCode, Peers};
 
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Suffix of a disk's socket name that yields the control socket.
 const SUFFIX: &str = ".tap";
@@ -76,7 +76,7 @@ impl From<ControlError> for ClientError {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Client(control::Client<Tapdisk>);
+pub struct TapdiskClient(control::ControlClient<Tapdisk>);
 
 /// The control socket of the tapdisk at `path`: `path` itself or, if that is a disk's socket, the
 /// same name with `.tap` appended.
@@ -90,15 +90,16 @@ pub fn socket_of(path: &Path) -> PathBuf {
     }
 }
 
-impl Client {
+impl TapdiskClient {
     /// Connects to the tapdisk at `path`, see [`socket_of`].
     ///
     /// # Errors
     /// If nothing listens on the socket, or permissions are missing.
-    pub fn connect(path: &Path) -> Result<Client, ClientError> {
+    pub fn connect(path: &Path) -> Result<TapdiskClient, ClientError> {
         // The rights of the socket decide who serves and who connects: the users may differ.
-        let client = control::Client::connect(&socket_of(path), Peers::Permitted, PATIENCE)?;
-        Ok(Client(client))
+        let client =
+            control::ControlClient::connect(&socket_of(path), Peers::Permitted, RESPONSE_TIMEOUT)?;
+        Ok(TapdiskClient(client))
     }
 
     /// Sends a request and waits for the response.

@@ -1,12 +1,12 @@
 //! The layout of the memory that a tapdisk shares with a consumer: a header, and one ring of
-//! fixed-size records for each queue or connection (`lane` in names). Numbers are native-endian
+//! fixed-size records for each queue or connection. Numbers are native-endian
 //! words of 8 bytes: both sides run on one host.
 //!
 //! | from word | content | writer |
 //! | --- | --- | --- |
 //! | 0 | number of rings ever used, then zeros | tapdisk |
 //! | [`DROPS_WORD`] | records lost because the ring was full, by disk | tapdisk |
-//! | [`LANES_WORD`] | a header of [`LANE_WORDS`] words for each ring, see [`lane`] | tapdisk; one cache line: consumer |
+//! | [`RINGS_WORD`] | a header of [`RING_HEADER_WORDS`] words for each ring, see [`ring_header`] | tapdisk; one cache line: consumer |
 //! | [`Layout::ring`] | the rings | tapdisk |
 //!
 //! This is version 1 of [`VERSION`], which is incremented with every change of a word.
@@ -20,7 +20,7 @@ pub const VERSION: u32 = 1;
 pub const DISKS_MAX: usize = 1024;
 
 /// Maximum number of rings (queues and connections) of one tapdisk at a time.
-pub const LANES_MAX: usize = 1024;
+pub const RINGS_MAX: usize = 1024;
 
 /// Words of a record: a cache line.
 pub const RECORD_WORDS: usize = 8;
@@ -29,25 +29,25 @@ pub const RECORD_WORDS: usize = 8;
 pub const RING_RECORDS: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 18;
 
 /// The word with the number of rings ever used: later rings need not be read.
-pub const LANES_USED_WORD: usize = 0;
+pub const RINGS_USED_WORD: usize = 0;
 
 /// Start of the counts of lost records.
 pub const DROPS_WORD: usize = 64;
 
 /// Start of the rings' headers.
-pub const LANES_WORD: usize = DROPS_WORD + DISKS_MAX;
+pub const RINGS_WORD: usize = DROPS_WORD + DISKS_MAX;
 
 /// Words of a ring's header: two cache lines, since it has two writers.
-pub const LANE_WORDS: usize = 16;
+pub const RING_HEADER_WORDS: usize = 16;
 
 /// The words of a ring's header.
-pub mod lane {
+pub mod ring_header {
     /// Total number of records written.
     pub const TAIL: usize = 0;
     /// 1 from before the first timestamp of a round until its records are written.
     pub const BUSY: usize = 1;
     /// The watermark: every record up to this time is written, CLOCK_MONOTONIC in ns.
-    pub const TOLD_NS: usize = 2;
+    pub const WATERMARK_NS: usize = 2;
     /// From this time on everything is recorded: earlier requests have no record `Q`.
     pub const SINCE_NS: usize = 3;
     /// Events that were not recorded because the consumer does not request them.
@@ -81,14 +81,14 @@ impl Layout {
     }
 
     /// The first word of a ring's header.
-    pub fn lane(self, lane: usize) -> usize {
-        LANES_WORD + lane * LANE_WORDS
+    pub fn ring_header(self, index: usize) -> usize {
+        RINGS_WORD + index * RING_HEADER_WORDS
     }
 
     /// The first word of a ring, aligned to a page.
-    pub fn ring(self, lane: usize) -> usize {
-        let header = (LANES_WORD + LANES_MAX * LANE_WORDS).next_multiple_of(PAGE_WORDS);
-        header + lane * self.ring_words()
+    pub fn ring(self, index: usize) -> usize {
+        let header = (RINGS_WORD + RINGS_MAX * RING_HEADER_WORDS).next_multiple_of(PAGE_WORDS);
+        header + index * self.ring_words()
     }
 
     /// Words of a ring.
@@ -98,7 +98,7 @@ impl Layout {
 
     /// Words of the whole memory.
     pub fn words(self) -> usize {
-        self.ring(LANES_MAX)
+        self.ring(RINGS_MAX)
     }
 }
 
@@ -301,9 +301,9 @@ mod tests {
             let layout = Layout::new(asked);
             assert!(RING_RECORDS.contains(&layout.ring_records()));
             assert!(layout.ring_records().is_power_of_two());
-            assert!(layout.ring(0) >= layout.lane(LANES_MAX - 1) + LANE_WORDS);
-            assert!((0..LANES_MAX).all(|l| layout.ring(l).is_multiple_of(PAGE_WORDS)));
-            assert_eq!(layout.words(), layout.ring(LANES_MAX));
+            assert!(layout.ring(0) >= layout.ring_header(RINGS_MAX - 1) + RING_HEADER_WORDS);
+            assert!((0..RINGS_MAX).all(|l| layout.ring(l).is_multiple_of(PAGE_WORDS)));
+            assert_eq!(layout.words(), layout.ring(RINGS_MAX));
         }
     }
 }

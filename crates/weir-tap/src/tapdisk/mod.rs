@@ -13,6 +13,6 @@ mod tap;
 pub mod words;
 
 pub use crate::io_columns::tapdisk_capabilities as capabilities;
-pub use client::{Client, ClientError, socket_of};
+pub use client::{ClientError, TapdiskClient, socket_of};
 pub use rows::Names;
 pub use tap::{TapdiskOptions, TapdiskTap, open};

@@ -6,7 +6,7 @@
 //!
 //! The consumer determines its watermark as follows: it reads the clock (T), then `busy`. If that
 //! is 0, the writer's next timestamp will be later than T, and all its previous records are
-//! visible. If it is 1, the watermark of the ring is `told_ns`. A fence on either side ensures that
+//! visible. If it is 1, the watermark of the ring is `watermark_ns`. A fence on either side ensures that
 //! one of them sees the other's write.
 //!
 //! The consumer can write to all of the memory. Therefore the tapdisk reads nothing in it except
@@ -24,7 +24,7 @@ use rustix::fs::{
 };
 
 use super::layout::{
-    DISKS_MAX, DROPS_WORD, LANES_MAX, LANES_USED_WORD, Layout, RECORD_WORDS, Record, lane,
+    DISKS_MAX, DROPS_WORD, Layout, RECORD_WORDS, RINGS_MAX, RINGS_USED_WORD, Record, ring_header,
 };
 use crate::shared::Shared;
 
@@ -89,8 +89,8 @@ impl Memory {
     ///
     /// # Errors
     /// If there is no memory.
-    pub fn reserve(&self, lane: usize) -> io::Result<()> {
-        let at = bytes(self.layout.ring(lane));
+    pub fn reserve(&self, index: usize) -> io::Result<()> {
+        let at = bytes(self.layout.ring(index));
         let length = bytes(self.layout.ring_words());
         Ok(fallocate(&self.fd, FallocateFlags::empty(), at, length)?)
     }
@@ -103,14 +103,14 @@ impl Memory {
     }
 
     /// Publishes the number of rings in use.
-    pub fn use_lanes(&self, lanes: usize) {
-        self.shared.words()[LANES_USED_WORD].store(lanes as u64, Ordering::SeqCst);
+    pub fn use_rings(&self, readers: usize) {
+        self.shared.words()[RINGS_USED_WORD].store(readers as u64, Ordering::SeqCst);
     }
 
     /// The number of rings ever used, as the tapdisk reports.
-    fn lanes_used(&self) -> usize {
-        let used = self.shared.words()[LANES_USED_WORD].load(Ordering::Acquire);
-        used.min(LANES_MAX as u64) as usize
+    fn rings_used(&self) -> usize {
+        let used = self.shared.words()[RINGS_USED_WORD].load(Ordering::Acquire);
+        used.min(RINGS_MAX as u64) as usize
     }
 
     /// The number of records of each disk that were lost because a ring was full, if not 0.
@@ -123,20 +123,23 @@ impl Memory {
 
     /// The number of events that were not recorded because they were not requested, over all rings.
     pub fn avoided(&self) -> u64 {
-        let avoided = |lane| self.word(lane, lane::AVOIDED).load(Ordering::Relaxed);
-        (0..self.lanes_used())
+        let avoided = |index| {
+            self.word(index, ring_header::AVOIDED)
+                .load(Ordering::Relaxed)
+        };
+        (0..self.rings_used())
             .map(avoided)
             .fold(0, u64::wrapping_add)
     }
 
-    fn word(&self, lane: usize, word: usize) -> &AtomicU64 {
-        &self.shared.words()[self.layout.lane(lane) + word]
+    fn word(&self, index: usize, word: usize) -> &AtomicU64 {
+        &self.shared.words()[self.layout.ring_header(index) + word]
     }
 
     /// The slot of record number `position` of a ring.
-    fn slot(&self, lane: usize, position: u64) -> &[AtomicU64] {
+    fn slot(&self, index: usize, position: u64) -> &[AtomicU64] {
         let slot = (position & (self.layout.ring_records() - 1)) as usize;
-        let at = self.layout.ring(lane) + slot * RECORD_WORDS;
+        let at = self.layout.ring(index) + slot * RECORD_WORDS;
         &self.shared.words()[at..at + RECORD_WORDS]
     }
 }
@@ -155,18 +158,18 @@ fn bytes(words: usize) -> u64 {
 #[derive(Debug)]
 pub struct Writer {
     memory: Arc<Memory>,
-    lane: usize,
+    index: usize,
     tail: u64,
     /// The consumer's position when it was last read.
     head: u64,
 }
 
 impl Writer {
-    /// The writer of ring `lane`, which already contains everything before record number `tail`.
-    pub fn new(memory: Arc<Memory>, lane: usize, tail: u64) -> Writer {
+    /// The writer of ring `index`, which already contains everything before record number `tail`.
+    pub fn new(memory: Arc<Memory>, index: usize, tail: u64) -> Writer {
         Writer {
             memory,
-            lane,
+            index,
             tail,
             // Read on first use.
             head: tail.wrapping_sub(u64::MAX / 2),
@@ -176,7 +179,7 @@ impl Writer {
     /// Sets the time from which everything is recorded.
     pub fn since(&self, since_ns: u64) {
         self.memory
-            .word(self.lane, lane::SINCE_NS)
+            .word(self.index, ring_header::SINCE_NS)
             .store(since_ns, Ordering::Relaxed);
     }
 
@@ -185,7 +188,7 @@ impl Writer {
     #[inline]
     pub fn begin(&self) {
         self.memory
-            .word(self.lane, lane::BUSY)
+            .word(self.index, ring_header::BUSY)
             .store(1, Ordering::Relaxed);
     }
 
@@ -194,13 +197,13 @@ impl Writer {
     pub fn push(&mut self, record: &[u64; RECORD_WORDS]) -> bool {
         let room = self.memory.layout.ring_records();
         if self.tail.wrapping_sub(self.head) >= room {
-            let head = self.memory.word(self.lane, lane::HEAD);
+            let head = self.memory.word(self.index, ring_header::HEAD);
             self.head = head.load(Ordering::Acquire);
             if self.tail.wrapping_sub(self.head) >= room {
                 return false;
             }
         }
-        let slot = self.memory.slot(self.lane, self.tail);
+        let slot = self.memory.slot(self.index, self.tail);
         for (word, value) in slot.iter().zip(record) {
             word.store(*value, Ordering::Relaxed);
         }
@@ -215,15 +218,15 @@ impl Writer {
         self.memory.shared.words()[word].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a round: everything up to `told_ns` is written, and `avoided` events were not requested
+    /// Ends a round: everything up to `watermark_ns` is written, and `avoided` events were not requested
     /// so far.
     #[inline]
-    pub fn end(&self, told_ns: u64, avoided: u64) {
-        let word = |word| self.memory.word(self.lane, word);
-        word(lane::TAIL).store(self.tail, Ordering::Release);
-        word(lane::AVOIDED).store(avoided, Ordering::Relaxed);
-        word(lane::TOLD_NS).store(told_ns, Ordering::Release);
-        word(lane::BUSY).store(0, Ordering::Release);
+    pub fn end(&self, watermark_ns: u64, avoided: u64) {
+        let word = |word| self.memory.word(self.index, word);
+        word(ring_header::TAIL).store(self.tail, Ordering::Release);
+        word(ring_header::AVOIDED).store(avoided, Ordering::Relaxed);
+        word(ring_header::WATERMARK_NS).store(watermark_ns, Ordering::Release);
+        word(ring_header::BUSY).store(0, Ordering::Release);
     }
 
     /// Total number of records written.
@@ -235,7 +238,7 @@ impl Writer {
 /// The reader of one ring.
 #[derive(Debug)]
 struct Reader {
-    lane: usize,
+    index: usize,
     head: u64,
     /// Everything up to this time was read.
     known_ns: u64,
@@ -245,10 +248,10 @@ struct Reader {
 
 /// Corrupted shared memory: an invalid word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the tap's ring {lane} is corrupt")]
+#[error("the tap's ring {index} is corrupt")]
 pub struct Damaged {
     /// The ring.
-    pub lane: usize,
+    pub index: usize,
 }
 
 /// A record, and whether its request was received before recording began.
@@ -257,14 +260,14 @@ pub struct Read {
     /// The record.
     pub record: Record,
     /// True if there is no record `Q` of it.
-    pub begun_before: bool,
+    pub started_before: bool,
 }
 
 /// The readers of all rings, which merge the records in timestamp order.
 #[derive(Debug)]
 pub struct Readers {
     memory: Arc<Memory>,
-    lanes: Vec<Reader>,
+    readers: Vec<Reader>,
     /// Records later than the watermark, in timestamp order.
     held: Vec<Read>,
     known_ns: u64,
@@ -278,7 +281,7 @@ impl Readers {
     pub fn new(memory: Arc<Memory>, known_ns: u64) -> Readers {
         Readers {
             memory,
-            lanes: Vec::new(),
+            readers: Vec::new(),
             held: Vec::new(),
             known_ns,
             late: 0,
@@ -301,17 +304,17 @@ impl Readers {
         let now_ns = clock();
         std::sync::atomic::fence(Ordering::SeqCst);
         let settled_ns = now_ns.saturating_sub(SETTLE_NS);
-        for lane in self.lanes.len()..self.memory.lanes_used() {
-            self.lanes.push(Reader::new(lane));
+        for index in self.readers.len()..self.memory.rings_used() {
+            self.readers.push(Reader::new(index));
         }
         let mut known_ns = settled_ns;
         let before = self.held.len();
         self.fill = 0.0;
-        for lane in &mut self.lanes {
-            let found = lane.read(&self.memory, settled_ns, &mut self.held)?;
+        for reader in &mut self.readers {
+            let found = reader.read(&self.memory, settled_ns, &mut self.held)?;
             self.malformed += found.malformed;
             self.fill = self.fill.max(found.fill);
-            known_ns = known_ns.min(lane.known_ns);
+            known_ns = known_ns.min(reader.known_ns);
         }
         // A writer that hangs in a round must not cause unbounded retention of the others' records.
         if self.held.len() > HELD_MAX {
@@ -377,9 +380,9 @@ struct Found {
 }
 
 impl Reader {
-    fn new(lane: usize) -> Reader {
+    fn new(index: usize) -> Reader {
         Reader {
-            lane,
+            index,
             head: 0,
             known_ns: 0,
             since_ns: 0,
@@ -392,26 +395,28 @@ impl Reader {
         settled_ns: u64,
         to: &mut Vec<Read>,
     ) -> Result<Found, Damaged> {
-        let word = |word| memory.word(self.lane, word);
-        let known_ns = match word(lane::BUSY).load(Ordering::Acquire) {
+        let word = |word| memory.word(self.index, word);
+        let known_ns = match word(ring_header::BUSY).load(Ordering::Acquire) {
             0 => settled_ns,
-            _ => word(lane::TOLD_NS).load(Ordering::Acquire).min(settled_ns),
+            _ => word(ring_header::WATERMARK_NS)
+                .load(Ordering::Acquire)
+                .min(settled_ns),
         };
         self.known_ns = self.known_ns.max(known_ns);
-        let tail = word(lane::TAIL).load(Ordering::Acquire);
-        self.since_ns = word(lane::SINCE_NS).load(Ordering::Relaxed);
+        let tail = word(ring_header::TAIL).load(Ordering::Acquire);
+        self.since_ns = word(ring_header::SINCE_NS).load(Ordering::Relaxed);
         let waiting = tail.wrapping_sub(self.head);
         let room = memory.layout.ring_records();
         if waiting > room {
-            return Err(Damaged { lane: self.lane });
+            return Err(Damaged { index: self.index });
         }
         let mut malformed = 0;
         for position in 0..waiting {
-            let slot = memory.slot(self.lane, self.head.wrapping_add(position));
+            let slot = memory.slot(self.index, self.head.wrapping_add(position));
             let words = std::array::from_fn(|i| slot[i].load(Ordering::Relaxed));
             match Record::decode(&words) {
                 Some(record) => to.push(Read {
-                    begun_before: record.taken_ns < self.since_ns,
+                    started_before: record.taken_ns < self.since_ns,
                     record,
                 }),
                 None => malformed += 1,
@@ -419,7 +424,7 @@ impl Reader {
         }
         if waiting > 0 {
             self.head = tail;
-            word(lane::HEAD).store(tail, Ordering::Release);
+            word(ring_header::HEAD).store(tail, Ordering::Release);
         }
         Ok(Found {
             malformed,
@@ -456,8 +461,8 @@ mod tests {
     #[test]
     fn a_stalled_ring_does_not_buffer_rows_of_others_without_limit() {
         let memory = Arc::new(Memory::create(Layout::new(u64::MAX)).unwrap());
-        (0..2).for_each(|lane| memory.reserve(lane).unwrap());
-        memory.use_lanes(2);
+        (0..2).for_each(|index| memory.reserve(index).unwrap());
+        memory.use_rings(2);
         let room = memory.layout().ring_records();
         let mut hangs = Writer::new(memory.clone(), 0, 0);
         hangs.begin();

@@ -59,7 +59,7 @@ impl Names {
 
     /// After a restart the tapdisk counts its requests from 1 again: numbers continue after the
     /// last one.
-    pub fn begin_anew(&mut self) {
+    pub fn restart(&mut self) {
         for disk in &mut self.disks {
             disk.ids_before = disk.last_id;
         }
@@ -80,7 +80,7 @@ impl Names {
     pub fn event(&mut self, read: &Read) -> IoEvent {
         let Read {
             record,
-            begun_before,
+            started_before,
         } = read;
         let at = usize::from(record.disk);
         let mut unknown = Disk::default();
@@ -111,7 +111,7 @@ impl Names {
                 i64::from(record.sectors),
             )
         };
-        let told = record.is_end() && !begun_before;
+        let told = record.is_end() && !started_before;
         IoEvent {
             wait_ns: record.wait_ns(),
             service_ns: record.service_ns(),

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use weir_model::{Demand, IoEvent, Nanos, Symbol};
 
-use super::client::{Client, ClientError};
+use super::client::{ClientError, TapdiskClient};
 use super::layout::{self, Layout};
 use super::ring::{Damaged, Memory, Read, Readers};
 use super::rows::Names;
 use super::words::{Answer, Ask, RecordsWord, Wanted};
 use crate::ebpf::{self, Pace};
 use crate::format::served::Served;
-use crate::{Count, Tap, TapError, TapEvent, monotonic_ns};
+use crate::{EventCount, Tap, TapError, TapEvent, monotonic_ns};
 
 /// Maximum number of rows of a batch: its events fit into a CPU's cache while the columns are
 /// built.
@@ -29,23 +29,23 @@ pub struct TapdiskOptions {
     /// Maximum size of all rings together, for the current number of rings.
     pub ring_bytes: u64,
     /// Maximum delay of rows.
-    pub rhythm: Duration,
+    pub poll_interval: Duration,
     /// Offset of the monotonic clock to the epoch; measured if `None`.
     pub epoch_offset_ns: Option<Nanos>,
     /// The value of column `host`.
     pub host: Option<Symbol>,
     /// Time allowed for a tapdisk that ended without notice to be restarted.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for TapdiskOptions {
     fn default() -> TapdiskOptions {
         TapdiskOptions {
             ring_bytes: 64 << 20,
-            rhythm: Duration::from_millis(20),
+            poll_interval: Duration::from_millis(20),
             epoch_offset_ns: None,
             host: ebpf::host_name(),
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct TapdiskTap {
     away: Option<Away>,
     names: Names,
     served: Vec<Served>,
-    said: VecDeque<TapEvent>,
+    queued: VecDeque<TapEvent>,
     pace: Pace,
     /// The watermark, CLOCK_MONOTONIC in ns.
     known_ns: u64,
@@ -72,7 +72,7 @@ pub struct TapdiskTap {
 /// A connected tapdisk.
 #[derive(Debug)]
 struct Link {
-    client: Client,
+    client: TapdiskClient,
     readers: Readers,
 }
 
@@ -119,8 +119,8 @@ pub fn open(
         away: None,
         names,
         served: demands.iter().map(Served::new).collect(),
-        said: VecDeque::new(),
-        pace: Pace::new(Instant::now(), options.rhythm),
+        queued: VecDeque::new(),
+        pace: Pace::new(Instant::now(), options.poll_interval),
         known_ns,
         counts: Counts::default(),
         remarks: Vec::new(),
@@ -135,7 +135,7 @@ impl Link {
         names: &mut Names,
         known_ns: u64,
     ) -> Result<Link, ClientError> {
-        let mut client = Client::connect(path)?;
+        let mut client = TapdiskClient::connect(path)?;
         let garbled = |why: &str| ClientError::Garbled(why.into());
         let Answer::Records(RecordsWord {
             layout,
@@ -212,7 +212,7 @@ impl TapdiskTap {
             let rows: Vec<IoEvent> = read.iter().map(|r| names.event(r)).collect();
             for (demand, served) in self.served.iter().enumerate() {
                 if let Some(batch) = served.batch(&rows, false) {
-                    self.said.push_back(TapEvent::Rows { demand, batch });
+                    self.queued.push_back(TapEvent::Rows { demand, batch });
                 }
             }
         }
@@ -225,7 +225,7 @@ impl TapdiskTap {
             self.counts.take_over(&link.readers);
         }
         match error {
-            ClientError::Gone if !self.options.patience.is_zero() => {
+            ClientError::Gone if !self.options.timeout.is_zero() => {
                 let now = Instant::now();
                 self.away = Some(Away {
                     since: now,
@@ -260,11 +260,11 @@ impl TapdiskTap {
         let since = away.since;
         match Link::new(&self.path, &self.wanted, &mut self.names, self.known_ns) {
             Ok(link) => {
-                self.names.begin_anew();
+                self.names.restart();
                 self.counts.returns += 1;
                 (self.link, self.away) = (Some(link), None);
             }
-            Err(_) if since.elapsed() >= self.options.patience => self.end(&ClientError::Gone),
+            Err(_) if since.elapsed() >= self.options.timeout => self.end(&ClientError::Gone),
             Err(_) => {}
         }
     }
@@ -276,11 +276,11 @@ impl TapdiskTap {
 }
 
 impl Tap for TapdiskTap {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        if let Some(said) = self.said.pop_front() {
-            return Ok(said);
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        if let Some(event) = self.queued.pop_front() {
+            return Ok(event);
         }
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         loop {
             if self.ended {
                 return Ok(TapEvent::End);
@@ -288,9 +288,9 @@ impl Tap for TapdiskTap {
             if self.pace.starts_by(until) {
                 self.drain()?;
             }
-            if let Some(said) = self.said.pop_front() {
-                self.said.push_back(self.heartbeat());
-                return Ok(said);
+            if let Some(event) = self.queued.pop_front() {
+                self.queued.push_back(self.heartbeat());
+                return Ok(event);
             }
             if !self.ended && Instant::now() >= until {
                 return Ok(self.heartbeat());
@@ -298,7 +298,7 @@ impl Tap for TapdiskTap {
         }
     }
 
-    fn counts(&mut self) -> Vec<Count> {
+    fn counts(&mut self) -> Vec<EventCount> {
         let mut now = Counts {
             lost: self.counts.lost.clone(),
             ..self.counts
@@ -306,7 +306,7 @@ impl Tap for TapdiskTap {
         if let Some(link) = &self.link {
             now.take_over(&link.readers);
         }
-        let whole = |counter, cause, total: u64| Count {
+        let whole = |counter, cause, total: u64| EventCount {
             counter,
             cause,
             device: None,
@@ -321,7 +321,7 @@ impl Tap for TapdiskTap {
         ];
         let mut lost: Vec<(u16, u64)> = now.lost.into_iter().collect();
         lost.sort_unstable();
-        counts.extend(lost.into_iter().map(|(disk, total)| Count {
+        counts.extend(lost.into_iter().map(|(disk, total)| EventCount {
             device: self.names.device(disk).or(Some(Symbol::new("unknown"))),
             ..whole("events_lost", Some("ring_full"), total)
         }));

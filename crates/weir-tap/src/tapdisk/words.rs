@@ -173,7 +173,7 @@ pub struct DiskStatus {
     #[serde(flatten)]
     pub disk: DiskWord,
     /// Number of open queues and connections.
-    pub lanes: usize,
+    pub queues: usize,
     /// Properties and counters.
     #[serde(flatten)]
     pub figures: DiskFigures,

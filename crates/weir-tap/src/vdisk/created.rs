@@ -23,7 +23,7 @@ const RUN: &str = "/run";
 
 /// The location of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FileLocation {
     /// QEMU's process id.
     pub pid: u32,
     /// The directory, as QEMU sees it.
@@ -43,7 +43,7 @@ pub struct CreatedLog {
     pub name: String,
 }
 
-impl Place {
+impl FileLocation {
     /// The path as QEMU sees it.
     pub fn path(&self) -> PathBuf {
         self.folder.join(&self.name)

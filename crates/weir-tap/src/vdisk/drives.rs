@@ -25,15 +25,15 @@ use weir_model::SECTOR_BYTES;
 use super::line::Unit;
 use super::pairing::{Named, Which};
 use crate::ebpf::privileges;
-use crate::inspection::message::{Kind, OfVm};
+use crate::inspection::message::{ConversationKind, OfVm};
 use crate::inspection::{Closer, Conversation, Inspection};
-use crate::qmp::{Monitor, QmpError, Subject, drives};
+use crate::qmp::{QemuMonitor, QmpError, QmpSubject, drives};
 
 /// Interval between queries of QEMU's disks.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Timeout of an answer from QEMU.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout of the inspection process: the answers for all disks take far less, unless QEMU hangs.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
@@ -103,9 +103,9 @@ impl Drives {
     /// If the inspection process has ended, or the system cannot create a thread.
     pub fn start(process: &Arc<Inspection>, pid: u32, first: Present) -> io::Result<Drives> {
         let of_vm = OfVm { pid };
-        let mut memory = process.converse(Kind::Memory, &of_vm, Some(MEMORY_MAX))?;
+        let mut memory = process.converse(ConversationKind::Memory, &of_vm, Some(MEMORY_MAX))?;
         let is_readable: bool = memory.answer()?;
-        let mut disks = process.converse(Kind::Disks, &of_vm, Some(ANSWER_MAX))?;
+        let mut disks = process.converse(ConversationKind::Disks, &of_vm, Some(ANSWER_MAX))?;
         if !disks.answer::<bool>()? {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
@@ -237,17 +237,17 @@ impl Present {
     ///
     /// # Errors
     /// If it does not answer.
-    pub fn asked_of(subject: &Subject) -> Result<Present, QmpError> {
+    pub fn asked_of(subject: &QmpSubject) -> Result<Present, QmpError> {
         subject
             .address
-            .visit(PATIENCE, |qemu| Present::ask(qemu, subject))
+            .visit(QUERY_TIMEOUT, |qemu| Present::ask(qemu, subject))
     }
 
     /// Queries QEMU.
     ///
     /// # Errors
     /// If it does not answer.
-    pub fn ask(qemu: &mut dyn Monitor, subject: &Subject) -> Result<Present, QmpError> {
+    pub fn ask(qemu: &mut dyn QemuMonitor, subject: &QmpSubject) -> Result<Present, QmpError> {
         let mut present = Present::default();
         for drive in drives(qemu)? {
             let Some(qdev) = &drive.qdev else {
@@ -294,7 +294,7 @@ impl Present {
 }
 
 /// True if a SCSI disk is at a virtio-scsi controller.
-fn is_virtio(qemu: &mut dyn Monitor, qdev: &str) -> Result<bool, QmpError> {
+fn is_virtio(qemu: &mut dyn QemuMonitor, qdev: &str) -> Result<bool, QmpError> {
     let bus = property(qemu, qdev, "parent_bus")?;
     let Some((controller, _)) = bus.as_str().and_then(|bus| bus.rsplit_once('/')) else {
         return Ok(false);
@@ -304,7 +304,7 @@ fn is_virtio(qemu: &mut dyn Monitor, qdev: &str) -> Result<bool, QmpError> {
 }
 
 /// A property of an object; null if it does not exist.
-fn property(qemu: &mut dyn Monitor, path: &str, name: &str) -> Result<Value, QmpError> {
+fn property(qemu: &mut dyn QemuMonitor, path: &str, name: &str) -> Result<Value, QmpError> {
     match qemu.execute("qom-get", json!({"path": path, "property": name})) {
         Err(error) if error.is_refusal() => Ok(Value::Null),
         other => other,

@@ -28,15 +28,15 @@ use weir_model::text::shown;
 use super::created::CreatedLog;
 use super::log::{DISK_BYTES_MAX, punch};
 use crate::TapError;
-use crate::control::{Client, Responder, Service};
+use crate::control::{ControlClient, Responder, Service};
 use crate::ebpf::privileges;
-use crate::qmp::{Address, Monitor, QmpError, human};
+use crate::qmp::{QemuMonitor, QmpAddress, QmpError, human};
 
 /// Interval at which the guard checks the log's size and whether QEMU runs.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Timeout of an answer from QEMU, after which the guard retries.
-const PATIENCE: Duration = Duration::from_secs(2);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pause between two attempts.
 const TRY_EVERY: Duration = Duration::from_millis(500);
@@ -76,7 +76,7 @@ pub struct Task {
     /// The VM, for messages.
     pub vm: String,
     /// The address of its monitor.
-    pub address: Address,
+    pub address: QmpAddress,
     /// The events to disable.
     pub events: Vec<String>,
     /// QEMU's process id.
@@ -103,7 +103,7 @@ pub struct Guard {
 struct Process {
     child: Child,
     /// Closing this connection makes the guard act.
-    open: Option<Client<Guarding>>,
+    open: Option<ControlClient<Guarding>>,
 }
 
 impl Guard {
@@ -157,7 +157,7 @@ impl Process {
         let passed = [log.file.as_fd(), log.folder.as_fd()];
         let passed = passed.map(|fd| fd.try_clone_to_owned());
         let mut guard = Process { child, open: None };
-        let client = Client::new(open, START).map_err(|e| unavailable(e.to_string()))?;
+        let client = ControlClient::new(open, START).map_err(|e| unavailable(e.to_string()))?;
         let open = guard.open.insert(client);
         let passed = passed
             .into_iter()
@@ -309,7 +309,7 @@ impl Post {
 impl Task {
     /// Disables the events and restores QEMU's log.
     fn visit(&self) -> Result<(), QmpError> {
-        self.address.visit(PATIENCE, |qemu| {
+        self.address.visit(QUERY_TIMEOUT, |qemu| {
             for event in &self.events {
                 set_event(qemu, event, false)?;
             }
@@ -335,7 +335,7 @@ impl Task {
 ///
 /// # Errors
 /// If QEMU does not answer, or does not have an event that is to be enabled.
-pub fn set_event(qemu: &mut dyn Monitor, event: &str, on: bool) -> Result<(), QmpError> {
+pub fn set_event(qemu: &mut dyn QemuMonitor, event: &str, on: bool) -> Result<(), QmpError> {
     match qemu.execute(
         "trace-event-set-state",
         json!({"name": event, "enable": on}),
@@ -379,15 +379,15 @@ mod tests {
             logs: true,
             stands_in_for: Some(8),
         };
-        let libvirt = Address::Libvirt {
+        let libvirt = QmpAddress::Libvirt {
             uri: "qemu:///system".into(),
             domain: "web".into(),
         };
-        let process = Address::Process {
+        let process = QmpAddress::Process {
             path: "/tmp/qmp".into(),
             pid: 7,
         };
-        let socket = Address::Socket("/tmp/qmp".into());
+        let socket = QmpAddress::Socket("/tmp/qmp".into());
         for task in [task(socket), task(process), task(libvirt)] {
             let frame = encode_request::<Guarding>(&task).unwrap();
             let body = decode::<Guarding, Task>(&frame[LENGTH_BYTES..]);

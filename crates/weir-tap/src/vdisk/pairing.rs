@@ -51,9 +51,9 @@ pub struct Owner {
 
 /// Counts of events that could not be reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Untold {
+pub struct UnreportedCounts {
     /// Responses whose requests preceded the tap.
-    pub begun_unseen: i64,
+    pub started_unseen: i64,
     /// Requests whose response was not received.
     pub ended_unseen: i64,
     /// Requests dropped because the table was full.
@@ -63,7 +63,7 @@ pub struct Untold {
     /// Requests that transfer none of the disk's data: its serial number, its size, its sense.
     pub other_commands: i64,
     /// Flushes that are reported only at completion, because their queue was not known before.
-    pub flushes_told_late: i64,
+    pub flushes_reported_late: i64,
 }
 
 /// Pairs requests with their responses.
@@ -75,11 +75,11 @@ pub struct Pairing {
     popped: u64,
     /// The disk that a queue belongs to.
     queues: HashMap<u64, u64>,
-    under_way: HashMap<Key, UnderWay>,
+    under_way: HashMap<Key, InFlight>,
     heads: HashMap<Which, Head>,
     req_id: i64,
     /// Counts of events that could not be reported so far.
-    pub untold: Untold,
+    pub unreported: UnreportedCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ enum Key {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct UnderWay {
+struct InFlight {
     which: Which,
     row: IoEvent,
     /// The request waits for its sector to be known.
@@ -179,7 +179,7 @@ impl Pairing {
 
     /// Discards all requests in flight, after lines were skipped.
     pub fn forget(&mut self) {
-        self.untold.ended_unseen += self.under_way.len() as i64;
+        self.unreported.ended_unseen += self.under_way.len() as i64;
         self.pops.clear();
         self.pops_by_age.clear();
         self.under_way.clear();
@@ -251,13 +251,13 @@ impl Pairing {
             _ if self.under_way.contains_key(&key) => self.end(step, key, kind),
             Some(pop) if pop.is_flush() => {
                 // Too late to report the request at its time; the response has it.
-                self.untold.flushes_told_late += 1;
+                self.unreported.flushes_reported_late += 1;
                 self.take_up(step, pop.ts, Which::Block(disk), key, Op::Flush, None);
                 self.end(step, key, kind);
             }
-            Some(pop) if pop.outs > 1 => self.untold.discards += 1,
-            Some(_) => self.untold.other_commands += 1,
-            None => self.untold.begun_unseen += 1,
+            Some(pop) if pop.outs > 1 => self.unreported.discards += 1,
+            Some(_) => self.unreported.other_commands += 1,
+            None => self.unreported.started_unseen += 1,
         }
     }
 
@@ -268,11 +268,11 @@ impl Pairing {
             0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0xae | 0x8e => Op::Write,
             0x35 | 0x91 => Op::Flush,
             0x41 | 0x42 | 0x93 => {
-                self.untold.discards += 1;
+                self.unreported.discards += 1;
                 return;
             }
             _ => {
-                self.untold.other_commands += 1;
+                self.unreported.other_commands += 1;
                 return;
             }
         };
@@ -345,12 +345,12 @@ impl Pairing {
             return false;
         };
         if let Some(older) = self.under_way.remove(&key) {
-            self.untold.ended_unseen += 1;
+            self.unreported.ended_unseen += 1;
             self.leave(older.which);
         }
         let known = self.heads.len() < DISKS_MAX || self.heads.contains_key(&which);
         if self.under_way.len() >= REQUESTS_MAX || !known {
-            self.untold.table_full += 1;
+            self.unreported.table_full += 1;
             return false;
         }
         self.req_id += 1;
@@ -370,7 +370,7 @@ impl Pairing {
             in_flight: Some(head.in_flight),
             ..IoEvent::new(event)
         };
-        let request = UnderWay {
+        let request = InFlight {
             which,
             row,
             placeless: false,
@@ -453,7 +453,7 @@ mod tests {
     /// The rows of `lines`, as `ts in µs, kind, op, number, disk, sector+sectors, latency in µs`,
     /// and the counts of unreported events. Line `i` is at `i` µs. Disk 0xa is /dev/vda, all others
     /// are unknown; the SCSI disks have blocks of 4 KiB.
-    fn told(lines: &[&str]) -> (Vec<String>, Untold) {
+    fn paired(lines: &[&str]) -> (Vec<String>, UnreportedCounts) {
         let owner = Owner {
             vm: Symbol::new("web"),
             pid: Some(7),
@@ -490,12 +490,12 @@ mod tests {
                 latency / 1000
             )
         };
-        (rows.iter().map(show).collect(), pairing.untold)
+        (rows.iter().map(show).collect(), pairing.unreported)
     }
 
     #[test]
     fn an_address_that_is_used_again_is_another_request() {
-        let (rows, untold) = told(&[
+        let (rows, unreported) = paired(&[
             "virtqueue_pop vq 0x1 elem 0xf in_num 2 out_num 1",
             "virtio_blk_handle_read vdev 0xa req 0xf sector 8 nsectors 8",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
@@ -512,12 +512,12 @@ mod tests {
             "6 Q w 3 ? 3+1 -1",
         ];
         assert_eq!(rows, expected);
-        assert_eq!(untold, Untold::default());
+        assert_eq!(unreported, UnreportedCounts::default());
     }
 
     #[test]
     fn a_request_that_is_tried_again_after_an_error_is_one() {
-        let (rows, _) = told(&[
+        let (rows, _) = paired(&[
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
             "virtio_blk_handle_write vdev 0xa req 0xf sector 8 nsectors 8",
             // No response: the VM was stopped for lack of space, and is resumed.
@@ -530,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_flush_is_known_by_its_shape_and_its_queue_by_the_requests_before() {
-        let (rows, untold) = told(&[
+        let (rows, unreported) = paired(&[
             // The queue is not known yet.
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 1",
             "virtio_blk_req_complete vdev 0xa req 0xf status 0",
@@ -545,12 +545,12 @@ mod tests {
             "3 R f 2 /dev/vda -1+0 1",
         ];
         assert_eq!(rows, expected);
-        assert_eq!(untold.flushes_told_late, 1);
+        assert_eq!(unreported.flushes_reported_late, 1);
     }
 
     #[test]
     fn uncertain_requests_are_counted_and_not_emitted() {
-        let (rows, untold) = told(&[
+        let (rows, unreported) = paired(&[
             "virtio_blk_req_complete vdev 0xa req 0x1 status 0",
             // A discard or write zeroes: a header and ranges.
             "virtqueue_pop vq 0x1 elem 0xf in_num 1 out_num 2",
@@ -563,18 +563,18 @@ mod tests {
             "scsi_req_parsed target 0 lun 0 tag 2 command 66 dir 2 length 24",
         ]);
         assert_eq!(rows, Vec::<String>::new());
-        let expected = Untold {
-            begun_unseen: 1,
+        let expected = UnreportedCounts {
+            started_unseen: 1,
             discards: 2,
             other_commands: 2,
-            ..Untold::default()
+            ..UnreportedCounts::default()
         };
-        assert_eq!(untold, expected);
+        assert_eq!(unreported, expected);
     }
 
     #[test]
     fn a_scsi_command_is_emitted_when_its_address_is_known() {
-        let (rows, _) = told(&[
+        let (rows, _) = paired(&[
             "scsi_req_parsed target 0 lun 0 tag -2 command 42 dir 2 length 8192",
             "scsi_req_parsed_lba target 0 lun 0 tag -2 command 42 lba 5",
             "scsi_req_parsed target 1 lun 1 tag 9 command 53 dir 0 length 0",
@@ -617,7 +617,10 @@ mod tests {
         take(&mut pairing, done);
         assert_eq!(rows.len(), 1);
         assert_eq!(
-            (pairing.untold.ended_unseen, pairing.untold.begun_unseen),
+            (
+                pairing.unreported.ended_unseen,
+                pairing.unreported.started_unseen
+            ),
             (1, 1)
         );
     }

@@ -10,27 +10,27 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use weir_model::{Demand, IoEvent, Nanos};
 
-use super::created::Place;
-use super::drives::{Drives, PATIENCE, Present};
+use super::created::FileLocation;
+use super::drives::{Drives, Present, QUERY_TIMEOUT};
 use super::guard::{Guard, Task, set_event, started};
 use super::line::{BLOCK_EVENTS, Line, SCSI_EVENTS, parse};
 use super::log::{DISK_BYTES_MAX, Found, LogFile};
 use super::pairing::{Owner, Pairing};
 use crate::ebpf::clock;
 use crate::format::served::Served;
-use crate::inventory::{Snapshot, Watch};
-use crate::qmp::{Address, Monitor, QmpError, Subject, human};
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::inventory::{InventoryWatch, Snapshot};
+use crate::qmp::{QemuMonitor, QmpAddress, QmpError, QmpSubject, human};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// Maximum reordering of lines from QEMU's threads: a thread may be preempted between reading the
 /// clock and writing the line.
 const SETTLE_NS: Nanos = 50_000_000;
 
 /// Interval between reads of the log.
-const NAP: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Interval between checks that the VM runs and its disks have not changed.
-const CHORES_EVERY: Duration = Duration::from_secs(1);
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of rows in a batch.
 const BATCH_ROWS: usize = 4096;
@@ -49,9 +49,9 @@ pub struct VdiskTap {
     /// Rows held until earlier ones are complete, in timestamp order.
     held: Vec<IoEvent>,
     /// The watermark.
-    told_ns: Nanos,
-    said: VecDeque<TapEvent>,
-    chores_done: Instant,
+    watermark_ns: Nanos,
+    queued: VecDeque<TapEvent>,
+    maintained_at: Instant,
     counts: Counts,
     remarks: Vec<String>,
     ended: bool,
@@ -77,7 +77,7 @@ struct Counts {
 pub fn open(
     vm: &str,
     demands: &[Demand],
-    watch: &Arc<Watch>,
+    watch: &Arc<InventoryWatch>,
     guard: &[OsString],
 ) -> Result<VdiskTap, TapError> {
     let subject = subject(&watch.snapshot(), vm)?;
@@ -121,9 +121,9 @@ pub fn open(
         drives,
         served: demands.iter().map(Served::new).collect(),
         held: Vec::new(),
-        told_ns: Nanos::MIN,
-        said: VecDeque::new(),
-        chores_done: Instant::now(),
+        watermark_ns: Nanos::MIN,
+        queued: VecDeque::new(),
+        maintained_at: Instant::now(),
         counts: Counts::default(),
         remarks,
         ended: false,
@@ -144,12 +144,12 @@ fn unavailable(what: String, remedy: &str) -> TapError {
 }
 
 /// The VM called `vm`, if its QEMU can be queried.
-fn subject(snapshot: &Snapshot, vm: &str) -> Result<Subject, TapError> {
+fn subject(snapshot: &Snapshot, vm: &str) -> Result<QmpSubject, TapError> {
     let found = snapshot.vm(vm).map_err(|conflict| {
         let what = conflict.to_string();
         unavailable(what, "name the VM by its process: pid:PID")
     })?;
-    let all = Subject::all(snapshot);
+    let all = QmpSubject::all(snapshot);
     let name = found.map(|at| snapshot.vms[at].name);
     if let Some(subject) = all.iter().find(|s| Some(s.vm) == name) {
         return Ok(subject.clone());
@@ -178,9 +178,9 @@ fn refused(error: QmpError) -> TapError {
 }
 
 /// Queries the VM's disks, and returns the trace events that cover them.
-fn ask(subject: &Subject) -> Result<(Present, Vec<&'static str>), TapError> {
+fn ask(subject: &QmpSubject) -> Result<(Present, Vec<&'static str>), TapError> {
     let vm = subject.vm;
-    let asked = subject.address.visit(PATIENCE, |qemu| {
+    let asked = subject.address.visit(QUERY_TIMEOUT, |qemu| {
         let present = Present::ask(qemu, subject)?;
         let mut events = Vec::new();
         if !present.block.is_empty() {
@@ -209,7 +209,7 @@ fn ask(subject: &Subject) -> Result<(Present, Vec<&'static str>), TapError> {
     ))
 }
 
-fn is_on(qemu: &mut dyn Monitor, event: &str) -> Result<bool, QmpError> {
+fn is_on(qemu: &mut dyn QemuMonitor, event: &str) -> Result<bool, QmpError> {
     let states = qemu.execute("trace-event-get-state", json!({"name": event}))?;
     let states = states.as_array().into_iter().flatten();
     Ok(states.into_iter().any(|s| s["state"] == "enabled"))
@@ -218,7 +218,7 @@ fn is_on(qemu: &mut dyn Monitor, event: &str) -> Result<bool, QmpError> {
 /// Creates the log, starts the guard, redirects QEMU's log and enables the events. On an error, the
 /// guard reverts the steps done.
 fn switch_on(
-    subject: &Subject,
+    subject: &QmpSubject,
     pid: u32,
     events: &[&str],
     program: &[OsString],
@@ -226,7 +226,7 @@ fn switch_on(
     let (restore, logs) = own_log(pid);
     let mut why = Vec::new();
     for folder in folders(&subject.address, pid) {
-        let place = Place {
+        let place = FileLocation {
             pid,
             folder,
             name: format!("{LOG_NAME}{pid}-{}.log", std::process::id()),
@@ -253,19 +253,19 @@ fn switch_on(
             let _ = log.remove();
         }
         let guard = guard?;
-        let told = subject.address.visit(PATIENCE, |qemu| {
-            let said = human(qemu, &format!("logfile {}", place.path().display()))?;
-            if !said.trim().is_empty() || !log.is_open_in(pid) {
-                return Ok(Some(said.trim().to_owned()));
+        let opened = subject.address.visit(QUERY_TIMEOUT, |qemu| {
+            let response = human(qemu, &format!("logfile {}", place.path().display()))?;
+            if !response.trim().is_empty() || !log.is_open_in(pid) {
+                return Ok(Some(response.trim().to_owned()));
             }
             for event in events {
                 set_event(qemu, event, true)?;
             }
             Ok(None)
         });
-        match told.map_err(refused)? {
+        match opened.map_err(refused)? {
             None => return Ok((guard, log.file)),
-            Some(said) => why.push(format!("{}: {said}", place.path().display())),
+            Some(response) => why.push(format!("{}: {response}", place.path().display())),
         }
     }
     Err(unavailable(
@@ -276,9 +276,9 @@ fn switch_on(
 
 /// Candidate directories for the log, as QEMU sees them: in memory, beside the QMP socket,
 /// world-writable ones.
-fn folders(address: &Address, pid: u32) -> Vec<PathBuf> {
+fn folders(address: &QmpAddress, pid: u32) -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from("/run")];
-    if let Address::Socket(path) | Address::Process { path, .. } = address {
+    if let QmpAddress::Socket(path) | QmpAddress::Process { path, .. } = address {
         // The inventory may have found the socket through QEMU's own root.
         let root = format!("/proc/{pid}/root");
         let path = path
@@ -336,7 +336,7 @@ impl VdiskTap {
             }
             Found::Lines(lines) => self.take(&lines, now),
         };
-        self.say(upto.saturating_sub(SETTLE_NS));
+        self.emit(upto.saturating_sub(SETTLE_NS));
         Ok(more)
     }
 
@@ -365,13 +365,13 @@ impl VdiskTap {
     }
 
     /// Delivers all rows up to `upto`, and a heartbeat.
-    fn say(&mut self, upto: Nanos) {
-        if upto <= self.told_ns {
+    fn emit(&mut self, upto: Nanos) {
+        if upto <= self.watermark_ns {
             return;
         }
         for row in &mut self.held {
-            if row.event.ts <= self.told_ns {
-                row.event.ts = self.told_ns + 1;
+            if row.event.ts <= self.watermark_ns {
+                row.event.ts = self.watermark_ns + 1;
                 self.counts.late += 1;
             }
         }
@@ -382,19 +382,19 @@ impl VdiskTap {
         for rows in rows.chunks(BATCH_ROWS) {
             for (demand, served) in self.served.iter().enumerate() {
                 if let Some(batch) = served.batch(rows, false) {
-                    self.said.push_back(TapEvent::Rows { demand, batch });
+                    self.queued.push_back(TapEvent::Rows { demand, batch });
                 }
             }
         }
-        self.told_ns = upto;
+        self.watermark_ns = upto;
         if !rows.is_empty() {
-            self.said.push_back(TapEvent::Heartbeat(upto));
+            self.queued.push_back(TapEvent::Heartbeat(upto));
         }
     }
 
     /// Checks the VM, its disks and the guard.
-    fn do_chores(&mut self) -> Result<(), TapError> {
-        self.chores_done = Instant::now();
+    fn run_maintenance(&mut self) -> Result<(), TapError> {
+        self.maintained_at = Instant::now();
         if self.drives.refresh() {
             self.pairing.forget_queues();
         }
@@ -418,38 +418,38 @@ impl VdiskTap {
             }
         }
         while self.read()? {}
-        self.say(Nanos::MAX - 1);
+        self.emit(Nanos::MAX - 1);
         self.ended = true;
         Ok(())
     }
 }
 
 impl Tap for VdiskTap {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        let until = Instant::now() + patience;
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        let until = Instant::now() + timeout;
         loop {
-            if let Some(said) = self.said.pop_front() {
-                return Ok(said);
+            if let Some(event) = self.queued.pop_front() {
+                return Ok(event);
             }
             if self.ended {
                 return Ok(TapEvent::End);
             }
-            if self.chores_done.elapsed() >= CHORES_EVERY {
-                self.do_chores()?;
+            if self.maintained_at.elapsed() >= MAINTENANCE_INTERVAL {
+                self.run_maintenance()?;
                 continue;
             }
-            if self.read()? || !self.said.is_empty() {
+            if self.read()? || !self.queued.is_empty() {
                 continue;
             }
             if Instant::now() >= until {
-                return Ok(TapEvent::Heartbeat(self.told_ns));
+                return Ok(TapEvent::Heartbeat(self.watermark_ns));
             }
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
-    fn counts(&mut self) -> Vec<Count> {
-        let (counts, untold) = (&self.counts, &self.pairing.untold);
+    fn counts(&mut self) -> Vec<EventCount> {
+        let (counts, unreported) = (&self.counts, &self.pairing.unreported);
         let all = [
             ("events_in", None, counts.events),
             ("events_late", None, counts.late),
@@ -457,24 +457,28 @@ impl Tap for VdiskTap {
             (
                 "requests_untracked",
                 Some("begun_unseen"),
-                untold.begun_unseen,
+                unreported.started_unseen,
             ),
             (
                 "requests_untracked",
                 Some("ended_unseen"),
-                untold.ended_unseen,
+                unreported.ended_unseen,
             ),
-            ("requests_untracked", Some("table_full"), untold.table_full),
-            ("requests_untold", Some("discard"), untold.discards),
             (
-                "requests_untold",
-                Some("flush_begin"),
-                untold.flushes_told_late,
+                "requests_untracked",
+                Some("table_full"),
+                unreported.table_full,
             ),
-            ("other_commands", None, untold.other_commands),
+            ("requests_unreported", Some("discard"), unreported.discards),
+            (
+                "requests_unreported",
+                Some("flush_begin"),
+                unreported.flushes_reported_late,
+            ),
+            ("other_commands", None, unreported.other_commands),
             ("log_lines_other", None, counts.lines_other),
         ];
-        let count = |(counter, cause, total)| Count {
+        let count = |(counter, cause, total)| EventCount {
             counter,
             cause,
             device: None,

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_tap::inventory::{Look, Snapshot, Watch, WatchOptions};
+use weir_tap::inventory::{InventoryWatch, ScanScope, Snapshot, WatchOptions};
 use weir_testing::Scratch;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const SCAN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A folder with the files of a host.
 struct Tree(Scratch);
@@ -81,8 +81,8 @@ impl Tree {
         self.write(&format!("/proc/{pid}/status"), &status);
     }
 
-    fn watch(&self, declared: &[&str]) -> Arc<Watch> {
-        Watch::start(&WatchOptions {
+    fn watch(&self, declared: &[&str]) -> Arc<InventoryWatch> {
+        InventoryWatch::start(&WatchOptions {
             root: self.0.path().to_owned(),
             declared: declared.iter().map(|d| d.parse().unwrap()).collect(),
             ..WatchOptions::default()
@@ -141,7 +141,7 @@ fn a_domain_starts_changes_and_stops() {
         "/run/libvirt/qemu/web.xml",
         &status("web", "running", 77, VDA),
     );
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(vms(&seen), ["web qemu libvirt running 77"]);
     assert_eq!(
         disks(&seen),
@@ -161,7 +161,7 @@ fn a_domain_starts_changes_and_stops() {
         "/run/libvirt/qemu/web.xml",
         &status("web", "paused", 77, &both),
     );
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(vms(&seen), ["web qemu libvirt paused 77"]);
     assert_eq!(
         disks(&seen)[1],
@@ -173,7 +173,7 @@ fn a_domain_starts_changes_and_stops() {
         "/run/libvirt/qemu/shop.xml",
         &status("shop", "running", 77, VDB),
     );
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(vms(&seen), ["shop qemu libvirt running 77"]);
     assert_eq!(
         disks(&seen),
@@ -188,10 +188,10 @@ fn a_domain_starts_changes_and_stops() {
         "/usr/bin/qemu-system-x86_64 -name guest=other -uuid u-1",
         "/",
     );
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(vms(&seen), ["other qemu qemu - 77"]);
     tree.remove("/proc/77");
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert!(seen.vms.is_empty() && seen.disks.is_empty() && seen.pids.is_empty());
 }
 
@@ -238,10 +238,10 @@ fn names_are_unique_and_stay_with_who_has_them() {
         "qemu-system-x86_64 -name web -drive file=/b,if=virtio",
         "/",
     );
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(vms(&seen), ["web qemu qemu - 10", "web-9 qemu qemu - 9"]);
     tree.remove("/proc/10");
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(
         vms(&seen),
         ["web-9 qemu qemu - 9"],
@@ -374,7 +374,7 @@ fn declared_vms_are_processes_names_and_cgroups() {
     // Another process with the same number does not match the declaration.
     tree.remove("/proc/73");
     tree.process(73, 99, "/usr/bin/dd", "/");
-    let seen = watch.look(Look::All, PATIENCE);
+    let seen = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert!(vms(&seen).iter().all(|vm| !vm.starts_with("copy")));
 }
 
@@ -515,11 +515,11 @@ fn five_hundred_processes_and_fifty_vms_are_one_snapshot_until_something_changes
         (50, 50, 50)
     );
     for _ in 0..20 {
-        let again = watch.look(Look::All, PATIENCE);
+        let again = watch.look(ScanScope::All, SCAN_TIMEOUT);
         assert!(Arc::ptr_eq(&first, &again), "nothing has changed");
     }
     tree.remove("/proc/2049");
-    watch.look(Look::Pid(2049), PATIENCE);
+    watch.look(ScanScope::Pid(2049), SCAN_TIMEOUT);
     assert_eq!(
         (watch.generation(), watch.snapshot().vms.len()),
         (generation + 1, 49)
@@ -546,7 +546,7 @@ fn a_file_that_replaces_another_is_distinguished_from_it() {
     tree.remove("/proc/95/fd/10");
     open("10", "b.raw", 65536);
     tree.link("/proc/95/fd/11", "../root/a.raw");
-    let after = watch.look(Look::All, PATIENCE);
+    let after = watch.look(ScanScope::All, SCAN_TIMEOUT);
     assert_eq!(after.disks[0].disk.bytes, Some(4096));
     assert_eq!(before.disks[0].layout, after.disks[0].layout);
 }
@@ -571,8 +571,8 @@ fn of_several_claims_the_best_has_the_name_whenever_it_comes() {
         tree.process(pid, started, &format!("{program} -name web"), "/");
         tree.user(pid, uid);
     };
-    let seen = |watch: &Watch| {
-        let snapshot = watch.look(Look::All, PATIENCE);
+    let seen = |watch: &InventoryWatch| {
+        let snapshot = watch.look(ScanScope::All, SCAN_TIMEOUT);
         let vm = |vm: &weir_model::inventory::Vm| format!("{} {}", vm.name, vm.pid.unwrap());
         let vms: Vec<String> = snapshot.vms.iter().map(vm).collect();
         let conflicts: Vec<String> = snapshot.conflicts.iter().map(|c| c.to_string()).collect();

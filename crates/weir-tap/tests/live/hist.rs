@@ -13,7 +13,9 @@ use weir_tap::ebpf::{self, DeviceChoice};
 use weir_tap::hist::{By, HistOptions, HistSnapshot, HistTap};
 use weir_tap::inventory::{self, Declared, WatchOptions};
 use weir_testing::{LoopDisk, run, tried_again};
-use weir_workload::{Class, Counter, Distribution, Event, Histograms, Metric, Request, Response};
+use weir_workload::{
+    Class, Counter, Distribution, Histograms, IssuedRequest, Metric, RequestEvent, Response,
+};
 
 use crate::load::{DiskStats, fio};
 use crate::stacked::Zram;
@@ -88,7 +90,7 @@ fn counted(
     counted.map(|(k, c)| (k, c.histograms().clone())).collect()
 }
 
-fn event(value: &dyn Fn(&str) -> Value) -> Event {
+fn event(value: &dyn Fn(&str) -> Value) -> RequestEvent {
     let int = |column: &str| match value(column) {
         Value::Int(x) => Some(x),
         _ => None,
@@ -100,7 +102,7 @@ fn event(value: &dyn Fn(&str) -> Value) -> Event {
         .find(|op| value("op") == Value::text(op.as_str()));
     let op = op.expect("each has an operation");
     if value("type") == Value::text("Q") {
-        return Event::Issued(Request {
+        return RequestEvent::Issued(IssuedRequest {
             ts,
             id,
             op,
@@ -108,7 +110,7 @@ fn event(value: &dyn Fn(&str) -> Value) -> Event {
             sectors: int("sectors").expect("each has a length"),
         });
     }
-    Event::Finished(Response {
+    RequestEvent::Finished(Response {
         ts,
         id,
         op,
@@ -326,7 +328,7 @@ fn io_of_a_vm_counts_for_it_and_other_io_for_no_vm() {
         device,
         "dd if=/dev/zero of=DEVICE bs=8k count=200 seek=100 oflag=direct",
     );
-    let watch = inventory::Watch::start(&WatchOptions {
+    let watch = inventory::InventoryWatch::start(&WatchOptions {
         declared: vec![vm_a, vm_b],
         ..WatchOptions::default()
     });

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use weir_model::inventory::{Disk, Vm, VmKind};
 use weir_tap::ebpf::{DeviceChoice, LiveOptions};
-use weir_tap::inventory::{Image, LaidDisk, Layouts, Look, Snapshot, Watch};
+use weir_tap::inventory::{Image, InventoryWatch, LaidDisk, Layouts, ScanScope, Snapshot};
 
 use weir_testing::{LoopDisk, run};
 
@@ -115,14 +115,16 @@ pub fn with_inventory(devices: &[&str], vms: Vec<Fake>) -> LiveOptions {
         vms.iter().position(|vm| vm.name == *name)
     };
     let mut told: Option<Snapshot> = None;
-    let watch = Watch::by(Duration::from_secs(1), move |asked: &[Look]| {
+    let watch = InventoryWatch::by(Duration::from_secs(1), move |asked: &[ScanScope]| {
         layouts.begin(true);
         for look in asked {
-            if let Look::Pid(pid) = look {
+            if let ScanScope::Pid(pid) = look {
                 pids.extend(vm_of(&vms, *pid).map(|vm| (*pid, vm as u32)));
             }
         }
-        let fresh = asked.iter().any(|look| matches!(look, Look::Device(_)));
+        let fresh = asked
+            .iter()
+            .any(|look| matches!(look, ScanScope::Device(_)));
         let seen = Snapshot {
             vms: vms
                 .iter()

@@ -363,14 +363,14 @@ fn the_doctor_finds_a_host_where_the_other_tests_run_well() {
         "capabilities",
         "programs and tables",
     ] {
-        assert_eq!(status(name), Some(ebpf::Status::Ok), "{facts:?}");
+        assert_eq!(status(name), Some(ebpf::CheckStatus::Ok), "{facts:?}");
     }
     assert_eq!(
         status("disk statistics"),
-        Some(ebpf::Status::Degraded),
+        Some(ebpf::CheckStatus::Degraded),
         "{facts:?}"
     );
-    let silent = |f: &&ebpf::Fact| f.status != ebpf::Status::Ok && f.remedy.is_empty();
+    let silent = |f: &&ebpf::Fact| f.status != ebpf::CheckStatus::Ok && f.remedy.is_empty();
     assert_eq!(
         facts.iter().find(silent),
         None,
@@ -384,9 +384,9 @@ fn the_doctor_finds_a_host_where_the_other_tests_run_well() {
     let missing = facts
         .iter()
         .find(|f| f.name == "tracepoint block_rq_complete");
-    assert_eq!(missing.map(|f| f.status), Some(ebpf::Status::Missing));
+    assert_eq!(missing.map(|f| f.status), Some(ebpf::CheckStatus::Missing));
     let blind = trial(&facts);
-    assert_eq!(blind.status, ebpf::Status::Degraded, "{blind:?}");
+    assert_eq!(blind.status, ebpf::CheckStatus::Degraded, "{blind:?}");
     assert!(blind.found.contains("16 test reads"), "{blind:?}");
     assert!(blind.found.contains(", 0 test reads reported"), "{blind:?}");
 }

@@ -323,7 +323,7 @@ fn blocks_that_an_image_gives_up_are_not_its_own_any_more() {
     run("sync", &[]).unwrap();
     let watch = options.inventory.as_ref().unwrap();
     watch.look(
-        weir_tap::inventory::Look::Device(0),
+        weir_tap::inventory::ScanScope::Device(0),
         std::time::Duration::from_secs(10),
     );
     let tap = Watch::start(vec![demand("IO", COLUMNS, Vec::new())], &options);

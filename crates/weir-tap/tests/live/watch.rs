@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use weir_model::event::{io_schema, iostream_schema};
 use weir_model::{Batch, Demand, Folded, Predicate, Schema, Test, Value};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
-use weir_tap::{Count, Tap, TapEvent};
+use weir_tap::{EventCount, Tap, TapEvent};
 
 /// A tap that is being read.
 pub struct Watch {
@@ -25,7 +25,7 @@ pub struct Seen {
     /// The last heartbeat.
     pub upto: i64,
     /// The counts at the end.
-    pub counts: Vec<Count>,
+    pub counts: Vec<EventCount>,
     /// Its description of itself.
     pub described: Vec<String>,
 }
@@ -158,7 +158,7 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap
 impl Seen {
     /// A count; summed over causes and devices that are `None`.
     pub fn count(&self, counter: &str, cause: Option<&str>, device: Option<&str>) -> i64 {
-        let of = |c: &&Count| {
+        let of = |c: &&EventCount| {
             c.counter == counter
                 && (cause.is_none() || c.cause == cause)
                 && (device.is_none() || c.device.map(|d| d.as_str()) == device)

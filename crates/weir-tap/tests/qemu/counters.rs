@@ -128,8 +128,9 @@ fn latencies_fall_into_the_right_bins_and_the_histograms_go_again() {
     };
     // A histogram of another client remains unchanged.
     let theirs = [1_000, 1_000_000];
-    let set =
-        |qemu: &mut dyn weir_tap::qmp::Monitor| set_latency_histogram(qemu, "disk1", Some(&theirs));
+    let set = |qemu: &mut dyn weir_tap::qmp::QemuMonitor| {
+        set_latency_histogram(qemu, "disk1", Some(&theirs))
+    };
     machine.own().visit(PATIENT, set).unwrap();
 
     let schema = blocklatency_schema();

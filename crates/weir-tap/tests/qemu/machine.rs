@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_model::Symbol;
 use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 use weir_tap::inventory::{LaidDisk, Snapshot};
-use weir_tap::qmp::{Address, human};
+use weir_tap::qmp::{QmpAddress, human};
 use weir_testing::{Scratch, skip};
 
 /// The emulator.
@@ -84,13 +84,13 @@ impl Machine {
     }
 
     /// A socket for the test only.
-    pub fn own(&self) -> Address {
-        Address::Socket(self.folder.path().join("qmp-test"))
+    pub fn own(&self) -> QmpAddress {
+        QmpAddress::Socket(self.folder.path().join("qmp-test"))
     }
 
     /// Performs I/O on the device `qdev`: `aio_` commands of qemu-io, which QEMU counts.
     pub fn io(&self, qdev: &str, commands: &[&str]) {
-        let io = |qemu: &mut dyn weir_tap::qmp::Monitor| {
+        let io = |qemu: &mut dyn weir_tap::qmp::QemuMonitor| {
             for command in commands {
                 let said = human(qemu, &format!("qemu-io -d {qdev} \"{command}\""))?;
                 assert_eq!(said, "", "{command}");
@@ -121,7 +121,7 @@ impl Machine {
                 disk("disk0", "n0", "/dev/vda"),
                 disk("disk1", "n1", "/dev/sda"),
             ],
-            monitors: [(0, Address::Socket(self.socket()))].into(),
+            monitors: [(0, QmpAddress::Socket(self.socket()))].into(),
             ..Snapshot::default()
         })
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use weir_model::event::io_schema;
 use weir_model::{Batch, Catalog, Demand, Predicate, Value};
-use weir_tap::format::{self, Options, Source};
-use weir_tap::{Count, RECORDING, Tap, TapEvent};
+use weir_tap::format::{self, TraceInput, TraceOptions};
+use weir_tap::{EventCount, RECORDING, Tap, TapEvent};
 use weir_testing::{skip, skipped};
 
 #[allow(unused_imports, reason = "each test binary uses a part")]
@@ -106,7 +106,7 @@ impl Rows {
 
 /// The complete output of a tap.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Heard {
+pub struct CollectedEvents {
     pub io: Rows,
     pub iostream: Rows,
     pub recording: Rows,
@@ -114,7 +114,7 @@ pub struct Heard {
     pub messages: Vec<String>,
 }
 
-impl Heard {
+impl CollectedEvents {
     pub fn total(&self, counter: &str) -> i64 {
         self.counts
             .iter()
@@ -124,7 +124,7 @@ impl Heard {
     }
 }
 
-/// The demands of [`hear`].
+/// The demands of [`collect`].
 pub fn demands() -> [Demand; 3] {
     [all_of("IO"), all_of("IOstream"), all_of(RECORDING)]
 }
@@ -134,8 +134,8 @@ pub fn demands() -> [Demand; 3] {
 /// # Panics
 /// If it violates the guarantees of a tap: rows in timestamp order, none before a heartbeat,
 /// progress between 0 and 1.
-pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
-    let mut heard = Heard::default();
+pub fn collect(tap: &mut dyn Tap) -> Result<CollectedEvents, weir_tap::TapError> {
+    let mut collected = CollectedEvents::default();
     let mut passed = i64::MIN;
     let mut progress = 0.0;
     loop {
@@ -147,7 +147,11 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
                     "{} after {passed}",
                     batch.ts[0]
                 );
-                let rows = [&mut heard.io, &mut heard.iostream, &mut heard.recording];
+                let rows = [
+                    &mut collected.io,
+                    &mut collected.iostream,
+                    &mut collected.recording,
+                ];
                 let rows = rows.into_iter().nth(demand).unwrap();
                 assert!(rows.ts.last().is_none_or(|last| *last <= batch.ts[0]));
                 rows.extend(&batch);
@@ -167,21 +171,21 @@ pub fn hear(tap: &mut dyn Tap) -> Result<Heard, weir_tap::TapError> {
         );
         progress = now;
     }
-    let name = |c: &Count| format!("{} {}", c.counter, c.cause.unwrap_or_default());
-    heard.counts = tap.counts().iter().map(|c| (name(c), c.total)).collect();
-    heard.messages = tap.messages();
-    Ok(heard)
+    let name = |c: &EventCount| format!("{} {}", c.counter, c.cause.unwrap_or_default());
+    collected.counts = tap.counts().iter().map(|c| (name(c), c.total)).collect();
+    collected.messages = tap.messages();
+    Ok(collected)
 }
 
 /// The complete output for the trace at `path`, whose format is detected.
-pub fn read(path: &Path) -> Heard {
-    let mut tap = format::open(path, &demands(), &Options::default()).unwrap();
-    hear(tap.as_mut()).unwrap()
+pub fn read(path: &Path) -> CollectedEvents {
+    let mut tap = format::open(path, &demands(), &TraceOptions::default()).unwrap();
+    collect(tap.as_mut()).unwrap()
 }
 
 /// The complete output for `bytes`, in the format called `name`.
-pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Heard, weir_tap::TapError> {
+pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<CollectedEvents, weir_tap::TapError> {
     let format = format::named(name)?;
-    let mut tap = format.tap(&Source::bytes(bytes), &demands())?;
-    hear(tap.as_mut())
+    let mut tap = format.tap(&TraceInput::bytes(bytes), &demands())?;
+    collect(tap.as_mut())
 }

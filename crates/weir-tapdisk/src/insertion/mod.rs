@@ -20,7 +20,7 @@ use std::path::PathBuf;
 pub use exchange::RECONNECT_DELAY_S;
 use exchange::{Below, ExchangeError, Graph, InsertionPlan, InsertionPoint};
 use weir_tap::inventory::NodeOptions;
-use weir_tap::qmp::{Address, Monitor};
+use weir_tap::qmp::{QemuMonitor, QmpAddress};
 
 use entry::{Entry, Process, Record, remove_stale_folders};
 pub use entry::{remove_folder, run_folder};
@@ -37,7 +37,7 @@ pub struct DiskSelector<'a> {
     /// The disk's name in the VM, or that of its device or node.
     pub disk: &'a str,
     /// The monitor, if it is not that of the inventory.
-    pub monitor: Option<Address>,
+    pub monitor: Option<QmpAddress>,
 }
 
 /// An inserted tap.
@@ -336,7 +336,7 @@ fn options(
 
 fn query_qemu<T>(
     selected: &SelectedDisk,
-    query: impl FnOnce(&mut dyn Monitor) -> Result<T, ExchangeError>,
+    query: impl FnOnce(&mut dyn QemuMonitor) -> Result<T, ExchangeError>,
 ) -> Result<T, ExchangeError> {
     let visited = selected
         .address

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use weir_model::inventory::Disk;
 use weir_model::suggest;
-use weir_tap::inventory::{Watch, WatchOptions};
-use weir_tap::qmp::{self, Address, Drive, Monitor, QmpError, Subject};
+use weir_tap::inventory::{InventoryWatch, WatchOptions};
+use weir_tap::qmp::{self, Drive, QemuMonitor, QmpAddress, QmpError, QmpSubject};
 
 /// How long QEMU may take for an answer: it lets requests in flight finish before it exchanges the
 /// node below them.
@@ -21,8 +21,8 @@ pub struct SelectedDisk {
     /// QEMU's process.
     pub pid: u32,
     /// The address of QEMU's monitor.
-    pub address: Address,
-    subject: Subject,
+    pub address: QmpAddress,
+    subject: QmpSubject,
     disk: Disk,
 }
 
@@ -36,9 +36,9 @@ impl SelectedDisk {
     pub fn find(
         vm: &str,
         disk: &str,
-        monitor: Option<&Address>,
+        monitor: Option<&QmpAddress>,
     ) -> Result<Option<SelectedDisk>, InsertionError> {
-        let snapshot = Watch::start(&WatchOptions::default())?.snapshot();
+        let snapshot = InventoryWatch::start(&WatchOptions::default())?.snapshot();
         let found = snapshot.vm(vm).map_err(|conflict| {
             let what = conflict.to_string();
             InsertionError::failed(format_args!(
@@ -49,14 +49,14 @@ impl SelectedDisk {
             return Ok(None);
         };
         let vm = snapshot.vms[number].name;
-        let known = Subject::all(&snapshot).into_iter().find(|s| s.vm == vm);
+        let known = QmpSubject::all(&snapshot).into_iter().find(|s| s.vm == vm);
         let disks = || {
             let own = snapshot.disks.iter().filter(|d| d.vm as usize == number);
             own.map(|d| d.disk.clone()).collect()
         };
         let mut subject = match (known, monitor) {
             (Some(subject), _) => subject,
-            (None, Some(address)) => Subject {
+            (None, Some(address)) => QmpSubject {
                 vm,
                 pid: snapshot.vms[number]
                     .pid
@@ -98,7 +98,7 @@ impl SelectedDisk {
     ///
     /// # Errors
     /// When QEMU does not answer.
-    pub fn root(&self, qemu: &mut dyn Monitor) -> Result<Option<String>, QmpError> {
+    pub fn root(&self, qemu: &mut dyn QemuMonitor) -> Result<Option<String>, QmpError> {
         let drives = qmp::drives(qemu)?;
         let node = |drive: &Drive| drive.node.as_ref()?.name.clone();
         let is_it = |drive: &&Drive| {

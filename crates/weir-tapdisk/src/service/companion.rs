@@ -34,15 +34,15 @@ impl Companion {
     }
 
     /// Sleeps for so long, or until it has ended; true if it has.
-    pub fn nap(&self, patience: Duration) -> bool {
+    pub fn wait_for_end(&self, timeout: Duration) -> bool {
         let mut fds: Vec<PollFd> = self
             .process
             .iter()
             .map(|process| PollFd::new(process, PollFlags::IN))
             .collect();
-        let patience = Timespec::try_from(patience).expect("naps are short");
+        let timeout = Timespec::try_from(timeout).expect("naps are short");
         // A signal ends the wait; the caller checks for signals.
-        poll(&mut fds, Some(&patience)).is_ok_and(|ready| ready > 0)
+        poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
     }
 }
 
@@ -55,12 +55,12 @@ mod tests {
     #[test]
     fn it_is_known_when_a_companion_has_gone() {
         let brief = Duration::from_millis(1);
-        assert!(!Companion::new(None).unwrap().nap(brief));
+        assert!(!Companion::new(None).unwrap().wait_for_end(brief));
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let companion = Companion::new(Some(child.id())).unwrap();
-        assert!(!companion.nap(brief));
+        assert!(!companion.wait_for_end(brief));
         child.kill().unwrap();
-        assert!(companion.nap(Duration::from_secs(60)));
+        assert!(companion.wait_for_end(Duration::from_secs(60)));
         child.wait().unwrap();
         assert!(Companion::new(Some(u32::MAX)).is_err());
     }

@@ -103,7 +103,7 @@ pub fn serve(
     info!(socket = %tap.display(), "requests are reported");
     let mut alone = false;
     while !alone && signals.signal().is_none() && threads.iter().all(|t| !t.is_finished()) {
-        alone = companion.nap(LOOK_EVERY);
+        alone = companion.wait_for_end(LOOK_EVERY);
     }
     halt.raise();
     let failed = end(threads);

@@ -11,7 +11,9 @@ use served::{SECTORS, Served};
 use weir_model::event::value;
 use weir_model::{Clause, Predicate, Symbol, Test};
 use weir_tap::tapdisk::TapdiskOptions;
-use weir_testing::vhost::{BlockRequest, ClientShape, Kind, Load, LoggedRequest, Report, Status};
+use weir_testing::vhost::{
+    BlockRequest, ClientShape, LoadReport, LoggedRequest, RequestKind, RequestStatus, VhostLoad,
+};
 
 const SHAPE: ClientShape = ClientShape {
     queues: 3,
@@ -24,14 +26,14 @@ const SHAPE: ClientShape = ClientShape {
 /// Room for all events of a load, which are read when it has ended.
 const ROOM: TapdiskOptions = TapdiskOptions {
     ring_bytes: 256 << 20,
-    rhythm: Duration::from_millis(20),
+    poll_interval: Duration::from_millis(20),
     epoch_offset_ns: None,
     host: None,
-    patience: Duration::from_secs(10),
+    timeout: Duration::from_secs(10),
 };
 
-fn mixed(seed: u64) -> Load {
-    Load {
+fn mixed(seed: u64) -> VhostLoad {
+    VhostLoad {
         read: 45,
         write: 35,
         flush: 4,
@@ -41,13 +43,13 @@ fn mixed(seed: u64) -> Load {
         bytes_max: 32 << 10,
         requests: 1000,
         seed,
-        ..Load::default()
+        ..VhostLoad::default()
     }
 }
 
 /// Many quick requests.
-fn plain(seed: u64) -> Load {
-    Load {
+fn plain(seed: u64) -> VhostLoad {
+    VhostLoad {
         flush: 0,
         discard: 0,
         write_zeroes: 0,
@@ -56,7 +58,7 @@ fn plain(seed: u64) -> Load {
 }
 
 /// The events of a load: a row for each request and one for its end.
-fn events(report: &Report) -> i64 {
+fn events(report: &LoadReport) -> i64 {
     2 * report.requests as i64
 }
 
@@ -115,13 +117,23 @@ fn invalid_requests_are_recorded_as_errors() {
     let mut consumer = served.consumer(Predicate::all(), TapdiskOptions::default());
     let mut client = served.client(ClientShape { queues: 1, ..SHAPE });
     let asks = [
-        (Kind::Read, SECTORS, 4096, Status::Failed),
-        (Kind::Read, SECTORS - 8, 8192, Status::Failed),
-        (Kind::Write, u64::MAX / 512, 4096, Status::Failed),
-        (Kind::Write, 1, 4096, Status::Failed),
-        (Kind::Write, 8, 512, Status::Failed),
-        (Kind::Read, SECTORS - 8, 4096, Status::Done),
-        (Kind::Discard, SECTORS - 8, 8192, Status::Failed),
+        (RequestKind::Read, SECTORS, 4096, RequestStatus::Failed),
+        (RequestKind::Read, SECTORS - 8, 8192, RequestStatus::Failed),
+        (
+            RequestKind::Write,
+            u64::MAX / 512,
+            4096,
+            RequestStatus::Failed,
+        ),
+        (RequestKind::Write, 1, 4096, RequestStatus::Failed),
+        (RequestKind::Write, 8, 512, RequestStatus::Failed),
+        (RequestKind::Read, SECTORS - 8, 4096, RequestStatus::Done),
+        (
+            RequestKind::Discard,
+            SECTORS - 8,
+            8192,
+            RequestStatus::Failed,
+        ),
     ];
     for (kind, sector, bytes, status) in asks {
         let ask = BlockRequest {
@@ -129,7 +141,7 @@ fn invalid_requests_are_recorded_as_errors() {
             sector,
             bytes,
         };
-        let has_data = matches!(kind, Kind::Read | Kind::Write);
+        let has_data = matches!(kind, RequestKind::Read | RequestKind::Write);
         let mut data = vec![0; if has_data { bytes } else { 0 }];
         assert_eq!(client.ask(0, &ask, &mut data).unwrap(), status, "{ask:?}");
     }
@@ -146,7 +158,14 @@ fn invalid_requests_are_recorded_as_errors() {
             .iter()
             .find(|end| end.kind != "Q" && end.id == row.id)
             .unwrap();
-        assert_eq!(end.kind, if status == Status::Done { "R" } else { "E" });
+        assert_eq!(
+            end.kind,
+            if status == RequestStatus::Done {
+                "R"
+            } else {
+                "E"
+            }
+        );
     }
     assert_eq!(rows.len(), 2 * asks.len());
 }
@@ -172,7 +191,7 @@ fn a_selection_delivers_its_requests_and_no_others() {
     let report = client.run(&mixed(4), None).unwrap();
     check(&all.rows(), &report.log, SECTORS);
     let wanted = |asked: &&LoggedRequest| {
-        asked.ask.kind == Kind::Write && (1000..5000).contains(&asked.ask.sector)
+        asked.ask.kind == RequestKind::Write && (1000..5000).contains(&asked.ask.sector)
     };
     let log: Vec<LoggedRequest> = report.log[0].iter().filter(wanted).copied().collect();
     assert!(log.len() > 20);
@@ -197,7 +216,7 @@ fn a_later_consumer_receives_later_records() {
 fn a_consumer_that_connects_during_a_load_receives_the_rest() {
     let served = Served::new(|_| {});
     let mut client = served.client(SHAPE);
-    let load = Load {
+    let load = VhostLoad {
         requests: 20_000,
         ..plain(8)
     };
@@ -223,7 +242,7 @@ fn a_consumer_that_connects_during_a_load_receives_the_rest() {
     });
     let (mut recorded, mut made) = (0, 0);
     for (queue, part) in by_queue(&rows, SHAPE.queues, SECTORS).iter().enumerate() {
-        let with_place = |asked: &&LoggedRequest| asked.ask.kind != Kind::Flush;
+        let with_place = |asked: &&LoggedRequest| asked.ask.kind != RequestKind::Flush;
         let log: Vec<_> = report.log[queue].iter().filter(with_place).collect();
         // The last requests, all of them.
         let rest = &log[log.len() - part.len()..];
@@ -254,7 +273,7 @@ fn records_lost_by_a_slow_consumer_are_counted() {
     let mut slow = served.consumer(Predicate::all(), options);
     let mut quick = served.consumer(Predicate::all(), ROOM);
     let mut client = served.client(SHAPE);
-    let load = Load {
+    let load = VhostLoad {
         requests: 10_000,
         ..plain(9)
     };
@@ -269,7 +288,7 @@ fn records_lost_by_a_slow_consumer_are_counted() {
     // It receives all records again once it has caught up.
     let report = client
         .run(
-            &Load {
+            &VhostLoad {
                 requests: 100,
                 ..mixed(10)
             },

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_model::event::io_schema;
 use weir_model::{Batch, Value};
-use weir_testing::vhost::{Kind, LoggedRequest, Status};
+use weir_testing::vhost::{LoggedRequest, RequestKind, RequestStatus};
 
 /// A row of `IOstream`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ fn seen(row: &Row) -> RequestKey {
 
 fn asked(asked: &LoggedRequest) -> RequestKey {
     let op = asked.ask.kind.letter().expect("only I/O is logged");
-    let sector = (asked.ask.kind != Kind::Flush).then_some(asked.ask.sector as i64);
+    let sector = (asked.ask.kind != RequestKind::Flush).then_some(asked.ask.sector as i64);
     (op, sector, (asked.ask.bytes / 512) as i64)
 }
 
@@ -82,7 +82,8 @@ pub fn by_queue(rows: &[Row], queues: usize, sectors: u64) -> Vec<Vec<&Row>> {
 
 /// Compares all rows of a load with the client's log of it.
 pub fn check(rows: &[Row], log: &[Vec<LoggedRequest>], sectors: u64) {
-    let with_place = |entry: &&LoggedRequest| log.len() == 1 || entry.ask.kind != Kind::Flush;
+    let with_place =
+        |entry: &&LoggedRequest| log.len() == 1 || entry.ask.kind != RequestKind::Flush;
     let ends = ends(rows);
     let mut flushes = Vec::new();
     for (queue, recorded) in by_queue(rows, log.len(), sectors).into_iter().enumerate() {
@@ -121,11 +122,11 @@ fn ends(rows: &[Row]) -> HashMap<i64, &Row> {
     ends
 }
 
-fn kind_of(status: Status) -> &'static str {
+fn kind_of(status: RequestStatus) -> &'static str {
     match status {
-        Status::Done => "R",
-        Status::Failed => "E",
-        Status::Unsupported => "N",
+        RequestStatus::Done => "R",
+        RequestStatus::Failed => "E",
+        RequestStatus::Unsupported => "N",
     }
 }
 
@@ -138,9 +139,9 @@ fn check_end(begin: &Row, end: &Row, made: &LoggedRequest) {
     assert_eq!(seen(end), seen(begin));
     assert_eq!(end.names, begin.names);
     match status {
-        Status::Done => assert_eq!(end.error, None, "{end:?}"),
-        Status::Failed => assert!(end.error.is_some_and(|errno| errno > 0), "{end:?}"),
-        Status::Unsupported => assert_eq!(end.error, Some(EOPNOTSUPP), "{end:?}"),
+        RequestStatus::Done => assert_eq!(end.error, None, "{end:?}"),
+        RequestStatus::Failed => assert!(end.error.is_some_and(|errno| errno > 0), "{end:?}"),
+        RequestStatus::Unsupported => assert_eq!(end.error, Some(EOPNOTSUPP), "{end:?}"),
     }
     // Both clocks have the same rate: the tap's time lies within the client's.
     let (inside, outside) = (end.ts - begin.ts, made.done_ns - made.made_ns);

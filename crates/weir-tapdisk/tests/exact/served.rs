@@ -15,7 +15,7 @@ use weir_tapdisk::{
     ControlServer, DiskOptions, Hub, ServedDisk, ServerSocket, SocketAccess, StopEvent, vhost,
 };
 use weir_testing::Scratch;
-use weir_testing::vhost::{Client, ClientShape, Contents};
+use weir_testing::vhost::{ClientShape, Contents, VhostClient};
 
 use crate::records::{Row, rows};
 
@@ -67,8 +67,8 @@ impl Served {
         }
     }
 
-    pub fn client(&self, shape: ClientShape) -> Client {
-        Client::connect(&self.folder.path().join("s"), shape).unwrap()
+    pub fn client(&self, shape: ClientShape) -> VhostClient {
+        VhostClient::connect(&self.folder.path().join("s"), shape).unwrap()
     }
 
     /// The disk's image.

@@ -67,7 +67,7 @@ fn a_killed_tap_is_reported_or_waited_for() {
     let tap = Process::start(&scratch.socket());
     let mut hasty = opened(&scratch.socket(), options(1 << 20));
     let patient = TapdiskOptions {
-        patience: Duration::from_secs(120),
+        timeout: Duration::from_secs(120),
         ..options(1 << 20)
     };
     let mut patient = opened(&scratch.socket(), patient);

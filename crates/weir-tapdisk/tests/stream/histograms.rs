@@ -4,13 +4,15 @@ use std::thread;
 
 use weir_model::event::io_schema;
 use weir_model::{Batch, EventKind, Op, Value};
-use weir_tap::tapdisk::Client;
+use weir_tap::tapdisk::TapdiskClient;
 use weir_tap::tapdisk::words::{Answer, Ask, HistogramsWord};
-use weir_workload::{Class, Counter, Event, Histograms, Metric, Request, Response, json};
+use weir_workload::{
+    Class, Counter, Histograms, IssuedRequest, Metric, RequestEvent, Response, json,
+};
 
 use super::simulated_queues::{Received, SimulatedQueue, TestTap, all};
 
-fn histograms(client: &mut Client, ask: Ask) -> HistogramsWord {
+fn histograms(client: &mut TapdiskClient, ask: Ask) -> HistogramsWord {
     match client.ask(ask).unwrap() {
         Answer::Histograms(word) => word,
         other => panic!("{other:?}"),
@@ -38,14 +40,14 @@ fn counted(batches: &[Batch], pdisk: &str) -> Histograms {
             let (ts, id) = (batch.ts[row], int("req_id").unwrap());
             counter.take(
                 &match value("type") == Value::text(EventKind::Request.as_str()) {
-                    true => Event::Issued(Request {
+                    true => RequestEvent::Issued(IssuedRequest {
                         ts,
                         id,
                         op,
                         sector: int("vsector"),
                         sectors: int("sectors").unwrap(),
                     }),
-                    false => Event::Finished(Response {
+                    false => RequestEvent::Finished(Response {
                         ts,
                         id,
                         op,
@@ -64,7 +66,7 @@ fn counted(batches: &[Batch], pdisk: &str) -> Histograms {
 #[test]
 fn the_histograms_of_the_tap_equal_those_of_a_recording() {
     let mut test_tap = TestTap::new(2);
-    let mut client = Client::connect(&test_tap.scratch.socket()).unwrap();
+    let mut client = TapdiskClient::connect(&test_tap.scratch.socket()).unwrap();
     assert_eq!(histograms(&mut client, Ask::Histograms).disks, []);
     let mut tap = test_tap.open(&all(), 64 << 20);
     // Two queues of one disk at the same time, and one of another.
@@ -94,7 +96,7 @@ fn the_histograms_of_the_tap_equal_those_of_a_recording() {
 #[test]
 fn counting_can_be_reset_and_ends_with_its_client() {
     let test_tap = TestTap::new(1);
-    let mut client = Client::connect(&test_tap.scratch.socket()).unwrap();
+    let mut client = TapdiskClient::connect(&test_tap.scratch.socket()).unwrap();
     histograms(&mut client, Ask::Histograms);
     let requests = |word: &HistogramsWord| {
         let (_, recorded) = word.disks.first()?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use weir_tap::TapError;
 use weir_tap::control::message::encode_request;
 use weir_tap::tapdisk::words::{Answer, Ask, Tapdisk, Wanted};
-use weir_tap::tapdisk::{Client, ClientError, open};
+use weir_tap::tapdisk::{ClientError, TapdiskClient, open};
 use weir_testing::wait_until;
 
 use super::simulated_queues::{
@@ -26,7 +26,7 @@ fn records() -> Ask {
 #[test]
 fn garbage_in_the_memory_affects_no_other_consumer() {
     let mut test_tap = TestTap::new(1);
-    let mut client = Client::connect(&test_tap.scratch.socket()).unwrap();
+    let mut client = TapdiskClient::connect(&test_tap.scratch.socket()).unwrap();
     assert!(matches!(client.ask(records()), Ok(Answer::Records(_))));
     let memory = File::from(client.passed().unwrap());
     let length = memory.metadata().unwrap().size();
@@ -67,7 +67,7 @@ fn garbage_in_the_memory_affects_no_other_consumer() {
 #[test]
 fn endless_or_malformed_messages_end_only_their_connection() {
     let test_tap = TestTap::new(1);
-    let mut steady = Client::connect(&test_tap.scratch.socket()).unwrap();
+    let mut steady = TapdiskClient::connect(&test_tap.scratch.socket()).unwrap();
     let connect = || UnixStream::connect(test_tap.scratch.socket()).unwrap();
     let mut endless = connect();
     let wrote = (0..1_000).try_for_each(|_| endless.write_all(&[b'x'; 4096]));
@@ -106,7 +106,7 @@ fn a_client_that_never_reads_is_disconnected_and_others_are_served() {
     let request = encode_request::<Tapdisk>(&Ask::Status).unwrap();
     // Until neither side accepts more.
     while deaf.write_all(&request).is_ok() {}
-    let mut steady = Client::connect(&test_tap.scratch.socket()).unwrap();
+    let mut steady = TapdiskClient::connect(&test_tap.scratch.socket()).unwrap();
     for _ in 0..10 {
         assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));
     }
@@ -123,11 +123,11 @@ fn a_thousand_connections_do_not_exclude_other_clients() {
             crowd.drain(..100);
         }
     }
-    let mut client = Client::connect(&test_tap.scratch.socket());
+    let mut client = TapdiskClient::connect(&test_tap.scratch.socket());
     while matches!(&client, Err(ClientError::System(e)) if e.kind() == std::io::ErrorKind::WouldBlock)
     {
         thread::sleep(Duration::from_millis(5));
-        client = Client::connect(&test_tap.scratch.socket());
+        client = TapdiskClient::connect(&test_tap.scratch.socket());
     }
     let status = client.unwrap().ask(Ask::Status);
     assert!(matches!(status, Ok(Answer::Status(_))), "{status:?}");
@@ -153,7 +153,7 @@ fn the_number_of_consumers_is_bounded() {
     // A second request for records on one connection is rejected as well.
     taps.clear();
     wait_until("all consumers have left", || consumers() == 0);
-    let mut client = Client::connect(&socket).unwrap();
+    let mut client = TapdiskClient::connect(&socket).unwrap();
     assert!(client.ask(records()).is_ok());
     assert!(matches!(
         client.ask(records()),

@@ -37,7 +37,7 @@ fn batch_of(record: Record) -> Batch {
     all.learn(&[numbered(0), numbered(1)]);
     let read = Read {
         record,
-        begun_before: false,
+        started_before: false,
     };
     IoBatch::new(None).build(&[all.event(&read)])
 }

@@ -85,10 +85,10 @@ pub fn names(disk: usize) -> DiskWord {
 pub fn options(ring_bytes: u64) -> TapdiskOptions {
     TapdiskOptions {
         ring_bytes,
-        rhythm: Duration::from_millis(1),
+        poll_interval: Duration::from_millis(1),
         epoch_offset_ns: Some(0),
         host: None,
-        patience: Duration::ZERO,
+        timeout: Duration::ZERO,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_model::Op;
 use weir_tapdisk::engine::EngineOption;
-use weir_testing::vhost::{Client, ClientShape, Contents, Load};
+use weir_testing::vhost::{ClientShape, Contents, VhostClient, VhostLoad};
 
 use super::*;
 use crate::server::Server;
@@ -25,7 +25,7 @@ fn concurrent_requests_of_many_queues_are_executed_and_counted() {
             skew_bytes: 1,
             ..ClientShape::default()
         };
-        let load = Load {
+        let load = VhostLoad {
             read: 50,
             write: 40,
             flush: 3,
@@ -34,9 +34,9 @@ fn concurrent_requests_of_many_queues_are_executed_and_counted() {
             bytes_min: 512,
             bytes_max: 16384,
             requests: REQUESTS,
-            ..Load::default()
+            ..VhostLoad::default()
         };
-        let mut client = Client::connect(&server.path(), shape).unwrap();
+        let mut client = VhostClient::connect(&server.path(), shape).unwrap();
         let mut contents = Contents::zeroes(SECTORS, 512);
         let report = client.run(&load, Some(&mut contents)).unwrap();
         assert_eq!(report.requests, REQUESTS * QUEUES as u64);

@@ -21,10 +21,11 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plan::Load;
+use plan::DiskLoad;
 
 fn main() -> ExitCode {
-    let loads: Result<Vec<Load>, String> = std::env::args().skip(1).map(|a| a.parse()).collect();
+    let loads: Result<Vec<DiskLoad>, String> =
+        std::env::args().skip(1).map(|a| a.parse()).collect();
     let loads = match loads {
         Ok(loads) if !loads.is_empty() => loads,
         Ok(_) => return ended(2, "usage: load disk=PATH[,KEY=VALUE..].."),
@@ -80,7 +81,7 @@ impl Done {
 const O_DIRECT: i32 = 0o40000;
 
 /// Runs a load.
-fn run(load: &Load) -> io::Result<Done> {
+fn run(load: &DiskLoad) -> io::Result<Done> {
     let file = OpenOptions::new()
         .read(true)
         .write(load.write > 0)
@@ -109,7 +110,7 @@ fn run(load: &Load) -> io::Result<Done> {
 const ALIGNMENT: usize = 4096;
 
 /// Thread `t` executes every `depth`th request.
-fn work(load: &Load, file: &File, t: u64, begun: Instant) -> io::Result<Done> {
+fn work(load: &DiskLoad, file: &File, t: u64, begun: Instant) -> io::Result<Done> {
     let bytes = usize::try_from(load.bytes).expect("a request fits into memory");
     let mut memory = vec![0; bytes + ALIGNMENT];
     let at = memory.as_ptr().align_offset(ALIGNMENT);

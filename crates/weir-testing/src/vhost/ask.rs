@@ -1,11 +1,11 @@
-//! [`BlockRequest`]: a request of the client, and [`Status`]: its outcome as reported by the back
+//! [`BlockRequest`]: a request of the client, and [`RequestStatus`]: its outcome as reported by the back
 //! end.
 
 use anyhow::{Result, bail};
 
 /// The type of a request (virtio 1.2, section 5.2.6, `type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RequestKind {
     /// 0, `VIRTIO_BLK_T_IN`
     Read,
     /// 1, `VIRTIO_BLK_T_OUT`
@@ -29,7 +29,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockRequest {
     /// The type.
-    pub kind: Kind,
+    pub kind: RequestKind,
     /// First sector of 512 bytes; 0 for a flush.
     pub sector: u64,
     /// Length in bytes; 0 for a flush.
@@ -39,7 +39,7 @@ pub struct BlockRequest {
 /// The outcome of a request (virtio 1.2, section 5.2.6, `status`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use]
-pub enum Status {
+pub enum RequestStatus {
     /// 0, `VIRTIO_BLK_S_OK`
     Done,
     /// 1, `VIRTIO_BLK_S_IOERR`
@@ -48,60 +48,60 @@ pub enum Status {
     Unsupported,
 }
 
-impl Kind {
+impl RequestKind {
     /// weir's letter for it: `r`, `w`, `f`, `d`, `z`; `None` for requests that are not I/O.
     pub fn letter(self) -> Option<char> {
         match self {
-            Kind::Read => Some('r'),
-            Kind::Write => Some('w'),
-            Kind::Flush => Some('f'),
-            Kind::Discard => Some('d'),
-            Kind::WriteZeroes { .. } => Some('z'),
-            Kind::Id | Kind::Other(_) => None,
+            RequestKind::Read => Some('r'),
+            RequestKind::Write => Some('w'),
+            RequestKind::Flush => Some('f'),
+            RequestKind::Discard => Some('d'),
+            RequestKind::WriteZeroes { .. } => Some('z'),
+            RequestKind::Id | RequestKind::Other(_) => None,
         }
     }
 
     pub(super) fn number(self) -> u32 {
         match self {
-            Kind::Read => 0,
-            Kind::Write => 1,
-            Kind::Flush => 4,
-            Kind::Id => 8,
-            Kind::Discard => 11,
-            Kind::WriteZeroes { .. } => 13,
-            Kind::Other(number) => number,
+            RequestKind::Read => 0,
+            RequestKind::Write => 1,
+            RequestKind::Flush => 4,
+            RequestKind::Id => 8,
+            RequestKind::Discard => 11,
+            RequestKind::WriteZeroes { .. } => 13,
+            RequestKind::Other(number) => number,
         }
     }
 
     /// Whether the location is in a range of its own and not in the header.
     pub(super) fn has_range(self) -> bool {
-        matches!(self, Kind::Discard | Kind::WriteZeroes { .. })
+        matches!(self, RequestKind::Discard | RequestKind::WriteZeroes { .. })
     }
 
     /// Whether it has data.
     pub(super) fn has_data(self) -> bool {
-        !self.has_range() && self != Kind::Flush
+        !self.has_range() && self != RequestKind::Flush
     }
 }
 
-impl Status {
-    pub(super) fn from_byte(byte: u8) -> Result<Status> {
+impl RequestStatus {
+    pub(super) fn from_byte(byte: u8) -> Result<RequestStatus> {
         Ok(match byte {
-            0 => Status::Done,
-            1 => Status::Failed,
-            2 => Status::Unsupported,
+            0 => RequestStatus::Done,
+            1 => RequestStatus::Failed,
+            2 => RequestStatus::Unsupported,
             _ => bail!(
                 "the back end ended a request with status {byte:#x}, which virtio-blk does not have"
             ),
         })
     }
 
-    /// An error unless it is [`Status::Done`].
+    /// An error unless it is [`RequestStatus::Done`].
     pub fn done(self) -> Result<()> {
         match self {
-            Status::Done => Ok(()),
-            Status::Failed => bail!("the disk with_timeout with an I/O error"),
-            Status::Unsupported => bail!("the disk does not support this request"),
+            RequestStatus::Done => Ok(()),
+            RequestStatus::Failed => bail!("the disk with_timeout with an I/O error"),
+            RequestStatus::Unsupported => bail!("the disk does not support this request"),
         }
     }
 }

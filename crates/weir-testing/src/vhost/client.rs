@@ -1,4 +1,4 @@
-//! [`Client`]: a connection to a disk, for single requests and for loads.
+//! [`VhostClient`]: a connection to a disk, for single requests and for loads.
 
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -11,7 +11,7 @@ use super::contents::Part;
 use super::link::{ClientShape, DiskFacts, Link};
 use super::memory::Shared;
 use super::worker::{Signal, Worker};
-use super::{BlockRequest, Contents, Kind, Load, Report, Status};
+use super::{BlockRequest, Contents, LoadReport, RequestKind, RequestStatus, VhostLoad};
 
 /// The interval at which a load checks that the back end is still there.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
@@ -23,19 +23,19 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 
 /// A connection to a disk's back end.
-pub struct Client {
+pub struct VhostClient {
     link: Link,
     shape: ClientShape,
     /// Dropped after the queues, whose buffers it contains.
     memory: Shared,
 }
 
-impl Client {
+impl VhostClient {
     /// Connects to the back end that listens at `socket`.
-    pub fn connect(socket: &Path, shape: ClientShape) -> Result<Client> {
+    pub fn connect(socket: &Path, shape: ClientShape) -> Result<VhostClient> {
         let memory = Shared::new(shape.queues * shape.depth * shape.stride())?;
         let link = Link::connect(socket, shape, &memory)?;
-        Ok(Client {
+        Ok(VhostClient {
             link,
             shape,
             memory,
@@ -66,7 +66,12 @@ impl Client {
 
     /// Submits one request to a queue and waits for its end. `data` are written to the disk, or
     /// read from it.
-    pub fn ask(&mut self, queue: usize, ask: &BlockRequest, data: &mut [u8]) -> Result<Status> {
+    pub fn ask(
+        &mut self,
+        queue: usize,
+        ask: &BlockRequest,
+        data: &mut [u8],
+    ) -> Result<RequestStatus> {
         let probe = self.link.probe();
         let queue = &mut self.link.queues[queue];
         if ask.kind.has_data() {
@@ -77,7 +82,7 @@ impl Client {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some((_, status)) = queue.take()? {
-                if matches!(ask.kind, Kind::Read | Kind::Id) {
+                if matches!(ask.kind, RequestKind::Read | RequestKind::Id) {
                     data.copy_from_slice(queue.buffer(0, ask.bytes));
                 }
                 return Ok(status);
@@ -94,7 +99,7 @@ impl Client {
     pub fn read(&mut self, sector: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut data = vec![0; bytes];
         let ask = BlockRequest {
-            kind: Kind::Read,
+            kind: RequestKind::Read,
             sector,
             bytes,
         };
@@ -105,7 +110,7 @@ impl Client {
     /// Writes.
     pub fn write(&mut self, sector: u64, data: &[u8]) -> Result<()> {
         let ask = BlockRequest {
-            kind: Kind::Write,
+            kind: RequestKind::Write,
             sector,
             bytes: data.len(),
         };
@@ -115,7 +120,7 @@ impl Client {
     /// Waits until everything written is on stable storage.
     pub fn flush(&mut self) -> Result<()> {
         let ask = BlockRequest {
-            kind: Kind::Flush,
+            kind: RequestKind::Flush,
             sector: 0,
             bytes: 0,
         };
@@ -125,7 +130,7 @@ impl Client {
     /// Discards.
     pub fn discard(&mut self, sector: u64, bytes: usize) -> Result<()> {
         let ask = BlockRequest {
-            kind: Kind::Discard,
+            kind: RequestKind::Discard,
             sector,
             bytes,
         };
@@ -135,7 +140,7 @@ impl Client {
     /// Writes zeroes.
     pub fn write_zeroes(&mut self, sector: u64, bytes: usize, unmap: bool) -> Result<()> {
         let ask = BlockRequest {
-            kind: Kind::WriteZeroes { unmap },
+            kind: RequestKind::WriteZeroes { unmap },
             sector,
             bytes,
         };
@@ -146,7 +151,7 @@ impl Client {
     pub fn id(&mut self) -> Result<String> {
         let mut data = [0; 20];
         let ask = BlockRequest {
-            kind: Kind::Id,
+            kind: RequestKind::Id,
             sector: 0,
             bytes: data.len(),
         };
@@ -160,13 +165,13 @@ impl Client {
     ///
     /// # Errors
     /// When a block has wrong content, or the back end disconnects (and does not come back, with
-    /// [`Load::reconnect`]) or leaves requests unanswered.
-    pub fn run(&mut self, load: &Load, contents: Option<&mut Contents>) -> Result<Report> {
+    /// [`VhostLoad::reconnect`]) or leaves requests unanswered.
+    pub fn run(&mut self, load: &VhostLoad, contents: Option<&mut Contents>) -> Result<LoadReport> {
         load.check(self.shape)?;
         let mut contents = contents;
         let mut workers = self.workers(load, contents.as_deref_mut())?;
         let began = Instant::now();
-        let mut report = Report::default();
+        let mut report = LoadReport::default();
         while let Some(gone) = self.work(&mut workers)? {
             let Some(limit) = load.reconnect else {
                 return Err(gone);
@@ -187,7 +192,7 @@ impl Client {
 
     fn workers<'a>(
         &self,
-        load: &'a Load,
+        load: &'a VhostLoad,
         contents: Option<&'a mut Contents>,
     ) -> Result<Vec<Worker<'a>>> {
         let queues = self.shape.queues;

@@ -1,16 +1,16 @@
-//! [`Load`]: the requests of a client, determined by a seed.
+//! [`VhostLoad`]: the requests of a client, determined by a seed.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::{BlockRequest, ClientShape, Kind};
+use super::{BlockRequest, ClientShape, RequestKind};
 use crate::plan::scrambled;
 
 /// A load: every queue submits its requests to a part of the disk of its own, `depth` at a time. No
 /// two requests in flight access the same block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct VhostLoad {
     /// Relative frequency of reads, as a weight.
     pub read: u32,
     /// Relative frequency of writes.
@@ -48,10 +48,10 @@ pub struct Load {
     pub timeout: Duration,
 }
 
-impl Default for Load {
+impl Default for VhostLoad {
     /// 1,000 reads of 4 KiB at random offsets, recorded.
-    fn default() -> Load {
-        Load {
+    fn default() -> VhostLoad {
+        VhostLoad {
             read: 100,
             write: 0,
             flush: 0,
@@ -73,7 +73,7 @@ impl Default for Load {
     }
 }
 
-impl Load {
+impl VhostLoad {
     pub(super) fn check(&self, shape: ClientShape) -> Result<()> {
         if self.weights().iter().sum::<u32>() == 0 {
             bail!("a load needs a share of some operation");
@@ -105,7 +105,7 @@ impl Load {
 
 /// Generates the requests of one queue.
 pub(super) struct RequestGenerator<'a> {
-    load: &'a Load,
+    load: &'a VhostLoad,
     state: u64,
     total: u64,
     first_sector: u64,
@@ -117,7 +117,7 @@ pub(super) struct RequestGenerator<'a> {
 impl<'a> RequestGenerator<'a> {
     /// The generator of a queue for its part of the disk.
     pub fn new(
-        load: &'a Load,
+        load: &'a VhostLoad,
         queue: usize,
         first_sector: u64,
         sectors: u64,
@@ -143,13 +143,21 @@ impl<'a> RequestGenerator<'a> {
         ((u128::from(scrambled(self.state)) * u128::from(end)) >> 64) as u64
     }
 
-    fn kind(&mut self) -> Kind {
+    fn kind(&mut self) -> RequestKind {
         let mut number = self.below(self.total);
         for (i, weight) in self.load.weights().into_iter().enumerate() {
             if number < u64::from(weight) {
                 let unmap = number.is_multiple_of(2);
-                let kinds = [Kind::Read, Kind::Write, Kind::Flush, Kind::Discard];
-                return kinds.get(i).copied().unwrap_or(Kind::WriteZeroes { unmap });
+                let kinds = [
+                    RequestKind::Read,
+                    RequestKind::Write,
+                    RequestKind::Flush,
+                    RequestKind::Discard,
+                ];
+                return kinds
+                    .get(i)
+                    .copied()
+                    .unwrap_or(RequestKind::WriteZeroes { unmap });
             }
             number -= u64::from(weight);
         }
@@ -159,7 +167,7 @@ impl<'a> RequestGenerator<'a> {
     /// The next request.
     pub fn next(&mut self) -> BlockRequest {
         let kind = self.kind();
-        if kind == Kind::Flush {
+        if kind == RequestKind::Flush {
             return BlockRequest {
                 kind,
                 sector: 0,
@@ -195,7 +203,7 @@ mod tests {
 
     #[test]
     fn requests_stay_in_their_part_with_the_requested_mix() {
-        let load = Load {
+        let load = VhostLoad {
             read: 50,
             write: 30,
             flush: 5,
@@ -203,15 +211,15 @@ mod tests {
             write_zeroes: 10,
             bytes_min: 512,
             bytes_max: 8192,
-            ..Load::default()
+            ..VhostLoad::default()
         };
         let mut generator = RequestGenerator::new(&load, 3, 2048, 100).unwrap();
         let asks: Vec<BlockRequest> = (0..10_000).map(|_| generator.next()).collect();
         let share = |kind| asks.iter().filter(|ask| ask.kind == kind).count();
-        assert!((4_700..5_300).contains(&share(Kind::Read)));
-        assert!((2_700..3_300).contains(&share(Kind::Write)));
-        assert!((300..700).contains(&share(Kind::WriteZeroes { unmap: true })));
-        let with_place = asks.iter().filter(|ask| ask.kind != Kind::Flush);
+        assert!((4_700..5_300).contains(&share(RequestKind::Read)));
+        assert!((2_700..3_300).contains(&share(RequestKind::Write)));
+        assert!((300..700).contains(&share(RequestKind::WriteZeroes { unmap: true })));
+        let with_place = asks.iter().filter(|ask| ask.kind != RequestKind::Flush);
         for ask in with_place {
             let end = ask.sector + (ask.bytes / 512) as u64;
             assert!(
@@ -224,9 +232,9 @@ mod tests {
 
     #[test]
     fn sequential_requests_wrap_around() {
-        let load = Load {
+        let load = VhostLoad {
             sequential: true,
-            ..Load::default()
+            ..VhostLoad::default()
         };
         let mut generator = RequestGenerator::new(&load, 0, 0, 24).unwrap();
         let sectors: Vec<u64> = (0..5).map(|_| generator.next().sector).collect();

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use virtio_driver::virtqueue::Virtqueue;
 use virtio_driver::{EventFd, QueueNotifier, iovec};
 
-use super::{BlockRequest, ClientShape, Kind, Status};
+use super::{BlockRequest, ClientShape, RequestKind, RequestStatus};
 
 /// The parts of a request beside its data, in memory of the back end.
 #[derive(Clone, Copy)]
@@ -134,7 +134,10 @@ impl Queue {
             }
             if ask.kind.has_data() {
                 for piece in pieces(slots.at(slot), ask.bytes, slots.shape.segments) {
-                    add(piece, ask.kind == Kind::Read || ask.kind == Kind::Id)?;
+                    add(
+                        piece,
+                        ask.kind == RequestKind::Read || ask.kind == RequestKind::Id,
+                    )?;
                 }
             }
             add(part(&raw mut frame.status), true)
@@ -156,7 +159,7 @@ impl Queue {
     }
 
     /// A completed request: its slot and its outcome.
-    pub fn take(&mut self) -> Result<Option<(usize, Status)>> {
+    pub fn take(&mut self) -> Result<Option<(usize, RequestStatus)>> {
         let Some(done) = self.ring.completions().next() else {
             return Ok(None);
         };
@@ -167,7 +170,7 @@ impl Queue {
                 done.id
             );
         }
-        Ok(Some((slot, Status::from_byte(done.req.status)?)))
+        Ok(Some((slot, RequestStatus::from_byte(done.req.status)?)))
     }
 
     /// Waits until a request may have ended, polling the ring for `spin` and then sleeping, at most
@@ -208,7 +211,7 @@ impl Frame {
             range: Range {
                 sector: ask.sector.to_le(),
                 sectors: sectors.to_le(),
-                flags: u32::from(ask.kind == Kind::WriteZeroes { unmap: true }).to_le(),
+                flags: u32::from(ask.kind == RequestKind::WriteZeroes { unmap: true }).to_le(),
             },
             // Not a valid status: a back end that writes none is detected.
             status: 0xff,

@@ -1,10 +1,10 @@
-//! [`Report`]: the result of a load, optionally request by request, and its duration.
+//! [`LoadReport`]: the result of a load, optionally request by request, and its duration.
 
 use std::time::Duration;
 
 use weir_sketch::LogLinear;
 
-use super::{BlockRequest, Status};
+use super::{BlockRequest, RequestStatus};
 
 /// A request of a load. A queue's requests are recorded in the order of their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct LoggedRequest {
     /// The request.
     pub ask: BlockRequest,
     /// Its outcome; `None` if the back end disconnected before.
-    pub status: Option<Status>,
+    pub status: Option<RequestStatus>,
     /// When it was put into the ring, on the kernel's monotonic clock.
     pub made_ns: i64,
     /// When its end was seen, on the same clock; 0 if it never was.
@@ -21,7 +21,7 @@ pub struct LoggedRequest {
 
 /// The result of a load.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct LoadReport {
     /// By queue, the requests, if they were recorded.
     pub log: Vec<Vec<LoggedRequest>>,
     /// Completed requests.
@@ -38,7 +38,7 @@ pub struct Report {
     pub reconnects: u32,
 }
 
-impl Report {
+impl LoadReport {
     /// Completed requests per second.
     pub fn iops(&self) -> f64 {
         self.requests as f64 / self.elapsed.as_secs_f64().max(1e-9)
@@ -50,7 +50,7 @@ impl Report {
     }
 
     /// Adds the result of another queue.
-    pub(super) fn merge(&mut self, other: Report) {
+    pub(super) fn merge(&mut self, other: LoadReport) {
         self.log.extend(other.log);
         self.requests += other.requests;
         self.failed += other.failed;

@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::contents::{Area, Part};
 use super::load::RequestGenerator;
 use super::queue::Queue;
-use super::{BlockRequest, Kind, Load, LoggedRequest, Report, Status};
+use super::{BlockRequest, LoadReport, LoggedRequest, RequestKind, RequestStatus, VhostLoad};
 
 /// The interval at which a sleeping queue checks whether it must end.
 const SLEEP: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ impl Signal {
 /// One queue's part of a load: the remainder continues on the next connection after the back end
 /// has disconnected.
 pub(super) struct Worker<'a> {
-    load: &'a Load,
+    load: &'a VhostLoad,
     generator: RequestGenerator<'a>,
     /// The expected content of the queue's part of the disk, if that is checked.
     area: Option<Area<'a>>,
@@ -46,7 +46,7 @@ pub(super) struct Worker<'a> {
     free: Vec<usize>,
     made: u64,
     deadline: Option<Instant>,
-    pub report: Report,
+    pub report: LoadReport,
 }
 
 /// A request in flight.
@@ -64,7 +64,7 @@ struct UnderWay {
 
 impl<'a> Worker<'a> {
     pub fn new(
-        load: &'a Load,
+        load: &'a VhostLoad,
         queue: usize,
         depth: usize,
         part: Part,
@@ -81,9 +81,9 @@ impl<'a> Worker<'a> {
             free: (0..depth).rev().collect(),
             made: 0,
             deadline: load.time.map(|time| Instant::now() + time),
-            report: Report {
+            report: LoadReport {
                 log: vec![Vec::new()],
-                ..Report::default()
+                ..LoadReport::default()
             },
         })
     }
@@ -153,7 +153,7 @@ impl<'a> Worker<'a> {
             self.free.pop();
             self.reserve(&ask, true);
             let mut generation = 0;
-            if let (Kind::Write, Some(area)) = (ask.kind, &mut self.area) {
+            if let (RequestKind::Write, Some(area)) = (ask.kind, &mut self.area) {
                 generation = area.fill(ask.sector, queue.buffer(slot, ask.bytes));
             }
             let request = UnderWay {
@@ -229,11 +229,11 @@ impl<'a> Worker<'a> {
         Ok(any)
     }
 
-    fn count(&mut self, request: &UnderWay, status: Status, now_ns: i64) {
+    fn count(&mut self, request: &UnderWay, status: RequestStatus, now_ns: i64) {
         let report = &mut self.report;
         report.requests += 1;
-        report.failed += u64::from(status == Status::Failed);
-        report.unsupported += u64::from(status == Status::Unsupported);
+        report.failed += u64::from(status == RequestStatus::Failed);
+        report.unsupported += u64::from(status == RequestStatus::Unsupported);
         report.latency.add(now_ns - request.made_ns, 1);
         if self.load.logged {
             let asked = &mut report.log[0][request.log_index];
@@ -247,7 +247,7 @@ impl<'a> Worker<'a> {
         queue: &mut Queue,
         slot: usize,
         request: &UnderWay,
-        status: Status,
+        status: RequestStatus,
     ) -> Result<()> {
         let Some(area) = &mut self.area else {
             return Ok(());
@@ -258,13 +258,19 @@ impl<'a> Worker<'a> {
             bytes,
         } = request.ask;
         match (kind, status) {
-            (_, Status::Unsupported) | (Kind::Read, Status::Failed) => {}
-            (Kind::Read, Status::Done) => area.check(sector, queue.buffer(slot, bytes))?,
-            (Kind::Write, Status::Done) => area.written(sector, bytes, request.generation),
-            (Kind::WriteZeroes { .. }, Status::Done) => area.zeroed(sector, bytes),
-            (Kind::Write | Kind::WriteZeroes { .. }, Status::Failed) => area.failed(sector, bytes),
-            (Kind::Discard, _) => area.discarded(sector, bytes),
-            (Kind::Flush | Kind::Id | Kind::Other(_), _) => {}
+            (_, RequestStatus::Unsupported) | (RequestKind::Read, RequestStatus::Failed) => {}
+            (RequestKind::Read, RequestStatus::Done) => {
+                area.check(sector, queue.buffer(slot, bytes))?
+            }
+            (RequestKind::Write, RequestStatus::Done) => {
+                area.written(sector, bytes, request.generation)
+            }
+            (RequestKind::WriteZeroes { .. }, RequestStatus::Done) => area.zeroed(sector, bytes),
+            (RequestKind::Write | RequestKind::WriteZeroes { .. }, RequestStatus::Failed) => {
+                area.failed(sector, bytes)
+            }
+            (RequestKind::Discard, _) => area.discarded(sector, bytes),
+            (RequestKind::Flush | RequestKind::Id | RequestKind::Other(_), _) => {}
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::path::Path;
 use anyhow::Result;
 
 pub use fio::fio;
-pub use recorder::Recorder;
+pub use recorder::RecordProcess;
 
 use crate::{LoopDisk, tried_again};
 
@@ -184,7 +184,7 @@ pub fn record(workloads: &[Workload], weir: &Path, out: &Path) -> Result<Vec<Str
     let jobs = jobs.collect::<Result<Vec<Job>>>()?;
     let devices: Vec<String> = disks.iter().map(|d| d.path().to_owned()).collect();
     let options: Vec<&str> = devices.iter().flat_map(|d| ["--device", d]).collect();
-    let recorder = Recorder::start(weir, &options, out)?;
+    let recorder = RecordProcess::start(weir, &options, out)?;
     for job in jobs {
         job()?;
     }

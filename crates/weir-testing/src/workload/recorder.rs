@@ -1,4 +1,4 @@
-//! [`Recorder`]: a running `weir record`.
+//! [`RecordProcess`]: a running `weir record`.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::run::run;
 
 /// `weir record` as a child, which ends with this.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct RecordProcess {
     weir: Child,
 }
 
 /// How long it may take to start and to end.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Recorder {
+impl RecordProcess {
     /// Records with more `options`, such as `--device /dev/loop3`, to the file `out`. It is
     /// recording on return.
-    pub fn start(weir: &Path, options: &[&str], out: &Path) -> Result<Recorder> {
+    pub fn start(weir: &Path, options: &[&str], out: &Path) -> Result<RecordProcess> {
         let mut command = Command::new(weir);
         command.arg("record").args(options).arg("-o").arg(out);
         let child = command
@@ -31,7 +31,7 @@ impl Recorder {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", weir.display()))?;
-        let mut recorder = Recorder { weir: child };
+        let mut recorder = RecordProcess { weir: child };
         // The file is created when the probes are attached.
         recorder.until(|_| Ok(out.exists().then_some(())))?;
         Ok(recorder)
@@ -67,7 +67,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for RecordProcess {
     fn drop(&mut self) {
         // It has ended, unless something failed.
         let _ = self.weir.kill();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_model::{Batch, Nanos, Value};
 use weir_sink::{Sink, SinkError};
 
-use super::questions::{Column, Devices, EVERYTHING, SLIDE_MS, SPAN_TIME_NS, Wanted};
+use super::questions::{Column, CounterSelection, Devices, EVERYTHING, SLIDE_MS, SPAN_TIME_NS};
 use super::totals::{DiskKey, OP_NAMES, OpTotals, Totals};
 use super::whole::Whole;
 use weir_runtime::run_loop::wall_clock;
@@ -23,7 +23,7 @@ pub const SYSFS: &str = "/sys/class/block";
 const SLIDE_NS: Nanos = SLIDE_MS as Nanos * 1_000_000;
 
 /// A reader of the totals.
-pub trait Reader: Send {
+pub trait LedgerReader: Send {
     /// The totals include everything up to instant `at`, and nothing later. Instants ascend.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ pub trait Reader: Send {
     /// The end of the input; the last row was of instant `at`.
     ///
     /// # Errors
-    /// As [`Reader::whole`].
+    /// As [`LedgerReader::whole`].
     fn finish(&mut self, totals: &mut Totals, at: Option<Nanos>) -> Result<(), SinkError>;
 }
 
@@ -47,7 +47,7 @@ pub struct Ledger {
     devices: Devices,
     whole: Whole,
     totals: Arc<Mutex<Totals>>,
-    reader: Box<dyn Reader>,
+    reader: Box<dyn LedgerReader>,
     /// The latest instant of a row of counters.
     last: Option<Nanos>,
     /// The start of the observation: nothing is known about the time before.
@@ -78,9 +78,9 @@ impl Ledger {
     /// for the counters. They are flushed in this order, so that the times are available when the
     /// counters are printed.
     pub fn sinks(
-        wanted: &Wanted,
+        wanted: &CounterSelection,
         totals: Arc<Mutex<Totals>>,
-        reader: Box<dyn Reader>,
+        reader: Box<dyn LedgerReader>,
     ) -> [Box<dyn Sink>; 2] {
         let ledger = Arc::new(Mutex::new(Ledger {
             live: wanted.live,
@@ -219,7 +219,7 @@ impl Ledger {
 
 /// The totals to which a row is added: the device, and the partition if these are wanted too.
 fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Option<DiskKey>) {
-    let (Some(device), true) = (disk.device, devices != Devices::AsTold) else {
+    let (Some(device), true) = (disk.device, devices != Devices::AsReported) else {
         return (disk, None);
     };
     let whole = DiskKey {

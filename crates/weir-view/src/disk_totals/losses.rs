@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use weir_model::Nanos;
 use weir_sink::SinkError;
-use weir_tap::Count;
+use weir_tap::EventCount;
 
-use super::{Reader, Totals};
+use super::{LedgerReader, Totals};
 use weir_runtime::output;
 use weir_runtime::run_loop::missed;
 
@@ -19,9 +19,9 @@ const SHARE: f64 = 0.001;
 
 /// A reader of totals, and their losses.
 pub struct Losses {
-    reader: Box<dyn Reader>,
+    reader: Box<dyn LedgerReader>,
     /// The current counts of the taps.
-    counts: Arc<Mutex<Vec<Count>>>,
+    counts: Arc<Mutex<Vec<EventCount>>>,
     last: Seen,
     looked: Instant,
 }
@@ -37,7 +37,7 @@ struct Seen {
 
 impl Losses {
     /// Reports the losses in the input of `reader`.
-    pub fn new(reader: Box<dyn Reader>, counts: Arc<Mutex<Vec<Count>>>) -> Losses {
+    pub fn new(reader: Box<dyn LedgerReader>, counts: Arc<Mutex<Vec<EventCount>>>) -> Losses {
         Losses {
             reader,
             counts,
@@ -57,7 +57,7 @@ impl Losses {
 }
 
 impl Seen {
-    fn of(counts: &[Count]) -> Seen {
+    fn of(counts: &[EventCount]) -> Seen {
         let sum = |name: &str| {
             let named = counts.iter().filter(|c| c.counter == name);
             named.map(|c| c.total).sum()
@@ -86,7 +86,7 @@ impl Seen {
     }
 }
 
-impl Reader for Losses {
+impl LedgerReader for Losses {
     fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
         if self.looked.elapsed() >= LOOKED_FOR_EVERY {
             self.report();

@@ -14,8 +14,8 @@ mod run;
 mod totals;
 mod whole;
 
-pub use ledger::{Reader, SYSFS};
-pub use questions::{Devices, Questions, SLIDE_MS, Wanted};
+pub use ledger::{LedgerReader, SYSFS};
+pub use questions::{CounterSelection, Devices, Questions, SLIDE_MS};
 pub use run::open;
 pub use totals::{DiskKey, DiskTotals, OP_NAMES, OpTotals, Totals};
 pub use whole::Whole;

@@ -12,7 +12,7 @@ pub const EVERYTHING: &str = "all";
 
 /// The selection of counters of disks.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct CounterSelection {
     /// The events happen now; then the counters are reported in slices of [`SLIDE_MS`], idle times
     /// included. Those of a recording are reported at each instant that has a row.
     pub live: bool,
@@ -33,7 +33,7 @@ pub struct Wanted {
 pub enum Devices {
     /// As the taps report them. Also for a recording: the partitions of its host are unknown.
     #[default]
-    AsTold,
+    AsReported,
     /// By whole device.
     Whole,
     /// By whole device, and additionally by partition.
@@ -74,7 +74,7 @@ const DISK: &str = "vm, vdisk, case when vdisk is null then pdisk end";
 
 impl Questions {
     /// The queries for what is wanted.
-    pub fn new(wanted: &Wanted) -> Questions {
+    pub fn new(wanted: &CounterSelection) -> Questions {
         let vm = wanted.vm.as_deref().map(quoted);
         let only = vm.map_or(String::new(), |vm| format!("\n  where vm = {vm}"));
         let window = match wanted.live {
@@ -144,12 +144,12 @@ mod tests {
                 (None, vec![]),
                 (Some("it's".to_owned()), vec![1_000, 2_000]),
             ] {
-                let wanted = Wanted {
+                let wanted = CounterSelection {
                     live,
                     vm,
                     busy: true,
                     limits_ns,
-                    devices: Devices::AsTold,
+                    devices: Devices::AsReported,
                 };
                 let questions = Questions::new(&wanted);
                 for text in [&questions.counters, &questions.spans.unwrap()] {

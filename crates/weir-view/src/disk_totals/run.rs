@@ -5,26 +5,26 @@ use std::sync::{Arc, Mutex};
 use weir_model::Catalog;
 use weir_query::Plan;
 use weir_query::engine::Engine;
-use weir_tap::Count;
+use weir_tap::EventCount;
 use weir_tap::ebpf::Files;
 
-use super::ledger::{Ledger, Reader};
+use super::ledger::{Ledger, LedgerReader};
 use super::losses::Losses;
-use super::questions::{Questions, Wanted};
+use super::questions::{CounterSelection, Questions};
 use super::totals::Totals;
 use weir_runtime::failure::Failure;
 use weir_runtime::plans;
-use weir_runtime::question::Question;
-use weir_runtime::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
+use weir_runtime::question::QueryText;
+use weir_runtime::run_loop::{self, LoopOptions, ProgressKind, RunReport, Show, Stop, TapInput};
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
 
 /// The queries of an open source.
 pub struct Opened {
     engine: Engine,
-    inputs: Vec<Input>,
+    inputs: Vec<TapInput>,
     shows: Vec<Show>,
-    options: Options,
+    options: LoopOptions,
 }
 
 /// Opens the source. The taps' own counts are kept in `counts`.
@@ -34,15 +34,15 @@ pub struct Opened {
 pub fn open(
     args: &SourceOptions,
     mut engine: Engine,
-    wanted: &Wanted,
+    wanted: &CounterSelection,
     totals: Arc<Mutex<Totals>>,
-    reader: Box<dyn Reader>,
-    counts: Arc<Mutex<Vec<Count>>>,
+    reader: Box<dyn LedgerReader>,
+    counts: Arc<Mutex<Vec<EventCount>>>,
     stop: &Stop,
 ) -> Result<Opened, Failure> {
     let questions = Questions::new(wanted);
     let compile = |text: String| {
-        let question = Question { text, file: None };
+        let question = QueryText { text, file: None };
         question.compile(&Catalog::builtin(), wanted.live)
     };
     let counters = compile(questions.counters)?;
@@ -66,11 +66,11 @@ pub fn open(
     );
     shows.push(Show::new(engine.add(counters), counter_sink));
     let inputs = source::open(args, &placement, stop)?;
-    let options = Options {
+    let options = LoopOptions {
         idle: args.idle,
         own_stream: false,
         instant_ns: 1,
-        telling: Telling::Nothing,
+        progress: ProgressKind::Nothing,
         whole: None,
         changes: None,
         counts,
@@ -96,7 +96,7 @@ impl Opened {
     ///
     /// # Errors
     /// When the source cannot be read, or the reader fails.
-    pub fn run(self, stop: &Stop) -> Result<Report, Failure> {
+    pub fn run(self, stop: &Stop) -> Result<RunReport, Failure> {
         run_loop::run(self.engine, self.inputs, self.shows, self.options, stop)
     }
 }

@@ -10,18 +10,18 @@ use weir_sink::number::scaled;
 use weir_sink::text::shown;
 use weir_sink::time::timestamp_to;
 use weir_tap::ebpf::{self, DeviceChoice};
-use weir_tap::inventory::{Declared, Watch, WatchOptions};
+use weir_tap::inventory::{Declared, InventoryWatch, WatchOptions};
 
 use super::COLLECTOR;
-use super::choice::Choice;
-use super::collector::client::Client;
-use super::collector::messages::{Collecting, Order};
-use super::collector::place::Place;
+use super::choice::HistogramChoice;
+use super::collector::client::CollectorClient;
+use super::collector::folder::CollectorFolder;
+use super::collector::messages::{Collecting, CollectionRequest};
 use super::collector::server;
-use super::counted::By;
+use super::counted::HistogramKey;
 use super::disks::{Listed, list};
-use super::foreground::Wanted;
-use super::kernel::{self, Kernel};
+use super::foreground::CountRequest;
+use super::kernel::{self, KernelCount};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity::CENTURY;
@@ -58,10 +58,10 @@ impl fmt::Display for Verb {
 ///
 /// # Errors
 /// When the host cannot be scanned, or the collector rejects the command.
-pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure> {
+pub fn run(verb: Verb, wanted: &CountRequest, as_json: bool) -> Result<Ending, Failure> {
     let listed = list(&wanted.source.inventory()?.snapshot());
     let choice = wanted.choice(&listed)?;
-    let client = Client::new(Place::of_user()?);
+    let client = CollectorClient::new(CollectorFolder::of_user()?);
     match verb {
         Verb::List => {
             let running = client.status()?;
@@ -118,14 +118,14 @@ pub fn run(verb: Verb, wanted: &Wanted, as_json: bool) -> Result<Ending, Failure
 pub fn collect() -> Result<(), Failure> {
     // Before any thread starts: later collections open further taps.
     ebpf::keep_what_collecting_takes()?;
-    server::run(&Place::of_user()?, open)
+    server::run(&CollectorFolder::of_user()?, open)
 }
 
 /// Opens a gauge in the kernel, with an inventory of its own, as VMs may be declared differently.
-fn open(order: &Order) -> Result<Kernel, Failure> {
+fn open(order: &CollectionRequest) -> Result<KernelCount, Failure> {
     let declared = order.declared.iter().map(|text| text.parse());
     let declared: Result<Vec<Declared>, String> = declared.collect();
-    let inventory = Watch::start(&WatchOptions {
+    let inventory = InventoryWatch::start(&WatchOptions {
         declared: declared.map_err(Failure::words)?,
         inspector: Some(source::inspector()),
         ..WatchOptions::default()
@@ -135,15 +135,15 @@ fn open(order: &Order) -> Result<Kernel, Failure> {
         (true, true) => DeviceChoice::All,
         (true, false) => DeviceChoice::Leaves,
     };
-    let inventory: Arc<Watch> = inventory;
-    let kernel = Kernel::open(order.choice.clone(), order.by, devices, inventory);
+    let inventory: Arc<InventoryWatch> = inventory;
+    let kernel = KernelCount::open(order.choice.clone(), order.by, devices, inventory);
     Ok(kernel.map_err(source::unwatched)?)
 }
 
-fn order(wanted: &Wanted, choice: Choice, listed: &[Listed]) -> Order {
+fn order(wanted: &CountRequest, choice: HistogramChoice, listed: &[Listed]) -> CollectionRequest {
     let devices = kernel::devices(wanted.source.devices(), &choice, listed);
     let span = wanted.source.span.unwrap_or(SPAN);
-    Order {
+    CollectionRequest {
         by: wanted.by,
         span: (span < CENTURY).then_some(span),
         stacked: matches!(devices, DeviceChoice::All),
@@ -174,7 +174,7 @@ fn started_words(started: &Collecting) -> String {
     )
 }
 
-fn none_of(done: &[Collecting], choice: &Choice) {
+fn none_of(done: &[Collecting], choice: &HistogramChoice) {
     if done.is_empty() {
         output::notice(format_args!("weir: {}: not collected", choice.words()));
     }
@@ -184,15 +184,18 @@ fn none_of(done: &[Collecting], choice: &Choice) {
 fn collecting<'c>(disk: &Listed, running: &'c [Collecting]) -> Option<&'c Collecting> {
     let has = |c: &&Collecting| c.choice.has(&disk.subject());
     // Collections by process or cgroup have no disks to mark.
-    let by_disk = |c: &&Collecting| matches!(c.by, By::Disk | By::Device);
+    let by_disk = |c: &&Collecting| matches!(c.by, HistogramKey::Disk | HistogramKey::Device);
     running.iter().filter(by_disk).find(has)
 }
 
-fn chosen<'l>(listed: &'l [Listed], choice: &'l Choice) -> impl Iterator<Item = &'l Listed> {
+fn chosen<'l>(
+    listed: &'l [Listed],
+    choice: &'l HistogramChoice,
+) -> impl Iterator<Item = &'l Listed> {
     listed.iter().filter(|l| choice.has(&l.subject()))
 }
 
-fn table(listed: &[Listed], choice: &Choice, running: &[Collecting]) -> String {
+fn table(listed: &[Listed], choice: &HistogramChoice, running: &[Collecting]) -> String {
     let head = ["VM", "ID", "N", "DISK", "ON", "SIZE", "COLLECTED"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let text =
@@ -230,7 +233,7 @@ fn when(collecting: &Collecting) -> String {
     format!("since {}, {until}", timestamp_to(collecting.since, 0))
 }
 
-fn json_list(listed: &[Listed], choice: &Choice, running: &[Collecting]) -> String {
+fn json_list(listed: &[Listed], choice: &HistogramChoice, running: &[Collecting]) -> String {
     let text = |symbol: Option<Symbol>| symbol.map(Symbol::as_str);
     let line = |disk: &Listed| {
         let collected = collecting(disk, running);

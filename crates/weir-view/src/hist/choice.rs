@@ -1,4 +1,4 @@
-//! [`Choice`]: the VM and the disk selected by `-w` and `-i`.
+//! [`HistogramChoice`]: the VM and the disk selected by `-w` and `-i`.
 
 use serde::{Deserialize, Serialize};
 use weir_sink::text::shown;
@@ -9,20 +9,24 @@ use weir_runtime::failure::Failure;
 
 /// The selection; the default is everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct HistogramChoice {
     /// This VM.
     pub vm: Option<String>,
     /// This disk, by its name in the VM or on the host, with or without `/dev/`.
     pub disk: Option<String>,
 }
 
-impl Choice {
+impl HistogramChoice {
     /// The selection of `-w` and `-i` on a host with these disks: names, or the numbers that `-l`
     /// shows.
     ///
     /// # Errors
     /// When a number is none of them, or the disk is not one of the VM's.
-    pub fn new(vm: Option<&str>, disk: Option<&str>, listed: &[Listed]) -> Result<Choice, Failure> {
+    pub fn new(
+        vm: Option<&str>,
+        disk: Option<&str>,
+        listed: &[Listed],
+    ) -> Result<HistogramChoice, Failure> {
         let number = |text: &str| text.parse::<u64>().ok();
         let named = |text: &str| listed.iter().any(|l| l.is_of(text));
         let vm = match vm {
@@ -40,7 +44,7 @@ impl Choice {
         };
         let Some(handle) = disk.and_then(number) else {
             let disk = disk.map(str::to_owned);
-            return Ok(Choice { vm, disk });
+            return Ok(HistogramChoice { vm, disk });
         };
         let found = listed.iter().find(|l| l.handle == handle).ok_or_else(|| {
             Failure::words(format_args!(
@@ -55,19 +59,19 @@ impl Choice {
                 found.name()
             )));
         }
-        Ok(Choice {
+        Ok(HistogramChoice {
             vm: owner,
             disk: Some(found.disk().as_str().to_owned()),
         })
     }
 
     /// The selection of a name if there is no list: `VM:DISK`, or a disk.
-    pub fn of_text(text: &str) -> Choice {
+    pub fn of_text(text: &str) -> HistogramChoice {
         let (vm, disk) = match text.split_once(':') {
             Some((vm, disk)) if !vm.is_empty() && !vm.contains('/') => (Some(vm), disk),
             _ => (None, text),
         };
-        Choice {
+        HistogramChoice {
             vm: vm.map(str::to_owned),
             disk: Some(disk.to_owned()).filter(|disk| !disk.is_empty()),
         }
@@ -85,7 +89,7 @@ impl Choice {
     }
 
     /// True when all that it selects is also selected by `other`.
-    pub fn is_within(&self, other: &Choice) -> bool {
+    pub fn is_within(&self, other: &HistogramChoice) -> bool {
         let vm = other.vm.is_none() || other.vm == self.vm;
         let disk = match (&self.disk, &other.disk) {
             (_, None) => true,
@@ -108,7 +112,7 @@ impl Choice {
     }
 
     /// True when a disk can be selected by both.
-    pub fn overlaps(&self, other: &Choice) -> bool {
+    pub fn overlaps(&self, other: &HistogramChoice) -> bool {
         type Name = Option<String>;
         let apart = |a: &Name, b: &Name, same: fn(&str, &str) -> bool| match (a, b) {
             (Some(a), Some(b)) => !same(a, b),
@@ -152,13 +156,13 @@ mod tests {
         ]
     }
 
-    fn choice(vm: Option<&str>, disk: Option<&str>) -> Choice {
-        Choice::new(vm, disk, &host()).unwrap()
+    fn choice(vm: Option<&str>, disk: Option<&str>) -> HistogramChoice {
+        HistogramChoice::new(vm, disk, &host()).unwrap()
     }
 
     #[test]
     fn numbers_are_those_of_the_list() {
-        let of = |vm: Option<&str>, disk: Option<&str>| Choice {
+        let of = |vm: Option<&str>, disk: Option<&str>| HistogramChoice {
             vm: vm.map(str::to_owned),
             disk: disk.map(str::to_owned),
         };
@@ -171,7 +175,10 @@ mod tests {
             (None, Some("9")),
             (Some("web"), Some("2")),
         ] {
-            assert!(Choice::new(vm, disk, &host()).is_err(), "{vm:?} {disk:?}");
+            assert!(
+                HistogramChoice::new(vm, disk, &host()).is_err(),
+                "{vm:?} {disk:?}"
+            );
         }
     }
 
@@ -185,8 +192,8 @@ mod tests {
         };
         for disk in ["vda", "/dev/vda", "sda", "/dev/sda"] {
             assert!(choice(None, Some(disk)).has(&subject), "{disk}");
-            assert!(Choice::of_text(&format!("web:{disk}")).has(&subject));
-            assert!(!Choice::of_text(&format!("db:{disk}")).has(&subject));
+            assert!(HistogramChoice::of_text(&format!("web:{disk}")).has(&subject));
+            assert!(!HistogramChoice::of_text(&format!("db:{disk}")).has(&subject));
         }
         assert!(!choice(None, Some("da")).has(&subject));
         assert!(!choice(Some("db"), None).has(&subject));
@@ -194,10 +201,10 @@ mod tests {
 
     #[test]
     fn selections_overlap_unless_an_attribute_differs() {
-        let of = Choice::of_text;
+        let of = HistogramChoice::of_text;
         assert!(of("web:vda").overlaps(&of("web:/dev/vda")));
         assert!(of("web:vda").overlaps(&of("vda")));
-        assert!(Choice::default().overlaps(&of("db:vdb")));
+        assert!(HistogramChoice::default().overlaps(&of("db:vdb")));
         assert!(!of("web:vda").overlaps(&of("web:vdb")));
         assert!(!of("web:vda").overlaps(&of("db:vda")));
     }

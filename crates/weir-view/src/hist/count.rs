@@ -5,28 +5,28 @@ use std::collections::HashMap;
 
 use weir_model::Nanos;
 use weir_workload::little::is_reliable;
-use weir_workload::{Counter, Event, Subject};
+use weir_workload::{Counter, RequestEvent, Subject};
 
-use super::choice::Choice;
-use super::counted::{By, CLOSEST_OF, Counted};
-use crate::workload::Reader;
+use super::choice::HistogramChoice;
+use super::counted::{CLOSEST_OF, CountedHistograms, HistogramKey};
+use crate::workload::EventConsumer;
 use weir_runtime::failure::Failure;
 
 /// Maximum number of subjects with histograms; the events of others are counted as lost.
 const SUBJECTS_MAX: usize = 4_096;
 
 /// Receives the counts: at the end, or in each interval. Returns false to end.
-pub type Each = Box<dyn FnMut(Counted) -> Result<bool, Failure> + Send>;
+pub type Each = Box<dyn FnMut(CountedHistograms) -> Result<bool, Failure> + Send>;
 
 /// Counts by subject, and passes on the counts of each interval.
 pub struct Counting {
-    choice: Choice,
-    by: By,
+    choice: HistogramChoice,
+    by: HistogramKey,
     interval_ns: Option<Nanos>,
     each: Each,
     counters: HashMap<Subject, (Subject, Counter)>,
     /// The first instant of the interval, once an event was received.
-    begun: Option<Nanos>,
+    started_at: Option<Nanos>,
     last: Nanos,
     beyond: u64,
     ended: Result<bool, Failure>,
@@ -34,14 +34,19 @@ pub struct Counting {
 
 impl Counting {
     /// Counts the selection. Without an interval, all counts are passed on at the end.
-    pub fn new(choice: Choice, by: By, interval_ns: Option<Nanos>, each: Each) -> Counting {
+    pub fn new(
+        choice: HistogramChoice,
+        by: HistogramKey,
+        interval_ns: Option<Nanos>,
+        each: Each,
+    ) -> Counting {
         Counting {
             choice,
             by,
             interval_ns,
             each,
             counters: HashMap::new(),
-            begun: None,
+            started_at: None,
             last: 0,
             beyond: 0,
             ended: Ok(true),
@@ -61,8 +66,8 @@ impl Counting {
 
     /// Passes on the counts up to `at`; an empty interval is skipped.
     fn hand_on(&mut self, at: Nanos) {
-        let mut counted = Counted {
-            since: self.begun.unwrap_or(at),
+        let mut counted = CountedHistograms {
+            since: self.started_at.unwrap_or(at),
             at,
             closest_of: CLOSEST_OF,
             subjects: Vec::new(),
@@ -94,18 +99,18 @@ impl Counting {
 
     /// Ends the interval if `ts` is beyond it.
     fn begin_interval(&mut self, ts: Nanos) {
-        let begun = *self.begun.get_or_insert(ts);
-        let Some(interval) = self.interval_ns.filter(|i| ts - begun >= *i) else {
+        let started_at = *self.started_at.get_or_insert(ts);
+        let Some(interval) = self.interval_ns.filter(|i| ts - started_at >= *i) else {
             return;
         };
-        let end = begun + interval;
+        let end = started_at + interval;
         self.hand_on(end);
-        self.begun = Some(end + (ts - end) / interval * interval);
+        self.started_at = Some(end + (ts - end) / interval * interval);
     }
 }
 
-impl Reader for Counting {
-    fn take(&mut self, subject: Subject, event: Event) -> bool {
+impl EventConsumer for Counting {
+    fn take(&mut self, subject: Subject, event: RequestEvent) -> bool {
         self.begin_interval(event.ts());
         self.last = event.ts();
         if !matches!(self.ended, Ok(true)) {
@@ -123,7 +128,7 @@ impl Reader for Counting {
             // A virtual disk is labelled with the first of the host's devices on which it was
             // observed.
             let label = match self.by {
-                By::Disk => subject,
+                HistogramKey::Disk => subject,
                 _ => key,
             };
             let counter = (label, Counter::new(CLOSEST_OF));
@@ -140,7 +145,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use weir_model::{Op, Symbol};
-    use weir_workload::{Class, Metric, Request};
+    use weir_workload::{Class, IssuedRequest, Metric};
 
     use super::*;
 
@@ -154,8 +159,8 @@ mod tests {
         }
     }
 
-    fn request(ts: Nanos, sector: i64) -> Event {
-        Event::Issued(Request {
+    fn request(ts: Nanos, sector: i64) -> RequestEvent {
+        RequestEvent::Issued(IssuedRequest {
             ts,
             id: ts,
             op: Op::Read,
@@ -168,8 +173,8 @@ mod tests {
         choice: &str,
         interval_ns: Option<Nanos>,
         enough: usize,
-        events: &[(Subject, Event)],
-    ) -> Vec<Counted> {
+        events: &[(Subject, RequestEvent)],
+    ) -> Vec<CountedHistograms> {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let all = taken.clone();
         let each = move |counted| {
@@ -177,8 +182,8 @@ mod tests {
             all.push(counted);
             Ok(all.len() < enough)
         };
-        let choice = Choice::of_text(choice);
-        let mut counting = Counting::new(choice, By::Disk, interval_ns, Box::new(each));
+        let choice = HistogramChoice::of_text(choice);
+        let mut counting = Counting::new(choice, HistogramKey::Disk, interval_ns, Box::new(each));
         let _ = events.iter().all(|(s, e)| counting.take(*s, *e));
         counting.finish().unwrap();
         std::mem::take(&mut *taken.lock().unwrap())

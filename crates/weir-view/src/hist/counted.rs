@@ -1,4 +1,4 @@
-//! [`Counted`]: the histograms of all observed I/O, over an interval.
+//! [`CountedHistograms`]: the histograms of all observed I/O, over an interval.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Nanos, Symbol};
 use weir_workload::{Histograms, Subject};
 
-use super::choice::Choice;
+use super::choice::HistogramChoice;
 
 /// The number of previous requests for the closest seek distance, as in vscsiStats.
 pub const CLOSEST_OF: usize = 16;
 
-/// Prefix of those causes in [`Counted::lost`] that end in a device: requests whose completion
+/// Prefix of those causes in [`CountedHistograms::lost`] that end in a device: requests whose completion
 /// event was not received, so that their times are missing.
 pub const NO_COMPLETION: &str = "no_completion_event:";
 
 /// The key of the histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum By {
+pub enum HistogramKey {
     /// Each virtual disk; I/O that belongs to none, by device.
     #[default]
     Disk,
@@ -33,7 +33,7 @@ pub enum By {
 
 /// Histograms by subject, and their completeness.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Counted {
+pub struct CountedHistograms {
     /// The start of the interval.
     pub since: Nanos,
     /// The end of the interval.
@@ -49,22 +49,22 @@ pub struct Counted {
     pub unreliable: Vec<(Subject, f64)>,
 }
 
-impl By {
+impl HistogramKey {
     /// All keys, with descriptions for the command line.
-    pub const ALL: [(By, &str); 4] = [
-        (By::Disk, "each virtual disk; other I/O by device"),
-        (By::Device, "each device of the host"),
-        (By::Process, "each process that submits I/O"),
-        (By::Cgroup, "each cgroup"),
+    pub const ALL: [(HistogramKey, &str); 4] = [
+        (HistogramKey::Disk, "each virtual disk; other I/O by device"),
+        (HistogramKey::Device, "each device of the host"),
+        (HistogramKey::Process, "each process that submits I/O"),
+        (HistogramKey::Cgroup, "each cgroup"),
     ];
 
     /// Its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
-            By::Disk => "disk",
-            By::Device => "device",
-            By::Process => "process",
-            By::Cgroup => "cgroup",
+            HistogramKey::Disk => "disk",
+            HistogramKey::Device => "device",
+            HistogramKey::Process => "process",
+            HistogramKey::Cgroup => "cgroup",
         }
     }
 
@@ -73,22 +73,22 @@ impl By {
         let none = Subject::default();
         match self {
             // A virtual disk has one key, wherever its extents are on the host.
-            By::Disk => Subject {
+            HistogramKey::Disk => Subject {
                 pid: None,
                 cgroup: None,
                 pdisk: subject.pdisk.filter(|_| subject.vdisk.is_none()),
                 ..subject
             },
-            By::Device => Subject {
+            HistogramKey::Device => Subject {
                 pdisk: subject.pdisk,
                 ..none
             },
-            By::Process => Subject {
+            HistogramKey::Process => Subject {
                 pid: subject.pid,
                 pdisk: subject.pdisk,
                 ..none
             },
-            By::Cgroup => Subject {
+            HistogramKey::Cgroup => Subject {
                 cgroup: subject.cgroup,
                 pdisk: subject.pdisk,
                 ..none
@@ -97,16 +97,16 @@ impl By {
     }
 }
 
-impl fmt::Display for By {
+impl fmt::Display for HistogramKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Counted {
+impl CountedHistograms {
     /// The counts since `earlier`, an earlier state of the same subjects. Subjects without counts
     /// are left out. A subject that was reset in the meantime is counted from the reset.
-    pub fn since(&self, earlier: &Counted) -> Counted {
+    pub fn since(&self, earlier: &CountedHistograms) -> CountedHistograms {
         let before: HashMap<&Subject, &Histograms> =
             earlier.subjects.iter().map(|(s, h)| (s, h)).collect();
         let rest = |(subject, now): &(Subject, Histograms)| {
@@ -122,7 +122,7 @@ impl Counted {
         };
         let lost = self.lost.iter();
         let lost = lost.map(|(cause, n)| (cause.clone(), n.saturating_sub(lost_before(cause))));
-        Counted {
+        CountedHistograms {
             since: earlier.at,
             at: self.at,
             closest_of: self.closest_of,
@@ -133,18 +133,18 @@ impl Counted {
     }
 
     /// True if it has a subject that is selected.
-    pub fn has_any(&self, choice: &Choice) -> bool {
+    pub fn has_any(&self, choice: &HistogramChoice) -> bool {
         self.subjects.iter().any(|(subject, _)| choice.has(subject))
     }
 
     /// Removes subjects that are not selected.
-    pub fn keep(&mut self, choice: &Choice) {
+    pub fn keep(&mut self, choice: &HistogramChoice) {
         self.subjects.retain(|(subject, _)| choice.has(subject));
         self.unreliable.retain(|(subject, _)| choice.has(subject));
     }
 
     /// Adds the counts of `other`: the same subjects are merged, the interval includes both.
-    pub fn merge(&mut self, other: Counted) {
+    pub fn merge(&mut self, other: CountedHistograms) {
         self.since = self.since.min(other.since);
         self.at = self.at.max(other.at);
         for (subject, histograms) in other.subjects {
@@ -226,12 +226,12 @@ mod tests {
 
     use super::*;
 
-    fn counted(lengths: &[i64]) -> Counted {
+    fn counted(lengths: &[i64]) -> CountedHistograms {
         let mut histograms = Histograms::default();
         for bytes in lengths {
             histograms.of_mut(Metric::Length, Class::All).add(*bytes);
         }
-        Counted {
+        CountedHistograms {
             since: 0,
             at: 1,
             closest_of: CLOSEST_OF,

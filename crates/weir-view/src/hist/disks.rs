@@ -7,7 +7,7 @@ use weir_model::Symbol;
 use weir_tap::inventory::Snapshot;
 use weir_workload::Subject;
 
-use super::choice::Choice;
+use super::choice::HistogramChoice;
 
 /// A line of `weir hist -l`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,10 @@ pub fn list(host: &Snapshot) -> Vec<Listed> {
 }
 
 /// The selected virtual disk, if its VM has another one on the same device of the host.
-pub fn with_others_on_its_device<'l>(listed: &'l [Listed], choice: &Choice) -> Option<&'l Listed> {
+pub fn with_others_on_its_device<'l>(
+    listed: &'l [Listed],
+    choice: &HistogramChoice,
+) -> Option<&'l Listed> {
     choice.disk.as_ref()?;
     let mut chosen = listed
         .iter()

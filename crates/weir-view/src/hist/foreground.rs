@@ -8,15 +8,15 @@ use weir_model::Symbol;
 use weir_tap::ebpf::{self, DeviceChoice, Files};
 use weir_workload::{Histograms, Subject};
 
-use super::choice::{Choice, is_named};
-use super::collector::client::{Client, Remote};
-use super::collector::place::Place;
+use super::choice::{HistogramChoice, is_named};
+use super::collector::client::{CollectorClient, Remote};
+use super::collector::folder::CollectorFolder;
 use super::count::Each;
-use super::counted::{By, Counted};
+use super::counted::{CountedHistograms, HistogramKey};
 use super::disks::{self, Listed, list};
-use super::gather::{self, Pace};
+use super::gather::{self, GaugeSchedule};
 use super::gauge::Gauge;
-use super::kernel::{self, Kernel};
+use super::kernel::{self, KernelCount};
 use super::served::Served;
 use super::show::{Compared, Printer};
 use weir_runtime::failure::{Ending, Failure};
@@ -31,7 +31,7 @@ use weir_tap::source::TAPDISK;
 
 /// The selection and options of a count.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CountRequest {
     /// The source of events.
     pub source: SourceOptions,
     /// `-w`
@@ -39,28 +39,28 @@ pub struct Wanted {
     /// `-i`
     pub disk: Option<String>,
     /// The key of the histograms.
-    pub by: By,
+    pub by: HistogramKey,
     /// Read each request.
     pub each: bool,
     /// Background collections may be used.
     pub collected: bool,
     /// The duration, and the interval of the output.
-    pub pace: Pace,
+    pub pace: GaugeSchedule,
 }
 
-impl Wanted {
+impl CountRequest {
     /// The selection of `-w` and `-i`.
     ///
     /// # Errors
     /// When they match nothing.
-    pub fn choice(&self, listed: &[Listed]) -> Result<Choice, Failure> {
-        if self.vm.is_some() && self.by != By::Disk {
+    pub fn choice(&self, listed: &[Listed]) -> Result<HistogramChoice, Failure> {
+        if self.vm.is_some() && self.by != HistogramKey::Disk {
             let by = self.by;
             return Err(Failure::words(format_args!(
                 "-w: with --by {by} the VM is unknown; omit -w or --by"
             )));
         }
-        let mut choice = Choice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
+        let mut choice = HistogramChoice::new(self.vm.as_deref(), self.disk.as_deref(), listed)?;
         // Histograms have the kernel's names of devices, `/dev/dm-0` for `/dev/mapper/root`.
         if self.source.is_host_only()
             && !listed.iter().any(|l| choice.has(&l.subject()))
@@ -84,8 +84,8 @@ impl Wanted {
     }
 
     /// The selection if there is no list: names.
-    fn names(&self) -> Choice {
-        Choice {
+    fn names(&self) -> HistogramChoice {
+        HistogramChoice {
             vm: self.vm.clone(),
             disk: self.disk.clone(),
         }
@@ -95,7 +95,7 @@ impl Wanted {
     ///
     /// # Errors
     /// When the host cannot be scanned, or the selection matches nothing.
-    pub fn meant(&self) -> Result<(Vec<Listed>, Choice), Failure> {
+    pub fn meant(&self) -> Result<(Vec<Listed>, HistogramChoice), Failure> {
         if !self.source.has_host() {
             return Ok((Vec::new(), self.names()));
         }
@@ -113,7 +113,7 @@ impl Wanted {
     }
 
     /// The source, limited to the selected device of the host if one is selected.
-    pub fn source_for(&self, choice: &Choice, listed: &[Listed]) -> SourceOptions {
+    pub fn source_for(&self, choice: &HistogramChoice, listed: &[Listed]) -> SourceOptions {
         let mut source = self.source.clone();
         if let DeviceChoice::Named(names) = kernel::devices(source.devices(), choice, listed) {
             source.device = names;
@@ -135,7 +135,7 @@ impl Wanted {
     }
 
     /// The same options with a file as source.
-    fn of_file(&self, path: &Path) -> Wanted {
+    fn of_file(&self, path: &Path) -> CountRequest {
         let mut wanted = self.clone();
         wanted.source.from = vec![path.display().to_string()];
         wanted
@@ -146,7 +146,7 @@ impl Wanted {
 ///
 /// # Errors
 /// When it cannot be counted or printed.
-pub fn run(wanted: &Wanted, mut printer: Printer, verbose: bool) -> Result<Ending, Failure> {
+pub fn run(wanted: &CountRequest, mut printer: Printer, verbose: bool) -> Result<Ending, Failure> {
     if let Some(counted) = of_histograms(wanted)? {
         printer.print(&counted)?;
         return Ok(Ending::Done);
@@ -159,7 +159,7 @@ pub fn run(wanted: &Wanted, mut printer: Printer, verbose: bool) -> Result<Endin
             return Ok(ending);
         }
     }
-    let each = Box::new(move |counted: Counted| {
+    let each = Box::new(move |counted: CountedHistograms| {
         printer.print(&counted)?;
         Ok(true)
     });
@@ -169,8 +169,8 @@ pub fn run(wanted: &Wanted, mut printer: Printer, verbose: bool) -> Result<Endin
 /// Counts, and passes on the counts: in the kernel or in the tap if possible, otherwise event by
 /// event.
 fn count(
-    wanted: &Wanted,
-    choice: &Choice,
+    wanted: &CountRequest,
+    choice: &HistogramChoice,
     listed: &[Listed],
     each: Each,
     verbose: bool,
@@ -199,8 +199,8 @@ fn count(
 /// Reads the gauge until the end.
 fn watch(
     gauge: &mut dyn Gauge,
-    choice: &Choice,
-    pace: &Pace,
+    choice: &HistogramChoice,
+    pace: &GaugeSchedule,
     stop: &Stop,
     each: Each,
 ) -> Result<Ending, Failure> {
@@ -218,7 +218,7 @@ fn watch(
 ///
 /// # Errors
 /// When it cannot be counted, or `each` fails.
-pub fn in_intervals(wanted: &Wanted, each: Each, verbose: bool) -> Result<Ending, Failure> {
+pub fn in_intervals(wanted: &CountRequest, each: Each, verbose: bool) -> Result<Ending, Failure> {
     // A file of histograms has no intervals, which is reported.
     of_histograms(wanted)?;
     let (listed, choice) = wanted.meant()?;
@@ -230,19 +230,19 @@ pub fn in_intervals(wanted: &Wanted, each: Each, verbose: bool) -> Result<Ending
 /// # Errors
 /// When one of them cannot be read.
 pub fn against(
-    wanted: &Wanted,
+    wanted: &CountRequest,
     other: &str,
     printer: &Printer,
     verbose: bool,
 ) -> Result<Ending, Failure> {
     let mut ending = Ending::Done;
-    let mut count = |wanted: &Wanted, choice: &Choice, listed: &[Listed]| {
+    let mut count = |wanted: &CountRequest, choice: &HistogramChoice, listed: &[Listed]| {
         let (counted, ended) = total(wanted, choice, listed, verbose)?;
         printer.report_incomplete(&counted);
         if ended != Ending::Done {
             ending = ended;
         }
-        Ok::<Counted, Failure>(counted)
+        Ok::<CountedHistograms, Failure>(counted)
     };
     let (listed, own) = wanted.meant()?;
     let path = Path::new(other);
@@ -258,10 +258,10 @@ pub fn against(
         false => {
             let number = other.parse::<u64>().is_ok() && !listed.is_empty();
             let theirs = match number {
-                true => Choice::new(None, Some(other), &listed)?,
-                false => Choice::of_text(other),
+                true => HistogramChoice::new(None, Some(other), &listed)?,
+                false => HistogramChoice::of_text(other),
             };
-            let counted = count(wanted, &Choice::default(), &listed)?;
+            let counted = count(wanted, &HistogramChoice::default(), &listed)?;
             let both = [
                 part(&counted, &own, &source)?,
                 part(&counted, &theirs, &source)?,
@@ -278,7 +278,11 @@ pub fn against(
 }
 
 /// The histograms of the selection, the sum of all disks.
-fn part(counted: &Counted, choice: &Choice, source: &str) -> Result<Histograms, Failure> {
+fn part(
+    counted: &CountedHistograms,
+    choice: &HistogramChoice,
+    source: &str,
+) -> Result<Histograms, Failure> {
     let mut some = counted.clone();
     some.keep(choice);
     if some.subjects.is_empty() {
@@ -292,17 +296,17 @@ fn part(counted: &Counted, choice: &Choice, source: &str) -> Result<Histograms, 
 
 /// All counts until the end.
 fn total(
-    wanted: &Wanted,
-    choice: &Choice,
+    wanted: &CountRequest,
+    choice: &HistogramChoice,
     listed: &[Listed],
     verbose: bool,
-) -> Result<(Counted, Ending), Failure> {
+) -> Result<(CountedHistograms, Ending), Failure> {
     if let Some(counted) = of_histograms(wanted)? {
         return Ok((counted, Ending::Done));
     }
     let taken = Arc::new(Mutex::new(None));
     let take = taken.clone();
-    let each = Box::new(move |counted: Counted| {
+    let each = Box::new(move |counted: CountedHistograms| {
         *take.lock().expect("no panic while held") = Some(counted);
         Ok(true)
     });
@@ -313,7 +317,7 @@ fn total(
 }
 
 /// The histograms of the selection in a saved file.
-fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
+fn of_histograms(wanted: &CountRequest) -> Result<Option<CountedHistograms>, Failure> {
     let sources = wanted.source.sources();
     let [name] = &sources[..] else {
         return Ok(None);
@@ -338,26 +342,30 @@ fn of_histograms(wanted: &Wanted) -> Result<Option<Counted>, Failure> {
     Ok(Some(counted))
 }
 
-fn open(wanted: &Wanted, choice: &Choice, listed: &[Listed]) -> Result<Kernel, Failure> {
+fn open(
+    wanted: &CountRequest,
+    choice: &HistogramChoice,
+    listed: &[Listed],
+) -> Result<KernelCount, Failure> {
     let devices = kernel::devices(wanted.source.devices(), choice, listed);
     let inventory = wanted.source.inventory()?;
-    let kernel = Kernel::open(choice.clone(), wanted.by, devices, inventory);
+    let kernel = KernelCount::open(choice.clone(), wanted.by, devices, inventory);
     Ok(kernel.map_err(source::unwatched)?)
 }
 
 /// Prints the counts of a background collection, running or stopped; `None` if there is none.
 fn collected(
-    wanted: &Wanted,
-    choice: &Choice,
+    wanted: &CountRequest,
+    choice: &HistogramChoice,
     printer: &Printer,
 ) -> Result<Option<Ending>, Failure> {
     if !wanted.collected || wanted.pace.span.is_some() {
         return Ok(None);
     }
-    let Ok(place) = Place::of_user() else {
+    let Ok(place) = CollectorFolder::of_user() else {
         return Ok(None);
     };
-    let client = Client::new(place.clone());
+    let client = CollectorClient::new(place.clone());
     if let Some(counted) = client.snapshot(choice, wanted.by)? {
         if wanted.pace.interval.is_none() {
             printer.print(&counted)?;
@@ -369,7 +377,7 @@ fn collected(
             by: wanted.by,
         };
         let (printer, stop) = (printer.clone(), Stop::on_signals()?);
-        let each = Box::new(move |counted: Counted| {
+        let each = Box::new(move |counted: CountedHistograms| {
             printer.print(&counted)?;
             Ok(true)
         });
@@ -400,7 +408,7 @@ fn collected(
 }
 
 /// An interactive user can end the count that starts now; a script would wait for ever.
-fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
+fn nothing_collected(choice: &HistogramChoice) -> Result<Option<Ending>, Failure> {
     if std::io::stdout().is_terminal() {
         return Ok(None);
     }
@@ -412,10 +420,10 @@ fn nothing_collected(choice: &Choice) -> Result<Option<Ending>, Failure> {
 }
 
 /// Disks that vscsiStats' CSV includes even without I/O: those of VMs, and the selected ones.
-fn idle(listed: &[Listed], choice: &Choice, by: By) -> Vec<Subject> {
+fn idle(listed: &[Listed], choice: &HistogramChoice, by: HistogramKey) -> Vec<Subject> {
     let wanted = listed.iter().filter(|l| {
         let named = choice.disk.is_some() || l.vm.is_some();
-        by == By::Disk && named && choice.has(&l.subject())
+        by == HistogramKey::Disk && named && choice.has(&l.subject())
     });
     wanted.map(Listed::subject).collect()
 }

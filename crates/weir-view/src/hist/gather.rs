@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use weir_model::Nanos;
 
-use super::choice::Choice;
+use super::choice::HistogramChoice;
 use super::count::{Counting, Each};
-use super::counted::{By, Counted};
+use super::counted::{CountedHistograms, HistogramKey};
 use super::gauge::Gauge;
 use super::saved;
-use crate::workload::{Feed, Selection};
+use crate::workload::{EventFeed, WorkloadSelection};
 use weir_runtime::failure::Failure;
 use weir_runtime::quantity::nanos;
-use weir_runtime::run_loop::{Report, Stop, Telling};
+use weir_runtime::run_loop::{ProgressKind, RunReport, Stop};
 use weir_runtime::source::SourceOptions;
 use weir_tap::source::SourceName;
 
@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The duration and intervals of the readings of a gauge.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct GaugeSchedule {
     /// The counts of each of these intervals are passed on; without, all counts at the end.
     pub interval: Option<Duration>,
     /// The number of intervals.
@@ -35,7 +35,7 @@ pub struct Pace {
     pub span: Option<Duration>,
 }
 
-impl Pace {
+impl GaugeSchedule {
     /// The interval in nanoseconds, for the events of a recording.
     pub fn interval_ns(&self) -> Option<Nanos> {
         self.interval.map(nanos)
@@ -58,19 +58,19 @@ impl Pace {
 /// When the gauge cannot be read, or `each` fails.
 pub fn watch(
     gauge: &mut dyn Gauge,
-    pace: &Pace,
+    pace: &GaugeSchedule,
     stop: &Stop,
     mut each: Each,
 ) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let end = pace.span.and_then(|span| begun.checked_add(span));
-    let mut earlier: Option<Counted> = match pace.interval {
+    let started_at = Instant::now();
+    let end = pace.span.and_then(|span| started_at.checked_add(span));
+    let mut earlier: Option<CountedHistograms> = match pace.interval {
         Some(_) => Some(gauge.snapshot()?),
         None => None,
     };
     for number in 1u32.. {
         let due = pace.interval.and_then(|i| i.checked_mul(number));
-        let due = due.and_then(|due| begun.checked_add(due));
+        let due = due.and_then(|due| started_at.checked_add(due));
         let over = wait(due, end, stop);
         let now = gauge.snapshot()?;
         let came = earlier.as_ref().map(|before| now.since(before));
@@ -102,27 +102,27 @@ fn wait(due: Option<Instant>, end: Option<Instant>, stop: &Stop) -> bool {
 /// When it cannot be opened or read, or `each` fails.
 pub fn of_events(
     source: &SourceOptions,
-    choice: &Choice,
-    by: By,
-    pace: &Pace,
+    choice: &HistogramChoice,
+    by: HistogramKey,
+    pace: &GaugeSchedule,
     stop: &Stop,
     each: Each,
-) -> Result<Report, Failure> {
-    if matches!(by, By::Process | By::Cgroup) {
+) -> Result<RunReport, Failure> {
+    if matches!(by, HistogramKey::Process | HistogramKey::Cgroup) {
         return Err(Failure::words(format_args!(
             "--by {by} requires the live source, without --each; other sources are counted by \
              disk or device"
         )));
     }
     // The resolution of disk names is more precise here than in CQL.
-    let selection = Selection {
+    let selection = WorkloadSelection {
         vm: choice.vm.clone(),
         disk: None,
     };
-    let feed = Feed::open(source, &selection, stop)?;
+    let feed = EventFeed::open(source, &selection, stop)?;
     let counting = Counting::new(choice.clone(), by, pace.interval_ns(), pace.counted(each));
     let counting = Arc::new(Mutex::new(counting));
-    let report = feed.run(&counting, Telling::Files, stop)?;
+    let report = feed.run(&counting, ProgressKind::Files, stop)?;
     counting.lock().expect("no panic while held").finish()?;
     Ok(report)
 }
@@ -131,7 +131,7 @@ pub fn of_events(
 ///
 /// # Errors
 /// When it cannot be read, or is damaged.
-pub fn of_file(path: &Path, args: &SourceOptions) -> Result<Option<Counted>, Failure> {
+pub fn of_file(path: &Path, args: &SourceOptions) -> Result<Option<CountedHistograms>, Failure> {
     let failed = |why: String| Failure::world(format_args!("{}: {why}", path.display()));
     let source = args.open(&SourceName::new(&path.to_string_lossy()))?;
     let Some(file) = source.file() else {

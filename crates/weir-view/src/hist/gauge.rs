@@ -1,6 +1,6 @@
 //! [`Gauge`]: a counter of requests that can be read at any time.
 
-use super::counted::Counted;
+use super::counted::CountedHistograms;
 use weir_runtime::failure::Failure;
 
 /// Counts continuously until it is dropped.
@@ -9,7 +9,7 @@ pub trait Gauge {
     ///
     /// # Errors
     /// When the counts cannot be read.
-    fn snapshot(&mut self) -> Result<Counted, Failure>;
+    fn snapshot(&mut self) -> Result<CountedHistograms, Failure>;
 
     /// Resets the counts.
     ///

@@ -1,56 +1,56 @@
-//! [`Kernel`]: histograms in the kernel.
+//! [`KernelCount`]: histograms in the kernel.
 
 use std::sync::Arc;
 
 use weir_tap::TapError;
 use weir_tap::ebpf::{Completeness, DeviceChoice};
 use weir_tap::hist::{self, HistOptions, HistTap, NotEntered};
-use weir_tap::inventory::Watch;
+use weir_tap::inventory::InventoryWatch;
 
-use super::choice::Choice;
-use super::counted::{By, CLOSEST_OF, Counted, NO_COMPLETION};
+use super::choice::HistogramChoice;
+use super::counted::{CLOSEST_OF, CountedHistograms, HistogramKey, NO_COMPLETION};
 use super::disks::Listed;
 use super::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
 /// Counts in the kernel until it is dropped.
-pub struct Kernel {
+pub struct KernelCount {
     tap: HistTap,
-    choice: Choice,
+    choice: HistogramChoice,
 }
 
-impl Kernel {
+impl KernelCount {
     /// Loads the programs into the kernel.
     ///
     /// # Errors
     /// When the kernel or the user's rights do not suffice.
     pub fn open(
-        choice: Choice,
-        by: By,
+        choice: HistogramChoice,
+        by: HistogramKey,
         devices: DeviceChoice,
-        inventory: Arc<Watch>,
-    ) -> Result<Kernel, TapError> {
+        inventory: Arc<InventoryWatch>,
+    ) -> Result<KernelCount, TapError> {
         let tap = HistTap::open(&HistOptions {
             devices,
             by: match by {
-                By::Disk => hist::By::Disk,
-                By::Device => hist::By::Device,
-                By::Process => hist::By::Process,
-                By::Cgroup => hist::By::Cgroup,
+                HistogramKey::Disk => hist::By::Disk,
+                HistogramKey::Device => hist::By::Device,
+                HistogramKey::Process => hist::By::Process,
+                HistogramKey::Cgroup => hist::By::Cgroup,
             },
             closest_of: CLOSEST_OF,
             waits: true,
             inventory: Some(inventory),
             ..HistOptions::default()
         })?;
-        Ok(Kernel { tap, choice })
+        Ok(KernelCount { tap, choice })
     }
 }
 
-impl Gauge for Kernel {
-    fn snapshot(&mut self) -> Result<Counted, Failure> {
+impl Gauge for KernelCount {
+    fn snapshot(&mut self) -> Result<CountedHistograms, Failure> {
         let seen = self.tap.snapshot();
-        let mut counted = Counted {
+        let mut counted = CountedHistograms {
             since: seen.since,
             at: seen.at,
             closest_of: CLOSEST_OF,
@@ -76,7 +76,7 @@ impl Gauge for Kernel {
 
 /// The devices to observe: those given, otherwise the selected one if the host has it, otherwise
 /// all relevant ones.
-pub fn devices(given: DeviceChoice, choice: &Choice, listed: &[Listed]) -> DeviceChoice {
+pub fn devices(given: DeviceChoice, choice: &HistogramChoice, listed: &[Listed]) -> DeviceChoice {
     let (DeviceChoice::Leaves, Some(disk)) = (&given, &choice.disk) else {
         return given;
     };

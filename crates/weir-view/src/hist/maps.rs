@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use weir_workload::Metric;
 
-use super::counted::Counted;
-use super::foreground::{self, Wanted};
-use super::gather::Pace;
+use super::counted::CountedHistograms;
+use super::foreground::{self, CountRequest};
+use super::gather::GaugeSchedule;
 use super::over_time::{COLUMNS_MAX, OverTime};
 use super::pairs::{Pairs, Two};
-use super::show::{Cells, Dimension, Form, Printer, report_unreliable};
-use crate::workload::{Feed, Selection};
+use super::show::{CellAxis, Cells, HistogramFormat, Printer, report_unreliable};
+use crate::workload::{EventFeed, WorkloadSelection};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
-use weir_runtime::run_loop::{Stop, Telling};
+use weir_runtime::run_loop::{ProgressKind, Stop};
 
 /// The default width of a column for live I/O.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ const COLUMNS: usize = 240;
 /// # Errors
 /// When it cannot be counted or printed.
 pub fn over_time(
-    wanted: &Wanted,
+    wanted: &CountRequest,
     metric: Metric,
     printer: Printer,
     verbose: bool,
@@ -44,10 +44,11 @@ pub fn over_time(
     };
     let interval_ns = quantity::nanos(interval);
     let map = Arc::new(Mutex::new(OverTime::new(metric, interval_ns, columns_max)));
-    let redrawn = live && matches!(printer.form, Form::Bars) && std::io::stdout().is_terminal();
+    let redrawn =
+        live && matches!(printer.form, HistogramFormat::Bars) && std::io::stdout().is_terminal();
     let (taking, drawing) = (map.clone(), printer.clone());
     let mut unreliable = Vec::new();
-    let take = Box::new(move |counted: Counted| {
+    let take = Box::new(move |counted: CountedHistograms| {
         let mut map = taking.lock().expect("no panic while held");
         map.take(&counted);
         if metric == Metric::Outstanding && unreliable.is_empty() {
@@ -61,8 +62,8 @@ pub fn over_time(
         }
         Ok(true)
     });
-    let wanted = Wanted {
-        pace: Pace {
+    let wanted = CountRequest {
+        pace: GaugeSchedule {
             interval: Some(interval),
             ..wanted.pace
         },
@@ -79,8 +80,8 @@ pub fn over_time(
 
 fn cells(map: &OverTime) -> Cells {
     Cells {
-        dimensions: [Dimension::Time, Dimension::Of(map.metric())],
-        begun: map.begun(),
+        dimensions: [CellAxis::Time, CellAxis::Of(map.metric())],
+        started_at: map.started_at(),
         grids: map.grids(),
     }
 }
@@ -90,7 +91,7 @@ fn cells(map: &OverTime) -> Cells {
 /// # Errors
 /// When the requests cannot be read, or nothing can be printed.
 pub fn pairs(
-    wanted: &Wanted,
+    wanted: &CountRequest,
     two: Two,
     printer: &Printer,
     verbose: bool,
@@ -98,22 +99,22 @@ pub fn pairs(
     let stop = Stop::on_signals()?;
     let (listed, choice) = wanted.meant()?;
     let source = wanted.source_for(&choice, &listed);
-    let selection = Selection {
+    let selection = WorkloadSelection {
         vm: choice.vm.clone(),
         disk: None,
     };
-    let feed = Feed::open(&source, &selection, &stop)?;
+    let feed = EventFeed::open(&source, &selection, &stop)?;
     let pairs = Arc::new(Mutex::new(Pairs::new(two, choice, wanted.by)));
-    let report = feed.run(&pairs, Telling::Files, &stop)?;
+    let report = feed.run(&pairs, ProgressKind::Files, &stop)?;
     let pairs = pairs.lock().expect("no panic while held");
     printer.print_cells(&Cells {
         dimensions: match two {
             Two::AgainstLatency(pair) => {
-                [Dimension::Of(pair.metric()), Dimension::Of(Metric::Latency)]
+                [CellAxis::Of(pair.metric()), CellAxis::Of(Metric::Latency)]
             }
-            Two::TimeAddress => [Dimension::Time, Dimension::Address],
+            Two::TimeAddress => [CellAxis::Time, CellAxis::Address],
         },
-        begun: pairs.begun(),
+        started_at: pairs.started_at(),
         grids: pairs.grids(),
     })?;
     report_unreliable(&pairs.unreliable());

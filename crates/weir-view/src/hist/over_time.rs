@@ -2,9 +2,9 @@
 
 use weir_model::Nanos;
 use weir_sketch::{Axis, Grid};
-use weir_workload::{Class, Distribution, Measure, Metric, Subject};
+use weir_workload::{Class, Distribution, Metric, MetricUnit, Subject};
 
-use super::counted::Counted;
+use super::counted::CountedHistograms;
 
 /// Maximum number of disks; further ones are left out, and counted.
 const SUBJECTS_MAX: usize = 64;
@@ -22,7 +22,7 @@ pub struct OverTime {
     interval_ns: Nanos,
     columns_max: usize,
     /// The start of the first column.
-    begun: Option<Nanos>,
+    started_at: Option<Nanos>,
     columns: usize,
     rows: Axis,
     subjects: Vec<(Subject, Vec<Vec<u64>>)>,
@@ -38,10 +38,10 @@ impl OverTime {
             metric,
             interval_ns,
             columns_max: columns_max.clamp(2, COLUMNS_MAX),
-            begun: None,
+            started_at: None,
             columns: 0,
             rows: match metric.measure() {
-                Measure::Nanoseconds => Axis::log_linear(bits, from, to),
+                MetricUnit::Nanoseconds => Axis::log_linear(bits, from, to),
                 _ => Axis::Limits(metric.limits().to_vec()),
             },
             subjects: Vec::new(),
@@ -50,9 +50,9 @@ impl OverTime {
     }
 
     /// Adds the counts of an interval.
-    pub fn take(&mut self, counted: &Counted) {
-        let begun = *self.begun.get_or_insert(counted.since);
-        let mut column = (counted.since - begun).max(0) / self.interval_ns;
+    pub fn take(&mut self, counted: &CountedHistograms) {
+        let started_at = *self.started_at.get_or_insert(counted.since);
+        let mut column = (counted.since - started_at).max(0) / self.interval_ns;
         while column >= self.columns_max as i64 {
             self.halve();
             column /= 2;
@@ -103,8 +103,8 @@ impl OverTime {
     }
 
     /// The start of the first column, if there are counts.
-    pub fn begun(&self) -> Option<Nanos> {
-        self.begun
+    pub fn started_at(&self) -> Option<Nanos> {
+        self.started_at
     }
 
     /// The number of requests of disks beyond the maximum.
@@ -120,9 +120,13 @@ impl OverTime {
         let grid = |(subject, columns): &(Subject, Vec<Vec<u64>>)| {
             let mut grid = Grid::new(time.clone(), self.rows.clone());
             for (column, rows) in columns.iter().enumerate() {
-                let begun = self.interval_ns.saturating_mul(column as i64);
+                let started_at = self.interval_ns.saturating_mul(column as i64);
                 for (row, count) in rows.iter().enumerate().filter(|(_, n)| **n > 0) {
-                    grid.add(begun.saturating_add(1), within(&self.rows, row), *count);
+                    grid.add(
+                        started_at.saturating_add(1),
+                        within(&self.rows, row),
+                        *count,
+                    );
                 }
             }
             (*subject, grid)
@@ -141,7 +145,7 @@ fn within(rows: &Axis, row: usize) -> i64 {
 
 /// Adds a distribution to a column.
 fn add(column: &mut [u64], rows: &Axis, of: &Distribution) {
-    if of.metric.measure() != Measure::Nanoseconds {
+    if of.metric.measure() != MetricUnit::Nanoseconds {
         column
             .iter_mut()
             .zip(&of.bins)
@@ -163,12 +167,12 @@ mod tests {
 
     use super::*;
 
-    fn counted(since: Nanos, latencies: &[i64]) -> Counted {
+    fn counted(since: Nanos, latencies: &[i64]) -> CountedHistograms {
         let mut histograms = Histograms::default();
         for ns in latencies {
             histograms.of_mut(Metric::Latency, Class::All).add(*ns);
         }
-        Counted {
+        CountedHistograms {
             since,
             at: since + 10,
             closest_of: 16,
@@ -196,6 +200,6 @@ mod tests {
         assert_eq!(sums(&grid), [3, 1, 1]);
         let row = grid.y().cell(5_000).unwrap();
         assert_eq!((grid.count(0, row), grid.count(1, row)), (2, 1));
-        assert_eq!(over.begun(), Some(100));
+        assert_eq!(over.started_at(), Some(100));
     }
 }

@@ -6,11 +6,11 @@ use weir_model::{Nanos, SECTOR_BYTES};
 use weir_sketch::{Axis, Grid};
 use weir_workload::analysis::pairs::{Pair, PairTally};
 use weir_workload::little::is_reliable;
-use weir_workload::{Class, Event, Step, Subject, Track};
+use weir_workload::{Class, RequestEvent, Step, Subject, Track};
 
-use super::choice::Choice;
-use super::counted::{By, CLOSEST_OF};
-use crate::workload::Reader;
+use super::choice::HistogramChoice;
+use super::counted::{CLOSEST_OF, HistogramKey};
+use crate::workload::EventConsumer;
 
 /// Maximum number of disks with a histogram; the requests of further ones are counted.
 const SUBJECTS_MAX: usize = 256;
@@ -54,11 +54,11 @@ impl Two {
 /// Counts pairs of measures, by disk.
 pub struct Pairs {
     two: Two,
-    choice: Choice,
-    by: By,
+    choice: HistogramChoice,
+    by: HistogramKey,
     disks: HashMap<Subject, Disk>,
     /// The time at which the first request was issued.
-    begun: Option<Nanos>,
+    started_at: Option<Nanos>,
     beyond: u64,
 }
 
@@ -71,20 +71,20 @@ struct Disk {
 
 impl Pairs {
     /// No pairs.
-    pub fn new(two: Two, choice: Choice, by: By) -> Pairs {
+    pub fn new(two: Two, choice: HistogramChoice, by: HistogramKey) -> Pairs {
         Pairs {
             two,
             choice,
             by,
             disks: HashMap::new(),
-            begun: None,
+            started_at: None,
             beyond: 0,
         }
     }
 
     /// The time at which the first request was issued, if there was one.
-    pub fn begun(&self) -> Option<Nanos> {
-        self.begun
+    pub fn started_at(&self) -> Option<Nanos> {
+        self.started_at
     }
 
     /// The number of events of disks beyond the maximum.
@@ -132,8 +132,8 @@ impl Disk {
     }
 }
 
-impl Reader for Pairs {
-    fn take(&mut self, subject: Subject, event: Event) -> bool {
+impl EventConsumer for Pairs {
+    fn take(&mut self, subject: Subject, event: RequestEvent) -> bool {
         if !self.choice.has(&subject) {
             return true;
         }
@@ -146,7 +146,7 @@ impl Reader for Pairs {
             let disk = Disk {
                 // As in `Counting`.
                 label: match self.by {
-                    By::Disk => subject,
+                    HistogramKey::Disk => subject,
                     _ => key,
                 },
                 track: Track::new(CLOSEST_OF),
@@ -158,7 +158,7 @@ impl Reader for Pairs {
             };
             self.disks.insert(key, disk);
         }
-        let begun = *self.begun.get_or_insert(event.ts());
+        let started_at = *self.started_at.get_or_insert(event.ts());
         let disk = self.disks.get_mut(&key).expect("it was put there");
         let step = disk.track.take(&event);
         match (self.two, &step) {
@@ -166,7 +166,7 @@ impl Reader for Pairs {
             (Two::TimeAddress, Step::Issued(issue)) => {
                 if let Some(sector) = issue.request.sector {
                     let (at, byte) = (
-                        issue.request.ts.saturating_sub(begun),
+                        issue.request.ts.saturating_sub(started_at),
                         sector.saturating_mul(SECTOR_BYTES),
                     );
                     disk.places.add(at, byte, 1);
@@ -181,14 +181,14 @@ impl Reader for Pairs {
 #[cfg(test)]
 mod tests {
     use weir_model::Op;
-    use weir_workload::{Request, Response};
+    use weir_workload::{IssuedRequest, Response};
 
     use super::*;
 
     /// Two requests, the second in sequence, of 1 ms and 2 ms.
-    fn events() -> Vec<Event> {
+    fn events() -> Vec<RequestEvent> {
         let request = |ts, id, sector| {
-            Event::Issued(Request {
+            RequestEvent::Issued(IssuedRequest {
                 ts,
                 id,
                 op: Op::Read,
@@ -197,7 +197,7 @@ mod tests {
             })
         };
         let response = |ts, id, latency| {
-            Event::Finished(Response {
+            RequestEvent::Finished(Response {
                 ts,
                 id,
                 op: Op::Read,
@@ -216,11 +216,11 @@ mod tests {
     }
 
     fn grid(two: Two) -> Grid {
-        let mut pairs = Pairs::new(two, Choice::default(), By::Disk);
+        let mut pairs = Pairs::new(two, HistogramChoice::default(), HistogramKey::Disk);
         for event in events() {
             assert!(pairs.take(Subject::default(), event));
         }
-        assert_eq!(pairs.begun(), Some(1_000));
+        assert_eq!(pairs.started_at(), Some(1_000));
         pairs.grids().remove(0).1
     }
 

@@ -11,7 +11,7 @@ use weir_model::Symbol;
 use weir_workload::json::{of_histograms, to_histograms};
 use weir_workload::{Histograms, Metric, Subject};
 
-use super::counted::Counted;
+use super::counted::CountedHistograms;
 
 /// The version of the format, under the key that identifies a line.
 const VERSION: u64 = 1;
@@ -23,7 +23,7 @@ const UNRELIABLE: &str = "outstandingIOs_unreliable_little_ratio";
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 
 /// The lines of all counts, of `metrics` only; the last one contains the interval, and the losses.
-pub fn lines(counted: &Counted, metrics: &[Metric]) -> Vec<String> {
+pub fn lines(counted: &CountedHistograms, metrics: &[Metric]) -> Vec<String> {
     let text = |symbol: Option<Symbol>| json!(symbol.map(Symbol::as_str));
     let line = |(subject, histograms): &(Subject, Histograms)| {
         let unreliable = counted.unreliable.iter().find(|(s, _)| s == subject);
@@ -89,8 +89,10 @@ pub fn read_line(from: &mut impl BufRead, bytes_max: usize) -> io::Result<Option
 ///
 /// # Errors
 /// A message with the line number, when a line is not of this format.
-pub fn counted(lines: impl Iterator<Item = Result<String, String>>) -> Result<Counted, String> {
-    let mut all: Option<Counted> = None;
+pub fn counted(
+    lines: impl Iterator<Item = Result<String, String>>,
+) -> Result<CountedHistograms, String> {
+    let mut all: Option<CountedHistograms> = None;
     for (number, line) in lines.enumerate() {
         let wrong = |what: String| format!("line {}: {what}", number + 1);
         let line = line.map_err(wrong)?;
@@ -108,8 +110,8 @@ pub fn counted(lines: impl Iterator<Item = Result<String, String>>) -> Result<Co
 }
 
 /// A line, which begins with the key that identifies it.
-fn line(counted: &Counted, rest: &[(&str, Value)]) -> String {
-    let Counted {
+fn line(counted: &CountedHistograms, rest: &[(&str, Value)]) -> String {
+    let CountedHistograms {
         since,
         at,
         closest_of,
@@ -125,11 +127,11 @@ fn line(counted: &Counted, rest: &[(&str, Value)]) -> String {
 }
 
 /// The counts in one line.
-fn part(line: &Value) -> Option<Counted> {
+fn part(line: &Value) -> Option<CountedHistograms> {
     if line["hist"].as_u64()? != VERSION {
         return None;
     }
-    let mut part = Counted {
+    let mut part = CountedHistograms {
         since: line["since_ns"].as_i64()?,
         at: line["until_ns"].as_i64()?,
         closest_of: usize::try_from(line["closest_of"].as_u64()?).ok()?,
@@ -171,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    fn some() -> Counted {
+    fn some() -> CountedHistograms {
         let mut histograms = Histograms::default();
         for value in [-700_000, -3, 1, 1, 17, 1 << 40] {
             histograms.of_mut(Metric::Seek, Class::All).add(value);
@@ -192,7 +194,7 @@ mod tests {
             pid: Some(4711),
             ..Subject::default()
         };
-        Counted {
+        CountedHistograms {
             since: 1_700_000_000_000_000_001,
             at: 1_700_000_001_000_000_003,
             closest_of: 16,
@@ -202,7 +204,7 @@ mod tests {
         }
     }
 
-    fn read(lines: &[String]) -> Result<Counted, String> {
+    fn read(lines: &[String]) -> Result<CountedHistograms, String> {
         counted(lines.iter().cloned().map(Ok))
     }
 

@@ -4,20 +4,20 @@ use std::path::{Path, PathBuf};
 
 use weir_model::Symbol;
 use weir_tap::tapdisk::words::{Answer, Ask, DiskWord, HistogramsWord};
-use weir_tap::tapdisk::{Client, ClientError};
+use weir_tap::tapdisk::{ClientError, TapdiskClient};
 use weir_workload::{Subject, json};
 
-use super::choice::Choice;
-use super::counted::{By, Counted};
+use super::choice::HistogramChoice;
+use super::counted::{CountedHistograms, HistogramKey};
 use super::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
 /// Counts in the tap until it is dropped.
 pub struct Served {
     path: PathBuf,
-    client: Client,
-    choice: Choice,
-    by: By,
+    client: TapdiskClient,
+    choice: HistogramChoice,
+    by: HistogramKey,
 }
 
 impl Served {
@@ -25,13 +25,13 @@ impl Served {
     ///
     /// # Errors
     /// When the tap cannot be reached, or cannot count by this key.
-    pub fn open(path: &Path, choice: Choice, by: By) -> Result<Served, Failure> {
-        if matches!(by, By::Process | By::Cgroup) {
+    pub fn open(path: &Path, choice: HistogramChoice, by: HistogramKey) -> Result<Served, Failure> {
+        if matches!(by, HistogramKey::Process | HistogramKey::Cgroup) {
             return Err(Failure::words(format_args!(
                 "--by {by} is unknown to a tapdisk; omit it, or use --from live"
             )));
         }
-        let client = Client::connect(path).map_err(|error| error.at(path))?;
+        let client = TapdiskClient::connect(path).map_err(|error| error.at(path))?;
         let mut served = Served {
             path: path.to_owned(),
             client,
@@ -65,16 +65,16 @@ impl Served {
             ..Subject::default()
         };
         match self.by {
-            By::Disk => subject,
+            HistogramKey::Disk => subject,
             by => by.of(subject),
         }
     }
 }
 
 impl Gauge for Served {
-    fn snapshot(&mut self) -> Result<Counted, Failure> {
+    fn snapshot(&mut self) -> Result<CountedHistograms, Failure> {
         let word = self.ask(Ask::Histograms)?;
-        let mut counted = Counted {
+        let mut counted = CountedHistograms {
             since: word.since_ns,
             at: word.until_ns,
             closest_of: word.closest_of,

@@ -1,4 +1,4 @@
-//! [`Names`]: alternative names of a kernel's device (`-N`, `-j`).
+//! [`DeviceNames`]: alternative names of a kernel's device (`-N`, `-j`).
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::Path;
 
 /// Names to show in place of the kernel's.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct DeviceNames {
     shown: HashMap<String, String>,
 }
 
-impl Names {
+impl DeviceNames {
     /// Adds the names of device-mapper devices, such as LVM's: `vg-root` for `dm-0`. `sysfs` is
     /// /sys/block.
     pub fn add_mapped(&mut self, sysfs: &Path) {
@@ -63,7 +63,7 @@ mod tests {
         symlink("../../sda", by_id.join("wwn-2")).unwrap();
         symlink("../../sda", by_id.join("ata-1")).unwrap();
         fs::write(sysfs.join("dm-3/dm/name"), "vg-root\n").unwrap();
-        let mut names = Names::default();
+        let mut names = DeviceNames::default();
         names.add_mapped(&sysfs);
         assert!(names.add_persistent(&by_id));
         assert!(!names.add_persistent(&dir.join("by-none")));

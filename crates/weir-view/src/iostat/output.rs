@@ -1,6 +1,6 @@
 //! [`Output`]: a sequence of reports, as text or as one JSON document.
 
-use weir_sink::iostat::{self, Host, Report, Style};
+use weir_sink::iostat::{self, HostTitle, IostatReport, Style};
 use weir_sink::{SinkError, Target};
 
 /// The destination of reports.
@@ -16,7 +16,7 @@ pub struct Output {
 impl Output {
     /// Starts with the host, which is written before the first report: without a report, only the
     /// error is printed.
-    pub fn begin(target: Target, style: Style, json: bool, host: &Host, at_ns: i64) -> Output {
+    pub fn begin(target: Target, style: Style, json: bool, host: &HostTitle, at_ns: i64) -> Output {
         Output {
             target,
             heading: Some(match json {
@@ -40,7 +40,7 @@ impl Output {
     ///
     /// # Errors
     /// When the target fails.
-    pub fn write(&mut self, report: &Report<'_>) -> Result<(), SinkError> {
+    pub fn write(&mut self, report: &IostatReport<'_>) -> Result<(), SinkError> {
         self.put_heading()?;
         if self.json {
             if self.written > 0 {
@@ -82,12 +82,12 @@ impl Output {
 }
 
 /// This host, with its processors as listed in /proc/stat.
-pub fn host(processors: usize) -> Host {
+pub fn host(processors: usize) -> HostTitle {
     let kernel = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}"));
         text.map_or_else(|_| "?".to_owned(), |text| text.trim().to_owned())
     };
-    Host {
+    HostTitle {
         sysname: kernel("ostype"),
         nodename: kernel("hostname"),
         release: kernel("osrelease"),

@@ -5,17 +5,17 @@ use std::path::Path;
 
 use weir_model::Nanos;
 use weir_sink::SinkError;
-use weir_sink::iostat::{CpuTimes, Disk, DiskCounters, Report};
+use weir_sink::iostat::{CpuTimes, DiskCounters, IostatReport, ReportedDisk};
 
-use super::names::Names;
+use super::names::DeviceNames;
 use super::output::Output;
-use super::selection::Selection;
-use crate::disk_totals::{DiskKey, Reader, SYSFS, Totals, Whole};
+use super::selection::DeviceSelection;
+use crate::disk_totals::{DiskKey, LedgerReader, SYSFS, Totals, Whole};
 
 const NANOS_PER_CENTISECOND: Nanos = 10_000_000;
 
 /// Options of the reports.
-pub struct Options {
+pub struct ReportOptions {
     /// Time between two reports; `None`: one report of everything.
     pub interval_ns: Option<Nanos>,
     /// Maximum number of reports; `None` for no limit.
@@ -23,14 +23,14 @@ pub struct Options {
     /// The events happen now, so the processors' times are of the same interval.
     pub live: bool,
     /// The disks that are reported.
-    pub selection: Selection,
+    pub selection: DeviceSelection,
     /// The names of disks.
-    pub names: Names,
+    pub names: DeviceNames,
 }
 
 /// Writes a report at the end of each interval.
 pub struct Reports {
-    options: Options,
+    options: ReportOptions,
     output: Output,
     whole: Whole,
     /// The state at the end of the previous report.
@@ -50,7 +50,7 @@ type Place = ((bool, [Option<&'static str>; 3]), String);
 
 impl Reports {
     /// Writes reports to `output`.
-    pub fn new(options: Options, output: Output) -> Reports {
+    pub fn new(options: ReportOptions, output: Output) -> Reports {
         Reports {
             options,
             output,
@@ -86,7 +86,7 @@ impl Reports {
 
     /// Reports the difference between the two states.
     fn report(&mut self, before: &State, now: &State) -> Result<(), SinkError> {
-        let Options {
+        let ReportOptions {
             selection, names, ..
         } = &self.options;
         let shown = now.disks.iter();
@@ -94,12 +94,12 @@ impl Reports {
             let parent = now.parents.get(name).map(String::as_str);
             selection.lists(name, parent)
         });
-        let disks = shown.map(|(place, counters)| Disk {
+        let disks = shown.map(|(place, counters)| ReportedDisk {
             name: names.of(&place.1),
             before: before.disks.get(place).copied().unwrap_or_default(),
             now: *counters,
         });
-        let report = Report {
+        let report = IostatReport {
             at_ns: now.at,
             interval_cs: u64::try_from((now.at - before.at) / NANOS_PER_CENTISECOND).unwrap_or(0),
             cpu: before.cpu.zip(now.cpu),
@@ -120,7 +120,7 @@ impl Reports {
     }
 }
 
-impl Reader for Reports {
+impl LedgerReader for Reports {
     fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
         let Some(mut before) = self.before.take() else {
             self.before = Some(self.state(totals, at));

@@ -1,8 +1,8 @@
-//! [`Selection`]: the devices in a report (`-p`, and the names on the command line).
+//! [`DeviceSelection`]: the devices in a report (`-p`, and the names on the command line).
 
 /// The devices to show.
 #[derive(Clone, Debug, Default)]
-pub struct Selection {
+pub struct DeviceSelection {
     /// Only these, if any.
     pub devices: Vec<String>,
     /// `-p`: their partitions too.
@@ -22,9 +22,9 @@ pub enum Partitions {
     Of(Vec<String>),
 }
 
-impl Selection {
+impl DeviceSelection {
     /// The selection of `-p [WORD]` and the devices on the command line.
-    pub fn new(partitions: Option<Option<&str>>, devices: &[String]) -> Selection {
+    pub fn new(partitions: Option<Option<&str>>, devices: &[String]) -> DeviceSelection {
         let kernel = |name: &str| name.strip_prefix("/dev/").unwrap_or(name).to_owned();
         let partitions = partitions.map(|word| match word {
             None => Partitions::Used,
@@ -39,7 +39,7 @@ impl Selection {
         if let Some(Partitions::Of(parents)) = &partitions {
             devices.extend(parents.iter().cloned());
         }
-        Selection {
+        DeviceSelection {
             devices,
             partitions,
             all,
@@ -86,7 +86,7 @@ mod tests {
     fn partitions_are_listed_on_request() {
         let lists = |partitions: Option<Option<&str>>, devices: &[&str]| {
             let devices: Vec<String> = devices.iter().map(|d| d.to_string()).collect();
-            let selection = Selection::new(partitions, &devices);
+            let selection = DeviceSelection::new(partitions, &devices);
             let names = [
                 ("sda", None),
                 ("sda1", Some("sda")),
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn a_renamed_device_is_listed_with_its_partitions() {
         let devices = ["mapper/vg-root".to_owned(), "sdb".to_owned()];
-        let mut selection = Selection::new(Some(Some("mapper/vg-root")), &devices);
+        let mut selection = DeviceSelection::new(Some(Some("mapper/vg-root")), &devices);
         selection.rename("mapper/vg-root", "dm-0");
         assert_eq!(selection.devices, ["dm-0", "sdb", "dm-0"]);
         assert!(selection.lists("dm-0", None) && selection.lists("dm-1", Some("dm-0")));

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_sink::SinkError;
-use weir_sink::iostat::{CpuTimes, Disk, DiskCounters, Report};
+use weir_sink::iostat::{CpuTimes, DiskCounters, IostatReport, ReportedDisk};
 
-use super::names::Names;
+use super::names::DeviceNames;
 use super::output::Output;
-use super::selection::{Partitions, Selection};
+use super::selection::{DeviceSelection, Partitions};
 use weir_runtime::failure::Failure;
 
 /// The content of a tree.
@@ -69,7 +69,7 @@ impl Tree {
 
     /// The listed devices, from the same source as in sysstat: with `-p` alone from diskstats,
     /// otherwise from /sys/block by name, if the tree has it.
-    fn listed(&self, selection: &Selection) -> Vec<Counted> {
+    fn listed(&self, selection: &DeviceSelection) -> Vec<Counted> {
         let used = |disk: &&Counted| selection.unused_too() || disk.1.ios() > 0;
         let by_file = matches!(
             selection.partitions,
@@ -99,7 +99,7 @@ impl Tree {
     }
 
     /// The counters of a device or partition, if the tree has them.
-    fn counters(&self, name: &str, selection: &Selection) -> Option<DiskCounters> {
+    fn counters(&self, name: &str, selection: &DeviceSelection) -> Option<DiskCounters> {
         let all = self.listed(selection);
         all.into_iter()
             .find_map(|(n, counters)| (n == name).then_some(counters))
@@ -113,8 +113,8 @@ impl Tree {
 /// When the output fails.
 pub fn report(
     trees: &[Tree],
-    selection: &Selection,
-    names: &Names,
+    selection: &DeviceSelection,
+    names: &DeviceNames,
     omit_first: bool,
     at_ns: i64,
     output: &mut Output,
@@ -129,13 +129,13 @@ pub fn report(
         let earlier = |name: &str| before.and_then(|t| t.counters(name, selection));
         let uptime_cs = before.map_or(0, |tree| tree.uptime_cs);
         let cpu_before = before.map_or(Some(CpuTimes::default()), |tree| tree.cpu);
-        output.write(&Report {
+        output.write(&IostatReport {
             at_ns,
             interval_cs: tree.uptime_cs.saturating_sub(uptime_cs),
             cpu: cpu_before.zip(tree.cpu),
             disks: disks
                 .iter()
-                .map(|(name, counters)| Disk {
+                .map(|(name, counters)| ReportedDisk {
                     name: names.of(name),
                     before: earlier(name).unwrap_or_default(),
                     now: *counters,

@@ -6,7 +6,7 @@ use weir_sink::time;
 
 use super::columns::COLUMNS;
 use super::figures::Figure;
-use super::gather::{Line, Tick};
+use super::gather::{Tick, TopLine};
 use super::queries::{LOSSES, TOTALS};
 use super::state::State;
 
@@ -44,13 +44,13 @@ pub fn text(state: &State) -> String {
         out += line.trim_end();
         out.push('\n');
     }
-    if tick.lines_left_out > 0 {
-        out += &format!("... {} more lines\n", tick.lines_left_out);
+    if tick.lines_omitted > 0 {
+        out += &format!("... {} more lines\n", tick.lines_omitted);
     }
     out + "\n"
 }
 
-fn cells(line: &Line, lower_bound: bool) -> Vec<String> {
+fn cells(line: &TopLine, lower_bound: bool) -> Vec<String> {
     let disk = line.key.disk;
     let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
     let names = names.map(|n| n.map_or("-".into(), |n| shown(n.as_str()).into_owned()));
@@ -107,11 +107,11 @@ pub fn json(state: &State) -> String {
     all.insert("losses".into(), numbers(&LOSSES, &tick.losses));
     all.insert("lower_bound".into(), tick.lower_bound.into());
     all.insert("rows".into(), rows.collect::<Vec<Json>>().into());
-    all.insert("rows_left_out".into(), tick.lines_left_out.into());
+    all.insert("rows_omitted".into(), tick.lines_omitted.into());
     Json::Object(all).to_string() + "\n"
 }
 
-fn object(line: &Line) -> Map<String, Json> {
+fn object(line: &TopLine) -> Map<String, Json> {
     let disk = line.key.disk;
     let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
     let names = names.map(|name| name.map_or(Json::Null, |n| n.as_str().into()));

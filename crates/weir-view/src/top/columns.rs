@@ -4,7 +4,7 @@ use super::figures::Figure;
 
 /// A column: an aggregate over the requests of an interval.
 #[derive(Debug)]
-pub struct Column {
+pub struct TopColumn {
     /// Its name in the query and in JSON.
     pub name: &'static str,
     /// Its header on the screen.
@@ -23,7 +23,7 @@ pub struct Column {
     pub doc: &'static str,
 }
 
-impl Column {
+impl TopColumn {
     /// A value in few characters. Rates and sums with losses are lower bounds, and are prefixed
     /// with `mark`.
     pub fn show(&self, value: Option<f64>, lower_bound: bool, mark: &str) -> String {
@@ -41,7 +41,7 @@ pub const SUMS: [&str; 3] = ["iops", "throughput", "load"];
 
 /// Every column, in the order of display.
 #[rustfmt::skip]
-pub static COLUMNS: &[Column] = &[
+pub static COLUMNS: &[TopColumn] = &[
     column("iops", "IOPS", Figure::Count, 6, 0, "count(*) / SECONDS",
         Some("1.0 * sum(operations) * 1 s / sum(interval)"),
         "requests completed per second"),
@@ -134,8 +134,8 @@ const fn column(
     cql: &'static str,
     cql_vdisk: Option<&'static str>,
     doc: &'static str,
-) -> Column {
-    Column {
+) -> TopColumn {
+    TopColumn {
         name,
         header,
         figure,

@@ -7,14 +7,14 @@ use weir_model::{Batch, Column, Nanos, Schema, Symbol, Value};
 use weir_sink::{Sink, SinkError};
 
 use super::columns::{COLUMNS, index};
-use super::queries::{Disk, LOSSES, SINGLE, TOTALS};
+use super::queries::{LOSSES, SINGLE, TOTALS, TopDisk};
 
 /// Maximum number of lines of one instant; further ones are counted.
 pub const LINES_MAX: usize = 10_000;
 
 /// A line of the table: the requests of one op to one disk.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct TopLine {
     /// Its key.
     pub key: Key,
     /// The values of the columns, as in [`COLUMNS`].
@@ -25,7 +25,7 @@ pub struct Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The disk.
-    pub disk: Disk,
+    pub disk: TopDisk,
     /// The command that submitted them, if it is requested.
     pub comm: Option<Symbol>,
     /// The op.
@@ -49,11 +49,11 @@ pub struct Tick {
     /// The end of the interval.
     pub at: Nanos,
     /// The table.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TopLine>,
     /// The number of lines beyond the maximum.
-    pub lines_left_out: usize,
+    pub lines_omitted: usize,
     /// The columns of lines that need single requests, if they are queried separately.
-    pub single: Vec<Line>,
+    pub single: Vec<TopLine>,
     /// Some lines lack the columns that need single requests, whose rate was too high.
     pub single_paused: bool,
     /// Requests were lost: rates and sums are lower bounds.
@@ -63,7 +63,7 @@ pub struct Tick {
     /// The columns of the losses; empty until something was counted.
     pub losses: Vec<Option<f64>>,
     /// The submitters of the selected I/O, if it is not that of a VM.
-    pub submitters: Vec<Line>,
+    pub submitters: Vec<TopLine>,
     /// Those of the selected disk.
     pub bars: Vec<Bars>,
 }
@@ -75,11 +75,11 @@ impl Tick {
     /// Adds the columns that need single requests to their lines, if the rows of (nearly) all
     /// requests of a line were received.
     fn joined(mut self) -> Tick {
-        let iops = |line: &Line| line.values[index("iops")];
+        let iops = |line: &TopLine| line.values[index("iops")];
         let single = std::mem::take(&mut self.single).into_iter();
-        let single: HashMap<Key, Line> = single.map(|line| (line.key, line)).collect();
+        let single: HashMap<Key, TopLine> = single.map(|line| (line.key, line)).collect();
         for line in &mut self.lines {
-            let is_whole = |single: &&Line| {
+            let is_whole = |single: &&TopLine| {
                 let both = iops(single).zip(iops(line));
                 both.is_some_and(|(rows, all)| rows >= SINGLE_SHARE * all)
             };
@@ -96,7 +96,7 @@ impl Tick {
 
 /// The query of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum QueryPart {
     /// The table.
     Lines,
     /// Its columns that need single requests.
@@ -123,7 +123,7 @@ pub struct TickAssembler {
 }
 
 impl TickAssembler {
-    /// Passes complete ticks to `handler`, in order. With `splits`, [`Part::Single`] is queried.
+    /// Passes complete ticks to `handler`, in order. With `splits`, [`QueryPart::Single`] is queried.
     pub fn new(splits: bool, handler: TickHandler) -> Arc<Mutex<TickAssembler>> {
         Arc::new(Mutex::new(TickAssembler {
             ticks: BTreeMap::new(),
@@ -132,21 +132,21 @@ impl TickAssembler {
         }))
     }
 
-    fn add(&mut self, part: Part, columns: &ColumnPositions, batch: &Batch) {
+    fn add(&mut self, part: QueryPart, columns: &ColumnPositions, batch: &Batch) {
         for row in 0..batch.len() {
             let at = batch.ts[row];
             let tick = self.ticks.entry(at).or_default();
             tick.at = at;
             match part {
-                Part::Lines if tick.lines.len() >= LINES_MAX => tick.lines_left_out += 1,
-                Part::Lines => tick.lines.push(columns.line(batch, row)),
-                Part::Single if tick.single.len() >= LINES_MAX => {}
-                Part::Single => tick.single.push(columns.line(batch, row)),
-                Part::Submitters if tick.submitters.len() >= LINES_MAX => {}
-                Part::Submitters => tick.submitters.push(columns.line(batch, row)),
-                Part::Totals => tick.totals = columns.numbers(batch, row),
-                Part::Losses => tick.losses = columns.numbers(batch, row),
-                Part::Bars => tick.bars.push(bars(batch, row)),
+                QueryPart::Lines if tick.lines.len() >= LINES_MAX => tick.lines_omitted += 1,
+                QueryPart::Lines => tick.lines.push(columns.line(batch, row)),
+                QueryPart::Single if tick.single.len() >= LINES_MAX => {}
+                QueryPart::Single => tick.single.push(columns.line(batch, row)),
+                QueryPart::Submitters if tick.submitters.len() >= LINES_MAX => {}
+                QueryPart::Submitters => tick.submitters.push(columns.line(batch, row)),
+                QueryPart::Totals => tick.totals = columns.numbers(batch, row),
+                QueryPart::Losses => tick.losses = columns.numbers(batch, row),
+                QueryPart::Bars => tick.bars.push(bars(batch, row)),
             }
         }
     }
@@ -172,7 +172,7 @@ impl TickAssembler {
 
 /// The sink of one query.
 pub struct PartSink {
-    part: Part,
+    part: QueryPart,
     /// Earlier results cover less than an interval.
     since: Nanos,
     columns: ColumnPositions,
@@ -182,7 +182,7 @@ pub struct PartSink {
 impl PartSink {
     /// Adds a result with columns as in `schema`, from instant `since` on, to `gather`.
     pub fn boxed(
-        part: Part,
+        part: QueryPart,
         schema: &Schema,
         since: Nanos,
         gather: &Arc<Mutex<TickAssembler>>,
@@ -216,7 +216,7 @@ impl Sink for PartSink {
     fn finish(&mut self) -> Result<(), SinkError> {
         // A query that was ended does not complete the instant of the others.
         match self.part {
-            Part::Submitters | Part::Bars => Ok(()),
+            QueryPart::Submitters | QueryPart::Bars => Ok(()),
             _ => self.gather().pass_complete(),
         }
     }
@@ -229,14 +229,14 @@ struct ColumnPositions {
 }
 
 impl ColumnPositions {
-    fn new(part: Part, schema: &Schema) -> ColumnPositions {
+    fn new(part: QueryPart, schema: &Schema) -> ColumnPositions {
         let position = |name: &str| schema.find(name).map(|(at, _)| at);
         let columns: Vec<&str> = COLUMNS.iter().map(|c| c.name).collect();
         let values = match part {
-            Part::Lines | Part::Single | Part::Submitters => &columns[..],
-            Part::Totals => &TOTALS,
-            Part::Losses => &LOSSES,
-            Part::Bars => &[],
+            QueryPart::Lines | QueryPart::Single | QueryPart::Submitters => &columns[..],
+            QueryPart::Totals => &TOTALS,
+            QueryPart::Losses => &LOSSES,
+            QueryPart::Bars => &[],
         };
         ColumnPositions {
             keys: ["vm", "vdisk", "pdisk", "comm", "op"].map(position),
@@ -244,14 +244,14 @@ impl ColumnPositions {
         }
     }
 
-    fn line(&self, batch: &Batch, row: usize) -> Line {
+    fn line(&self, batch: &Batch, row: usize) -> TopLine {
         let text = |at: Option<usize>| match batch.columns[at?].value(row) {
             Value::Text(symbol) => Some(symbol),
             _ => None,
         };
         let [vm, vdisk, pdisk, comm, op] = self.keys.map(text);
-        let disk = Disk { vm, vdisk, pdisk };
-        Line {
+        let disk = TopDisk { vm, vdisk, pdisk };
+        TopLine {
             key: Key { disk, comm, op },
             values: self.numbers(batch, row),
         }
@@ -299,13 +299,13 @@ fn bars(batch: &Batch, row: usize) -> Bars {
 mod tests {
     use super::*;
 
-    fn line(op: &str, iops: f64, single: [Option<f64>; 2]) -> Line {
+    fn line(op: &str, iops: f64, single: [Option<f64>; 2]) -> TopLine {
         let mut values = vec![None; COLUMNS.len()];
         values[index("iops")] = Some(iops);
         for (name, value) in SINGLE.iter().zip(single) {
             values[index(name)] = value;
         }
-        let disk = Disk {
+        let disk = TopDisk {
             vm: None,
             vdisk: None,
             pdisk: Some(Symbol::new("/dev/sda")),
@@ -315,13 +315,13 @@ mod tests {
             comm: None,
             op: Some(Symbol::new(op)),
         };
-        Line { key, values }
+        TopLine { key, values }
     }
 
     #[test]
     fn a_line_has_values_of_rows_only_if_they_cover_all_its_requests() {
         let (depth, some) = (Some(3.0), [Some(3.0), Some(50.0)]);
-        let tick = |rows: Vec<Line>| {
+        let tick = |rows: Vec<TopLine>| {
             let lines = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, [None; 2])];
             let tick = Tick {
                 lines,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::columns::index;
-use super::gather::{Key, LINES_MAX, Line};
+use super::gather::{Key, LINES_MAX, TopLine};
 
 /// The number of intervals stored.
 pub const INTERVALS: usize = 60;
@@ -28,7 +28,7 @@ struct Past {
 
 impl History {
     /// Adds the lines of the next interval.
-    pub fn add<'a>(&mut self, lines: impl Iterator<Item = &'a Line>) {
+    pub fn add<'a>(&mut self, lines: impl Iterator<Item = &'a TopLine>) {
         self.now += 1;
         let now = self.now;
         let column = index("p99");
@@ -69,13 +69,13 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::super::columns::COLUMNS;
-    use super::super::queries::Disk;
+    use super::super::queries::TopDisk;
     use super::*;
 
-    fn line(p99: f64) -> Line {
+    fn line(p99: f64) -> TopLine {
         let mut values = vec![None; COLUMNS.len()];
         values[index("p99")] = Some(p99);
-        let disk = Disk {
+        let disk = TopDisk {
             vm: None,
             vdisk: None,
             pdisk: None,
@@ -85,7 +85,7 @@ mod tests {
             comm: None,
             op: None,
         };
-        Line { key, values }
+        TopLine { key, values }
     }
 
     #[test]

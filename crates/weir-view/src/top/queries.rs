@@ -5,11 +5,11 @@ use std::time::Duration;
 use weir_model::{Catalog, Symbol};
 use weir_query::{Checked, compile};
 
-use super::columns::{COLUMNS, Column};
+use super::columns::{COLUMNS, TopColumn};
 use super::figures::Figure;
 use weir_runtime::device_names;
 use weir_runtime::failure::Failure;
-use weir_runtime::question::{self, Question, quoted};
+use weir_runtime::question::{self, QueryText, quoted};
 
 /// The selection and the interval.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Scope {
 
 /// The level of observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum TopLevel {
     /// The host's block layer: every request, from the tap.
     Block,
     /// The VM's own requests, as QEMU counts them: sums only, polled once a second.
@@ -40,7 +40,7 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// A disk of a VM, or of none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Disk {
+pub struct TopDisk {
     /// The VM; `None` for I/O that is not attributed to a VM.
     pub vm: Option<Symbol>,
     /// The disk as the VM sees it.
@@ -51,16 +51,16 @@ pub struct Disk {
 
 /// A placeholder for the disk that is opened later, if only the columns of its histograms are
 /// relevant.
-pub const ANY_DISK: Disk = Disk {
+pub const ANY_DISK: TopDisk = TopDisk {
     vm: None,
     vdisk: None,
     pdisk: None,
 };
 
 /// The keys of a line, at either level.
-const KEYS: [(Level, &str); 2] = [
-    (Level::Block, "vm, vdisk, pdisk, op"),
-    (Level::Vdisk, "vm, vdisk, op"),
+const KEYS: [(TopLevel, &str); 2] = [
+    (TopLevel::Block, "vm, vdisk, pdisk, op"),
+    (TopLevel::Vdisk, "vm, vdisk, op"),
 ];
 
 /// The columns of [`Scope::totals`].
@@ -79,7 +79,7 @@ pub const LOSSES: [&str; 3] = ["seen", "missed", "late"];
 
 /// A histogram of a disk's requests.
 #[derive(Debug)]
-pub struct Histogram {
+pub struct DiskHistogram {
     /// The column of its values.
     pub column: &'static str,
     /// Its title.
@@ -93,8 +93,8 @@ pub struct Histogram {
 }
 
 /// The histograms of a disk.
-pub static HISTOGRAMS: [Histogram; 3] = [
-    Histogram {
+pub static HISTOGRAMS: [DiskHistogram; 3] = [
+    DiskHistogram {
         column: "latency",
         title: "latency",
         figure: Figure::Span,
@@ -104,14 +104,14 @@ pub static HISTOGRAMS: [Histogram; 3] = [
             500_000, 2_000_000,
         ],
     },
-    Histogram {
+    DiskHistogram {
         column: "bytes",
         title: "size",
         figure: Figure::Bytes,
         unit: (512, " sectors"),
         limits: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 2_048],
     },
-    Histogram {
+    DiskHistogram {
         column: "seek",
         title: "seek, sectors",
         figure: Figure::Count,
@@ -135,11 +135,11 @@ pub const HISTOGRAM_INTERVALS: u32 = 10;
 
 impl Scope {
     /// The main query: the requests of each VM to each of its disks.
-    pub fn lines(&self, level: Level) -> String {
+    pub fn lines(&self, level: TopLevel) -> String {
         let [(_, block), (_, vdisk)] = KEYS;
         match level {
-            Level::Block => self.table(block, &self.conditions(level)),
-            Level::Vdisk => {
+            TopLevel::Block => self.table(block, &self.conditions(level)),
+            TopLevel::Vdisk => {
                 let columns = COLUMNS.iter().filter_map(|c| Some((c.cql_vdisk?, c.name)));
                 let columns: Vec<String> =
                     columns.map(|(cql, n)| format!("{cql} as {n}")).collect();
@@ -155,22 +155,22 @@ impl Scope {
 
     /// Whether [`SINGLE`] is a query of its own, so that the kernel folds all others. If its rows
     /// arrive faster than they are read, only these columns are missing.
-    pub fn splits(&self, level: Level) -> bool {
-        self.live && !self.frugal && level == Level::Block
+    pub fn splits(&self, level: TopLevel) -> bool {
+        self.live && !self.frugal && level == TopLevel::Block
     }
 
     /// The columns that [`Scope::lines`] then leaves out: [`SINGLE`], and their number of requests.
     pub fn single(&self) -> String {
         let [(_, keys), _] = KEYS;
-        let is_asked = |c: &Column| c.name == "iops" || SINGLE.contains(&c.name);
-        self.columns(keys, &self.conditions(Level::Block), &is_asked)
+        let is_asked = |c: &TopColumn| c.name == "iops" || SINGLE.contains(&c.name);
+        self.columns(keys, &self.conditions(TopLevel::Block), &is_asked)
     }
 
     /// All requests, and those that are not attributed to a VM.
-    pub fn totals(&self, level: Level) -> String {
+    pub fn totals(&self, level: TopLevel) -> String {
         let (seconds, interval) = (self.seconds(), self.span(1));
         let (select, from) = match level {
-            Level::Block => (
+            TopLevel::Block => (
                 format!(
                     "count(*) / {seconds} as iops, sum(bytes) / {seconds} as throughput,\n         \
                      1.0 * sum(latency) / {interval} as load,\n         \
@@ -180,7 +180,7 @@ impl Scope {
                 ),
                 format!("IO {}", self.window(1)),
             ),
-            Level::Vdisk => (
+            TopLevel::Vdisk => (
                 "sum(1.0 * operations * 1 s / interval) / count(distinct ts) as iops,\n         \
                  sum(1.0 * bytes * 1 s / interval) / count(distinct ts) as throughput,\n         \
                  sum(1.0 * time / interval) / count(distinct ts) as load,\n         \
@@ -197,13 +197,13 @@ impl Scope {
 
     /// The submitters of I/O that is not attributed to a VM: a command's requests to each device.
     pub fn submitters(&self) -> String {
-        let rest = [self.conditions(Level::Block), vec!["vm is null".into()]].concat();
+        let rest = [self.conditions(TopLevel::Block), vec!["vm is null".into()]].concat();
         self.table("vm, comm, pdisk, op", &rest)
     }
 
     /// A disk's histograms over the last intervals, by op.
-    pub fn histograms(&self, disk: &Disk) -> String {
-        let histogram = |h: &Histogram| {
+    pub fn histograms(&self, disk: &TopDisk) -> String {
+        let histogram = |h: &DiskHistogram| {
             let limits = h.limits.iter().map(|limit| format!("{limit}{}", h.unit.1));
             let limits: Vec<String> = limits.collect();
             format!("histogram({0}, {1}) as {0}", h.column, limits.join(", "))
@@ -238,23 +238,23 @@ impl Scope {
     /// Every query with its purpose, as `--show-query` prints them.
     pub fn all(&self) -> Vec<(&'static str, String)> {
         let text = |name: &Option<String>| name.as_deref().map(Symbol::new);
-        let disk = Disk {
+        let disk = TopDisk {
             vm: text(&self.vm).or(Some(Symbol::new("VM"))),
             vdisk: text(&self.disk).or(Some(Symbol::new("/dev/vda"))),
             pdisk: Some(Symbol::new("/dev/sda")),
         };
-        let single = self.splits(Level::Block).then(|| {
+        let single = self.splits(TopLevel::Block).then(|| {
             let what = "columns that are computed from single requests";
             (what, self.single())
         });
         let mut all = vec![
-            ("the table", self.lines(Level::Block)),
-            ("the totals above the table", self.totals(Level::Block)),
+            ("the table", self.lines(TopLevel::Block)),
+            ("the totals above the table", self.totals(TopLevel::Block)),
             ("observed and missed requests", self.losses()),
             ("I/O without a VM, by process", self.submitters()),
             ("the histograms of a disk", self.histograms(&disk)),
-            ("the table at level vdisk", self.lines(Level::Vdisk)),
-            ("the totals at level vdisk", self.totals(Level::Vdisk)),
+            ("the table at level vdisk", self.lines(TopLevel::Vdisk)),
+            ("the totals at level vdisk", self.totals(TopLevel::Vdisk)),
         ];
         all.splice(1..1, single);
         all
@@ -263,12 +263,17 @@ impl Scope {
     /// The columns of the requests that pass the tests, by `keys`; without [`SINGLE`] if that is
     /// left out or a query of its own.
     fn table(&self, keys: &str, tests: &[String]) -> String {
-        let without = self.frugal || self.splits(Level::Block);
-        let is_asked = |c: &Column| !(without && SINGLE.contains(&c.name));
+        let without = self.frugal || self.splits(TopLevel::Block);
+        let is_asked = |c: &TopColumn| !(without && SINGLE.contains(&c.name));
         self.columns(keys, tests, &is_asked)
     }
 
-    fn columns(&self, keys: &str, tests: &[String], is_asked: &dyn Fn(&Column) -> bool) -> String {
+    fn columns(
+        &self,
+        keys: &str,
+        tests: &[String],
+        is_asked: &dyn Fn(&TopColumn) -> bool,
+    ) -> String {
         let columns = COLUMNS.iter().filter(|c| is_asked(c)).map(|c| {
             let cql = c.cql.replace("INTERVAL", &self.span(1));
             format!("{} as {}", cql.replace("SECONDS", &self.seconds()), c.name)
@@ -306,7 +311,7 @@ impl Scope {
     }
 
     /// The tests for the selection.
-    fn conditions(&self, level: Level) -> Vec<String> {
+    fn conditions(&self, level: TopLevel) -> Vec<String> {
         let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
         let disk = self.disk.iter().map(|disk| {
             let device = match self.live {
@@ -315,13 +320,13 @@ impl Scope {
             };
             let disk = quoted(disk);
             match level {
-                Level::Block => format!("(vdisk = {disk} or pdisk = {device})"),
-                Level::Vdisk => format!("vdisk = {disk}"),
+                TopLevel::Block => format!("(vdisk = {disk} or pdisk = {device})"),
+                TopLevel::Vdisk => format!("vdisk = {disk}"),
             }
         });
         // QEMU reports idle disks too, and nothing about the time before the first poll.
         let has_counts =
-            (level == Level::Vdisk).then(|| "operations > 0 and interval > 0 ns".to_owned());
+            (level == TopLevel::Vdisk).then(|| "operations > 0 and interval > 0 ns".to_owned());
         vm.chain(disk).chain(has_counts).collect()
     }
 }
@@ -337,7 +342,7 @@ fn span(span: Duration) -> String {
 }
 
 /// The tests for one disk. Its name in the VM is sufficient if it is known.
-fn of_disk(disk: &Disk) -> Vec<String> {
+fn of_disk(disk: &TopDisk) -> Vec<String> {
     let test = |name, value: Option<Symbol>| match value {
         Some(value) => format!("{name} = {}", quoted(value.as_str())),
         None => format!("{name} is null"),
@@ -361,7 +366,7 @@ fn condition(tests: &[String]) -> String {
 /// # Errors
 /// When a name in it cannot be expressed in CQL, such as one with a line feed.
 pub fn checked(text: &str, live: bool) -> Result<Checked, Failure> {
-    let question = Question {
+    let question = QueryText {
         text: text.to_owned(),
         file: None,
     };
@@ -390,8 +395,8 @@ mod tests {
             ..scope(Some("web"), None, 1_000)
         };
         let block = [
-            scope.lines(Level::Block),
-            scope.totals(Level::Block),
+            scope.lines(TopLevel::Block),
+            scope.totals(TopLevel::Block),
             scope.submitters(),
             scope.histograms(&ANY_DISK),
         ];
@@ -428,7 +433,7 @@ mod tests {
             keys.split(", ").chain(columns).collect()
         };
         let keys = "vm, vdisk, pdisk, op";
-        assert_eq!(names(&scope.lines(Level::Block)), behind(keys));
+        assert_eq!(names(&scope.lines(TopLevel::Block)), behind(keys));
         let single: Vec<&str> = keys.split(", ").chain(["iops"]).chain(SINGLE).collect();
         assert_eq!(names(&scope.single()), single);
         let read = Scope {
@@ -438,20 +443,20 @@ mod tests {
         let all = keys.split(", ").chain(COLUMNS.iter().map(|c| c.name));
         let all: Vec<&str> = all.collect();
         assert_eq!(
-            names(&read.lines(Level::Block)),
+            names(&read.lines(TopLevel::Block)),
             all,
             "a recording has all rows"
         );
         assert_eq!(names(&scope.submitters()), behind("vm, comm, pdisk, op"));
-        assert_eq!(names(&scope.totals(Level::Block)), TOTALS);
+        assert_eq!(names(&scope.totals(TopLevel::Block)), TOTALS);
         assert_eq!(names(&scope.losses()), LOSSES);
-        let polled = names(&scope.lines(Level::Vdisk));
+        let polled = names(&scope.lines(TopLevel::Vdisk));
         assert_eq!(polled[..5], ["vm", "vdisk", "op", "iops", "throughput"]);
         assert!(
             polled
                 .iter()
                 .all(|n| behind("vm, vdisk, op").contains(&n.as_str()))
         );
-        assert_eq!(names(&scope.totals(Level::Vdisk)), TOTALS[..4]);
+        assert_eq!(names(&scope.totals(TopLevel::Vdisk)), TOTALS[..4]);
     }
 }

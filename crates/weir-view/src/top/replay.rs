@@ -1,4 +1,4 @@
-//! [`Replay`]: the timing of a recording at the speed at which it was made, or as fast as it can be
+//! [`TopReplay`]: the timing of a recording at the speed at which it was made, or as fast as it can be
 //! read; its last interval is completed.
 
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use weir_model::{Batch, Nanos};
 use weir_tap::{Tap, TapError, TapEvent, Timing};
 
 /// How long the end waits until the last interval is displayed.
-const LAST_PATIENCE: Duration = Duration::from_secs(1);
+const LAST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A recording that is replayed.
-pub struct Replay {
+pub struct TopReplay {
     /// The speed factor; without, unlimited.
     speed: Option<f64>,
     interval_ns: Nanos,
@@ -28,10 +28,10 @@ pub struct Replay {
     ended: Option<Instant>,
 }
 
-impl Replay {
+impl TopReplay {
     /// A replay for tables of `interval_ns`.
-    pub fn new(speed: Option<f64>, interval_ns: Nanos, shown: Arc<AtomicI64>) -> Replay {
-        Replay {
+    pub fn new(speed: Option<f64>, interval_ns: Nanos, shown: Arc<AtomicI64>) -> TopReplay {
+        TopReplay {
             speed,
             interval_ns,
             shown,
@@ -54,7 +54,7 @@ impl Replay {
     }
 
     /// The rows that are due.
-    fn due(&mut self, patience: Duration) -> Option<TapEvent> {
+    fn due(&mut self, timeout: Duration) -> Option<TapEvent> {
         let (demand, batch) = self.waiting.take()?;
         let first = batch.ts.first().copied()?;
         self.began = self.began.or(Some((Instant::now(), first)));
@@ -65,7 +65,7 @@ impl Replay {
         }
         if due == 0 {
             let ahead = (first - now) as f64 / self.speed.unwrap_or(1.0);
-            std::thread::sleep(patience.min(Duration::from_nanos(ahead as u64)));
+            std::thread::sleep(timeout.min(Duration::from_nanos(ahead as u64)));
             return Some(TapEvent::Heartbeat(self.now().min(first - 1)));
         }
         let batch = batch.slice(0, due);
@@ -74,7 +74,7 @@ impl Replay {
     }
 
     /// Advances to the end of the last interval, and waits until it is displayed.
-    fn end(&mut self, patience: Duration) -> TapEvent {
+    fn end(&mut self, timeout: Duration) -> TapEvent {
         let Some(last) = self.last else {
             return TapEvent::End;
         };
@@ -89,33 +89,33 @@ impl Replay {
             }
             Some(at) => {
                 let seen = self.shown.load(Ordering::Acquire) >= end;
-                if seen || at.elapsed() > LAST_PATIENCE {
+                if seen || at.elapsed() > LAST_TIMEOUT {
                     return TapEvent::End;
                 }
-                std::thread::sleep(patience.min(Duration::from_millis(5)));
+                std::thread::sleep(timeout.min(Duration::from_millis(5)));
                 TapEvent::Quiet
             }
         }
     }
 }
 
-impl Timing for Replay {
-    fn next(&mut self, tap: &mut dyn Tap, patience: Duration) -> Result<TapEvent, TapError> {
-        if let Some(said) = self.due(patience) {
+impl Timing for TopReplay {
+    fn next(&mut self, tap: &mut dyn Tap, timeout: Duration) -> Result<TapEvent, TapError> {
+        if let Some(said) = self.due(timeout) {
             return Ok(said);
         }
         if self.ended.is_some() {
-            return Ok(self.end(patience));
+            return Ok(self.end(timeout));
         }
-        Ok(match tap.next(patience)? {
+        Ok(match tap.next(timeout)? {
             TapEvent::Rows { demand, batch } => {
                 self.waiting = Some((demand, batch));
-                self.due(patience).unwrap_or(TapEvent::Quiet)
+                self.due(timeout).unwrap_or(TapEvent::Quiet)
             }
             // The reader's watermark may be ahead of the replay.
             TapEvent::Heartbeat(at) => TapEvent::Heartbeat(at.min(self.now())),
             said @ (TapEvent::Quiet | TapEvent::Folded { .. }) => said,
-            TapEvent::End => self.end(patience),
+            TapEvent::End => self.end(timeout),
         })
     }
 }

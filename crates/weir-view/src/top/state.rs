@@ -8,9 +8,9 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use weir_model::Symbol;
 
 use super::columns::{COLUMNS, index};
-use super::gather::{Key, Line, Tick};
+use super::gather::{Key, Tick, TopLine};
 use super::history::History;
-use super::queries::{Disk, HISTOGRAM_INTERVALS, Level};
+use super::queries::{HISTOGRAM_INTERVALS, TopDisk, TopLevel};
 
 /// An action that a key requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub enum View {
     /// The I/O of no VM, by command.
     Rest,
     /// One disk's histograms.
-    Disk(Disk),
+    Disk(TopDisk),
 }
 
 /// The sort keys: names first, then the columns.
@@ -56,7 +56,7 @@ pub struct State {
     /// The interval between tables.
     pub interval: Duration,
     /// The level of observation.
-    pub level: Level,
+    pub level: TopLevel,
     /// Whether the other level is available.
     pub levels: bool,
     /// The stack of views, the current one last. Never empty.
@@ -107,7 +107,7 @@ impl State {
         State {
             source,
             interval,
-            level: Level::Block,
+            level: TopLevel::Block,
             levels: false,
             views: vec![View::All],
             tick: Tick::default(),
@@ -138,7 +138,7 @@ impl State {
     }
 
     /// The lines of the view, before filter and order.
-    pub fn lines(&self) -> &[Line] {
+    pub fn lines(&self) -> &[TopLine] {
         match self.view() {
             View::Rest => &self.tick.submitters,
             _ => &self.tick.lines,
@@ -146,7 +146,7 @@ impl State {
     }
 
     /// The selected line.
-    pub fn selected_line(&self) -> Option<&Line> {
+    pub fn selected_line(&self) -> Option<&TopLine> {
         let lines = self.lines();
         let selected = self.selected?;
         let mut shown = self.order.iter().map(|&i| &lines[i]);
@@ -239,8 +239,8 @@ impl State {
             return KeyAction::None;
         }
         self.level = match self.level {
-            Level::Block => Level::Vdisk,
-            Level::Vdisk => Level::Block,
+            TopLevel::Block => TopLevel::Vdisk,
+            TopLevel::Vdisk => TopLevel::Block,
         };
         self.views = vec![View::All];
         self.tick = Tick::default();
@@ -366,7 +366,7 @@ impl State {
     }
 
     /// True for lines of the current view.
-    fn is_in_view(&self, line: &Line) -> bool {
+    fn is_in_view(&self, line: &TopLine) -> bool {
         match self.view() {
             View::All | View::Rest => true,
             View::Vm(vm) => line.key.disk.vm == Some(vm),
@@ -395,7 +395,7 @@ fn sort_of(letter: char) -> Option<usize> {
 }
 
 /// A line's names as displayed.
-pub fn names(line: &Line) -> [&'static str; 3] {
+pub fn names(line: &TopLine) -> [&'static str; 3] {
     let text = |name: Option<Symbol>| name.map_or("", Symbol::as_str);
     let Key { disk, comm, op } = line.key;
     [
@@ -405,7 +405,7 @@ pub fn names(line: &Line) -> [&'static str; 3] {
     ]
 }
 
-fn matches(line: &Line, filter: &str) -> bool {
+fn matches(line: &TopLine, filter: &str) -> bool {
     let disk = line.key.disk;
     let texts = [disk.vm, disk.vdisk, disk.pdisk, line.key.comm];
     let mut texts = texts.iter().flatten();
@@ -413,14 +413,14 @@ fn matches(line: &Line, filter: &str) -> bool {
 }
 
 /// Names ascending, missing ones last; numbers descending.
-fn compare(a: &Line, b: &Line, sort: usize) -> Ordering {
+fn compare(a: &TopLine, b: &TopLine, sort: usize) -> Ordering {
     match sort.checked_sub(NAMES.len()) {
         None => {
             let (a, b) = (names(a)[sort], names(b)[sort]);
             a.is_empty().cmp(&b.is_empty()).then(a.cmp(b))
         }
         Some(column) => {
-            let value = |line: &Line| line.values[column].unwrap_or(f64::NEG_INFINITY);
+            let value = |line: &TopLine| line.values[column].unwrap_or(f64::NEG_INFINITY);
             value(b).total_cmp(&value(a))
         }
     }

@@ -1,4 +1,4 @@
-//! [`Feed`]: opens a source and passes its events to a [`Reader`].
+//! [`EventFeed`]: opens a source and passes its events to a [`EventConsumer`].
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,46 +8,50 @@ use weir_model::{Batch, Catalog};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::Files;
-use weir_workload::{Event, Subject, Unseen};
+use weir_workload::{RequestEvent, Subject, Unseen};
 
 use super::rows::{Row, Rows};
-use super::selection::Selection;
+use super::selection::WorkloadSelection;
 use weir_runtime::device_names;
 use weir_runtime::failure::Failure;
 use weir_runtime::plans;
-use weir_runtime::question::Question;
-use weir_runtime::run_loop::{self, Input, Options, Report, Show, Stop, Telling};
+use weir_runtime::question::QueryText;
+use weir_runtime::run_loop::{self, LoopOptions, ProgressKind, RunReport, Show, Stop, TapInput};
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
 
 /// Maximum delay of rows.
-const RHYTHM: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A consumer of events.
-pub trait Reader: Send {
+pub trait EventConsumer: Send {
     /// Receives what happened to a request of `subject`, in timestamp order; false to end. If a
     /// source does not know when requests completed, their ends follow immediately and without
     /// times: latencies and the number in flight are unknown.
-    fn take(&mut self, subject: Subject, event: Event) -> bool;
+    fn take(&mut self, subject: Subject, event: RequestEvent) -> bool;
 }
 
 /// An open source.
-pub struct Feed {
+pub struct EventFeed {
     args: SourceOptions,
     engine: Engine,
     query: QueryId,
-    inputs: Vec<Input>,
-    selection: Selection,
+    inputs: Vec<TapInput>,
+    selection: WorkloadSelection,
 }
 
-impl Feed {
+impl EventFeed {
     /// Opens the sources for the selection.
     ///
     /// # Errors
     /// When a file cannot be read or its format is unknown, the host cannot be observed, or a name
     /// cannot be expressed in CQL.
-    pub fn open(args: &SourceOptions, selection: &Selection, stop: &Stop) -> Result<Feed, Failure> {
-        let question = Question {
+    pub fn open(
+        args: &SourceOptions,
+        selection: &WorkloadSelection,
+        stop: &Stop,
+    ) -> Result<EventFeed, Failure> {
+        let question = QueryText {
             text: selection.question(args.is_live()),
             file: None,
         };
@@ -61,9 +65,9 @@ impl Feed {
         args.without_responses = true;
         // Single requests are not displayed: rows may be delivered in larger batches, which is
         // cheaper.
-        args.rhythm = Some(RHYTHM);
-        args.idle = args.idle.max(5 * RHYTHM);
-        Ok(Feed {
+        args.poll_interval = Some(POLL_INTERVAL);
+        args.idle = args.idle.max(5 * POLL_INTERVAL);
+        Ok(EventFeed {
             query: engine.add(&plan),
             inputs: source::open(
                 &args,
@@ -80,22 +84,22 @@ impl Feed {
     ///
     /// # Errors
     /// When a source fails; earlier events were delivered.
-    pub fn run<R: Reader + 'static>(
+    pub fn run<R: EventConsumer + 'static>(
         self,
         reader: &Arc<Mutex<R>>,
-        telling: Telling,
+        progress: ProgressKind,
         stop: &Stop,
-    ) -> Result<Report, Failure> {
+    ) -> Result<RunReport, Failure> {
         let sink = Pour {
             reader: reader.clone(),
             selection: self.selection,
             unseen: Unseen::default(),
         };
-        let options = Options {
+        let options = LoopOptions {
             idle: self.args.idle,
             own_stream: false,
             instant_ns: 1,
-            telling,
+            progress,
             whole: None,
             changes: None,
             counts: Arc::default(),
@@ -109,30 +113,30 @@ impl Feed {
 /// Passes rows to a reader.
 struct Pour<R> {
     reader: Arc<Mutex<R>>,
-    selection: Selection,
+    selection: WorkloadSelection,
     unseen: Unseen,
 }
 
-impl<R: Reader> Pour<R> {
+impl<R: EventConsumer> Pour<R> {
     /// Passes a row to the reader, after the ends of earlier requests that it implies; false when
     /// the reader ends.
     fn pour(&mut self, row: &Row) -> bool {
         let Row { subject, event, .. } = *row;
         let (counted, ts) = (row.counted, event.ts());
         let lost = match event {
-            Event::Issued(request) => {
+            RequestEvent::Issued(request) => {
                 let request = (subject, request.id);
                 self.unseen.issued(counted, request, ts, row.in_flight)
             }
-            Event::Finished(response) => {
+            RequestEvent::Finished(response) => {
                 let lost = self.unseen.finished(counted, response.id);
                 lost.into_iter().collect()
             }
-            Event::Lost { .. } => Vec::new(),
+            RequestEvent::Lost { .. } => Vec::new(),
         };
         let mut reader = self.reader.lock().expect("no panic while held");
         let lost = lost.into_iter();
-        let lost = lost.map(|(subject, id)| (subject, Event::Lost { ts, id }));
+        let lost = lost.map(|(subject, id)| (subject, RequestEvent::Lost { ts, id }));
         let mut events = lost
             .chain([(subject, event)])
             .filter(|(subject, _)| self.selection.has(subject));
@@ -140,7 +144,7 @@ impl<R: Reader> Pour<R> {
     }
 }
 
-impl<R: Reader> Sink for Pour<R> {
+impl<R: EventConsumer> Sink for Pour<R> {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         let rows = Rows::new(batch);
         for row in (0..batch.len()).filter_map(|row| rows.row(row)) {
@@ -159,32 +163,36 @@ mod tests {
     use std::path::Path;
 
     use weir_model::Op;
-    use weir_workload::Request;
+    use weir_workload::IssuedRequest;
 
     use super::*;
 
     /// Receives all events, up to a number.
     struct All {
-        taken: Vec<(Subject, Event)>,
+        taken: Vec<(Subject, RequestEvent)>,
         wanted: usize,
     }
 
-    impl Reader for All {
-        fn take(&mut self, subject: Subject, event: Event) -> bool {
+    impl EventConsumer for All {
+        fn take(&mut self, subject: Subject, event: RequestEvent) -> bool {
             self.taken.push((subject, event));
             self.taken.len() < self.wanted
         }
     }
 
-    fn read(path: &Path, selection: &Selection, wanted: usize) -> Vec<(Subject, Event)> {
+    fn read(
+        path: &Path,
+        selection: &WorkloadSelection,
+        wanted: usize,
+    ) -> Vec<(Subject, RequestEvent)> {
         let source = SourceOptions::of(path.to_str().unwrap(), &[], false, &[]).unwrap();
         let stop = Stop::new();
-        let feed = Feed::open(&source, selection, &stop).unwrap();
+        let feed = EventFeed::open(&source, selection, &stop).unwrap();
         let all = Arc::new(Mutex::new(All {
             taken: Vec::new(),
             wanted,
         }));
-        feed.run(&all, Telling::Nothing, &stop).unwrap();
+        feed.run(&all, ProgressKind::Nothing, &stop).unwrap();
         std::mem::take(&mut all.lock().unwrap().taken)
     }
 
@@ -203,15 +211,15 @@ mod tests {
     #[test]
     fn requests_and_responses_come_in_order_of_time() {
         let path = trace("msr.csv", MSR);
-        let taken = read(&path, &Selection::default(), usize::MAX);
+        let taken = read(&path, &WorkloadSelection::default(), usize::MAX);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(taken.len(), 6, "{taken:?}");
         assert!(taken.is_sorted_by_key(|(_, event)| event.ts()));
-        let Event::Issued(Request { op, sector, .. }) = taken[0].1 else {
+        let RequestEvent::Issued(IssuedRequest { op, sector, .. }) = taken[0].1 else {
             panic!("{taken:?}");
         };
         assert_eq!((op, sector), (Op::Read, Some(8)));
-        let Event::Finished(response) = taken[1].1 else {
+        let RequestEvent::Finished(response) = taken[1].1 else {
             panic!("{taken:?}");
         };
         assert_eq!(response.service_ns.or(response.latency_ns), Some(500_000));
@@ -221,10 +229,10 @@ mod tests {
     #[test]
     fn a_selection_keeps_to_its_disk_and_a_reader_may_have_enough() {
         let path = trace("some.csv", MSR);
-        let all = read(&path, &Selection::default(), 1);
+        let all = read(&path, &WorkloadSelection::default(), 1);
         assert_eq!(all.len(), 1);
         let disk = all[0].0.vdisk.or(all[0].0.pdisk).unwrap();
-        let selection = Selection {
+        let selection = WorkloadSelection {
             disk: Some(disk.as_str().to_owned()),
             vm: all[0].0.vm.map(|vm| vm.as_str().to_owned()),
         };
@@ -238,11 +246,11 @@ mod tests {
     fn of_a_trace_without_responses_the_ends_have_no_times() {
         // MQSim: time ns, device, sector, sectors, 0 for a write.
         let path = trace("requests.trace", "0 0 8 8 1\n1000 0 16 8 0\n");
-        let taken = read(&path, &Selection::default(), usize::MAX);
+        let taken = read(&path, &WorkloadSelection::default(), usize::MAX);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(taken.len(), 4, "{taken:?}");
         for (_, event) in taken {
-            if let Event::Finished(response) = event {
+            if let RequestEvent::Finished(response) = event {
                 assert!(!response.is_timed(), "{response:?}");
             }
         }

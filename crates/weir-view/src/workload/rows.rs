@@ -1,7 +1,7 @@
 //! [`Rows`]: the rows of the feed's query as subjects and events.
 
 use weir_model::{Batch, Column, EventKind, Level, Op, Symbol};
-use weir_workload::{Counted, Event, Request, Response, Subject};
+use weir_workload::{CountScope, IssuedRequest, RequestEvent, Response, Subject};
 
 /// The columns of a batch, in the order of [`COLUMNS`](super::selection::COLUMNS).
 pub struct Rows<'a> {
@@ -13,9 +13,9 @@ pub struct Row {
     /// The subject.
     pub subject: Subject,
     /// The event.
-    pub event: Event,
+    pub event: RequestEvent,
     /// The scope of the count `in_flight`.
-    pub counted: Counted,
+    pub counted: CountScope,
     /// Requests in flight when the request was issued, itself included, by the source's own count.
     pub in_flight: Option<i64>,
 }
@@ -60,14 +60,14 @@ impl<'a> Rows<'a> {
         let id = int(id, row).unwrap_or_default();
         let op = operation(text(op, row)?)?;
         let event = match text(kind, row)? {
-            kind if kind == EventKind::Request.symbol() => Event::Issued(Request {
+            kind if kind == EventKind::Request.symbol() => RequestEvent::Issued(IssuedRequest {
                 ts,
                 id,
                 op,
                 sector: int(vsector, row).or_else(|| int(sector, row)),
                 sectors: int(sectors, row).unwrap_or_default(),
             }),
-            kind => Event::Finished(Response {
+            kind => RequestEvent::Finished(Response {
                 ts,
                 id,
                 op,
@@ -84,7 +84,7 @@ impl<'a> Rows<'a> {
         Some(Row {
             subject,
             event,
-            counted: Counted::device(host, subject.pdisk),
+            counted: CountScope::device(host, subject.pdisk),
             in_flight: int(in_flight, row).filter(|_| in_order),
         })
     }

@@ -1,4 +1,4 @@
-//! [`Selection`]: which VM and which disk are selected, and the query for their requests.
+//! [`WorkloadSelection`]: which VM and which disk are selected, and the query for their requests.
 
 use weir_tap::RECORDING;
 use weir_workload::Subject;
@@ -7,14 +7,14 @@ use weir_runtime::question::quoted;
 
 /// The selected VM and disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
+pub struct WorkloadSelection {
     /// This VM only.
     pub vm: Option<String>,
     /// This disk only, by its name in the VM (/dev/vda) or on the host (/dev/sda).
     pub disk: Option<String>,
 }
 
-/// The columns of [`Selection::question`], in this order.
+/// The columns of [`WorkloadSelection::question`], in this order.
 pub const COLUMNS: [&str; 17] = [
     "ts",
     "type",
@@ -35,10 +35,10 @@ pub const COLUMNS: [&str; 17] = [
     "error",
 ];
 
-impl Selection {
+impl WorkloadSelection {
     /// The CQL for requests and responses in timestamp order: all of a recording, and of a live
     /// source those of the selected disk, which the kernel can select. The others are needed too,
-    /// as `in_flight` counts every request of a device; [`Selection::has`] tests the subject.
+    /// as `in_flight` counts every request of a device; [`WorkloadSelection::has`] tests the subject.
     pub fn question(&self, live: bool) -> String {
         let disk = self.disk.iter().filter(|_| live).map(|disk| {
             let disk = quoted(disk);

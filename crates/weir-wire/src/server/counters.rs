@@ -101,7 +101,7 @@ const COUNTS: &[(Count, &str, Option<&str>)] = &[
 
 /// The value of one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counter {
+pub struct ServerCount {
     /// The counter.
     pub counter: &'static str,
     /// The cause, if there are several.
@@ -120,9 +120,9 @@ impl Counters {
     }
 
     /// Their values.
-    pub(crate) fn read(&self) -> Vec<Counter> {
+    pub(crate) fn read(&self) -> Vec<ServerCount> {
         let read =
-            |&(count, counter, cause): &(Count, &'static str, Option<&'static str>)| Counter {
+            |&(count, counter, cause): &(Count, &'static str, Option<&'static str>)| ServerCount {
                 counter,
                 cause,
                 total: self.0[count as usize].load(Ordering::Relaxed),

@@ -44,7 +44,7 @@ use counters::Counters;
 use service::Shared;
 use socket::Listener;
 
-pub use counters::Counter;
+pub use counters::ServerCount;
 pub use events::{EventQueue, NextEvent};
 pub use limits::Limits;
 pub use socket::Listen;
@@ -194,7 +194,7 @@ impl Server {
     }
 
     /// The counters, for stream `weir`.
-    pub fn counters(&self) -> Vec<Counter> {
+    pub fn counters(&self) -> Vec<ServerCount> {
         self.counters.read()
     }
 

@@ -1,4 +1,4 @@
-//! Decodes the descriptors, tickets and actions of Flight clients as [`Request`]s.
+//! Decodes the descriptors, tickets and actions of Flight clients as [`ClientRequest`]s.
 
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{Action, FlightDescriptor, Ticket};
@@ -6,7 +6,7 @@ use tonic::Status;
 
 use super::limits::{NAME_BYTES_MAX, QUERY_BYTES_MAX};
 use crate::event::Submit;
-use crate::{Refusal, Request, Role};
+use crate::{ClientRequest, Refusal, Role};
 
 /// Every action, in the order of `ListActions`.
 pub(super) const ACTIONS: &[(&str, &str)] = &[
@@ -82,19 +82,19 @@ pub(super) fn query_reference(descriptor: &FlightDescriptor) -> Result<QueryRefe
 }
 
 /// The query that a ticket is for.
-pub(super) fn watched(ticket: &Ticket) -> Result<Request, Status> {
+pub(super) fn watched(ticket: &Ticket) -> Result<ClientRequest, Status> {
     let query = name(&ticket.ticket)?;
-    Ok(Request::Watch { query })
+    Ok(ClientRequest::Watch { query })
 }
 
 /// The request of an action.
-pub(super) fn action(action: &Action) -> Result<Request, Status> {
+pub(super) fn action(action: &Action) -> Result<ClientRequest, Status> {
     match action.r#type.as_str() {
-        "submit" => submit(&action.body).map(Request::Submit),
-        "queries" => Ok(Request::Queries),
-        "hosts" => Ok(Request::Hosts),
-        "explain" => submit(&action.body).map(Request::Explain),
-        "cancel" => Ok(Request::Cancel {
+        "submit" => submit(&action.body).map(ClientRequest::Submit),
+        "queries" => Ok(ClientRequest::Queries),
+        "hosts" => Ok(ClientRequest::Hosts),
+        "explain" => submit(&action.body).map(ClientRequest::Explain),
+        "cancel" => Ok(ClientRequest::Cancel {
             query: name(&action.body)?,
         }),
         other => {
@@ -109,12 +109,13 @@ pub(super) fn action(action: &Action) -> Result<Request, Status> {
 }
 
 /// The role that a request requires.
-pub(super) fn role(request: &Request) -> Role {
+pub(super) fn role(request: &ClientRequest) -> Role {
     match request {
-        Request::Submit(_) | Request::Cancel { .. } => Role::Place,
-        Request::Watch { .. } | Request::Queries | Request::Hosts | Request::Explain(_) => {
-            Role::Read
-        }
+        ClientRequest::Submit(_) | ClientRequest::Cancel { .. } => Role::Place,
+        ClientRequest::Watch { .. }
+        | ClientRequest::Queries
+        | ClientRequest::Hosts
+        | ClientRequest::Explain(_) => Role::Read,
     }
 }
 

@@ -27,9 +27,9 @@ use super::requests::{self, ACTIONS, QueryReference};
 use super::results::{Encoder, schema_bytes};
 use super::session;
 use crate::access::{Credentials, Grant};
-use crate::event::{Reply, ResultUpdate};
+use crate::event::{ClientReply, ResultUpdate};
 use crate::frame::texts::{TEXTS_BYTES_MAX, TEXTS_MAX, TextBudgets};
-use crate::{Refusal, ReplySender, Request, Role, ServerEvent};
+use crate::{ClientRequest, Refusal, ReplySender, Role, ServerEvent};
 
 /// The number of principals with a separate rate limit; those inactive for a second are removed.
 const RATES_MAX: usize = 10_000;
@@ -196,9 +196,13 @@ impl FlightApi {
     }
 
     /// Sends a request to the monitor and waits for the reply.
-    async fn request(&self, caller: &Caller, request: Request) -> Result<Reply, Status> {
+    async fn request(
+        &self,
+        caller: &Caller,
+        request: ClientRequest,
+    ) -> Result<ClientReply, Status> {
         let ending = || Status::unavailable("the monitor is shutting down");
-        let (reply, answer) = oneshot::channel::<Result<Reply, Refusal>>();
+        let (reply, answer) = oneshot::channel::<Result<ClientReply, Refusal>>();
         let event = ServerEvent::Request {
             who: caller.grant.principal.clone(),
             request,
@@ -217,16 +221,18 @@ impl FlightApi {
     /// The name and columns of a query: a running one, or one that is submitted now.
     async fn query(&self, call: &Call<FlightDescriptor>) -> Result<(String, SchemaRef), Status> {
         let (caller, request) = match self.read(requests::query_reference(call.get_ref()))? {
-            QueryReference::New(submit) => {
-                (self.caller(call, Role::Place)?, Request::Submit(submit))
-            }
-            QueryReference::Named(query) => {
-                (self.caller(call, Role::Read)?, Request::Watch { query })
-            }
+            QueryReference::New(submit) => (
+                self.caller(call, Role::Place)?,
+                ClientRequest::Submit(submit),
+            ),
+            QueryReference::Named(query) => (
+                self.caller(call, Role::Read)?,
+                ClientRequest::Watch { query },
+            ),
         };
         match self.request(&caller, request).await? {
-            Reply::Query { name, schema, .. } => Ok((name, schema)),
-            Reply::Json(_) => Err(Status::internal("the monitor returned no columns")),
+            ClientReply::Query { name, schema, .. } => Ok((name, schema)),
+            ClientReply::Json(_) => Err(Status::internal("the monitor returned no columns")),
         }
     }
 }
@@ -308,8 +314,8 @@ impl FlightService for FlightApi {
         call: Call<Criteria>,
     ) -> Result<Response<Self::ListFlightsStream>, Status> {
         let caller = self.caller(&call, Role::Read)?;
-        let Reply::Json(serde_json::Value::Array(queries)) =
-            self.request(&caller, Request::Queries).await?
+        let ClientReply::Json(serde_json::Value::Array(queries)) =
+            self.request(&caller, ClientRequest::Queries).await?
         else {
             return Err(Status::internal("the monitor returned no list"));
         };
@@ -356,7 +362,7 @@ impl FlightService for FlightApi {
         let request = self.read(requests::watched(call.get_ref()))?;
         let watch = Watch::begin(&self.0, &caller.grant.principal.name)?;
         let (schema, results) = match self.request(&caller, request).await? {
-            Reply::Query {
+            ClientReply::Query {
                 schema,
                 results: Some(results),
                 ..
@@ -409,8 +415,8 @@ impl FlightService for FlightApi {
         let request = self.read(requests::action(call.get_ref()))?;
         let caller = self.caller(&call, requests::role(&request))?;
         let body = match self.request(&caller, request).await? {
-            Reply::Json(value) => value,
-            Reply::Query { name, .. } => json!({ "query": name }),
+            ClientReply::Json(value) => value,
+            ClientReply::Query { name, .. } => json!({ "query": name }),
         };
         let result = arrow_flight::Result::new(body.to_string());
         Ok(Response::new(tokio_stream::iter(vec![Ok(result)])))

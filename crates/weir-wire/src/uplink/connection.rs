@@ -46,7 +46,7 @@ struct Connection<'a> {
     /// Events held back until the clock offset is known, the welcome first.
     pending: VecDeque<UplinkEvent>,
     monitors: u64,
-    heard_at: Instant,
+    received_at: Instant,
 }
 
 impl State {
@@ -114,7 +114,7 @@ impl<'a> Connection<'a> {
             sending: Sending::new(resume, capabilities, options.now.clone()),
             pending: VecDeque::from([order]),
             monitors: state.monitors,
-            heard_at: Instant::now(),
+            received_at: Instant::now(),
         })
     }
 
@@ -142,7 +142,7 @@ impl<'a> Connection<'a> {
                 }
                 () = self.shared.send_ready.notified(), if !has_next => continue,
                 () = sleep_until(self.sending.ping_at()), if !has_next => continue,
-                () = sleep_until(self.heard_at + self.options.silence_max) => {
+                () = sleep_until(self.received_at + self.options.silence_max) => {
                     return silence(self.options, "sent nothing");
                 }
             };
@@ -170,7 +170,7 @@ impl<'a> Connection<'a> {
             received.ok_or_else(|| format!("the monitor at {address} ended the connection"))?;
         let received = FromMonitor::read(&data)
             .map_err(|e| format!("the monitor at {address} violates the protocol: {e}"))?;
-        self.heard_at = Instant::now();
+        self.received_at = Instant::now();
         if received.has_unknown {
             self.shared.lock().shown.unknown += 1;
         }

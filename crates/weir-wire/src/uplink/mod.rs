@@ -43,7 +43,7 @@ const CHANNELS_KNOWN_MAX: usize = 2 * CHANNELS_MAX;
 const DISK_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The agent's clock, in nanoseconds since the Unix epoch; timestamps of its rows are from it.
-pub type Now = Arc<dyn Fn() -> Nanos + Send + Sync>;
+pub type UplinkTime = Arc<dyn Fn() -> Nanos + Send + Sync>;
 
 /// The configuration of an uplink.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub struct UplinkOptions {
     /// knows them.
     pub capabilities: Vec<u8>,
     /// The agent's clock.
-    pub now: Now,
+    pub now: UplinkTime,
     /// The capacity for queued messages. Half of the memory is for sent messages that are not
     /// acknowledged; the monitor is informed of its size and delays acks for standing queries over
     /// at most half of it.
@@ -77,7 +77,7 @@ pub struct UplinkOptions {
 
 impl UplinkOptions {
     /// With default limits: 32 MiB in memory, and 1 GiB on disk if there is a directory.
-    pub fn new(dial: Dial, hello: Hello, now: Now) -> UplinkOptions {
+    pub fn new(dial: Dial, hello: Hello, now: UplinkTime) -> UplinkOptions {
         UplinkOptions {
             dial,
             hello,
@@ -192,7 +192,7 @@ struct QueuedEvent {
 pub struct Uplink {
     shared: Arc<Shared>,
     orders: Receiver<QueuedEvent>,
-    now: Now,
+    now: UplinkTime,
     thread: Option<JoinHandle<()>>,
 }
 

@@ -8,7 +8,7 @@ use arrow_flight::FlightData;
 use tokio::time::Instant;
 use weir_model::Nanos;
 
-use super::{Now, State};
+use super::{State, UplinkTime};
 use crate::message::{AgentBody, FromAgent, Ping};
 
 /// The number of pings at the start of a connection, and the pause between them.
@@ -29,7 +29,7 @@ pub(super) struct Sending {
     texts_sent: u32,
     texts_needed: u32,
     message: Option<FlightData>,
-    now: Now,
+    now: UplinkTime,
     ping_at: Instant,
     pings_sent: u32,
     /// When the unanswered pings were sent, by the agent's clock.
@@ -38,7 +38,7 @@ pub(super) struct Sending {
 
 impl Sending {
     /// For a new connection that starts with message `resume`.
-    pub fn new(resume: u64, capabilities: Option<Vec<u8>>, now: Now) -> Sending {
+    pub fn new(resume: u64, capabilities: Option<Vec<u8>>, now: UplinkTime) -> Sending {
         Sending {
             resume: Some(resume),
             capabilities,

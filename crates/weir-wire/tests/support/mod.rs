@@ -21,13 +21,13 @@ use arrow_array::{Int64Array, RecordBatch, TimestampNanosecondArray};
 use arrow_schema::{Field, Schema, SchemaRef};
 use serde_json::json;
 use weir_model::{Column, Type};
-use weir_wire::event::{Reply, ResultUpdate};
+use weir_wire::event::{ClientReply, ResultUpdate};
 use weir_wire::{
-    Dial, EventQueue, NextEvent, Refusal, Request, Server, ServerEvent, ServerOptions, SessionId,
-    Welcome, WireError,
+    ClientRequest, Dial, EventQueue, NextEvent, Refusal, Server, ServerEvent, ServerOptions,
+    SessionId, Welcome, WireError,
 };
 
-pub use weir_testing::{PATIENCE as WAIT_MAX, wait_until as until};
+pub use weir_testing::{TIMEOUT as WAIT_MAX, wait_until as until};
 
 /// A server whose monitor has the query `q` and welcomes every agent.
 pub struct Monitor {
@@ -180,8 +180,12 @@ fn welcome() -> Welcome {
 /// Where to send further updates to watchers.
 pub type Watchers = Arc<Mutex<Vec<tokio::sync::mpsc::Sender<ResultUpdate>>>>;
 
-fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Reply, Refusal> {
-    let query = |results| Reply::Query {
+fn reply_to(
+    who: &str,
+    request: ClientRequest,
+    watchers: &Watchers,
+) -> Result<ClientReply, Refusal> {
+    let query = |results| ClientReply::Query {
         name: "q".to_owned(),
         schema: schema(),
         results,
@@ -191,11 +195,11 @@ fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Reply, R
         false => Err(Refusal::NotFound(format!("there is no query `{name}`"))),
     };
     match request {
-        Request::Submit(submit) if submit.query.contains("oops") => Err(Refusal::Invalid(
+        ClientRequest::Submit(submit) if submit.query.contains("oops") => Err(Refusal::Invalid(
             "error[W0001]: `oops`\n 1 | oops".to_owned(),
         )),
-        Request::Submit(_) => Ok(query(None)),
-        Request::Watch { query: name } => {
+        ClientRequest::Submit(_) => Ok(query(None)),
+        ClientRequest::Watch { query: name } => {
             let name = known(name)?;
             let (send, results) = tokio::sync::mpsc::channel(4);
             for shown in shown_batches() {
@@ -206,10 +210,14 @@ fn reply_to(who: &str, request: Request, watchers: &Watchers) -> Result<Reply, R
             }
             Ok(query(Some(results)))
         }
-        Request::Queries => Ok(Reply::Json(json!([{ "name": "q", "asked_by": who }]))),
-        Request::Hosts => Ok(Reply::Json(json!([{ "host": "web1" }]))),
-        Request::Explain(submit) => Ok(Reply::Json(json!({ "explained": submit.query }))),
-        Request::Cancel { query } => known(query).map(|n| Reply::Json(json!({ "cancelled": n }))),
+        ClientRequest::Queries => Ok(ClientReply::Json(json!([{ "name": "q", "asked_by": who }]))),
+        ClientRequest::Hosts => Ok(ClientReply::Json(json!([{ "host": "web1" }]))),
+        ClientRequest::Explain(submit) => {
+            Ok(ClientReply::Json(json!({ "explained": submit.query })))
+        }
+        ClientRequest::Cancel { query } => {
+            known(query).map(|n| ClientReply::Json(json!({ "cancelled": n })))
+        }
     }
 }
 

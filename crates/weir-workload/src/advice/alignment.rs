@@ -11,7 +11,7 @@ use crate::profile::Profile;
 const UNALIGNED_SHARE: f64 = 0.1;
 
 /// Evaluates the alignment of the writes.
-pub fn says(profile: &Profile) -> Conclusion {
+pub fn statement(profile: &Profile) -> Conclusion {
     let writes = &profile.sizes.writes;
     let (Some(confidence), Some(aligned)) = (
         Confidence::of_requests(writes.requests),

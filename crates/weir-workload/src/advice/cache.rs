@@ -24,9 +24,9 @@ const ERRORS: [f64; 2] = [0.1, 0.02];
 
 /// Evaluates the curve: of reads if there are enough of them, else of writes, which a cache may
 /// delay.
-pub fn says(profile: &Profile) -> Conclusion {
+pub fn statement(profile: &Profile) -> Conclusion {
     let Some(reuse) = &profile.reuse else {
-        return Conclusion::Untold("there are no reads or writes".into());
+        return Conclusion::Unknown("there are no reads or writes".into());
     };
     let of_reads = reuse.read_touches >= REQUESTS_LOW;
     let point = |size: &CacheSize| match (size.read_miss_ratio, size.read_miss_ratio_error) {
@@ -34,7 +34,7 @@ pub fn says(profile: &Profile) -> Conclusion {
         _ => (1.0 - size.miss_ratio, size.miss_ratio_error),
     };
     let Some(largest) = reuse.curve.last() else {
-        return Conclusion::Untold("no block was accessed".into());
+        return Conclusion::Unknown("no block was accessed".into());
     };
     let (most, _) = point(largest);
     let enough = reuse
@@ -44,7 +44,7 @@ pub fn says(profile: &Profile) -> Conclusion {
     let enough = enough.unwrap_or(largest);
     let (hits, error) = point(enough);
     if error > ERRORS[0] {
-        return Conclusion::Untold(format!(
+        return Conclusion::Unknown(format!(
             "the error of the miss ratio is {error:.2}; increase --memory or the observation time"
         ));
     }

@@ -26,15 +26,15 @@ const SPAN_NS_MIN: i64 = 10 * NANOS_PER_SECOND - NANOS_PER_SECOND / 2;
 const RANDOM_WRITES_SHARE: f64 = 0.3;
 
 /// Evaluates rate and order.
-pub fn says(profile: &Profile) -> Conclusion {
+pub fn statement(profile: &Profile) -> Conclusion {
     let span = profile.span_ns as f64 / NANOS_PER_SECOND as f64;
     let order = &profile.order.all;
     let (Some(sequential), Some(rate)) = (order.sequential_share, profile.arrivals.rate_mean_per_s)
     else {
-        return Conclusion::Untold("there are no reads or writes".into());
+        return Conclusion::Unknown("there are no reads or writes".into());
     };
     if profile.span_ns < SPAN_NS_MIN {
-        return Conclusion::Untold(format!(
+        return Conclusion::Unknown(format!(
             "the rate needs 10 s of observation, not {span:.1} s"
         ));
     }
@@ -61,7 +61,7 @@ pub fn says(profile: &Profile) -> Conclusion {
         return Conclusion::Do(text, carried, evidence);
     }
     let Some(random_peak) = random_peak else {
-        return Conclusion::Untold(format!(
+        return Conclusion::Unknown(format!(
             "the peak rate needs 17 s of observation, not {span:.1} s"
         ));
     };
@@ -74,7 +74,7 @@ pub fn says(profile: &Profile) -> Conclusion {
         );
         return Conclusion::Do(text, carried.min(Confidence::Moderate), evidence);
     }
-    Conclusion::Untold(format!(
+    Conclusion::Unknown(format!(
         "it depends on the acceptable latency of bursts: {random:.0} non-sequential requests per \
          second on average, {random_peak:.0} in the busiest second"
     ))

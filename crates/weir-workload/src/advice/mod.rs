@@ -17,7 +17,7 @@ pub struct Rule {
     /// The topic.
     pub topic: Topic,
     /// Applies the rule to a profile with at least [`REQUESTS_LOW`] reads and writes.
-    pub says: fn(&Profile) -> Conclusion,
+    pub statement: fn(&Profile) -> Conclusion,
 }
 
 /// The conclusion of a rule.
@@ -25,7 +25,7 @@ pub enum Conclusion {
     /// Advice with its reasons.
     Do(String, Confidence, Vec<Evidence>),
     /// The data is insufficient: why, and what would be needed.
-    Untold(String),
+    Unknown(String),
     /// No advice.
     Nothing,
 }
@@ -34,23 +34,23 @@ pub enum Conclusion {
 pub static RULES: &[Rule] = &[
     Rule {
         topic: Topic::CacheSize,
-        says: cache::says,
+        statement: cache::statement,
     },
     Rule {
         topic: Topic::Medium,
-        says: medium::says,
+        statement: medium::statement,
     },
     Rule {
         topic: Topic::StripeUnit,
-        says: stripe::says,
+        statement: stripe::statement,
     },
     Rule {
         topic: Topic::Separation,
-        says: separation::says,
+        statement: separation::statement,
     },
     Rule {
         topic: Topic::Alignment,
-        says: alignment::says,
+        statement: alignment::statement,
     },
 ];
 
@@ -58,8 +58,8 @@ pub static RULES: &[Rule] = &[
 pub fn advise(profile: &mut Profile) {
     for rule in RULES {
         let conclusion = match profile.order.all.requests {
-            n if n >= REQUESTS_LOW => (rule.says)(profile),
-            n => Conclusion::Untold(format!(
+            n if n >= REQUESTS_LOW => (rule.statement)(profile),
+            n => Conclusion::Unknown(format!(
                 "{n} reads and writes are too few; {REQUESTS_LOW} are needed"
             )),
         };
@@ -71,7 +71,7 @@ pub fn advise(profile: &mut Profile) {
                 confidence,
                 evidence,
             }),
-            Conclusion::Untold(text) => profile.missing.push(Missing { topic, text }),
+            Conclusion::Unknown(text) => profile.missing.push(Missing { topic, text }),
             Conclusion::Nothing => {}
         }
     }

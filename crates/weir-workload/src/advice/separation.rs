@@ -10,7 +10,7 @@ use crate::verdict::Pattern;
 const SEQUENTIAL_SHARE: f64 = 0.3;
 
 /// Evaluates the order.
-pub fn says(profile: &Profile) -> Conclusion {
+pub fn statement(profile: &Profile) -> Conclusion {
     let Some(confidence) = Confidence::of_requests(profile.order.all.requests) else {
         return Conclusion::Nothing;
     };

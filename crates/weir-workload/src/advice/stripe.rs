@@ -22,18 +22,18 @@ const CROSSING: i64 = 4;
 const UNIT_BYTES: std::ops::RangeInclusive<i64> = 16 << 10..=1 << 20;
 
 /// Evaluates sizes and parallelism.
-pub fn says(profile: &Profile) -> Conclusion {
+pub fn statement(profile: &Profile) -> Conclusion {
     // The length of discards and write-zeroes requests is ignored: no data is transferred.
     let of = |op| profile.histograms.of(Metric::Length, Class::Of(op));
     let mut lengths = of(Op::Read).clone();
     lengths.merge(of(Op::Write));
     let (Some(mean), Some(p95)) = (profile.sizes.all.mean_bytes, lengths.quantile(0.95)) else {
-        return Conclusion::Untold("there are no reads or writes".into());
+        return Conclusion::Unknown("there are no reads or writes".into());
     };
     let Some(parallelism) = &profile.parallelism else {
         let mut missing = profile.missing.iter();
         let unreliable = missing.find(|m| m.topic == Topic::QueueDepth);
-        return Conclusion::Untold(match unreliable {
+        return Conclusion::Unknown(match unreliable {
             Some(why) => format!("the queue depth is unknown: {}", why.text),
             None => "the queue depth is unknown because the source has no responses".into(),
         });

@@ -37,7 +37,7 @@ pub enum Course {
 
 /// The relation of a request to the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RunPosition {
     /// The number of requests that are now known to continue a run: 0 for a random request, more
     /// than 1 if this request turns its predecessors into a run.
     pub continued: Option<Continued>,
@@ -134,11 +134,11 @@ impl Run {
 
 impl Runs {
     /// Adds a request.
-    pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> Place {
+    pub fn take(&mut self, op: Op, first: i64, sectors: i64) -> RunPosition {
         self.requests += 1;
         let found = self.look_for(op, first, sectors);
         if let Some(at) = found.continued {
-            return Place {
+            return RunPosition {
                 continued: Some(self.go_on(at, first, sectors)),
                 repeated: false,
             };
@@ -151,7 +151,7 @@ impl Runs {
             }
             None => self.begin(op, first, sectors, found.stride),
         }
-        Place {
+        RunPosition {
             continued: None,
             repeated: found.same.is_some(),
         }

@@ -1,7 +1,7 @@
 //! Storage advice, and its absence with insufficient data.
 
 use weir_model::{Nanos, Op};
-use weir_workload::{Advice, Characteriser, Confidence, Event, Profile, Topic};
+use weir_workload::{Advice, Characteriser, Confidence, Profile, RequestEvent, Topic};
 
 use crate::load::{Io, Random, disk, events, profile, reads};
 
@@ -217,7 +217,7 @@ fn lost_ends_suppress_conclusions_from_requests_in_flight() {
     let mut characteriser = Characteriser::default();
     let subject = disk("vm", "/dev/vda", "/dev/sda");
     for event in events(&scattered(4_000, 2_000_000, 1_000_000, 8)) {
-        let lost = matches!(event, Event::Finished(response) if response.id % 100 == 0);
+        let lost = matches!(event, RequestEvent::Finished(response) if response.id % 100 == 0);
         if !lost {
             characteriser.take(&subject, &event);
         }

@@ -4,9 +4,11 @@ use proptest::prelude::*;
 use weir_model::{Op, Symbol};
 use weir_workload::analysis::access::POINTS_MAX;
 use weir_workload::analysis::timeline::INTERVALS_MAX;
-use weir_workload::{Characteriser, Event, Report, Request, Response, SUBJECTS_MAX, Subject};
+use weir_workload::{
+    Characteriser, IssuedRequest, Report, RequestEvent, Response, SUBJECTS_MAX, Subject,
+};
 
-fn any_event() -> impl Strategy<Value = Event> {
+fn any_event() -> impl Strategy<Value = RequestEvent> {
     let op = prop::sample::select(Op::ALL.to_vec());
     let ts = prop_oneof![0..10_000_000_000i64, any::<i64>()];
     let sector = prop::option::of(prop_oneof![0..1_000i64, any::<i64>()]);
@@ -14,14 +16,14 @@ fn any_event() -> impl Strategy<Value = Event> {
     let times = prop::option::of(any::<i64>());
     let what = (ts, 0..20i64, op, sector, sectors, times, any::<bool>());
     what.prop_map(|(ts, id, op, sector, sectors, time, issued)| match issued {
-        true => Event::Issued(Request {
+        true => RequestEvent::Issued(IssuedRequest {
             ts,
             id,
             op,
             sector,
             sectors,
         }),
-        false => Event::Finished(Response {
+        false => RequestEvent::Finished(Response {
             ts,
             id,
             op,
@@ -61,12 +63,12 @@ proptest! {
 
     #[test]
     fn any_events_give_a_consistent_report(mut events in prop::collection::vec(any_event(), 0..400)) {
-        events.sort_by_key(Event::ts);
+        events.sort_by_key(RequestEvent::ts);
         let mut characteriser = Characteriser::default();
         let subject = Subject::default();
         events.iter().for_each(|event| characteriser.take(&subject, event));
         let report = characteriser.report();
-        let issued = events.iter().filter(|e| matches!(e, Event::Issued(_))).count();
+        let issued = events.iter().filter(|e| matches!(e, RequestEvent::Issued(_))).count();
         prop_assert_eq!(report.requests, issued as u64);
         is_sound(&report);
     }
@@ -76,7 +78,7 @@ proptest! {
 fn impossible_lengths_do_not_overflow() {
     let mut characteriser = Characteriser::default();
     let issued = |ts| {
-        Event::Issued(Request {
+        RequestEvent::Issued(IssuedRequest {
             ts,
             id: 0,
             op: Op::Read,
@@ -103,7 +105,7 @@ fn subjects_beyond_the_limit_are_counted() {
         };
         characteriser.take(
             &subject,
-            &Event::Issued(Request {
+            &RequestEvent::Issued(IssuedRequest {
                 ts: i,
                 id: i,
                 op: Op::Read,
@@ -114,6 +116,6 @@ fn subjects_beyond_the_limit_are_counted() {
     }
     let report = characteriser.report();
     assert_eq!(report.profiles.len(), SUBJECTS_MAX);
-    assert_eq!(report.requests_left_out, 10);
+    assert_eq!(report.requests_omitted, 10);
     assert_eq!(report.requests, SUBJECTS_MAX as u64 + 10);
 }

@@ -2,7 +2,9 @@
 
 use fastrand::Rng;
 use weir_model::{Nanos, Op, Symbol};
-use weir_workload::{Characteriser, Event, Profile, Report, Request, Response, Subject};
+use weir_workload::{
+    Characteriser, IssuedRequest, Profile, Report, RequestEvent, Response, Subject,
+};
 
 /// A request to be generated.
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +57,18 @@ pub fn reads(sectors: impl IntoIterator<Item = i64>) -> Vec<Io> {
 }
 
 /// The events of these requests in timestamp order.
-pub fn events(ios: &[Io]) -> Vec<Event> {
-    let mut events: Vec<Event> = Vec::new();
+pub fn events(ios: &[Io]) -> Vec<RequestEvent> {
+    let mut events: Vec<RequestEvent> = Vec::new();
     for (id, io) in ios.iter().enumerate() {
         let id = id as i64;
-        events.push(Event::Issued(Request {
+        events.push(RequestEvent::Issued(IssuedRequest {
             ts: io.ts,
             id,
             op: io.op,
             sector: Some(io.sector),
             sectors: io.sectors,
         }));
-        events.push(Event::Finished(Response {
+        events.push(RequestEvent::Finished(Response {
             ts: io.ts + io.latency,
             id,
             op: io.op,
@@ -76,13 +78,13 @@ pub fn events(ios: &[Io]) -> Vec<Event> {
             failed: false,
         }));
     }
-    events.sort_by_key(Event::ts);
+    events.sort_by_key(RequestEvent::ts);
     events
 }
 
 /// The report on several disks.
 pub fn report(loads: &[(Subject, Vec<Io>)]) -> Report {
-    let mut all: Vec<(Subject, Event)> = Vec::new();
+    let mut all: Vec<(Subject, RequestEvent)> = Vec::new();
     for (subject, ios) in loads {
         all.extend(events(ios).into_iter().map(|event| (*subject, event)));
     }

@@ -16,7 +16,7 @@ use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
 
 use crate::args::LogArgs;
 use weir_agent::config::{self, AgentConfig};
-use weir_agent::{Agent, AgentClock, Budget, Ground, Options, Replay, TallyFile};
+use weir_agent::{Agent, AgentClock, AgentOptions, Budget, ReplayClock, SourceConfig, TallyFile};
 use weir_runtime::config::{Changes, Loaded, load};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::lock::Lock;
@@ -71,7 +71,7 @@ pub struct AgentArgs {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
-    ground: GroundArgs,
+    source_config: SourceConfigArgs,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -79,7 +79,7 @@ pub struct AgentArgs {
 /// The source of events.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Source")]
-struct GroundArgs {
+struct SourceConfigArgs {
     /// Source of the events: `live` for the block layer of this host, `tapdisk:PATH` for the disks
     /// that the `weir tapdisk` at this socket serves, or a recording, which is replayed [default:
     /// live]
@@ -140,44 +140,44 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     let home = Home::open(&config.state)?;
     let clock = AgentClock::start();
     source.epoch_offset_ns = Some(clock.epoch_offset_ns());
-    let ground = Ground {
+    let source_config = SourceConfig {
         first_number: i64::from(home.instance as u32 >> 1),
         args: source,
-        replay: args.ground.replay(),
+        replay: args.source_config.replay(),
         host,
         clock,
     };
     // Before any thread starts: the capabilities for opening taps are kept, all others are dropped.
-    let is_live = ground.is_live();
+    let is_live = source_config.is_live();
     if is_live {
         ebpf::keep_what_opening_takes()?;
     }
-    let probe_failed = unwatched(&ground);
+    let probe_failed = unwatched(&source_config);
     let earlier = home.tallies.earlier()?;
-    if earlier.left_out > 0 {
+    if earlier.omitted > 0 {
         warn!(
-            channels = earlier.left_out,
+            channels = earlier.omitted,
             "the oldest tallies of earlier processes are not sent: the monitor's limit is reached"
         );
     }
     let (instance, lock) = (home.instance, home.lock);
     // A recording need not exist before the first query: until then it has no capabilities.
-    let served = ground.served().unwrap_or_default();
+    let served = source_config.served().unwrap_or_default();
     let capabilities = served.capabilities.encode();
-    let options = Options {
-        ground,
+    let options = AgentOptions {
+        source_config,
         query_bytes: config.limits.query_memory.0,
         budget: config.budget(),
         earlier: earlier.processes,
         tallies: home.tallies,
         probe_failed,
-        once: args.ground.once,
+        once: args.source_config.once,
     };
     let hello = Hello {
         host: host.as_str().to_string(),
         instance,
         program: env!("CARGO_PKG_VERSION").to_owned(),
-        earlier: earlier.told,
+        earlier: earlier.reported,
         ..Hello::default()
     };
     let address = dial.address.to_string();
@@ -188,7 +188,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         },
         spool: config.spool_directory(&home.path),
         retry_max: config.uplink.retry.0,
-        shutdown_timeout: match args.ground.once {
+        shutdown_timeout: match args.source_config.once {
             true => SHUTDOWN_TIMEOUT_REPLAY,
             false => SHUTDOWN_TIMEOUT,
         },
@@ -251,25 +251,25 @@ impl AgentArgs {
         if self.token_file.is_some() {
             config.token_file.clone_from(&self.token_file);
         }
-        let ground = &self.ground;
-        if let Some(from) = &ground.from {
+        let source_config = &self.source_config;
+        if let Some(from) = &source_config.from {
             config.from.clone_from(from);
         }
-        if !ground.device.is_empty() {
-            config.devices.clone_from(&ground.device);
+        if !source_config.device.is_empty() {
+            config.devices.clone_from(&source_config.device);
         }
-        if !ground.vm.is_empty() {
-            config.vms.clone_from(&ground.vm);
+        if !source_config.vm.is_empty() {
+            config.vms.clone_from(&source_config.vm);
         }
-        config.stacked |= ground.stacked;
+        config.stacked |= source_config.stacked;
     }
 }
 
-impl GroundArgs {
-    fn replay(&self) -> Replay {
+impl SourceConfigArgs {
+    fn replay(&self) -> ReplayClock {
         match self.shift {
-            Some(by) => Replay::Shift(quantity::nanos(by)),
-            None => Replay::Pace(self.pace),
+            Some(by) => ReplayClock::Shift(quantity::nanos(by)),
+            None => ReplayClock::Pace(self.pace),
         }
     }
 }
@@ -324,14 +324,16 @@ fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
 
 /// Why the I/O of this host cannot be observed, checked at the start and not with the first query. The
 /// agent continues, since relations and recordings need no privileges.
-fn unwatched(ground: &Ground) -> Option<String> {
+fn unwatched(source_config: &SourceConfig) -> Option<String> {
     let demand = Demand {
         stream: "IO".into(),
         columns: vec![0],
         predicate: Predicate::all(),
         fold: None,
     };
-    let opened = ground.is_live().then(|| ground.open(&[demand]));
+    let opened = source_config
+        .is_live()
+        .then(|| source_config.open(&[demand]));
     let why = opened?.err()?.text();
     warn!(
         reason = %why,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use weir_sink::report;
-use weir_workload::{Characteriser, Event, Subject};
+use weir_workload::{Characteriser, RequestEvent, Subject};
 
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
@@ -14,8 +14,8 @@ use weir_runtime::names;
 use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
-use weir_runtime::run_loop::{Stop, Telling};
-use weir_view::workload::{Feed, Reader, Selection, json};
+use weir_runtime::run_loop::{ProgressKind, Stop};
+use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, json};
 
 /// Characterise the workload of each disk and advise on its storage
 ///
@@ -65,12 +65,12 @@ fn memory(text: &str) -> Result<usize, String> {
 pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     let (mut source, mut disk) = (args.source.clone(), args.only_disk.clone());
     names::find(&mut source, args.only_vm.as_deref(), &mut disk)?;
-    let selection = Selection {
+    let selection = WorkloadSelection {
         vm: args.only_vm.clone(),
         disk,
     };
     let stop = Stop::on_signals()?;
-    let feed = Feed::open(&source, &selection, &stop)?;
+    let feed = EventFeed::open(&source, &selection, &stop)?;
     // The page is created first, since an error at the end would discard the whole measurement. It is
     // created after the source is opened, so that an error of the source does not erase an old page.
     let page = match &args.html {
@@ -84,7 +84,7 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         output::notice("weir: observing; press Ctrl-C for the report");
     }
     let reader = Arc::new(Mutex::new(Follower(Characteriser::new(args.memory))));
-    let ran = feed.run(&reader, Telling::Files, &stop);
+    let ran = feed.run(&reader, ProgressKind::Files, &stop);
     let follower = reader.lock().expect("no panic while held");
     let report = follower.0.report();
     let ran = match ran {
@@ -106,8 +106,8 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
 /// Characterises what it reads.
 struct Follower(Characteriser);
 
-impl Reader for Follower {
-    fn take(&mut self, subject: Subject, event: Event) -> bool {
+impl EventConsumer for Follower {
+    fn take(&mut self, subject: Subject, event: RequestEvent) -> bool {
         self.0.take(&subject, &event);
         true
     }

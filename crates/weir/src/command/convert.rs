@@ -8,7 +8,7 @@ use weir_tap::format::{self, FORMATS, Format, convert};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
-use weir_runtime::run_loop::{self, Progress, State, Stop, Telling};
+use weir_runtime::run_loop::{self, Progress, ProgressKind, RunProgress, Stop};
 use weir_runtime::source::OpenSources;
 use weir_tap::source::file;
 
@@ -60,7 +60,7 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
     convert::for_writing(out, to_format)?;
     output::never_overwrite(out, args.force)?;
     output::never_over(out, [&**input])?;
-    let options = format::Options {
+    let options = format::TraceOptions {
         strict: args.strict,
         format: args.from_format.clone(),
         spool_bytes_max: args.spool_limit as u64,
@@ -69,11 +69,11 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
     let sources = OpenSources::default();
     sources.end_with(&stop);
     let input = file::input(input, &sources.cancel)?;
-    let mut progress = Progress::new(Telling::Files);
+    let mut progress = Progress::new(ProgressKind::Files);
     let converted = convert::convert(input, &options, out, to_format, &mut |done| {
-        progress.show(|| State {
+        progress.show(|| RunProgress {
             done: Some(done),
-            ..State::default()
+            ..RunProgress::default()
         });
         stop.signal().is_none()
     });

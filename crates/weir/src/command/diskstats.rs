@@ -18,7 +18,7 @@ use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::run_loop::conclude;
-use weir_view::disk_totals::{self, Devices, Questions, Reader, Totals, Wanted};
+use weir_view::disk_totals::{self, CounterSelection, Devices, LedgerReader, Questions, Totals};
 
 /// The default directory.
 const DIRECTORY: &str = "/run/weir/diskstats";
@@ -71,14 +71,14 @@ pub fn run(args: &DiskstatsArgs, verbose: bool) -> Result<Ending, Failure> {
     if !args.show_query {
         names::find(&mut args.source.clone(), args.only_vm.as_deref(), &mut None)?;
     }
-    let wanted = Wanted {
+    let wanted = CounterSelection {
         live: args.source.is_live(),
         vm: args.only_vm.clone(),
         busy: true,
         limits_ns: Vec::new(),
         devices: match args.source.is_live() {
             true => Devices::Whole,
-            false => Devices::AsTold,
+            false => Devices::AsReported,
         },
     };
     if args.show_query {
@@ -120,7 +120,7 @@ impl Writer {
     }
 }
 
-impl Reader for Writer {
+impl LedgerReader for Writer {
     fn whole(&mut self, totals: &mut Totals, at: Nanos) -> Result<(), SinkError> {
         let due = self
             .written

@@ -4,7 +4,7 @@
 use clap::Args;
 use serde_json::json;
 use weir_sink::text::shown;
-use weir_tap::ebpf::{self, DeviceChoice, Fact, LiveOptions, Status};
+use weir_tap::ebpf::{self, CheckStatus, DeviceChoice, Fact, LiveOptions};
 use weir_tap::inventory::{self, WatchOptions};
 use weir_wire::Client;
 
@@ -51,7 +51,7 @@ pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
     let mut facts = ebpf::doctor(&options);
     facts.extend(inventory::doctor(&WatchOptions::default()));
     facts.extend(monitor(args));
-    let works = facts.iter().all(|fact| fact.status != Status::Missing);
+    let works = facts.iter().all(|fact| fact.status != CheckStatus::Missing);
     let text = match args.json {
         true => {
             let facts: Vec<_> = facts.iter().map(fact_json).collect();
@@ -67,7 +67,7 @@ pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
 fn monitor(args: &DoctorArgs) -> Option<Fact> {
     let fact = |found: String, failure: Option<&str>| Fact {
         name: "monitor".into(),
-        status: failure.map_or(Status::Ok, |_| Status::Degraded),
+        status: failure.map_or(CheckStatus::Ok, |_| CheckStatus::Degraded),
         found,
         costs: failure.map_or("", |_| COSTS_NO_MONITOR).into(),
         remedy: failure.unwrap_or_default().into(),
@@ -98,7 +98,7 @@ fn page(facts: &[Fact]) -> String {
     };
     let rows: Vec<Vec<String>> = facts.iter().map(row).collect();
     let lines = output::aligned(&rows);
-    let indent = " ".repeat(status(Status::Degraded).len() + 2);
+    let indent = " ".repeat(status(CheckStatus::Degraded).len() + 2);
     let mut page = String::new();
     for (line, fact) in lines.lines().zip(facts) {
         page += &format!("{line}\n");
@@ -115,7 +115,7 @@ fn verdict(works: bool, facts: &[Fact]) -> String {
     if !works {
         return "live I/O cannot be observed; recordings can be queried with --from FILE".into();
     }
-    let degraded = facts.iter().filter(|f| f.status == Status::Degraded);
+    let degraded = facts.iter().filter(|f| f.status == CheckStatus::Degraded);
     let names: Vec<&str> = degraded.map(|f| f.name.as_str()).collect();
     match names.is_empty() {
         true => "live I/O can be observed".into(),
@@ -123,11 +123,11 @@ fn verdict(works: bool, facts: &[Fact]) -> String {
     }
 }
 
-fn status(status: Status) -> &'static str {
+fn status(status: CheckStatus) -> &'static str {
     match status {
-        Status::Ok => "ok",
-        Status::Degraded => "degraded",
-        Status::Missing => "missing",
+        CheckStatus::Ok => "ok",
+        CheckStatus::Degraded => "degraded",
+        CheckStatus::Missing => "missing",
     }
 }
 

@@ -19,11 +19,11 @@ use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::run_loop::conclude;
-use weir_view::disk_totals::{self, Devices, Questions, Totals, Wanted};
+use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, Totals};
 use weir_view::exporter::{Exporter, Keeper};
 
 /// The interval at which the server checks for a signal after the end of a recording.
-const NAP: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serve counters and histograms of each disk to Prometheus
 ///
@@ -67,12 +67,12 @@ pub struct ExporterArgs {
 
 pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     let buckets = Buckets::new();
-    let wanted = Wanted {
+    let wanted = CounterSelection {
         live: args.source.is_live(),
         vm: args.only_vm.clone(),
         busy: true,
         limits_ns: buckets.limits_ns().to_vec(),
-        devices: Devices::AsTold,
+        devices: Devices::AsReported,
     };
     if args.show_query {
         output::print(&Questions::new(&wanted).text())?;
@@ -109,9 +109,12 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
     let report = opened.run(&stop)?;
     // After the end of a recording, its metrics can be scraped until a signal arrives.
     while !args.source.is_live() && stop.signal().is_none() {
-        std::thread::sleep(NAP);
+        std::thread::sleep(POLL_INTERVAL);
     }
     drop(server);
     let signal = stop.signal();
-    conclude(weir_runtime::run_loop::Report { signal, ..report }, verbose)
+    conclude(
+        weir_runtime::run_loop::RunReport { signal, ..report },
+        verbose,
+    )
 }

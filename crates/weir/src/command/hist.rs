@@ -15,12 +15,12 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::quantity;
 use weir_runtime::source::SourceOptions;
 use weir_view::hist::background::{self, Verb};
-use weir_view::hist::counted::By;
+use weir_view::hist::counted::HistogramKey;
 use weir_view::hist::foreground;
-use weir_view::hist::gather::Pace;
+use weir_view::hist::gather::GaugeSchedule;
 use weir_view::hist::maps;
 use weir_view::hist::pairs::Two;
-use weir_view::hist::show::{Form, Picture, Printer};
+use weir_view::hist::show::{HistogramFormat, PictureFile, Printer};
 
 /// With shorter intervals, weir's own load would dominate.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ pub struct HistArgs {
     json: bool,
     /// Group the requests by this
     #[arg(long, value_name = "GROUP", default_value = "disk", value_parser = subjects())]
-    by: By,
+    by: HistogramKey,
     /// Transfer each request instead of counting in the kernel. This is more expensive, but
     /// distinguishes disks of a VM that are on one device
     #[arg(long, conflicts_with = "verb")]
@@ -125,10 +125,14 @@ fn which() -> PossibleValuesParser {
     PossibleValuesParser::new([all].into_iter().chain(Metric::ALL.map(of)))
 }
 
-fn subjects() -> impl TypedValueParser<Value = By> {
-    let value = |(by, doc): (By, &'static str)| PossibleValue::new(by.as_str()).help(doc);
-    let parse = |name: String| By::ALL.into_iter().find(|(by, _)| by.as_str() == name);
-    PossibleValuesParser::new(By::ALL.map(value))
+fn subjects() -> impl TypedValueParser<Value = HistogramKey> {
+    let value = |(by, doc): (HistogramKey, &'static str)| PossibleValue::new(by.as_str()).help(doc);
+    let parse = |name: String| {
+        HistogramKey::ALL
+            .into_iter()
+            .find(|(by, _)| by.as_str() == name)
+    };
+    PossibleValuesParser::new(HistogramKey::ALL.map(value))
         .try_map(move |name| parse(name).map(|(by, _)| by).ok_or("no such value"))
 }
 
@@ -162,10 +166,10 @@ impl HistArgs {
 
     fn printer(&self) -> Result<Printer, Failure> {
         let form = match (&self.svg, self.csv, self.json) {
-            (Some(path), ..) => Form::Svg(Picture::create(path)?),
-            (_, true, _) => Form::Csv,
-            (.., true) => Form::Json,
-            _ => Form::Bars,
+            (Some(path), ..) => HistogramFormat::Svg(PictureFile::create(path)?),
+            (_, true, _) => HistogramFormat::Csv,
+            (.., true) => HistogramFormat::Json,
+            _ => HistogramFormat::Bars,
         };
         let terminal = std::io::stdout().is_terminal();
         let columns = terminal_size::terminal_size().map(|(w, _)| usize::from(w.0));
@@ -191,14 +195,14 @@ pub fn run(args: &HistArgs, verbose: bool) -> Result<Ending, Failure> {
         (.., true) => Some(Verb::Reset),
         _ => None,
     };
-    let wanted = foreground::Wanted {
+    let wanted = foreground::CountRequest {
         source: SourceOptions::clone(&args.source),
         vm: args.only_vm.clone(),
         disk: args.only_disk.clone(),
         by: args.by,
         each: args.each,
         collected: args.print.is_some(),
-        pace: Pace {
+        pace: GaugeSchedule {
             interval: args.interval,
             count: args.count,
             span: args.source.span,

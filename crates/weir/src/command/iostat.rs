@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use weir_model::{NANOS_PER_SECOND, Nanos};
-use weir_sink::iostat::{CpuTimes, Style, Unit};
+use weir_sink::iostat::{CpuTimes, Style, VolumeUnit};
 use weir_tap::ebpf::Files;
 
 use crate::args::LimitArgs;
@@ -18,11 +18,11 @@ use weir_runtime::output;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{Stop, wall_clock};
 use weir_tap::source::SourceName;
-use weir_view::disk_totals::{self, Devices, Questions, SLIDE_MS, Totals, Wanted};
-use weir_view::iostat::names::Names;
+use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, SLIDE_MS, Totals};
+use weir_view::iostat::names::DeviceNames;
 use weir_view::iostat::output::{Output, host};
 use weir_view::iostat::reports::{self, Reports};
-use weir_view::iostat::selection::Selection;
+use weir_view::iostat::selection::DeviceSelection;
 use weir_view::iostat::trees::{self, Tree};
 
 /// Disks beyond this number are counted in one row.
@@ -125,20 +125,20 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
         .chain(args.words.iter().cloned())
         .collect();
     let words = Words::new(&words)?;
-    let mut selection = Selection::new(partitions, &words.devices);
+    let mut selection = DeviceSelection::new(partitions, &words.devices);
     let names = names(args)?;
     let trees: Vec<PathBuf> = directories(&args.source);
     if !trees.is_empty() {
         return report_trees(args, &trees, &selection, &names);
     }
     let live = args.source.is_live();
-    let wanted = Wanted {
+    let wanted = CounterSelection {
         live,
         vm: args.only_vm.clone(),
         busy: args.extended,
         limits_ns: Vec::new(),
         devices: match (live, partitions.is_some() || !words.devices.is_empty()) {
-            (false, _) => Devices::AsTold,
+            (false, _) => Devices::AsReported,
             (true, false) => Devices::Whole,
             (true, true) => Devices::WholeAndPartitions,
         },
@@ -172,7 +172,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
 
 /// The source, including the stacked devices that are named. In `selection`, devices get their kernel
 /// names. Names that do not exist on this host are rejected.
-fn with_names(args: &IostatArgs, selection: &mut Selection) -> Result<SourceArgs, Failure> {
+fn with_names(args: &IostatArgs, selection: &mut DeviceSelection) -> Result<SourceArgs, Failure> {
     let mut source = args.source.clone();
     let named = !selection.devices.is_empty() || args.only_vm.is_some();
     let Some(host) = (match named {
@@ -204,11 +204,16 @@ fn with_names(args: &IostatArgs, selection: &mut Selection) -> Result<SourceArgs
     Ok(source)
 }
 
-fn options(words: &Words, live: bool, selection: Selection, names: Names) -> reports::Options {
+fn options(
+    words: &Words,
+    live: bool,
+    selection: DeviceSelection,
+    names: DeviceNames,
+) -> reports::ReportOptions {
     let default = live.then_some(INTERVAL_DEFAULT_S);
     let interval_s = words.interval_s.or(default);
     let once = words.interval_s.is_none();
-    reports::Options {
+    reports::ReportOptions {
         interval_ns: interval_s.map(|s| (s * NANOS_PER_SECOND as f64).round() as Nanos),
         reports_max: if once { Some(1) } else { words.reports_max },
         live,
@@ -220,8 +225,8 @@ fn options(words: &Words, live: bool, selection: Selection, names: Names) -> rep
 fn report_trees(
     args: &IostatArgs,
     directories: &[PathBuf],
-    selection: &Selection,
-    names: &Names,
+    selection: &DeviceSelection,
+    names: &DeviceNames,
 ) -> Result<Ending, Failure> {
     if args.only_vm.is_some() || args.show_query {
         return Err(Failure::words(
@@ -252,9 +257,9 @@ fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
         extended: args.extended,
         short: args.short,
         unit: if args.megabytes {
-            Unit::Megabytes
+            VolumeUnit::Megabytes
         } else {
-            Unit::Kilobytes
+            VolumeUnit::Kilobytes
         },
         timestamp: args.timestamp,
         active_only: args.active_only,
@@ -276,8 +281,8 @@ fn directories(source: &SourceArgs) -> Vec<PathBuf> {
     directories.unwrap_or_default()
 }
 
-fn names(args: &IostatArgs) -> Result<Names, Failure> {
-    let mut names = Names::default();
+fn names(args: &IostatArgs) -> Result<DeviceNames, Failure> {
+    let mut names = DeviceNames::default();
     if let Some(kind) = &args.persistent {
         let folder = format!("/dev/disk/by-{}", kind.to_lowercase());
         if kind.contains('/') || !names.add_persistent(Path::new(&folder)) {

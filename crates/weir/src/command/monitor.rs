@@ -13,7 +13,7 @@ use weir_wire::{Limits, Listen, Server, ServerOptions, socket_to_serve};
 use crate::args::LogArgs;
 use weir_monitor::config::{self, MonitorConfig};
 use weir_monitor::registry::Registry;
-use weir_monitor::{self, Monitor, Options};
+use weir_monitor::{self, Monitor, MonitorOptions};
 use weir_runtime::config::{Changes, Loaded};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -147,17 +147,17 @@ fn load(args: &MonitorArgs) -> Result<Loaded<MonitorConfig>, Failure> {
     Ok(loaded)
 }
 
-fn engine_options(config: &MonitorConfig) -> Options {
-    Options {
+fn engine_options(config: &MonitorConfig) -> MonitorOptions {
+    MonitorOptions {
         heartbeat: nanos(config.heartbeat.0),
-        overtake_after: nanos(config.idle.0),
+        exclude_after: nanos(config.idle.0),
         agents_max: config.limits.agents,
         waiting_bytes_max: config.limits.intake.0,
         engine: EngineOptions {
             query_bytes_max: config.limits.query_memory.0,
             ..EngineOptions::default()
         },
-        ..Options::default()
+        ..MonitorOptions::default()
     }
 }
 

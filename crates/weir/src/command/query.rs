@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_model::Catalog;
-use weir_sink::Clock;
+use weir_sink::InstantUnit;
 use weir_tap::ebpf::Files;
 use weir_wire::Submit;
 
@@ -19,9 +19,9 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::left_out::LeftOut;
 use weir_runtime::output;
 use weir_runtime::plans;
-use weir_runtime::question::Question;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
-use weir_runtime::run_loop::{self, Options, Show, Stop, wall_clock};
+use weir_runtime::run_loop::{self, LoopOptions, Show, Stop, wall_clock};
 use weir_runtime::source;
 
 /// Run a query on live I/O, on a recording or on a fleet
@@ -85,19 +85,24 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let placement = plans::placed(&[plan], &capabilities);
     let id = engine.add(&placement.plans[0]);
     let stop = Stop::on_signals()?;
-    let answer = plans::answer(plan, Clock::Nanoseconds, args.output.raw, args.output.last);
-    let telling = args.output.telling(answer.shape);
+    let answer = plans::answer(
+        plan,
+        InstantUnit::Nanoseconds,
+        args.output.raw,
+        args.output.last,
+    );
+    let progress = args.output.progress(answer.shape);
     if let Some(path) = &args.output.output {
         output::never_over(path, args.source.files())?;
     }
     let sink = args.output.open(answer, live)?;
     let left_out = LeftOut::of(&args.source);
     let inputs = source::open(&args.source, &placement, &stop)?;
-    let options = Options {
+    let options = LoopOptions {
         idle: args.source.idle,
         own_stream: plans::read_own_stream(&[plan]),
         instant_ns: 1,
-        telling,
+        progress,
         changes: None,
         whole: Some(placement.plans[0].clone().into()),
         counts: Arc::default(),
@@ -112,7 +117,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
 }
 
 /// Runs a query at a monitor. Errors in the query are reported before the monitor is contacted.
-fn of_fleet(args: &QueryArgs, question: &Question) -> Result<Ending, Failure> {
+fn of_fleet(args: &QueryArgs, question: &QueryText) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
     let checked = question.compile(&Catalog::builtin(), true)?;
     let stop = Stop::on_signals()?;

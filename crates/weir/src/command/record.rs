@@ -13,17 +13,17 @@ use weir_model::{Batch, Catalog, Declaration};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_sink::{Sink, SinkError, time};
 use weir_tap::ebpf::Files;
-use weir_tap::format::{Header, Writer, recording};
-use weir_tap::{Count, TapError};
+use weir_tap::format::{Header, TraceWriter, recording};
+use weir_tap::{EventCount, TapError};
 
 use crate::args::SourceArgs;
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::plans;
-use weir_runtime::question::Question;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
-use weir_runtime::run_loop::{self, Options, Show, Stop, Telling, wall_clock};
+use weir_runtime::run_loop::{self, LoopOptions, ProgressKind, Show, Stop, wall_clock};
 use weir_runtime::source;
 
 /// Record events in a Parquet file
@@ -88,11 +88,11 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         counts: counts.clone(),
         remarks: Vec::new(),
     };
-    let options = Options {
+    let options = LoopOptions {
         idle: args.source.idle,
         own_stream: plans::read_own_stream(&[&plan]),
         instant_ns: 1,
-        telling: Telling::Recording(Arc::new(named(&path)?)),
+        progress: ProgressKind::Recording(Arc::new(named(&path)?)),
         whole: None,
         changes: None,
         counts,
@@ -130,9 +130,9 @@ fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
     })
 }
 
-fn question(stream: &str, predicate: Option<&str>) -> Question {
+fn question(stream: &str, predicate: Option<&str>) -> QueryText {
     let condition = predicate.map_or(String::new(), |p| format!(" where {p}"));
-    Question {
+    QueryText {
         text: format!("select * from {stream}{condition}"),
         file: None,
     }
@@ -159,13 +159,13 @@ fn default_path() -> PathBuf {
 struct Keeper {
     name: String,
     columns: usize,
-    writer: Option<Box<dyn Writer>>,
-    counts: Arc<Mutex<Vec<Count>>>,
+    writer: Option<Box<dyn TraceWriter>>,
+    counts: Arc<Mutex<Vec<EventCount>>>,
     remarks: Vec<String>,
 }
 
 impl Keeper {
-    fn writer(&mut self) -> &mut dyn Writer {
+    fn writer(&mut self) -> &mut dyn TraceWriter {
         self.writer
             .as_deref_mut()
             .expect("nothing is written after the end")

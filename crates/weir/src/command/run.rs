@@ -9,7 +9,7 @@ use weir_model::NANOS_PER_MICRO;
 use weir_query::place::pairing::pair;
 use weir_query::plan::{Node, ToStream};
 use weir_query::{Plan, Script, compile_script};
-use weir_sink::{Answer, Clock, Sink, stream};
+use weir_sink::{InstantUnit, ResultSchema, Sink, stream};
 use weir_tap::ebpf::Files;
 use weir_wire::{Client, OfScript, Submit, SubmittedQuery};
 
@@ -22,9 +22,9 @@ use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::plans;
-use weir_runtime::question::Question;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
-use weir_runtime::run_loop::{self, Options, Show, Stop, Telling};
+use weir_runtime::run_loop::{self, LoopOptions, ProgressKind, Show, Stop};
 use weir_runtime::script_sources;
 use weir_runtime::source;
 
@@ -67,7 +67,7 @@ pub struct RunArgs {
 const TICK_NS: u32 = 1_000;
 
 pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
-    let question = Question::read(&args.script)?;
+    let question = QueryText::read(&args.script)?;
     if args.fleet.monitor.is_some() {
         return at_monitor(args, &question);
     }
@@ -89,7 +89,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
         shows.push(Show {
             id,
             sink: sink(
-                plans::answer(&query.plan, Clock::Ticks, true, false),
+                plans::answer(&query.plan, InstantUnit::Ticks, true, false),
                 query.dest.as_deref(),
                 &script,
                 args,
@@ -98,13 +98,13 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
             last_instant_open: is_rstream(&query.plan),
         });
     }
-    let options = Options {
+    let options = LoopOptions {
         idle: args.source.idle,
         own_stream: plans::read_own_stream(&plans),
         instant_ns: NANOS_PER_MICRO,
-        telling: match script.queries.iter().all(|q| q.dest.is_some()) {
-            true => Telling::Files,
-            false => Telling::Nothing,
+        progress: match script.queries.iter().all(|q| q.dest.is_some()) {
+            true => ProgressKind::Files,
+            false => ProgressKind::Nothing,
         },
         whole: None,
         changes: None,
@@ -117,7 +117,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
 
 /// Runs the queries of a script at a monitor. Errors in the script are reported before the monitor is
 /// contacted.
-fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
+fn at_monitor(args: &RunArgs, question: &QueryText) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
     let script = client::script::compile(question, TICK_NS)?;
     question.warn(&script.warnings);
@@ -147,7 +147,7 @@ fn at_monitor(args: &RunArgs, question: &Question) -> Result<Ending, Failure> {
 }
 
 /// The requests to the monitor: the script's queries in order, each with a name of its own.
-fn submits(args: &RunArgs, question: &Question, queries: usize) -> impl Iterator<Item = Submit> {
+fn submits(args: &RunArgs, question: &QueryText, queries: usize) -> impl Iterator<Item = Submit> {
     let stem = args.script.file_stem().filter(|stem| *stem != "-");
     let stem = stem.map_or("script".into(), |stem| stem.to_string_lossy());
     let base = args.placing.name.clone().unwrap_or(stem.into_owned());
@@ -176,8 +176,8 @@ fn show_all(
 ) -> Result<Ending, Failure> {
     let mut shown = Vec::new();
     for ((query, client), part) in placed.iter_mut().zip(&script.queries) {
-        let answer = Answer {
-            clock: Clock::Ticks,
+        let answer = ResultSchema {
+            clock: InstantUnit::Ticks,
             ..show::answer(query, true)?
         };
         let sink = sink(answer.clone(), part.dest.as_deref(), script, args)?;
@@ -243,7 +243,7 @@ fn is_rstream(plan: &Plan) -> bool {
 
 /// The sink of a query's result.
 fn sink(
-    answer: Answer,
+    answer: ResultSchema,
     dest: Option<&str>,
     script: &Script,
     args: &RunArgs,

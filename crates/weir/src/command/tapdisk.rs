@@ -176,7 +176,7 @@ pub fn run(args: &TapdiskArgs, verbose: bool) -> Result<Ending, Failure> {
             let signals = Stop::on_signals()?;
             let ending = service::serve(&setup, owner, &companion, &signals)?;
             if let Some(folder) = &args.serve.run_folder
-                && companion.nap(Duration::ZERO)
+                && companion.wait_for_end(Duration::ZERO)
             {
                 insertion::remove_folder(folder, std::process::id());
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use weir_tap::qmp::Address;
+use weir_tap::qmp::QmpAddress;
 use weir_tapdisk::insertion::RECONNECT_DELAY_S;
 
 use weir_runtime::failure::{Ending, Failure};
@@ -57,7 +57,7 @@ impl WhichArgs {
         DiskSelector {
             vm: &self.vm,
             disk: &self.disk,
-            monitor: self.qmp.clone().map(Address::Socket),
+            monitor: self.qmp.clone().map(QmpAddress::Socket),
         }
     }
 }
@@ -84,7 +84,7 @@ pub fn run(args: &InsertArgs) -> Result<Ending, Failure> {
         }
         (Err(failure), None) => return Err(failure),
     };
-    tell(&inserted);
+    report(&inserted);
     if args.json {
         let text = serde_json::to_string(&inserted).expect("it has texts and numbers");
         output::print(&(text + "\n"))?;
@@ -92,7 +92,7 @@ pub fn run(args: &InsertArgs) -> Result<Ending, Failure> {
     Ok(Ending::Done)
 }
 
-fn tell(inserted: &Inserted) {
+fn report(inserted: &Inserted) {
     let Inserted {
         vm,
         vdisk,

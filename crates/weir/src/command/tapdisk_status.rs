@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use weir_tap::tapdisk::words::{Answer, Ask};
-use weir_tap::tapdisk::{Client, ClientError};
+use weir_tap::tapdisk::{ClientError, TapdiskClient};
 
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -26,7 +26,7 @@ pub struct StatusArgs {
 }
 
 pub fn run(args: &StatusArgs) -> Result<Ending, Failure> {
-    let ask = || match Client::connect(&args.path)?.ask(Ask::Status)? {
+    let ask = || match TapdiskClient::connect(&args.path)?.ask(Ask::Status)? {
         Answer::Status(status) => Ok(status),
         other => Err(ClientError::Garbled(format!("{other:?}"))),
     };

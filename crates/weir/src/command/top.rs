@@ -15,7 +15,7 @@ use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::Placement;
 use weir_tap::ebpf::Files;
-use weir_tap::{Count, Retimed};
+use weir_tap::{EventCount, Retimed};
 
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
@@ -26,15 +26,15 @@ use weir_runtime::plans;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{
-    self, Change, Input, Options, Show, Stop, Telling, missed, wall_clock,
+    self, Change, LoopOptions, ProgressKind, Show, Stop, TapInput, missed, wall_clock,
 };
 use weir_runtime::source;
 use weir_view::top::batch;
 use weir_view::top::bounds::LowerBounds;
 use weir_view::top::columns::COLUMNS;
-use weir_view::top::gather::{Part, PartSink, TickAssembler, TickHandler};
-use weir_view::top::queries::{self, Level, SINGLE, Scope};
-use weir_view::top::replay::Replay;
+use weir_view::top::gather::{PartSink, QueryPart, TickAssembler, TickHandler};
+use weir_view::top::queries::{self, SINGLE, Scope, TopLevel};
+use weir_view::top::replay::TopReplay;
 use weir_view::top::screen::{self, Ink, Screen};
 use weir_view::top::state::{KeyAction, NAMES, State, View};
 use weir_view::top::ticks::{TickReader, Ticks};
@@ -133,9 +133,9 @@ impl TopArgs {
     fn unhurried(&self) -> TopArgs {
         let mut args = self.clone();
         args.source.optional_rows = true;
-        let rhythm = (self.scope().interval / 10).clamp(RHYTHMS[0], RHYTHMS[1]);
-        args.source.rhythm = Some(rhythm);
-        args.source.idle = args.source.idle.max(rhythm * 5);
+        let poll_interval = (self.scope().interval / 10).clamp(RHYTHMS[0], RHYTHMS[1]);
+        args.source.poll_interval = Some(poll_interval);
+        args.source.idle = args.source.idle.max(poll_interval * 5);
         args
     }
 
@@ -160,10 +160,10 @@ impl TopArgs {
         state
     }
 
-    fn level(&self) -> Level {
+    fn level(&self) -> TopLevel {
         match self.level == "vdisk" {
-            true => Level::Vdisk,
-            false => Level::Block,
+            true => TopLevel::Vdisk,
+            false => TopLevel::Block,
         }
     }
 
@@ -247,7 +247,7 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let (run, levels) = Run::of_screen(args, scope, stop)?;
     let placement = run.placement.clone();
-    let splits = scope.splits(Level::Block);
+    let splits = scope.splits(TopLevel::Block);
     let take = run.whole_intervals(Box::new(move |tick| {
         published.publish(tick);
         left -= 1;
@@ -357,8 +357,8 @@ impl ViewQueries {
         }
         let (part, text) = match state.view() {
             View::All | View::Vm(_) => return,
-            View::Rest => (Part::Submitters, self.scope.submitters()),
-            View::Disk(disk) => (Part::Bars, self.scope.histograms(&disk)),
+            View::Rest => (QueryPart::Submitters, self.scope.submitters()),
+            View::Disk(disk) => (QueryPart::Bars, self.scope.histograms(&disk)),
         };
         self.questions_ever += 1;
         self.asked = Some(self.questions_ever);
@@ -371,9 +371,9 @@ impl ViewQueries {
         let level = state.level;
         let single = self.scope.splits(level).then(|| self.scope.single());
         for (name, part, text) in [
-            (LINES, Part::Lines, Some(self.scope.lines(level))),
-            (TOTALS, Part::Totals, Some(self.scope.totals(level))),
-            (SINGLES, Part::Single, single),
+            (LINES, QueryPart::Lines, Some(self.scope.lines(level))),
+            (TOTALS, QueryPart::Totals, Some(self.scope.totals(level))),
+            (SINGLES, QueryPart::Single, single),
         ] {
             self.send(Change::End { name });
             if let Some(text) = text {
@@ -382,13 +382,13 @@ impl ViewQueries {
         }
     }
 
-    fn ask(&self, name: u64, part: Part, text: &str, state: &mut State) {
+    fn ask(&self, name: u64, part: QueryPart, text: &str, state: &mut State) {
         let Ok(checked) = queries::checked(text, self.scope.live) else {
             state.notice = Some("this name cannot be written in CQL".into());
             return;
         };
         // Histograms grow with each request; the other views show complete intervals.
-        let since = match self.scope.live && part != Part::Bars {
+        let since = match self.scope.live && part != QueryPart::Bars {
             true => wall_clock().saturating_add(quantity::nanos(self.scope.interval)),
             false => Nanos::MIN,
         };
@@ -403,12 +403,12 @@ impl ViewQueries {
     }
 }
 
-fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> Options {
-    Options {
+fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> LoopOptions {
+    LoopOptions {
         idle: args.source.idle,
         own_stream: true,
         instant_ns: 1,
-        telling: Telling::Nothing,
+        progress: ProgressKind::Nothing,
         whole: None,
         changes,
         counts: run.counts.clone(),
@@ -425,12 +425,12 @@ const SINGLES: u64 = 3;
 struct Run<'a> {
     args: &'a TopArgs,
     interval_ns: Nanos,
-    asked: Vec<(Part, Option<u64>, Arc<Plan>)>,
-    inputs: Vec<Input>,
+    asked: Vec<(QueryPart, Option<u64>, Arc<Plan>)>,
+    inputs: Vec<TapInput>,
     /// How the queries run.
     placement: Placement,
     /// The current counters of the taps.
-    counts: Arc<Mutex<Vec<Count>>>,
+    counts: Arc<Mutex<Vec<EventCount>>>,
     /// Requests were lost when the recording was made.
     lossy_recording: Arc<AtomicBool>,
     /// The instant of the last tick that was processed.
@@ -439,13 +439,13 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     /// The queries of a level.
-    fn new(args: &'a TopArgs, scope: &Scope, level: Level) -> Result<Run<'a>, Failure> {
+    fn new(args: &'a TopArgs, scope: &Scope, level: TopLevel) -> Result<Run<'a>, Failure> {
         let single = scope.splits(level).then(|| scope.single());
-        let single = single.map(|text| (Part::Single, Some(SINGLES), text));
+        let single = single.map(|text| (QueryPart::Single, Some(SINGLES), text));
         let asked = [
-            (Part::Lines, Some(LINES), scope.lines(level)),
-            (Part::Totals, Some(TOTALS), scope.totals(level)),
-            (Part::Losses, None, scope.losses()),
+            (QueryPart::Lines, Some(LINES), scope.lines(level)),
+            (QueryPart::Totals, Some(TOTALS), scope.totals(level)),
+            (QueryPart::Losses, None, scope.losses()),
         ];
         let asked = asked.into_iter().chain(single).map(|(part, name, text)| {
             let plan = queries::checked(&text, scope.live)?.plan;
@@ -472,42 +472,42 @@ impl<'a> Run<'a> {
     ) -> Result<(Run<'a>, bool), Failure> {
         let mut run = Run::new(args, scope, args.level())?;
         let details = vec![
-            (Part::Submitters, scope.submitters()),
-            (Part::Bars, scope.histograms(&queries::ANY_DISK)),
+            (QueryPart::Submitters, scope.submitters()),
+            (QueryPart::Bars, scope.histograms(&queries::ANY_DISK)),
         ];
-        let levels = [Level::Block, Level::Vdisk];
-        let levels = levels.map(|level| (Part::Lines, scope.lines(level)));
+        let levels = [TopLevel::Block, TopLevel::Vdisk];
+        let levels = levels.map(|level| (QueryPart::Lines, scope.lines(level)));
         // For the return from the other level to the host's requests.
-        let single = (Part::Single, scope.single());
-        let single = scope.splits(Level::Block).then_some(single);
+        let single = (QueryPart::Single, scope.single());
+        let single = scope.splits(TopLevel::Block).then_some(single);
         let all = [details.clone(), levels.to_vec()].concat();
-        let all: Vec<(Part, String)> = all.into_iter().chain(single).collect();
+        let all: Vec<(QueryPart, String)> = all.into_iter().chain(single).collect();
         if scope.live && run.open(&all, stop).is_ok() {
             return Ok((run, true));
         }
         // QEMU cannot be queried on every host.
         let own = match args.level() {
-            Level::Block => details,
-            Level::Vdisk => Vec::new(),
+            TopLevel::Block => details,
+            TopLevel::Vdisk => Vec::new(),
         };
         run.open(&own, stop)?;
         Ok((run, false))
     }
 
     /// Opens the sources for the queries, and for `later` ones.
-    fn open(&mut self, later: &[(Part, String)], stop: &Stop) -> Result<(), Failure> {
+    fn open(&mut self, later: &[(QueryPart, String)], stop: &Stop) -> Result<(), Failure> {
         let scope = self.args.scope();
         let later = later.iter().map(|(part, text)| {
             let plan = queries::checked(text, scope.live)?.plan;
             Ok((*part, plan))
         });
-        let later: Vec<(Part, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
+        let later: Vec<(QueryPart, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
         let asked = self.asked.iter().map(|(part, _, plan)| (part, plan));
         let all = asked.chain(later.iter().map(|(part, plan)| (part, plan)));
         // The details of a disk and the positions of requests are computed from rows.
-        let needs_rows = |part: &Part| match part {
-            Part::Single => true,
-            Part::Bars => !scope.frugal,
+        let needs_rows = |part: &QueryPart| match part {
+            QueryPart::Single => true,
+            QueryPart::Bars => !scope.frugal,
             _ => false,
         };
         let (rows, others): (Vec<_>, Vec<_>) = all.partition(|(part, _)| needs_rows(part));
@@ -556,7 +556,7 @@ impl<'a> Run<'a> {
         self,
         gather: &Arc<Mutex<TickAssembler>>,
         speed: Option<f64>,
-    ) -> Result<(Engine, Vec<Input>, Vec<Show>), Failure> {
+    ) -> Result<(Engine, Vec<TapInput>, Vec<Show>), Failure> {
         let mut engine = Engine::new(EngineOptions::default());
         let shows = self.asked.iter().map(|(part, name, plan)| {
             let plan = self.placement.rewrite(plan);
@@ -567,17 +567,17 @@ impl<'a> Run<'a> {
             }
         });
         let shows = shows.collect();
-        let replayed = |input: Input| match input.live {
+        let replayed = |input: TapInput| match input.live {
             true => input,
-            false => Input {
+            false => TapInput {
                 tap: Box::new(Retimed::new(
                     input.tap,
-                    Replay::new(speed, self.interval_ns, self.shown.clone()),
+                    TopReplay::new(speed, self.interval_ns, self.shown.clone()),
                 )),
                 ..input
             },
         };
-        let inputs: Vec<Input> = self.inputs.into_iter().map(replayed).collect();
+        let inputs: Vec<TapInput> = self.inputs.into_iter().map(replayed).collect();
         source::drop_privileges(&self.args.source, &inputs, Files::Open)?;
         Ok((engine, inputs, shows))
     }

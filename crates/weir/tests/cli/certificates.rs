@@ -10,14 +10,14 @@ use std::time::Duration;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, Issuer, KeyPair, SanType, date_time_ymd};
 use serde_json::Value;
 use weir_wire::{
-    Client, Dial, EventQueue, NextEvent, Refusal, Reply, Request, Server, ServerEvent,
+    Client, ClientReply, ClientRequest, Dial, EventQueue, NextEvent, Refusal, Server, ServerEvent,
     ServerOptions, ServerTls,
 };
 
-use crate::support::{Said, Scratch, run};
+use crate::support::{CommandOutput, Scratch, run};
 
 /// `weir certificates` in a directory.
-fn certificates(directory: &Path, words: &[&str]) -> Said {
+fn certificates(directory: &Path, words: &[&str]) -> CommandOutput {
     let directory = directory.to_str().unwrap();
     run(&[&["certificates"], words, &["-d", directory]].concat())
 }
@@ -98,15 +98,19 @@ fn answer(mut events: EventQueue, stopped: &std::sync::mpsc::Receiver<()>) {
             continue;
         };
         let answer = match request {
-            Request::Queries => Ok(Reply::Json(serde_json::json!([{ "asked_by": who.name }]))),
-            Request::Cancel { query } => Err(Refusal::NotFound(format!("there is no `{query}`"))),
+            ClientRequest::Queries => Ok(ClientReply::Json(
+                serde_json::json!([{ "asked_by": who.name }]),
+            )),
+            ClientRequest::Cancel { query } => {
+                Err(Refusal::NotFound(format!("there is no `{query}`")))
+            }
             other => panic!("{other:?}"),
         };
         let _ = reply.0.send(answer);
     }
 }
 
-fn assert_says(answer: &Result<Value, String>, part: &str) {
+fn assert_output(answer: &Result<Value, String>, part: &str) {
     let error = answer.as_ref().expect_err(part);
     assert!(error.contains(part), "{part}: {error}");
 }
@@ -128,7 +132,7 @@ fn what_is_made_lets_in_for_its_role() {
     let error = alice.cancel("q").unwrap_err().to_string();
     assert!(error.contains("there is no `q`"), "{error}");
     let answer = monitor.lists(here, here, "agent-web1");
-    assert_says(&answer, "`web1` is not permitted to read queries");
+    assert_output(&answer, "`web1` is not permitted to read queries");
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn another_authority_and_the_wrong_purpose_are_refused_with_the_reason() {
     let (fleet, others) = (fleet(), fleet());
     let (here, there) = (fleet.path(), others.path());
     let monitor = Monitor::start(here);
-    assert_says(
+    assert_output(
         &monitor.lists(there, here, "client-alice"),
         "not signed by the given authority",
     );
@@ -188,7 +192,7 @@ fn what_has_expired_is_refused_with_the_reason_and_good_again_when_renewed() {
     expired(here, "monitor", names, ExtendedKeyUsagePurpose::ServerAuth);
     let monitor = Monitor::start(here);
     let answer = monitor.lists(here, here, "client-alice");
-    assert_says(&answer, "its certificate is not valid now");
+    assert_output(&answer, "its certificate is not valid now");
     drop(monitor);
     certificates(here, &["renew"]).fine();
     let monitor = Monitor::start(here);

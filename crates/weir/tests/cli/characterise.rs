@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::live::{on_disk, run_under_writes, watchable};
-use crate::support::{Said, Scratch, interrupt, run, shared, weir};
+use crate::support::{CommandOutput, Scratch, interrupt, run, shared, weir};
 
 /// The bundled recording.
 const SAMPLE: &str = concat!(
@@ -308,16 +308,16 @@ fn an_interrupt_ends_it_with_the_report() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    until_it_hears_interrupts(&child);
+    until_it_handles_interrupts(&child);
     interrupt(&child);
-    let said = Said::of(child.wait_with_output().unwrap());
+    let said = CommandOutput::of(child.wait_with_output().unwrap());
     assert_eq!(said.code, 130, "{}", said.err);
     let report: Value = serde_json::from_str(&said.out).unwrap();
     assert!(report["profiles"].is_array(), "{}", said.out);
 }
 
 /// Waits until SIGINT, number 2, is among the signals that the process catches (proc(5), `SigCgt`).
-fn until_it_hears_interrupts(child: &Child) {
+fn until_it_handles_interrupts(child: &Child) {
     let path = format!("/proc/{}/status", child.id());
     for _ in 0..600 {
         let status = std::fs::read_to_string(&path).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::live::watchable;
-use crate::support::{Said, Scratch, requests, skipped};
+use crate::support::{CommandOutput, Scratch, requests, skipped};
 
 /// The capabilities that weir requests anywhere, and one that opens every file for writing.
 const CAPABILITIES: &str =
@@ -70,7 +70,7 @@ fn as_user(binary: &Path, args: &[&str]) -> Command {
 }
 
 fn refused(binary: &Path, args: &[&str]) {
-    let said = Said::of(as_user(binary, args).output().unwrap());
+    let said = CommandOutput::of(as_user(binary, args).output().unwrap());
     assert_eq!(said.code, 1, "{args:?}: {}", said.err);
     assert!(
         said.err.contains("ermission denied"),
@@ -138,7 +138,7 @@ fn capabilities_of_the_file_show_live_io_and_are_in_effect_nowhere_else() {
         seen.extend(effective(&binary));
         thread::sleep(Duration::from_millis(20));
     }
-    let said = Said::of(child.wait_with_output().unwrap());
+    let said = CommandOutput::of(child.wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{}", said.err);
     let main = |thread: &&Effective| thread.name == "weir" && !thread.loading();
     assert!(
@@ -183,7 +183,7 @@ fn a_set_user_id_binary_does_not_run() {
         let Some(binary) = copy(TEST, &scratch, mode) else {
             return;
         };
-        let said = Said::of(as_user(&binary, &["functions"]).output().unwrap());
+        let said = CommandOutput::of(as_user(&binary, &["functions"]).output().unwrap());
         assert_eq!(said.code, 1, "{}", said.out);
         assert!(
             said.err.contains("set-user-ID or set-group-ID"),

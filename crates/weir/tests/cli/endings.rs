@@ -98,7 +98,7 @@ fn a_closed_standard_output_is_a_failure() {
         let output = std::process::Command::new("sh")
             .args(["-c", &line])
             .output();
-        crate::support::Said::of(output.unwrap())
+        crate::support::CommandOutput::of(output.unwrap())
     };
     for args in [
         query.as_str(),

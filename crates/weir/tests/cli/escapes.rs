@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use crate::support::{Said, Scratch, run, weir};
+use crate::support::{CommandOutput, Scratch, run, weir};
 
 /// Sets the title of a terminal, selects red, and begins another line of a log.
 const NAME: &str = "\x1b]0;T\x07\x1b[31m\nx";
 const SHOWN: &str = "\\x1b]0;T\\x07\\x1b[31m\\nx";
 
-fn assert_escaped(said: &Said, lines: usize) {
+fn assert_escaped(said: &CommandOutput, lines: usize) {
     assert!(said.err.contains(SHOWN), "{:?}", said.err);
     let controls = said.err.chars().filter(|c| c.is_control());
     assert_eq!(
@@ -57,7 +57,7 @@ fn the_name_of_a_process_is_escaped_in_a_failure() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    let second = Said::of(second.unwrap());
+    let second = CommandOutput::of(second.unwrap());
     assert!(second.err.contains("in use"), "{line}{}", second.err);
     assert_escaped(&second, 1);
 }

@@ -61,9 +61,13 @@ impl Exporter {
 
     /// Waits until the samples with the prefix `begin` add up to `total`.
     fn wait_for(&self, begin: &str, total: f64) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while sum(&self.text(), begin) != total {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{}", self.text());
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "{}",
+                self.text()
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -248,7 +252,7 @@ impl Prometheus {
 
     /// The value of a query with one series. Waits until it exists.
     fn ask(&mut self, query: &str) -> f64 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let encoded: String = query.bytes().map(|b| format!("%{b:02X}")).collect();
         let head = format!("GET /api/v1/query?query={encoded} HTTP/1.0\r\nHost: localhost\r\n\r\n");
         loop {
@@ -268,7 +272,7 @@ impl Prometheus {
                 return value.parse().unwrap();
             }
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                started.elapsed() < Duration::from_secs(60),
                 "{query}: {answer}"
             );
             std::thread::sleep(Duration::from_millis(250));

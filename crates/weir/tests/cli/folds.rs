@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use crate::live::{watchable, watched_disk};
-use crate::support::{Said, run, weir};
+use crate::support::{CommandOutput, run, weir};
 
 /// What both sides compute of the requests of each op.
 const KEPT: &str = "op, count(*), count(service), sum(bytes), avg(latency), min(wait), max(service), \
@@ -82,7 +82,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_to_the_last_count() {
         .args(["--numjobs=3", "--time_based", "--runtime=6", "--size=64m"])
         .output();
     assert!(fio.unwrap().status.success());
-    let made = made(&Said::of(child.wait_with_output().unwrap()).fine());
+    let made = made(&CommandOutput::of(child.wait_with_output().unwrap()).fine());
     assert!(made.len() >= 4, "two ops in several intervals: {made:?}");
     let mut requests = 0;
     for (group, by) in &made {

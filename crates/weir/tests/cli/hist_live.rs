@@ -11,7 +11,7 @@ use serde_json::Value;
 use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::watched_disk;
-use crate::support::{Said, Scratch, all_but_missed, interrupt, skipped, weir};
+use crate::support::{CommandOutput, Scratch, all_but_missed, interrupt, skipped, weir};
 
 /// A loop device and a directory for the collector of one test.
 struct Host {
@@ -50,12 +50,12 @@ impl Host {
         command
     }
 
-    fn hist(&self, args: &[&str]) -> Said {
-        Said::of(self.command(args).output().unwrap())
+    fn hist(&self, args: &[&str]) -> CommandOutput {
+        CommandOutput::of(self.command(args).output().unwrap())
     }
 
     /// The same, of this test's disk only.
-    fn of_disk(&self, args: &[&str]) -> Said {
+    fn of_disk(&self, args: &[&str]) -> CommandOutput {
         self.hist(&[args, &["-i", self.disk.path()]].concat())
     }
 
@@ -148,14 +148,14 @@ fn programs(process: &Path) -> BTreeSet<u32> {
 /// files of a killed process are closed shortly after its memory is freed.
 fn detached(programs_before: &BTreeSet<u32>) {
     assert!(!programs_before.is_empty(), "something was attached");
-    let begun = Instant::now();
+    let started = Instant::now();
     for process in processes() {
         loop {
             let held = programs(&process);
             if held.is_disjoint(programs_before) {
                 break;
             }
-            let late = begun.elapsed() > Duration::from_secs(60);
+            let late = started.elapsed() > Duration::from_secs(60);
             assert!(!late, "{}: {held:?}", process.display());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -264,13 +264,13 @@ fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
     host.until_gone();
     detached(&programs);
     // Its directory is free when the last of its files is removed.
-    let begun = Instant::now();
+    let started = Instant::now();
     let list = loop {
         let list = host.hist(&["-l"]);
         if list.err.contains("was killed") {
             break list;
         }
-        let late = begun.elapsed() > Duration::from_secs(60);
+        let late = started.elapsed() > Duration::from_secs(60);
         assert!(!late, "{}", list.err);
     };
     assert!(!list.fine().contains("until stopped"));
@@ -294,7 +294,7 @@ fn several_starts_share_one_collector() {
         start.stderr(Stdio::piped()).spawn().unwrap()
     });
     for start in both {
-        Said::of(start.wait_with_output().unwrap()).fine();
+        CommandOutput::of(start.wait_with_output().unwrap()).fine();
     }
     assert_eq!(host.collectors().len(), 1);
     let one = host.programs();
@@ -331,7 +331,7 @@ fn in_the_foreground_it_counts_until_a_signal() {
     let held = programs(&process);
     let done = host.load();
     interrupt(&child);
-    let said = Said::of(child.wait_with_output().unwrap());
+    let said = CommandOutput::of(child.wait_with_output().unwrap());
     assert_eq!(said.code, 130, "{}", said.err);
     detached(&held);
     let line: Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
@@ -358,7 +358,7 @@ fn each_transfers_every_request() {
     while child.try_wait().unwrap().is_none() {
         host.load();
     }
-    let said = Said::of(child.wait_with_output().unwrap()).fine();
+    let said = CommandOutput::of(child.wait_with_output().unwrap()).fine();
     let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
     assert_eq!(line["pdisk"], host.disk.path());
     let count = |op: &str| line["histograms"]["ioLength"][op]["count"].as_u64();
@@ -370,7 +370,7 @@ fn each_transfers_every_request() {
     while child.try_wait().unwrap().is_none() {
         host.load();
     }
-    let said = Said::of(child.wait_with_output().unwrap()).fine();
+    let said = CommandOutput::of(child.wait_with_output().unwrap()).fine();
     let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
     for cell in line["cells"].as_array().unwrap() {
         assert_eq!((&cell[0], &cell[1]), (&4096.into(), &4096.into()), "{line}");

@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, getpgid, kill_process};
 use weir_model::Symbol;
 use weir_tap::inspection::Inspection;
-use weir_tap::inspection::message::{Begin, Kind, OfVm, Polls, Received};
-use weir_tap::inventory::{Declared, Look, Snapshot, Watch, WatchOptions};
+use weir_tap::inspection::message::{
+    Begin, ConversationKind, OfVm, PollsRequest, SnapshotReceiver,
+};
+use weir_tap::inventory::{Declared, InventoryWatch, ScanScope, Snapshot, WatchOptions};
 
 use crate::live::watchable;
-use crate::support::{Said, run, weir};
+use crate::support::{CommandOutput, run, weir};
 
 /// Names VMs, so that the host is scanned.
 const OF_VMS: &str = "select vm, count(*) from IO [range 100 ms slide 100 ms] group by vm";
@@ -104,7 +106,7 @@ fn a_command_whose_inspection_process_is_killed_reports_it_and_continues() {
     }
     let mut command = weir(&["query", "--no-fold", "--for", "120s", OF_VMS]);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut command = Nap(command.spawn().unwrap());
+    let mut command = Sleeper(command.spawn().unwrap());
     let inspection = started(&mut command.0);
     kill_process(pid(inspection), Signal::KILL).unwrap();
     let errors = BufReader::new(command.0.stderr.take().unwrap());
@@ -134,7 +136,7 @@ fn counters_of_qemus_end_with_the_inspection_process() {
     let mut command = live(&["query", "--for", "120s", "select * from blockstats"]);
     let inspection = started(&mut command);
     kill_process(pid(inspection), Signal::KILL).unwrap();
-    let said = Said::of(command.wait_with_output().unwrap());
+    let said = CommandOutput::of(command.wait_with_output().unwrap());
     assert_eq!(said.code, 1, "{}", said.err);
     let why = "QEMU's counters are no longer polled: the inspection process has ended";
     assert!(said.err.contains(why), "{}", said.err);
@@ -181,9 +183,9 @@ fn it_inherits_neither_descriptors_nor_variables() {
 }
 
 /// A process that is killed when this is dropped.
-struct Nap(Child);
+struct Sleeper(Child);
 
-impl Drop for Nap {
+impl Drop for Sleeper {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -192,11 +194,11 @@ impl Drop for Nap {
 
 #[test]
 fn it_sees_what_a_process_that_looks_itself_sees() {
-    let nap = Nap(Command::new("sleep").arg("600").spawn().unwrap());
+    let nap = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
     let napping = nap.0.id();
     let declared: Declared = format!("nap=pid:{napping}").parse().unwrap();
     let watch = |inspector| {
-        Watch::start(&WatchOptions {
+        InventoryWatch::start(&WatchOptions {
             declared: vec![declared.clone()],
             inspector,
             ..WatchOptions::default()
@@ -204,8 +206,8 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
         .unwrap()
     };
     let watches = [watch(None), watch(Some(program()))];
-    let look = |watch: &Watch| {
-        let mut seen = Snapshot::clone(&watch.look(Look::All, Duration::from_secs(10)));
+    let look = |watch: &InventoryWatch| {
+        let mut seen = Snapshot::clone(&watch.look(ScanScope::All, Duration::from_secs(10)));
         (seen.generation, seen.taken) = (0, 0);
         // Other tests start VMs meanwhile, and their QEMUs answer one of the two watches earlier.
         let vms = seen.vms.iter().position(|vm| vm.name == Symbol::new("nap"));
@@ -236,7 +238,7 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
     let generation = watches[1].generation();
     drop(nap);
     within("end of the process in the inventory", || {
-        let seen = watches[1].look(Look::Pid(napping), Duration::from_secs(10));
+        let seen = watches[1].look(ScanScope::Pid(napping), Duration::from_secs(10));
         let is_gone = !seen.pids.contains_key(&napping) && seen.generation > generation;
         is_gone.then_some(())
     });
@@ -253,25 +255,31 @@ fn what_is_no_request_ends_it() {
         assert_eq!(answer.unwrap_err().to_string(), "has ended", "{request}");
         // Its other connections end too.
         within("end", || {
-            let other = process.converse(Kind::Polls, &Polls { histograms: false }, None);
+            let other = process.converse(
+                ConversationKind::Polls,
+                &PollsRequest { histograms: false },
+                None,
+            );
             other
                 .and_then(|mut other| other.request(&()))
                 .is_err()
                 .then_some(())
         });
     };
-    refused(Kind::Inventory, &|request| {
+    refused(ConversationKind::Inventory, &|request| {
         *request = serde_json::json!("look")
     });
     // Valid except for an additional field.
-    let polls = Polls { histograms: false };
-    refused(Kind::Polls, &|request| {
+    let polls = PollsRequest { histograms: false };
+    refused(ConversationKind::Polls, &|request| {
         *request = serde_json::to_value(&polls).unwrap();
         request["execute"] = "quit".into();
     });
-    refused(Kind::Disks, &|request| request["pid"] = (-1).into());
+    refused(ConversationKind::Disks, &|request| {
+        request["pid"] = (-1).into()
+    });
     let of_vm = OfVm { pid: 1 };
-    refused(Kind::Memory, &|request| {
+    refused(ConversationKind::Memory, &|request| {
         *request = serde_json::to_value(&of_vm).unwrap();
         request["path"] = "/proc/1/mem".into();
     });
@@ -279,7 +287,7 @@ fn what_is_no_request_ends_it() {
         root: "/".into(),
         declared: vec!["nonsense".into()],
     };
-    refused(Kind::Inventory, &|request| {
+    refused(ConversationKind::Inventory, &|request| {
         *request = serde_json::to_value(&declared).unwrap()
     });
     let said = run(&["inspection"]);
@@ -295,14 +303,18 @@ fn a_second_inventory_ends_it() {
         root: "/".into(),
         declared: Vec::new(),
     };
-    let mut first = process.converse(Kind::Inventory, &begin, None).unwrap();
-    first.request(&vec![Look::All]).unwrap();
-    Received::default().read(first.socket()).unwrap();
-    let mut second = process.converse(Kind::Inventory, &begin, None).unwrap();
+    let mut first = process
+        .converse(ConversationKind::Inventory, &begin, None)
+        .unwrap();
+    first.request(&vec![ScanScope::All]).unwrap();
+    SnapshotReceiver::default().read(first.socket()).unwrap();
+    let mut second = process
+        .converse(ConversationKind::Inventory, &begin, None)
+        .unwrap();
     let refused = second.answer::<serde_json::Value>().unwrap_err();
     assert_eq!(refused.to_string(), "has ended");
     within("end of the first", || {
-        first.request(&vec![Look::All]).is_err().then_some(())
+        first.request(&vec![ScanScope::All]).is_err().then_some(())
     });
 }
 
@@ -312,11 +324,13 @@ fn only_vms_of_its_inventory_have_disks_and_memory() {
     let of_us = OfVm {
         pid: std::process::id(),
     };
-    for kind in [Kind::Disks, Kind::Memory] {
+    for kind in [ConversationKind::Disks, ConversationKind::Memory] {
         let mut conversation = process.converse(kind, &of_us, None).unwrap();
         assert!(!conversation.answer::<bool>().unwrap());
     }
-    let mut memory = process.converse(Kind::Memory, &of_us, None).unwrap();
+    let mut memory = process
+        .converse(ConversationKind::Memory, &of_us, None)
+        .unwrap();
     assert!(!memory.answer::<bool>().unwrap());
     let path = c"/machine/peripheral/disk0".as_ptr();
     let pointer = &raw const path as u64;

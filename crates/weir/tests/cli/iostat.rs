@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::live::{loop_disk, watchable};
-use crate::support::{Said, Scratch, interrupt, run, run_in, shared, skipped, weir};
+use crate::support::{CommandOutput, Scratch, interrupt, run, run_in, shared, skipped, weir};
 use weir_testing::wait_until;
 
 /// The number of instants in sysstat's sample trees.
@@ -404,7 +404,7 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
         _ => skipped(test, "the half that needs sysstat's iostat"),
     }
     interrupt(&child);
-    let said = Said::of(child.wait_with_output().unwrap());
+    let said = CommandOutput::of(child.wait_with_output().unwrap());
     assert_eq!(said.code, 130, "{}", said.err);
     assert!(!Path::new(tree).exists());
 }
@@ -431,7 +431,7 @@ fn an_idle_disk_is_reported_in_each_interval() {
         .args(args)
         .args([device.path(), "0.5", "3"])
         .output();
-    let text = Said::of(output.unwrap()).fine();
+    let text = CommandOutput::of(output.unwrap()).fine();
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     let reports = &document["sysstat"]["hosts"][0]["statistics"];
     assert_eq!(reports.as_array().unwrap().len(), 3, "{text}");

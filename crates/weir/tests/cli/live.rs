@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use weir_testing::LoopDisk;
 
-use crate::support::{Said, Scratch, interrupt, run, skipped, weir};
+use crate::support::{CommandOutput, Scratch, interrupt, run, skipped, weir};
 
 /// Whether live I/O can be observed on this host; otherwise logs that `test` is skipped.
 pub fn watchable(test: &str) -> bool {
@@ -67,7 +67,7 @@ fn write_to_disk(path: &Path, count: usize) {
 }
 
 /// Runs `weir ARGS`, which must end without a signal, during such writes.
-pub fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
+pub fn run_under_writes(args: &[&str], scratch: &Scratch) -> CommandOutput {
     let mut command = weir(args);
     let child = command
         .stdout(Stdio::piped())
@@ -77,7 +77,7 @@ pub fn run_under_writes(args: &[&str], scratch: &Scratch) -> Said {
     // Long enough to attach the probes, and well before the end.
     std::thread::sleep(std::time::Duration::from_millis(1_200));
     write_to_disk(&scratch.path().join("data"), 8);
-    Said::of(child.wait_with_output().unwrap())
+    CommandOutput::of(child.wait_with_output().unwrap())
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Scratch, run, weir};
 
 /// The time that a monitor may take to start.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A command that runs a monitor.
 fn monitor(scratch: &Scratch, args: &[&str]) -> Command {
@@ -31,7 +31,7 @@ fn logged(scratch: &Scratch, mut command: Command) -> String {
     let mut child: Child = command.stderr(log).spawn().unwrap();
     let started = Instant::now();
     while !scratch.path().join("monitor.sock").exists() {
-        assert!(started.elapsed() < PATIENCE, "{}", scratch.read("log"));
+        assert!(started.elapsed() < TIMEOUT, "{}", scratch.read("log"));
         assert!(
             child.try_wait().unwrap().is_none(),
             "{}",

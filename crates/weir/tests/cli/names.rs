@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::{on_disk, watchable};
-use crate::support::{Said, Scratch, run, skipped, weir};
+use crate::support::{CommandOutput, Scratch, run, skipped, weir};
 
 #[test]
 fn a_name_that_this_host_does_not_have_is_an_error() {
@@ -44,7 +44,7 @@ fn a_name_that_this_host_does_not_have_is_an_error() {
 }
 
 /// Runs `weir ARGS`, which must end without a signal, while the device is written to.
-fn under_writes(args: &[&str], device: &str) -> Said {
+fn under_writes(args: &[&str], device: &str) -> CommandOutput {
     let mut command = weir(args);
     let child = command
         .stdout(Stdio::piped())
@@ -70,7 +70,7 @@ fn under_writes(args: &[&str], device: &str) -> Said {
         .stderr(Stdio::null())
         .status();
     assert!(written.unwrap().success());
-    Said::of(child.wait_with_output().unwrap())
+    CommandOutput::of(child.wait_with_output().unwrap())
 }
 
 #[test]

@@ -186,7 +186,7 @@ struct Asked {
 }
 
 /// How long an operation of about a second may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 impl Asked {
     fn new(disk: &LoopDisk, more: &[&str], query: &str) -> Asked {
@@ -210,7 +210,7 @@ impl Asked {
         let is_there = |asked: &Asked| asked.come.iter().any(|row| row.ends_with(&mark));
         while !is_there(self) {
             assert!(
-                since.elapsed() < PATIENCE,
+                since.elapsed() < TIMEOUT,
                 "of sector {sector} nothing is told"
             );
             read_at(disk, sector);

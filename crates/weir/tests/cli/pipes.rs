@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use weir_tap::format::FORMATS;
 use weir_testing::trace::trace;
 
-use crate::support::{Said, Scratch, interrupt, requests, run, run_in, weir};
+use crate::support::{CommandOutput, Scratch, interrupt, requests, run, run_in, weir};
 
 /// The capacity of a pipe (pipe(7)): a larger write waits for the reader.
 const PIPE_BYTES: usize = 64 << 10;
@@ -23,21 +23,21 @@ const REQUESTS: u64 = 4_500;
 const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
 
 /// Runs the binary to its end with `bytes` on its standard input, through a pipe.
-fn piped(args: &[&str], bytes: &[u8]) -> Said {
+fn piped(args: &[&str], bytes: &[u8]) -> CommandOutput {
     let mut command = weir(args);
     command.stdin(Stdio::piped());
     fed(command, bytes)
 }
 
 /// Runs a command whose standard input is a pipe to its end.
-fn fed(mut command: Command, bytes: &[u8]) -> Said {
+fn fed(mut command: Command, bytes: &[u8]) -> CommandOutput {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
     let bytes = bytes.to_vec();
     // A command that rejects the trace does not read it to its end.
     let writer = thread::spawn(move || drop(input.write_all(&bytes)));
-    let said = Said::of(child.wait_with_output().unwrap());
+    let said = CommandOutput::of(child.wait_with_output().unwrap());
     writer.join().unwrap();
     said
 }
@@ -109,7 +109,7 @@ fn every_format_gives_every_row_through_every_kind_of_pipe() {
             "{}",
             format.name
         );
-        let check = |said: Said, way: &str| {
+        let check = |said: CommandOutput, way: &str| {
             assert_eq!(said.code, 0, "{} {way}: {}", format.name, said.err);
             let copied = said.err.contains("copied to a temporary file");
             assert_eq!(copied, format.name == "recording", "{}", said.err);
@@ -301,7 +301,7 @@ fn standard_input_that_is_a_file_needs_no_copy() {
     run(&["convert", &trace, path.to_str().unwrap()]).fine();
     let mut command = weir(&["query", "--from", "-", "--final", "select count(*) from IO"]);
     command.stdin(fs::File::open(&path).unwrap());
-    let said = Said::of(command.output().unwrap());
+    let said = CommandOutput::of(command.output().unwrap());
     assert!(said.err.is_empty(), "{}", said.err);
     assert!(said.fine().contains("50"));
 }

@@ -98,7 +98,7 @@ fn assert_reduced(child: &mut Child, present: &str, faults: impl Fn(&Thread) -> 
 }
 
 fn assert_process_reduced(pid: u32, present: &str, faults: impl Fn(&Thread) -> Vec<String>) {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let threads = Thread::all(pid);
         let is_dead = |thread: &Thread| thread.0["State"].starts_with('Z');
@@ -110,7 +110,7 @@ fn assert_process_reduced(pid: u32, present: &str, faults: impl Fn(&Thread) -> V
         }
         let names: Vec<&str> = threads.iter().map(Thread::name).collect();
         assert!(
-            begun.elapsed() < Duration::from_secs(60),
+            started.elapsed() < Duration::from_secs(60),
             "of threads {names:?}: {found:#?}"
         );
         std::thread::sleep(Duration::from_millis(50));

@@ -137,12 +137,12 @@ fn explain_prints_how_a_query_is_split_for_a_fleet() {
         assert!(said.contains(words), "no `{words}` in\n{said}");
     }
     let asked = cut(&["--place", "rows"], query);
-    assert_eq!(asked["plan"]["way"], "rows");
+    assert_eq!(asked["plan"]["strategy"], "rows");
     // More hosts have more rows; the number of rows of one host does not change.
     let hosts = |count: &str| {
         let query =
             "select op, count(*) from IO [range 1 s slide 1 s] where host = 'a' group by op";
-        let cost = &cut(&["--hosts", count], query)["plan"]["ways"][0]["cost"];
+        let cost = &cut(&["--hosts", count], query)["plan"]["strategies"][0]["cost"];
         cost["rows_out"].as_f64().unwrap()
     };
     assert_eq!(hosts("10"), 10.0 * hosts("100"));
@@ -160,11 +160,11 @@ fn explain_takes_the_way_that_costs_least_by_what_was_measured() {
     // The estimate is a hundred groups; the recording has nearly as many sectors as requests.
     let of =
         |key: &str| format!("select {key}, count(*) from IO [range 1 s slide 1 s] group by {key}");
-    assert_eq!(cut(&[], &of("sector"))["plan"]["way"], "partials");
+    assert_eq!(cut(&[], &of("sector"))["plan"]["strategy"], "partials");
     let many = cut(&["--analyze"], &of("sector"));
-    assert_eq!(many["plan"]["way"], "rows", "{many}");
+    assert_eq!(many["plan"]["strategy"], "rows", "{many}");
     let few = cut(&["--analyze"], &of("op"));
-    assert_eq!(few["plan"]["way"], "partials", "{few}");
+    assert_eq!(few["plan"]["strategy"], "partials", "{few}");
     let measured = &few["plan"]["fragments"][0]["measured"];
     let rows = |key: &str| measured[key].as_f64().unwrap();
     assert!(rows("rows_in") > 10.0 * rows("rows_out"), "{measured}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::Stop;
-use weir_simulation::load_test::{LoadTest, Target};
+use weir_simulation::load_test::{LoadTarget, LoadTest};
 
 /// The measurements with `agents` agents of 20 events per second each.
 fn figures(agents: usize, queries: Vec<String>, span: Duration) -> Result<Value, Failure> {
@@ -17,7 +17,7 @@ fn figures(agents: usize, queries: Vec<String>, span: Duration) -> Result<Value,
         queries,
         span,
     };
-    let target = Target::Started {
+    let target = LoadTarget::Started {
         weir: PathBuf::from(env!("CARGO_BIN_EXE_weir")),
         heartbeat: Duration::from_millis(50),
     };
@@ -35,7 +35,7 @@ fn every_event_of_every_agent_is_received() {
         (&20.into(), &20.into())
     );
     assert_eq!(found["fragments"], 20);
-    assert_eq!(found["hosts_heard"], 20);
+    assert_eq!(found["hosts_responded"], 20);
     assert_eq!(found["rows_lost"].as_u64().unwrap_or(0), 0);
     let figure = |name: &str| found[name].as_f64().unwrap();
     // One row for each event, except those in transit at the start and the end of the measurement.

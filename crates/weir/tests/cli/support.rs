@@ -20,16 +20,16 @@ pub fn weir(args: &[&str]) -> Command {
 }
 
 /// The output of the binary, and its exit code.
-pub struct Said {
+pub struct CommandOutput {
     pub out: String,
     pub err: String,
     pub code: i32,
 }
 
-impl Said {
+impl CommandOutput {
     /// The output of a finished run.
-    pub fn of(output: Output) -> Said {
-        Said {
+    pub fn of(output: Output) -> CommandOutput {
+        CommandOutput {
             out: String::from_utf8(output.stdout).unwrap(),
             err: String::from_utf8(output.stderr).unwrap(),
             code: output.status.code().expect("not killed by a signal"),
@@ -44,13 +44,13 @@ impl Said {
 }
 
 /// Runs the binary to its end.
-pub fn run(args: &[&str]) -> Said {
-    Said::of(weir(args).output().unwrap())
+pub fn run(args: &[&str]) -> CommandOutput {
+    CommandOutput::of(weir(args).output().unwrap())
 }
 
 /// Runs the binary to its end in `directory`.
-pub fn run_in(directory: &Path, args: &[&str]) -> Said {
-    Said::of(weir(args).current_dir(directory).output().unwrap())
+pub fn run_in(directory: &Path, args: &[&str]) -> CommandOutput {
+    CommandOutput::of(weir(args).current_dir(directory).output().unwrap())
 }
 
 /// `count` requests to one disk as an MSR Cambridge trace: 1 ms apart from 2007-02-22 17:00:03 on,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::live::watched_disk;
-use crate::support::{Said, Scratch, interrupt, requests, run, skipped, weir};
+use crate::support::{CommandOutput, Scratch, interrupt, requests, run, skipped, weir};
 
 /// The bundled recording.
 fn recording() -> PathBuf {
@@ -290,7 +290,7 @@ fn rows_that_come_too_fast_make_no_figure_low() {
     let requests = finished(disk.path()) - before;
     std::thread::sleep(Duration::from_secs(8));
     interrupt(&top);
-    let said = Said::of(top.wait_with_output().unwrap());
+    let said = CommandOutput::of(top.wait_with_output().unwrap());
     let missed = said.err.lines().find_map(|line| {
         let (_, rest) = line.strip_prefix("weir: ")?.split_once(" events, ")?;
         rest.split_once(" missed")?.0.parse::<f64>().ok()

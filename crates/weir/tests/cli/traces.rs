@@ -9,8 +9,8 @@ use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use weir_model::{Alias, Batch, Column, Declaration, Field, Schema, Shape, Symbol, Type, Unit};
-use weir_tap::Count;
-use weir_tap::format::{self, Header, Input, Options, Source, recording};
+use weir_tap::EventCount;
+use weir_tap::format::{self, Header, Input, TraceInput, TraceOptions, recording};
 
 use crate::support::{Scratch, requests, run, run_in, skipped, weir};
 
@@ -176,27 +176,27 @@ fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
         ..Header::default()
     };
     let mut writer = recording::RecordingWriter::create(path, &header).unwrap();
-    let input = Input::open(&Source::file(trace)).unwrap();
-    let trace = format::Trace::open(input, &Options::default()).unwrap();
+    let input = Input::open(&TraceInput::file(trace)).unwrap();
+    let trace = format::Trace::open(input, &TraceOptions::default()).unwrap();
     let everything = weir_model::Demand::whole(&trace.content());
     let mut tap = trace.start(&[everything]).unwrap();
     while let said = tap.next(std::time::Duration::ZERO).unwrap()
         && !matches!(said, weir_tap::TapEvent::End)
     {
         if let weir_tap::TapEvent::Rows { batch, .. } = said {
-            format::Writer::write(&mut writer, &batch).unwrap();
+            format::TraceWriter::write(&mut writer, &batch).unwrap();
         }
     }
-    let lost = Count {
+    let lost = EventCount {
         counter: "events_lost",
         cause: Some("ring_full"),
         device: Some(Symbol::new("/dev/sda")),
         total: lost,
     };
-    format::Writer::count(&mut writer, vec![lost]);
+    format::TraceWriter::count(&mut writer, vec![lost]);
     writer.flush_group().unwrap();
     match close {
-        true => drop(format::Writer::finish(Box::new(writer)).unwrap()),
+        true => drop(format::TraceWriter::finish(Box::new(writer)).unwrap()),
         // As after a kill: nothing more is written.
         false => std::mem::forget(writer),
     }
@@ -372,8 +372,8 @@ fn sensors(path: &Path) {
         Column::ints((1..=100).map(|i| 512 * i).collect()),
     ];
     let mut writer = recording::RecordingWriter::create(path, &header).unwrap();
-    format::Writer::write(&mut writer, &Batch::stream(ts, columns)).unwrap();
-    format::Writer::finish(Box::new(writer)).unwrap();
+    format::TraceWriter::write(&mut writer, &Batch::stream(ts, columns)).unwrap();
+    format::TraceWriter::finish(Box::new(writer)).unwrap();
 }
 
 #[test]

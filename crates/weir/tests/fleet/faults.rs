@@ -72,7 +72,7 @@ fn a_killed_monitor_continues_from_its_checkpoint() {
     field.restart_monitor();
     // If no processor is free, the monitor may be killed before it has stored that the agents
     // joined. Rows that they had sent before are late then.
-    field.until_told("a", 2_000);
+    field.until_reported("a", 2_000);
     field.kill_monitor();
     field.restart_monitor();
     agents.into_iter().for_each(ended_well);
@@ -85,7 +85,7 @@ fn a_killed_monitor_continues_from_its_checkpoint() {
 #[test]
 fn a_reader_that_stops_reading_hurts_only_itself() {
     const TEST: &str = "a_reader_that_stops_reading_hurts_only_itself";
-    let settings = "[limits]\nwatcher_queue = \"64 KiB\"\n";
+    let settings = "[limits]\nclient_queue = \"64 KiB\"\n";
     let Some(field) = Field::new(TEST, &["a"], settings) else {
         return;
     };

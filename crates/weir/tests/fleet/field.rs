@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_testing::{Fleet, FleetProcess, Host, Monitor, PATIENCE, skipped};
+use weir_testing::{Fleet, FleetProcess, MonitorProcess, TIMEOUT, TestHost, skipped};
 
 /// The number of requests in an agent's trace, one per millisecond.
 pub const REQUESTS: u64 = 6_000;
@@ -23,9 +23,9 @@ const ROWS: &str = "select host, sector, bytes, latency from IO";
 /// Hosts, their network, and a monitor.
 pub struct Field {
     // Fields are dropped in this order.
-    pub monitor: Option<Monitor>,
+    pub monitor: Option<MonitorProcess>,
     pub fleet: Fleet,
-    pub hosts: Vec<(&'static str, Host)>,
+    pub hosts: Vec<(&'static str, TestHost)>,
     address: SocketAddr,
     settings: String,
 }
@@ -42,7 +42,7 @@ pub struct Books {
 impl Field {
     /// A monitor with these settings and these hosts; otherwise logs that `test` is skipped.
     pub fn new(test: &str, names: &[&'static str], settings: &str) -> Option<Field> {
-        let host = |name: &&'static str| Ok((*name, Host::new()?));
+        let host = |name: &&'static str| Ok((*name, TestHost::new()?));
         let hosts: anyhow::Result<Vec<_>> = names.iter().map(host).collect();
         let hosts = match hosts {
             Ok(hosts) => hosts,
@@ -66,7 +66,7 @@ impl Field {
         })
     }
 
-    pub fn monitor(&self) -> &Monitor {
+    pub fn monitor(&self) -> &MonitorProcess {
         self.monitor.as_ref().expect("it runs")
     }
 
@@ -86,7 +86,7 @@ impl Field {
         self.monitor = Some(monitor.unwrap());
     }
 
-    pub fn host(&self, name: &str) -> &Host {
+    pub fn host(&self, name: &str) -> &TestHost {
         let host = self.hosts.iter().find(|(n, _)| *n == name);
         &host.expect("the field has it").1
     }
@@ -147,7 +147,7 @@ impl Field {
     }
 
     /// Waits until this number of rows of a host is in the file, or was counted as late.
-    pub fn until_told(&self, host: &str, rows: u64) {
+    pub fn until_reported(&self, host: &str, rows: u64) {
         self.until(&format!("{rows} rows of {host} are told"), || {
             let books = self.books().get(host).copied().unwrap_or_default();
             books.delivered + books.late >= rows
@@ -155,13 +155,13 @@ impl Field {
     }
 
     pub fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !done() {
-            if begun.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 panic!(
                     "waited in vain until {what}\n{:?}\n{}",
                     self.books(),
-                    self.said()
+                    self.printed()
                 );
             }
             sleep(Duration::from_millis(50));
@@ -169,7 +169,7 @@ impl Field {
     }
 
     /// The output of all processes.
-    fn said(&self) -> String {
+    fn printed(&self) -> String {
         let names = self.hosts.iter().map(|(name, _)| *name);
         let logs = names.chain(["monitor"]).map(|name| {
             let log = self.fleet.file(&format!("{name}.log"));
@@ -199,8 +199,8 @@ impl Field {
 
     /// `weir fleet queries` or `hosts`.
     pub fn listed(&self, what: &str) -> Vec<Value> {
-        let said = self.fleet.ask(self.monitor(), &["fleet", what, "--json"]);
-        serde_json::from_str(&said.unwrap()).unwrap()
+        let printed = self.fleet.ask(self.monitor(), &["fleet", what, "--json"]);
+        serde_json::from_str(&printed.unwrap()).unwrap()
     }
 
     /// Waits until the delivered rows plus those counted as lost or late equal the produced rows,
@@ -244,13 +244,13 @@ pub fn requests(from: u64, to: u64) -> String {
 
 /// Asserts that an agent that replays its whole trace has ended without an error.
 pub fn ended_well(mut agent: FleetProcess) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = loop {
         if let Some(status) = agent.ended().unwrap() {
             break status;
         }
         assert!(
-            begun.elapsed() < PATIENCE,
+            started.elapsed() < TIMEOUT,
             "it does not end: {}",
             agent.output()
         );

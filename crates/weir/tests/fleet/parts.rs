@@ -55,7 +55,7 @@ fn hosts_that_replay_parts_of_a_recording_answer_as_one_engine() {
     }
     agents.into_iter().for_each(ended_well);
 
-    let expected = held(&said(&["--from", &whole, "--format", "delta", SUMS]));
+    let expected = held(&printed(&["--from", &whole, "--format", "delta", SUMS]));
     assert_eq!(expected.len(), 2, "reads and writes: {expected:?}");
     field.until("the sums are those of one engine", || {
         held(&read(&field, "sums.delta")) == expected
@@ -76,7 +76,7 @@ fn hosts_that_replay_parts_of_a_recording_answer_as_one_engine() {
 fn deal(recording: &str, hosts: &[String], whole: &str) {
     let requests = "select cast(ts as integer) - cast(latency as integer) as issued, op, sector, bytes, \
         cast(latency as integer) as took from IO where op = 'r' or op = 'w'";
-    let csv = said(&["--from", recording, "--format", "csv", "--raw", requests]);
+    let csv = printed(&["--from", recording, "--format", "csv", "--raw", requests]);
     let line = |row: &str| {
         let fields: Vec<&str> = row.split(',').skip(1).collect();
         let number = |at: usize| fields[at].parse::<i64>().unwrap();
@@ -113,7 +113,7 @@ fn now_ns() -> i64 {
 }
 
 /// The result of one engine, as printed by `weir query`.
-fn said(args: &[&str]) -> String {
+fn printed(args: &[&str]) -> String {
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
     let weir = weir.arg("query").args(args).output().unwrap();
     let complaint = String::from_utf8_lossy(&weir.stderr);

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 use weir_testing::kernel::LINUX_6_12;
-use weir_testing::{Counts, Disk, Guest, Load, Scratch, Tools};
+use weir_testing::{Counts, DiskLoad, Guest, GuestDisk, Scratch, Tools};
 
 use crate::kit_of;
 
 /// The time that a command in the guest may take, in emulation on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The size of each disk.
 const DISK_BYTES: u64 = 64 << 20;
@@ -44,8 +44,8 @@ impl Watched {
         let tools = Tools::make(&folder.path().join("tools"), &programs)?;
         let mut args = ["-m", "768"].map(str::to_owned).to_vec();
         // The temporary directory may not support O_DIRECT.
-        args.extend(Disk::new("plain", &path("plain")).buffered().args());
-        args.extend(Disk::new("tools", &path("tools")).buffered().args());
+        args.extend(GuestDisk::new("plain", &path("plain")).buffered().args());
+        args.extend(GuestDisk::new("tools", &path("tools")).buffered().args());
         let shared = path("shared");
         for words in [
             [
@@ -71,7 +71,7 @@ impl Watched {
 
     fn run(&mut self, line: &str) -> String {
         self.guest.begin(line).unwrap();
-        self.guest.finish_within(PATIENCE).unwrap()
+        self.guest.finish_within(TIMEOUT).unwrap()
     }
 
     /// Starts a query that writes a row for each event into a file `/tmp/NAME`, in the background.
@@ -157,13 +157,13 @@ fn a_kernel_of_debian_13_is_watched_as_it_counts() {
         watched.run(&format!(
             "echo {scheduler} > /sys/block/vda/queue/scheduler"
         ));
-        let load = Load {
+        let load = DiskLoad {
             read: 60,
             write: 40,
             count: 200,
             fsync: 20,
             seed: 1 + number as u64,
-            ..Load::on("/dev/vda")
+            ..DiskLoad::on("/dev/vda")
         };
         let done = watched
             .guest
@@ -245,7 +245,7 @@ fn any_name_of_a_device_selects_it(watched: &mut Watched) {
         "select type, pdisk, op, bytes from IOstream where pdisk = '/dev/mapper/lin'",
     );
     watched.until_attached("mapped", "/dev/mapper/lin");
-    let load: Load = "disk=/dev/mapper/lin,count=100".parse().unwrap();
+    let load: DiskLoad = "disk=/dev/mapper/lin,count=100".parse().unwrap();
     watched.guest.load(std::slice::from_ref(&load)).unwrap();
     let (rows, said) = watched.end("mapped");
     assert_eq!(

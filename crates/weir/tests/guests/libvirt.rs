@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use weir_testing::libvirt::{Session, USER, disk, domain};
-use weir_testing::{Kit, Load, LoopDisk, MemoryFolder, Port, Socket, run};
+use weir_testing::{DiskLoad, Kit, LoopDisk, MemoryFolder, Port, Socket, run};
 
 use crate::host::{counts, extents};
 use crate::kit;
@@ -83,7 +83,7 @@ fn a_libvirt_domain_is_followed() {
     phases.push(watching.mark());
 
     // More requests than can complete before the domain is destroyed.
-    let endless = Load {
+    let endless = DiskLoad {
         count: 10_000_000,
         depth: 4,
         ..load("/dev/vda", 4)
@@ -131,8 +131,8 @@ fn a_libvirt_domain_is_followed() {
         within.cloned().collect()
     };
     let missed = told.missed(device);
-    let expect = |number: usize, image: usize, vm: &str, load: &Load| {
-        is_told(&phase(number), &places, image, vm, load, missed);
+    let expect = |number: usize, image: usize, vm: &str, load: &DiskLoad| {
+        is_reported(&phase(number), &places, image, vm, load, missed);
     };
     expect(0, 0, "shop", &loads[0]);
     expect(0, 1, "shop", &loads[1]);
@@ -154,7 +154,7 @@ fn a_libvirt_domain_is_followed() {
 
 /// Loads these disks until each request has its disk: the tap's own scan may be later than that of
 /// the relations. Returns the time at which each request has its disk.
-pub fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[Load]) -> String {
+pub fn known(watching: &mut Watching, port: &mut Port, vm: &str, loads: &[DiskLoad]) -> String {
     for attempt in 0.. {
         let since = watching.mark();
         port.load(loads).unwrap();
@@ -200,21 +200,28 @@ fn define(session: &Session, folder: &MemoryFolder, kit: &Kit, images: &[String]
 }
 
 /// A load on a disk, different for each seed.
-pub fn load(disk: &str, seed: u64) -> Load {
-    Load {
+pub fn load(disk: &str, seed: u64) -> DiskLoad {
+    DiskLoad {
         read: 60,
         write: 40,
         count: 200 + 10 * seed,
         depth: 2,
         seed,
         span: DISK << 20,
-        ..Load::on(disk)
+        ..DiskLoad::on(disk)
     }
 }
 
 /// Asserts that the requests of an image among `rows` are those of the load, all by that VM and
 /// disk.
-pub fn is_told(rows: &[Seen], places: &Places, image: usize, vm: &str, load: &Load, missed: i64) {
+pub fn is_reported(
+    rows: &[Seen],
+    places: &Places,
+    image: usize,
+    vm: &str,
+    load: &DiskLoad,
+    missed: i64,
+) {
     let own = places.rows(rows, image);
     let (reads, writes) = planned(load);
     for (op, plan) in [("r", reads), ("w", writes)] {

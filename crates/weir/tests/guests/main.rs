@@ -6,7 +6,6 @@
 //! that `cargo xtask guest` builds; without them it logs that it is skipped. The tests run one at a
 //! time: they share two processors and one kernel.
 
-mod ground;
 mod host;
 mod kernels;
 mod libvirt;
@@ -14,12 +13,13 @@ mod matrix;
 mod places;
 mod screens;
 mod tapdisk;
+mod test_devices;
 mod watching;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use weir_testing::kernel::Kernel;
+use weir_testing::kernel::GuestKernel;
 use weir_testing::{Kit, run};
 
 /// Allows one test at a time.
@@ -40,7 +40,7 @@ pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
 }
 
 /// The same for a guest that runs weir itself. The host needs no BPF, and no root.
-pub fn kit_of(test: &str, kernel: &Kernel) -> Option<(Kit, MutexGuard<'static, ()>)> {
+pub fn kit_of(test: &str, kernel: &GuestKernel) -> Option<(Kit, MutexGuard<'static, ()>)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     unless_skipped(test, Kit::of(kernel)).map(|kit| (kit, turn))
 }

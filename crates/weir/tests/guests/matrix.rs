@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testing::plan::Request;
-use weir_testing::{Counts, Done, Guest, Kit, Load, run};
+use weir_testing::plan::LoadRequest;
+use weir_testing::{Counts, DiskLoad, Done, Guest, Kit, run};
 
-use crate::ground::{Cell, DISK, Ground, Store, VMS};
 use crate::host::{counts, extents};
 use crate::kit;
 use crate::places::{Places, adds_up, is_by_host, planned, sectors};
-use crate::watching::{Seen, Told, Watching};
+use crate::test_devices::{Cell, DISK, Store, TestDevices, VMS};
+use crate::watching::{Delivered, Seen, Watching};
 
 /// The counts of a disk outside weir.
 struct Truth {
@@ -29,10 +29,10 @@ fn each_request_belongs_to_its_vm_and_disk() {
     let Some((kit, _turn)) = kit("each_request_belongs_to_its_vm_and_disk") else {
         return;
     };
-    let mut ground = Ground::new();
-    let mut cells = ground.cells();
+    let mut test_devices = TestDevices::new();
+    let mut cells = test_devices.cells();
     // Dirty pages stay in the page cache even when it is dropped.
-    ground.settle();
+    test_devices.settle();
     let mut guests = boot(&kit, &cells);
     for cell in &mut cells {
         let names = serials(&mut guests[cell.vm]);
@@ -43,21 +43,21 @@ fn each_request_belongs_to_its_vm_and_disk() {
             assert_eq!(cell.load.disk, cell.vdisk, "{:?}", cell.disk);
         }
     }
-    let mut watching = Watching::start(&ground.folder.file("seen"), &ground.devices());
-    ground.settle();
+    let mut watching = Watching::start(&test_devices.folder.file("seen"), &test_devices.devices());
+    test_devices.settle();
     let since = watching.mark();
     for cell in cells.iter().filter(|cell| cell.store == Store::Buffered) {
         // A page that is already in the page cache is not read from the disk.
         let of = format!("of={}", cell.path);
         run("dd", &[&of, "oflag=nocache", "conv=notrunc", "count=0"]).unwrap();
     }
-    let before = ground.devices().map(counts);
+    let before = test_devices.devices().map(counts);
     let truths = work(&mut guests, &cells);
     let discarded = discard(&mut guests[0]);
-    ground.settle();
+    test_devices.settle();
     // A process other than the VM reads an image and a device; these reads are not attributed to
     // the VM.
-    for path in [&cells[2].path, ground.whole.path()] {
+    for path in [&cells[2].path, test_devices.whole.path()] {
         let from = format!("if={path}");
         run(
             "dd",
@@ -66,7 +66,7 @@ fn each_request_belongs_to_its_vm_and_disk() {
         .unwrap();
     }
     watching.mark();
-    let after = ground.devices().map(counts);
+    let after = test_devices.devices().map(counts);
     let mut told = watching.stop();
     told.rows.retain(|row| row.ts > since);
     // QEMU keeps tables of a qcow2 image in memory until it ends.
@@ -74,19 +74,19 @@ fn each_request_belongs_to_its_vm_and_disk() {
         guest.quit().unwrap();
     }
 
-    for (device, (after, before)) in ground.devices().iter().zip(after.iter().zip(&before)) {
+    for (device, (after, before)) in test_devices.devices().iter().zip(after.iter().zip(&before)) {
         adds_up(&told, device, after.since(before));
     }
-    let places = places(&ground, &cells);
+    let places = places(&test_devices, &cells);
     for (cell, truth) in cells.iter().zip(&truths) {
         agree(cell, truth);
-        is_told(cell, &told, &places);
+        is_reported(cell, &told, &places);
     }
     for row in told.rows.iter().filter(|row| row.op != "f") {
         is_whose(row, &places, &cells);
     }
-    flushes(&told, &ground, &cells, &truths);
-    discard_is_told(&told, &ground, &discarded);
+    flushes(&told, &test_devices, &cells, &truths);
+    discard_is_reported(&told, &test_devices, &discarded);
 }
 
 /// Discards a part of the guest's first disk; returns the counts of its kernel for the discard.
@@ -131,7 +131,7 @@ fn work(guests: &mut [Guest], cells: &[Cell]) -> Vec<Truth> {
         .iter_mut()
         .map(|g| (g.disk_stats().unwrap(), stats(g)))
         .collect();
-    let loads = |vm| of(vm).map(|c| c.load.clone()).collect::<Vec<Load>>();
+    let loads = |vm| of(vm).map(|c| c.load.clone()).collect::<Vec<DiskLoad>>();
     for (vm, guest) in guests.iter_mut().enumerate() {
         guest.begin_load(&loads(vm)).unwrap();
     }
@@ -210,18 +210,18 @@ fn agree(cell: &Cell, truth: &Truth) {
 }
 
 /// The locations of the disks on the host.
-fn places(ground: &Ground, cells: &[Cell]) -> Places {
+fn places(test_devices: &TestDevices, cells: &[Cell]) -> Places {
     let mut places = Places::default();
     for (number, cell) in cells.iter().enumerate() {
         let (device, extents) = match cell.store {
-            Store::Device => (ground.whole.path(), vec![(0, 0, DISK << 11)]),
+            Store::Device => (test_devices.whole.path(), vec![(0, 0, DISK << 11)]),
             Store::Partition => {
                 let name = cell.path.trim_start_matches("/dev/");
                 let file = format!("/sys/class/block/{name}/start");
                 let start = fs::read_to_string(file).unwrap().trim().parse().unwrap();
-                (ground.parted.path(), vec![(0, start, DISK << 11)])
+                (test_devices.parted.path(), vec![(0, start, DISK << 11)])
             }
-            _ => (ground.imaged.path(), extents(Path::new(&cell.path))),
+            _ => (test_devices.imaged.path(), extents(Path::new(&cell.path))),
         };
         places.add(device, number, extents);
     }
@@ -258,7 +258,7 @@ fn is_whose(row: &Seen, places: &Places, cells: &[Cell]) {
 
 /// Asserts that all requests of a disk are reported, and that additional requests have a known
 /// cause.
-fn is_told(cell: &Cell, told: &Told, places: &Places) {
+fn is_reported(cell: &Cell, told: &Delivered, places: &Places) {
     let number = cell.disk.id()[1..].parse().unwrap();
     let own = places.rows(&told.rows, number);
     let others = places.read_by_host(&told.rows, number);
@@ -327,7 +327,7 @@ const SECTORS_MAX: usize = 2560;
 const METADATA_MAX: i64 = 12;
 
 /// Asserts that discards reach a device as the guest issued them.
-fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
+fn discard_is_reported(told: &Delivered, test_devices: &TestDevices, guest: &Counts) {
     assert_eq!(
         (guest.discards, guest.discard_sectors),
         (1, DISCARDED.1),
@@ -335,11 +335,12 @@ fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
     );
     let rows = told.rows.iter().filter(|row| row.op == "d");
     let rows: Vec<&Seen> = rows.collect();
-    let whole =
-        |row: &&Seen| row.device() == ground.whole.path() && row.vm.as_deref() == Some(VMS[0]);
+    let whole = |row: &&Seen| {
+        row.device() == test_devices.whole.path() && row.vm.as_deref() == Some(VMS[0])
+    };
     assert!(rows.iter().all(whole), "{rows:?}");
     let sum: u64 = rows.iter().map(|row| row.sectors).sum();
-    let missed = told.missed(ground.whole.path());
+    let missed = told.missed(test_devices.whole.path());
     assert!(
         sum as i64 == DISCARDED.1 || missed > 0,
         "{rows:?} {}",
@@ -351,7 +352,7 @@ fn discard_is_told(told: &Told, ground: &Ground, guest: &Counts) {
 const DISCARDED: (i64, i64) = (4096, 2048);
 
 /// Sectors of a qcow2 image's file that contain the data of these requests, from `qemu-img map`.
-fn mapped(image: &str, plan: &[Request]) -> BTreeSet<u64> {
+fn mapped(image: &str, plan: &[LoadRequest]) -> BTreeSet<u64> {
     let args = ["map", "-f", "qcow2", "--output=json", image];
     let output = Command::new("qemu-img").args(args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -376,10 +377,10 @@ fn mapped(image: &str, plan: &[Request]) -> BTreeSet<u64> {
 
 /// Asserts that flushes reach the device as the guests issued them; concurrent flushes may share
 /// one.
-fn flushes(told: &Told, ground: &Ground, cells: &[Cell], truths: &[Truth]) {
+fn flushes(told: &Delivered, test_devices: &TestDevices, cells: &[Cell], truths: &[Truth]) {
     for (store, device) in [
-        (Store::Device, ground.whole.path()),
-        (Store::Partition, ground.parted.path()),
+        (Store::Device, test_devices.whole.path()),
+        (Store::Partition, test_devices.parted.path()),
     ] {
         let rows = told
             .rows

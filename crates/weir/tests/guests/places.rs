@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_testing::plan::Request;
-use weir_testing::{Counts, Load};
+use weir_testing::plan::LoadRequest;
+use weir_testing::{Counts, DiskLoad};
 
 use crate::host::Extent;
-use crate::watching::{Seen, Told};
+use crate::watching::{Delivered, Seen};
 
 /// The part of a disk at each device and first sector.
 #[derive(Default)]
@@ -81,7 +81,7 @@ pub fn is_by_host(row: &Seen) -> bool {
 }
 
 /// Asserts that all requests of each device are reported, or counted as missing.
-pub fn adds_up(told: &Told, device: &str, kernel: Counts) {
+pub fn adds_up(told: &Delivered, device: &str, kernel: Counts) {
     let rows = told.rows.iter().filter(|row| row.device() == device);
     let sum = rows.count() as i64 + told.missed(device);
     assert_eq!(
@@ -98,12 +98,12 @@ pub fn adds_up(told: &Told, device: &str, kernel: Counts) {
 const MISSED_MAX: i64 = 64;
 
 /// The sectors of some requests.
-pub fn sectors(plan: &[Request]) -> BTreeSet<u64> {
+pub fn sectors(plan: &[LoadRequest]) -> BTreeSet<u64> {
     let ranges = plan.iter().map(|r| r.sector..r.sector + r.sectors);
     ranges.flatten().collect()
 }
 
 /// The reads and the writes of a load.
-pub fn planned(load: &Load) -> (Vec<Request>, Vec<Request>) {
+pub fn planned(load: &DiskLoad) -> (Vec<LoadRequest>, Vec<LoadRequest>) {
     load.requests().partition(|request| request.op == 'r')
 }

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use weir_testing::{Disk, Guest, Load, LoopDisk, MemoryFolder, disk_stats, run};
+use weir_testing::{DiskLoad, Guest, GuestDisk, LoopDisk, MemoryFolder, disk_stats, run};
 
 use crate::kit;
 use crate::places::planned;
@@ -24,7 +24,7 @@ const DISKS: [(&str, &str, &str); 2] = [
 type Totals = [(i64, i64); 2];
 
 /// The time limit of each operation here.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The maximum number of requests of a load whose completion is not observed, on protected kernels.
 const MISSED_MAX: i64 = 16;
@@ -42,7 +42,7 @@ fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
     for (vm, vdisk, _) in DISKS {
         let path = format!("{mounted}/{vm}.raw");
         fs::write(&path, vec![0x11; 16 << 20]).unwrap();
-        let disk = Disk::new("d0", &path);
+        let disk = GuestDisk::new("d0", &path);
         let disk = if vdisk.starts_with("/dev/s") {
             disk.scsi()
         } else {
@@ -63,7 +63,7 @@ fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
     let _diskstats = Weir::start(&folder, &["diskstats", &tree, "--device", device]);
 
     // Both are ready when they report both disks.
-    let within = Instant::now() + PATIENCE;
+    let within = Instant::now() + TIMEOUT;
     let known = |totals: &Totals| {
         totals
             .iter()
@@ -96,18 +96,18 @@ fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
     }
 }
 
-fn load(seed: u64, disk: &str, count: u64) -> Load {
-    Load {
+fn load(seed: u64, disk: &str, count: u64) -> DiskLoad {
+    DiskLoad {
         read: 60,
         write: 40,
         depth: 2,
         count,
         seed,
-        ..Load::on(disk)
+        ..DiskLoad::on(disk)
     }
 }
 
-fn work(guests: &mut [Guest], loads: &[Load]) {
+fn work(guests: &mut [Guest], loads: &[DiskLoad]) {
     for (guest, load) in guests.iter_mut().zip(loads) {
         guest.begin_load(std::slice::from_ref(load)).unwrap();
     }
@@ -118,7 +118,7 @@ fn work(guests: &mut [Guest], loads: &[Load]) {
 
 /// Waits until the totals have not changed for a while; returns them.
 fn settled(totals: impl Fn() -> Totals) -> Totals {
-    let within = Instant::now() + PATIENCE;
+    let within = Instant::now() + TIMEOUT;
     let mut last = totals();
     loop {
         thread::sleep(Duration::from_secs(2));
@@ -155,7 +155,7 @@ fn metrics_text(address: &str) -> String {
     if let Ok(mut stream) = TcpStream::connect(address) {
         let request =
             format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         stream.read_to_string(&mut text).unwrap();
     }

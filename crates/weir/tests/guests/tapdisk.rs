@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use weir_testing::{Guest, LoopDisk, MemoryFolder, ServedDisk, run};
+use weir_testing::{Guest, LoopDisk, MemoryFolder, VhostDisk, run};
 
 use crate::host::{counts, extents};
 use crate::kit;
-use crate::libvirt::{DISK, is_told, known, load};
+use crate::libvirt::{DISK, is_reported, known, load};
 use crate::places::{Places, adds_up};
 use crate::watching::{Relation, Seen, Watching};
 
@@ -68,8 +68,8 @@ fn what_a_tapdisk_does_for_two_vms_is_theirs() {
     run("sync", &["-f", mounted]).unwrap();
     let _tapdisk = Tapdisk::start(&folder, &images, &vms);
     let mut guests = vms.map(|vm| {
-        let disk = ServedDisk::new("disk0", &folder.file(vm));
-        let args = [ServedDisk::shared_memory(), disk.args()].concat();
+        let disk = VhostDisk::new("disk0", &folder.file(vm));
+        let args = [VhostDisk::shared_memory(), disk.args()].concat();
         Guest::start(&kit, vm, &args).unwrap()
     });
     for guest in &mut guests {
@@ -98,7 +98,7 @@ fn what_a_tapdisk_does_for_two_vms_is_theirs() {
             &[load("/dev/vda", 20 + number as u64)],
         );
     }
-    let begun = watching.mark();
+    let started = watching.mark();
     let before = counts(device);
     let loads = [load("/dev/vda", 1), load("/dev/vda", 2)];
     for (guest, load) in guests.iter_mut().zip(&loads) {
@@ -111,7 +111,7 @@ fn what_a_tapdisk_does_for_two_vms_is_theirs() {
     watching.mark();
     let after = counts(device);
     let mut told = watching.stop();
-    told.rows.retain(|row| row.ts > begun);
+    told.rows.retain(|row| row.ts > started);
     adds_up(&told, device, after.since(&before));
     let mut places = Places::default();
     for (number, image) in images.iter().enumerate() {
@@ -119,7 +119,7 @@ fn what_a_tapdisk_does_for_two_vms_is_theirs() {
     }
     let missed = told.missed(device);
     for (number, (vm, load)) in vms.iter().zip(&loads).enumerate() {
-        is_told(&told.rows, &places, number, vm, load, missed);
+        is_reported(&told.rows, &places, number, vm, load, missed);
         let rows: Vec<(&Seen, u64)> = places.rows(&told.rows, number);
         for (row, within) in rows {
             assert_eq!(row.vsector, Some(within), "{row:?}");

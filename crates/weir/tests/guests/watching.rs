@@ -40,13 +40,13 @@ impl Seen {
 }
 
 /// The output of weir after its end.
-pub struct Told {
+pub struct Delivered {
     pub rows: Vec<Seen>,
     /// The summary on standard error.
     pub summary: String,
 }
 
-impl Told {
+impl Delivered {
     /// Requests of a device that weir reports as missing.
     pub fn missed(&self, device: &str) -> i64 {
         // `weir: 6 requests on /dev/loop3: no completion event was received; ..`,
@@ -71,7 +71,7 @@ pub struct Watching {
 }
 
 /// The time limit of each operation here.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 impl Watching {
     /// Queries each request of these devices. On return the query runs, and the only requests
@@ -99,7 +99,7 @@ impl Watching {
     /// Reads a sector of the first device until one such read is reported; returns its time. All
     /// requests that completed earlier have been reported by then.
     pub fn mark(&mut self) -> String {
-        let within = Instant::now() + PATIENCE;
+        let within = Instant::now() + TIMEOUT;
         let before = self.marks();
         loop {
             let from = format!("if={}", self.devices[0]);
@@ -143,9 +143,9 @@ impl Watching {
     }
 
     /// Interrupts weir, as Ctrl-C does; returns its whole output.
-    pub fn stop(mut self) -> Told {
+    pub fn stop(mut self) -> Delivered {
         run("kill", &["-INT", &self.weir.id().to_string()]).unwrap();
-        let within = Instant::now() + PATIENCE;
+        let within = Instant::now() + TIMEOUT;
         let status = loop {
             match self.weir.try_wait().unwrap() {
                 Some(status) => break status,
@@ -154,7 +154,7 @@ impl Watching {
             thread::sleep(Duration::from_millis(20));
         };
         assert_eq!(status.code(), Some(130), "{}", self.summary());
-        Told {
+        Delivered {
             rows: self.rows(),
             summary: self.summary(),
         }
@@ -211,7 +211,7 @@ impl Relation {
 
     /// Waits until a row with these columns is inserted (`weight` 1) or retracted (-1).
     pub fn wait(&self, weight: i64, columns: &[(&str, &str)]) {
-        let within = Instant::now() + PATIENCE;
+        let within = Instant::now() + TIMEOUT;
         loop {
             let text = fs::read_to_string(&self.out).unwrap();
             let whole = text.rfind('\n').map_or("", |end| &text[..end]);

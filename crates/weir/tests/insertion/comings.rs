@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use serde_json::Value;
-use weir_testing::Load;
+use weir_testing::DiskLoad;
 
 use crate::machine::{Machine, PATIENT, begin_load, end_load, taps_of, wait_until, weir};
 
@@ -45,9 +45,9 @@ fn a_hundred_taps_come_and_go_under_load() {
 
 /// The output of `weir tapdisk status`.
 pub fn status(socket: &str) -> Value {
-    let said = weir(&["tapdisk", "status", "--json", socket]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    serde_json::from_str(&said.out).unwrap()
+    let printed = weir(&["tapdisk", "status", "--json", socket]);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    serde_json::from_str(&printed.out).unwrap()
 }
 
 /// A counter of the only disk of a tap, over all operations.
@@ -85,7 +85,7 @@ fn the_tap_sees_what_the_guest_did_and_nothing_else() {
     let inserted = machine.insert();
     let socket = inserted["socket"].as_str().unwrap().to_owned();
     let before = (status(&socket), machine.guest.disk_stats().unwrap());
-    let load: Load = "disk=/dev/vda,read=60,write=40,count=800,depth=4,fsync=50"
+    let load: DiskLoad = "disk=/dev/vda,read=60,write=40,count=800,depth=4,fsync=50"
         .parse()
         .unwrap();
     machine.guest.load(&[load]).unwrap();
@@ -103,8 +103,8 @@ fn the_tap_sees_what_the_guest_did_and_nothing_else() {
     let other = Command::new("qemu-io")
         .args(["-f", "raw", "-c", "write 0 512", image])
         .output();
-    let said = String::from_utf8(other.unwrap().stderr).unwrap();
-    assert!(said.contains("lock"), "{said}");
+    let printed = String::from_utf8(other.unwrap().stderr).unwrap();
+    assert!(printed.contains("lock"), "{printed}");
     machine.remove();
     machine.finish();
 }
@@ -122,13 +122,13 @@ fn what_is_there_already_is_left_alone_and_what_is_not_there_is_no_failure() {
         nothing.err
     );
     machine.assert_nothing_left();
-    let said = machine.tapdisk("insert", &[]);
-    assert_eq!((said.code, said.out.as_str()), (Some(0), ""));
+    let printed = machine.tapdisk("insert", &[]);
+    assert_eq!((printed.code, printed.out.as_str()), (Some(0), ""));
     for hint in [
         "weir query --from tapdisk:/run/",
         "weir tapdisk remove --vm",
     ] {
-        assert!(said.err.contains(hint), "{}", said.err);
+        assert!(printed.err.contains(hint), "{}", printed.err);
     }
     let pids = taps_of(&machine.name);
     assert_eq!(pids.len(), 1);
@@ -219,9 +219,9 @@ fn a_tap_ends_with_its_vm() {
     wait_until("the tap ends", || taps_of(&name).is_empty());
     let folder = format!("/run/weir-tapdisk/{name}.vda");
     assert!(!fs::exists(&folder).unwrap(), "{folder} goes with it");
-    let said = weir(&["tapdisk", "remove", "--vm", &name, "--disk", "vda"]);
-    assert_ne!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("is not running"), "{}", said.err);
+    let printed = weir(&["tapdisk", "remove", "--vm", &name, "--disk", "vda"]);
+    assert_ne!(printed.code, Some(0), "{printed:?}");
+    assert!(printed.err.contains("is not running"), "{}", printed.err);
     assert!(!fs::exists(&folder).unwrap(), "{folder} stays away");
     drop(machine);
     assert!(!image.exists());

@@ -17,18 +17,21 @@ fn after_a_failed_step_the_disk_is_unchanged_and_the_guest_continues() {
     for (at, name) in names.iter().enumerate() {
         for trouble in [Trouble::Refuse { at }, Trouble::Lose { at }] {
             let proxy = Proxy::start(&machine.guest, trouble);
-            let said = machine.tapdisk("insert", &["--qmp", proxy.path()]);
+            let printed = machine.tapdisk("insert", &["--qmp", proxy.path()]);
             drop(proxy);
             let is_lock = name == "blockdev-add" && at + 1 == names.len();
             if is_lock && matches!(trouble, Trouble::Refuse { .. }) {
                 // Without the lock the insertion continues, with a warning.
-                assert_eq!(said.code, Some(0), "{said:?}");
-                assert!(said.err.contains("no other program writes it"), "{said:?}");
+                assert_eq!(printed.code, Some(0), "{printed:?}");
+                assert!(
+                    printed.err.contains("no other program writes it"),
+                    "{printed:?}"
+                );
                 machine.remove();
             } else {
-                assert_eq!(said.code, Some(1), "{trouble:?}: {said:?}");
+                assert_eq!(printed.code, Some(1), "{trouble:?}: {printed:?}");
             }
-            assert_eq!(machine.graph(), before, "{trouble:?}: {said:?}");
+            assert_eq!(machine.graph(), before, "{trouble:?}: {printed:?}");
             machine.assert_nothing_left();
         }
     }
@@ -46,10 +49,10 @@ fn a_removal_that_fails_leaves_a_tap_that_works_and_is_tried_again() {
     begin_load(&mut machine.guest);
     machine.insert();
     let proxy = Proxy::start(&machine.guest, Trouble::RefuseAll);
-    let said = machine.tapdisk("remove", &["--qmp", proxy.path()]);
+    let printed = machine.tapdisk("remove", &["--qmp", proxy.path()]);
     drop(proxy);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("injected"), "{said:?}");
+    assert_eq!(printed.code, Some(1), "{printed:?}");
+    assert!(printed.err.contains("injected"), "{printed:?}");
     let again = machine.insert();
     assert_eq!(again["how"], "already");
     machine.remove();

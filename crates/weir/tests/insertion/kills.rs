@@ -112,12 +112,12 @@ fn ctrl_c_takes_everything_back() {
         wait_until("it has come so far", || proxy.is_hanging());
         kill(weir.id(), "INT");
         let output = weir.wait_with_output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
         // After the last step the insertion is complete, and reported.
         match output.status.code() {
-            Some(130) => assert!(said.contains("interrupted"), "{at}: {said}"),
+            Some(130) => assert!(printed.contains("interrupted"), "{at}: {printed}"),
             Some(0) if at + 1 >= commands => drop(machine.remove()),
-            code => panic!("{at}: {code:?} {said}"),
+            code => panic!("{at}: {code:?} {printed}"),
         }
         drop(proxy);
         assert_eq!(machine.graph(), before, "{at}");

@@ -45,13 +45,13 @@ fn a_tap_comes_and_goes_under_a_domain_of_libvirt() {
     begin_load(&mut port);
     let tapdisk = |verb: &str, more: &[&str]| {
         let args = ["tapdisk", verb, "--vm", "shop", "--disk", "vda"];
-        let said = weir(&[&args[..], more].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said
+        let printed = weir(&[&args[..], more].concat());
+        assert_eq!(printed.code, Some(0), "{printed:?}");
+        printed
     };
     for _ in 0..TIMES {
-        let said = tapdisk("insert", &["--json"]);
-        let inserted: Value = serde_json::from_str(&said.out).unwrap();
+        let printed = tapdisk("insert", &["--json"]);
+        let inserted: Value = serde_json::from_str(&printed.out).unwrap();
         assert_eq!(
             (&inserted["vdisk"], &inserted["remarks"]),
             (&"/dev/vda".into(), &Value::Array(vec![]))

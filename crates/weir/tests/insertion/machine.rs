@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use weir_testing::{Disk, Guest, Kit, Port, Tools, is_root, skip};
+use weir_testing::{Guest, GuestDisk, Kit, Port, Tools, is_root, skip};
 
-pub use weir_testing::{PATIENCE as PATIENT, wait_until};
+pub use weir_testing::{TIMEOUT as PATIENT, wait_until};
 
 /// Bytes of the disk.
 pub const DISK_BYTES: usize = 32 << 20;
@@ -63,10 +63,10 @@ impl Machine {
         let image = image("a.raw");
         let tools = Tools::make(&scratch("tools"), &["fio"]).unwrap();
         let disks = [
-            Disk::new("d0", image.to_str().unwrap()),
-            Disk::new("d1", tools.image().to_str().unwrap()),
+            GuestDisk::new("d0", image.to_str().unwrap()),
+            GuestDisk::new("d1", tools.image().to_str().unwrap()),
         ];
-        let args: Vec<String> = disks.iter().flat_map(Disk::args).collect();
+        let args: Vec<String> = disks.iter().flat_map(GuestDisk::args).collect();
         let mut guest = Guest::start(&kit, &name, &args).unwrap();
         guest.ready().unwrap();
         guest.run(&Tools::mount("/dev/vdb")).unwrap();
@@ -80,23 +80,23 @@ impl Machine {
     }
 
     /// Runs `weir tapdisk VERB` for `/dev/vda`.
-    pub fn tapdisk(&self, verb: &str, more: &[&str]) -> Said {
+    pub fn tapdisk(&self, verb: &str, more: &[&str]) -> CommandOutput {
         let args = ["tapdisk", verb, "--vm", &self.name, "--disk", "vda"];
         weir(&[&args[..], more].concat())
     }
 
     /// Inserts a tap under `/dev/vda`, which must succeed; returns the output.
     pub fn insert(&self) -> Value {
-        let said = self.tapdisk("insert", &["--json"]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.out).unwrap()
+        let printed = self.tapdisk("insert", &["--json"]);
+        assert_eq!(printed.code, Some(0), "{printed:?}");
+        serde_json::from_str(&printed.out).unwrap()
     }
 
     /// Removes the tap, which must succeed.
-    pub fn remove(&self) -> Said {
-        let said = self.tapdisk("remove", &[]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        said
+    pub fn remove(&self) -> CommandOutput {
+        let printed = self.tapdisk("remove", &[]);
+        assert_eq!(printed.code, Some(0), "{printed:?}");
+        printed
     }
 
     /// QEMU's block nodes and the edges between them, without properties that change automatically.
@@ -206,10 +206,10 @@ pub fn end_load(port: &mut Port) {
             .unwrap()
             .contains("yes")
     });
-    let said = port
+    let printed = port
         .run("cat /load; cat /rounds; cat /fio.out /fio.log | tail -30")
         .unwrap();
-    assert!(said.starts_with("fine\n"), "{said}");
+    assert!(printed.starts_with("fine\n"), "{printed}");
 }
 
 /// Asserts that the guest's kernel has logged no I/O error of a disk.
@@ -220,18 +220,18 @@ pub fn no_error(port: &mut Port) {
 
 /// The output of weir.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
 /// Runs weir to its end.
-pub fn weir(args: &[&str]) -> Said {
+pub fn weir(args: &[&str]) -> CommandOutput {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(args).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Said {
+    CommandOutput {
         code: output.status.code(),
         out: text(output.stdout),
         err: text(output.stderr),

@@ -74,8 +74,8 @@ impl Proxy {
     /// The commands of an insertion without faults. The insertion is undone.
     pub fn commands(machine: &Machine) -> Vec<String> {
         let proxy = Proxy::start(&machine.guest, Trouble::Count);
-        let said = machine.tapdisk("insert", &["--qmp", proxy.path()]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let printed = machine.tapdisk("insert", &["--qmp", proxy.path()]);
+        assert_eq!(printed.code, Some(0), "{printed:?}");
         let names = proxy.shared.names.lock().unwrap().clone();
         drop(proxy);
         machine.remove();

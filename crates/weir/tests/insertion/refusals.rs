@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use weir_testing::{Disk, Guest};
+use weir_testing::{Guest, GuestDisk};
 
 use crate::machine::{DISK_BYTES, image, kit, nodes, scratch, taps_of, weir};
 
@@ -26,8 +26,8 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
         .status();
     assert!(made.unwrap().success());
     let empty = scratch("none");
-    let mut args = Disk::new("raw", &path(0)).buffered().args();
-    args.extend(Disk::new("qcow2", &path(1)).format("qcow2").args());
+    let mut args = GuestDisk::new("raw", &path(0)).buffered().args();
+    args.extend(GuestDisk::new("qcow2", &path(1)).format("qcow2").args());
     let mut add = |words: &[&str]| args.extend(words.iter().map(|w| w.to_string()));
     let drive =
         |n: usize, more: &str| format!("file={},format=raw,if=none,id=dr{n}{more}", path(n));
@@ -94,10 +94,10 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
         ("part", "part of a larger file"),
         ("file", "-blockdev driver=raw"),
     ] {
-        let said = tapdisk("insert", disk);
-        assert_eq!(said.code, Some(1), "{disk}: {said:?}");
-        assert!(said.err.contains(words), "{disk}: {said:?}");
-        assert!(said.err.contains(&name), "{disk}: {said:?}");
+        let printed = tapdisk("insert", disk);
+        assert_eq!(printed.code, Some(1), "{disk}: {printed:?}");
+        assert!(printed.err.contains(words), "{disk}: {printed:?}");
+        assert!(printed.err.contains(&name), "{disk}: {printed:?}");
     }
     let read = |guest: &mut Guest, device: &str| {
         let line = format!("dd if=/dev/{device} of=/dev/null bs=64k count=16 iflag=direct");
@@ -111,15 +111,15 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
         ("ro", "vdh"),
     ] {
         let before = nodes(&guest);
-        let said = tapdisk("insert", disk);
-        assert_eq!(said.code, Some(0), "{disk}: {said:?}");
+        let printed = tapdisk("insert", disk);
+        assert_eq!(printed.code, Some(0), "{disk}: {printed:?}");
         read(&mut guest, device);
         if disk == "ro" {
             let written = guest.run("dd if=/dev/zero of=/dev/vdh bs=512 count=1 oflag=direct 2>&1");
             assert!(written.is_err(), "it is read-only still");
         }
-        let said = tapdisk("remove", disk);
-        assert_eq!(said.code, Some(0), "{disk}: {said:?}");
+        let printed = tapdisk("remove", disk);
+        assert_eq!(printed.code, Some(0), "{disk}: {printed:?}");
         read(&mut guest, device);
         assert_eq!(nodes(&guest), before, "{disk}");
     }

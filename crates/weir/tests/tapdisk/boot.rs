@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use weir_testing::ServedDisk;
+use weir_testing::VhostDisk;
 
 use crate::process::{Scratch, Tapdisk, ready};
 
@@ -96,18 +96,21 @@ fn the_firmware_boots_from_a_served_disk() {
             &format!("file:{serial}"),
         ])
         .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"])
-        .args(ServedDisk::shared_memory())
-        .args(ServedDisk::new("disk0", &socket).args())
+        .args(VhostDisk::shared_memory())
+        .args(VhostDisk::new("disk0", &socket).args())
         .stdin(Stdio::null())
         .status()
         .unwrap();
-    let said = fs::read_to_string(&serial).unwrap();
+    let printed = fs::read_to_string(&serial).unwrap();
     assert_eq!(
         status.code(),
         Some(1),
-        "the boot sector ends the machine: {said}"
+        "the boot sector ends the machine: {printed}"
     );
-    assert_eq!(said, format!("{:04X}\n", sum(&image[512..512 + 64 * 512])));
+    assert_eq!(
+        printed,
+        format!("{:04X}\n", sum(&image[512..512 + 64 * 512]))
+    );
     let reads = tapdisk.requests("r");
     assert!(reads > 0, "the tap saw the firmware's reads");
     tapdisk.stop();

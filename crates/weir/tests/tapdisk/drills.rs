@@ -16,10 +16,10 @@ fn qemu_io(socket: &str, commands: &[&str]) -> (bool, String) {
         .arg(format!("nbd+unix:///?socket={socket}"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     (
         output.status.success(),
-        said + &String::from_utf8_lossy(&output.stderr),
+        printed + &String::from_utf8_lossy(&output.stderr),
     )
 }
 
@@ -51,33 +51,36 @@ fn injected_errors_fail_requests_and_are_recorded() {
         "select op, type, error, sector, service >= 20 ms as late, count(*) as n from IO \
          group by op, type, error, sector, service >= 20 ms",
     );
-    let (failed, said) = qemu_io(&socket, &["write -P 1 1M 4k"]);
-    assert!(!failed && said.contains("No space left"), "{said}");
-    let (fine, said) = qemu_io(
+    let (failed, printed) = qemu_io(&socket, &["write -P 1 1M 4k"]);
+    assert!(!failed && printed.contains("No space left"), "{printed}");
+    let (fine, printed) = qemu_io(
         &socket,
         &["write -P 2 1M 4k", "read -P 2 1M 4k", "write -P 3 0 4k"],
     );
-    assert!(fine, "once is enough, and elsewhere nothing fails: {said}");
+    assert!(
+        fine,
+        "once is enough, and elsewhere nothing fails: {printed}"
+    );
     assert_eq!(tapdisk.figure("w", "errors"), 1);
-    let (rows, said) = query.stop();
-    assert!(!said.contains("lost"), "{said}");
-    let told = |kind: &str, op: &str, sector: u64| {
+    let (rows, printed) = query.stop();
+    assert!(!printed.contains("lost"), "{printed}");
+    let emitted = |kind: &str, op: &str, sector: u64| {
         rows.iter()
             .find(|r| r["type"] == kind && r["op"] == op && r["sector"] == sector)
     };
-    let error = told("E", "w", 2048).expect("the failure is told");
+    let error = emitted("E", "w", 2048).expect("the failure is told");
     assert_eq!(
         (&error["error"], &error["n"]),
         (&json!(28), &json!(1)),
         "{rows:?}"
     );
     assert_eq!(
-        told("R", "w", 2048).expect("the second write is told")["n"],
+        emitted("R", "w", 2048).expect("the second write is told")["n"],
         1,
         "{rows:?}"
     );
-    assert!(told("R", "w", 0).is_some(), "{rows:?}");
-    let read = told("R", "r", 2048).expect("the read is told");
+    assert!(emitted("R", "w", 0).is_some(), "{rows:?}");
+    let read = emitted("R", "r", 2048).expect("the read is told");
     assert_eq!(read["late"], true, "a delay is service: {rows:?}");
     tapdisk.stop();
 }

@@ -29,11 +29,11 @@ fn records_equal_the_counters_of_the_guest() {
         let mut disks = status["disks"].as_array().unwrap().iter();
         disks.all(|disk| disk["in_flight"] == 0)
     });
-    let (rows, said) = query.stop();
-    assert!(!said.contains("lost"), "{said}");
+    let (rows, printed) = query.stop();
+    assert!(!printed.contains("lost"), "{printed}");
     for (disk, name) in [("vda", "/dev/vda"), ("vdb", "/dev/vdb")] {
         let counted: Counts = after[disk].since(&before[disk]);
-        let told = |op: &str, column: &str| {
+        let emitted = |op: &str, column: &str| {
             let row = rows
                 .iter()
                 .find(|row| row["vdisk"] == name && row["op"] == op);
@@ -46,28 +46,28 @@ fn records_equal_the_counters_of_the_guest() {
             row.and_then(|row| row[column].as_i64()).unwrap_or(0)
         };
         assert_eq!(
-            told("r", "requests"),
+            emitted("r", "requests"),
             counted.reads,
             "reads of {disk}: {rows:?}"
         );
         assert_eq!(
-            told("r", "sectors"),
+            emitted("r", "sectors"),
             counted.read_sectors,
             "sectors read of {disk}: {rows:?}"
         );
         // Linux counts write-zeroes requests as writes, and flushes without data as well.
-        let written = told("w", "sectors") + told("z", "sectors");
+        let written = emitted("w", "sectors") + emitted("z", "sectors");
         assert_eq!(
             written, counted.write_sectors,
             "sectors written of {disk}: {rows:?}"
         );
         assert_eq!(
-            told("f", "requests"),
+            emitted("f", "requests"),
             counted.flushes,
             "flushes of {disk}: {rows:?}"
         );
         assert_eq!(
-            told("d", "sectors"),
+            emitted("d", "sectors"),
             counted.discard_sectors,
             "discarded of {disk}: {rows:?}"
         );

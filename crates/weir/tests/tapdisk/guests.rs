@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use weir_testing::{Guest, Kit, ServedDisk, Tools};
+use weir_testing::{Guest, Kit, Tools, VhostDisk};
 
 use crate::process::{Scratch, Tapdisk, ready, skip, wait_until};
 
@@ -58,10 +58,10 @@ impl Served {
             .flat_map(|disk| ["--disk".to_owned(), disk])
             .collect();
         let tapdisk = start(&args);
-        let mut options = ServedDisk::shared_memory();
+        let mut options = VhostDisk::shared_memory();
         options.extend(["-smp", "2"].map(str::to_owned));
-        options.extend(ServedDisk::new("disk0", &sockets[0]).queues(2).args());
-        options.extend(ServedDisk::new("disk1", &sockets[1]).args());
+        options.extend(VhostDisk::new("disk0", &sockets[0]).queues(2).args());
+        options.extend(VhostDisk::new("disk1", &sockets[1]).args());
         let mut guest = Guest::start(&kit, name, &options).unwrap();
         guest.ready().unwrap();
         guest.run(&Tools::mount("/dev/vdb")).unwrap();
@@ -109,8 +109,11 @@ impl Served {
             .args(["-fn", &self.image])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&check.stdout);
-        assert!(check.status.success(), "the file system is whole: {said}");
+        let printed = String::from_utf8_lossy(&check.stdout);
+        assert!(
+            check.status.success(),
+            "the file system is whole: {printed}"
+        );
         (self.image, self._scratch)
     }
 

@@ -4,10 +4,10 @@
 
 mod boot;
 mod drills;
+mod emitted;
 mod exact;
 mod guests;
 mod killed;
 mod libvirt;
 mod process;
 mod serving;
-mod told;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-pub use weir_testing::{PATIENCE, Scratch, skip, wait_until};
+pub use weir_testing::{Scratch, TIMEOUT, skip, wait_until};
 
 /// The binary.
 pub const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -36,13 +36,13 @@ pub struct Ended {
     /// Exit code; `None` if a signal killed it.
     pub code: Option<i32>,
     /// Its standard error.
-    pub said: String,
+    pub printed: String,
 }
 
 /// A running tapdisk.
 pub struct Tapdisk {
     child: Child,
-    said: Arc<Mutex<String>>,
+    printed: Arc<Mutex<String>>,
     reading: Option<JoinHandle<()>>,
     tap: String,
 }
@@ -65,9 +65,9 @@ impl Tapdisk {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said: Arc<Mutex<String>> = Arc::default();
+        let printed: Arc<Mutex<String>> = Arc::default();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let heard = said.clone();
+        let heard = printed.clone();
         let reading = std::thread::spawn(move || {
             for line in lines {
                 let line = line.unwrap() + "\n";
@@ -76,19 +76,19 @@ impl Tapdisk {
         });
         let mut tapdisk = Tapdisk {
             child,
-            said,
+            printed,
             reading: Some(reading),
             tap: String::new(),
         };
-        let within = Instant::now() + PATIENCE;
+        let within = Instant::now() + TIMEOUT;
         while tapdisk.tap.is_empty() {
             let ended = tapdisk.child.try_wait().unwrap();
-            let said = tapdisk.said();
+            let printed = tapdisk.printed();
             assert!(
                 ended.is_none() && Instant::now() < within,
-                "it does not serve: {ended:?} {said}"
+                "it does not serve: {ended:?} {printed}"
             );
-            let tap = said.lines().find_map(|line| line.split(READY).nth(1));
+            let tap = printed.lines().find_map(|line| line.split(READY).nth(1));
             tapdisk.tap = tap.unwrap_or_default().to_owned();
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -106,8 +106,8 @@ impl Tapdisk {
     }
 
     /// Its standard error so far.
-    pub fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     /// The output of `weir tapdisk status --json`.
@@ -116,8 +116,8 @@ impl Tapdisk {
             .args(["tapdisk", "status", "--json", &self.tap])
             .output();
         let output = output.unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{printed}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
@@ -153,18 +153,22 @@ impl Tapdisk {
 
     /// Waits for its end.
     pub fn finish(mut self) -> Ended {
-        let within = Instant::now() + PATIENCE;
+        let within = Instant::now() + TIMEOUT;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < within, "it does not end: {}", self.said());
+            assert!(
+                Instant::now() < within,
+                "it does not end: {}",
+                self.printed()
+            );
             std::thread::sleep(Duration::from_millis(10));
         };
         self.reading.take().unwrap().join().unwrap();
         Ended {
             code: status.code(),
-            said: self.said(),
+            printed: self.printed(),
         }
     }
 
@@ -172,7 +176,7 @@ impl Tapdisk {
     pub fn stop(self) {
         self.signal("TERM");
         let ended = self.finish();
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        assert_eq!(ended.code, Some(0), "{}", ended.printed);
     }
 }
 
@@ -214,10 +218,10 @@ impl Query {
             .status();
         assert!(kill.unwrap().success());
         let output = self.0.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(130), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{printed}");
         let text = String::from_utf8(output.stdout).unwrap();
         let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        (rows.collect(), said)
+        (rows.collect(), printed)
     }
 }

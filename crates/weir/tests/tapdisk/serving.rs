@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
-use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, skip};
+use crate::process::{Scratch, TIMEOUT, Tapdisk, WEIR, skip};
 
 /// Runs `weir tapdisk` with invalid arguments; returns its exit code and its standard error.
 fn refused(args: &[&str]) -> (Option<i32>, String) {
@@ -15,9 +15,9 @@ fn refused(args: &[&str]) -> (Option<i32>, String) {
         .args(args)
         .output();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.stdout, b"", "stdout carries data only");
-    (output.status.code(), said)
+    (output.status.code(), printed)
 }
 
 fn is_socket(path: &str) -> bool {
@@ -33,9 +33,9 @@ fn it_logs_its_disks_and_removes_its_sockets() {
         "vol0",
     ];
     let tapdisk = Tapdisk::start(&args);
-    let said = tapdisk.said();
+    let printed = tapdisk.printed();
     for part in [&image, &socket, "size_bytes=8388608", "web", "/dev/vda"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
     assert_eq!(tapdisk.tap(), format!("{socket}.tap"));
     for path in [socket.as_str(), tapdisk.tap()] {
@@ -66,7 +66,7 @@ fn it_logs_its_disks_and_removes_its_sockets() {
     let tap = tapdisk.tap().to_owned();
     tapdisk.signal("INT");
     let ended = tapdisk.finish();
-    assert_eq!(ended.code, Some(130), "{}", ended.said);
+    assert_eq!(ended.code, Some(130), "{}", ended.printed);
     assert!(
         !is_socket(&socket) && !is_socket(&tap),
         "sockets go with it"
@@ -82,11 +82,11 @@ fn sockets_of_a_killed_tapdisk_are_replaced_and_those_of_a_running_one_are_not()
     assert!(is_socket(&socket), "a killed process leaves them");
     let living = Tapdisk::start(&args);
     let other = scratch.image("b.raw", 4);
-    let (code, said) = refused(&["--image", &other, "--socket", &socket]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = refused(&["--image", &other, "--socket", &socket]);
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains(&socket) && said.contains("another process serves this socket"),
-        "{said}"
+        printed.contains(&socket) && printed.contains("another process serves this socket"),
+        "{printed}"
     );
     assert!(
         is_socket(&socket) && UnixStream::connect(living.tap()).is_ok(),
@@ -94,14 +94,14 @@ fn sockets_of_a_killed_tapdisk_are_replaced_and_those_of_a_running_one_are_not()
     );
     // A file that is not a socket is not removed.
     let precious = scratch.image("precious", 1);
-    let (code, said) = refused(&["--image", &other, "--socket", &precious]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = refused(&["--image", &other, "--socket", &precious]);
+    assert_eq!(code, Some(1), "{printed}");
     assert_eq!(fs::metadata(&precious).unwrap().len(), 1 << 20);
     // The socket of a program other than weir is not removed either.
     let foreign = scratch.file("foreign");
     let _listener = UnixListener::bind(&foreign).unwrap();
-    let (code, said) = refused(&["--image", &other, "--socket", &foreign]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = refused(&["--image", &other, "--socket", &foreign]);
+    assert_eq!(code, Some(1), "{printed}");
     living.stop();
 }
 
@@ -111,9 +111,9 @@ fn an_image_has_one_writer() {
     let image = scratch.image("a.raw", 4);
     let first = Tapdisk::start(&["--image", &image, "--socket", &scratch.file("a.sock")]);
     let second = scratch.file("b.sock");
-    let (code, said) = refused(&["--image", &image, "--socket", &second]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(&image), "{said}");
+    let (code, printed) = refused(&["--image", &image, "--socket", &second]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains(&image), "{printed}");
     assert!(
         !is_socket(&second),
         "nothing is left of what could not begin"
@@ -177,14 +177,14 @@ fn words_that_are_off_are_named_before_anything_is_opened() {
         ),
     ];
     for (args, part) in cases {
-        let (code, said) = refused(args);
-        assert_eq!(code, Some(2), "{args:?}: {said}");
-        assert!(said.contains(part), "{args:?}: {said}");
+        let (code, printed) = refused(args);
+        assert_eq!(code, Some(2), "{args:?}: {printed}");
+        assert!(printed.contains(part), "{args:?}: {printed}");
     }
     let missing = scratch.file("none.raw");
-    let (code, said) = refused(&["--image", &missing, "--socket", &socket]);
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(&missing), "{said}");
+    let (code, printed) = refused(&["--image", &missing, "--socket", &socket]);
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains(&missing), "{printed}");
     assert!(!is_socket(&socket));
 }
 
@@ -196,16 +196,16 @@ fn an_image_of_another_format_is_refused_unless_it_is_to_be_raw() {
     content[..4].copy_from_slice(b"QFI\xfb");
     fs::write(&image, &content).unwrap();
     let serve = ["--image", &image, "--socket", &socket];
-    let (code, said) = refused(&serve);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = refused(&serve);
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains("qcow2") && said.contains("format `raw`"),
-        "{said}"
+        printed.contains("qcow2") && printed.contains("format `raw`"),
+        "{printed}"
     );
     assert!(!is_socket(&socket));
-    let (code, said) = refused(&[&serve[..], &["--format", "qcow2"]].concat());
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("expected raw"), "{said}");
+    let (code, printed) = refused(&[&serve[..], &["--format", "qcow2"]].concat());
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(printed.contains("expected raw"), "{printed}");
     Tapdisk::start(&[&serve[..], &["--format", "raw"]].concat()).stop();
     Tapdisk::start(&[
         "--disk",
@@ -225,11 +225,11 @@ fn an_image_that_ends_within_a_block_is_served_over_nbd_alone() {
     let (image, socket) = (scratch.file("a.raw"), scratch.file("a.sock"));
     for bytes in [513, 4095, 4097, (1 << 20) + 1] {
         fs::write(&image, vec![1; bytes]).unwrap();
-        let (code, said) = refused(&["--image", &image, "--socket", &socket]);
-        assert_eq!(code, Some(1), "{said}");
+        let (code, printed) = refused(&["--image", &image, "--socket", &socket]);
+        assert_eq!(code, Some(1), "{printed}");
         assert!(
-            said.contains("truncate -s") && said.contains("over NBD only"),
-            "{said}"
+            printed.contains("truncate -s") && printed.contains("over NBD only"),
+            "{printed}"
         );
         assert!(!is_socket(&socket));
         let nbd = format!("unix:{}", scratch.file("a.nbd"));
@@ -245,8 +245,8 @@ fn a_port_alone_needs_no_path_for_the_tap() {
     let image = scratch.image("a.raw", 1);
     let tapdisk = Tapdisk::start(&["--image", &image, "--nbd", "127.0.0.1:0"]);
     let tap = tapdisk.tap().to_owned();
-    let said = tapdisk.said();
-    let port = said.split_once("over NBD address=127.0.0.1:").unwrap().1;
+    let printed = tapdisk.printed();
+    let port = printed.split_once("over NBD address=127.0.0.1:").unwrap().1;
     let port = port.split_once(' ').unwrap().0;
     assert!(
         tap.ends_with(&format!("/weir-tapdisk/port-{port}.tap")),
@@ -265,7 +265,7 @@ fn the_process_that_is_served_keeps_its_place_and_gets_one_at_once() {
     let nbd = format!("unix:{path}");
     let clients = || UnixStream::connect(&path).unwrap();
     let is_served = |mut client: &UnixStream| {
-        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
         client.read(&mut [0; 18]).is_ok_and(|bytes| bytes == 18)
     };
     let start = |owner: u32| {
@@ -328,12 +328,12 @@ fn one_process_serves_several_disks_of_words_or_of_a_file() {
     assert_eq!(by_words[1]["read_only"], true);
     file.stop();
     fs::write(&config, "[[disk]]\nimage = \"/a\"\nsokcet = \"/b\"\n").unwrap();
-    let (code, said) = refused(&["--config", &config]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, printed) = refused(&["--config", &config]);
+    assert_eq!(code, Some(2), "{printed}");
     assert!(
-        said.contains("web.toml:3") && said.contains("did you mean `disk.socket`")
-            || said.contains("did you mean `socket`"),
-        "{said}"
+        printed.contains("web.toml:3") && printed.contains("did you mean `disk.socket`")
+            || printed.contains("did you mean `socket`"),
+        "{printed}"
     );
 }
 
@@ -419,8 +419,8 @@ fn the_unit_is_one_that_systemd_takes() {
         .output()
     {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && said.is_empty(), "{said}");
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && printed.is_empty(), "{printed}");
         }
         Err(why) => {
             skip::<()>(test, format!("systemd-analyze: {why}"));

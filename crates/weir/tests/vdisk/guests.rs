@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
-use weir_testing::{Disk, Guest, Kit, Qmp, Scratch, skip};
+use weir_testing::{Guest, GuestDisk, Kit, Qmp, Scratch, skip};
 
 pub use weir_testing::{is_root, wait_until};
 
@@ -37,7 +37,7 @@ impl Host {
         let mut args: Vec<String> = ["-msg", "timestamp=on"].map(String::from).to_vec();
         for id in ["d0", "d1", "d2"] {
             let image = folder.write(id, &vec![1; IMAGE_BYTES]);
-            let disk = Disk::new(id, &image).buffered();
+            let disk = GuestDisk::new(id, &image).buffered();
             let disk = if id == "d2" { disk.scsi() } else { disk };
             args.extend(disk.args());
         }
@@ -102,11 +102,11 @@ impl Weir {
             .unwrap();
         let out = Arc::new(Mutex::new(String::new()));
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = out.clone();
+        let printed = out.clone();
         let reading = std::thread::spawn(move || {
             for line in lines {
                 let line = line.unwrap() + "\n";
-                said.lock().unwrap().push_str(&line);
+                printed.lock().unwrap().push_str(&line);
             }
         });
         Weir {
@@ -144,11 +144,11 @@ impl Weir {
     }
 
     /// Its output up to its end.
-    pub fn finish(self) -> Said {
+    pub fn finish(self) -> CommandOutput {
         let output = self.child.wait_with_output().unwrap();
         self.reading.join().unwrap();
         let out = self.out.lock().unwrap().clone();
-        Said {
+        CommandOutput {
             code: output.status.code(),
             out,
             err: String::from_utf8(output.stderr).unwrap(),
@@ -158,14 +158,14 @@ impl Weir {
 
 /// The output of weir.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     /// Exit code; `None` if a signal killed it.
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl CommandOutput {
     /// The rows of CSV, without the header and the instant.
     pub fn rows(&self) -> Vec<Vec<String>> {
         rows(&self.out)

@@ -10,8 +10,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use weir_tap::qmp::Address;
-use weir_tap::vdisk::created::Place;
+use weir_tap::qmp::QmpAddress;
+use weir_tap::vdisk::created::FileLocation;
 use weir_tap::vdisk::guard::{Guard, Task};
 
 use weir_testing::{is_root, skip, wait_until};
@@ -111,7 +111,7 @@ fn a_file_mounted_over_the_log_is_left_alone() {
     let victim = File::create_new(&path).unwrap();
     fallocate(&victim, FallocateFlags::empty(), 0, VICTIM_BYTES).unwrap();
     let before = allocated(&victim);
-    let place = Place {
+    let place = FileLocation {
         pid: attacker.child.id(),
         folder: "/var/tmp".into(),
         name: format!("weir-trace-{}-mounts.log", std::process::id()),
@@ -123,7 +123,7 @@ fn a_file_mounted_over_the_log_is_left_alone() {
     let task = Task {
         vm: "mounts".into(),
         // QEMU does not answer, so the guard bounds the log's size.
-        address: Address::Socket(folder.0.join("qmp")),
+        address: QmpAddress::Socket(folder.0.join("qmp")),
         events: Vec::new(),
         pid: place.pid,
         log_name: place.name.clone(),
@@ -150,7 +150,7 @@ fn a_folder_mounted_over_run_receives_no_file_that_its_user_may_not_create() {
     };
     let folder = Folder::new("folder");
     attacker.mount(&folder.0, Path::new("/run"));
-    let place = Place {
+    let place = FileLocation {
         pid: attacker.child.id(),
         folder: "/run".into(),
         name: format!("weir-trace-{}-folder.log", std::process::id()),

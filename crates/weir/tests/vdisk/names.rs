@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use weir_testing::{Scratch, is_root, skip, wait_until};
 
-use crate::guests::{Said, Weir};
+use crate::guests::{CommandOutput, Weir};
 
 /// A directory that only root can read, in one that every user can.
 fn folder() -> Scratch {
@@ -102,7 +102,7 @@ fn can_try(test: &str) -> bool {
     false
 }
 
-fn weir(args: &[&str]) -> Said {
+fn weir(args: &[&str]) -> CommandOutput {
     Weir::start(args).finish()
 }
 
@@ -129,17 +129,17 @@ fn a_vm_keeps_its_name_and_its_socket_from_a_process_that_claimed_them_first() {
     let fake_pid = fake.0.id();
 
     let query = format!("select vm, pid, uid from vms where vm like '{name}%'");
-    let said = weir(&["query", "--for", "1s", "--final", "--format", "csv", &query]);
-    assert_eq!(said.code, Some(0), "{}", said.err);
-    let mut rows: Vec<String> = said.rows().iter().map(|row| row.join(",")).collect();
+    let printed = weir(&["query", "--for", "1s", "--final", "--format", "csv", &query]);
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    let mut rows: Vec<String> = printed.rows().iter().map(|row| row.join(",")).collect();
     rows.sort_unstable();
     let expected = [
         format!("{name},{},0", qemu.pid),
         format!("{name}-{fake_pid},{fake_pid},65534"),
     ];
-    assert_eq!(rows, expected, "{}", said.err);
+    assert_eq!(rows, expected, "{}", printed.err);
     let conflict = format!("VM name {name} is claimed by processes of several users");
-    assert!(said.err.contains(&conflict), "{}", said.err);
+    assert!(printed.err.contains(&conflict), "{}", printed.err);
 
     let from = |vm: &str| format!("qemu:{vm}");
     let traced = |vm: &str| {
@@ -153,13 +153,13 @@ fn a_vm_keeps_its_name_and_its_socket_from_a_process_that_claimed_them_first() {
             "select op from IOstream",
         ])
     };
-    let said = traced(&name);
-    assert_eq!(said.code, Some(0), "{}", said.err);
+    let printed = traced(&name);
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
     assert_eq!(logs_of(qemu.pid), 0);
-    let said = traced(&format!("pid:{fake_pid}"));
-    assert_eq!(said.code, Some(1), "{}", said.err);
+    let printed = traced(&format!("pid:{fake_pid}"));
+    assert_eq!(printed.code, Some(1), "{}", printed.err);
     let foreign = format!("this QMP socket belongs to process {}", qemu.pid);
-    assert!(said.err.contains(&foreign), "{}", said.err);
+    assert!(printed.err.contains(&foreign), "{}", printed.err);
     assert!(
         !Path::new(&log).exists(),
         "QEMU logs to the file of the fake"
@@ -181,14 +181,14 @@ fn a_name_that_users_claim_with_equal_right_stands_for_none() {
     let insert = ["tapdisk", "insert", "--vm", &name, "--disk", "/dev/vda"];
     let remove = ["tapdisk", "remove", "--vm", &name, "--disk", "/dev/vda"];
     for args in [&query[..], &insert, &remove] {
-        let said = weir(args);
-        assert_eq!(said.code, Some(1), "{args:?}: {}", said.err);
+        let printed = weir(args);
+        assert_eq!(printed.code, Some(1), "{args:?}: {}", printed.err);
         assert!(
-            said.err.contains("the name identifies none of them"),
+            printed.err.contains("the name identifies none of them"),
             "{}",
-            said.err
+            printed.err
         );
         let first = format!("(pid:{}, uid 65534)", one.0.id());
-        assert!(said.err.contains(&first), "{}", said.err);
+        assert!(printed.err.contains(&first), "{}", printed.err);
     }
 }

@@ -1,6 +1,6 @@
 //! Streams `blockstats` and `blocklatency` on the command line.
 
-use weir_testing::{Counts, Load};
+use weir_testing::{Counts, DiskLoad};
 
 use crate::guests::{Host, Weir, wait_until};
 
@@ -39,7 +39,7 @@ fn blockstats_agree_with_the_guests_own_count() {
         histogram(&host, "d0") && histogram(&host, "d2")
     });
     let before = host.guest.disk_stats().unwrap();
-    let loads: Vec<Load> = [
+    let loads: Vec<DiskLoad> = [
         "disk=/dev/vda,read=70,write=30,count=500,depth=8,fsync=100",
         "disk=/dev/sda,read=50,write=50,count=300,depth=4,bytes=8192",
     ]

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use weir_testing::{Counts, Load};
+use weir_testing::{Counts, DiskLoad};
 
 use crate::guests::{Host, Weir, wait_until};
 
 /// Requests by disk, operation, first sector and length.
 type Requests = BTreeMap<(String, String, String, String), usize>;
 
-fn plan(loads: &[Load]) -> Requests {
+fn plan(loads: &[DiskLoad]) -> Requests {
     let mut requests = Requests::new();
     for load in loads {
         for r in load.requests() {
@@ -37,7 +37,7 @@ fn each_request_of_the_guest_is_reported_once_with_disk_and_sector() {
     let Some(mut host) = Host::boot(TEST, "told") else {
         return;
     };
-    let loads: Vec<Load> = [
+    let loads: Vec<DiskLoad> = [
         "disk=/dev/vda,read=70,write=30,count=600,depth=8,fsync=100",
         "disk=/dev/vdb,read=20,write=80,count=400,depth=4,bytes=8192,seed=7",
         "disk=/dev/sda,read=50,write=50,count=300,depth=4,fsync=50,seed=3",
@@ -64,13 +64,13 @@ fn each_request_of_the_guest_is_reported_once_with_disk_and_sector() {
     let qemu_after = ["d0", "d1", "d2"].map(|id| host.block_stats(id));
     std::thread::sleep(std::time::Duration::from_millis(200));
     weir.signal("INT");
-    let said = weir.finish();
-    assert_eq!(said.code, Some(130), "{}", said.err);
-    assert!(said.err.contains(" 0 missed"), "{}", said.err);
+    let printed = weir.finish();
+    assert_eq!(printed.code, Some(130), "{}", printed.err);
+    assert!(printed.err.contains(" 0 missed"), "{}", printed.err);
 
     let mut told: BTreeMap<&str, Requests> = BTreeMap::new();
     let mut flushes: BTreeMap<String, i64> = BTreeMap::new();
-    let rows = said.rows();
+    let rows = printed.rows();
     for row in &rows {
         let [
             vdisk,
@@ -185,7 +185,7 @@ fn tracing_ends_with_weir_even_if_that_is_killed() {
     wait_until("tracing is off", || host.traced().is_empty());
     wait_until("the log is gone", || logs_of(host.guest.pid()).is_empty());
     wait_until("QEMU closes its log", || host.logs().is_empty());
-    let load = Load::on("/dev/vda");
+    let load = DiskLoad::on("/dev/vda");
     assert_eq!(
         host.guest.load(&[load]).unwrap()[0].reads,
         256,
@@ -208,12 +208,12 @@ fn without_its_guard_weir_switches_tracing_off_itself() {
     let weir = Weir::start(&query);
     wait_until("tracing is on", || host.traced().len() == 7);
     weir.kill_child("qemu-guard");
-    let said = weir.finish();
-    assert_eq!(said.code, Some(1), "{}", said.err);
+    let printed = weir.finish();
+    assert_eq!(printed.code, Some(1), "{}", printed.err);
     assert!(
-        said.err.contains("the guard process has ended"),
+        printed.err.contains("the guard process has ended"),
         "{}",
-        said.err
+        printed.err
     );
     assert_eq!(host.traced(), Vec::<String>::new());
     assert_eq!(logs_of(host.guest.pid()), Vec::<String>::new());
@@ -237,12 +237,16 @@ fn the_end_of_the_vm_is_the_end_of_the_query() {
     ];
     let weir = Weir::start(&args);
     wait_until("tracing is on", || host.traced().len() == 7);
-    host.guest.load(&[Load::on("/dev/vdb")]).unwrap();
+    host.guest.load(&[DiskLoad::on("/dev/vdb")]).unwrap();
     drop(host);
-    let said = weir.finish();
-    assert_eq!(said.code, Some(0), "{}", said.err);
-    assert!(said.err.contains("VM ended has ended"), "{}", said.err);
-    let rows = said.rows();
+    let printed = weir.finish();
+    assert_eq!(printed.code, Some(0), "{}", printed.err);
+    assert!(
+        printed.err.contains("VM ended has ended"),
+        "{}",
+        printed.err
+    );
+    let rows = printed.rows();
     assert_eq!(rows.len(), 256);
     let took = |row: &Vec<String>| row[1].parse::<i64>().unwrap() > 0;
     assert!(rows.iter().all(took), "each latency is known: {rows:?}");
@@ -251,11 +255,11 @@ fn the_end_of_the_vm_is_the_end_of_the_query() {
 
 #[test]
 fn a_vm_that_is_not_there_is_named() {
-    let said = Weir::start(&["query", "--from", "qemu:nobody", "select op from IO"]).finish();
-    assert_eq!(said.code, Some(1));
+    let printed = Weir::start(&["query", "--from", "qemu:nobody", "select op from IO"]).finish();
+    assert_eq!(printed.code, Some(1));
     assert!(
-        said.err.contains("there is no QEMU VM `nobody`"),
+        printed.err.contains("there is no QEMU VM `nobody`"),
         "{}",
-        said.err
+        printed.err
     );
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_testing::workload::{Recorder, fio, undisturbed};
-use weir_testing::{Disk, Guest, Kit, Load, MemoryFolder, SlowDisk};
+use weir_testing::workload::{RecordProcess, fio, undisturbed};
+use weir_testing::{DiskLoad, Guest, GuestDisk, Kit, MemoryFolder, SlowDisk};
 
 use crate::report::characterise;
 use crate::{skip, turn, weir};
@@ -48,7 +48,7 @@ fn seen(disks: &[&str], longest: Duration, work: impl FnOnce()) -> Result<Value,
     let folder = MemoryFolder::new(64).unwrap();
     let out = folder.path().join("recording.parquet");
     let options: Vec<&str> = disks.iter().flat_map(|d| ["--device", *d]).collect();
-    let recorder = Recorder::start(weir(), &options, &out).unwrap();
+    let recorder = RecordProcess::start(weir(), &options, &out).unwrap();
     let begin = Instant::now();
     work();
     let took = begin.elapsed();
@@ -70,19 +70,19 @@ fn evidence(finding: &Value, name: &str) -> f64 {
 /// `web` reads sequentially, one request at a time; `mail` reads at random, 16 at a time, in two
 /// bursts.
 fn disturbed(web: &mut Guest, mail: &mut Guest, disk: &str) {
-    let scan = [Load {
+    let scan = [DiskLoad {
         bytes: 8192,
         count: 2000,
         span: PART_MIB << 20,
         sequential: true,
-        ..Load::on(disk)
+        ..DiskLoad::on(disk)
     }];
-    let flood = [Load {
+    let flood = [DiskLoad {
         bytes: 8192,
         count: 1200,
         span: PART_MIB << 20,
         depth: 16,
-        ..Load::on("/dev/vda")
+        ..DiskLoad::on("/dev/vda")
     }];
     web.begin_load(&scan).unwrap();
     for _ in 0..2 {
@@ -103,11 +103,11 @@ fn a_guest_that_floods_a_shared_disk_is_named_and_one_on_another_disk_is_not() {
         Err(why) => return skip(test, why).unwrap_or_default(),
     };
     let disks = [
-        Disk::new("d0", &parts[0]).args(),
-        Disk::new("d1", own.path()).args(),
+        GuestDisk::new("d0", &parts[0]).args(),
+        GuestDisk::new("d1", own.path()).args(),
     ];
     let mut web = Guest::start(&kit, "web", &disks.concat()).unwrap();
-    let mut mail = Guest::start(&kit, "mail", &Disk::new("d0", &parts[1]).args()).unwrap();
+    let mut mail = Guest::start(&kit, "mail", &GuestDisk::new("d0", &parts[1]).args()).unwrap();
     web.ready().unwrap();
     mail.ready().unwrap();
 

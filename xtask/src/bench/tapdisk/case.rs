@@ -17,8 +17,8 @@ pub enum Front {
 
 /// The consumer of our back end's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listener {
-    Nobody,
+pub enum Consumer {
+    None,
     /// Receives every request and every completion.
     Everything,
     /// Receives the requests and completions of a hundredth of the disk.
@@ -31,7 +31,7 @@ pub enum Listener {
 pub struct Case {
     pub name: &'static str,
     pub front: Front,
-    pub listener: Listener,
+    pub consumer: Consumer,
     /// The required program.
     program: Option<&'static str>,
     command: fn(&Medium, &Path) -> Command,
@@ -39,42 +39,42 @@ pub struct Case {
 
 /// Every case, the base of the comparison first.
 pub const CASES: &[Case] = &[
-    ours("weir, nobody listens", Front::Vhost, Listener::Nobody),
+    ours("weir, nobody listens", Front::Vhost, Consumer::None),
     ours(
         "weir, every request told",
         Front::Vhost,
-        Listener::Everything,
+        Consumer::Everything,
     ),
     ours(
         "weir, 1 % of the disk told",
         Front::Vhost,
-        Listener::Hundredth,
+        Consumer::Hundredth,
     ),
     ours(
         "weir, the histograms kept",
         Front::Vhost,
-        Listener::Histograms,
+        Consumer::Histograms,
     ),
     Case {
         name: "qemu-storage-daemon, io_uring",
         front: Front::Vhost,
-        listener: Listener::Nobody,
+        consumer: Consumer::None,
         program: Some("qemu-storage-daemon"),
         command: |medium, socket| storage_daemon(medium, socket, "io_uring"),
     },
     Case {
         name: "qemu-storage-daemon, threads",
         front: Front::Vhost,
-        listener: Listener::Nobody,
+        consumer: Consumer::None,
         program: Some("qemu-storage-daemon"),
         command: |medium, socket| storage_daemon(medium, socket, "threads"),
     },
-    ours("weir, nobody listens", Front::Nbd, Listener::Nobody),
-    ours("weir, every request told", Front::Nbd, Listener::Everything),
+    ours("weir, nobody listens", Front::Nbd, Consumer::None),
+    ours("weir, every request told", Front::Nbd, Consumer::Everything),
     Case {
         name: "nbdkit file",
         front: Front::Nbd,
-        listener: Listener::Nobody,
+        consumer: Consumer::None,
         program: Some("nbdkit"),
         command: |medium, socket| {
             let mut command = nbdkit(socket);
@@ -85,7 +85,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "nbdkit memory",
         front: Front::Nbd,
-        listener: Listener::Nobody,
+        consumer: Consumer::None,
         program: Some("nbdkit"),
         command: |medium, socket| {
             let mut command = nbdkit(socket);
@@ -96,7 +96,7 @@ pub const CASES: &[Case] = &[
     Case {
         name: "qemu-nbd, io_uring",
         front: Front::Nbd,
-        listener: Listener::Nobody,
+        consumer: Consumer::None,
         program: Some("qemu-nbd"),
         command: |medium, socket| {
             let cache = if medium.is_direct {
@@ -121,11 +121,11 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-const fn ours(name: &'static str, front: Front, listener: Listener) -> Case {
+const fn ours(name: &'static str, front: Front, consumer: Consumer) -> Case {
     Case {
         name,
         front,
-        listener,
+        consumer,
         program: None,
         command: match front {
             Front::Vhost => |medium, socket| weir(medium, "socket", socket),

@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::{Pace, spread};
 use crate::{cargo, execute, is_root, packages};
-use case::{CASES, Case, Front, Listener};
+use case::{CASES, Case, Consumer, Front};
 use medium::Medium;
 use turn::{Turn, turn};
 use weir_testing::MemoryFolder;
@@ -137,11 +137,11 @@ fn ratios(turns: &[Turn], base: &[Turn]) -> Vec<f64> {
 
 /// The figures that have bounds.
 fn verdict(rows: &[(&Case, &Vec<Turn>)]) -> String {
-    let ours = |listener| {
+    let ours = |consumer| {
         rows.iter()
-            .find(|(case, _)| case.is_ours() && case.listener == listener)
+            .find(|(case, _)| case.is_ours() && case.consumer == consumer)
     };
-    let (Some((_, silent)), Some((_, told))) = (ours(Listener::Nobody), ours(Listener::Everything))
+    let (Some((_, silent)), Some((_, told))) = (ours(Consumer::None), ours(Consumer::Everything))
     else {
         return String::new();
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::case::{Case, Front, Listener, example};
+use super::case::{Case, Consumer, Front, example};
 use super::medium::Medium;
 use crate::bench::tap::processor_ns;
 use crate::execute;
@@ -37,20 +37,20 @@ pub fn turn(case: &Case, medium: &Medium, depth: u32, seconds: u32, folder: &Pat
     let socket = folder.join("disk.sock");
     let mut back_end = Running::start(case.command(medium, &socket), case.name)?;
     back_end.until_listening(&socket)?;
-    let mut listener = listener(case.listener, &tap_of(&socket), medium)?;
+    let mut consumer = consumer(case.consumer, &tap_of(&socket), medium)?;
     // Also ensures that the consumer is connected before anything is counted.
     load(case.front, &socket, depth, 1)?;
     let before = (
         back_end.spent_ns(),
-        listener.as_ref().map_or(0.0, Running::spent_ns),
+        consumer.as_ref().map_or(0.0, Running::spent_ns),
     );
     let loaded = load(case.front, &socket, depth, seconds)?;
     let after = (
         back_end.spent_ns(),
-        listener.as_ref().map_or(0.0, Running::spent_ns),
+        consumer.as_ref().map_or(0.0, Running::spent_ns),
     );
-    let lost = match listener.take() {
-        Some(listener) => listener.lost()?,
+    let lost = match consumer.take() {
+        Some(consumer) => consumer.lost()?,
         None => 0.0,
     };
     back_end.end()?;
@@ -70,20 +70,20 @@ fn tap_of(socket: &Path) -> PathBuf {
     PathBuf::from(format!("{}.tap", socket.display()))
 }
 
-fn listener(listener: Listener, tap: &Path, medium: &Medium) -> Result<Option<Running>> {
-    let mode = match listener {
-        Listener::Nobody => return Ok(None),
-        Listener::Everything => "all".to_owned(),
-        Listener::Hundredth => format!("below={}", medium.bytes / 512 / 100),
-        Listener::Histograms => "histograms".to_owned(),
+fn consumer(consumer: Consumer, tap: &Path, medium: &Medium) -> Result<Option<Running>> {
+    let mode = match consumer {
+        Consumer::None => return Ok(None),
+        Consumer::Everything => "all".to_owned(),
+        Consumer::Hundredth => format!("below={}", medium.bytes / 512 / 100),
+        Consumer::Histograms => "histograms".to_owned(),
     };
     let mut command = example("tapdisk_take");
     command.arg(tap).arg(mode);
-    let mut listener = Running::start(command, "tapdisk_take")?;
+    let mut consumer = Running::start(command, "tapdisk_take")?;
     // It connects immediately; if it could not, it has exited by then.
     thread::sleep(Duration::from_millis(300));
-    listener.alive()?;
-    Ok(Some(listener))
+    consumer.alive()?;
+    Ok(Some(consumer))
 }
 
 /// The counts of a load.

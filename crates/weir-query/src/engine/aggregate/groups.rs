@@ -7,7 +7,7 @@ use weir_model::{Column, Folded, PartialState, Value};
 
 use crate::eval::{Rows, eval};
 use crate::function::EvalError;
-use crate::physical::{Argument, FoldedInput};
+use crate::physical::{FoldArgument, FoldedInput};
 use crate::synopsis::gather::{column_bytes, take};
 
 /// The groups of a source that an aggregation reads.
@@ -82,8 +82,8 @@ impl<'a> SelectedGroups<'a> {
         };
         let group = self.picked[row] as usize;
         match &self.reading.calls[call].of[chosen] {
-            Argument::Values(at) => Cow::Borrowed(&folded.kept[*at][group]),
-            Argument::Constant(value) => Cow::Owned(repeated(*value, &folded.kept[0][group])),
+            FoldArgument::Values(at) => Cow::Borrowed(&folded.kept[*at][group]),
+            FoldArgument::Constant(value) => Cow::Owned(repeated(*value, &folded.kept[0][group])),
         }
     }
 }

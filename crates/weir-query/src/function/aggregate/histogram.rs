@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_model::{PartialKind, PartialState, Tally, Type, Unit, Value};
-use weir_sketch::{Limits, OrderedCounts, PowerOfTwo};
+use weir_sketch::{BucketLimits, OrderedCounts, PowerOfTwo};
 
 use super::per_group::{partial_of, per_group};
 use super::{Aggregate, AggregateCall, AggregateState, of_integers};
@@ -92,9 +92,9 @@ impl Aggregate for Histogram {
     fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
         of_integers(call, || {
             PartialKind::Limits(match limits(call, as_i64) {
-                Limits::Explicit(limits) => limits,
+                BucketLimits::Explicit(limits) => limits,
                 // A source pre-aggregates no negative values.
-                Limits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
+                BucketLimits::PowersOfTwo => (0..).map_while(i64::power).take(POWERS).collect(),
             })
         })
     }
@@ -129,7 +129,7 @@ fn limit_of(value: &Value, from: Unit, ty: Type, unit: Unit) -> Option<Value> {
 }
 
 /// The limits of a call, as numbers of the type of its values.
-fn limits<V>(call: &AggregateCall, number: impl Fn(&Value) -> Option<V>) -> Limits<V> {
+fn limits<V>(call: &AggregateCall, number: impl Fn(&Value) -> Option<V>) -> BucketLimits<V> {
     let (ty, unit) = (call.args[0].ty(), call.args[0].unit());
     let limits = call.args[1..].iter().map(|limit| {
         let value = literal(limit).and_then(|value| limit_of(&value, limit.unit(), ty, unit));
@@ -137,13 +137,13 @@ fn limits<V>(call: &AggregateCall, number: impl Fn(&Value) -> Option<V>) -> Limi
         number.expect("`check` saw a limit")
     });
     match call.args.len() {
-        1 => Limits::PowersOfTwo,
-        _ => Limits::Explicit(limits.collect()),
+        1 => BucketLimits::PowersOfTwo,
+        _ => BucketLimits::Explicit(limits.collect()),
     }
 }
 
 fn buckets<V: PowerOfTwo + Input + Output + Send + Sync + 'static>(
-    limits: Limits<V>,
+    limits: BucketLimits<V>,
 ) -> Box<dyn AggregateState> {
     let limits = Arc::new(limits);
     let shared = limits.clone();
@@ -154,7 +154,7 @@ fn buckets<V: PowerOfTwo + Input + Output + Send + Sync + 'static>(
 }
 
 fn tally<V: PowerOfTwo + Output>(
-    limits: &Limits<V>,
+    limits: &BucketLimits<V>,
     counts: &OrderedCounts<i64>,
 ) -> Option<Arc<Tally>> {
     let limit = |bucket| {

@@ -8,7 +8,7 @@
 use std::marker::PhantomData;
 
 use weir_model::{Column, ColumnBuilder, Value};
-use weir_sketch::{Bytes, Malformed};
+use weir_sketch::{Bytes, SketchDecodeError};
 
 use super::{AggregateCall, AggregateState};
 use crate::function::EvalError;
@@ -215,7 +215,9 @@ where
     fn merge(&mut self, group: u32, partial: &[u8]) -> Result<(), EvalError> {
         let mut bytes = Bytes::new(partial);
         if bytes.byte()? != VERSION {
-            return Err(Malformed("it was written by another version of weir of weir").into());
+            return Err(
+                SketchDecodeError("it was written by another version of weir of weir").into(),
+            );
         }
         let other = S::decode(&mut bytes)?;
         bytes.end()?;

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use weir_model::Type;
-use weir_sketch::{Bytes, Malformed};
+use weir_sketch::{Bytes, SketchDecodeError};
 
 use super::per_group::{Summary, partial_of, per_group};
 use super::{AggregateCall, AggregateState};
@@ -110,7 +110,7 @@ impl<K: Element, W: Preference> Summary for Single<K, W> {
         let value = match bytes.byte()? {
             0 => None,
             1 => Some(K::decode(bytes)?),
-            _ => return Err(Malformed("neither a value nor none").into()),
+            _ => return Err(SketchDecodeError("neither a value nor none").into()),
         };
         Ok(Single {
             value,

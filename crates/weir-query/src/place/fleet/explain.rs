@@ -241,8 +241,8 @@ fn short(value: f64) -> String {
 }
 
 impl FleetExplanation {
-    /// As one JSON object: `{"operators": [..], "demands": [..], "way": "..", "fragments":
-    /// [{"estimated": {..}, "measured": {..}}], "ways": [..]}`. Costs are per agent and second:
+    /// As one JSON object: `{"operators": [..], "demands": [..], "strategy": "..", "fragments":
+    /// [{"estimated": {..}, "measured": {..}}], "strategys": [..]}`. Costs are per agent and second:
     /// `rows_in`, `rows_out`, `bytes_out`, `cpu_ns`.
     pub fn to_json(&self) -> String {
         let fragments = self.fragments.iter().map(|fragment| {
@@ -257,11 +257,11 @@ impl FleetExplanation {
                 Err(why) => ("null".into(), json_text(why)),
             };
             let strategy = candidate.strategy;
-            format!("{{\"way\":\"{strategy}\",\"cost\":{cost},\"why_not\":{why}}}")
+            format!("{{\"strategy\":\"{strategy}\",\"cost\":{cost},\"why_not\":{why}}}")
         });
         let plan = self.plan.to_json();
         format!(
-            "{},\"way\":\"{}\",\"fragments\":[{}],\"ways\":[{}]}}",
+            "{},\"strategy\":\"{}\",\"fragments\":[{}],\"strategies\":[{}]}}",
             plan.strip_suffix('}').expect("it is an object"),
             self.strategy,
             fragments.collect::<Vec<_>>().join(","),

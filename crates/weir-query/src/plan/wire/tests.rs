@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use weir_model::{Batch, Catalog, Column, Field, Schema, Shape, Type, Value, packed};
 
-use super::{BYTES_MAX, PlanError, Step, Steps, decode, encode};
+use super::{BYTES_MAX, PlanError, PlanStep, Steps, decode, encode};
 use crate::engine::{Engine, EngineOptions};
 use crate::plan::validate::{EXPR_HEIGHT_MAX, HEIGHT_MAX};
 use crate::plan::{GlobalGroup, Node, Plan, Window};
@@ -136,7 +136,7 @@ fn an_unknown_function_is_reported_by_name() {
 /// Steps that are not those of a tree.
 #[test]
 fn nodes_without_inputs_and_inputs_without_nodes_are_rejected() {
-    let rows = |steps: Vec<Step>| decoded(&packed::encode(&Steps(steps)).unwrap());
+    let rows = |steps: Vec<PlanStep>| decoded(&packed::encode(&Steps(steps)).unwrap());
     let all: Steps = packed::decode(&encode(&plans()[0]), 1_000).unwrap();
     assert!(rows(all.0.clone()).is_ok());
     for steps in [

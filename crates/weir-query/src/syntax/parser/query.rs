@@ -62,7 +62,7 @@ impl Parser<'_> {
     }
 
     /// UNION and EXCEPT, from left to right.
-    fn set_operations(&mut self) -> Result<Body> {
+    fn set_operations(&mut self) -> Result<QueryBody> {
         let mut left = self.intersections()?;
         loop {
             let op = match () {
@@ -77,7 +77,7 @@ impl Parser<'_> {
     }
 
     /// INTERSECT, which has a higher precedence.
-    fn intersections(&mut self) -> Result<Body> {
+    fn intersections(&mut self) -> Result<QueryBody> {
         let mut left = self.primary_body()?;
         while self.eat_word("intersect") {
             let all = self.all();
@@ -94,7 +94,7 @@ impl Parser<'_> {
         }
     }
 
-    fn primary_body(&mut self) -> Result<Body> {
+    fn primary_body(&mut self) -> Result<QueryBody> {
         self.one_more_block()?;
         let start = self.span();
         let kind = if self.is_word("select") {
@@ -117,7 +117,7 @@ impl Parser<'_> {
         } else {
             return Err(self.unexpected("a query"));
         };
-        Ok(Body::new(kind, start.to(self.before())))
+        Ok(QueryBody::new(kind, start.to(self.before())))
     }
 
     /// The relation-to-stream operator at the cursor.
@@ -287,10 +287,10 @@ impl Parser<'_> {
     }
 }
 
-fn set_op(op: SetOp, all: bool, left: Body, right: Body) -> Body {
+fn set_op(op: SetOp, all: bool, left: QueryBody, right: QueryBody) -> QueryBody {
     let span = left.span.to(right.span);
     let (left, right) = (Box::new(left), Box::new(right));
-    Body::new(
+    QueryBody::new(
         BodyKind::SetOp {
             op,
             all,

@@ -14,7 +14,7 @@ use weir_model::{
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::{self, Placement};
-use weir_sketch::{Bucketed, Limits};
+use weir_sketch::{BucketLimits, Bucketed};
 
 use super::choices::Choices;
 use super::placement::{compiled, passes};
@@ -478,7 +478,7 @@ fn kept(call: &FoldCall, rows: &[Element]) -> PartialState {
             max: values.iter().copied().max().unwrap_or(0),
         },
         PartialKind::Limits(limits) => {
-            let of = Limits::Explicit(limits.clone());
+            let of = BucketLimits::Explicit(limits.clone());
             let mut counts = vec![0; limits.len() + 1];
             values
                 .iter()

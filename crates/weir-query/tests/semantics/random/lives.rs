@@ -127,7 +127,7 @@ fn lives(texts: &[Vec<u32>], actions: u64, random: &mut Random) -> Vec<Life> {
 
 /// The input without late rows.
 struct Input {
-    frontier: Watermarks,
+    watermark: Watermarks,
     /// By source.
     rows: Vec<Vec<Element>>,
 }
@@ -135,7 +135,7 @@ struct Input {
 impl Default for Input {
     fn default() -> Input {
         Input {
-            frontier: Watermarks::new(3),
+            watermark: Watermarks::new(3),
             rows: vec![vec![]; 3],
         }
     }
@@ -146,12 +146,12 @@ impl Input {
         match action {
             Action::Push(source, rows) => {
                 for row in rows {
-                    if self.frontier.row(*source, row.ts) {
+                    if self.watermark.row(*source, row.ts) {
                         self.rows[*source].push(row.clone());
                     }
                 }
             }
-            Action::Heartbeat(source, ts) => self.frontier.heartbeat(*source, *ts),
+            Action::Heartbeat(source, ts) => self.watermark.heartbeat(*source, *ts),
             Action::Step => {}
         }
     }
@@ -161,12 +161,12 @@ impl Input {
     fn source_states(&mut self, query: &Query, now: i64) -> Vec<SourceState> {
         for (source, name) in names().iter().enumerate() {
             if query.plan.sources().iter().any(|d| d.name == *name) {
-                self.frontier.heartbeat(source, now);
+                self.watermark.heartbeat(source, now);
             }
         }
         let source_states = |source: usize| SourceState {
             now,
-            after: self.frontier.of(source).max(now),
+            after: self.watermark.of(source).max(now),
             rows: self.rows[source].len(),
         };
         (0..3).map(source_states).collect()

@@ -11,15 +11,15 @@ use weir_query::function::AggregateCall;
 use super::{expr, relation};
 use crate::support::Row;
 
-/// One row per group. Without keys there is one row as soon as it has `begun`.
+/// One row per group. Without keys there is one row as soon as it has `started`.
 pub fn content(
     rows: &[Row],
     keys: &[Expr],
     calls: &[AggregateCall],
-    begun: bool,
+    started: bool,
 ) -> Result<Vec<Row>, String> {
     let mut groups: BTreeMap<Row, Vec<&Row>> = BTreeMap::new();
-    if keys.is_empty() && begun {
+    if keys.is_empty() && started {
         groups.insert(vec![], vec![]);
     }
     for row in rows {

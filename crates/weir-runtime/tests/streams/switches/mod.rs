@@ -2,7 +2,7 @@
 
 use weir_model::Unit;
 use weir_tap::ebpf::Probe;
-use weir_tap::ebpf::stream::{Column, KernelStream, Number, Value};
+use weir_tap::ebpf::stream::{FieldNumber, FieldValue, KernelStream, StreamColumn};
 use weir_tap::live::LiveTap;
 
 /// The live tap of the stream.
@@ -21,40 +21,45 @@ pub static STREAM: KernelStream = KernelStream {
     object: include_bytes!("switches.bpf.o"),
     event_bytes: 64,
     columns: &[
-        Column::new("ts", Value::Time).doc("when the task left the processor"),
-        Column::new("pid", Value::Number(Number::unsigned(24, 4)))
+        StreamColumn::new("ts", FieldValue::Time).doc("when the task left the processor"),
+        StreamColumn::new("pid", FieldValue::Number(FieldNumber::unsigned(24, 4)))
             .doc("its process; 0 is the idle task")
             .tested()
             .grouped(),
-        Column::new("tid", Value::Number(Number::unsigned(28, 4)))
+        StreamColumn::new("tid", FieldValue::Number(FieldNumber::unsigned(28, 4)))
             .doc("its thread")
             .tested()
             .sampled()
             .grouped(),
-        Column::new("ran", Value::Number(Number::unsigned(32, 8)))
+        StreamColumn::new("ran", FieldValue::Number(FieldNumber::unsigned(32, 8)))
             .unit(Unit::Nanoseconds)
             .null(u64::MAX)
             .doc("how long it ran on the processor; NULL for the first task of a processor")
             .tested()
             .measured(),
-        Column::new("nice", Value::Number(Number::signed(40, 4)))
+        StreamColumn::new("nice", FieldValue::Number(FieldNumber::signed(40, 4)))
             .doc("its nice value; below -20 for real-time tasks")
             .tested()
             .grouped()
             .measured(),
-        Column::new("cause", Value::Name(Number::unsigned(44, 1), CAUSES))
-            .doc("wait or preemption")
-            .tested()
-            .grouped(),
-        Column::new("comm", Value::Text(48))
+        StreamColumn::new(
+            "cause",
+            FieldValue::Name(FieldNumber::unsigned(44, 1), CAUSES),
+        )
+        .doc("wait or preemption")
+        .tested()
+        .grouped(),
+        StreamColumn::new("comm", FieldValue::Text(48))
             .doc("its command name")
             .tested()
             .grouped(),
-        Column::new("cpu", Value::Number(Number::CPU))
+        StreamColumn::new("cpu", FieldValue::Number(FieldNumber::CPU))
             .doc("the processor")
             .tested()
             .grouped(),
-        Column::new("host", Value::Host).doc("this host").grouped(),
+        StreamColumn::new("host", FieldValue::Host)
+            .doc("this host")
+            .grouped(),
     ],
     probes: |has| match has(SWITCH.tracepoint) {
         true => Ok(vec![SWITCH]),

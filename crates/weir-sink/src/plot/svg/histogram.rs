@@ -3,11 +3,11 @@
 use super::Picture;
 use super::frame::{Frame, Marks, Side, TICKS_Y, series_class};
 use crate::plot::scale::Scale;
-use crate::plot::{Histogram, Measured, Quantity, thousands};
+use crate::plot::{HistogramPlot, PlotAxis, Quantity, thousands};
 
 /// Draws a histogram. A single series is drawn in absolute numbers; several as shares of their own
 /// totals, so that shapes can be compared.
-pub fn histogram(histogram: &Histogram) -> Picture {
+pub fn histogram(histogram: &HistogramPlot) -> Picture {
     let several = histogram.series.len() > 1;
     let height = |series: usize, bin: usize| {
         let series = &histogram.series[series];
@@ -22,12 +22,12 @@ pub fn histogram(histogram: &Histogram) -> Picture {
         false => ("requests", Quantity::Number),
     };
     let heights = (0..count).flat_map(|s| (0..bins).map(move |b| height(s, b)));
-    let y = Scale::new(&Measured::new(y_title, quantity), heights, false).rounded_up(TICKS_Y);
+    let y = Scale::new(&PlotAxis::new(y_title, quantity), heights, false).rounded_up(TICKS_Y);
     let names: Vec<String> = histogram.bins.iter().map(|&b| histogram.label(b)).collect();
-    let total = |s: &crate::plot::Series| thousands(&s.total().to_string());
+    let total = |s: &crate::plot::PlotSeries| thousands(&s.total().to_string());
     let legend: Vec<(String, String)> = match several {
         true => {
-            let entry = |(i, s): (usize, &crate::plot::Series)| {
+            let entry = |(i, s): (usize, &crate::plot::PlotSeries)| {
                 (
                     series_class(i),
                     format!("{}: {} requests", s.name, total(s)),

@@ -2,7 +2,7 @@
 //! adjacent columns.
 
 use super::cell;
-use crate::plot::{Histogram, Ink, Series, thousands};
+use crate::plot::{HistogramPlot, Ink, PlotSeries, thousands};
 use crate::text::{shown, width};
 
 /// The longest bar; more gives no more information.
@@ -13,7 +13,7 @@ const BAR_MIN: usize = 4;
 
 /// Draws a histogram. With several series each count is followed by its share, and bars represent
 /// shares, so that shapes can be compared.
-pub fn histogram(histogram: &Histogram, ink: Ink, columns: usize) -> String {
+pub fn histogram(histogram: &HistogramPlot, ink: Ink, columns: usize) -> String {
     let mut text = String::new();
     if !histogram.title.is_empty() {
         text += &format!("{}\n", shown(&histogram.title));
@@ -80,7 +80,7 @@ pub fn histogram(histogram: &Histogram, ink: Ink, columns: usize) -> String {
     text
 }
 
-fn count_width(series: &Series) -> usize {
+fn count_width(series: &PlotSeries) -> usize {
     let most = series.counts.iter().copied().max().unwrap_or(0);
     // A share of 100.0 % uses its full width, so the count is followed by a space.
     let gap = usize::from(most > 0 && most as f64 >= 0.9995 * series.total() as f64);
@@ -88,9 +88,9 @@ fn count_width(series: &Series) -> usize {
 }
 
 /// The value of the longest bar.
-fn most(histogram: &Histogram) -> f64 {
+fn most(histogram: &HistogramPlot) -> f64 {
     let several = histogram.series.len() > 1;
-    let of = |series: &Series| {
+    let of = |series: &PlotSeries| {
         let most = series.counts.iter().copied().max().unwrap_or(0) as f64;
         match several {
             true => most / series.total().max(1) as f64,
@@ -118,7 +118,7 @@ fn drawn(share: f64, columns: usize, ink: Ink) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::Layout;
+    use crate::plot::BinLayout;
     use weir_workload::{Distribution, Metric};
 
     fn distribution(metric: Metric, values: &[(i64, u64)]) -> Distribution {
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn bars_have_the_format_of_bcc() {
         let lengths = distribution(Metric::Length, &[(512, 1), (4096, 608), (8192, 304)]);
-        let one = Histogram::new("lengths of vm\x1b[2J", &[("", &lengths)], Layout::Limits);
+        let one = HistogramPlot::new("lengths of vm\x1b[2J", &[("", &lengths)], BinLayout::Limits);
         let expected = "\
 lengths of vm\\x1b[2J
       I/O length : count distribution
@@ -153,7 +153,7 @@ lengths of vm\\x1b[2J
     fn compared_series_are_side_by_side() {
         let xp = distribution(Metric::Length, &[(65_536, 90), (4_096, 10)]);
         let vista = distribution(Metric::Length, &[(1 << 20, 30)]);
-        let both = Histogram::new("", &[("xp", &xp), ("vista", &vista)], Layout::Limits);
+        let both = HistogramPlot::new("", &[("xp", &xp), ("vista", &vista)], BinLayout::Limits);
         let drawn = histogram(&both, Ink::PLAIN, 80);
         let line = |label: &str| drawn.lines().find(|l| l.trim_start().starts_with(label));
         let of_64k = line("64 KiB :").expect("a bin of its own");
@@ -168,12 +168,12 @@ lengths of vm\\x1b[2J
     #[test]
     fn a_narrow_terminal_gets_the_counts() {
         let one = distribution(Metric::Latency, &[(5_000, 2)]);
-        let one = Histogram::new("", &[("", &one)], Layout::Limits);
+        let one = HistogramPlot::new("", &[("", &one)], BinLayout::Limits);
         assert_eq!(
             histogram(&one, Ink::PLAIN, 24),
             "      latency : count\n1 us -> 10 us : 2\n"
         );
-        let none = Histogram::new("t", &[], Layout::Limits);
+        let none = HistogramPlot::new("t", &[], BinLayout::Limits);
         assert_eq!(histogram(&none, Ink::PLAIN, 30), "t\n  no values\n");
     }
 }

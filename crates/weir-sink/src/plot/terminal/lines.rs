@@ -100,15 +100,15 @@ fn between(points: &[(f64, f64)], x: f64, steps: bool) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plot::{Line, Mark, Measured, Quantity};
+    use crate::plot::{Mark, PlotAxis, PlotLine, Quantity};
 
     #[test]
     fn a_curve_goes_through_its_points() {
         let curve = Lines {
             title: "miss ratio".into(),
-            x: Measured::log("cache size", Quantity::Bytes),
-            y: Measured::new("misses", Quantity::Share),
-            lines: vec![Line {
+            x: PlotAxis::log("cache size", Quantity::Bytes),
+            y: PlotAxis::new("misses", Quantity::Share),
+            lines: vec![PlotLine {
                 name: "LRU".into(),
                 points: vec![(1048576.0, 1.0), (4194304.0, 0.5), (16777216.0, 0.0)],
                 steps: true,

@@ -26,7 +26,7 @@ use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
 use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};
-use crate::inventory::{Look, Watch};
+use crate::inventory::{InventoryWatch, ScanScope};
 
 /// The owner of a request. The empty symbol, and [`NO_SECTOR`], stand for unknown values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +71,12 @@ impl Owner {
 /// Attributes requests to VMs.
 #[derive(Debug)]
 pub struct Attribution {
-    watch: Arc<Watch>,
+    watch: Arc<InventoryWatch>,
     owners: Owners,
     /// Recent submitters, indexed by the low bits of the process id.
     recent: Box<[Recent; RECENT]>,
     /// Processes that were scanned for and work for no VM.
-    nobody: HashSet<u32>,
+    without_owner: HashSet<u32>,
     /// Recently charged cgroups and their VMs, indexed by the low bits of their ids.
     charged: Box<[Charged; RECENT]>,
     /// Unknown names in the last records.
@@ -128,7 +128,7 @@ const REMEMBERED_MAX: usize = 1 << 16;
 const OPEN_MAX: usize = 16;
 
 /// How long rows wait for a scan. The watch itself pauses 20 ms between two.
-const PATIENCE: Duration = Duration::from_millis(60);
+const SCAN_TIMEOUT: Duration = Duration::from_millis(60);
 
 /// Minimum interval between scans for unknown processes, and for images that have grown.
 pub const LOOKS_APART: Duration = Duration::from_millis(90);
@@ -138,13 +138,13 @@ const LOOKS_APART_MAX: Duration = Duration::from_secs(1);
 
 impl Attribution {
     /// Attribution by the inventory of `watch`.
-    pub fn new(watch: Arc<Watch>) -> Attribution {
+    pub fn new(watch: Arc<InventoryWatch>) -> Attribution {
         let owners = Owners::new(watch.snapshot(), &Owners::default());
         Attribution {
             watch,
             owners,
             recent: Box::new([Recent::default(); RECENT]),
-            nobody: HashSet::new(),
+            without_owner: HashSet::new(),
             charged: Box::new([Charged::default(); RECENT]),
             open: Open::default(),
             pids_looked: Pause::new(),
@@ -152,20 +152,20 @@ impl Attribution {
         }
     }
 
-    /// Fills `found` with the owner of each of `told`: positions among the records, each with its
+    /// Fills `found` with the owner of each of `positions`: positions among the records, each with its
     /// whole device.
     pub fn attribute(
         &mut self,
-        told: impl Iterator<Item = (u32, u32)> + Clone,
+        positions: impl Iterator<Item = (u32, u32)> + Clone,
         records: &[Record],
         submitters: &[Submitter],
         cgroups: &mut Cgroups,
         found: &mut Vec<Owner>,
     ) {
         self.refresh();
-        self.decide_all(told.clone(), records, submitters, cgroups, found);
+        self.decide_all(positions.clone(), records, submitters, cgroups, found);
         if self.look() {
-            self.decide_all(told, records, submitters, cgroups, found);
+            self.decide_all(positions, records, submitters, cgroups, found);
         }
     }
 
@@ -204,7 +204,7 @@ impl Attribution {
             && before.servers == snapshot.servers
             && before.vms == snapshot.vms;
         if !same_processes {
-            self.nobody.clear();
+            self.without_owner.clear();
         }
         self.recent.fill(Recent::default());
         self.charged.fill(Charged::default());
@@ -213,7 +213,7 @@ impl Attribution {
 
     fn decide_all(
         &mut self,
-        mut told: impl Iterator<Item = (u32, u32)> + Clone,
+        mut positions: impl Iterator<Item = (u32, u32)> + Clone,
         records: &[Record],
         submitters: &[Submitter],
         cgroups: &mut Cgroups,
@@ -224,13 +224,13 @@ impl Attribution {
         found.clear();
         loop {
             let mut loaded = 0;
-            for (at, disk) in told.clone().take(AHEAD) {
+            for (at, disk) in positions.clone().take(AHEAD) {
                 let sector = records[at as usize].sector;
                 loaded ^= self.touch(submitters[at as usize].pid, disk, sector);
             }
             hint::black_box(loaded);
             let before = found.len();
-            for (at, disk) in told.by_ref().take(AHEAD) {
+            for (at, disk) in positions.by_ref().take(AHEAD) {
                 let (record, submitter) = (&records[at as usize], &submitters[at as usize]);
                 let owner = self.decide(record, submitter, disk, cgroups);
                 found.push(owner);
@@ -373,7 +373,7 @@ impl Attribution {
         }
         let vm = self.owners.vm_of_pid(pid);
         let is_known = vm.is_some() || self.owners.is_server(pid);
-        if is_known || by_kernel || self.nobody.contains(&pid) {
+        if is_known || by_kernel || self.without_owner.contains(&pid) {
             *recent = Recent { pid, vm };
         } else {
             self.open.pid(pid);
@@ -405,9 +405,9 @@ impl Attribution {
         };
         let mut devices = std::mem::take(&mut self.open.devices);
         devices.retain(|open| self.devices_looked.get(open).is_none_or(|p| p.until <= now));
-        let looks = pids.iter().map(|pid| Look::Pid(*pid));
-        let mut looks: Vec<Look> = looks
-            .chain(devices.iter().map(|(device, _)| Look::Device(*device)))
+        let looks = pids.iter().map(|pid| ScanScope::Pid(*pid));
+        let mut looks: Vec<ScanScope> = looks
+            .chain(devices.iter().map(|(device, _)| ScanScope::Device(*device)))
             .collect();
         let Some(last) = looks.pop() else {
             return false;
@@ -416,22 +416,22 @@ impl Attribution {
             self.watch.look(look, Duration::ZERO);
         }
         let before = self.owners.snapshot.clone();
-        let seen = self.watch.look(last, PATIENCE);
+        let seen = self.watch.look(last, SCAN_TIMEOUT);
         let changed = seen.generation != before.generation;
         if changed {
             self.renew();
         }
         if !pids.is_empty() {
             self.pids_looked.next(true);
-            if self.nobody.len() >= REMEMBERED_MAX {
-                self.nobody.clear();
+            if self.without_owner.len() >= REMEMBERED_MAX {
+                self.without_owner.clear();
             }
             // If the scan was not completed in time, they are removed when it is.
             let snapshot = &self.owners.snapshot;
             let is_known =
                 |pid: &u32| snapshot.pids.contains_key(pid) || snapshot.servers.contains_key(pid);
             let unknown = pids.iter().filter(|pid| !is_known(pid));
-            self.nobody.extend(unknown);
+            self.without_owner.extend(unknown);
         }
         let moved = changed && before.disks != self.owners.snapshot.disks;
         if self.devices_looked.len() >= REMEMBERED_MAX {

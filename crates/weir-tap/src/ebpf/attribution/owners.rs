@@ -11,7 +11,7 @@ use weir_model::Symbol;
 use weir_model::inventory::FoundBy;
 
 use super::spans::{NO_SECTOR, SEVERAL, Span, Spans};
-use crate::inventory::{LaidDisk, Layout, Snapshot};
+use crate::inventory::{DiskLayout, LaidDisk, Snapshot};
 
 /// Maximum number of intervals of one device in the index of all VMs; with more, such requests have
 /// no VM.
@@ -72,7 +72,7 @@ struct Known {
     in_file: bool,
     /// True if a disk's location is unknown.
     unplaced: bool,
-    layout: Arc<Layout>,
+    layout: Arc<DiskLayout>,
 }
 
 /// The locations of a VM's disks on a whole device. Owners of intervals are positions among its

@@ -8,7 +8,7 @@ use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 
 use super::*;
 use crate::ebpf::cgroups::Root;
-use crate::inventory::{LaidDisk, Layout, Piece, Snapshot};
+use crate::inventory::{DiskLayout, LaidDisk, Piece, Snapshot};
 
 const DEVICE: u32 = 8 << 20;
 
@@ -24,7 +24,7 @@ fn disk(vm: u32, vdisk: &str, found_by: FoundBy, sector: u64, sectors: u64) -> L
     LaidDisk {
         disk: Disk::new(["a", "b"][vm as usize], vdisk, found_by, "test"),
         vm,
-        layout: Arc::new(Layout {
+        layout: Arc::new(DiskLayout {
             pieces: vec![Piece {
                 device: DEVICE,
                 sector,
@@ -78,9 +78,9 @@ impl Hierarchy {
 }
 
 /// The attribution of one request: VM, disk and sector.
-type Told = (Option<&'static str>, Option<&'static str>, Option<i64>);
+type Attributed = (Option<&'static str>, Option<&'static str>, Option<i64>);
 
-const NOBODY: Told = (None, None, None);
+const NO_OWNER: Attributed = (None, None, None);
 
 fn asked(
     attribution: &mut Attribution,
@@ -88,7 +88,7 @@ fn asked(
     op: Op,
     (sector, sectors): (u64, u32),
     (pid, kernel, cgroup): (u32, bool, u64),
-) -> Told {
+) -> Attributed {
     let record = Record {
         op: op as u8,
         sector,
@@ -112,7 +112,7 @@ fn asked(
 
 fn attribution(snapshot: Snapshot) -> Attribution {
     let mut snapshot = Some(snapshot);
-    let watch = Watch::by(Duration::from_secs(60), move |_| snapshot.take());
+    let watch = InventoryWatch::by(Duration::from_secs(60), move |_| snapshot.take());
     Attribution::new(watch.unwrap())
 }
 
@@ -137,7 +137,7 @@ fn each_rule_of_evidence_holds() {
             Op::Read,
             on_a,
             (300, process, other),
-            NOBODY,
+            NO_OWNER,
         ),
         (
             "a process in its cgroup",
@@ -158,7 +158,7 @@ fn each_rule_of_evidence_holds() {
             Op::Read,
             on_a,
             (PID_A, process, below),
-            NOBODY,
+            NO_OWNER,
         ),
         (
             "a kernel thread on a disk",
@@ -172,14 +172,14 @@ fn each_rule_of_evidence_holds() {
             Op::Write,
             on_a,
             (7, kernel, below),
-            NOBODY,
+            NO_OWNER,
         ),
         (
             "a kernel thread elsewhere",
             Op::Write,
             (9000, 8),
             (7, kernel, other),
-            NOBODY,
+            NO_OWNER,
         ),
         (
             "the same, charged to a VM",
@@ -193,7 +193,7 @@ fn each_rule_of_evidence_holds() {
             Op::Discard,
             on_a,
             (7, kernel, 0),
-            NOBODY,
+            NO_OWNER,
         ),
         (
             "its own discard",
@@ -214,7 +214,7 @@ fn each_rule_of_evidence_holds() {
             Op::Read,
             on_a,
             (0, process, 0),
-            NOBODY,
+            NO_OWNER,
         ),
         (
             "unseen, but charged",
@@ -242,7 +242,7 @@ fn each_rule_of_evidence_holds() {
             Op::Flush,
             (UNKNOWN, 0),
             (7, kernel, 0),
-            NOBODY,
+            NO_OWNER,
         ),
     ];
     let mut attribution = attribution(inventory(true));
@@ -259,10 +259,10 @@ fn who_is_gone_owns_nothing_and_who_is_new_is_looked_for() {
     let now = Arc::new(Mutex::new(inventory(false)));
     let seen = now.clone();
     let mut asked_for = Vec::new();
-    let watch = Watch::by(Duration::from_secs(60), move |looks: &[Look]| {
+    let watch = InventoryWatch::by(Duration::from_secs(60), move |looks: &[ScanScope]| {
         asked_for.extend_from_slice(looks);
         let mut seen = seen.lock().unwrap();
-        if asked_for.contains(&Look::Pid(300)) {
+        if asked_for.contains(&ScanScope::Pid(300)) {
             seen.pids.insert(300, 1);
         }
         Some(seen.clone())
@@ -280,9 +280,11 @@ fn who_is_gone_owns_nothing_and_who_is_new_is_looked_for() {
         pids: [(PID_B, 0)].into(),
         ..Snapshot::default()
     };
-    attribution.watch.look(Look::All, Duration::from_secs(10));
-    assert_eq!(read(&mut attribution, 1010, (7, true, 0)), NOBODY);
-    assert_eq!(read(&mut attribution, 1010, (PID_A, false, 0)), NOBODY);
+    attribution
+        .watch
+        .look(ScanScope::All, Duration::from_secs(10));
+    assert_eq!(read(&mut attribution, 1010, (7, true, 0)), NO_OWNER);
+    assert_eq!(read(&mut attribution, 1010, (PID_A, false, 0)), NO_OWNER);
     assert_eq!(
         read(&mut attribution, 1010, (PID_B, false, 0)),
         (Some("b"), None, None)
@@ -307,13 +309,13 @@ fn who_serves_several_vms_works_for_the_one_whose_disk_it_is() {
     let on_b = (Some("b"), Some("/dev/sda"), Some(20));
     assert_eq!(tell(Op::Write, (2020, 8), 400, other), on_b);
     // Between disks, across their ends, and without a location, the VM is unknown.
-    assert_eq!(tell(Op::Read, (9000, 8), 400, other), NOBODY);
-    assert_eq!(tell(Op::Read, (1096, 8), 400, other), NOBODY);
-    assert_eq!(tell(Op::Flush, (UNKNOWN, 0), 400, other), NOBODY);
+    assert_eq!(tell(Op::Read, (9000, 8), 400, other), NO_OWNER);
+    assert_eq!(tell(Op::Read, (1096, 8), 400, other), NO_OWNER);
+    assert_eq!(tell(Op::Flush, (UNKNOWN, 0), 400, other), NO_OWNER);
     // A disk of a VM that it does not work for, and a cgroup that contradicts the location.
-    assert_eq!(tell(Op::Read, (1010, 8), 500, other), NOBODY);
+    assert_eq!(tell(Op::Read, (1010, 8), 500, other), NO_OWNER);
     assert_eq!(
         tell(Op::Read, (1010, 8), 400, hierarchy.id("b/below")),
-        NOBODY
+        NO_OWNER
     );
 }

@@ -87,16 +87,16 @@ impl Plans {
         self.folds.iter().map(|fold| &fold.plan)
     }
 
-    /// See [`plan::rhythm`].
-    pub fn rhythm(&self, rhythm: Duration) -> Duration {
-        plan::rhythm(self.plans(), rhythm)
+    /// See [`plan::poll_interval`].
+    pub fn poll_interval(&self, poll_interval: Duration) -> Duration {
+        plan::poll_interval(self.plans(), poll_interval)
     }
 
     /// The marks of a device for the kernel programs: bit 8 + i, fold i may fold its requests, if
-    /// `undivided`, which means that there is one owner only, permits it.
-    pub fn marks(&self, undivided: bool) -> u32 {
+    /// `single_owner`, which means that there is one owner only, permits it.
+    pub fn marks(&self, single_owner: bool) -> u32 {
         let folds = self.folds.iter().enumerate();
-        let may = folds.map(|(i, p)| u32::from(undivided || !p.owner) << (8 + i));
+        let may = folds.map(|(i, p)| u32::from(single_owner || !p.owner) << (8 + i));
         may.sum()
     }
 
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_found_out_only_where_somebody_knows_them() {
+    fn owners_are_determined_only_where_they_are_known() {
         let asked = demand(&["vm", "pdisk"], &[], Vec::new());
         let known = plans(std::slice::from_ref(&asked), true);
         assert!(known.folds[0].owner && known.folds[0].plan.kernel.marked);

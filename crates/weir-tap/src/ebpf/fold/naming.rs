@@ -29,7 +29,7 @@ pub struct Naming<'a> {
     /// Names of VMs and their disks.
     pub attribution: Option<&'a mut Attribution>,
     /// The disks on which the owner of a request does not depend on its sector.
-    pub undivided: &'a HashSet<u32>,
+    pub single_owner: &'a HashSet<u32>,
 }
 
 /// The key of a group of requests. Keys that the fold does not use are 0.
@@ -112,7 +112,7 @@ impl Naming<'_> {
             bytes: 512,
             sector: match usize::from(key.op) {
                 op if op == Op::Flush as usize => UNKNOWN,
-                _ if self.undivided.contains(disk) => 0,
+                _ if self.single_owner.contains(disk) => 0,
                 _ => NOWHERE,
             },
             ..Record::default()

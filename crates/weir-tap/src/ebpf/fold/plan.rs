@@ -117,11 +117,14 @@ impl Plan {
     }
 }
 
-/// The interval at which rings are read, for a requested `rhythm`: at least twice in the shortest
+/// The interval at which rings are read, for a requested `poll_interval`: at least twice in the shortest
 /// interval, so that one is always open.
-pub fn rhythm<'a>(plans: impl Iterator<Item = &'a Plan>, rhythm: Duration) -> Duration {
+pub fn poll_interval<'a>(
+    plans: impl Iterator<Item = &'a Plan>,
+    poll_interval: Duration,
+) -> Duration {
     let quarter = plans.map(|p| Duration::from_nanos(p.interval as u64 / 4));
-    quarter.fold(rhythm, Duration::min)
+    quarter.fold(poll_interval, Duration::min)
 }
 
 /// The line of a fold that does not run in the kernel.

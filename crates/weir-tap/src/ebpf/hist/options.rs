@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::layout;
 use crate::TapError;
 use crate::ebpf::DeviceChoice;
-use crate::inventory::Watch;
+use crate::inventory::InventoryWatch;
 
 /// The subject of histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ pub struct HistOptions {
     /// Maximum number of requests in flight, on the whole host.
     pub requests_max: usize,
     /// The inventory, for the owners.
-    pub inventory: Option<Arc<Watch>>,
+    pub inventory: Option<Arc<InventoryWatch>>,
     /// Time to stop: nothing is counted after it, and the programs are detached. The counts remain.
     pub until: Option<Instant>,
     /// Tracepoints that are not used, as if the kernel lacked them.

@@ -10,7 +10,7 @@ use crate::ebpf::attribution::Owners;
 use crate::ebpf::cgroups::Cgroups;
 use crate::ebpf::devices::{Device, Devices};
 use crate::ebpf::tables::Known;
-use crate::inventory::{Piece, Watch};
+use crate::inventory::{InventoryWatch, Piece};
 use crate::shared::Shared;
 
 /// Keys of the table of owners (`OWNS_PROCESS` and so on in `hist.h`).
@@ -21,7 +21,7 @@ const DEVICE: u64 = 3 << 62;
 /// The VMs in the table of the kernel side.
 #[derive(Debug)]
 pub struct OwnerTable {
-    watch: Arc<Watch>,
+    watch: Arc<InventoryWatch>,
     owners: Owners,
     table_keys: Known,
     /// The number written for each key.
@@ -34,7 +34,7 @@ pub struct OwnerTable {
 
 impl OwnerTable {
     /// Owners from the inventory of `watch`; [`OwnerTable::write`] writes them.
-    pub fn new(watch: Arc<Watch>) -> OwnerTable {
+    pub fn new(watch: Arc<InventoryWatch>) -> OwnerTable {
         OwnerTable {
             owners: Owners::new(watch.snapshot(), &Owners::default()),
             watch,

@@ -6,7 +6,7 @@ use weir_model::Demand;
 use super::layout::{Config, KEY_WORDS, MEASURES, Slot};
 use super::rows::Decoder;
 use super::selection::Selection;
-use super::{Column, KernelStream};
+use super::{KernelStream, StreamColumn};
 use crate::ebpf::fold::layout::{FOLDS, key};
 use crate::ebpf::fold::{self, NameGroups, Named, Plan, RawKey, Selected};
 
@@ -25,9 +25,9 @@ pub struct Groups {
     /// Those that do.
     pub plans: Vec<Plan>,
     /// The key columns of each.
-    pub keys: Vec<Vec<&'static Column>>,
+    pub keys: Vec<Vec<&'static StreamColumn>>,
     /// The columns whose values are kept, by the number of the measure.
-    measures: Vec<&'static Column>,
+    measures: Vec<&'static StreamColumn>,
     /// Why the others do not.
     declined: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl Groups {
 
     /// The folds that run in the kernel and those that do not, as text.
     pub fn lines(&self) -> Vec<String> {
-        let line = |(plan, keys): (&Plan, &Vec<&'static Column>)| {
+        let line = |(plan, keys): (&Plan, &Vec<&'static StreamColumn>)| {
             let keys: Vec<&str> = keys.iter().map(|column| column.name).collect();
             plan.line(&keys, |measure| self.measures[usize::from(measure)].name)
         };
@@ -102,12 +102,12 @@ fn plan(
     demand: &Demand,
     selection: &Selection,
     measured: &[usize],
-) -> Result<(Plan, Vec<&'static Column>), String> {
+) -> Result<(Plan, Vec<&'static StreamColumn>), String> {
     let capabilities = stream.capabilities();
     capabilities.folds(demand)?;
     let fold = demand.fold.as_ref().expect("it was checked just now");
     let keys = fold.keys.iter().map(|at| &stream.columns[*at]);
-    let keys: Vec<&'static Column> = keys.collect();
+    let keys: Vec<&'static StreamColumn> = keys.collect();
     let words = words_of(&keys).len();
     if words > KEY_WORDS {
         return Err(format!(
@@ -133,14 +133,14 @@ fn plan(
     Ok((plan, keys))
 }
 
-fn words_of(keys: &[&'static Column]) -> Vec<Slot> {
+fn words_of(keys: &[&'static StreamColumn]) -> Vec<Slot> {
     keys.iter().flat_map(|column| column.slots()).collect()
 }
 
 /// The names of a stream's groups.
 pub struct Naming<'a> {
     /// The key columns of each fold.
-    pub keys: &'a [Vec<&'static Column>],
+    pub keys: &'a [Vec<&'static StreamColumn>],
     /// Converts numbers to names.
     pub decoder: &'a mut Decoder,
 }

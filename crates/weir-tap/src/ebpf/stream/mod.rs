@@ -26,8 +26,8 @@ mod tap;
 
 use weir_model::capabilities::{Measure, Rate, Select};
 use weir_model::{
-    Alias, Capabilities, ColumnCapabilities, Declaration, Demand, Field, Limits, Schema, Shape,
-    StreamCapabilities, Type, Unit,
+    Alias, Capabilities, ColumnCapabilities, Declaration, Demand, Field, Schema, SelectionLimits,
+    Shape, StreamCapabilities, Type, Unit,
 };
 
 use self::layout::{CLAUSES, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS};
@@ -48,7 +48,7 @@ pub struct KernelStream {
     /// Bytes of an event: the size of the structure that the programs emit.
     pub event_bytes: usize,
     /// Its columns, in their order. The first one is the time.
-    pub columns: &'static [Column],
+    pub columns: &'static [StreamColumn],
     /// The probes to attach; its argument tests whether the kernel has a tracepoint. The error is
     /// what the kernel lacks.
     pub probes: ChooseProbes,
@@ -59,7 +59,7 @@ pub type ChooseProbes = fn(&dyn Fn(&str) -> bool) -> Result<Vec<Probe>, String>;
 
 /// A column of a kernel stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Column {
+pub struct StreamColumn {
     /// The name.
     pub name: &'static str,
     /// The unit of its numbers.
@@ -69,7 +69,7 @@ pub struct Column {
     /// The meaning, in a sentence.
     pub doc: &'static str,
     /// Its values.
-    pub value: Value,
+    pub value: FieldValue,
     /// The number in an event that stands for NULL.
     pub null: Option<u64>,
     /// The kernel selects by it.
@@ -84,13 +84,13 @@ pub struct Column {
 
 /// The source of a column's values.
 #[derive(Clone, Copy, Debug)]
-pub enum Value {
+pub enum FieldValue {
     /// The time of the event.
     Time,
     /// A number of the event.
-    Number(Number),
+    Number(FieldNumber),
     /// The name of a number of the event; without a name it is NULL.
-    Name(Number, &'static [(i64, &'static str)]),
+    Name(FieldNumber, &'static [(i64, &'static str)]),
     /// A text of 16 bytes at this offset; empty is NULL.
     Text(usize),
     /// The name of this host.
@@ -100,19 +100,19 @@ pub enum Value {
 /// Where a number is in an event, and its size. Offsets are those in the structure that the
 /// programs emit, with its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number {
+pub struct FieldNumber {
     offset: usize,
     bytes: usize,
     is_signed: bool,
 }
 
-impl Number {
+impl FieldNumber {
     /// The processor that emitted the event.
-    pub const CPU: Number = Number::unsigned(CPU_OFFSET, 2);
+    pub const CPU: FieldNumber = FieldNumber::unsigned(CPU_OFFSET, 2);
 
     /// An unsigned number of 1, 2, 4 or 8 bytes.
-    pub const fn unsigned(offset: usize, bytes: usize) -> Number {
-        Number {
+    pub const fn unsigned(offset: usize, bytes: usize) -> FieldNumber {
+        FieldNumber {
             offset,
             bytes,
             is_signed: false,
@@ -120,8 +120,8 @@ impl Number {
     }
 
     /// A signed number of 1, 2, 4 or 8 bytes.
-    pub const fn signed(offset: usize, bytes: usize) -> Number {
-        Number {
+    pub const fn signed(offset: usize, bytes: usize) -> FieldNumber {
+        FieldNumber {
             offset,
             bytes,
             is_signed: true,
@@ -129,13 +129,13 @@ impl Number {
     }
 }
 
-impl Column {
+impl StreamColumn {
     /// A column without unit and description that only rows have.
-    pub const fn new(name: &'static str, value: Value) -> Column {
-        Column {
+    pub const fn new(name: &'static str, value: FieldValue) -> StreamColumn {
+        StreamColumn {
             name,
             unit: match value {
-                Value::Time => Unit::Nanoseconds,
+                FieldValue::Time => Unit::Nanoseconds,
                 _ => Unit::None,
             },
             aliases: &[],
@@ -150,55 +150,55 @@ impl Column {
     }
 
     /// The same column in `unit`.
-    pub const fn unit(self, unit: Unit) -> Column {
-        Column { unit, ..self }
+    pub const fn unit(self, unit: Unit) -> StreamColumn {
+        StreamColumn { unit, ..self }
     }
 
     /// The same column with its meaning.
-    pub const fn doc(self, doc: &'static str) -> Column {
-        Column { doc, ..self }
+    pub const fn doc(self, doc: &'static str) -> StreamColumn {
+        StreamColumn { doc, ..self }
     }
 
     /// The same column with other names.
-    pub const fn aliases(self, aliases: &'static [Alias]) -> Column {
-        Column { aliases, ..self }
+    pub const fn aliases(self, aliases: &'static [Alias]) -> StreamColumn {
+        StreamColumn { aliases, ..self }
     }
 
     /// The same column, NULL where the event has this number.
-    pub const fn null(self, number: u64) -> Column {
-        Column {
+    pub const fn null(self, number: u64) -> StreamColumn {
+        StreamColumn {
             null: Some(number),
             ..self
         }
     }
 
     /// The same column; the kernel selects by it.
-    pub const fn tested(self) -> Column {
-        Column {
+    pub const fn tested(self) -> StreamColumn {
+        StreamColumn {
             select: true,
             ..self
         }
     }
 
     /// The same column; the kernel samples by it.
-    pub const fn sampled(self) -> Column {
-        Column {
+    pub const fn sampled(self) -> StreamColumn {
+        StreamColumn {
             sample: true,
             ..self
         }
     }
 
     /// The same column; the kernel groups by it.
-    pub const fn grouped(self) -> Column {
-        Column {
+    pub const fn grouped(self) -> StreamColumn {
+        StreamColumn {
             group: true,
             ..self
         }
     }
 
     /// The same column; the kernel keeps its values for groups.
-    pub const fn measured(self) -> Column {
-        Column {
+    pub const fn measured(self) -> StreamColumn {
+        StreamColumn {
             measure: true,
             ..self
         }
@@ -207,9 +207,9 @@ impl Column {
     /// Its type.
     pub fn ty(&self) -> Type {
         match self.value {
-            Value::Time => Type::Time,
-            Value::Number(_) => Type::Int,
-            Value::Name(..) | Value::Text(_) | Value::Host => Type::Text,
+            FieldValue::Time => Type::Time,
+            FieldValue::Number(_) => Type::Int,
+            FieldValue::Name(..) | FieldValue::Text(_) | FieldValue::Host => Type::Text,
         }
     }
 
@@ -219,8 +219,8 @@ impl Column {
             .doc(self.doc)
             .aliases(self.aliases);
         match self.value {
-            Value::Time => field,
-            Value::Number(_) if self.null.is_none() => field,
+            FieldValue::Time => field,
+            FieldValue::Number(_) if self.null.is_none() => field,
             _ => field.nullable(),
         }
     }
@@ -243,29 +243,29 @@ impl Column {
 
     /// Where the kernel finds its number, or the words of its text.
     fn slots(&self) -> Vec<Slot> {
-        let slot = |number: Number| Slot {
+        let slot = |number: FieldNumber| Slot {
             offset: number.offset as u16,
             bytes: number.bytes as u8,
             is_signed: number.is_signed,
             null: self.null,
         };
         match self.value {
-            Value::Number(number) | Value::Name(number, _) => vec![slot(number)],
-            Value::Text(offset) => [0, 8]
-                .map(|word| slot(Number::unsigned(offset + word, 8)))
+            FieldValue::Number(number) | FieldValue::Name(number, _) => vec![slot(number)],
+            FieldValue::Text(offset) => [0, 8]
+                .map(|word| slot(FieldNumber::unsigned(offset + word, 8)))
                 .into(),
-            Value::Time | Value::Host => Vec::new(),
+            FieldValue::Time | FieldValue::Host => Vec::new(),
         }
     }
 
     /// What is wrong with it in an event of this size.
     fn fault(&self, event_bytes: usize) -> Option<&'static str> {
-        let number = matches!(self.value, Value::Number(_));
-        let named = matches!(self.value, Value::Name(..) | Value::Text(_));
+        let number = matches!(self.value, FieldValue::Number(_));
+        let named = matches!(self.value, FieldValue::Name(..) | FieldValue::Text(_));
         let outside = |slot: &Slot| {
             let (offset, bytes) = (usize::from(slot.offset), usize::from(slot.bytes));
             let aligned = [1, 2, 4, 8].contains(&bytes) && offset.is_multiple_of(bytes);
-            let head = offset < HEAD_BYTES && self.slots() != [Column::cpu_slot()];
+            let head = offset < HEAD_BYTES && self.slots() != [StreamColumn::cpu_slot()];
             !aligned || head || offset + bytes > event_bytes
         };
         if self.slots().iter().any(outside) {
@@ -274,19 +274,19 @@ impl Column {
         if (self.sample || self.measure) && !number || self.select && !number && !named {
             return Some("the kernel cannot do that with its values");
         }
-        let time = matches!(self.value, Value::Time);
+        let time = matches!(self.value, FieldValue::Time);
         (self.group && time).then_some("the kernel does not group by time")
     }
 
     fn cpu_slot() -> Slot {
-        Column::new("cpu", Value::Number(Number::CPU)).slots()[0]
+        StreamColumn::new("cpu", FieldValue::Number(FieldNumber::CPU)).slots()[0]
     }
 }
 
 impl KernelStream {
     /// Its declaration for queries.
     pub fn declaration(&self) -> Declaration {
-        let fields = self.columns.iter().map(Column::field).collect();
+        let fields = self.columns.iter().map(StreamColumn::field).collect();
         Declaration {
             doc: self.doc.into(),
             ..Declaration::new(self.name, Shape::Stream, Schema::new(fields))
@@ -297,8 +297,12 @@ impl KernelStream {
     pub fn capabilities(&self) -> Capabilities {
         let stream = StreamCapabilities {
             declaration: self.declaration(),
-            columns: self.columns.iter().map(Column::capabilities).collect(),
-            limits: Limits {
+            columns: self
+                .columns
+                .iter()
+                .map(StreamColumn::capabilities)
+                .collect(),
+            limits: SelectionLimits {
                 clauses: CLAUSES / 2,
                 tests: TESTS,
                 texts: TEXTS,
@@ -322,7 +326,7 @@ impl KernelStream {
             ));
         }
         match self.columns.first().map(|column| column.value) {
-            Some(Value::Time) => (),
+            Some(FieldValue::Time) => (),
             _ => return Some(format!("{}: the first column is not the time", self.name)),
         }
         let mut columns = self.columns.iter();

@@ -7,7 +7,7 @@ use arrow_array::{Int64Array, UInt32Array};
 use weir_model::{Batch, Column as Values, Nanos, Symbol, Type};
 
 use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
-use super::{Column, KernelStream, Value};
+use super::{FieldValue, KernelStream, StreamColumn};
 use crate::ebpf::rings::Store;
 use crate::ebpf::rows::Names;
 
@@ -27,7 +27,7 @@ pub struct Rows {
     /// Its fold, a bit.
     folded: u8,
     /// Its columns; `None` where it has no use for one.
-    columns: Vec<Option<&'static Column>>,
+    columns: Vec<Option<&'static StreamColumn>>,
 }
 
 /// Converts the numbers of events to values.
@@ -125,7 +125,7 @@ impl Decoder {
     pub fn new(stream: &KernelStream, names: Names) -> Decoder {
         let mut ids = HashMap::new();
         for column in stream.columns {
-            if let Value::Name(_, named) = column.value {
+            if let FieldValue::Name(_, named) = column.value {
                 let of =
                     |(number, name): &(i64, &str)| ((column.name, *number), Symbol::new(name).id());
                 ids.extend(named.iter().map(of));
@@ -135,24 +135,24 @@ impl Decoder {
     }
 
     /// The value of a column for the words of its slots: a number, or the id of a text.
-    pub fn value(&mut self, column: &Column, words: &[u64]) -> Option<i64> {
+    pub fn value(&mut self, column: &StreamColumn, words: &[u64]) -> Option<i64> {
         let number = || Some(words[0]).filter(|word| Some(*word) != column.null);
         match column.value {
-            Value::Time | Value::Host => self.names.host().map(|name| name.id().into()),
-            Value::Number(_) => number().map(|word| word as i64),
-            Value::Name(..) => {
+            FieldValue::Time | FieldValue::Host => self.names.host().map(|name| name.id().into()),
+            FieldValue::Number(_) => number().map(|word| word as i64),
+            FieldValue::Name(..) => {
                 let id = self.ids.get(&(column.name, number()? as i64));
                 id.map(|id| (*id).into())
             }
-            Value::Text(_) => {
+            FieldValue::Text(_) => {
                 let name = self.names.comm([words[0], words[1]]);
                 name.map(|name| name.id().into())
             }
         }
     }
 
-    fn column(&mut self, column: &Column, rows: &[&[u64]]) -> Values {
-        if let Value::Time = column.value {
+    fn column(&mut self, column: &StreamColumn, rows: &[&[u64]]) -> Values {
+        if let FieldValue::Time = column.value {
             let offset = self.names.epoch_offset_ns;
             let times = rows.iter().map(|event| event[TIME_WORD] as Nanos + offset);
             return Values::Int(Int64Array::from_iter_values(times));

@@ -3,7 +3,7 @@
 use weir_model::{Demand, Operand, Symbol, Test};
 
 use super::layout::{self, CLAUSES, TESTS, TEXT_BYTES, TEXTS, TestKind};
-use super::{Column, KernelStream, Value};
+use super::{FieldValue, KernelStream, StreamColumn};
 use crate::ebpf::explain::range;
 
 /// A clause that the programs test.
@@ -25,7 +25,7 @@ pub struct Selection {
     /// At most [`CLAUSES`].
     pub clauses: Vec<Clause>,
     /// What the programs do not test, as text.
-    pub loosened: Vec<String>,
+    pub relaxed: Vec<String>,
 }
 
 impl Selection {
@@ -44,13 +44,13 @@ impl Selection {
                 false => rest |= 1 << i,
             }
         }
-        let loosened = all.clauses.iter().filter(|c| !c.exact);
-        if loosened.count() > 0 {
+        let relaxed = all.clauses.iter().filter(|c| !c.exact);
+        if relaxed.count() > 0 {
             let most = format!("{TESTS} tests, {TEXTS} texts of {TEXT_BYTES} bytes");
-            all.loosened.push(format!("a kernel program holds {most}"));
+            all.relaxed.push(format!("a kernel program holds {most}"));
         }
         if rest != 0 {
-            all.loosened
+            all.relaxed
                 .push(format!("a kernel program holds {CLAUSES} alternatives"));
             all.clauses.push(Clause {
                 tests: Vec::new(),
@@ -106,7 +106,7 @@ enum Converted {
     NotTested,
 }
 
-fn converted(column: &Column, test: &Test) -> Converted {
+fn converted(column: &StreamColumn, test: &Test) -> Converted {
     let slot = match column.slots().first() {
         Some(slot) => *slot,
         None => return Converted::NotTested,
@@ -117,7 +117,7 @@ fn converted(column: &Column, test: &Test) -> Converted {
         _ => Converted::Test(layout::Test { slot, kind, values }, text),
     };
     match (test, column.value) {
-        (Test::Between { operand, low, high }, Value::Number(_)) => {
+        (Test::Between { operand, low, high }, FieldValue::Number(_)) => {
             let (kind, name) = match operand {
                 Operand::Value(_) if column.select => (TestKind::Range, name.to_owned()),
                 Operand::Sample(_) if column.sample => {
@@ -137,7 +137,7 @@ fn converted(column: &Column, test: &Test) -> Converted {
         (Test::In { texts, .. }, value) if column.select && texts.len() <= TEXTS => {
             let text = format!("{name} in ({})", list(texts));
             match value {
-                Value::Name(_, names) => {
+                FieldValue::Name(_, names) => {
                     let number = |text: &Symbol| {
                         let mut names = names.iter();
                         names.find(|(_, name)| *name == text.as_str())
@@ -149,7 +149,7 @@ fn converted(column: &Column, test: &Test) -> Converted {
                         text,
                     )
                 }
-                Value::Text(_) => {
+                FieldValue::Text(_) => {
                     let fitting = texts.iter().filter(|t| t.as_str().len() <= TEXT_BYTES);
                     of(TestKind::Texts, fitting.flat_map(words).collect(), text)
                 }
@@ -188,7 +188,7 @@ fn words(text: &Symbol) -> [u64; 2] {
 mod tests {
     use weir_model::Predicate;
 
-    use super::super::Number;
+    use super::super::FieldNumber;
     use super::*;
 
     static STREAM: KernelStream = KernelStream {
@@ -197,14 +197,18 @@ mod tests {
         object: &[],
         event_bytes: 48,
         columns: &[
-            Column::new("ts", Value::Time),
-            Column::new("n", Value::Number(Number::signed(24, 4)))
+            StreamColumn::new("ts", FieldValue::Time),
+            StreamColumn::new("n", FieldValue::Number(FieldNumber::signed(24, 4)))
                 .null(7)
                 .tested()
                 .sampled(),
-            Column::new("name", Value::Name(Number::unsigned(28, 1), &[(3, "c")])).tested(),
-            Column::new("text", Value::Text(32)).tested(),
-            Column::new("other", Value::Number(Number::CPU)),
+            StreamColumn::new(
+                "name",
+                FieldValue::Name(FieldNumber::unsigned(28, 1), &[(3, "c")]),
+            )
+            .tested(),
+            StreamColumn::new("text", FieldValue::Text(32)).tested(),
+            StreamColumn::new("other", FieldValue::Number(FieldNumber::CPU)),
         ],
         probes: |_| Err("tracepoints".into()),
     };
@@ -255,18 +259,18 @@ mod tests {
             (Some(7), 24)
         );
         assert_eq!(clause.tests[1].values, [3]);
-        assert!(clause.exact && selection.loosened.is_empty());
+        assert!(clause.exact && selection.relaxed.is_empty());
         let text = "n between -5 and 5, name in (c, d), text in (fio)";
         assert_eq!(clause.text.join(", "), text);
     }
 
     #[test]
-    fn what_the_programs_cannot_test_is_loosened_and_what_never_passes_is_left_out() {
+    fn untestable_clauses_are_relaxed_and_false_clauses_are_dropped() {
         let loose = [between(4, 1, 1), between(1, 3, 3)];
         let never = [one_of(2, &["unknown"])];
         let selection = Selection::of(&STREAM, &[demand(&[&loose, &never])]);
         assert_eq!((selection.clauses.len(), selection.bits(0)), (1, 1));
-        assert!(!selection.clauses[0].exact && selection.loosened.len() == 1);
+        assert!(!selection.clauses[0].exact && selection.relaxed.len() == 1);
         assert_eq!(selection.clauses[0].text, ["n = 3"]);
     }
 

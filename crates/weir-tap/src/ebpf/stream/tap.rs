@@ -15,7 +15,7 @@ use super::rows::{Decoder, Events, Rows};
 use super::selection::Selection;
 use crate::ebpf::cgroups::Cgroups;
 use crate::ebpf::fold::layout::Folding;
-use crate::ebpf::fold::{Folds, Tables, rhythm};
+use crate::ebpf::fold::{Folds, Tables, poll_interval};
 use crate::ebpf::kernel::Kernel;
 use crate::ebpf::object::{self, refused};
 use crate::ebpf::pace::Pace;
@@ -25,7 +25,7 @@ use crate::ebpf::rows::Names;
 use crate::ebpf::tap::{DEMANDS_MAX, LiveOptions};
 use crate::ebpf::{clock, cost};
 use crate::shared::Shared;
-use crate::{Count, FOLDED, Tap, TapError, TapEvent, elevation};
+use crate::{EventCount, FOLDED, Tap, TapError, TapEvent, elevation};
 
 /// A live source of one kernel stream.
 #[derive(Debug)]
@@ -83,14 +83,14 @@ pub fn open(
     let offset_ns = options.epoch_offset_ns;
     let offset_ns = offset_ns.unwrap_or_else(clock::epoch_offset_ns);
     let names = Names::new(Cgroups::new(None), options.host, offset_ns);
-    let rhythm = rhythm(groups.plans.iter(), options.rhythm);
+    let poll_interval = poll_interval(groups.plans.iter(), options.poll_interval);
     let mut tap = StreamTap {
         stream,
         rows: rows.collect(),
         decoder: Decoder::new(stream, names),
         live: None,
         queue: VecDeque::new(),
-        pace: Pace::new(Instant::now(), rhythm),
+        pace: Pace::new(Instant::now(), poll_interval),
         events: 0,
         lost: [0; 2],
         selection,
@@ -264,8 +264,8 @@ impl StreamTap {
 }
 
 impl Tap for StreamTap {
-    fn next(&mut self, patience: Duration) -> Result<TapEvent, TapError> {
-        let until = Instant::now() + patience;
+    fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
+        let until = Instant::now() + timeout;
         loop {
             if let Some(said) = self.queue.pop_front() {
                 return Ok(said);
@@ -291,7 +291,7 @@ impl Tap for StreamTap {
         folds.map_or_else(Vec::new, |folds| folds.close(&mut naming))
     }
 
-    fn counts(&mut self) -> Vec<Count> {
+    fn counts(&mut self) -> Vec<EventCount> {
         self.count_lost();
         let Some(live) = &self.live else {
             return Vec::new();
@@ -313,7 +313,7 @@ impl Tap for StreamTap {
         ];
         let happened =
             |(counter, _, total): &(&str, _, i64)| *counter == "events_in" || *total != 0;
-        let count = |(counter, cause, total)| Count {
+        let count = |(counter, cause, total)| EventCount {
             counter,
             cause,
             device: None,
@@ -335,8 +335,8 @@ impl Tap for StreamTap {
         for clause in self.selection.clauses.iter().filter(|c| !c.text.is_empty()) {
             lines.push(format!("kernel: selects {}", clause.text.join(" and ")));
         }
-        let loosened = self.selection.loosened.iter();
-        lines.extend(loosened.map(|what| format!("agent: selects again; {what}")));
+        let relaxed = self.selection.relaxed.iter();
+        lines.extend(relaxed.map(|what| format!("agent: selects again; {what}")));
         lines.extend(self.groups.lines());
         lines
     }

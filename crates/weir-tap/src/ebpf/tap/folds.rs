@@ -16,8 +16,8 @@ impl BlockTap {
     pub(super) fn fold_up(&mut self, settled_ns: u64) -> u64 {
         let changed = self.attribution.as_mut().is_some_and(Attribution::refresh);
         if changed && self.plans.folds.iter().any(|p| p.owner) {
-            self.find_undivided();
-            self.tell_devices();
+            self.find_single_owner();
+            self.write_devices();
         }
         let Some(folds) = self.live.as_mut().and_then(|live| live.folds.as_mut()) else {
             return settled_ns;
@@ -27,7 +27,7 @@ impl BlockTap {
             devices: &self.devices,
             names: &mut self.names,
             attribution: self.attribution.as_mut(),
-            undivided: &self.undivided,
+            single_owner: &self.single_owner,
         };
         folds.advance(settled_ns, &mut naming)
     }
@@ -42,25 +42,25 @@ impl BlockTap {
             devices: &self.devices,
             names: &mut self.names,
             attribution: self.attribution.as_mut(),
-            undivided: &self.undivided,
+            single_owner: &self.single_owner,
         };
         folds.close(&mut naming)
     }
 
     /// Queues the groups of intervals for which no more rows are written to the rings.
-    pub(super) fn say_folded(&mut self) {
+    pub(super) fn emit_folded(&mut self) {
         let Some(live) = &mut self.live else {
             return;
         };
         let watermark_ns = live.rings.watermark_ns();
         let over = live.folds.as_mut().map(|folds| folds.over(watermark_ns));
-        let said = over.into_iter().flatten();
-        self.said
-            .extend(said.map(|(demand, folded)| TapEvent::Folded { demand, folded }));
+        let folded = over.into_iter().flatten();
+        self.queued
+            .extend(folded.map(|(demand, folded)| TapEvent::Folded { demand, folded }));
     }
 
     /// Finds the disks on which the owner of a request does not depend on its location.
-    pub(super) fn find_undivided(&mut self) {
+    pub(super) fn find_single_owner(&mut self) {
         let Some(attribution) = &self.attribution else {
             return;
         };
@@ -70,13 +70,13 @@ impl BlockTap {
         };
         let disks = self.devices.iter().map(|d| d.disk);
         let disks: HashSet<u32> = disks.collect();
-        self.undivided = disks.into_iter().filter(whole).collect();
+        self.single_owner = disks.into_iter().filter(whole).collect();
     }
 
     /// Marks for the kernel side which devices are demanded, and where groups may be folded.
-    pub(super) fn tell_devices(&mut self) {
+    pub(super) fn write_devices(&mut self) {
         if let Some(live) = &mut self.live {
-            live.tell_devices(&self.devices, &self.plans, &self.undivided);
+            live.write_devices(&self.devices, &self.plans, &self.single_owner);
         }
     }
 }

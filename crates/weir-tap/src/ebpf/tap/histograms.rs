@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use weir_model::Demand;
 
-use super::{BlockTap, CHORES_EVERY, LiveOptions, misses, open_for};
+use super::{BlockTap, LiveOptions, MAINTENANCE_INTERVAL, misses, open_for};
 use crate::TapError;
 use crate::ebpf::clock;
 use crate::ebpf::hist::{By, HistOptions, HistSnapshot, HistTables, OwnerTable, Reader};
@@ -53,14 +53,14 @@ impl Kept {
 impl BlockTap {
     /// The content of the histograms since they were opened or reset; `None` if none are kept.
     pub fn histograms(&mut self) -> Option<HistSnapshot> {
-        self.take_census();
+        self.check_completeness();
         let missed = self.missed();
         let (kept, live) = self.kept.as_mut().zip(self.live.as_ref())?;
         let tables = live.programs.hist.as_ref()?;
         let cgroups = &mut self.names.cgroups;
         let snapshot = kept.reader.snapshot(tables, &self.devices, cgroups, missed);
         Some(HistSnapshot {
-            disks: self.census.disks(),
+            disks: self.completeness.disks(),
             ..snapshot
         })
     }
@@ -75,7 +75,7 @@ impl BlockTap {
 
     /// Stops counting. If the programs have no other purpose they are detached.
     pub fn stop_histograms(&mut self) {
-        self.take_census();
+        self.check_completeness();
         let Some((kept, live)) = self.kept.as_mut().zip(self.live.as_mut()) else {
             return;
         };
@@ -110,10 +110,10 @@ impl BlockTap {
             self.stop_histograms();
             return;
         }
-        if self.chores_done.elapsed() >= CHORES_EVERY {
-            self.do_chores();
+        if self.maintained_at.elapsed() >= MAINTENANCE_INTERVAL {
+            self.maintain();
         } else {
-            self.tell_owners();
+            self.write_owners();
         }
     }
 
@@ -124,20 +124,20 @@ impl BlockTap {
         };
         live.programs.stop_histograms_at(kept.until_ns());
         self.names.cgroups.walk();
-        self.tell_all_owners();
+        self.write_all_owners();
     }
 
     /// Updates the kernel side's owners, if they have changed.
-    fn tell_owners(&mut self) {
+    fn write_owners(&mut self) {
         let owners = self.kept.as_mut().and_then(|kept| kept.reader.owners());
         if owners.is_some_and(|owners| owners.is_stale()) {
             self.names.cgroups.walk();
-            self.tell_all_owners();
+            self.write_all_owners();
         }
     }
 
     /// Updates them in any case: a cgroup may be new.
-    pub(super) fn tell_all_owners(&mut self) {
+    pub(super) fn write_all_owners(&mut self) {
         let live = self.live.as_ref();
         let tables = live.and_then(|live| live.programs.hist.as_ref());
         let owners = self.kept.as_mut().and_then(|kept| kept.reader.owners());
@@ -160,7 +160,7 @@ impl BlockTap {
 
     /// Skipped runs of the programs, without those that are counted as unseen requests.
     fn missed(&self) -> u64 {
-        let missed = |live| misses(live, false) + self.census.misses_open();
+        let missed = |live| misses(live, false) + self.completeness.misses_open();
         self.live.as_ref().map_or(0, missed) as u64
     }
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use weir_model::{Nanos, Op, Symbol};
 
 use super::super::Faults;
-use super::super::block::{Action, Step};
-use super::super::record::{Extent, Reader, Record, What, name};
+use super::super::block::{Action, BlockAction};
+use super::super::record::{Extent, Reader, TraceRecord, What, name};
 use super::super::source::{Input, WINDOW_BYTES};
 use super::layout::{
     CATEGORY_SHIFT, HEADER_BYTES_MAX, Header, Layout, act, category, device_name, note,
@@ -116,7 +116,7 @@ struct Blktrace {
 }
 
 impl Reader for Blktrace {
-    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+    fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError> {
         if self.next.is_none() {
             let mut next = BinaryHeap::new();
             for (i, file) in self.files.iter_mut().enumerate() {
@@ -133,12 +133,12 @@ impl Reader for Blktrace {
             let file = &mut self.files[i];
             if let Some(event) = file.event.take() {
                 match self.names.record(&event, self.wall_clock) {
-                    Ok(Told::Action(ts, action)) => out.push(Record {
+                    Ok(Decoded::Action(ts, action)) => out.push(TraceRecord {
                         ts,
                         what: What::Action(action),
                     }),
-                    Ok(Told::Skipped(cause)) => faults.count("skipped", cause, 1),
-                    Ok(Told::Nothing) => {}
+                    Ok(Decoded::Skipped(cause)) => faults.count("skipped", cause, 1),
+                    Ok(Decoded::Nothing) => {}
                     Err(reason) => faults.bad_in(&file.path, event.offset, reason)?,
                 }
                 let missing = gap(&mut self.sequences, &event.header);
@@ -337,7 +337,7 @@ fn first_of(head: &[u8]) -> Option<(Header, Option<Nanos>, &[u8])> {
 }
 
 /// The content of an event.
-enum Told {
+enum Decoded {
     Action(Nanos, Action),
     /// An event that is not block I/O, and its kind.
     Skipped(&'static str),
@@ -352,25 +352,25 @@ struct Names {
 }
 
 impl Names {
-    fn record(&mut self, event: &RawEvent, wall_clock: Nanos) -> Result<Told, String> {
+    fn record(&mut self, event: &RawEvent, wall_clock: Nanos) -> Result<Decoded, String> {
         let header = &event.header;
         let categories = header.action >> CATEGORY_SHIFT;
         let is = |bits: u64| categories & bits != 0;
         if is(category::NOTIFY) {
             self.take_note(event)?;
-            return Ok(Told::Nothing);
+            return Ok(Decoded::Nothing);
         }
         if is(category::PASSTHROUGH) {
-            return Ok(Told::Skipped("passthrough"));
+            return Ok(Decoded::Skipped("passthrough"));
         }
         if is(category::DRIVER) || is(category::ZONE_MANAGEMENT) {
-            return Ok(Told::Skipped("not_block_io"));
+            return Ok(Decoded::Skipped("not_block_io"));
         }
         let Some(step) = step(event)? else {
-            return Ok(Told::Nothing);
+            return Ok(Decoded::Nothing);
         };
         let Some(op) = op(categories, header.bytes) else {
-            return Ok(Told::Skipped("no_extent"));
+            return Ok(Decoded::Skipped("no_extent"));
         };
         if header.time > TIME_NS_MAX {
             return Err(format!("time {} is out of range", header.time));
@@ -389,7 +389,7 @@ impl Names {
             flags: flags(categories),
             error: error(header.error),
         };
-        Ok(Told::Action(header.time as Nanos + wall_clock, action))
+        Ok(Decoded::Action(header.time as Nanos + wall_clock, action))
     }
 
     fn take_note(&mut self, event: &RawEvent) -> Result<(), String> {
@@ -415,22 +415,22 @@ impl Names {
 }
 
 /// The step of an event, `None` for those that do not concern a request.
-fn step(event: &RawEvent) -> Result<Option<Step>, String> {
+fn step(event: &RawEvent) -> Result<Option<BlockAction>, String> {
     let action = event.header.action & 0xffff;
     Ok(Some(match action & !act::CGROUP {
-        act::QUEUE => Step::Queue,
-        act::GET_REQUEST | act::INSERT => Step::Insert,
-        act::BACK_MERGE => Step::BackMerge,
-        act::FRONT_MERGE => Step::FrontMerge,
-        act::ISSUE => Step::Issue,
-        act::REQUEUE => Step::Requeue,
-        act::COMPLETE => Step::Complete,
+        act::QUEUE => BlockAction::Queue,
+        act::GET_REQUEST | act::INSERT => BlockAction::Insert,
+        act::BACK_MERGE => BlockAction::BackMerge,
+        act::FRONT_MERGE => BlockAction::FrontMerge,
+        act::ISSUE => BlockAction::Issue,
+        act::REQUEUE => BlockAction::Requeue,
+        act::COMPLETE => BlockAction::Complete,
         act::SPLIT => {
             let skipped = if action & act::CGROUP != 0 { 8 } else { 0 };
             let at = event.payload.get(skipped..).and_then(|p| p.first_chunk());
             let at = at.ok_or("a split without its sector")?;
             let at = u64::from_be_bytes(*at);
-            Step::Split(Extent::of_sectors(at, 0)?.sector)
+            BlockAction::Split(Extent::of_sectors(at, 0)?.sector)
         }
         _ => return Ok(None),
     }))
@@ -472,7 +472,7 @@ pub fn error(field: u16) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Source;
+    use super::super::super::TraceInput;
     use super::*;
 
     /// Both versions in both byte orders.
@@ -511,7 +511,7 @@ mod tests {
             }));
             bytes.extend(payload);
         }
-        let input = Input::open(&Source::bytes(bytes)).unwrap();
+        let input = Input::open(&TraceInput::bytes(bytes)).unwrap();
         let mut faults = Faults::new(input.path(), false);
         let mut records = Vec::new();
         open(input)
@@ -556,8 +556,15 @@ mod tests {
             );
             let times: Vec<Nanos> = actions.iter().map(|(ts, _)| ts - 5_000_000_007).collect();
             assert_eq!(times, [10, 20, 30], "the wall clock's");
-            let steps: Vec<Step> = actions.iter().map(|(_, a)| a.step).collect();
-            assert_eq!(steps, [Step::Queue, Step::Split(72), Step::Issue]);
+            let steps: Vec<BlockAction> = actions.iter().map(|(_, a)| a.step).collect();
+            assert_eq!(
+                steps,
+                [
+                    BlockAction::Queue,
+                    BlockAction::Split(72),
+                    BlockAction::Issue
+                ]
+            );
             let (_, action) = actions[0];
             assert_eq!(
                 (action.op, action.sector, action.sectors),
@@ -600,10 +607,10 @@ mod tests {
         let queue = act::QUEUE | category::READ << CATEGORY_SHIFT;
         let clock = [5u32, 7].map(u32::to_le_bytes).concat();
         let counted = |start: u64| {
-            let begun = 3_600_000_000_000;
+            let started = 3_600_000_000_000;
             let mut events = vec![
-                (note(note::TIMESTAMP, begun), clock.clone()),
-                (note(note::PROCESS, begun + 900), b"fio\0".to_vec()),
+                (note(note::TIMESTAMP, started), clock.clone()),
+                (note(note::PROCESS, started + 900), b"fio\0".to_vec()),
             ];
             for (i, sequence) in [1, 2, 7, 8].into_iter().enumerate() {
                 events.push((event(sequence, start + i as u64, queue), vec![]));

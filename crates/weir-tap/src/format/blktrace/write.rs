@@ -20,9 +20,9 @@ use weir_model::{
 
 use super::super::remarks::Remarks;
 use super::super::table::REQUESTS_MAX;
-use super::super::write::{Header as FileHeader, Writer};
+use super::super::write::{Header as FileHeader, TraceWriter};
 use super::layout::{CATEGORY_SHIFT, Header, Layout, act, category, device_of, note};
-use crate::{Count, TapError};
+use crate::{EventCount, TapError};
 
 /// Maximum number of events buffered for sorting. Events of a request that completes after more
 /// than these are written late.
@@ -74,7 +74,7 @@ struct Held {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn Writer>, TapError> {
+pub fn create(path: &Path, header: &FileHeader) -> Result<Box<dyn TraceWriter>, TapError> {
     let file = File::create(path).map_err(|error| TapError::File {
         path: path.into(),
         error,
@@ -283,7 +283,7 @@ impl Blktrace {
     }
 }
 
-impl Writer for Blktrace {
+impl TraceWriter for Blktrace {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
         for row in IoEvent::of_batch(batch) {
             self.take(&row).map_err(|error| TapError::File {
@@ -294,7 +294,7 @@ impl Writer for Blktrace {
         Ok(())
     }
 
-    fn count(&mut self, _counts: Vec<Count>) {}
+    fn count(&mut self, _counts: Vec<EventCount>) {}
 
     fn finish(mut self: Box<Self>) -> Result<Vec<String>, TapError> {
         self.finish_file().map_err(|error| TapError::File {

@@ -4,7 +4,7 @@ use weir_model::{Level, Nanos, Op};
 
 use super::super::Faults;
 use super::super::lines::{excerpt, whole};
-use super::super::record::{Extent, Reader, Record, Request, What, micros, name, nanos};
+use super::super::record::{Extent, Reader, TraceRecord, TraceRequest, What, micros, name, nanos};
 use super::super::source::Input;
 use super::{VERSION_2, VERSION_3};
 use crate::TapError;
@@ -46,19 +46,19 @@ struct Iolog {
 }
 
 impl Reader for Iolog {
-    fn read(&mut self, out: &mut Vec<Record>, faults: &mut Faults) -> Result<bool, TapError> {
+    fn read(&mut self, out: &mut Vec<TraceRecord>, faults: &mut Faults) -> Result<bool, TapError> {
         for _ in 0..LINES_PER_READ {
             let Some(line) = self.input.line()? else {
                 return Ok(false);
             };
             let offset = line.offset;
-            let said = match line.bytes.map(std::str::from_utf8) {
+            let events = match line.bytes.map(std::str::from_utf8) {
                 Some(Ok(text)) if text.trim().is_empty() => Ok(None),
                 Some(Ok(text)) => parse(text, &mut self.version, &mut self.clock),
                 Some(Err(_)) => Err("the line is not text".into()),
                 None => Err("the line is too long".into()),
             };
-            match said {
+            match events {
                 Ok(record) => out.extend(record),
                 Err(reason) => faults.bad(offset, reason)?,
             }
@@ -80,7 +80,7 @@ fn parse(
     line: &str,
     version: &mut Option<Version>,
     clock: &mut Nanos,
-) -> Result<Option<Record>, String> {
+) -> Result<Option<TraceRecord>, String> {
     let Some(known) = *version else {
         // Without a version line, times are where version 3 has them.
         *version = Some(if line == VERSION_2 {
@@ -128,9 +128,9 @@ fn parse(
     } else {
         Level::Vfs
     };
-    let mut request = Request::new(op, extent, level);
+    let mut request = TraceRequest::new(op, extent, level);
     request.event.pdisk = Some(name(file)?);
-    Ok(Some(Record {
+    Ok(Some(TraceRecord {
         ts: ts.unwrap_or(*clock),
         what: What::Request(request),
     }))
@@ -138,12 +138,12 @@ fn parse(
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::Source;
+    use super::super::super::TraceInput;
     use super::*;
 
     /// Time in us, operation and first sector of each request, and the number of bad lines.
     fn read(text: &str) -> (Vec<(i64, Op, Option<i64>)>, i64) {
-        let input = Input::open(&Source::bytes(text)).unwrap();
+        let input = Input::open(&TraceInput::bytes(text)).unwrap();
         let mut faults = Faults::new(input.path(), false);
         let mut records = Vec::new();
         open(input)

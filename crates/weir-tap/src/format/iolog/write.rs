@@ -11,9 +11,9 @@ use weir_model::{
 };
 
 use super::super::remarks::Remarks;
-use super::super::write::{Header, Writer};
+use super::super::write::{Header, TraceWriter};
 use super::VERSION_3;
-use crate::{Count, TapError};
+use crate::{EventCount, TapError};
 
 /// Maximum length of a file name that fio reads (`%256s`).
 const NAME_BYTES_MAX: usize = 256;
@@ -32,7 +32,7 @@ struct Iolog {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn create(path: &Path, _header: &Header) -> Result<Box<dyn Writer>, TapError> {
+pub fn create(path: &Path, _header: &Header) -> Result<Box<dyn TraceWriter>, TapError> {
     let failed = |error| TapError::File {
         path: path.into(),
         error,
@@ -112,7 +112,7 @@ fn file_name(event: &Event) -> String {
     }
 }
 
-impl Writer for Iolog {
+impl TraceWriter for Iolog {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
         for row in IoEvent::of_batch(batch) {
             if row.event.kind == EventKind::Request {
@@ -123,7 +123,7 @@ impl Writer for Iolog {
         Ok(())
     }
 
-    fn count(&mut self, _counts: Vec<Count>) {}
+    fn count(&mut self, _counts: Vec<EventCount>) {}
 
     fn finish(mut self: Box<Self>) -> Result<Vec<String>, TapError> {
         let mut names: Vec<&String> = self.files.values().collect();

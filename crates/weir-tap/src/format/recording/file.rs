@@ -17,13 +17,13 @@ use weir_model::Capabilities;
 
 use super::super::source::Positioned;
 use super::super::spool::spool;
-use super::super::{Input, Options};
+use super::super::{Input, TraceOptions};
 use super::losses;
 use super::pages;
 use super::recover::{Found, read_footer, value};
 use super::stored::Stored;
 use super::{CLOSED_KEY, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
-use crate::{Count, TapError, UNFINISHED};
+use crate::{EventCount, TapError, UNFINISHED};
 
 /// Rows per read.
 const BATCH_ROWS: usize = 4096;
@@ -41,7 +41,7 @@ pub struct Recording {
     /// Bytes that were copied from a pipe to a temporary file.
     bytes_spooled: Option<u64>,
     /// The counts of the recorder.
-    recorded: Vec<Count>,
+    recorded: Vec<EventCount>,
 }
 
 impl Recording {
@@ -49,7 +49,7 @@ impl Recording {
     ///
     /// # Errors
     /// If the input cannot be read, is not a recording, or contains no footer.
-    pub fn open(input: Input, options: &Options) -> Result<Recording, TapError> {
+    pub fn open(input: Input, options: &TraceOptions) -> Result<Recording, TapError> {
         let path = input.path().to_path_buf();
         let (file, bytes_spooled) = match input.positioned() {
             Ok(file) => (file, None),
@@ -111,8 +111,8 @@ impl Recording {
     }
 
     /// The counts of the recorder, and of what is missing since.
-    pub fn counts(&self) -> Vec<Count> {
-        let of = |counter, cause, total| Count {
+    pub fn counts(&self) -> Vec<EventCount> {
+        let of = |counter, cause, total| EventCount {
             counter,
             cause,
             device: None,

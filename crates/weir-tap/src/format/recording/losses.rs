@@ -6,14 +6,14 @@ use parquet::file::metadata::ParquetMetaData;
 use weir_model::Symbol;
 
 use super::COUNT_PREFIX;
-use crate::Count;
+use crate::EventCount;
 
 /// Maximum number of counts read from a footer; a recorder writes fewer.
 const COUNTS_MAX: usize = 4096;
 
 /// The key of a count: its counter, cause and device, separated by dots. A missing cause before a
 /// device is empty.
-pub fn key(count: &Count) -> String {
+pub fn key(count: &EventCount) -> String {
     let mut key = format!("{COUNT_PREFIX}{}", count.counter);
     if count.cause.is_some() || count.device.is_some() {
         key += &format!(".{}", count.cause.unwrap_or_default());
@@ -25,7 +25,7 @@ pub fn key(count: &Count) -> String {
 }
 
 /// The counts in a footer's keys, except the number of rows, which are counted when read.
-pub fn recorded(footer: &ParquetMetaData) -> Vec<Count> {
+pub fn recorded(footer: &ParquetMetaData) -> Vec<EventCount> {
     let keys = footer.file_metadata().key_value_metadata();
     let counts = keys.into_iter().flatten().filter_map(|kv| {
         let total = kv.value.as_ref()?.parse().ok().filter(|total| *total > 0)?;
@@ -36,7 +36,7 @@ pub fn recorded(footer: &ParquetMetaData) -> Vec<Count> {
 }
 
 /// The count of a key without its prefix. Names are interned for the lifetime of the process.
-fn count(key: &str, total: i64) -> Option<Count> {
+fn count(key: &str, total: i64) -> Option<EventCount> {
     let name = |text: &str| Symbol::try_new(text).ok();
     let (counter, rest) = key.split_once('.').unwrap_or((key, ""));
     let is_cause = |text: &str| {
@@ -51,7 +51,7 @@ fn count(key: &str, total: i64) -> Option<Count> {
     };
     let cause = Some(cause).filter(|text| !text.is_empty());
     let device = Some(device).filter(|text| !text.is_empty());
-    Some(Count {
+    Some(EventCount {
         counter: name(counter)?.as_str(),
         cause: cause.and_then(name).map(Symbol::as_str),
         device: device.and_then(name),
@@ -60,9 +60,9 @@ fn count(key: &str, total: i64) -> Option<Count> {
 }
 
 /// The sums of counts of the same kind, each in the position of its first.
-pub fn summed(counts: impl Iterator<Item = Count>) -> Vec<Count> {
+pub fn summed(counts: impl Iterator<Item = EventCount>) -> Vec<EventCount> {
     let mut places = HashMap::new();
-    let mut sums: Vec<Count> = Vec::new();
+    let mut sums: Vec<EventCount> = Vec::new();
     for count in counts {
         let what = (count.counter, count.cause, count.device);
         let place = *places.entry(what).or_insert(sums.len());
@@ -87,7 +87,7 @@ mod tests {
             (None, Some("t.csv")),
             (None, None),
         ] {
-            let written = Count {
+            let written = EventCount {
                 counter: "events_lost",
                 cause,
                 device: device.map(Symbol::new),
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn equal_counts_are_added_up() {
-        let of = |cause, total| Count {
+        let of = |cause, total| EventCount {
             counter: "events_lost",
             cause,
             device: None,

@@ -17,7 +17,7 @@ use super::column::from_arrow;
 use super::file::{Recording, guarded};
 use super::losses;
 use super::stored::Stored;
-use crate::{Count, Tap, TapError, TapEvent};
+use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// A recording as a tap.
 pub struct RecordingTap {
@@ -29,7 +29,7 @@ pub struct RecordingTap {
     group: usize,
     reader: Option<ParquetRecordBatchReader>,
     rows_in_group: i64,
-    said: VecDeque<TapEvent>,
+    queued: VecDeque<TapEvent>,
     ended: bool,
     last_ts: Nanos,
     rows_read: i64,
@@ -76,7 +76,7 @@ impl Recording {
             group: 0,
             reader: None,
             rows_in_group: 0,
-            said: VecDeque::new(),
+            queued: VecDeque::new(),
             ended: false,
             last_ts: Nanos::MIN,
             rows_read: 0,
@@ -170,7 +170,7 @@ impl RecordingTap {
     }
 
     /// Queues the rows of a batch for each demand.
-    fn say(&mut self, batch: &RecordBatch) -> Result<(), TapError> {
+    fn emit(&mut self, batch: &RecordBatch) -> Result<(), TapError> {
         let first_row = self.rows_read;
         self.rows_read += batch.num_rows() as i64;
         let (columns, rows) = match self.parsed(batch) {
@@ -188,11 +188,11 @@ impl RecordingTap {
         };
         for demand in 0..self.demands.len() {
             if let Some(batch) = self.rows_of(demand, &rows, &columns) {
-                self.said.push_back(TapEvent::Rows { demand, batch });
+                self.queued.push_back(TapEvent::Rows { demand, batch });
             }
         }
         self.last_ts = last;
-        self.said.push_back(TapEvent::Heartbeat(before(last)));
+        self.queued.push_back(TapEvent::Heartbeat(before(last)));
         Ok(())
     }
 
@@ -356,17 +356,17 @@ fn taken(column: &Column, indices: &UInt32Array) -> Column {
 
 impl Tap for RecordingTap {
     fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
-        while self.said.is_empty() && !self.ended {
+        while self.queued.is_empty() && !self.ended {
             match self.read()? {
-                Some(batch) => self.say(&batch)?,
+                Some(batch) => self.emit(&batch)?,
                 None => self.ended = true,
             }
         }
-        Ok(self.said.pop_front().unwrap_or(TapEvent::End))
+        Ok(self.queued.pop_front().unwrap_or(TapEvent::End))
     }
 
-    fn counts(&mut self) -> Vec<Count> {
-        let rows = Count {
+    fn counts(&mut self) -> Vec<EventCount> {
+        let rows = EventCount {
             counter: "events_in",
             cause: None,
             device: None,

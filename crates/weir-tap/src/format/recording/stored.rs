@@ -14,7 +14,7 @@ use weir_model::arrow::{arrow_array, arrow_field};
 use weir_model::capabilities::{Rate, RequestRows, recording};
 use weir_model::{
     Alias, Batch, Capabilities, Catalog, ClosedSet, Column, ColumnCapabilities, Declaration, Field,
-    Limits, Schema, Shape, StreamCapabilities, Symbol, Type, Unit,
+    Schema, SelectionLimits, Shape, StreamCapabilities, Symbol, Type, Unit,
 };
 
 use super::recover::value;
@@ -95,7 +95,7 @@ impl Stored {
     pub fn capabilities(&self, groups: &str, paired: Result<(), String>) -> Capabilities {
         if self.is_of_requests() {
             let no_column = |_: &str| ColumnCapabilities::default();
-            return Capabilities::of_io(Limits::LEAST, groups, paired, no_column);
+            return Capabilities::of_io(SelectionLimits::LEAST, groups, paired, no_column);
         }
         let rows = RequestRows::of(&self.declaration.name);
         let rate = rows.map_or(Rate::Polled, |rows| Rate::PerRequest(rows.per_request()));

@@ -17,13 +17,13 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 use weir_model::{Batch, Type};
 
-use super::super::write::{Header, Writer};
+use super::super::write::{Header, TraceWriter};
 use super::stored::Stored;
 use super::{
     CLOSED_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
     losses,
 };
-use crate::{Count, TapError};
+use crate::{EventCount, TapError};
 
 /// Rows after which a row group is written.
 pub const GROUP_ROWS: usize = 128 << 10;
@@ -60,7 +60,7 @@ pub struct RecordingWriter {
     arrow_schema: SchemaRef,
     header: Header,
     writer: ArrowWriter<File>,
-    counts: Vec<Count>,
+    counts: Vec<EventCount>,
     rows_in_group: usize,
     opened: Instant,
     group_opened: Instant,
@@ -83,7 +83,7 @@ struct Footers {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn create(path: &Path, header: &Header) -> Result<Box<dyn Writer>, TapError> {
+pub fn create(path: &Path, header: &Header) -> Result<Box<dyn TraceWriter>, TapError> {
     Ok(Box::new(RecordingWriter::create(path, header)?))
 }
 
@@ -121,7 +121,7 @@ impl RecordingWriter {
     }
 
     /// Writes the current row group and a footer, so that the rows so far survive a crash of this
-    /// process. [`Writer::write`] does so periodically.
+    /// process. [`TraceWriter::write`] does so periodically.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -229,8 +229,8 @@ impl RecordingWriter {
     }
 
     fn group_is_due(&self) -> bool {
-        let patience = (self.opened.elapsed() / 16).clamp(GROUP_TIME_MIN, GROUP_TIME_MAX);
-        self.rows_in_group >= GROUP_ROWS || self.group_opened.elapsed() >= patience
+        let timeout = (self.opened.elapsed() / 16).clamp(GROUP_TIME_MIN, GROUP_TIME_MAX);
+        self.rows_in_group >= GROUP_ROWS || self.group_opened.elapsed() >= timeout
     }
 }
 
@@ -255,7 +255,7 @@ fn properties(stored: &Stored) -> WriterProperties {
     builder.build()
 }
 
-impl Writer for RecordingWriter {
+impl TraceWriter for RecordingWriter {
     fn write(&mut self, batch: &Batch) -> Result<(), TapError> {
         if !batch.is_empty() {
             let rows = self.stored.rows(batch, &self.arrow_schema);
@@ -269,7 +269,7 @@ impl Writer for RecordingWriter {
         }
     }
 
-    fn count(&mut self, counts: Vec<Count>) {
+    fn count(&mut self, counts: Vec<EventCount>) {
         self.counts = counts;
     }
 

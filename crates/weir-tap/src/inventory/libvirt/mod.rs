@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::found::FoundVm;
 use super::process::Process;
 use super::{Inventory, Scene};
-use crate::qmp::Address;
+use crate::qmp::QmpAddress;
 
 /// Domains of the libvirt daemons.
 pub(super) static INVENTORY: Inventory = Inventory {
@@ -128,7 +128,7 @@ fn alive(scene: &Scene, mut vm: FoundVm, folder: &Path) -> Option<FoundVm> {
         .uuid
         .clone()
         .zip(uri(scene, folder))
-        .map(|(domain, uri)| Address::Libvirt { uri, domain });
+        .map(|(domain, uri)| QmpAddress::Libvirt { uri, domain });
     Some(vm)
 }
 

@@ -5,9 +5,9 @@ pub mod disks;
 mod nodes;
 pub mod options;
 mod refresh;
+pub mod reported;
 #[cfg(test)]
 mod tests;
-pub mod told;
 
 use weir_model::inventory::VmKind;
 

@@ -7,7 +7,7 @@ use super::disks::{DRIVERS, Family};
 use super::nodes::{FORMATS, of_file_name};
 use crate::inventory::found::{FoundDisk, FoundVm, Source};
 use crate::inventory::monitors::Answer;
-use crate::qmp::{Drive, Node};
+use crate::qmp::{Drive, QmpNode};
 
 /// Updates `vm`.
 pub fn refresh(vm: &mut FoundVm, answer: &Answer) {
@@ -127,7 +127,7 @@ fn updated(mut disk: FoundDisk, drive: &Drive) -> FoundDisk {
     disk
 }
 
-fn format_of(node: &Node) -> Option<String> {
+fn format_of(node: &QmpNode) -> Option<String> {
     node.driver
         .clone()
         .filter(|driver| FORMATS.contains(&driver.as_str()))
@@ -136,18 +136,18 @@ fn format_of(node: &Node) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qmp::Image;
+    use crate::qmp::QmpImage;
     use weir_model::inventory::VmKind;
 
     fn drive(qdev: &str, file: &str, kind: &str) -> (Drive, Option<String>) {
-        let node = Node {
+        let node = QmpNode {
             name: Some("n".into()),
             driver: Some("raw".into()),
             file: Some(file.into()),
             backing_file: None,
             read_only: Some(false),
             direct: None,
-            image: Image {
+            image: QmpImage {
                 virtual_bytes: Some(4096),
                 actual_bytes: None,
             },

@@ -14,7 +14,7 @@ fn found(line: &str) -> Vec<FoundDisk> {
 }
 
 /// Name, bus, format, aio, direct and source of each disk.
-fn told(line: &str) -> Vec<String> {
+fn drives(line: &str) -> Vec<String> {
     let text = |text: &Option<String>| text.clone().unwrap_or("-".into());
     let source = |source: &Source| match source {
         Source::File(path) => path.clone(),
@@ -44,7 +44,7 @@ fn told(line: &str) -> Vec<String> {
 #[test]
 fn drives_bring_their_devices_along() {
     assert_eq!(
-        told(
+        drives(
             "-drive file=/a.qcow2,if=virtio,format=qcow2,cache=none,aio=native -drive file=/b.img,if=virtio"
         ),
         [
@@ -53,11 +53,11 @@ fn drives_bring_their_devices_along() {
         ]
     );
     assert_eq!(
-        told("-hda a.img -cdrom b.iso -drive file=/p.fd,if=pflash"),
+        drives("-hda a.img -cdrom b.iso -drive file=/p.fd,if=pflash"),
         ["/dev/sda ide - - - a.img", "/dev/sr0 ide - - - b.iso"]
     );
     assert_eq!(
-        told("-M virt -drive file=/a"),
+        drives("-M virt -drive file=/a"),
         ["/dev/vda virtio-blk - - - /a"]
     );
 }
@@ -65,7 +65,7 @@ fn drives_bring_their_devices_along() {
 #[test]
 fn a_device_takes_a_drive_by_its_id() {
     assert_eq!(
-        told(
+        drives(
             "-drive if=none,id=d0,file=/x,format=raw,cache=writeback -device virtio-blk-pci,drive=d0,id=disk0"
         ),
         ["/dev/vda virtio-blk raw - cached /x"]
@@ -79,7 +79,7 @@ fn nodes_are_followed_to_the_file() {
         -blockdev driver=throttle,node-name=t0,throttle-group=g,file=n0 \
         -device virtio-blk-pci,drive=t0,id=disk0";
     assert_eq!(
-        told(nodes),
+        drives(nodes),
         ["/dev/vda virtio-blk raw io_uring direct d0.raw"]
     );
     let disk = &found(nodes)[0];
@@ -102,7 +102,7 @@ fn libvirt_writes_json_and_pci_addresses() {
         -device {"driver":"virtio-blk-pci","bus":"pci.2","addr":"0x0","drive":"libvirt-1-format","id":"virtio-disk1"}
         -device {"driver":"virtio-blk-pci","bus":"pci.1","addr":"0x0","drive":"libvirt-3-format","id":"virtio-disk0"}"#;
     assert_eq!(
-        told(line),
+        drives(line),
         [
             "/dev/vda virtio-blk raw - - /dev/vg/lv",
             "/dev/vdb virtio-blk qcow2 threads cached /top"
@@ -122,7 +122,7 @@ fn each_bus_has_names_of_its_own() {
         -device scsi-hd,bus=scsi0.0,scsi-id=2,drive=b -device scsi-hd,bus=scsi0.0,scsi-id=1,drive=a \
         -device ide-hd,bus=ide.0,unit=0,drive=c -device nvme,drive=n,serial=1 -device scsi-cd,drive=e";
     assert_eq!(
-        told(line),
+        drives(line),
         [
             "/dev/sda ide - - - /c",
             "/dev/sdb virtio-scsi - - - /a",
@@ -139,7 +139,7 @@ fn remote_images_are_marked_as_remote() {
         -drive file=nbd://host/x,if=virtio -drive file=rbd:pool/image,if=virtio \
         -blockdev driver=null-co,node-name=z -device virtio-blk-pci,drive=z";
     assert_eq!(
-        told(line),
+        drives(line),
         [
             "/dev/vda vhost-user-blk - - - backend /tap.sock",
             "/dev/vdb virtio-blk - - - elsewhere null-co:///",

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use weir_tap::qmp::{Monitor, QmpError};
+use weir_tap::qmp::{QemuMonitor, QmpError};
 
 /// A snapshot of the graph.
 #[derive(Clone, Debug, Default)]
@@ -72,7 +72,7 @@ impl Graph {
     ///
     /// # Errors
     /// When it does not answer, or does not support the query: before QEMU 4.0.
-    pub fn query(qemu: &mut dyn Monitor) -> Result<Graph, QmpError> {
+    pub fn query(qemu: &mut dyn QemuMonitor) -> Result<Graph, QmpError> {
         let named = qemu.execute("query-named-block-nodes", json!({"flat": true}))?;
         let graph = qemu.execute("x-debug-query-block-graph", Value::Null)?;
         Ok(Graph::of(&named, &graph))

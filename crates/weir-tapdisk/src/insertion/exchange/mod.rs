@@ -19,7 +19,7 @@ mod tests;
 use std::fmt;
 
 use serde_json::json;
-use weir_tap::qmp::{Monitor, QmpError};
+use weir_tap::qmp::{QemuMonitor, QmpError};
 
 pub use graph::{BlockNode, Graph, NodePermissions, Parent};
 pub use plan::{InsertionPlan, RECONNECT_DELAY_S};
@@ -106,7 +106,7 @@ impl fmt::Display for InsertionStep {
 /// # Errors
 /// When a step fails, or the caller cancels. The finished steps stay: [`remove`] undoes them.
 pub fn insert(
-    qemu: &mut dyn Monitor,
+    qemu: &mut dyn QemuMonitor,
     plan: &InsertionPlan,
     mut may_continue: impl FnMut() -> bool,
 ) -> Result<Vec<String>, ExchangeError> {
@@ -130,7 +130,7 @@ pub fn insert(
 }
 
 fn take(
-    qemu: &mut dyn Monitor,
+    qemu: &mut dyn QemuMonitor,
     plan: &InsertionPlan,
     step: InsertionStep,
 ) -> Result<(), ExchangeError> {
@@ -183,10 +183,10 @@ fn take(
 ///
 /// # Errors
 /// When QEMU fails. Calling it again does the remaining steps.
-pub fn remove(qemu: &mut dyn Monitor, plan: &InsertionPlan) -> Result<bool, ExchangeError> {
+pub fn remove(qemu: &mut dyn QemuMonitor, plan: &InsertionPlan) -> Result<bool, ExchangeError> {
     let graph = Graph::query(qemu)?;
     let mut changed = false;
-    let mut delete = |qemu: &mut dyn Monitor, node: &str| {
+    let mut delete = |qemu: &mut dyn QemuMonitor, node: &str| {
         if graph.node(node).is_some() {
             qemu.execute("blockdev-del", json!({"node-name": node}))?;
             changed = true;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use weir_tap::inventory::NodeOptions;
-use weir_tap::qmp::{Monitor, QmpError};
+use weir_tap::qmp::{QemuMonitor, QmpError};
 
 use super::*;
 
@@ -192,7 +192,7 @@ impl Qemu {
     }
 }
 
-impl Monitor for Qemu {
+impl QemuMonitor for Qemu {
     fn execute(&mut self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         let number = self.commands;
         self.commands += 1;

@@ -6,39 +6,41 @@ use std::time::{Duration, Instant};
 
 use weir_tap::control::{self, ControlError, ErrorCode, Peers};
 
-use super::messages::{Collecting, Collector, CollectorRequest, CollectorResponse, Order};
-use super::place::Place;
+use super::folder::CollectorFolder;
+use super::messages::{
+    Collecting, CollectionRequest, Collector, CollectorRequest, CollectorResponse,
+};
 use super::server::{READY, RUNNING};
-use crate::hist::choice::Choice;
-use crate::hist::counted::{By, Counted};
+use crate::hist::choice::HistogramChoice;
+use crate::hist::counted::{CountedHistograms, HistogramKey};
 use crate::hist::gauge::Gauge;
 use crate::hist::saved;
 use weir_runtime::failure::Failure;
 use weir_runtime::output;
 
 /// The timeout of each message of a collector: loading its programs into the kernel takes time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long to retry if one collector ends when the next is started.
 const START: Duration = Duration::from_secs(30);
 
 /// A client of the collector.
 #[derive(Clone, Debug)]
-pub struct Client {
-    place: Place,
+pub struct CollectorClient {
+    place: CollectorFolder,
 }
 
-impl Client {
+impl CollectorClient {
     /// A client of the collector at `place`, if there is one.
-    pub fn new(place: Place) -> Client {
-        Client { place }
+    pub fn new(place: CollectorFolder) -> CollectorClient {
+        CollectorClient { place }
     }
 
     /// Starts a collection, in the running collector or in a new one.
     ///
     /// # Errors
     /// The reason why it cannot be started.
-    pub fn start(&self, order: &Order, program: &str) -> Result<Collecting, Failure> {
+    pub fn start(&self, order: &CollectionRequest, program: &str) -> Result<Collecting, Failure> {
         let until = Instant::now() + START;
         while Instant::now() < until {
             match self.request(&CollectorRequest::Start(order.clone()))? {
@@ -62,24 +64,28 @@ impl Client {
     /// Stops the selected collections; returns them.
     ///
     /// # Errors
-    /// As [`Client::status`], or when only a part of a collection is selected.
-    pub fn stop(&self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
+    /// As [`CollectorClient::status`], or when only a part of a collection is selected.
+    pub fn stop(&self, choice: &HistogramChoice) -> Result<Vec<Collecting>, Failure> {
         self.collections(&CollectorRequest::Stop(choice.clone()))
     }
 
     /// Resets the counts of the selected collections; returns them.
     ///
     /// # Errors
-    /// As [`Client::stop`].
-    pub fn reset(&self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
+    /// As [`CollectorClient::stop`].
+    pub fn reset(&self, choice: &HistogramChoice) -> Result<Vec<Collecting>, Failure> {
         self.collections(&CollectorRequest::Reset(choice.clone()))
     }
 
     /// The counts so far of the selection, `None` if it is not collected.
     ///
     /// # Errors
-    /// As [`Client::status`].
-    pub fn snapshot(&self, choice: &Choice, by: By) -> Result<Option<Counted>, Failure> {
+    /// As [`CollectorClient::status`].
+    pub fn snapshot(
+        &self,
+        choice: &HistogramChoice,
+        by: HistogramKey,
+    ) -> Result<Option<CountedHistograms>, Failure> {
         let choice = choice.clone();
         let response = self.request(&CollectorRequest::Snapshot { choice, by })?;
         let mut lines = Vec::new();
@@ -124,7 +130,8 @@ impl Client {
                 Failure::world(format_args!("the collector at {socket}: {error}{remedy}"))
             }
         };
-        let connected = control::Client::<Collector>::connect(&socket, Peers::OwnUser, PATIENCE);
+        let connected =
+            control::ControlClient::<Collector>::connect(&socket, Peers::OwnUser, RESPONSE_TIMEOUT);
         let mut connection = match connected {
             Ok(connection) => connection,
             Err(ControlError::System(error)) if is_gone(&error) => {
@@ -146,15 +153,15 @@ impl Client {
 /// The selection of a collector's counts, as a gauge.
 pub struct Remote {
     /// The collector.
-    pub client: Client,
+    pub client: CollectorClient,
     /// The selection.
-    pub choice: Choice,
+    pub choice: HistogramChoice,
     /// The key of the histograms.
-    pub by: By,
+    pub by: HistogramKey,
 }
 
 impl Gauge for Remote {
-    fn snapshot(&mut self) -> Result<Counted, Failure> {
+    fn snapshot(&mut self) -> Result<CountedHistograms, Failure> {
         let counted = self.client.snapshot(&self.choice, self.by)?;
         counted.ok_or_else(|| {
             Failure::world(

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use weir_model::Nanos;
 use weir_workload::Metric;
 
-use super::messages::{Collecting, CollectorRequest, CollectorResponse, Order};
-use super::place::Place;
-use crate::hist::choice::Choice;
-use crate::hist::counted::{By, Counted};
+use super::folder::CollectorFolder;
+use super::messages::{Collecting, CollectionRequest, CollectorRequest, CollectorResponse};
+use crate::hist::choice::HistogramChoice;
+use crate::hist::counted::{CountedHistograms, HistogramKey};
 use crate::hist::gauge::Gauge;
 use crate::hist::saved;
 use weir_runtime::failure::Failure;
@@ -22,12 +22,12 @@ use weir_runtime::run_loop::wall_clock;
 const COLLECTIONS_MAX: usize = 8;
 
 /// Opens a gauge for an order.
-pub type Open<G> = Box<dyn FnMut(&Order) -> Result<G, Failure>>;
+pub type OpenGauge<G> = Box<dyn FnMut(&CollectionRequest) -> Result<G, Failure>>;
 
 /// All collections.
 pub struct Collections<G> {
-    open: Open<G>,
-    place: Place,
+    open: OpenGauge<G>,
+    place: CollectorFolder,
     running: Vec<Collection<G>>,
     /// Stopped collections whose counts are in the files.
     stopped: Vec<Stopped>,
@@ -35,7 +35,7 @@ pub struct Collections<G> {
 
 /// One collection.
 struct Collection<G> {
-    order: Order,
+    order: CollectionRequest,
     gauge: G,
     since: Nanos,
     /// When it stops automatically, on the monotonic clock.
@@ -43,14 +43,14 @@ struct Collection<G> {
 }
 
 struct Stopped {
-    choice: Choice,
-    by: By,
+    choice: HistogramChoice,
+    by: HistogramKey,
     lines: Vec<String>,
 }
 
 impl<G: Gauge> Collections<G> {
     /// No collections.
-    pub fn new(place: Place, open: Open<G>) -> Collections<G> {
+    pub fn new(place: CollectorFolder, open: OpenGauge<G>) -> Collections<G> {
         Collections {
             open,
             place,
@@ -99,7 +99,7 @@ impl<G: Gauge> Collections<G> {
         self.end(|_| true);
     }
 
-    fn start(&mut self, order: Order) -> Result<Vec<Collecting>, Failure> {
+    fn start(&mut self, order: CollectionRequest) -> Result<Vec<Collecting>, Failure> {
         let same =
             |c: &&mut Collection<G>| c.order.choice == order.choice && c.order.by == order.by;
         if let Some(known) = self.running.iter_mut().find(same) {
@@ -109,7 +109,7 @@ impl<G: Gauge> Collections<G> {
         let shared =
             |c: &&Collection<G>| c.order.by == order.by && c.order.choice.overlaps(&order.choice);
         if let Some(known) = self.running.iter().find(shared) {
-            let [known, wanted] = [&known.order.choice, &order.choice].map(Choice::words);
+            let [known, wanted] = [&known.order.choice, &order.choice].map(HistogramChoice::words);
             return Err(Failure::words(format_args!(
                 "{known}: already collected, and {wanted} would be counted twice; stop it first \
                  with `weir hist -x`"
@@ -139,7 +139,7 @@ impl<G: Gauge> Collections<G> {
     }
 
     /// Ends the collections whose disks are all selected.
-    fn stop(&mut self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
+    fn stop(&mut self, choice: &HistogramChoice) -> Result<Vec<Collecting>, Failure> {
         let chosen = |c: &Collection<G>| c.order.choice.overlaps(choice);
         // Stopping one disk of a collection would leave an invisible gap in it.
         if let Some(wider) = self
@@ -159,7 +159,7 @@ impl<G: Gauge> Collections<G> {
         Ok(stopped)
     }
 
-    fn reset(&mut self, choice: &Choice) -> Result<Vec<Collecting>, Failure> {
+    fn reset(&mut self, choice: &HistogramChoice) -> Result<Vec<Collecting>, Failure> {
         let mut reset = Vec::new();
         for collection in &mut self.running {
             if !collection.order.choice.overlaps(choice) {
@@ -179,7 +179,11 @@ impl<G: Gauge> Collections<G> {
         Ok(reset)
     }
 
-    fn snapshot(&mut self, choice: &Choice, by: By) -> Result<Vec<String>, Failure> {
+    fn snapshot(
+        &mut self,
+        choice: &HistogramChoice,
+        by: HistogramKey,
+    ) -> Result<Vec<String>, Failure> {
         let mut lines = Vec::new();
         let mut told = HashSet::new();
         let asked = |c: &&mut Collection<G>| c.order.by == by && c.order.choice.overlaps(choice);
@@ -205,7 +209,7 @@ impl<G: Gauge> Collections<G> {
             // Counts that can no longer be read are not kept; the collection ends nevertheless.
             let counted = collection.counted();
             let lines = counted.map_or(Vec::new(), |c| saved::lines(&c, &Metric::ALL));
-            let Order { choice, by, .. } = collection.order;
+            let CollectionRequest { choice, by, .. } = collection.order;
             self.stopped.retain(|s| (&s.choice, s.by) != (&choice, by));
             if self.stopped.len() >= COLLECTIONS_MAX {
                 self.stopped.remove(0);
@@ -215,7 +219,7 @@ impl<G: Gauge> Collections<G> {
         }
     }
 
-    fn keep(&self, by: By) {
+    fn keep(&self, by: HistogramKey) {
         let of = self.stopped.iter().filter(|s| s.by == by);
         let lines: Vec<String> = of.flat_map(|s| s.lines.clone()).collect();
         if let Err(error) = self.place.keep(by, &lines) {
@@ -226,7 +230,7 @@ impl<G: Gauge> Collections<G> {
 }
 
 impl<G: Gauge> Collection<G> {
-    fn counted(&mut self) -> Result<Counted, Failure> {
+    fn counted(&mut self) -> Result<CountedHistograms, Failure> {
         let mut counted = self.gauge.snapshot()?;
         counted.keep(&self.order.choice);
         Ok(counted)
@@ -267,7 +271,7 @@ mod tests {
     }
 
     impl Gauge for Looks {
-        fn snapshot(&mut self) -> Result<Counted, Failure> {
+        fn snapshot(&mut self) -> Result<CountedHistograms, Failure> {
             self.seen += 1;
             let mut histograms = Histograms::default();
             let lengths = histograms.of_mut(Metric::Length, Class::All);
@@ -277,7 +281,7 @@ mod tests {
                 vdisk: Some(Symbol::new("/dev/vda")),
                 ..Subject::default()
             };
-            Ok(Counted {
+            Ok(CountedHistograms {
                 since: 0,
                 at: self.seen,
                 closest_of: 16,
@@ -301,7 +305,7 @@ mod tests {
 
     struct Bench {
         collections: Collections<Looks>,
-        place: Place,
+        place: CollectorFolder,
         open: Rc<RefCell<usize>>,
         folder: std::path::PathBuf,
     }
@@ -310,11 +314,11 @@ mod tests {
         fn new(name: &str) -> Bench {
             let folder = format!("weir-collections-{}-{name}", std::process::id());
             let folder = std::env::temp_dir().join(folder);
-            let place = Place::at(&folder);
+            let place = CollectorFolder::at(&folder);
             place.make().unwrap();
             let open = Rc::new(RefCell::new(0));
             let opened = open.clone();
-            let opening: Open<Looks> = Box::new(move |_| {
+            let opening: OpenGauge<Looks> = Box::new(move |_| {
                 *opened.borrow_mut() += 1;
                 Ok(Looks {
                     seen: 0,
@@ -334,20 +338,20 @@ mod tests {
             disk: &str,
             span: Option<Duration>,
         ) -> Result<Vec<Collecting>, Failure> {
-            let choice = Choice::of_text(disk);
-            let order = Order {
+            let choice = HistogramChoice::of_text(disk);
+            let order = CollectionRequest {
                 choice,
                 span,
-                ..Order::default()
+                ..CollectionRequest::default()
             };
             self.collections.start(order)
         }
 
         fn requests(&mut self, disk: &str) -> u64 {
-            let choice = Choice::of_text(disk);
+            let choice = HistogramChoice::of_text(disk);
             let request = CollectorRequest::Snapshot {
                 choice,
-                by: By::Disk,
+                by: HistogramKey::Disk,
             };
             let Ok(CollectorResponse::Histograms(lines)) = self.collections.answer(request) else {
                 panic!("the counts");
@@ -398,13 +402,15 @@ mod tests {
         let mut bench = Bench::new("kept");
         bench.start("web:vda", None).unwrap();
         assert_eq!(bench.requests(""), 1);
-        let other = bench.collections.stop(&Choice::of_text("other:vda"));
+        let other = bench
+            .collections
+            .stop(&HistogramChoice::of_text("other:vda"));
         assert!(other.unwrap().is_empty());
         bench.start("web:vdb", None).unwrap();
         bench.collections.stop_all();
         assert!(bench.collections.is_empty());
         assert_eq!(*bench.open.borrow(), 0, "nothing stays in the kernel");
-        let kept = std::fs::read_to_string(bench.place.stopped(By::Disk)).unwrap();
+        let kept = std::fs::read_to_string(bench.place.stopped(HistogramKey::Disk)).unwrap();
         let kept = saved::counted(kept.lines().map(|l| Ok(l.to_owned()))).unwrap();
         // The other disk's gauge has counted as well, but its disk was not selected.
         assert_eq!(kept.together().requests(), 2);
@@ -414,11 +420,11 @@ mod tests {
     fn a_part_of_a_selection_is_neither_stopped_nor_reset() {
         let mut bench = Bench::new("part");
         bench.start("web:", None).unwrap();
-        let part = Choice::of_text("web:vda");
+        let part = HistogramChoice::of_text("web:vda");
         assert!(bench.collections.stop(&part).is_err());
         assert!(bench.collections.reset(&part).is_err());
         assert_eq!(bench.requests("web:vda"), 1);
-        let reset = bench.collections.reset(&Choice::default());
+        let reset = bench.collections.reset(&HistogramChoice::default());
         assert_eq!(reset.unwrap().len(), 1);
         assert_eq!(bench.requests("web:vda"), 1, "it begins anew");
     }

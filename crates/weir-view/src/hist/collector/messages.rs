@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use weir_model::Nanos;
 use weir_tap::control::Service;
 
-use crate::hist::choice::Choice;
-use crate::hist::counted::By;
+use crate::hist::choice::HistogramChoice;
+use crate::hist::counted::HistogramKey;
 use crate::hist::saved;
 
 /// The service.
@@ -26,11 +26,11 @@ impl Service for Collector {
 
 /// A collection to be started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct CollectionRequest {
     /// The VM and the disk.
-    pub choice: Choice,
+    pub choice: HistogramChoice,
     /// The key of the histograms.
-    pub by: By,
+    pub by: HistogramKey,
     /// The duration; `None` until it is stopped.
     pub span: Option<Duration>,
     /// The host's devices to observe; empty for all relevant ones.
@@ -46,17 +46,17 @@ pub struct Order {
 #[serde(rename_all = "snake_case")]
 pub enum CollectorRequest {
     /// Starts a collection, or extends one that was started with the same selection.
-    Start(Order),
+    Start(CollectionRequest),
     /// Stops the selection.
-    Stop(Choice),
+    Stop(HistogramChoice),
     /// Resets the counts of the selection.
-    Reset(Choice),
+    Reset(HistogramChoice),
     /// The counts so far.
     Snapshot {
         /// The selection.
-        choice: Choice,
+        choice: HistogramChoice,
         /// The key of the histograms.
-        by: By,
+        by: HistogramKey,
     },
     /// The running collections.
     Status,
@@ -76,9 +76,9 @@ pub enum CollectorResponse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collecting {
     /// The selected disks.
-    pub choice: Choice,
+    pub choice: HistogramChoice,
     /// The key of the histograms.
-    pub by: By,
+    pub by: HistogramKey,
     /// The start.
     pub since: Nanos,
     /// When it stops automatically; `None` for never.

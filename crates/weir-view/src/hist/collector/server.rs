@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use weir_tap::control::server::ReplyResult;
 use weir_tap::control::{
-    self, ErrorCode, Implementation, Limits, Peer, Peers, Reply, ServiceError,
+    self, ControlLimits, ControlPeer, ErrorCode, Implementation, Peers, Reply, ServiceError,
 };
 
-use super::collections::{Collections, Open};
-use super::messages::{Collector, CollectorRequest, CollectorResponse, Order};
-use super::place::Place;
+use super::collections::{Collections, OpenGauge};
+use super::folder::CollectorFolder;
+use super::messages::{CollectionRequest, Collector, CollectorRequest, CollectorResponse};
 use crate::hist::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
@@ -41,8 +41,8 @@ pub const RUNNING: &str = "running";
 /// # Errors
 /// When the place cannot be locked, or the socket cannot be opened.
 pub fn run<G: Gauge>(
-    place: &Place,
-    open: impl FnMut(&Order) -> Result<G, Failure> + 'static,
+    place: &CollectorFolder,
+    open: impl FnMut(&CollectionRequest) -> Result<G, Failure> + 'static,
 ) -> Result<(), Failure> {
     // A session of its own does not receive Ctrl-C or the hangup of a terminal. The call fails if
     // the process already leads one.
@@ -52,20 +52,20 @@ pub fn run<G: Gauge>(
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
     }
-    let said = |word: &str| {
+    let log = |word: &str| {
         let mut out = io::stdout().lock();
         // The parent process may have ended.
         let _ = writeln!(out, "{word}").and_then(|()| out.flush());
     };
-    serve(place, signals, Box::new(open), said)
+    serve(place, signals, Box::new(open), log)
 }
 
 /// Serves at `place` until nothing is collected, or `signals` can be read.
 pub(super) fn serve<G: Gauge>(
-    place: &Place,
+    place: &CollectorFolder,
     signals: UnixStream,
-    open: Open<G>,
-    said: impl Fn(&str),
+    open: OpenGauge<G>,
+    log: impl Fn(&str),
 ) -> Result<(), Failure> {
     place.make()?;
     let until = Instant::now() + LOCK;
@@ -74,22 +74,22 @@ pub(super) fn serve<G: Gauge>(
         match place.lock()? {
             Some(lock) => break lock,
             None if UnixStream::connect(place.socket()).is_ok() || Instant::now() > until => {
-                said(RUNNING);
+                log(RUNNING);
                 return Ok(());
             }
             // It has closed its socket and is about to end.
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
-    let limits = Limits::default();
-    let mut server = control::Server::new(listen(place)?, Peers::OwnUser, limits)?;
+    let limits = ControlLimits::default();
+    let mut server = control::LocalServer::new(listen(place)?, Peers::OwnUser, limits)?;
     let mut front = Front {
         collections: Collections::new(place.clone(), open),
         place: place.clone(),
-        begun: Instant::now(),
+        started_at: Instant::now(),
         has_served: false,
     };
-    said(READY);
+    log(READY);
     let mut is_signalled = false;
     while !is_signalled && !front.is_over() {
         let timeout = front.timeout();
@@ -103,7 +103,7 @@ pub(super) fn serve<G: Gauge>(
 }
 
 /// Opens the socket; one that a killed collector left is removed.
-fn listen(place: &Place) -> Result<UnixListener, Failure> {
+fn listen(place: &CollectorFolder) -> Result<UnixListener, Failure> {
     let socket = place.socket();
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket)
@@ -116,8 +116,8 @@ fn listen(place: &Place) -> Result<UnixListener, Failure> {
 /// The collections, and whether the collector is still needed.
 struct Front<G> {
     collections: Collections<G>,
-    place: Place,
-    begun: Instant,
+    place: CollectorFolder,
+    started_at: Instant,
     /// A request was served.
     has_served: bool,
 }
@@ -125,13 +125,13 @@ struct Front<G> {
 impl<G: Gauge> Front<G> {
     /// True if nothing is collected, and the time for the first collection has passed.
     fn is_over(&self) -> bool {
-        let is_late = self.has_served || self.begun.elapsed() >= FIRST_ORDER;
+        let is_late = self.has_served || self.started_at.elapsed() >= FIRST_ORDER;
         self.collections.is_empty() && is_late
     }
 
     /// The time until something has to be done without a request.
     fn timeout(&self) -> Duration {
-        let first = FIRST_ORDER.saturating_sub(self.begun.elapsed());
+        let first = FIRST_ORDER.saturating_sub(self.started_at.elapsed());
         match self.collections.is_empty() {
             true => first,
             false => self.collections.next_stop().unwrap_or(Duration::MAX),
@@ -152,7 +152,7 @@ impl<G: Gauge> Implementation for Front<G> {
     fn handle(
         &mut self,
         _session: &mut (),
-        _peer: Peer,
+        _peer: ControlPeer,
         request: CollectorRequest,
     ) -> ReplyResult<Front<G>> {
         self.collections.stop_what_is_over();

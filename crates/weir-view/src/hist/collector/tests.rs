@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use weir_workload::{Class, Histograms, Metric, Subject};
 
-use super::client::Client;
-use super::messages::Order;
-use super::place::Place;
+use super::client::CollectorClient;
+use super::folder::CollectorFolder;
+use super::messages::CollectionRequest;
 use super::server;
-use crate::hist::choice::Choice;
-use crate::hist::counted::{By, Counted};
+use crate::hist::choice::HistogramChoice;
+use crate::hist::counted::{CountedHistograms, HistogramKey};
 use crate::hist::gauge::Gauge;
 use weir_runtime::failure::Failure;
 
@@ -28,10 +28,10 @@ struct One {
 }
 
 impl Gauge for One {
-    fn snapshot(&mut self) -> Result<Counted, Failure> {
+    fn snapshot(&mut self) -> Result<CountedHistograms, Failure> {
         let mut histograms = Histograms::default();
         histograms.of_mut(Metric::Length, Class::All).add(512);
-        Ok(Counted {
+        Ok(CountedHistograms {
             since: 1,
             at: 2,
             closest_of: 16,
@@ -54,7 +54,7 @@ impl Drop for One {
 
 struct Collector {
     folder: PathBuf,
-    client: Client,
+    client: CollectorClient,
     attached: Arc<AtomicUsize>,
     words: Receiver<String>,
     thread: Option<JoinHandle<()>>,
@@ -64,13 +64,13 @@ struct Collector {
 
 impl Collector {
     fn at(folder: &std::path::Path) -> Collector {
-        let place = Place::at(folder);
+        let place = CollectorFolder::at(folder);
         let attached = Arc::new(AtomicUsize::new(0));
         let (signals, signal) = UnixStream::pair().unwrap();
         let (tell, words) = channel();
         let (counted, own) = (attached.clone(), place.clone());
         let serve = move || {
-            let open = move |order: &Order| {
+            let open = move |order: &CollectionRequest| {
                 if order.stacked {
                     return Err(Failure::world("the kernel is too old"));
                 }
@@ -89,7 +89,7 @@ impl Collector {
         };
         Collector {
             folder: folder.to_owned(),
-            client: Client::new(place),
+            client: CollectorClient::new(place),
             attached,
             words,
             thread: Some(std::thread::spawn(serve)),
@@ -105,11 +105,11 @@ impl Collector {
     }
 
     fn start(&self, disk: &str, stacked: bool) -> Result<(), Failure> {
-        let order = Order {
-            choice: Choice::of_text(disk),
+        let order = CollectionRequest {
+            choice: HistogramChoice::of_text(disk),
             stacked,
             span: Some(Duration::from_secs(600)),
-            ..Order::default()
+            ..CollectionRequest::default()
         };
         self.client.start(&order, "unused").map(|_| ())
     }
@@ -137,18 +137,26 @@ fn it_counts_until_the_last_is_stopped() {
     let running = collector.client.status().unwrap();
     assert_eq!(running.len(), 2);
     assert!(running[0].until.unwrap() > running[0].since);
-    let all = Choice::default();
-    let counted = collector.client.snapshot(&all, By::Disk).unwrap().unwrap();
+    let all = HistogramChoice::default();
+    let counted = collector
+        .client
+        .snapshot(&all, HistogramKey::Disk)
+        .unwrap()
+        .unwrap();
     assert_eq!(counted.subjects.len(), 2);
-    let none = collector.client.snapshot(&all, By::Process).unwrap();
+    let none = collector
+        .client
+        .snapshot(&all, HistogramKey::Process)
+        .unwrap();
     assert_eq!(none, None, "nobody counts by process");
-    let web = Choice::of_text("web:vda");
+    let web = HistogramChoice::of_text("web:vda");
     assert_eq!(collector.client.stop(&web).unwrap()[0].choice, web);
     assert_eq!(collector.attached(), 1);
     assert_eq!(collector.client.stop(&all).unwrap().len(), 1);
     assert_eq!(collector.attached(), 0, "when -x says so, it is so");
     assert!(collector.client.status().unwrap().is_empty());
-    let kept = std::fs::read_to_string(Place::at(&collector.folder).stopped(By::Disk));
+    let kept =
+        std::fs::read_to_string(CollectorFolder::at(&collector.folder).stopped(HistogramKey::Disk));
     assert_eq!(kept.unwrap().lines().count(), 4);
     collector.ended();
 }
@@ -163,7 +171,7 @@ fn failures_are_reported_and_other_collections_continue() {
     assert!(why.to_string().contains("too old"), "{why}");
     let twice = collector.start("web:", false);
     assert!(matches!(twice, Err(Failure::Words(_))));
-    let reset = collector.client.reset(&Choice::default());
+    let reset = collector.client.reset(&HistogramChoice::default());
     assert!(matches!(reset, Err(Failure::World(_))));
     assert_eq!(collector.client.status().unwrap().len(), 1);
     (&collector.signal).write_all(b"x").unwrap();
@@ -173,7 +181,7 @@ fn failures_are_reported_and_other_collections_continue() {
 #[test]
 fn invalid_messages_do_not_affect_other_clients() {
     let collector = Collector::new("nonsense");
-    let socket = Place::at(&collector.folder).socket();
+    let socket = CollectorFolder::at(&collector.folder).socket();
     collector.start("web:vda", false).unwrap();
     let ask = |bytes: &[u8]| {
         let mut stream = UnixStream::connect(&socket).unwrap();
@@ -214,15 +222,15 @@ fn there_is_one_at_a_time_and_a_dead_one_is_none() {
     let folder = first.folder.clone();
     first.ended();
     // The remains of a killed collector: a socket without a listener.
-    let place = Place::at(&folder);
+    let place = CollectorFolder::at(&folder);
     place.make().unwrap();
     let dead = || drop(std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap());
     dead();
-    assert_eq!(Client::new(place).status().unwrap().len(), 0);
+    assert_eq!(CollectorClient::new(place).status().unwrap().len(), 0);
     dead();
     let third = Collector::at(&folder);
     assert_eq!(third.words.recv().unwrap(), server::READY);
     third.start("web:vda", false).unwrap();
-    third.client.stop(&Choice::default()).unwrap();
+    third.client.stop(&HistogramChoice::default()).unwrap();
     third.ended();
 }

@@ -1,12 +1,12 @@
 //! Histograms as text: bars as bcc's tools draw them, with figures below; and as SVG.
 
 use weir_model::Op;
-use weir_sink::plot::{Histogram, Ink, Layout, Quantity, phrase, svg, terminal, thousands};
+use weir_sink::plot::{BinLayout, HistogramPlot, Ink, Quantity, phrase, svg, terminal, thousands};
 use weir_sink::text::width;
 use weir_workload::json::QUANTILES;
 use weir_workload::{Class, Distribution, Histograms, Metric};
 
-use crate::hist::counted::{Counted, name};
+use crate::hist::counted::{CountedHistograms, name};
 
 /// Maximum number of histograms side by side.
 const COLUMNS_MAX: usize = 3;
@@ -24,7 +24,7 @@ struct Group<'a> {
 }
 
 /// All metrics of everything that was counted, for lines of `columns` characters.
-pub fn text(counted: &Counted, metrics: &[Metric], ink: Ink, columns: usize) -> String {
+pub fn text(counted: &CountedHistograms, metrics: &[Metric], ink: Ink, columns: usize) -> String {
     groups(counted, metrics)
         .iter()
         .map(|group| group.text(ink, columns))
@@ -32,7 +32,7 @@ pub fn text(counted: &Counted, metrics: &[Metric], ink: Ink, columns: usize) -> 
 }
 
 /// As [`text`], as one picture.
-pub fn picture(counted: &Counted, metrics: &[Metric]) -> String {
+pub fn picture(counted: &CountedHistograms, metrics: &[Metric]) -> String {
     drawn(&groups(counted, metrics))
 }
 
@@ -89,7 +89,7 @@ impl Compared<'_> {
     }
 }
 
-fn groups<'a>(counted: &'a Counted, metrics: &[Metric]) -> Vec<Group<'a>> {
+fn groups<'a>(counted: &'a CountedHistograms, metrics: &[Metric]) -> Vec<Group<'a>> {
     let subjects = counted.subjects.iter();
     let of = |(subject, histograms): &'a (_, Histograms)| {
         let group = move |metric: &Metric| Group {
@@ -128,10 +128,10 @@ fn label(class: Class) -> &'static str {
 }
 
 impl Group<'_> {
-    fn histogram(&self, title: &str, some: &[(String, &Distribution)]) -> Histogram {
+    fn histogram(&self, title: &str, some: &[(String, &Distribution)]) -> HistogramPlot {
         let some: Vec<(&str, &Distribution)> =
             some.iter().map(|(n, of)| (n.as_str(), *of)).collect();
-        Histogram::new(title, &some, Layout::Limits)
+        HistogramPlot::new(title, &some, BinLayout::Limits)
     }
 
     fn text(&self, ink: Ink, columns: usize) -> String {

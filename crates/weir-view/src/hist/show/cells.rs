@@ -12,7 +12,7 @@ use crate::hist::counted::name;
 
 /// One dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dimension {
+pub enum CellAxis {
     /// A metric.
     Of(Metric),
     /// Time since the start, ns.
@@ -24,36 +24,36 @@ pub enum Dimension {
 /// A grid for each disk, and its dimensions.
 pub struct Cells {
     /// The horizontal and vertical dimension.
-    pub dimensions: [Dimension; 2],
+    pub dimensions: [CellAxis; 2],
     /// The start of the time axis.
-    pub begun: Option<Nanos>,
+    pub started_at: Option<Nanos>,
     /// The grids.
     pub grids: Vec<(Subject, Grid)>,
 }
 
-impl Dimension {
+impl CellAxis {
     fn name(self) -> &'static str {
         match self {
-            Dimension::Of(metric) => metric.name(),
-            Dimension::Time => "time",
-            Dimension::Address => "address",
+            CellAxis::Of(metric) => metric.name(),
+            CellAxis::Time => "time",
+            CellAxis::Address => "address",
         }
     }
 
     fn unit(self) -> &'static str {
         match self {
-            Dimension::Of(metric) => unit_name(metric.measure()),
-            Dimension::Time => "ns",
-            Dimension::Address => "bytes",
+            CellAxis::Of(metric) => unit_name(metric.measure()),
+            CellAxis::Time => "ns",
+            CellAxis::Address => "bytes",
         }
     }
 
     /// The label of an axis, and the quantity of its values.
     fn axis(self) -> (&'static str, Quantity) {
         match self {
-            Dimension::Of(metric) => (phrase(metric), metric.measure().into()),
-            Dimension::Time => ("time", Quantity::Elapsed),
-            Dimension::Address => ("address", Quantity::Bytes),
+            CellAxis::Of(metric) => (phrase(metric), metric.measure().into()),
+            CellAxis::Time => ("time", Quantity::Elapsed),
+            CellAxis::Address => ("address", Quantity::Bytes),
         }
     }
 }
@@ -81,7 +81,7 @@ impl Cells {
                 "vm": text(subject.vm),
                 "vdisk": text(subject.vdisk),
                 "pdisk": text(subject.pdisk),
-                "begun_ns": self.begun,
+                "begun_ns": self.started_at,
                 "x": {"of": x.name(), "unit": x.unit()},
                 "y": {"of": y.name(), "unit": y.unit()},
                 "cells": cells.collect::<Vec<Value>>(),
@@ -93,7 +93,7 @@ impl Cells {
 
     /// The cells that are not empty, with a header; an open limit of a cell is empty.
     pub fn csv(&self) -> String {
-        let [x, y] = self.dimensions.map(Dimension::name);
+        let [x, y] = self.dimensions.map(CellAxis::name);
         let mut text = format!("disk,{x}_min,{x}_max,{y}_min,{y}_max,requests\n");
         for (subject, grid) in &self.grids {
             let disk = name(subject).replace('"', "\"\"");
@@ -107,7 +107,7 @@ impl Cells {
     }
 
     fn maps(&self) -> impl Iterator<Item = HeatMap> + '_ {
-        let [x, y] = self.dimensions.map(Dimension::axis);
+        let [x, y] = self.dimensions.map(CellAxis::axis);
         self.grids.iter().map(move |(subject, grid)| {
             let title = format!("{}: {} against {}", name(subject), y.0, x.0);
             HeatMap::of_grid(&title, grid, x, y)

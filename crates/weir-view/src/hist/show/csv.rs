@@ -1,15 +1,15 @@
 //! Histograms as `vscsiStats -p .. -c` prints them, with numbers for VMs and disks.
 
 use weir_model::Symbol;
-use weir_sink::vscsistats::{self, Disk};
+use weir_sink::vscsistats::{self, DiskTitle};
 use weir_workload::{Metric, Subject};
 
-use crate::hist::counted::Counted;
+use crate::hist::counted::CountedHistograms;
 use crate::hist::disks::Listed;
 
 /// The CSV of all counts. Listed disks have the numbers of the list; others are numbered in
 /// sequence, VMs from 1.
-pub fn csv(counted: &Counted, metrics: &[Metric], listed: &[Listed]) -> String {
+pub fn csv(counted: &CountedHistograms, metrics: &[Metric], listed: &[Listed]) -> String {
     let mut unknown = Vec::new();
     let mut next_handle = listed.len() as u64;
     let mut text = String::new();
@@ -22,7 +22,7 @@ pub fn csv(counted: &Counted, metrics: &[Metric], listed: &[Listed]) -> String {
             },
             |known| known.handle,
         );
-        let disk = Disk {
+        let disk = DiskTitle {
             world_group: world_group(subject, listed, &mut unknown),
             handle,
             name: name(subject),

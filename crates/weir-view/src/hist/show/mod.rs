@@ -5,7 +5,7 @@ mod cells;
 mod csv;
 
 pub use bars::Compared;
-pub use cells::{Cells, Dimension};
+pub use cells::{CellAxis, Cells};
 
 use std::fs::File;
 use std::io::{Seek, Write};
@@ -17,7 +17,7 @@ use weir_sink::text;
 use weir_sink::time::timestamp_to;
 use weir_workload::{Histograms, Metric, Subject, little};
 
-use super::counted::{Counted, NO_COMPLETION, name};
+use super::counted::{CountedHistograms, NO_COMPLETION, name};
 use super::disks::Listed;
 use super::saved;
 use weir_runtime::failure::Failure;
@@ -25,7 +25,7 @@ use weir_runtime::output;
 
 /// The formats.
 #[derive(Clone, Debug)]
-pub enum Form {
+pub enum HistogramFormat {
     /// Bars as text.
     Bars,
     /// CSV, in the format of vscsiStats where it has one.
@@ -33,25 +33,25 @@ pub enum Form {
     /// JSON, a line a disk.
     Json,
     /// A picture in a file.
-    Svg(Picture),
+    Svg(PictureFile),
 }
 
 /// A file that is created before privileges are dropped, and written when there is a picture.
 #[derive(Clone, Debug)]
-pub struct Picture {
+pub struct PictureFile {
     path: PathBuf,
     file: Arc<File>,
 }
 
-impl Picture {
+impl PictureFile {
     /// Creates the file.
     ///
     /// # Errors
     /// When it cannot be created.
-    pub fn create(path: &Path) -> Result<Picture, Failure> {
+    pub fn create(path: &Path) -> Result<PictureFile, Failure> {
         let file = File::create(path)
             .map_err(|error| Failure::world(format_args!("{}: {error}", path.display())))?;
-        Ok(Picture {
+        Ok(PictureFile {
             path: path.to_owned(),
             file: Arc::new(file),
         })
@@ -84,7 +84,7 @@ pub struct Printer {
     /// The histograms to print.
     pub metrics: Vec<Metric>,
     /// The format.
-    pub form: Form,
+    pub form: HistogramFormat,
     /// The character set and colours.
     pub ink: Ink,
     /// The width of lines, characters.
@@ -102,9 +102,9 @@ impl Printer {
     ///
     /// # Errors
     /// When they cannot be written.
-    pub fn print(&self, counted: &Counted) -> Result<(), Failure> {
+    pub fn print(&self, counted: &CountedHistograms) -> Result<(), Failure> {
         self.report_incomplete(counted);
-        let for_the_eye = !matches!(self.form, Form::Csv | Form::Json);
+        let for_the_eye = !matches!(self.form, HistogramFormat::Csv | HistogramFormat::Json);
         if counted.subjects.is_empty() && for_the_eye && !self.times {
             output::notice("weir: no requests were observed");
         }
@@ -112,14 +112,16 @@ impl Printer {
             || self.bars(counted),
             || bars::picture(counted, &self.metrics),
             || match self.form {
-                Form::Csv => csv::csv(&self.with_idle(counted), &self.metrics, &self.listed),
+                HistogramFormat::Csv => {
+                    csv::csv(&self.with_idle(counted), &self.metrics, &self.listed)
+                }
                 _ => saved::lines(counted, &self.metrics).join("\n") + "\n",
             },
         )
     }
 
     /// Reports on standard error what is missing in the histograms, and the causes.
-    pub fn report_incomplete(&self, counted: &Counted) {
+    pub fn report_incomplete(&self, counted: &CountedHistograms) {
         let device = |cause: &str| Some(cause.strip_prefix(NO_COMPLETION)?.to_owned());
         let (unseen, lost): (Vec<_>, Vec<_>) = counted
             .lost
@@ -159,7 +161,7 @@ impl Printer {
     /// When it cannot be written.
     pub fn print_cells(&self, cells: &Cells) -> Result<(), Failure> {
         let data = || match self.form {
-            Form::Csv => cells.csv(),
+            HistogramFormat::Csv => cells.csv(),
             _ => cells.json(),
         };
         if cells.grids.is_empty() {
@@ -180,13 +182,13 @@ impl Printer {
         data: impl Fn() -> String,
     ) -> Result<(), Failure> {
         match &self.form {
-            Form::Bars => output::print(&eye()),
-            Form::Csv | Form::Json => output::print(&data()),
-            Form::Svg(file) => file.draw(&picture()),
+            HistogramFormat::Bars => output::print(&eye()),
+            HistogramFormat::Csv | HistogramFormat::Json => output::print(&data()),
+            HistogramFormat::Svg(file) => file.draw(&picture()),
         }
     }
 
-    fn bars(&self, counted: &Counted) -> String {
+    fn bars(&self, counted: &CountedHistograms) -> String {
         let time = match self.times {
             true => {
                 let [since, at] = [counted.since, counted.at].map(|at| timestamp_to(at, 3));
@@ -197,7 +199,7 @@ impl Printer {
         time + &bars::text(counted, &self.metrics, self.ink, self.columns)
     }
 
-    fn with_idle(&self, counted: &Counted) -> Counted {
+    fn with_idle(&self, counted: &CountedHistograms) -> CountedHistograms {
         let mut all = counted.clone();
         for idle in &self.idle {
             let disk = |s: &Subject| (s.vm, s.vdisk.or(s.pdisk));

@@ -8,7 +8,7 @@ use weir_sink::text::shown;
 use super::ink::Styles;
 use crate::top::figures::Figure;
 use crate::top::gather::Bars;
-use crate::top::queries::{HISTOGRAMS, Histogram};
+use crate::top::queries::{DiskHistogram, HISTOGRAMS};
 use crate::top::state::State;
 use weir_sink::plot::Ink;
 
@@ -70,7 +70,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
 }
 
 /// All buckets from the first to the last that is not empty, each with its label.
-fn buckets(histogram: &Histogram, found: &[(Option<f64>, i64)]) -> Vec<(String, i64)> {
+fn buckets(histogram: &DiskHistogram, found: &[(Option<f64>, i64)]) -> Vec<(String, i64)> {
     let limit = |i: usize| (histogram.limits[i] * histogram.unit.0) as f64;
     let count = |limit: Option<f64>| {
         let here = found.iter().filter(|(l, _)| *l == limit);
@@ -90,7 +90,7 @@ fn buckets(histogram: &Histogram, found: &[(Option<f64>, i64)]) -> Vec<(String, 
 
 /// One histogram, a line for each bucket.
 fn panel(
-    histogram: &Histogram,
+    histogram: &DiskHistogram,
     buckets: &[(String, i64)],
     ink: Ink,
     area: Rect,

@@ -11,7 +11,7 @@ use super::ink::Styles;
 use super::{bars, help, table};
 use crate::top::columns::{COLUMNS, TIMES, index};
 use crate::top::figures::Figure;
-use crate::top::queries::{LOSSES, Level, TOTALS};
+use crate::top::queries::{LOSSES, TOTALS, TopLevel};
 use crate::top::state::{NAMES, State, View, names};
 use weir_sink::plot::Ink;
 
@@ -110,8 +110,8 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
         at => time::readable(at).chars().take(19).collect(),
     };
     let level = match state.level {
-        Level::Block => "block",
-        Level::Vdisk => "vdisk",
+        TopLevel::Block => "block",
+        TopLevel::Vdisk => "vdisk",
     };
     let title = format!("weir top  {at}  every {:?}  level {level}", state.interval);
     let source = shown(&state.source).into_owned();
@@ -159,16 +159,16 @@ fn rest_and_losses(state: &State) -> (String, bool) {
         false => "-".into(),
     };
     let rest = match state.level {
-        Level::Block => format!(
+        TopLevel::Block => format!(
             "not a VM: {} of IOPS, {} of load",
             share(total("rest_iops"), total("iops")),
             share(total("rest_load"), total("load")),
         ),
-        Level::Vdisk => "requests of the VMs, counted by QEMU".to_owned(),
+        TopLevel::Vdisk => "requests of the VMs, counted by QEMU".to_owned(),
     };
     let loss = |name| value(&state.tick.losses, &LOSSES, name).unwrap_or(0.0);
     let (seen, missed, late) = (loss("seen"), loss("missed"), loss("late"));
-    let rest = match state.tick.single_paused && state.level == Level::Block {
+    let rest = match state.tick.single_paused && state.level == TopLevel::Block {
         true => format!("{rest}   QD, SEQ paused"),
         false => rest,
     };

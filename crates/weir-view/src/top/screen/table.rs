@@ -7,7 +7,7 @@ use weir_sink::text::{fitting, shown, width};
 
 use super::ink::Styles;
 use crate::top::columns::{COLUMNS, SPARK_RANK, SPARK_WIDTH};
-use crate::top::gather::Line;
+use crate::top::gather::TopLine;
 use crate::top::state::{NAMES, State, View, names};
 use weir_sink::plot::Ink;
 
@@ -80,7 +80,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let lines = state.lines();
     let page = usize::from(area.height - 1);
     let seen = state.order.iter().skip(state.first).take(page);
-    let seen: Vec<&Line> = seen.map(|&i| &lines[i]).collect();
+    let seen: Vec<&TopLine> = seen.map(|&i| &lines[i]).collect();
     let mut wanted = [0, 0];
     for line in &seen {
         let [vm, disk, _] = names(line);
@@ -107,7 +107,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
             ink.faint(),
         );
     }
-    let left_out = state.tick.lines_left_out;
+    let left_out = state.tick.lines_omitted;
     if left_out > 0 && area.height > 1 {
         let text = format!("{left_out} lines omitted; use -w or -d to select VMs or disks");
         buffer.set_stringn(
@@ -162,7 +162,7 @@ fn header(state: &State, ink: Ink, fit: &Fit, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &Line, pen: &mut Pen<'_>) {
+fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &TopLine, pen: &mut Pen<'_>) {
     let selected = state.selected == Some(line.key);
     let base = if selected {
         ink.selected()

@@ -22,7 +22,7 @@ use crate::top::state::{KeyAction, State};
 use weir_sink::plot::Ink;
 
 /// How long to wait for a key before checking for new ticks.
-const PATIENCE: Duration = Duration::from_millis(100);
+const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The terminal is in raw mode.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -118,7 +118,7 @@ pub fn watch(
         if std::mem::take(&mut changed) {
             screen.show(&mut state)?;
         }
-        if !event::poll(PATIENCE)? {
+        if !event::poll(WRITE_TIMEOUT)? {
             continue;
         }
         match event::read()? {

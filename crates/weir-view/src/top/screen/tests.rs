@@ -12,8 +12,8 @@ use weir_model::Symbol;
 
 use super::draw::{ScreenLayout, draw};
 use crate::top::columns::{COLUMNS, index};
-use crate::top::gather::{Bars, Key, Line, Tick};
-use crate::top::queries::{Disk, HISTOGRAMS};
+use crate::top::gather::{Bars, Key, Tick, TopLine};
+use crate::top::queries::{HISTOGRAMS, TopDisk};
 use crate::top::state::{KeyAction, State, View};
 use weir_sink::plot::Ink;
 
@@ -32,8 +32,8 @@ fn symbol(text: &str) -> Option<Symbol> {
 }
 
 /// A line with given IOPS and mean latency in us, from which the other columns are derived.
-fn line(vm: &str, vdisk: &str, pdisk: &str, op: &str, iops: f64, mean_us: f64) -> Line {
-    let disk = Disk {
+fn line(vm: &str, vdisk: &str, pdisk: &str, op: &str, iops: f64, mean_us: f64) -> TopLine {
+    let disk = TopDisk {
         vm: symbol(vm),
         vdisk: symbol(vdisk),
         pdisk: symbol(pdisk),
@@ -58,10 +58,10 @@ fn line(vm: &str, vdisk: &str, pdisk: &str, op: &str, iops: f64, mean_us: f64) -
         comm: None,
         op: symbol(op),
     };
-    Line { key, values }
+    TopLine { key, values }
 }
 
-fn tick(lines: Vec<Line>) -> Tick {
+fn tick(lines: Vec<TopLine>) -> Tick {
     let of = |name: &str| -> f64 { lines.iter().filter_map(|l| l.values[index(name)]).sum() };
     let rest = |name: &str| -> f64 {
         let rest = lines.iter().filter(|l| l.key.disk.vm.is_none());
@@ -87,7 +87,7 @@ fn tick(lines: Vec<Line>) -> Tick {
     }
 }
 
-fn three_vms() -> Vec<Line> {
+fn three_vms() -> Vec<TopLine> {
     vec![
         line("db1", "/dev/vda", "/dev/sda", "r", 5_210.0, 212.0),
         line("db1", "/dev/vda", "/dev/sda", "w", 1_890.0, 1_310.0),
@@ -257,7 +257,7 @@ fn a_vm_opens_to_its_disks_and_a_disk_to_its_histograms() {
 
 /// Requests distributed over the buckets, fewer in later ones.
 fn bars(op: &str, requests: i64) -> Bars {
-    let histogram = |h: &crate::top::queries::Histogram| {
+    let histogram = |h: &crate::top::queries::DiskHistogram| {
         let limits = h.limits.iter().enumerate().skip(2);
         let bucket = |(i, limit): (usize, &i64)| (Some((limit * h.unit.0) as f64), requests >> i);
         limits.map(bucket).chain([(None, 1)]).collect()

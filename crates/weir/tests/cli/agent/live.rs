@@ -10,7 +10,7 @@ use crate::live::{watchable, watched_disk};
 use crate::support::{Scratch, all_but_missed, run, skipped};
 
 /// A loop device and an agent that observes it.
-struct Ground {
+struct TestBench {
     disk: LoopDisk,
     monitor: Monitor,
     agent: Agent,
@@ -18,13 +18,13 @@ struct Ground {
     _scratch: Scratch,
 }
 
-impl Ground {
+impl TestBench {
     /// Returns `None` and logs the reason if `test` is skipped.
-    fn new(test: &str, monitor: Monitor) -> Option<Ground> {
+    fn new(test: &str, monitor: Monitor) -> Option<TestBench> {
         let disk = watched_disk(test)?;
         let scratch = Scratch::new();
         let agent = monitor.agent(&scratch, &["--device", disk.path()]);
-        Some(Ground {
+        Some(TestBench {
             disk,
             monitor,
             agent,
@@ -33,9 +33,9 @@ impl Ground {
     }
 
     fn started(&self, channel: u64) {
-        self.monitor.until("a channel runs", |heard| {
-            assert_eq!(heard.failed.get(&channel), None);
-            heard.started.contains_key(&channel)
+        self.monitor.until("a channel runs", |received| {
+            assert_eq!(received.failed.get(&channel), None);
+            received.started.contains_key(&channel)
         });
     }
 
@@ -60,8 +60,9 @@ impl Ground {
     /// Waits until the agent has reported all events up to now and to the end of this second.
     fn settle(&self) {
         let now = self.monitor.now();
-        self.monitor
-            .until("time has come", |heard| heard.reached > now + 1_200_000_000);
+        self.monitor.until("time has come", |received| {
+            received.reached > now + 1_200_000_000
+        });
     }
 }
 
@@ -74,15 +75,15 @@ fn made(load: Child) -> [u64; 2] {
 }
 
 /// Asserts that as many reads and writes were reported as fio completed.
-fn assert_told(told: [u64; 2], made: [u64; 2]) {
-    let fits = |n: usize| all_but_missed(told[n], made[n]);
-    assert!(fits(0) && fits(1), "{told:?} of {made:?}");
+fn assert_reported(reported: [u64; 2], made: [u64; 2]) {
+    let fits = |n: usize| all_but_missed(reported[n], made[n]);
+    assert!(fits(0) && fits(1), "{reported:?} of {made:?}");
 }
 
 /// Reads and writes of 4 KiB that a channel reported.
-fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
-    let heard = monitor.heard();
-    let rows = heard.rows.get(&channel).map_or(&[][..], Vec::as_slice);
+fn reported(monitor: &Monitor, channel: u64) -> [u64; 2] {
+    let received = monitor.received();
+    let rows = received.rows.get(&channel).map_or(&[][..], Vec::as_slice);
     let count = |op: &str| {
         let wanted = [Value::text(op), Value::Int(4096)];
         rows.iter().filter(|(_, v)| v[..2] == wanted).count() as u64
@@ -93,7 +94,7 @@ fn told(monitor: &Monitor, channel: u64) -> [u64; 2] {
 #[test]
 fn a_live_agent_sends_each_request_once_while_taps_change() {
     let test = "a_live_agent_sends_each_request_once_while_taps_change";
-    let Some(ground) = Ground::new(test, Monitor::start()) else {
+    let Some(ground) = TestBench::new(test, Monitor::start()) else {
         return;
     };
     let monitor = &ground.monitor;
@@ -111,18 +112,22 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
     ] {
         monitor.run(channel, query);
         ground.started(channel);
-        monitor.until("it tells of the load", |heard| heard.count(channel) > 0);
+        monitor.until("it tells of the load", |received| {
+            received.count(channel) > 0
+        });
     }
     monitor.end(2);
     std::thread::sleep(std::time::Duration::from_secs(3));
     let made = made(load);
     ground.settle();
-    assert_told(told(monitor, 1), made);
-    let handovers = |heard: &super::monitor::Heard| {
-        let notes = heard.notes.iter().filter(|n| n.counter == "handovers");
+    assert_reported(reported(monitor, 1), made);
+    let handovers = |received: &super::monitor::ReceivedMessages| {
+        let notes = received.notes.iter().filter(|n| n.counter == "handovers");
         notes.map(|n| n.total).max().unwrap_or(0)
     };
-    monitor.until("it says that taps changed", |heard| handovers(heard) >= 2);
+    monitor.until("it says that taps changed", |received| {
+        handovers(received) >= 2
+    });
     ground.agent.signal("TERM");
     let (code, said) = ground.agent.end();
     assert_eq!(code, Some(0), "{said}");
@@ -132,7 +137,7 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
 fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
     let test = "groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ";
     let monitor = Monitor::with_clock(wrong_clock::<-1370, 300>);
-    let Some(ground) = Ground::new(test, monitor) else {
+    let Some(ground) = TestBench::new(test, monitor) else {
         return;
     };
     let monitor = &ground.monitor;
@@ -146,14 +151,14 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
     ground.started(1);
     ground.started(2);
     // The first whole interval begins at the start that the agent reports.
-    let begin = *monitor.heard().started.values().max().unwrap();
-    monitor.until("that time has come", |heard| heard.reached > begin);
+    let begin = *monitor.received().started.values().max().unwrap();
+    monitor.until("that time has come", |received| received.reached > begin);
     let made = made(ground.load(40, 1_500));
     ground.settle();
-    let heard = monitor.heard();
+    let received = monitor.received();
     let counts = |channel: u64| {
         let mut counts = std::collections::BTreeMap::new();
-        for (ts, values) in &heard.rows[&channel] {
+        for (ts, values) in &received.rows[&channel] {
             let (Value::Text(op), Value::Int(count)) = (values[0].clone(), values[1].clone())
             else {
                 panic!("{values:?}");
@@ -169,7 +174,7 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
             let of = counts.iter().filter(|((_, of), _)| of == op);
             of.map(|(_, count)| *count as u64).sum::<u64>()
         };
-        assert_told(["r", "w"].map(sum), made);
+        assert_reported(["r", "w"].map(sum), made);
     }
     for (group, count) in &rows {
         // The end of an interval is known to within some microseconds.
@@ -179,9 +184,9 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
             "{group:?}: {folded} and {count}"
         );
     }
-    drop(heard);
-    monitor.until("the groups are counted", |heard| {
-        heard.notes.iter().any(|n| n.place == "engine IO#1")
+    drop(received);
+    monitor.until("the groups are counted", |received| {
+        received.notes.iter().any(|n| n.place == "engine IO#1")
     });
     ground.agent.signal("TERM");
     let (code, said) = ground.agent.end();
@@ -198,20 +203,20 @@ fn a_relation_is_sent_completely_to_early_and_late_clients() {
         let channels = [10 * round + 1, 10 * round + 2];
         for channel in channels {
             monitor.run(channel, query);
-            monitor.until("the relation is there", |heard| {
-                assert!(heard.failed.is_empty(), "{:?}", heard.failed);
-                let at = heard.started.get(&channel);
-                at.is_some_and(|at| heard.reached > at + 1_000_000_000)
+            monitor.until("the relation is there", |received| {
+                assert!(received.failed.is_empty(), "{:?}", received.failed);
+                let at = received.started.get(&channel);
+                at.is_some_and(|at| received.reached > at + 1_000_000_000)
             });
         }
-        let heard = monitor.heard();
-        let told = heard.values(channels[0]);
+        let received = monitor.received();
+        let reported = received.values(channels[0]);
         assert!(
-            !told.is_empty() && told.iter().all(|row| row.contains("\"a\"")),
-            "{told:?}"
+            !reported.is_empty() && reported.iter().all(|row| row.contains("\"a\"")),
+            "{reported:?}"
         );
-        assert_eq!(told, heard.values(channels[1]));
-        drop(heard);
+        assert_eq!(reported, received.values(channels[1]));
+        drop(received);
         // The tap ends with its last channel. The next tap reports each row once.
         channels.iter().for_each(|channel| monitor.end(*channel));
     }
@@ -237,15 +242,15 @@ fn an_agent_without_privileges_keeps_running_and_reports_it() {
     }
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let agent = monitor.agent_with(&scratch, &[]);
-    monitor.until("it says that it cannot watch", |heard| {
-        heard.notes.iter().any(|n| n.counter == "probe_failed")
+    monitor.until("it says that it cannot watch", |received| {
+        received.notes.iter().any(|n| n.counter == "probe_failed")
     });
     monitor.run(1, "select op from IO");
-    monitor.until("the query fails here", |heard| {
-        heard.failed.contains_key(&1)
+    monitor.until("the query fails here", |received| {
+        received.failed.contains_key(&1)
     });
     monitor.run(2, "select device from devices");
-    monitor.until("a relation is told", |heard| heard.count(2) > 0);
+    monitor.until("a relation is told", |received| received.count(2) > 0);
     agent.signal("TERM");
     let (_, said) = agent.end();
     assert!(said.contains("permission denied: run as root"), "{said}");
@@ -303,13 +308,13 @@ fn the_rights_of_the_service_are_enough() {
     monitor.run(1, "select op, vm, vdisk from IO");
     monitor.run(2, "select vm, vdisk from disks");
     for channel in [1, 2] {
-        monitor.until("a channel runs", |heard| {
-            assert!(heard.failed.is_empty(), "{:?}", heard.failed);
-            heard.started.contains_key(&channel)
+        monitor.until("a channel runs", |received| {
+            assert!(received.failed.is_empty(), "{:?}", received.failed);
+            received.started.contains_key(&channel)
         });
     }
     let failures = |n: &&weir_wire::Note| n.counter == "probe_failed";
-    assert_eq!(monitor.heard().notes.iter().find(failures), None);
+    assert_eq!(monitor.received().notes.iter().find(failures), None);
     agent.signal("TERM");
     agent.end();
 }

@@ -21,16 +21,16 @@ use weir_wire::{
 use crate::support::{Scratch, weir};
 
 /// The time after which a test gives up waiting. It is not a measure of speed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A user without privileges.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED_UID: u32 = 65534;
 
 /// A monitor that listens on a free port of this host.
 pub struct Monitor {
     address: SocketAddr,
     clock: fn() -> Nanos,
-    heard: Arc<Mutex<Heard>>,
+    received: Arc<Mutex<ReceivedMessages>>,
     deaf: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ pub struct Monitor {
 
 /// The messages that agents have sent, and the orders for them.
 #[derive(Default)]
-pub struct Heard {
+pub struct ReceivedMessages {
     /// Rows by channel, as pairs of instant and values.
     pub rows: BTreeMap<u64, Vec<(Nanos, Vec<Value>)>>,
     /// The instant at which each channel starts.
@@ -61,8 +61,8 @@ pub struct Heard {
 
 /// A clock that is `OFFSET_MS` ahead of the host's when it is first read, and fast by `DRIFT_PPM`.
 pub fn wrong_clock<const OFFSET_MS: i64, const DRIFT_PPM: i64>() -> Nanos {
-    static BEGUN: OnceLock<Instant> = OnceLock::new();
-    let since = BEGUN.get_or_init(Instant::now).elapsed().as_nanos() as Nanos;
+    static STARTED: OnceLock<Instant> = OnceLock::new();
+    let since = STARTED.get_or_init(Instant::now).elapsed().as_nanos() as Nanos;
     host_clock() + OFFSET_MS * 1_000_000 + since * DRIFT_PPM / 1_000_000
 }
 
@@ -90,17 +90,20 @@ impl Monitor {
         };
         let (server, events) = Server::bind(options).unwrap();
         let address = server.address().to_string().parse().unwrap();
-        let (heard, deaf, stop) =
-            <(Arc<Mutex<Heard>>, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
-        let (heard_here, deaf_here, stop_here) = (heard.clone(), deaf.clone(), stop.clone());
+        let (received, deaf, stop) = <(
+            Arc<Mutex<ReceivedMessages>>,
+            Arc<AtomicBool>,
+            Arc<AtomicBool>,
+        )>::default();
+        let (heard_here, deaf_here, stop_here) = (received.clone(), deaf.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
-            hear(events, &heard_here, &deaf_here, &stop_here);
+            receive(events, &heard_here, &deaf_here, &stop_here);
             drop(server);
         });
         Monitor {
             address,
             clock,
-            heard,
+            received,
             deaf,
             stop,
             thread: Some(thread),
@@ -131,7 +134,7 @@ impl Monitor {
         let monitor = self.address.to_string();
         let state = scratch.path().join("own");
         std::fs::create_dir(&state).unwrap();
-        std::os::unix::fs::chown(&state, Some(NOBODY), None).unwrap();
+        std::os::unix::fs::chown(&state, Some(UNPRIVILEGED_UID), None).unwrap();
         let mut command = with_rights(capabilities);
         command.args([env!("CARGO_BIN_EXE_weir"), "agent", "--monitor", &monitor]);
         command.args(["--host", "a", "--state", state.to_str().unwrap()]);
@@ -142,16 +145,16 @@ impl Monitor {
     pub fn run(&self, channel: u64, query: &str) {
         let checked = compile(query, &Catalog::builtin(), &CheckOptions::live());
         let fragment = wire::encode(&checked.expect("the query is sound").plan);
-        let mut heard = self.heard();
-        heard.fragments.insert(channel, fragment.clone());
-        heard.order(MonitorMessage::start(ChannelId(channel), fragment));
+        let mut received = self.received();
+        received.fragments.insert(channel, fragment.clone());
+        received.order(MonitorMessage::start(ChannelId(channel), fragment));
     }
 
     /// Ends a channel.
     pub fn end(&self, channel: u64) {
-        let mut heard = self.heard();
-        heard.fragments.remove(&channel);
-        heard.order(MonitorMessage::Stop(channel));
+        let mut received = self.received();
+        received.fragments.remove(&channel);
+        received.order(MonitorMessage::Stop(channel));
     }
 
     /// Sets whether it ignores the messages of agents.
@@ -159,15 +162,15 @@ impl Monitor {
         self.deaf.store(deaf, Ordering::Relaxed);
     }
 
-    pub fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap()
+    pub fn received(&self) -> MutexGuard<'_, ReceivedMessages> {
+        self.received.lock().unwrap()
     }
 
     /// Waits until `done` returns true for the received messages.
-    pub fn until(&self, what: &str, mut done: impl FnMut(&Heard) -> bool) {
+    pub fn until(&self, what: &str, mut done: impl FnMut(&ReceivedMessages) -> bool) {
         let begin = Instant::now();
-        while !done(&self.heard()) {
-            assert!(begin.elapsed() < PATIENCE, "waited in vain until {what}");
+        while !done(&self.received()) {
+            assert!(begin.elapsed() < TIMEOUT, "waited in vain until {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -189,7 +192,7 @@ impl Drop for Monitor {
 pub fn with_rights(capabilities: &[&str]) -> Command {
     let set: String = capabilities.iter().map(|c| format!(",+{c}")).collect();
     let mut command = Command::new("setpriv");
-    command.arg(format!("--reuid={NOBODY}"));
+    command.arg(format!("--reuid={UNPRIVILEGED_UID}"));
     for of in ["bounding-set", "inh-caps", "ambient-caps"] {
         command.arg(format!("--{of}=-all{set}"));
     }
@@ -234,7 +237,7 @@ impl Drop for Agent {
     }
 }
 
-impl Heard {
+impl ReceivedMessages {
     /// The rows of a channel, without instants.
     pub fn values(&self, channel: u64) -> Vec<String> {
         let rows = self.rows.get(&channel).into_iter().flatten();
@@ -295,7 +298,7 @@ impl Heard {
                     *acked = number;
                     self.order(MonitorMessage::Ack(number));
                 }
-                self.hear(message);
+                self.receive(message);
             }
             ServerEvent::Left { .. } => {
                 self.left += 1;
@@ -306,7 +309,7 @@ impl Heard {
         }
     }
 
-    fn hear(&mut self, word: AgentMessage) {
+    fn receive(&mut self, word: AgentMessage) {
         match word {
             AgentMessage::Rows { channel, batch } => {
                 assert!(self.started.contains_key(&channel.0), "it has started");
@@ -337,14 +340,19 @@ impl Heard {
     }
 }
 
-fn hear(mut events: EventQueue, heard: &Mutex<Heard>, deaf: &AtomicBool, stop: &AtomicBool) {
+fn receive(
+    mut events: EventQueue,
+    received: &Mutex<ReceivedMessages>,
+    deaf: &AtomicBool,
+    stop: &AtomicBool,
+) {
     while !stop.load(Ordering::Relaxed) {
         if deaf.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
             continue;
         }
         match events.next(Duration::from_millis(20)) {
-            NextEvent::Event(event) => heard.lock().unwrap().take(event),
+            NextEvent::Event(event) => received.lock().unwrap().take(event),
             NextEvent::Timeout => {}
             NextEvent::Ended => return,
         }

@@ -30,21 +30,21 @@ fn every_row_of_a_recording_arrives_once() {
     let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1e6", "--once"]);
     let (code, said) = agent.end();
     assert_eq!(code, Some(0), "{said}");
-    monitor.until("the agent has gone", |heard| heard.left == 1);
+    monitor.until("the agent has gone", |received| received.left == 1);
 
-    let heard = monitor.heard();
+    let received = monitor.received();
     let (text, int) = (Value::text, Value::Int);
     let finished = (0..20_000).map(|i| {
         let bytes = if i % 4 == 3 { 8192 } else { 4096 };
         let row = [int(8 * i), int(bytes), int(500_000), text("a")];
         format!("{:?}", row.to_vec())
     });
-    assert_eq!(sorted(heard.values(1)), sorted(finished.collect()));
+    assert_eq!(sorted(received.values(1)), sorted(finished.collect()));
     let issued = (3..20_000).step_by(4);
     let issued = issued.map(|i| format!("{:?}", vec![int(8 * i), text("w")]));
-    assert_eq!(sorted(heard.values(2)), sorted(issued.collect()));
-    assert!(heard.lost.is_empty());
-    let status = heard.status.as_ref().expect("it says how it is");
+    assert_eq!(sorted(received.values(2)), sorted(issued.collect()));
+    assert!(received.lost.is_empty());
+    let status = received.status.as_ref().expect("it says how it is");
     let tallies: Vec<(u64, u64, u64)> = status
         .tallies
         .iter()
@@ -72,13 +72,13 @@ fn response_times_come_from_pairs_and_are_those_of_the_join() {
     let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1", "--once"]);
     let (code, said) = agent.end();
     assert_eq!(code, Some(0), "{said}");
-    monitor.until("the agent has gone", |heard| heard.left == 1);
+    monitor.until("the agent has gone", |received| received.left == 1);
 
-    let heard = monitor.heard();
-    let (pairs, join) = (sorted(heard.values(1)), sorted(heard.values(2)));
+    let received = monitor.received();
+    let (pairs, join) = (sorted(received.values(1)), sorted(received.values(2)));
     assert_eq!(pairs.len(), 2_000);
     assert_eq!(pairs, join);
-    let status = heard.status.as_ref().expect("it says how it is");
+    let status = received.status.as_ref().expect("it says how it is");
     let rows_in = status.channels.iter().map(|c| (c.channel, c.rows_in));
     assert_eq!(rows_in.collect::<Vec<_>>(), [(1, 2_000), (2, 4_000)]);
 }
@@ -99,12 +99,12 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
     let agent = monitor.agent(&scratch, &args);
     let (code, said) = agent.end();
     assert_eq!(code, Some(0), "{said}");
-    monitor.until("the agent has gone", |heard| heard.left == 1);
+    monitor.until("the agent has gone", |received| received.left == 1);
 
-    let heard = monitor.heard();
-    assert_eq!(heard.count(1), 500, "{said}");
+    let received = monitor.received();
+    assert_eq!(received.count(1), 500, "{said}");
     let mut numbers = BTreeSet::new();
-    for (i, (ts, values)) in heard.rows[&1].iter().enumerate() {
+    for (i, (ts, values)) in received.rows[&1].iter().enumerate() {
         let [Value::Int(own), Value::Int(agent_ts), Value::Int(req_id)] = values[..] else {
             panic!("{values:?}");
         };
@@ -117,7 +117,7 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
         numbers.insert(req_id >> 32);
     }
     assert!(numbers.len() == 1 && !numbers.contains(&0), "{numbers:?}");
-    let status = heard.status.as_ref().expect("it says how it is");
+    let status = received.status.as_ref().expect("it says how it is");
     assert!((status.offset_ns - 5_000_000_000).abs() < 500_000_000);
     assert!(status.offset_error_ns > 0);
 }
@@ -129,19 +129,21 @@ fn the_next_agent_reports_the_losses_of_a_killed_one() {
     monitor.run(1, FINISHED);
     let args = ["--from", &trace, "--pace", "20"];
     let first = monitor.agent(&scratch, &args);
-    monitor.until("rows come", |heard| heard.count(1) > 2_000);
+    monitor.until("rows come", |received| received.count(1) > 2_000);
     // From here on messages are not received; the agent keeps them.
     monitor.set_deaf(true);
     std::thread::sleep(std::time::Duration::from_secs(2));
     first.signal("KILL");
     assert_eq!(first.end().0, None);
     monitor.set_deaf(false);
-    monitor.until("the agent has gone", |heard| heard.left == 1);
-    let delivered = monitor.heard().count(1) as u64;
+    monitor.until("the agent has gone", |received| received.left == 1);
+    let delivered = monitor.received().count(1) as u64;
 
     let second = monitor.agent(&scratch, &args);
-    monitor.until("the next one has come", |heard| heard.hellos.len() == 2);
-    let [before, after] = &monitor.heard().hellos[..] else {
+    monitor.until("the next one has come", |received| {
+        received.hellos.len() == 2
+    });
+    let [before, after] = &monitor.received().hellos[..] else {
         panic!("there were two");
     };
     assert!(before.earlier.is_empty());
@@ -169,20 +171,20 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
     let agent = monitor.agent(&scratch, &[&args[..], &["--once"]].concat());
     let (code, said) = agent.end();
     assert_eq!(code, Some(0), "{said}");
-    monitor.until("the agent has gone", |heard| heard.left == 1);
+    monitor.until("the agent has gone", |received| received.left == 1);
 
-    let heard = monitor.heard();
-    let declared = heard.notes.iter().find(|n| n.counter == "shedding");
+    let received = monitor.received();
+    let declared = received.notes.iter().find(|n| n.counter == "shedding");
     let declared = declared.expect("it says that it sheds");
     assert_eq!(declared.cause.as_deref(), Some("cpu"));
-    assert!(heard.status.as_ref().is_some_and(|s| s.kept_share < 1.0));
-    let shed = heard.notes.iter().filter(|n| {
+    assert!(received.status.as_ref().is_some_and(|s| s.kept_share < 1.0));
+    let shed = received.notes.iter().filter(|n| {
         (n.place.as_str(), n.counter.as_str(), n.cause.as_deref())
             == ("agent", "events_lost", Some("shed"))
     });
     let shed: i64 = shed.map(|n| n.value).sum();
     assert!(shed > 0);
-    assert_eq!(heard.count(1) as i64 + shed, 400_000);
+    assert_eq!(received.count(1) as i64 + shed, 400_000);
     assert!(
         said.contains("one request in 2 is sampled cause=cpu"),
         "{said}"
@@ -195,7 +197,7 @@ fn a_hangup_reads_the_configuration_again() {
     let trace = recording(&scratch, 10);
     let config = scratch.write("agent.toml", "[limits]\ncpu = \"50 %\"\n");
     let agent = monitor.agent(&scratch, &["--config", &config, "--from", &trace]);
-    monitor.until("it has joined", |heard| heard.status.is_some());
+    monitor.until("it has joined", |received| received.status.is_some());
     scratch.write("agent.toml", "retry = \"1 s\"\n");
     agent.signal("HUP");
     std::thread::sleep(std::time::Duration::from_millis(300));
@@ -204,8 +206,8 @@ fn a_hangup_reads_the_configuration_again() {
         "[limits]\ncpu = \"0.1 %\"\n[uplink]\nspool = \"none\"\n",
     );
     agent.signal("HUP");
-    monitor.until("the new budget holds", |heard| {
-        heard.notes.iter().any(|n| n.counter == "shedding")
+    monitor.until("the new budget holds", |received| {
+        received.notes.iter().any(|n| n.counter == "shedding")
     });
     agent.signal("TERM");
     let (code, said) = agent.end();
@@ -215,7 +217,7 @@ fn a_hangup_reads_the_configuration_again() {
     let taken = "limits.cpu = \"0.1 %\" (was \"50 %\"); \
                  uplink.spool = \"none\" (was \"256 MiB\"): needs a restart";
     assert!(said.contains(taken), "{said}");
-    monitor.until("its last words are there", |heard| heard.left == 1);
+    monitor.until("its last words are there", |received| received.left == 1);
 }
 
 #[test]
@@ -256,7 +258,7 @@ fn two_agents_are_not_at_home_in_one_place() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let trace = recording(&scratch, 10);
     let first = monitor.agent(&scratch, &["--from", &trace]);
-    monitor.until("it has joined", |heard| !heard.hellos.is_empty());
+    monitor.until("it has joined", |received| !received.hellos.is_empty());
     let (code, said) = monitor.agent(&scratch, &["--from", &trace]).end();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("in use by another agent"), "{said}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use super::processes::{Monitor, Process, until};
-use crate::support::{Said, Scratch, run, skipped};
+use crate::support::{CommandOutput, Scratch, run, skipped};
 
 const COUNT: &str = "select count(*) from IO [range 1 s slide 1 s]";
 
@@ -23,7 +23,7 @@ fn guarded() -> Monitor {
 }
 
 impl Monitor {
-    fn with(&self, name: &str, args: &[&str]) -> crate::support::Said {
+    fn with(&self, name: &str, args: &[&str]) -> crate::support::CommandOutput {
         let file = self.home.path().join(name);
         self.run(&[args, &["--token-file", file.to_str().unwrap()]].concat())
     }
@@ -75,9 +75,9 @@ fn a_token_file_that_others_can_read_is_refused_by_clients_and_agents() {
     let state = monitor.home.path().join("agent");
     let state = state.to_str().unwrap();
     let agent = monitor.run(&["agent", "--token-file", token, "--state", state]);
-    for said in [client, agent] {
-        assert_eq!(said.code, 1, "{}", said.err);
-        assert!(said.err.contains("chmod 600"), "{}", said.err);
+    for printed in [client, agent] {
+        assert_eq!(printed.code, 1, "{}", printed.err);
+        assert!(printed.err.contains("chmod 600"), "{}", printed.err);
     }
     // The group may read it, as the group of a service does.
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
@@ -90,8 +90,8 @@ fn the_monitor_logs_whom_it_refuses_and_why() {
     monitor.with("wrong", &["fleet", "queries"]);
     monitor.with("reader", &["query", "--standing", "--for", "1ms", COUNT]);
     let line = |part: &str| {
-        let said = monitor.said();
-        let mut lines = said.lines();
+        let printed = monitor.printed();
+        let mut lines = printed.lines();
         lines.any(|line| line.contains("WARN refused peer=127.0.0.1:") && line.contains(part))
     };
     until("both are logged", || {
@@ -104,10 +104,10 @@ fn the_loopback_interface_is_not_served_without_tokens() {
     let home = Scratch::new();
     let state = home.path().join("state");
     let args = ["monitor", "--listen", "127.0.0.1:0", "--state"];
-    let (code, said) = Process::start(&[&args[..], &[state.to_str().unwrap()]].concat()).end();
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("every user of this host"), "{said}");
-    assert!(said.contains("unix:PATH"), "{said}");
+    let (code, printed) = Process::start(&[&args[..], &[state.to_str().unwrap()]].concat()).end();
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(printed.contains("every user of this host"), "{printed}");
+    assert!(printed.contains("unix:PATH"), "{printed}");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn another_user_cannot_connect_to_the_monitors_socket() {
         command.args(["--reuid", user, "--regid", group, "--clear-groups"]);
         command.arg(&binary).args(["fleet", "queries", "--monitor"]);
         command.arg(&monitor.address).current_dir("/");
-        Said::of(command.output().unwrap())
+        CommandOutput::of(command.output().unwrap())
     };
     let other = queries("65534", "65534");
     assert_eq!(other.code, 1, "{}", other.out);

@@ -67,8 +67,8 @@ fn what_agents_hold_when_they_end_is_in_the_answer() {
         assert_eq!(placed.code, 0, "{}", placed.err);
     }
     for mut agent in monitor.agents_with(&parts, &["--once"]) {
-        let (code, said) = agent.end();
-        assert_eq!(code, Some(0), "{said}");
+        let (code, printed) = agent.end();
+        assert_eq!(code, Some(0), "{printed}");
     }
     until("the answer is out", || {
         without_instants(&monitor.holds("partials")) == without_instants(&expected)
@@ -78,35 +78,35 @@ fn what_agents_hold_when_they_end_is_in_the_answer() {
         without_instants(&monitor.holds("rows")) == by_host
     });
     for query in monitor.queries() {
-        let counted = ["rows_lost", "rows_late", "hosts", "hosts_heard"].map(|key| &query[key]);
+        let counted = ["rows_lost", "rows_late", "hosts", "hosts_responded"].map(|key| &query[key]);
         assert_eq!(counted, [0, 0, 3, 3], "{query}");
     }
 }
 
 #[test]
-fn whoever_watches_later_is_shown_what_the_relation_holds() {
+fn a_later_client_receives_the_whole_relation() {
     let monitor = Monitor::start();
     let (_, parts) = dealt(&monitor.home, 300);
     monitor.place("ops", "select op, count(*) from IO group by op");
     let watch = ["fleet", "watch", "ops", "--format", "csv", "--final"];
     let early = monitor.begin(&watch);
-    until("it is watched", || monitor.queries()[0]["watchers"] == 1);
+    until("it is watched", || monitor.queries()[0]["clients"] == 1);
     let _agents = monitor.agents(&parts[..1]);
     let expected = ["op,count(*)", "r,75", "w,25"];
     until("it is out", || {
         without_instants(&monitor.holds("ops")) == expected
     });
     let late = monitor.begin(&watch);
-    until("two watch", || monitor.queries()[0]["watchers"] == 2);
+    until("two watch", || monitor.queries()[0]["clients"] == 2);
     for watcher in [early, late] {
         interrupt(&watcher);
-        let said = ended(watcher);
-        assert_eq!(said.code, 130);
-        assert_eq!(without_instants(&said.out), expected, "{}", said.err);
+        let printed = ended(watcher);
+        assert_eq!(printed.code, 130);
+        assert_eq!(without_instants(&printed.out), expected, "{}", printed.err);
         assert!(
-            said.err.contains("no requests lost or late"),
+            printed.err.contains("no requests lost or late"),
             "{}",
-            said.err
+            printed.err
         );
     }
 }
@@ -127,10 +127,7 @@ fn a_parquet_file_is_whole_when_its_query_is_cancelled() {
     ];
     let to_file = monitor.begin(&args);
     until("it is watched", || {
-        monitor
-            .queries()
-            .first()
-            .is_some_and(|q| q["watchers"] == 1)
+        monitor.queries().first().is_some_and(|q| q["clients"] == 1)
     });
     let _agents = monitor.agents(&[all]);
     until("all rows are out", || {

@@ -88,8 +88,8 @@ fn groups_made_in_the_kernel_are_of_the_agent_and_not_of_the_system() {
     });
     for mut agent in agents {
         agent.signal("-TERM");
-        let (code, said) = agent.end();
-        assert_eq!(code, Some(0), "{said}");
+        let (code, printed) = agent.end();
+        assert_eq!(code, Some(0), "{printed}");
     }
     until("hosts that have ended are not behind", || {
         let listed = monitor.run(&["fleet", "hosts", "--json"]).fine();
@@ -146,6 +146,6 @@ fn requests_of_an_open_slide_are_counted_as_lost_when_the_agent_is_killed() {
     });
     assert_eq!(query("rows")["rows_lost"], 0);
     let watch = ["fleet", "watch", "groups", "--for", "300ms", "--final"];
-    let said = monitor.run(&watch);
-    assert!(said.err.contains("300 requests lost"), "{}", said.err);
+    let printed = monitor.run(&watch);
+    assert!(printed.err.contains("300 requests lost"), "{}", printed.err);
 }

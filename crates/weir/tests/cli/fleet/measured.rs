@@ -8,9 +8,9 @@ const COUNT: &str = "select op, count(*) from IO [range 1 s slide 1 s] group by 
 /// The first fragment of a query in the output of the monitor's `weir explain` with these
 /// arguments.
 fn explained(monitor: &Monitor, words: &[&str]) -> serde_json::Value {
-    let said = monitor.run(&[&["explain", "--json", COUNT], words].concat());
-    assert_eq!(said.code, 0, "{}", said.err);
-    serde_json::from_str(&said.out).unwrap()
+    let printed = monitor.run(&[&["explain", "--json", COUNT], words].concat());
+    assert_eq!(printed.code, 0, "{}", printed.err);
+    serde_json::from_str(&printed.out).unwrap()
 }
 
 #[test]
@@ -26,15 +26,18 @@ fn explain_shows_what_a_fragment_costs_the_agents_that_run_it() {
         rows(&explained(&monitor, &[]), "rows_out") > Some(0.0)
     });
     let busy = explained(&monitor, &[]);
-    assert_eq!(busy["way"], "partials");
+    assert_eq!(busy["strategy"], "partials");
     assert!(rows(&busy, "rows_in") > rows(&busy, "rows_out"), "{busy}");
     assert!(rows(&busy, "bytes_out") > Some(0.0), "{busy}");
     let text = monitor.run(&["explain", COUNT]).fine();
     assert!(text.contains("fragment 0, measured"), "{text}");
-    assert_eq!(explained(&monitor, &["--place", "rows"])["way"], "rows");
+    assert_eq!(
+        explained(&monitor, &["--place", "rows"])["strategy"],
+        "rows"
+    );
     // A query that runs only to be measured is removed afterwards.
     let analyzed = explained(&monitor, &["--analyze", "--for", "1s", "--place", "rows"]);
-    assert_eq!(analyzed["way"], "rows");
+    assert_eq!(analyzed["strategy"], "rows");
     let names: Vec<_> = monitor.queries();
     let names: Vec<_> = names.iter().map(|query| query["name"].clone()).collect();
     assert_eq!(names, ["load"]);

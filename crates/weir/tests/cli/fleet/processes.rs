@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 pub use weir_testing::wait_until as until;
 
-use crate::support::{Said, Scratch, requests, run, weir};
+use crate::support::{CommandOutput, Scratch, requests, run, weir};
 
 /// The end of the first of [`requests`], 2007-02-22 17:00:03.
 const REQUESTS_BEGIN_NS: u128 = 1_172_163_603_000_000_000;
@@ -20,7 +20,7 @@ const REQUESTS_BEGIN_NS: u128 = 1_172_163_603_000_000_000;
 /// A process of a fleet, with its standard error.
 pub struct Process {
     child: Child,
-    said: Arc<Mutex<String>>,
+    printed: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -31,8 +31,8 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let said: Arc<Mutex<String>> = Arc::default();
-        let (heard, err) = (said.clone(), child.stderr.take().unwrap());
+        let printed: Arc<Mutex<String>> = Arc::default();
+        let (heard, err) = (printed.clone(), child.stderr.take().unwrap());
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(err).lines().map_while(Result::ok) {
                 *heard.lock().unwrap() += &format!("{line}\n");
@@ -40,13 +40,13 @@ impl Process {
         });
         Process {
             child,
-            said,
+            printed,
             reader: Some(reader),
         }
     }
 
-    pub fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub fn printed(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     pub fn signal(&self, name: &str) {
@@ -61,7 +61,7 @@ impl Process {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
         }
-        (code, self.said())
+        (code, self.printed())
     }
 }
 
@@ -136,12 +136,12 @@ impl Monitor {
         self.process.signal(name);
     }
 
-    pub fn said(&self) -> String {
-        self.process.said()
+    pub fn printed(&self) -> String {
+        self.process.printed()
     }
 
     /// Runs a command at this monitor to its end.
-    pub fn run(&self, args: &[&str]) -> Said {
+    pub fn run(&self, args: &[&str]) -> CommandOutput {
         run(&self.at(args))
     }
 
@@ -164,8 +164,8 @@ impl Monitor {
     /// Places a standing query.
     pub fn place(&self, name: &str, query: &str) {
         let args = ["query", "--standing", "--name", name, "--for", "1ms", query];
-        let said = self.run(&args);
-        assert_eq!(said.code, 0, "{}", said.err);
+        let printed = self.run(&args);
+        assert_eq!(printed.code, 0, "{}", printed.err);
     }
 
     /// The queries, as `weir fleet queries --json` lists them.
@@ -217,8 +217,8 @@ fn begin(home: &Scratch, listen: &str) -> (Process, String) {
     ]);
     let ready = "listening address=";
     let address = || {
-        let said = process.said();
-        let line = said.lines().find_map(|line| line.split(ready).nth(1));
+        let printed = process.printed();
+        let line = printed.lines().find_map(|line| line.split(ready).nth(1));
         line.map(str::to_owned)
     };
     until("the monitor is ready", || address().is_some());
@@ -238,9 +238,9 @@ pub fn dealt(home: &Scratch, count: usize) -> (String, [String; 3]) {
 }
 
 /// The output of a started command, after its end.
-pub fn ended(child: Child) -> Said {
+pub fn ended(child: Child) -> CommandOutput {
     let output: Output = child.wait_with_output().unwrap();
-    Said::of(output)
+    CommandOutput::of(output)
 }
 
 /// The lines of a text, sorted.

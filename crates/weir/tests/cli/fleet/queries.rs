@@ -9,8 +9,8 @@ const COUNT: &str = "select host, count(*) from IO [range 1 s slide 1 s] group b
 fn a_query_without_clients_ends_and_a_standing_one_does_not() {
     let monitor = Monitor::configured("unwatched = \"200 ms\"\n");
     monitor.place("stays", COUNT);
-    let said = monitor.run(&["query", "--for", "1ms", COUNT]);
-    assert_eq!(said.code, 0, "{}", said.err);
+    let printed = monitor.run(&["query", "--for", "1ms", COUNT]);
+    assert_eq!(printed.code, 0, "{}", printed.err);
     until("it has ended", || monitor.queries().len() == 1);
     assert_eq!(monitor.queries()[0]["name"], "stays");
     let listed = monitor.run(&["fleet", "queries"]).fine();
@@ -25,7 +25,7 @@ fn who_watches_sees_a_query_end_that_is_cancelled() {
     let monitor = Monitor::start();
     monitor.place("c", COUNT);
     let watcher = monitor.begin(&["fleet", "watch", "c"]);
-    until("it is watched", || monitor.queries()[0]["watchers"] == 1);
+    until("it is watched", || monitor.queries()[0]["clients"] == 1);
     let cancelled = monitor.run(&["fleet", "cancel", "c", "--json"]).fine();
     assert_eq!(cancelled, "{\"cancelled\":\"c\"}\n");
     assert_eq!(ended(watcher).code, 0);
@@ -66,13 +66,13 @@ fn explain_prints_where_each_part_would_run() {
     );
     let json = monitor.run(&["explain", "--json", COUNT]).fine();
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(json["ways"].as_array().unwrap().len() == 3, "{json}");
+    assert!(json["strategies"].as_array().unwrap().len() == 3, "{json}");
 }
 
 #[test]
 fn limits_of_queries_and_clients_are_reported_with_the_remedy() {
     let monitor =
-        Monitor::configured("[limits]\nqueries = 2\nqueries_per_client = 1\nwatchers = 1\n");
+        Monitor::configured("[limits]\nqueries = 2\nqueries_per_client = 1\nclients = 1\n");
     monitor.place("a", COUNT);
     let more = monitor.run(&["query", COUNT]);
     assert_eq!(more.code, 1);
@@ -82,10 +82,10 @@ fn limits_of_queries_and_clients_are_reported_with_the_remedy() {
         more.err
     );
     let watcher = monitor.begin(&["fleet", "watch", "a"]);
-    until("it is watched", || monitor.queries()[0]["watchers"] == 1);
+    until("it is watched", || monitor.queries()[0]["clients"] == 1);
     let second = monitor.run(&["fleet", "watch", "a"]);
     assert_eq!(second.code, 1);
-    assert!(second.err.contains("limits.watchers"), "{}", second.err);
+    assert!(second.err.contains("limits.clients"), "{}", second.err);
     let taken = monitor.run(&["query", "--name", "a", COUNT]);
     assert_eq!(taken.code, 2);
     assert!(taken.err.contains("weir fleet cancel a"), "{}", taken.err);
@@ -114,11 +114,11 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
         .home
         .write("monitor.toml", &config.replace("count(*)", "cuont(*)"));
     monitor.signal("-HUP");
-    until("it says so", || monitor.said().contains("not reloaded"));
+    until("it says so", || monitor.printed().contains("not reloaded"));
     assert!(
-        monitor.said().contains("did you mean `count`?"),
+        monitor.printed().contains("did you mean `count`?"),
         "{}",
-        monitor.said()
+        monitor.printed()
     );
     assert_eq!(names(), ["one"]);
 
@@ -126,7 +126,9 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
         .home
         .write("monitor.toml", &config.replace("\"one\"", "\"two\""));
     monitor.signal("-HUP");
-    until("it says so", || monitor.said().contains("INFO reloaded: "));
+    until("it says so", || {
+        monitor.printed().contains("INFO reloaded: ")
+    });
     assert_eq!(names(), ["two"]);
 }
 
@@ -142,9 +144,9 @@ fn a_state_directory_has_one_monitor() {
         "--state",
         state.to_str().unwrap(),
     ];
-    let (code, said) = Process::start(&args).end();
+    let (code, printed) = Process::start(&args).end();
     assert_eq!(code, Some(1));
-    assert!(said.contains("in use by another monitor"), "{said}");
+    assert!(printed.contains("in use by another monitor"), "{printed}");
 }
 
 #[test]
@@ -154,14 +156,14 @@ fn a_configuration_is_checked_whole_queries_included() {
     let file = home.write("m.toml", text);
     let listen = format!("unix:{}", home.path().join("m.sock").display());
     let check = |file: &str| run(&["monitor", "--check", "--listen", &listen, "--config", file]);
-    let said = check(&file);
-    assert_eq!(said.code, 2);
+    let printed = check(&file);
+    assert_eq!(printed.code, 2);
     assert!(
-        said.err.contains("unknown column `nothing`"),
+        printed.err.contains("unknown column `nothing`"),
         "{}",
-        said.err
+        printed.err
     );
-    assert!(said.err.contains("query `q`"), "{}", said.err);
+    assert!(printed.err.contains("query `q`"), "{}", printed.err);
     let file = home.write("m.toml", &text.replace("nothing", "op"));
     assert_eq!(check(&file).code, 0);
 }

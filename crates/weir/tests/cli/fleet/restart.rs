@@ -8,12 +8,12 @@ fn standing_queries_run_again_after_a_restart() {
     monitor.place("s", "select op, count(*) from IO group by op");
     let before = monitor.queries();
     let watcher = monitor.begin(&["fleet", "watch", "s", "--for", "1h"]);
-    until("it is watched", || monitor.queries()[0]["watchers"] == 1);
-    let (code, said) = monitor.end("-TERM");
-    assert_eq!(code, Some(0), "{said}");
+    until("it is watched", || monitor.queries()[0]["clients"] == 1);
+    let (code, printed) = monitor.end("-TERM");
+    assert_eq!(code, Some(0), "{printed}");
     monitor.again();
     let after = monitor.queries();
-    for key in ["name", "owner", "since", "standing", "query", "way"] {
+    for key in ["name", "owner", "since", "standing", "query", "strategy"] {
         assert_eq!(before[0][key], after[0][key], "{key}");
     }
     crate::support::interrupt(&watcher);

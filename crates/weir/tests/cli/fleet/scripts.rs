@@ -59,7 +59,7 @@ fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
     let fleet = monitor.begin(&["run", &script, "--out-dir", many.to_str().unwrap()]);
     until("all are watched", || {
         let queries = monitor.queries();
-        queries.len() == 3 && queries.iter().all(|query| query["watchers"] == 1)
+        queries.len() == 3 && queries.iter().all(|query| query["clients"] == 1)
     });
     let names = monitor.queries();
     let names: Vec<&str> = names.iter().map(|q| q["name"].as_str().unwrap()).collect();
@@ -84,8 +84,8 @@ fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
     }
     assert_eq!(files, 3);
     interrupt(&fleet);
-    let said = ended(fleet);
-    assert_eq!(said.code, 130, "{}", said.err);
+    let printed = ended(fleet);
+    assert_eq!(printed.code, 130, "{}", printed.err);
     assert!(monitor.queries().is_empty(), "they end with the command");
 }
 
@@ -93,16 +93,20 @@ fn a_thesis_script_gives_in_a_fleet_what_it_gives_on_one_host() {
 fn a_standing_script_outlives_the_command_and_the_monitor() {
     let mut monitor = Monitor::start();
     let script = monitor.home.write("two.cql", TWO);
-    let said = monitor.run(&["run", "--standing", &script]);
-    assert_eq!((said.code, &*said.out), (0, ""), "{}", said.err);
-    assert!(said.err.contains("weir fleet cancel two-2"), "{}", said.err);
+    let printed = monitor.run(&["run", "--standing", &script]);
+    assert_eq!((printed.code, &*printed.out), (0, ""), "{}", printed.err);
+    assert!(
+        printed.err.contains("weir fleet cancel two-2"),
+        "{}",
+        printed.err
+    );
     let before = monitor.queries();
     monitor.end("-KILL");
     monitor.again();
     let after = monitor.queries();
     assert_eq!(after.len(), 2);
     for (number, (before, after)) in before.iter().zip(&after).enumerate() {
-        for key in ["name", "since", "standing", "query", "script", "way"] {
+        for key in ["name", "since", "standing", "query", "script", "strategy"] {
             assert_eq!(before[key], after[key], "{key}");
         }
         assert!(after["failed"].is_null(), "{after}");

@@ -1,4 +1,4 @@
-//! [`Book`]: the standing queries on disk, as submitted.
+//! [`QueryStore`]: the standing queries on disk, as submitted.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const FILE: &str = "standing.json";
 
 /// A standing query as submitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct StoredQuery {
     /// Its name.
     pub name: String,
     /// The query in CQL, or a script.
@@ -25,7 +25,8 @@ pub struct Kept {
     pub place: Option<String>,
     /// The selected placement strategy: it is used again after a restart, so that agents continue
     /// with their fragments.
-    pub way: String,
+    #[serde(alias = "way")]
+    pub strategy: String,
     /// The client that submitted it; `None` for the configuration, which is read again after a
     /// restart.
     pub owner: Option<String>,
@@ -36,7 +37,7 @@ pub struct Kept {
     pub files: Vec<Position>,
 }
 
-impl Kept {
+impl StoredQuery {
     /// True if it is the query that `submit` requests under that name.
     pub fn is_of(&self, name: &str, submit: &Submit) -> bool {
         let same_words = self.query == submit.query && self.script == submit.script;
@@ -45,25 +46,25 @@ impl Kept {
 }
 
 /// The standing queries on disk.
-pub struct Book {
+pub struct QueryStore {
     directory: PathBuf,
-    kept: Vec<Kept>,
+    kept: Vec<StoredQuery>,
 }
 
-impl Book {
+impl QueryStore {
     /// Opens the file in the state directory and reads its queries.
     ///
     /// # Errors
     /// If it cannot be read or is not valid.
-    pub fn open(directory: &Path) -> Result<Book, StateError> {
-        Ok(Book {
+    pub fn open(directory: &Path) -> Result<QueryStore, StateError> {
+        Ok(QueryStore {
             directory: directory.to_owned(),
             kept: read(&directory.join(FILE))?.unwrap_or_default(),
         })
     }
 
     /// The standing queries.
-    pub fn kept(&self) -> &[Kept] {
+    pub fn kept(&self) -> &[StoredQuery] {
         &self.kept
     }
 
@@ -71,7 +72,7 @@ impl Book {
     ///
     /// # Errors
     /// If it cannot be written; the file is unchanged then.
-    pub fn keep(&mut self, kept: Kept) -> Result<(), StateError> {
+    pub fn keep(&mut self, kept: StoredQuery) -> Result<(), StateError> {
         let mut all = self.kept.clone();
         all.retain(|other| other.name != kept.name);
         all.push(kept);
@@ -81,8 +82,8 @@ impl Book {
     /// Removes a query, if it exists.
     ///
     /// # Errors
-    /// As [`Book::keep`].
-    pub fn strike(&mut self, name: &str) -> Result<(), StateError> {
+    /// As [`QueryStore::keep`].
+    pub fn remove_stored(&mut self, name: &str) -> Result<(), StateError> {
         let mut all = self.kept.clone();
         all.retain(|kept| kept.name != name);
         match all.len() == self.kept.len() {
@@ -91,7 +92,7 @@ impl Book {
         }
     }
 
-    fn replace(&mut self, all: Vec<Kept>) -> Result<(), StateError> {
+    fn replace(&mut self, all: Vec<StoredQuery>) -> Result<(), StateError> {
         let bytes = serde_json::to_vec_pretty(&all).expect("texts and numbers are JSON");
         write(&self.directory, FILE, &bytes)?;
         self.kept = all;
@@ -107,7 +108,7 @@ mod tests {
     fn a_book_from_before_there_were_scripts_is_read() {
         let old = r#"{"name": "q", "query": "select * from IO", "place": null, "way": "rows",
             "owner": "alice", "since": 7, "files": []}"#;
-        let kept: Kept = serde_json::from_str(old).unwrap();
+        let kept: StoredQuery = serde_json::from_str(old).unwrap();
         assert_eq!((kept.script.is_none(), kept.since), (true, 7));
         let mut submit = Submit {
             query: kept.query.clone(),

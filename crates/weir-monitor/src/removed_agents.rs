@@ -1,4 +1,4 @@
-//! [`Forgotten`]: the retained state of an agent that the monitor has forgotten, so that no request
+//! [`RemovedAgent`]: the retained state of an agent that the monitor has forgotten, so that no request
 //! is counted twice if the agent returns.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ const FORGOTTEN_MAX: usize = 1_000;
 
 /// An agent that was forgotten.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Forgotten {
+pub struct RemovedAgent {
     /// Its host.
     pub host: String,
     /// Its last process.
@@ -35,13 +35,13 @@ pub struct Forgotten {
 
 /// The agents that were forgotten last, oldest first.
 #[derive(Default)]
-pub struct ForgottenAgents {
-    agents: VecDeque<Forgotten>,
+pub struct RemovedAgents {
+    agents: VecDeque<RemovedAgent>,
 }
 
-impl ForgottenAgents {
+impl RemovedAgents {
     /// Adds an agent; above the limit, the oldest is dropped.
-    pub fn push(&mut self, agent: Forgotten) {
+    pub fn push(&mut self, agent: RemovedAgent) {
         self.agents.retain(|other| other.host != agent.host);
         if self.agents.len() >= FORGOTTEN_MAX {
             self.agents.pop_front();
@@ -50,13 +50,13 @@ impl ForgottenAgents {
     }
 
     /// Removes the agent of a host that returns.
-    pub fn take(&mut self, host: &str) -> Option<Forgotten> {
+    pub fn take(&mut self, host: &str) -> Option<RemovedAgent> {
         let at = self.agents.iter().position(|agent| agent.host == host)?;
         self.agents.remove(at)
     }
 
     /// All of them, for a checkpoint.
-    pub fn to_vec(&self) -> Vec<Forgotten> {
+    pub fn to_vec(&self) -> Vec<RemovedAgent> {
         self.agents.iter().cloned().collect()
     }
 }
@@ -65,8 +65,8 @@ impl ForgottenAgents {
 mod tests {
     use super::*;
 
-    fn agent(host: usize) -> Forgotten {
-        Forgotten {
+    fn agent(host: usize) -> RemovedAgent {
+        RemovedAgent {
             host: host.to_string(),
             instance: 1,
             seen: 0,
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_dropped_when_there_are_too_many() {
-        let mut forgotten = ForgottenAgents::default();
+        let mut forgotten = RemovedAgents::default();
         for host in 0..=FORGOTTEN_MAX {
             forgotten.push(agent(host));
         }

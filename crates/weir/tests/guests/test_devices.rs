@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use weir_testing::{Disk, Load, LoopDisk, MemoryFolder, run};
+use weir_testing::{DiskLoad, GuestDisk, LoopDisk, MemoryFolder, run};
 
 /// The size of each disk, MiB.
 pub const DISK: u64 = 16;
@@ -34,8 +34,8 @@ pub struct Cell {
     pub store: Store,
     /// The file or device.
     pub path: String,
-    pub disk: Disk,
-    pub load: Load,
+    pub disk: GuestDisk,
+    pub load: DiskLoad,
 }
 
 /// The kinds of asynchronous I/O in QEMU; each guest uses one.
@@ -45,7 +45,7 @@ pub const AIO: [&str; 3] = ["threads", "native", "io_uring"];
 pub const VMS: [&str; 3] = ["web", "mail", "db"];
 
 /// The devices of the disks: a whole device for one disk, one with partitions, one with images.
-pub struct Ground {
+pub struct TestDevices {
     pub folder: MemoryFolder,
     pub whole: LoopDisk,
     pub parted: LoopDisk,
@@ -54,13 +54,13 @@ pub struct Ground {
     partitions: u32,
 }
 
-impl Ground {
+impl TestDevices {
     /// The empty devices.
-    pub fn new() -> Ground {
+    pub fn new() -> TestDevices {
         let [whole, parted, imaged] =
             [DISK, 96, 400].map(|mebibytes| LoopDisk::new(mebibytes).unwrap());
         let mounted = imaged.file_system().unwrap();
-        Ground {
+        TestDevices {
             folder: MemoryFolder::new(64).unwrap(),
             whole,
             parted,
@@ -131,7 +131,7 @@ impl Ground {
                 let number = cells.len() as u64;
                 let id = format!("d{number}");
                 let path = self.make(store, &format!("{id}.img"));
-                let mut disk = Disk::new(&id, &path).aio(aio);
+                let mut disk = GuestDisk::new(&id, &path).aio(aio);
                 if is_scsi {
                     disk = disk.scsi();
                 }
@@ -155,10 +155,10 @@ impl Ground {
 }
 
 /// A load whose mix, size, number and depth differ from all others.
-fn load(number: u64, store: Store) -> Load {
+fn load(number: u64, store: Store) -> DiskLoad {
     let read = [70, 50, 30, 100, 10][number as usize % 5];
     let on_device = matches!(store, Store::Device | Store::Partition);
-    Load {
+    DiskLoad {
         read: if store == Store::Growing { 0 } else { read },
         write: if store == Store::Growing {
             1
@@ -171,7 +171,7 @@ fn load(number: u64, store: Store) -> Load {
         seed: number + 1,
         span: DISK << 20,
         fsync: if on_device && read < 100 { 40 } else { 0 },
-        ..Load::on("")
+        ..DiskLoad::on("")
     }
 }
 

@@ -15,7 +15,7 @@ const RELATION_ROWS_MAX: usize = 1 << 18;
 
 impl Monitor {
     /// Processes a message, once.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &mut self,
         session: SessionId,
         number: Option<u64>,
@@ -27,7 +27,7 @@ impl Monitor {
             return;
         };
         let agent = self.agents.get_mut(&id).expect("a session is of an agent");
-        agent.heard_at = now;
+        agent.received_at = now;
         if let Some(number) = number {
             if number <= agent.seen {
                 return;
@@ -38,20 +38,20 @@ impl Monitor {
         self.effect = Effect::default();
         match word {
             AgentMessage::Rows { channel, batch } => {
-                self.hear_rows(id, channel, batch, number, now);
+                self.on_rows(id, channel, batch, number, now);
             }
-            AgentMessage::Watermark(at) => self.hear_reached(id, at, now),
+            AgentMessage::Watermark(at) => self.on_watermark(id, at, now),
             AgentMessage::Started(started) => {
                 let channel = ChannelId(started.channel);
-                self.hear_started(id, channel, started.at_ns, number, now);
+                self.on_started(id, channel, started.at_ns, number, now);
             }
             AgentMessage::Failed(failed) => {
-                self.hear_failed(id, ChannelId(failed.channel), &failed.why, now);
+                self.on_failed(id, ChannelId(failed.channel), &failed.why, now);
             }
             AgentMessage::Lost(lost) => {
-                self.hear_lost(id, ChannelId(lost.channel), lost.requests, &lost.cause, now);
+                self.on_lost(id, ChannelId(lost.channel), lost.requests, &lost.cause, now);
             }
-            AgentMessage::Note(note) => self.hear_note(id, note, number, now),
+            AgentMessage::Note(note) => self.on_note(id, note, number, now),
             AgentMessage::Status(status) => {
                 let agent = self.agents.get_mut(&id).expect("it just spoke");
                 let runs = |channel| agent.runs.contains_key(&channel);
@@ -63,7 +63,7 @@ impl Monitor {
                 }
                 agent.status = Some(status);
             }
-            AgentMessage::Capabilities(bytes) => self.hear_capabilities(id, &bytes, now),
+            AgentMessage::Capabilities(bytes) => self.receive_capabilities(id, &bytes, now),
         }
         if let Some(number) = number
             && self.holds
@@ -85,16 +85,16 @@ impl Monitor {
     }
 
     /// An agent whose capabilities are unknown runs every plan.
-    fn hear_capabilities(&mut self, id: AgentId, bytes: &[u8], now: Nanos) {
+    fn receive_capabilities(&mut self, id: AgentId, bytes: &[u8], now: Nanos) {
         let decoded = Capabilities::decode(bytes, &Catalog::builtin());
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         match decoded {
             Ok(capabilities) => agent.capabilities = Some(capabilities),
-            Err(why) => self.tell_of(id, "capabilities_unknown", &why, 1, now),
+            Err(why) => self.record_join(id, "capabilities_unknown", &why, 1, now),
         }
     }
 
-    fn hear_rows(
+    fn on_rows(
         &mut self,
         id: AgentId,
         channel_id: ChannelId,
@@ -102,7 +102,7 @@ impl Monitor {
         number: Option<u64>,
         now: Nanos,
     ) {
-        let told_to = self.told_to();
+        let acked_time = self.acked_time();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let rows = batch.len() as u64;
         let Some(channel) = self.channels.get_mut(channel_id) else {
@@ -124,19 +124,19 @@ impl Monitor {
         self.work.rows += rows;
         let batch = channel.taken_in(batch, now);
         let upto = |instant: Nanos| batch.ts.partition_point(|&ts| ts <= instant);
-        let over = upto(self.frontier);
+        let over = upto(self.watermark);
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let (late, late_to) = match late_before {
             // Later changes depend on this one, so it is not dropped; it is applied at the first
             // possible instant, after a restart at the same one.
-            _ if channel.is_relation() => (0, Some(late_before.unwrap_or(told_to))),
-            None => (upto(told_to), Some(told_to)),
+            _ if channel.is_relation() => (0, Some(late_before.unwrap_or(acked_time))),
+            None => (upto(acked_time), Some(acked_time)),
             // It was processed before a restart. Rows that were in time then are in the results up
             // to the checkpoint; later results lack them if they did not arrive again in time.
             Some(late_to) => {
                 let (late, resumed) = (upto(late_to), upto(late_to.max(self.recovery.from)));
                 let missed = over.saturating_sub(resumed);
-                let late_to = if missed > 0 { self.frontier } else { late_to };
+                let late_to = if missed > 0 { self.watermark } else { late_to };
                 (late + missed, Some(late_to))
             }
         };
@@ -145,7 +145,7 @@ impl Monitor {
         let begin = over.max(moved);
         let batch = match channel.is_relation() {
             true => {
-                let over = late_to.unwrap_or(self.frontier).max(self.frontier);
+                let over = late_to.unwrap_or(self.watermark).max(self.watermark);
                 not_before(batch, over.saturating_add(1))
             }
             false => batch.slice(begin, batch.len() - begin),
@@ -191,21 +191,22 @@ impl Monitor {
         };
         if late > 0 && late_before.is_none() {
             let host = agent.host;
-            self.own.tell(now, Some(host), "rows_late", "", count(late));
+            self.own
+                .record(now, Some(host), "rows_late", "", count(late));
         }
     }
 
     /// Results up to this instant were emitted, also while they are computed again after a restart.
-    fn told_to(&self) -> Nanos {
-        self.frontier.max(self.recovery.instant)
+    fn acked_time(&self) -> Nanos {
+        self.watermark.max(self.recovery.instant)
     }
 
-    fn hear_reached(&mut self, id: AgentId, at: Nanos, now: Nanos) {
+    fn on_watermark(&mut self, id: AgentId, at: Nanos, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         if at == Nanos::MAX {
             agent.ended = true;
             let host = agent.host;
-            self.own.tell(now, Some(host), "agent_ended", "", 1);
+            self.own.record(now, Some(host), "agent_ended", "", 1);
             // That was its last message, and all earlier ones have arrived.
             self.lose_outstanding(id, now);
         } else if at > now.saturating_add(self.options.ahead_max) {
@@ -215,14 +216,14 @@ impl Monitor {
             // An agent that is constantly behind by a small amount would never reach the watermark
             // again if no other agent determines it; the watermark then waits for it.
             let lag = now.saturating_sub(agent.reached);
-            let is_near = lag < self.options.overtake_after / 2;
+            let is_near = lag < self.options.exclude_after / 2;
             let is_room = self.waiting_bytes <= self.options.waiting_bytes_max / 2;
-            agent.overtaken &= agent.reached < self.frontier && !(is_near && is_room);
+            agent.excluded &= agent.reached < self.watermark && !(is_near && is_room);
         }
         self.count_agent(id);
     }
 
-    fn hear_started(
+    fn on_started(
         &mut self,
         id: AgentId,
         channel_id: ChannelId,
@@ -230,17 +231,17 @@ impl Monitor {
         number: Option<u64>,
         now: Nanos,
     ) {
-        let told_to = self.told_to();
+        let acked_time = self.acked_time();
         let Some(channel) = self.channels.get_mut(channel_id) else {
             return;
         };
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         let at = at.min(now);
-        agent.has_begun();
+        agent.has_started();
         if !agent.runs.values().any(|run| run.is_running()) {
             // It delivered no rows before.
             agent.reached = agent.reached.max(at);
-            agent.overtaken = agent.reached < self.frontier;
+            agent.excluded = agent.reached < self.watermark;
         }
         let run = agent.runs.entry(channel_id).or_default();
         let was_counted = agent.counted.filter(|_| run.is_running());
@@ -250,8 +251,8 @@ impl Monitor {
         channel.count(was_counted, false);
         channel.count(agent.counted, true);
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
-        let late_to = late_before.unwrap_or(told_to);
-        let from = at.max(late_to.max(self.frontier).saturating_add(1));
+        let late_to = late_before.unwrap_or(acked_time);
+        let from = at.max(late_to.max(self.watermark).saturating_add(1));
         if let Some(gone) = run.content.clear(&channel.fragment.plan.schema, from) {
             if channel.hold.is_some() {
                 self.effect.until = gone.ts.last().copied();
@@ -265,7 +266,7 @@ impl Monitor {
         self.count_agent(id);
     }
 
-    fn hear_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {
+    fn on_failed(&mut self, id: AgentId, channel_id: ChannelId, why: &str, now: Nanos) {
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         agent.expects_not(channel_id);
         if let Some(channel) = self.channels.get_mut(channel_id) {
@@ -278,18 +279,11 @@ impl Monitor {
                 run.failed = true;
             }
         }
-        self.tell_of(id, "query_failed", why, 1, now);
+        self.record_join(id, "query_failed", why, 1, now);
         self.count_agent(id);
     }
 
-    fn hear_lost(
-        &mut self,
-        id: AgentId,
-        channel: ChannelId,
-        requests: u64,
-        cause: &str,
-        now: Nanos,
-    ) {
+    fn on_lost(&mut self, id: AgentId, channel: ChannelId, requests: u64, cause: &str, now: Nanos) {
         match self.channels.get(channel) {
             Some(_) => self.lose_of(id, channel, requests, cause, now),
             None => {
@@ -311,13 +305,13 @@ impl Monitor {
         self.lose(id, channel, requests, cause, now);
     }
 
-    fn hear_note(&mut self, id: AgentId, mut note: Note, number: Option<u64>, now: Nanos) {
-        let told_to = self.told_to();
+    fn on_note(&mut self, id: AgentId, mut note: Note, number: Option<u64>, now: Nanos) {
+        let acked_time = self.acked_time();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         note.at_ns = note.at_ns.min(now);
         // Late changes are emitted after the watermark, after a restart at the same instant.
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
-        let late_to = late_before.unwrap_or(told_to);
+        let late_to = late_before.unwrap_or(acked_time);
         let instant = note.at_ns.max(late_to.saturating_add(1));
         self.effect.until = self.own_hold.map(|hold| instant.saturating_add(hold));
         self.effect.late = (instant > note.at_ns).then_some(late_to);

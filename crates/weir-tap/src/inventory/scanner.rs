@@ -1,4 +1,4 @@
-//! [`Lookout`]: scans the host repeatedly and reports changes.
+//! [`Scanner`]: scans the host repeatedly and reports changes.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,17 +14,17 @@ use super::found::{FoundDisk, FoundVm, Source};
 use super::host::Host;
 use super::layout::{Image, Layouts, Located};
 use super::libvirt::StatusFiles;
+use super::location::Locations;
+use super::merged::{Entry, MergedInventory};
 use super::monitors::{Life, Monitors};
-use super::place::Places;
 use super::process::{Process, Processes};
-use super::roll::{Entry, Roll};
 use super::snapshot::{LaidDisk, Snapshot};
 use super::tapdisk;
-use super::watch::{Look, WatchOptions};
+use super::watch::{ScanScope, WatchOptions};
 use super::workers::Workers;
 use super::{INVENTORIES, Scene, is_wanted};
 use crate::ebpf::clock::epoch_ns;
-use crate::qmp::Address;
+use crate::qmp::QmpAddress;
 
 /// The devices are read again after this many times the duration of the last read: half a percent
 /// of a processor.
@@ -34,7 +34,7 @@ const DEVICES_SHARE: u32 = 200;
 const FIRST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// The host as last scanned.
-pub struct Lookout {
+pub struct Scanner {
     host: Host,
     declared: Vec<Pinned>,
     processes: Processes,
@@ -45,22 +45,22 @@ pub struct Lookout {
     status_files: RefCell<StatusFiles>,
     monitors: Monitors,
     workers: Workers,
-    roll: Roll,
-    places: Places,
+    merged: MergedInventory,
+    places: Locations,
     layouts: Layouts,
     /// Whether recently written files are read again.
     fresh: bool,
     /// The last snapshot that was reported.
-    told: Snapshot,
+    emitted: Snapshot,
     /// Permanent errors.
     remarks: Vec<String>,
 }
 
-impl Lookout {
+impl Scanner {
     /// The state before the first scan.
-    pub fn new(options: &WatchOptions) -> Lookout {
+    pub fn new(options: &WatchOptions) -> Scanner {
         let host = Host::new(&options.root);
-        Lookout {
+        Scanner {
             processes: Processes::new(&host, epoch_ns(), is_wanted),
             declared: options.declared.iter().map(Pinned::new).collect(),
             devices: Vec::new(),
@@ -69,11 +69,11 @@ impl Lookout {
             status_files: RefCell::default(),
             monitors: Monitors::new(),
             workers: Workers::default(),
-            roll: Roll::default(),
-            places: Places::default(),
+            merged: MergedInventory::default(),
+            places: Locations::default(),
             layouts: Layouts::default(),
             fresh: false,
-            told: Snapshot::default(),
+            emitted: Snapshot::default(),
             remarks: Vec::new(),
             host,
         }
@@ -85,7 +85,7 @@ impl Lookout {
     }
 
     /// Scans what may have changed; `None` if nothing has.
-    pub fn look(&mut self, asked: &[Look]) -> Option<Snapshot> {
+    pub fn look(&mut self, asked: &[ScanScope]) -> Option<Snapshot> {
         if !self.is_due(asked) {
             return None;
         }
@@ -97,37 +97,39 @@ impl Lookout {
         let changed = self.look_at_devices(asked);
         self.places.begin(&self.devices, changed);
         self.layouts.begin(changed);
-        self.fresh = asked.iter().any(|look| matches!(look, Look::Device(_)));
+        self.fresh = asked
+            .iter()
+            .any(|look| matches!(look, ScanScope::Device(_)));
         let mut seen = self.compose(taken);
         if self.monitors.ask(self.lives(&seen)) {
             self.monitors.wait(FIRST_ANSWERS);
             seen = self.compose(taken);
         }
-        let mut as_told = seen.clone();
-        as_told.taken = self.told.taken;
-        if self.told.taken != 0 && as_told == self.told {
+        let mut as_reported = seen.clone();
+        as_reported.taken = self.emitted.taken;
+        if self.emitted.taken != 0 && as_reported == self.emitted {
             return None;
         }
-        self.told = seen.clone();
+        self.emitted = seen.clone();
         Some(seen)
     }
 
     /// The QMP monitors that can be queried; libvirt reports changes itself.
-    fn lives(&self, seen: &Snapshot) -> HashMap<Life, Address> {
-        let life = |(vm, address): (&u32, &Address)| {
+    fn lives(&self, seen: &Snapshot) -> HashMap<Life, QmpAddress> {
+        let life = |(vm, address): (&u32, &QmpAddress)| {
             let pid = seen.vms.get(*vm as usize)?.pid?;
             let process = self.processes.get(u32::try_from(pid).ok()?)?;
-            let is_socket = matches!(address, Address::Process { .. });
+            let is_socket = matches!(address, QmpAddress::Process { .. });
             is_socket.then(|| ((process.pid, process.start_ticks), address.clone()))
         };
         seen.monitors.iter().filter_map(life).collect()
     }
 
     /// True unless the requests are only for processes that belong to no VM, now or before.
-    fn is_due(&mut self, asked: &[Look]) -> bool {
+    fn is_due(&mut self, asked: &[ScanScope]) -> bool {
         let mut due = false;
         for look in asked {
-            let Look::Pid(pid) = look else {
+            let ScanScope::Pid(pid) = look else {
                 return true;
             };
             let concerns = |process: &Process| {
@@ -142,9 +144,11 @@ impl Lookout {
     }
 
     /// Reads the devices again if it is time, or if they have changed; true if they have.
-    fn look_at_devices(&mut self, asked: &[Look]) -> bool {
+    fn look_at_devices(&mut self, asked: &[ScanScope]) -> bool {
         let partitions = self.host.text("/proc/partitions").unwrap_or_default();
-        let asked = asked.iter().any(|look| matches!(look, Look::Device(_)));
+        let asked = asked
+            .iter()
+            .any(|look| matches!(look, ScanScope::Device(_)));
         let started = Instant::now();
         if partitions == self.partitions && started < self.devices_due && !asked {
             return false;
@@ -169,7 +173,7 @@ impl Lookout {
         let look = |i: &&'static super::Inventory| (i.name, (i.look)(&scene));
         let mut found: Vec<_> = INVENTORIES.iter().map(look).collect();
         tapdisk::look_behind(&scene, &mut found);
-        let (mut entries, conflicts) = self.roll.call(&scene, found);
+        let (mut entries, conflicts) = self.merged.call(&scene, found);
         let vms = entries.iter_mut().map(|entry| &mut entry.found);
         self.workers.assign(&self.host, &self.processes, vms);
         let mut vms = Vec::new();
@@ -259,7 +263,7 @@ impl Lookout {
     }
 }
 
-impl Lookout {
+impl Scanner {
     fn locate(&mut self, found: &FoundDisk, images: &[Image]) -> Located {
         let nowhere = |found_by| Located {
             layout: Arc::default(),
@@ -275,7 +279,7 @@ impl Lookout {
 }
 
 /// The address of a VM's QMP; a socket's path is resolved as in the VM's process.
-fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
+fn monitor(host: &Host, found: &FoundVm) -> Option<QmpAddress> {
     if found.address.is_some() {
         return found.address.clone();
     }
@@ -284,7 +288,7 @@ fn monitor(host: &Host, found: &FoundVm) -> Option<Address> {
         Some(path) => format!("/proc/{pid}/root/{path}"),
         None => format!("/proc/{pid}/cwd/{path}"),
     };
-    Some(Address::Process {
+    Some(QmpAddress::Process {
         path: host.path(below),
         pid,
     })

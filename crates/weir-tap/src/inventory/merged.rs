@@ -1,4 +1,4 @@
-//! [`Roll`]: merges the VMs found by all inventories into one list.
+//! [`MergedInventory`]: merges the VMs found by all inventories into one list.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use weir_model::inventory::VmKind;
 
 use super::Scene;
 use super::found::{FoundDisk, FoundVm};
-use super::names::{Claim, NameConflict, Standing};
+use super::names::{Claim, NameConflict, NameRank};
 
 /// Maximum number of VMs that are listed.
 pub const VMS_MAX: usize = 1 << 16;
@@ -26,7 +26,7 @@ pub struct Entry {
 /// The names assigned so far: a VM keeps its name for its lifetime, unless a VM of better standing
 /// claims it.
 #[derive(Debug, Default)]
-pub struct Roll {
+pub struct MergedInventory {
     given: HashMap<Identity, Given>,
 }
 
@@ -39,7 +39,7 @@ struct Given {
     name: String,
 }
 
-impl Roll {
+impl MergedInventory {
     /// The VMs of `found`, sorted by name, and the names claimed by several users. `found` has the
     /// name of each inventory and its results, the most reliable first.
     pub fn call(
@@ -76,7 +76,7 @@ impl Roll {
         // Of VMs with equal standing, the one that has the name keeps it, otherwise the first one
         // gets it; the process number is appended to the names of the others.
         candidates.sort_by_key(Candidate::order);
-        let mut worst: HashMap<String, Standing> = HashMap::new();
+        let mut worst: HashMap<String, NameRank> = HashMap::new();
         for candidate in &candidates {
             worst.insert(candidate.wanted.clone(), candidate.standing);
         }
@@ -116,7 +116,7 @@ struct Candidate {
     wanted: String,
     /// The name that was assigned to it for the one that it claims.
     kept: Option<String>,
-    standing: Standing,
+    standing: NameRank,
     uid: Option<u32>,
     origin: &'static str,
     found: FoundVm,
@@ -138,7 +138,7 @@ impl Candidate {
         let given = before.get(&identity).filter(|given| given.wanted == wanted);
         Candidate {
             kept: given.map(|given| given.name.clone()),
-            standing: Standing::of(scene, &found, working),
+            standing: NameRank::of(scene, &found, working),
             uid: working.and_then(|p| p.uid),
             identity,
             wanted,
@@ -156,7 +156,7 @@ impl Candidate {
 
     /// The name: the previously assigned one, the claimed one, or that with a number. `worst` is
     /// the lowest standing of all VMs with the same claim.
-    fn name(&self, used: &HashSet<String>, worst: Standing) -> String {
+    fn name(&self, used: &HashSet<String>, worst: NameRank) -> String {
         let is_free = |name: &String| !used.contains(name);
         // An earlier claim of lower standing does not keep the name.
         let overrides = worst > self.standing && is_free(&self.wanted);

@@ -6,29 +6,31 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 
 use serde_json::Value;
-use weir_testing::vhost::{BlockRequest, Client, ClientShape, Kind, Load, Report};
+use weir_testing::vhost::{
+    BlockRequest, ClientShape, LoadReport, RequestKind, VhostClient, VhostLoad,
+};
 
-use crate::process::{PATIENCE, Scratch, Tapdisk, WEIR, wait_until};
+use crate::process::{Scratch, TIMEOUT, Tapdisk, WEIR, wait_until};
 
 /// Two queues of reads, writes and flushes.
-fn load(seed: u64) -> Load {
-    Load {
+fn load(seed: u64) -> VhostLoad {
+    VhostLoad {
         read: 50,
         write: 40,
         flush: 10,
         bytes_max: 16 << 10,
         requests: 1_500,
         seed,
-        ..Load::default()
+        ..VhostLoad::default()
     }
 }
 
-fn run(socket: &str, seed: u64) -> Report {
+fn run(socket: &str, seed: u64) -> LoadReport {
     let shape = ClientShape {
         queues: 2,
         ..ClientShape::default()
     };
-    let mut client = Client::connect(Path::new(socket), shape).unwrap();
+    let mut client = VhostClient::connect(Path::new(socket), shape).unwrap();
     client.run(&load(seed), None).unwrap()
 }
 
@@ -80,7 +82,7 @@ impl Served {
 }
 
 /// The output of a command, which must end with `code`.
-fn said(child: Child, code: i32) -> String {
+fn printed(child: Child, code: i32) -> String {
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{error}");
@@ -110,15 +112,15 @@ fn the_taps_histograms_are_those_of_a_recording_of_the_same_run() {
     let recording = served.scratch.file("r.parquet");
     let hist = served.ask("hist", &["--json"], 1);
     let record = served.ask("record", &["-o", &recording], 2);
-    let reports: Vec<Report> = [0, 1].map(|disk| run(&served.sockets[disk], 7)).into();
+    let reports: Vec<LoadReport> = [0, 1].map(|disk| run(&served.sockets[disk], 7)).into();
     let kill = Command::new("kill")
         .args(["-s", "INT", &hist.id().to_string()])
         .status();
     assert!(kill.unwrap().success());
-    let kept = histograms(&said(hist, 130));
+    let kept = histograms(&printed(hist, 130));
     // The recording contains the requests up to the end of the tap.
     served.tapdisk.stop();
-    said(record, 0);
+    printed(record, 0);
     let counted = Command::new(WEIR)
         .args(["hist", "--json", "--from", &recording])
         .output();
@@ -139,17 +141,17 @@ fn events_without_consumers_are_not_created() {
     let query = served.ask("query", &["--format", "json", "--final", question], 1);
     let report = run(&served.sockets[0], 3);
     let asked = report.log.iter().flatten().map(|asked| asked.ask);
-    let wanted = |ask: &BlockRequest| ask.kind == Kind::Write && ask.bytes >= 16 * 512;
+    let wanted = |ask: &BlockRequest| ask.kind == RequestKind::Write && ask.bytes >= 16 * 512;
     let large: Vec<BlockRequest> = asked.filter(wanted).collect();
     wait_until("the last request is told", || {
         let consumer = &served.consumers()[0];
-        let told = [&consumer["records"], &consumer["avoided"]].map(|n| n.as_u64().unwrap());
+        let emitted = [&consumer["records"], &consumer["avoided"]].map(|n| n.as_u64().unwrap());
         // One row for the request and one for its completion.
-        told.iter().sum::<u64>() == 2 * report.requests
+        emitted.iter().sum::<u64>() == 2 * report.requests
     });
     assert_eq!(served.consumers()[0]["records"], large.len());
     served.tapdisk.stop();
-    let rows = lines(&said(query, 0));
+    let rows = lines(&printed(query, 0));
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert_eq!(
         (&rows[0]["vdisk"], &rows[0]["n"]),
@@ -182,10 +184,10 @@ fn requests_are_joined_with_their_responses_by_the_pairing() {
         "{explained}"
     );
     // Each disk numbers its requests separately; in this load no number is used twice.
-    let reports: Vec<Report> = [0, 1].map(|disk| run(&served.sockets[disk], 11)).into();
+    let reports: Vec<LoadReport> = [0, 1].map(|disk| run(&served.sockets[disk], 11)).into();
     let asked: u64 = reports.iter().map(|report| report.requests).sum();
     served.tapdisk.stop();
-    let (pairs, join) = (lines(&said(pairs, 0)), lines(&said(join, 0)));
+    let (pairs, join) = (lines(&printed(pairs, 0)), lines(&printed(join, 0)));
     assert_eq!(pairs[0]["n"], asked);
     for column in ["n", "waited", "sectors"] {
         // The clocks of the two processes differ by some nanoseconds, and so do the instants.
@@ -221,7 +223,7 @@ fn what_only_a_tap_in_the_disk_path_tests_is_selected_there_and_answers_the_same
             let row: Value = serde_json::from_str(line).unwrap();
             ["req_id", "type", "vsector"].map(|column| row[column].to_string())
         };
-        let mut rows: Vec<[String; 3]> = said(child, 0).lines().map(values).collect();
+        let mut rows: Vec<[String; 3]> = printed(child, 0).lines().map(values).collect();
         rows.sort_unstable();
         rows
     };
@@ -245,7 +247,7 @@ fn explain_prints_the_selection_of_the_tap() {
         String::from_utf8(output.unwrap().stdout).unwrap()
     };
     // The socket of a disk leads to its tap.
-    let said = explain(
+    let printed = explain(
         "select count(*) from IO where op in ('r', 'w') and latency >= 5 ms and sector < 1000",
         &served.sockets[0],
     );
@@ -254,17 +256,20 @@ fn explain_prints_the_selection_of_the_tap() {
          in the tapdisk",
         served.sockets[0]
     );
-    assert!(said.contains(&line), "{said}");
+    assert!(printed.contains(&line), "{printed}");
     // No live tap of the host has the sector on the virtual disk, and none tests this many ranges.
     let ranges: Vec<String> = (0..9)
         .map(|i| format!("vsector between {0} and {0} + 7", 64 * i))
         .collect();
-    let said = explain(
+    let printed = explain(
         &format!("select count(*) from IO where {}", ranges.join(" or ")),
         &served.sockets[0],
     );
-    let selections = said.matches("sector between").count();
-    assert!(selections >= 9 && said.contains("in the tapdisk"), "{said}");
+    let selections = printed.matches("sector between").count();
+    assert!(
+        selections >= 9 && printed.contains("in the tapdisk"),
+        "{printed}"
+    );
     let nobody = explain("select count(*) from IO", "/nowhere.sock");
     assert!(
         nobody.contains("/nowhere.sock") && nobody.contains("start `weir tapdisk`"),
@@ -308,8 +313,8 @@ fn an_agent_reports_the_disks_of_its_tap() {
     let (monitor, agent) = (served.scratch.file("monitor"), served.scratch.file("agent"));
     let socket = format!("unix:{}", served.scratch.file("monitor.sock"));
     let listen = ["monitor", "--listen", &socket, "--state", &monitor];
-    let (_monitor, said) = Running::start(&listen, "listening address=");
-    let address = said.split("listening address=").nth(1).unwrap();
+    let (_monitor, printed) = Running::start(&listen, "listening address=");
+    let address = printed.split("listening address=").nth(1).unwrap();
     let from = format!("tapdisk:{}", served.tapdisk.tap());
     let agent = [
         "agent",
@@ -335,7 +340,7 @@ fn an_agent_reports_the_disks_of_its_tap() {
             .unwrap(),
     );
     let lines = BufReader::new(query.0.stdout.take().unwrap()).lines();
-    let (rows, told) = channel();
+    let (rows, emitted) = channel();
     std::thread::spawn(move || {
         let mut lines = lines.map_while(Result::ok);
         lines.all(|line| rows.send(serde_json::from_str(&line).unwrap()).is_ok())
@@ -343,11 +348,11 @@ fn an_agent_reports_the_disks_of_its_tap() {
     // Events before the start of the query are not reported.
     wait_until("it has begun", || {
         run(&served.sockets[0], 4);
-        told.try_recv().is_ok()
+        emitted.try_recv().is_ok()
     });
     let report = run(&served.sockets[1], 5);
     let whole = loop {
-        let row: Value = told.recv_timeout(PATIENCE).expect("all is told");
+        let row: Value = emitted.recv_timeout(TIMEOUT).expect("all is told");
         if row["vdisk"] == "/dev/vdb" && row["n"] == report.requests {
             break row;
         }

@@ -1,4 +1,4 @@
-//! [`Places`]: the file or device with the data of a virtual disk, as its VM's process has it open.
+//! [`Locations`]: the file or device with the data of a virtual disk, as its VM's process has it open.
 //!
 //! A path is resolved as in that process: in its mount namespace, below its root; the file may have
 //! been renamed or deleted since. Therefore the open files of the process take precedence over the
@@ -31,7 +31,7 @@ const CHAIN_MAX: usize = 64;
 
 /// The location of the data of a virtual disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct DiskLocation {
     /// Its files and devices, the active one first, by their paths in this process.
     pub images: Vec<Image>,
     /// The whole device that contains the active image, or is it.
@@ -42,18 +42,18 @@ pub struct Place {
 
 /// The locations of all disks, cached for some scans.
 #[derive(Debug, Default)]
-pub struct Places {
-    kept: HashMap<Key, Kept>,
+pub struct Locations {
+    kept: HashMap<Key, CachedLocation>,
     looks: u32,
     devices: HashMap<u32, (Symbol, i64)>,
 }
 
 /// A cached location.
 #[derive(Debug)]
-struct Kept {
+struct CachedLocation {
     /// The scan that found it.
     look: u32,
-    place: Place,
+    place: DiskLocation,
     /// Identity of the file or device of each image.
     nodes: Vec<Node>,
 }
@@ -64,7 +64,7 @@ type Node = Option<(u64, u64, u64)>;
 /// A disk of a process: number and start of the process, and the known fields of the disk.
 type Key = (Option<(u32, u64)>, Source, Vec<Layer>, Option<String>, u64);
 
-impl Places {
+impl Locations {
     /// Begins a scan with the host's devices. Old locations are discarded, and all of them if
     /// devices have changed.
     pub fn begin(&mut self, devices: &[BlockDevice], changed: bool) {
@@ -77,9 +77,9 @@ impl Places {
     }
 
     /// The location of the data of `disk`, which `process` has open.
-    pub fn of(&mut self, host: &Host, process: Option<&Process>, disk: &FoundDisk) -> Place {
+    pub fn of(&mut self, host: &Host, process: Option<&Process>, disk: &FoundDisk) -> DiskLocation {
         let Source::File(path) = &disk.source else {
-            return Place::default();
+            return DiskLocation::default();
         };
         let key = (
             process.map(|p| (p.pid, p.start_ticks)),
@@ -98,7 +98,7 @@ impl Places {
             return kept.place.clone();
         }
         let place = self.find(&Open::new(host, process), disk, path);
-        let kept = Kept {
+        let kept = CachedLocation {
             look: self.looks,
             nodes: nodes(&place),
             place: place.clone(),
@@ -107,14 +107,14 @@ impl Places {
         place
     }
 
-    fn find(&self, open: &Open, disk: &FoundDisk, path: &str) -> Place {
+    fn find(&self, open: &Open, disk: &FoundDisk, path: &str) -> DiskLocation {
         // The configuration of a back end may be older than its open files.
         let found = match disk.holder {
             Some(_) => open.opened(path),
             None => open.file(path),
         };
         let Some((opened, meta)) = found else {
-            return Place::default();
+            return DiskLocation::default();
         };
         let is_device = meta.file_type().is_block_device();
         let dev = if is_device { meta.rdev() } else { meta.dev() };
@@ -150,7 +150,7 @@ impl Places {
                 bytes: None,
             }));
         }
-        Place {
+        DiskLocation {
             images,
             pdisk: device.map(|(disk, _)| *disk),
             bytes,
@@ -158,7 +158,7 @@ impl Places {
     }
 }
 
-fn nodes(place: &Place) -> Vec<Node> {
+fn nodes(place: &DiskLocation) -> Vec<Node> {
     let node = |image: &Image| {
         let meta = fs::metadata(&image.path).ok()?;
         Some((meta.dev(), meta.ino(), meta.rdev()))

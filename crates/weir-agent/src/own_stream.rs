@@ -12,7 +12,9 @@ use weir_wire::{Note, Status};
 use super::core::AgentCore;
 use super::service::Service;
 use super::shedding::Load;
-use weir_runtime::run_loop::{Counters, Reading, engine_counts, process_usage, requests_finished};
+use weir_runtime::run_loop::{
+    CounterReading, Counters, engine_counts, process_usage, requests_finished,
+};
 
 /// Maximum length of the cause of an event, in bytes; longer ones are truncated.
 const CAUSE_BYTES_MAX: usize = 512;
@@ -83,19 +85,23 @@ impl Own {
         services: impl Iterator<Item = &'a mut Service>,
         core: &AgentCore,
     ) -> Vec<Note> {
-        let mut readings: Vec<Reading> = Vec::new();
+        let mut readings: Vec<CounterReading> = Vec::new();
         let mut handovers = [0; 3];
         for service in services {
             for (sum, count) in handovers.iter_mut().zip(service.handovers) {
                 *sum += count;
             }
-            readings.extend(service.counts().iter().map(Reading::of_tap));
+            readings.extend(service.counts().iter().map(CounterReading::of_tap));
         }
         let [made, narrow, impatient] = handovers;
-        readings.push(Reading::new("agent", "handovers", made));
-        readings.push(Reading::new("agent", "handovers_narrow", narrow));
-        readings.push(Reading::new("agent", "handovers_impatient", impatient));
-        readings.push(Reading::new("agent", "events_lost", self.shed).because("shed"));
+        readings.push(CounterReading::new("agent", "handovers", made));
+        readings.push(CounterReading::new("agent", "handovers_narrow", narrow));
+        readings.push(CounterReading::new(
+            "agent",
+            "handovers_impatient",
+            impatient,
+        ));
+        readings.push(CounterReading::new("agent", "events_lost", self.shed).because("shed"));
         readings.extend(engine_counts(&core.counts()));
         let changed = self.counters.changed(readings).into_iter();
         let note = changed.map(|changed| Note {
@@ -203,8 +209,8 @@ mod tests {
     #[test]
     fn the_process_takes_time_and_memory() {
         let mut own = Own::new();
-        let begun = Instant::now();
-        while begun.elapsed().as_millis() < 20 {}
+        let started_at = Instant::now();
+        while started_at.elapsed().as_millis() < 20 {}
         let load = own.load();
         assert!(load.cpu_share > 0.0 && load.memory_bytes > 1 << 20);
     }

@@ -1,11 +1,11 @@
-//! [`Place`]: the location of the collector's socket and stored counts.
+//! [`CollectorFolder`]: the location of the collector's socket and stored counts.
 
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::hist::counted::By;
+use crate::hist::counted::HistogramKey;
 use weir_runtime::failure::Failure;
 use weir_runtime::lock::Lock;
 
@@ -14,17 +14,17 @@ const FOLDER: &str = "weir/hist";
 
 /// A directory that only its user may enter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CollectorFolder {
     folder: PathBuf,
 }
 
-impl Place {
+impl CollectorFolder {
     /// The place of this user: in `$RUNTIME_DIRECTORY` in a service, otherwise in `/run` for root
     /// and in `$XDG_RUNTIME_DIR` for others.
     ///
     /// # Errors
     /// When there is none.
-    pub fn of_user() -> Result<Place, Failure> {
+    pub fn of_user() -> Result<CollectorFolder, Failure> {
         let variable = |name: &str| {
             let path = std::env::var_os(name).map(PathBuf::from);
             path.filter(|path| path.is_absolute())
@@ -39,15 +39,15 @@ impl Place {
                  XDG_RUNTIME_DIR",
             )
         })?;
-        Ok(Place {
+        Ok(CollectorFolder {
             folder: base.join(FOLDER),
         })
     }
 
     /// In that directory, which is created when it is needed.
     #[cfg(test)]
-    pub fn at(folder: &Path) -> Place {
-        Place {
+    pub fn at(folder: &Path) -> CollectorFolder {
+        CollectorFolder {
             folder: folder.to_owned(),
         }
     }
@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// The counts of stopped collections.
-    pub fn stopped(&self, by: By) -> PathBuf {
+    pub fn stopped(&self, by: HistogramKey) -> PathBuf {
         self.folder.join(format!("stopped-{by}.json"))
     }
 
@@ -107,7 +107,7 @@ impl Place {
     /// normally removes its socket.
     ///
     /// # Errors
-    /// As [`Place::lock`].
+    /// As [`CollectorFolder::lock`].
     pub fn clear_up(&self) -> Result<bool, Failure> {
         if !self.socket().exists() {
             return Ok(false);
@@ -123,7 +123,7 @@ impl Place {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep(&self, by: By, lines: &[String]) -> io::Result<()> {
+    pub fn keep(&self, by: HistogramKey, lines: &[String]) -> io::Result<()> {
         let path = self.stopped(by);
         if lines.is_empty() {
             return match fs::remove_file(&path) {
@@ -145,7 +145,7 @@ mod tests {
     fn a_collectors_directory_is_locked_once_and_for_its_user_only() {
         let scratch = tempfile::tempdir().unwrap();
         let folder = scratch.path().join("place");
-        let place = Place::at(&folder);
+        let place = CollectorFolder::at(&folder);
         place.make().unwrap();
         place.make().unwrap();
         let lock = place.lock().unwrap();

@@ -1,4 +1,4 @@
-//! [`Outlet`]: converts the rows of a tap for the monitor: to the monitor's time, with the host's
+//! [`RowConversion`]: converts the rows of a tap for the monitor: to the monitor's time, with the host's
 //! name, and with request numbers that are unique in the fleet.
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ const NUMBER_BITS: u32 = 32;
 
 /// The conversion of a stream's rows.
 #[derive(Debug)]
-pub struct Outlet {
+pub struct RowConversion {
     host: Symbol,
     host_number: u32,
     /// Added to a tap's request numbers, since each tap counts from 1.
@@ -25,7 +25,7 @@ pub struct Outlet {
     columns: Columns,
 }
 
-/// The columns that an [`Outlet`] converts.
+/// The columns that an [`RowConversion`] converts.
 #[derive(Clone, Debug)]
 struct Columns {
     ts: Option<usize>,
@@ -64,10 +64,10 @@ impl Columns {
     }
 }
 
-impl Outlet {
+impl RowConversion {
     /// For the rows of a stream with this schema, of which the columns `used` are in use.
-    pub fn new(host: Symbol, schema: &Schema, used: &[usize]) -> Outlet {
-        Outlet {
+    pub fn new(host: Symbol, schema: &Schema, used: &[usize]) -> RowConversion {
+        RowConversion {
             host_number: host_number(host.as_str()),
             host,
             first_number: 0,
@@ -137,8 +137,8 @@ impl Outlet {
         self.last_number.get().max(self.first_number)
     }
 
-    /// Continues from another [`Outlet`] of the same rows, with its watermark.
-    pub fn follow(&mut self, before: &Outlet) {
+    /// Continues from another [`RowConversion`] of the same rows, with its watermark.
+    pub fn follow(&mut self, before: &RowConversion) {
         self.over = self.over.max(before.over);
     }
 
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn instants_are_moved_and_durations_are_not() {
         let used = columns(&["ts", "req_id", "agent_ts", "host", "latency"]);
-        let outlet = Outlet::new(Symbol::new("a"), &io_schema(), &used);
+        let outlet = RowConversion::new(Symbol::new("a"), &io_schema(), &used);
         let out = outlet.rows(&batch(&[100, 200], 7), 990, |at| at + 1_000);
         let value = |name: &str| out.columns[io_schema().index(name)].value(1);
         assert_eq!(&out.ts[..], [1_100, 1_200]);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_over_stays_over_though_the_clock_adapts() {
-        let mut outlet = Outlet::new(Symbol::new("a"), &io_schema(), &columns(&["ts"]));
+        let mut outlet = RowConversion::new(Symbol::new("a"), &io_schema(), &columns(&["ts"]));
         assert_eq!(outlet.reached(100, |at| at + 50), 150);
         assert_eq!(outlet.reached(110, |at| at + 20), 150);
         let out = outlet.rows(&batch(&[111, 140, 141], 7), 0, |at| at + 20);
