@@ -320,21 +320,22 @@ fn own_log(pid: u32) -> (String, bool) {
 impl VdiskTap {
     /// Reads new lines; false if there are none.
     fn read(&mut self) -> Result<bool, TapError> {
-        // QEMU's timestamps are of the wall clock.
-        let now = clock::epoch_ns();
+        // QEMU's timestamps are of the wall clock. A line may be written between this reading of the
+        // clock and the end of the log: its time is known to be past only by a second reading.
+        let before = clock::epoch_ns();
         let found = self.log.read().map_err(|error| TapError::File {
             path: PathBuf::from(format!("the log of VM {}", self.owner.vm)),
             error,
         })?;
         let more = !matches!(found, Found::Nothing);
         let upto = match found {
-            Found::Nothing => now,
+            Found::Nothing => before,
             Found::Skipped(lines) => {
                 self.counts.lines_lost += lines;
                 self.pairing.forget();
-                now
+                before
             }
-            Found::Lines(lines) => self.take(&lines, now),
+            Found::Lines(lines) => self.take(&lines, clock::epoch_ns()),
         };
         self.emit(upto.saturating_sub(SETTLE_NS));
         Ok(more)
