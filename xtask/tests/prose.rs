@@ -11,6 +11,7 @@ use std::process::Command;
 const SCANNED: &[&str] = &[
     ".github",
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
@@ -22,6 +23,7 @@ const SCANNED: &[&str] = &[
     "crates/weir-query",
     "crates/weir-runtime",
     "crates/weir-sink",
+    "crates/weir-simulation",
     "crates/weir-sketch",
     "crates/weir-tap",
     "crates/weir-tapdisk",
@@ -31,8 +33,7 @@ const SCANNED: &[&str] = &[
     "docs",
     "fuzz",
     "samples",
-    "xtask/tests/dependencies.rs",
-    "xtask/tests/prose.rs",
+    "xtask",
 ];
 
 /// Pages that a program writes: their text is in its source.

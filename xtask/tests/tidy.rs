@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Words that say nothing, not used in names of files or types.
+/// Words without a meaning of their own, not used in names of files or types.
 const EMPTY_WORDS: [&str; 7] = [
     "manager",
     "handler",

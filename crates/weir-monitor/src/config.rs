@@ -131,6 +131,11 @@ pub struct SinkEntry {
 }
 
 impl Configuration for MonitorConfig {
+    const RENAMED: &'static [(&'static str, &'static str)] = &[
+        ("limits.watchers", "limits.clients"),
+        ("limits.watcher_queue", "limits.client_queue"),
+    ];
+
     fn complete(&mut self, faults: &mut Vec<Fault>) {
         let mut fault = |key: String, why: String| faults.push(Fault { key, why });
         if let Some(Err(why)) = self.listen.as_ref().map(|text| text.parse::<Listen>()) {
@@ -266,6 +271,14 @@ mod tests {
             (
                 "[tls]\ncertificate = \"/c\"\nkey = \"/k\"\npassphrase = \"p\"\n",
                 "4: unknown key `tls.passphrase`; known here: certificate, key, client_ca",
+            ),
+            (
+                "[limits]\nwatchers = 100\n",
+                "2: unknown key `limits.watchers`; its name is now `limits.clients`",
+            ),
+            (
+                "[limits]\nwatcher_queue = \"8 MiB\"\n",
+                "2: unknown key `limits.watcher_queue`; its name is now `limits.client_queue`",
             ),
             (
                 "\nheartbeat = 50\n",

@@ -69,10 +69,10 @@ pub const SECOND: Nanos = 1_000 * MS;
 /// When simulations begin.
 pub const START: Nanos = 1_700_000_000 * SECOND;
 
-/// Runs a seed and compares what comes of it.
+/// Runs the simulation of a seed and checks its results.
 ///
 /// # Errors
-/// When results or losses are not what they should be, in words.
+/// A description of the first result or loss that is not the expected one.
 pub fn run(seed: u64) -> Result<SimulationReport, String> {
     let mut world = world::World::new(seed);
     world.run();

@@ -1,6 +1,6 @@
-//! [`Network`]: connections that delay messages, hold them while a host is partitioned, and break.
+//! [`Network`]: connections that delay messages, queue them during a partition, and break.
 //!
-//! Within a connection messages keep their order; between connections any order is possible.
+//! A connection delivers messages in order. The order between connections is random.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +10,10 @@ use weir_wire::message::FlightData;
 
 use crate::MS;
 
-/// Most messages of one direction that are on their way; more wait at the sender.
+/// Maximum number of messages in flight in one direction; the others wait at the sender.
 pub const IN_FLIGHT_MAX: usize = 24;
 
-/// Names a connection; never used twice.
+/// The identifier of a connection, which is not reused.
 pub type LinkId = u64;
 
 /// An end of a connection.
@@ -31,7 +31,7 @@ struct Direction {
     messages: VecDeque<(Nanos, FlightData)>,
     /// When the last message arrives.
     last_arrival: Nanos,
-    /// When the receiver learns that the connection is gone.
+    /// When the receiver detects that the connection is closed.
     closes_at: Option<Nanos>,
 }
 
@@ -40,15 +40,15 @@ struct Link {
     host: usize,
     up: Direction,
     down: Direction,
-    /// Nothing that is sent arrives any more.
+    /// Messages are no longer delivered.
     is_broken: bool,
 }
 
-/// Something that arrives.
+/// What an end receives.
 pub enum Arrival {
     /// A message, at this end.
     Message(LinkId, End, FlightData),
-    /// The connection is gone, as this end learns now.
+    /// The connection is closed.
     Closed(LinkId, End),
 }
 
@@ -57,9 +57,9 @@ pub enum Arrival {
 pub struct Network {
     links: BTreeMap<LinkId, Link>,
     links_ever: LinkId,
-    /// Until when nothing of a host arrives, either way.
+    /// The end of the partition of each host; until then it neither sends nor receives.
     partitioned_until: BTreeMap<usize, Nanos>,
-    /// The longest that a message is on its way while there is no partition.
+    /// Maximum delay of a message without a partition.
     latency_max: Nanos,
 }
 
@@ -85,7 +85,7 @@ impl Network {
         self.links_ever
     }
 
-    /// Holds back what a host and the monitor send each other until `until`.
+    /// Queues the messages between a host and the monitor until `until`.
     pub fn partition(&mut self, host: usize, until: Nanos) {
         let end = self.partitioned_until.entry(host).or_insert(until);
         *end = until.max(*end);
@@ -96,13 +96,13 @@ impl Network {
         }
     }
 
-    /// True if the sender at `from` may hand over another message.
+    /// Whether the sender at `from` may send another message.
     pub fn has_room(&self, id: LinkId, from: End) -> bool {
         let link = self.links.get(&id);
         link.is_none_or(|link| link.way(from).messages.len() < IN_FLIGHT_MAX)
     }
 
-    /// Sends a message. On a connection that is gone it vanishes.
+    /// Sends a message. A closed connection discards it.
     pub fn send(&mut self, id: LinkId, from: End, data: FlightData, now: Nanos, random: &mut Rng) {
         let latency = MS / 10 + random.i64(0..=self.latency_max);
         let Some(link) = self.links.get_mut(&id).filter(|l| !l.is_broken) else {
@@ -115,8 +115,8 @@ impl Network {
         direction.messages.push_back((arrival, data));
     }
 
-    /// Breaks a connection: of what is on its way a random part still arrives, and each end learns
-    /// of it when it does, within `delay_max`.
+    /// Breaks a connection: a random part of the messages in flight is delivered, and each end
+    /// detects it within `delay_max`.
     pub fn cut(&mut self, id: LinkId, now: Nanos, delay_max: Nanos, random: &mut Rng) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
@@ -128,7 +128,7 @@ impl Network {
         }
     }
 
-    /// The monitor is gone: of what it sent a random part still arrives.
+    /// Breaks all connections of the monitor; a random part of its messages is delivered.
     pub fn cut_all(&mut self, now: Nanos, delay_max: Nanos, random: &mut Rng) {
         let ids: Vec<LinkId> = self.links.keys().copied().collect();
         for id in ids {
@@ -140,7 +140,7 @@ impl Network {
         }
     }
 
-    /// One end closes the connection; all that it sent before still arrives.
+    /// One end closes the connection; all messages that it sent before are delivered.
     pub fn close(&mut self, id: LinkId, by: End, now: Nanos, random: &mut Rng) {
         let delay = random.i64(0..=self.latency_max);
         let Some(link) = self.links.get_mut(&id) else {
@@ -160,7 +160,7 @@ impl Network {
         self.forget_if_over(id);
     }
 
-    /// What arrives next of what is due at `now`: the connection is drawn.
+    /// The next of the arrivals that are due at `now`, of a random connection.
     pub fn next(&mut self, now: Nanos, random: &mut Rng) -> Option<Arrival> {
         let mut due = Vec::new();
         for (id, link) in &self.links {

@@ -195,7 +195,7 @@ impl Server {
         self.orders(now)
     }
 
-    /// What the monitor orders; a connection that it let go is closed.
+    /// The requests of the monitor to the agents. A connection that it closed ends.
     fn orders(&mut self, now: Nanos) -> Vec<Action> {
         let (mut actions, mut gone) = (Vec::new(), Vec::new());
         for (link, session) in &mut self.sessions {

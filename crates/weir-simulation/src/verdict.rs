@@ -32,10 +32,10 @@ pub struct SimulationReport {
 /// Net changes: instant and row, and how often.
 type Net = BTreeMap<(Nanos, String), i64>;
 
-/// Compares what the monitor gave with what it should have given.
+/// Compares the results of the monitor with the expected results.
 ///
 /// # Errors
-/// When they differ, in words.
+/// A description of the first difference.
 pub fn check(world: &World) -> Result<SimulationReport, String> {
     let kind = world.scenario.kind;
     let mut report = SimulationReport {

@@ -230,7 +230,7 @@ fn booted(kit: &Kit) -> Result<Vec<Vec<Vm>>> {
 }
 
 /// Thesis query 10M, its three parts, with windows as printed or with a slide. Its response times
-/// are over the 3 s of its comment.
+/// exceed the 3 s of its comment.
 fn query_10m(slide: &str, place: &str) -> Vec<Asked> {
     let window = format!("[range 3 s{slide}]");
     let sizes = |by: &str| {

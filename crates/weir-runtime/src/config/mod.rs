@@ -27,6 +27,9 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The structure into which a configuration file is deserialized. Its fields are the keys of the
 /// file.
 pub trait Configuration: Default + DeserializeOwned {
+    /// Keys of earlier versions, each with the present name.
+    const RENAMED: &'static [(&'static str, &'static str)] = &[];
+
     /// Derives values from other keys, and checks what the types of the fields do not.
     fn complete(&mut self, faults: &mut Vec<Fault>);
 }
@@ -80,7 +83,7 @@ pub fn parse<T: Configuration>(name: &str, text: &str) -> Result<T, Vec<String>>
     let tree = DeTable::parse(text).map_err(|error| vec![at(&error, error.message(), line)])?;
     let root = DeValue::Table(tree.get_ref().clone());
     let mut config: T = serde_path_to_error::deserialize(Deserializer::from(tree))
-        .map_err(|error| vec![at(error.inner(), &explained(&error), line)])?;
+        .map_err(|error| vec![at(error.inner(), &explained(&error, T::RENAMED), line)])?;
     let mut faults = Vec::new();
     empty_texts(&root, &mut String::new(), &mut faults);
     config.complete(&mut faults);
@@ -103,11 +106,17 @@ fn at(error: &toml::de::Error, why: &str, line: impl Fn(usize, &str) -> String) 
 }
 
 /// The text of an error, with the path of its key and the remedy.
-fn explained(error: &serde_path_to_error::Error<toml::de::Error>) -> String {
+fn explained(
+    error: &serde_path_to_error::Error<toml::de::Error>,
+    renamed: &[(&str, &str)],
+) -> String {
     let key = keys(error.path());
     let message = error.inner().message();
     // serde lists the fields that it knows behind the last `expected`, each between backticks.
     if message.starts_with("unknown field") {
+        if let Some((_, present)) = renamed.iter().find(|(earlier, _)| *earlier == key) {
+            return format!("unknown key `{key}`; its name is now `{present}`");
+        }
         let known = message
             .rsplit_once("expected ")
             .map_or("", |(_, list)| list);

@@ -1,7 +1,7 @@
 //! [`Load`]: generated I/O events of a host with a few VMs, shared by all agents.
 //!
 //! An agent spreads a piece of the pool over the time since its last piece, and adds its host's
-//! name and request numbers, as the outlet of a tap does.
+//! name and request numbers, as the conversion of a tap does.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Load {
         })
     }
 
-    /// The outlet of one of [`STREAMS`] for an agent of that host.
+    /// The conversion of rows of one of [`STREAMS`] for an agent of that host.
     pub fn conversion(&self, stream: usize, host: Symbol) -> RowConversion {
         let schema = &self.pools[stream].1;
         let all: Vec<usize> = (0..schema.len()).collect();

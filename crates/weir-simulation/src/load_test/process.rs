@@ -117,7 +117,7 @@ fn lines_of(child: &mut Child) -> Receiver<String> {
     let (send, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // No one receives lines after the address.
+            // Lines after the address have no receiver.
             let _ = send.send(line);
         }
     });
@@ -139,7 +139,7 @@ fn address(lines: &Receiver<String>) -> Result<String> {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended by itself.
+            // The process may have exited before.
             let _ = kill_process(pid, Signal::TERM);
         }
         let _ = self.child.wait();

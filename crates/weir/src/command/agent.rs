@@ -89,8 +89,8 @@ struct SourceConfigArgs {
     /// such as 1e6 replays as fast as the recording can be read
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = pace)]
     pace: f64,
-    /// Replay a recording with this time added to its timestamps, instead of timestamps from now on;
-    /// for agents that replay parts of one recording
+    /// Time to add to the timestamps of a recording, such as 1h; for agents that replay parts of one
+    /// recording [default: the first timestamp becomes the present time]
     #[arg(long, value_name = "DURATION", conflicts_with = "pace", value_parser = quantity::span)]
     shift: Option<Duration>,
     /// Exit when the recording has ended and the monitor has acknowledged all messages

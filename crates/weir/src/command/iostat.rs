@@ -84,10 +84,10 @@ pub struct IostatArgs {
     #[arg(short = 'N')]
     mapped_names: bool,
     /// Print persistent names of devices: ID, LABEL, PATH, UUID or another of the directories
-    /// /dev/disk/by-*
+    /// /dev/disk/by-* [default: the names of the kernel]
     #[arg(short = 'j', value_name = "KIND")]
     persistent: Option<String>,
-    /// Print these devices, or ALL devices, with their partitions
+    /// Print these devices, or ALL devices, with their partitions [default: no partitions]
     #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
     partitions: Option<Option<String>>,
     /// Show only this VM

@@ -2,24 +2,91 @@
 
 use crate::support::{Scratch, run};
 
-const COMMANDS: [&str; 11] = [
-    "agent",
-    "characterise",
-    "query",
-    "run",
-    "explain",
-    "check",
-    "streams",
-    "functions",
-    "record",
-    "convert",
-    "doctor",
+/// Values that name an object or a rule. Without such an option nothing is selected, written or
+/// changed; every other option states its default.
+const NAMES: [&str; 16] = [
+    "ADDRESS",
+    "DEVICE",
+    "DISK",
+    "FILE",
+    "NAME",
+    "NAME=PROCESSES",
+    "OPTIONS",
+    "OTHER",
+    "PATH",
+    "PID",
+    "PREDICATE",
+    "RULE",
+    "SOCKET",
+    "VM",
+    "WHICH",
+    "X:Y",
 ];
+
+/// Values of options whose name states the unit, or that have none.
+const PLAIN_NUMBERS: [&str; 5] = ["BYTES", "COUNT", "DAYS", "FACTOR", "MODE"];
+
+/// The commands of `weir --help`.
+fn commands() -> Vec<String> {
+    let help = run(&["--help"]).fine();
+    let (_, listed) = help.split_once("\nStart with:\n").expect("the overview");
+    let (listed, _) = listed.split_once("\n`weir COMMAND").expect("its end");
+    let entries = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    let names = entries.filter_map(|line| line.split_whitespace().next());
+    let names: Vec<String> = names
+        .filter(|name| *name != "weir")
+        .map(str::to_owned)
+        .collect();
+    assert!(names.len() > 20, "{help}");
+    names
+}
+
+/// The commands of `weir --help` and their subcommands, with the help of each.
+fn helps() -> Vec<(Vec<String>, String)> {
+    let mut helps = Vec::new();
+    for command in commands() {
+        let help = run(&[&command, "--help"]).fine();
+        let (_, below) = help.split_once("\nCommands:\n").unwrap_or_default();
+        let (below, _) = below.split_once("\n\n").unwrap_or_default();
+        let entries = below.lines().filter_map(|line| line.strip_prefix("  "));
+        for name in entries.filter_map(|line| line.split(' ').next()) {
+            if !["", "help"].contains(&name) {
+                let words = vec![command.clone(), name.to_owned()];
+                helps.push((words, run(&[&command, name, "--help"]).fine()));
+            }
+        }
+        helps.push((vec![command], help));
+    }
+    helps
+}
+
+/// The options in a help that take a value: the name of the value, and the text of the entry.
+fn options(help: &str) -> Vec<(String, String)> {
+    let mut entries: Vec<String> = Vec::new();
+    let mut is_entry = false;
+    for line in help.lines().filter(|line| !line.is_empty()) {
+        // Possible values are lists with a larger indent.
+        let indent = line.len() - line.trim_start().len();
+        let is_start = (1..8).contains(&indent) && line.trim_start().starts_with('-');
+        is_entry = is_start || is_entry && line.starts_with(' ');
+        match (is_start, entries.last_mut()) {
+            (true, _) => entries.push(line.trim().to_owned()),
+            (false, Some(entry)) if is_entry => *entry += &format!(" {}", line.trim()),
+            _ => {}
+        }
+    }
+    let valued = entries.into_iter().filter_map(|entry| {
+        let flags = entry.split("  ").next().unwrap_or_default();
+        let (_, value) = flags.split_once('<')?;
+        Some((value.split_once('>')?.0.to_owned(), entry))
+    });
+    valued.collect()
+}
 
 #[test]
 fn weir_alone_helps_and_names_every_command() {
     let out = run(&[]).fine();
-    for command in COMMANDS {
+    for command in commands() {
         assert!(
             out.contains(&format!("\n  {command} ")),
             "{command} in {out}"
@@ -29,10 +96,35 @@ fn weir_alone_helps_and_names_every_command() {
 
 #[test]
 fn every_command_has_help_with_examples() {
-    for command in COMMANDS {
-        let out = run(&[command, "--help"]).fine();
-        assert!(out.contains("Examples:\n  weir "), "{command}: {out}");
+    for command in commands() {
+        let out = run(&[&command, "--help"]).fine();
+        assert!(out.contains("Examples:\n  "), "{command}: {out}");
+        let (_, examples) = out.split_once("Examples:\n").expect("examples");
+        assert!(
+            examples.contains(&format!("weir {command}")),
+            "{command}: {out}"
+        );
     }
+}
+
+#[test]
+fn every_option_with_a_value_states_its_default_and_unit() {
+    let mut wrong = Vec::new();
+    let mut checked = 0;
+    for (command, help) in helps() {
+        for (value, entry) in options(&help) {
+            checked += 1;
+            let default = entry.split_once("[default: ").map(|(_, rest)| rest);
+            let default = default.and_then(|rest| rest.split(']').next());
+            let has_unit = default.is_none_or(|default| default.parse::<f64>().is_err());
+            let has_default = default.is_some() || NAMES.contains(&&*value);
+            if !has_default || !has_unit && !PLAIN_NUMBERS.contains(&&*value) {
+                wrong.push(format!("weir {}: {entry}", command.join(" ")));
+            }
+        }
+    }
+    assert!(checked > 100, "{checked} options have a value");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -190,11 +282,21 @@ fn manual_pages_are_written_for_every_command() {
     let scratch = Scratch::new();
     let directory = scratch.path().join("man1");
     run(&["man", directory.to_str().unwrap()]).fine();
-    for command in COMMANDS {
-        let page = scratch.read(&format!("man1/weir-{command}.1"));
+    let helps = helps();
+    for (command, _) in &helps {
+        let page = scratch.read(&format!("man1/weir-{}.1", command.join("-")));
         assert!(
-            page.contains(".TH") && page.contains("EXAMPLES"),
-            "{command}"
+            page.contains(".TH") && page.contains("EXIT STATUS"),
+            "{command:?}"
         );
+        let is_subcommand = command.len() > 1;
+        assert!(is_subcommand || page.contains("EXAMPLES"), "{command:?}");
     }
+    // The pages are made of all visible commands, so the help lists all of them.
+    let pages = std::fs::read_dir(directory).unwrap().count();
+    assert_eq!(
+        pages,
+        helps.len() + 1,
+        "one page for each command, and weir.1"
+    );
 }
