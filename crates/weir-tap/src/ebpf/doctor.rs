@@ -13,7 +13,7 @@ use super::completeness::counts_io;
 use super::devices::{Device, DeviceChoice, Devices, read_text};
 use super::fold::layout::Folding;
 use super::hist::{HistOptions, HistTap};
-use super::kernel::{self, BTF, Kernel};
+use super::kernel::{self, BTF, Kernel, Missing};
 use super::layout::{self, Config};
 use super::needs::Needs;
 use super::programs::{self, Probe, Programs, Sizes};
@@ -52,14 +52,9 @@ pub struct Fact {
 /// programs.
 pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     let _raised = elevation::raise(elevation::LOADING);
-    let mut facts = vec![
-        kernel(),
-        type_information(),
-        enumerators(),
-        capabilities(),
-        lockdown(),
-        compiler(),
-    ];
+    let mut facts = vec![kernel(), type_information()];
+    facts.extend(constants());
+    facts.extend([capabilities(), lockdown(), compiler()]);
     facts.extend(tracepoints(options));
     let loads = loads(options);
     let loaded = loads.status == CheckStatus::Ok;
@@ -135,31 +130,46 @@ fn type_information() -> Fact {
     }
 }
 
-/// Checks whether the kernel's numbers that the programs test are known.
-fn enumerators() -> Fact {
-    const NAME: &str = "kernel enumerators";
-    let numbers = match Kernel::running() {
-        Ok(kernel) => kernel.numbers(),
-        Err(error) => {
-            return ok(NAME, error.to_string()).but(
+/// Checks whether the kernel's numbers that the programs test are known, and the fields that they
+/// read.
+fn constants() -> [Fact; 2] {
+    let kernel = Kernel::running();
+    let fact = |name: &str, of: &dyn Fn(&Kernel) -> Vec<Missing>| {
+        let missing = match &kernel {
+            Ok(kernel) => of(kernel),
+            Err(error) => {
+                return ok(name, error.to_string()).but(
+                    CheckStatus::Missing,
+                    "operations and flags of requests are unknown",
+                    "see the checks above",
+                );
+            }
+        };
+        if missing.is_empty() {
+            return ok(name, "found");
+        }
+        let list = |of: &dyn Fn(&Missing) -> &str| {
+            let texts: Vec<&str> = missing.iter().map(of).collect();
+            texts.join(", ")
+        };
+        let found = ok(name, format!("not found: {}", list(&|m| m.name)));
+        if missing.iter().any(|m| m.costs.is_empty()) {
+            return found.but(
                 CheckStatus::Missing,
-                "operations and flags of requests are unknown",
-                "see the checks above",
+                "no BPF program can be loaded",
+                "run another kernel",
             );
         }
+        found.but(
+            CheckStatus::Degraded,
+            &list(&|m| &m.costs),
+            "compare counts with /proc/diskstats, or run another kernel",
+        )
     };
-    if numbers.missing.is_empty() {
-        return ok(NAME, "found");
-    }
-    let list = |of: &dyn Fn(&kernel::Missing) -> &str| {
-        let texts: Vec<&str> = numbers.missing.iter().map(of).collect();
-        texts.join(", ")
-    };
-    ok(NAME, format!("not found: {}", list(&|m| m.name))).but(
-        CheckStatus::Degraded,
-        &list(&|m| &m.costs),
-        "compare counts with /proc/diskstats, or run another kernel",
-    )
+    [
+        fact("kernel enumerators", &|kernel| kernel.numbers().missing),
+        fact("kernel structures", &Kernel::missing_fields),
+    ]
 }
 
 fn capabilities() -> Fact {
@@ -229,15 +239,16 @@ fn tracepoints(options: &LiveOptions) -> Vec<Fact> {
     let fact = |probe: &Probe| {
         let name = format!("tracepoint {}", probe.tracepoint);
         let left_out = options.without.iter().any(|w| w == probe.tracepoint);
-        if kernel.has_tracepoint(probe.tracepoint) && !left_out {
+        let found = kernel.tracepoint(probe.tracepoint);
+        let Err(found) = found.and(if left_out { Err("absent") } else { Ok(()) }) else {
             return ok(&name, "present");
-        }
+        };
         let status = if *probe == programs::COMPLETE {
             CheckStatus::Missing
         } else {
             CheckStatus::Degraded
         };
-        ok(&name, "absent").but(status, probe.without, "run a newer kernel")
+        ok(&name, found).but(status, probe.without, "run a newer kernel")
     };
     programs::PROBES.iter().map(fact).collect()
 }

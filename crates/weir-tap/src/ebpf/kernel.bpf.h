@@ -6,6 +6,7 @@
  * keeps the field. Names behind three underscores are other versions of the type before them.
  * Enumerators are not relocated: CO-RE finds them by the name of their enumeration, which some lack.
  * kernel.rs looks them up by their own names and passes their numbers in struct config.
+ * docs/kernels.md lists every name here with the kernels that have it.
  * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs,sched}.h.
  */
 #ifndef WEIR_KERNEL_BPF_H
@@ -69,8 +70,9 @@ struct bio {
 	struct blkcg_gq *bi_blkg;
 };
 
+/* Only its name is used: that of a field's type must match. */
 enum mq_rq_state {
-	MQ_RQ_IDLE = 0,
+	MQ_RQ_STATES,
 };
 
 struct request {
@@ -90,7 +92,7 @@ struct request___disk {
 
 #pragma clang attribute pop
 
-/* include/linux/sched.h: a kernel thread. */
+/* include/linux/sched.h: a kernel thread. A macro since 2.6, so not in the type information. */
 #define PF_KTHREAD 0x00200000
 
 #endif

@@ -1,15 +1,17 @@
-//! [`Kernel`]: the type information (BTF) of the running kernel: its tracepoints, and the numbers
-//! of the enumerators that the programs test.
+//! [`Kernel`]: the type information (BTF) of the running kernel: its tracepoints, its structures,
+//! and the numbers of the enumerators that the programs test. docs/kernels.md lists all of them.
 //!
 //! CO-RE relocates an enumerator by the name of its enumeration, and an enumeration may have none:
 //! that of `__RQF_FLUSH_SEQ` is anonymous in 6.12. So enumerators are looked up here by their own
 //! names, which are unique in the kernel, and their numbers are passed in the configuration.
 
+use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
-use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum, Enum64, Typedef};
+use libbpf_rs::btf::types::{Composite, Enum, Enum64, FuncProto, Ptr, Struct, Typedef};
+use libbpf_rs::btf::{Btf, BtfType};
 use weir_model::Op;
 
 use super::devices::read_text;
@@ -28,55 +30,126 @@ pub struct Kernel {
 pub struct Numbers {
     /// For each of the kernel's operations below 16 its `enum op`, four bits each.
     pub ops: u64,
-    /// Positions in `cmd_flags`: forced unit access, read ahead, sync, metadata.
-    pub flag_bits: [u8; 4],
+    /// The bits of `cmd_flags` that are the operation.
+    pub op_mask: u32,
+    /// Bits of `cmd_flags`: forced unit access, read ahead, sync, metadata; 0 if one is unknown.
+    pub flag_bits: [u32; 4],
     /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is unknown.
     pub flush_step: u32,
+    /// The state of a request that has not been issued; [`NO_STATE`] if it is unknown.
+    pub idle: u8,
     /// Enumerators that the type information lacks.
     pub missing: Vec<Missing>,
 }
 
-/// An enumerator that the type information lacks.
+/// An enumerator or a field that the type information lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// Its name.
     pub name: &'static str,
-    /// The effect.
+    /// The effect; empty if the programs cannot be loaded.
     pub costs: String,
 }
 
 /// `OP_OTHER` of `enum op` for each of the 16 operations.
 const ALL_OTHER: u64 = 0x7777_7777_7777_7777;
 
-/// The operations of `include/linux/blk_types.h` with the operations that they are reported as, and
-/// their numbers in every release since 4.15. That of zone append moved in 6.1.
-const OPS: [(&str, Op, Option<u32>); 7] = [
-    ("REQ_OP_READ", Op::Read, Some(0)),
-    ("REQ_OP_WRITE", Op::Write, Some(1)),
-    ("REQ_OP_FLUSH", Op::Flush, Some(2)),
-    ("REQ_OP_DISCARD", Op::Discard, Some(3)),
-    ("REQ_OP_SECURE_ERASE", Op::Discard, Some(5)),
-    ("REQ_OP_WRITE_ZEROES", Op::WriteZeroes, Some(9)),
-    ("REQ_OP_ZONE_APPEND", Op::Write, None),
+/// A number that no state of a request has.
+const NO_STATE: u8 = u8::MAX;
+
+/// The operations of `include/linux/blk_types.h` with the operations that they are reported as.
+const OPS: [(&str, Op); 7] = [
+    ("REQ_OP_READ", Op::Read),
+    ("REQ_OP_WRITE", Op::Write),
+    ("REQ_OP_FLUSH", Op::Flush),
+    ("REQ_OP_DISCARD", Op::Discard),
+    ("REQ_OP_SECURE_ERASE", Op::Discard),
+    ("REQ_OP_WRITE_ZEROES", Op::WriteZeroes),
+    ("REQ_OP_ZONE_APPEND", Op::Write),
 ];
 
-/// The flags of the same header, with their positions since 4.15.
-const FLAGS: [(&str, u32); 4] = [
-    ("__REQ_FUA", 17),
-    ("__REQ_RAHEAD", 19),
-    ("__REQ_SYNC", 11),
-    ("__REQ_META", 12),
+/// The first flag of the same header. Its position is the number of bits of an operation
+/// (`REQ_OP_BITS`, a macro).
+const FIRST_FLAG: &str = "__REQ_FAILFAST_DEV";
+
+/// The flags of the same header, with the effects of their absence.
+const FLAGS: [(&str, &str); 4] = [
+    ("__REQ_FUA", "flag F is missing"),
+    ("__REQ_RAHEAD", "flag A is missing"),
+    ("__REQ_SYNC", "flag S is missing"),
+    ("__REQ_META", "flag M is missing"),
 ];
 
 /// The flag of a request that is a step of a flush sequence (`include/linux/blk-mq.h`).
 const FLUSH_STEP: &str = "__RQF_FLUSH_SEQ";
 
-/// The first release that is certain to have [`FLUSH_STEP`]. Before, it was the macro
+/// The first release that is certain to have [`FLUSH_STEP`]. Before 6.12 it may be the macro
 /// `RQF_FLUSH_SEQ`, which is not in the type information.
 const FLUSH_STEP_SINCE: (u32, u32) = (6, 12);
 
 /// Its position as a macro, since 4.10.
 const FLUSH_STEP_AS_MACRO: u32 = 4;
+
+/// The state of a request that has not been issued (`include/linux/blk-mq.h`).
+const IDLE: &str = "MQ_RQ_IDLE";
+
+/// The fields that the programs read, as `kernel.bpf.h` declares them.
+const FIELDS: [&str; 28] = [
+    "bio.bi_bdev",
+    "bio.bi_blkg",
+    "bio.bi_iter",
+    "bio.bi_next",
+    "bio.bi_opf",
+    "bio.bi_status",
+    "blkcg.css",
+    "blkcg_gq.blkcg",
+    "block_device.bd_dev",
+    "block_device.bd_disk",
+    "bvec_iter.bi_sector",
+    "bvec_iter.bi_size",
+    "cgroup.kn",
+    "cgroup_subsys_state.cgroup",
+    "gendisk.first_minor",
+    "gendisk.major",
+    "gendisk.queue",
+    "kernfs_node.id",
+    "request.__data_len",
+    "request.__sector",
+    "request.bio",
+    "request.cmd_flags",
+    "request.q",
+    "request.rq_flags",
+    "request.state",
+    "request_queue.disk",
+    "request_queue.mq_ops",
+    "task_struct.flags",
+];
+
+/// The owner of a bio's I/O, which kernels without the block controller of cgroups lack; and the
+/// fields that are read only through it.
+const CGROUP_FIELDS: [&str; 5] = [
+    "bio.bi_blkg",
+    "blkcg_gq.blkcg",
+    "blkcg.css",
+    "cgroup_subsys_state.cgroup",
+    "cgroup.kn",
+];
+
+/// The disk of a request before 5.17, where `request_queue.disk` may be absent.
+const REQUEST_DISK: &str = "request.rq_disk";
+
+/// The arguments of the tracepoints (`include/trace/events/block.h`): structures that are passed by
+/// address; other arguments are empty. Kernels before 5.11 pass the queue first.
+const ARGUMENTS: [(&str, &[&str]); 8] = [
+    ("block_io_start", &["request"]),
+    ("block_rq_insert", &["request"]),
+    ("block_rq_issue", &["request"]),
+    ("block_rq_requeue", &["request"]),
+    ("block_rq_merge", &["request"]),
+    ("block_rq_complete", &["request", "", ""]),
+    ("block_bio_queue", &["bio"]),
+    ("block_bio_complete", &["request_queue", "bio"]),
+];
 
 impl Kernel {
     /// Reads the type information of the running kernel.
@@ -92,17 +165,48 @@ impl Kernel {
             })
     }
 
-    /// True if the kernel has this tracepoint.
+    /// True if the kernel has this tracepoint with the arguments that the programs expect.
     pub fn has_tracepoint(&self, name: &str) -> bool {
+        self.tracepoint(name).is_ok()
+    }
+
+    /// The reason why the programs cannot use this tracepoint, if there is one.
+    pub fn tracepoint(&self, name: &str) -> Result<(), &'static str> {
         let prototype = format!("btf_trace_{name}");
-        self.btf.type_by_name::<Typedef<'_>>(&prototype).is_some()
+        let found = self.btf.type_by_name::<Typedef<'_>>(&prototype);
+        let found = found.ok_or("absent")?;
+        let mut expected = ARGUMENTS.iter().filter(|(n, _)| *n == name);
+        match expected.next() {
+            Some((_, expected)) if self.arguments(&found).as_deref() != Some(*expected) => {
+                Err("its arguments differ from those that the programs read")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The arguments of a tracepoint as in [`ARGUMENTS`], after the one that all tracepoints have.
+    fn arguments(&self, prototype: &BtfType<'_>) -> Option<Vec<&str>> {
+        let function = prototype.next_type()?.next_type()?;
+        let function = FuncProto::try_from(function).ok()?;
+        let argument = |id| {
+            let ty: BtfType<'_> = self.btf.type_by_id(id)?;
+            let address = Ptr::try_from(ty.skip_mods_and_typedefs()).ok()?;
+            let target = address.next_type()?.skip_mods_and_typedefs();
+            target.name()?.to_str()
+        };
+        let ids: Vec<_> = function.iter().skip(1).map(|a| a.ty).collect();
+        Some(
+            ids.into_iter()
+                .map(|id| argument(id).unwrap_or(""))
+                .collect(),
+        )
     }
 
     /// The numbers that the programs test.
     pub fn numbers(&self) -> Numbers {
-        let names = OPS.iter().map(|(name, ..)| *name);
+        let names = OPS.iter().map(|(name, _)| *name);
         let names = names.chain(FLAGS.iter().map(|(name, _)| *name));
-        let names: Vec<&str> = names.chain([FLUSH_STEP]).collect();
+        let names: Vec<&str> = names.chain([FIRST_FLAG, FLUSH_STEP, IDLE]).collect();
         let found = self.enumerators(&names);
         let find = |name: &str| found.iter().find(|(n, _)| *n == name).map(|(_, n)| *n);
         Numbers::of(&find, release())
@@ -111,7 +215,7 @@ impl Kernel {
     /// Those of `names` that are in an enumeration, named or anonymous, of 32 or 64 bits.
     fn enumerators<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, u32)> {
         let mut found = Vec::new();
-        let mut look = |name: Option<&std::ffi::OsStr>, value: i128| {
+        let mut look = |name: Option<&OsStr>, value: i128| {
             let named = names.iter().find(|n| name.is_some_and(|name| name == **n));
             if let (Some(name), Ok(value)) = (named, u32::try_from(value)) {
                 found.push((*name, value));
@@ -129,6 +233,48 @@ impl Kernel {
         }
         found
     }
+
+    /// The fields that the programs read and the kernel lacks.
+    pub fn missing_fields(&self) -> Vec<Missing> {
+        let wanted = || FIELDS.into_iter().chain([REQUEST_DISK]);
+        let mut found: HashMap<&str, bool> = wanted().map(|name| (name, false)).collect();
+        for structure in self.btf.type_by_kind::<Struct<'_>>() {
+            let Some(own) = structure.name().and_then(OsStr::to_str) else {
+                continue;
+            };
+            for name in wanted() {
+                let field = name
+                    .strip_prefix(own)
+                    .and_then(|rest| rest.strip_prefix('.'));
+                if field.is_some_and(|field| self.has_field(structure.into(), field)) {
+                    found.insert(name, true);
+                }
+            }
+        }
+        let lacks = |name: &&&str| match **name {
+            "request_queue.disk" => !found[*name] && !found[REQUEST_DISK],
+            name => !found[name],
+        };
+        let of = |name: &&'static str| Missing {
+            name,
+            costs: match CGROUP_FIELDS.contains(name) {
+                true => "column cgroup is that of the submitter, or NULL".into(),
+                false => String::new(),
+            },
+        };
+        FIELDS.iter().filter(lacks).map(of).collect()
+    }
+
+    /// True if a structure has the field, or an anonymous structure or union in it does.
+    fn has_field(&self, structure: Composite<'_>, field: &str) -> bool {
+        structure.iter().any(|member| match member.name {
+            Some(name) if !name.is_empty() => name == field,
+            _ => {
+                let inner = self.btf.type_by_id::<Composite<'_>>(member.ty);
+                inner.is_some_and(|inner| self.has_field(inner, field))
+            }
+        })
+    }
 }
 
 impl fmt::Debug for Kernel {
@@ -139,45 +285,55 @@ impl fmt::Debug for Kernel {
 
 impl Numbers {
     /// The numbers of a kernel of this release; `find` looks up enumerators in its type
-    /// information.
+    /// information. What depends on one that is not found is off.
     fn of(find: &dyn Fn(&str) -> Option<u32>, release: Option<(u32, u32)>) -> Numbers {
         let mut missing = Vec::new();
         let mut lacks = |name: &'static str, costs: String| missing.push(Missing { name, costs });
+        let bit = |name: &str| {
+            find(name)
+                .filter(|bit| *bit < u32::BITS)
+                .map(|bit| 1 << bit)
+        };
         let mut ops = ALL_OTHER;
-        for (name, op, usual) in OPS {
-            let number = find(name).or_else(|| {
-                match usual {
-                    Some(usual) => lacks(name, format!("{name} is assumed to be {usual}")),
-                    None => lacks(name, format!("requests with {name} are not reported")),
-                }
-                usual
-            });
-            if let Some(number) = number.filter(|n| *n < 16) {
-                let shift = number * 4;
-                ops = ops & !(15 << shift) | (op as u64) << shift;
+        for (name, op) in OPS {
+            match find(name).filter(|n| *n < 16) {
+                Some(number) => ops = ops & !(15 << (number * 4)) | (op as u64) << (number * 4),
+                None => lacks(name, format!("requests with {name} are not reported")),
             }
         }
-        let flag_bits = FLAGS.map(|(name, usual)| {
-            let found = find(name).filter(|bit| *bit < u32::BITS);
-            found.unwrap_or_else(|| {
-                lacks(name, format!("{name} is assumed to be {usual}"));
-                usual
-            }) as u8
+        let op_mask = bit(FIRST_FLAG).map_or(0, |bit: u32| bit - 1);
+        if op_mask == 0 {
+            ops = ALL_OTHER;
+            lacks(FIRST_FLAG, "no request is reported".into());
+        }
+        let flag_bits = FLAGS.map(|(name, costs)| {
+            let found = bit(name);
+            if found.is_none() {
+                lacks(name, costs.into());
+            }
+            found.unwrap_or(0)
         });
         let as_macro = release.is_some_and(|release| release < FLUSH_STEP_SINCE);
-        let step = match find(FLUSH_STEP).filter(|bit| *bit < u32::BITS) {
-            None if as_macro => Some(FLUSH_STEP_AS_MACRO),
+        let flush_step = match bit(FLUSH_STEP) {
+            None if as_macro => 1 << FLUSH_STEP_AS_MACRO,
             None => {
                 let costs = "each step of a flush is reported as a separate request";
                 lacks(FLUSH_STEP, costs.into());
-                None
+                0
             }
-            found => found,
+            Some(found) => found,
         };
+        let idle = find(IDLE).and_then(|state| u8::try_from(state).ok());
+        if idle.is_none() {
+            let costs = "a request that its driver returns before it is issued has no request row";
+            lacks(IDLE, costs.into());
+        }
         Numbers {
             ops,
+            op_mask,
             flag_bits,
-            flush_step: step.map_or(0, |bit| 1 << bit),
+            flush_step,
+            idle: idle.unwrap_or(NO_STATE),
             missing,
         }
     }
@@ -316,31 +472,69 @@ mod tests {
             ("REQ_OP_SECURE_ERASE", 5),
             ("REQ_OP_WRITE_ZEROES", 9),
         ];
-        let flags = FLAGS.map(|(name, bit)| (name, u64::from(bit + 1)));
+        let flags = [
+            ("__REQ_FUA", 18),
+            ("__REQ_RAHEAD", 20),
+            ("__REQ_SYNC", 12),
+            ("__REQ_META", 13),
+        ];
         for append in [7, 13] {
             let ops: Vec<_> = ops
                 .into_iter()
                 .chain([("REQ_OP_ZONE_APPEND", append)])
                 .collect();
-            let step: &[(&str, u64)] = &[(FLUSH_STEP, 1)];
-            let kernel = kernel(&[("req_op", 4, &ops), ("", 4, &flags), ("", 4, step)]);
+            let other: &[(&str, u64)] = &[(FLUSH_STEP, 1), (FIRST_FLAG, 7), (IDLE, 3)];
+            let kernel = kernel(&[("req_op", 4, &ops), ("", 4, &flags), ("", 4, other)]);
             let numbers = kernel.numbers();
             let op = |number: u64| numbers.ops >> (number * 4) & 15;
             assert_eq!([0, 1, 2, 3, 5, 9].map(op), [0, 1, 2, 3, 3, 4]);
             assert_eq!((op(append), op(20 - append)), (1, 7));
-            assert_eq!(numbers.flag_bits, [18, 20, 12, 13]);
+            assert_eq!(numbers.flag_bits, [18, 20, 12, 13].map(|bit| 1 << bit));
+            assert_eq!((numbers.op_mask, numbers.idle), (0x7f, 3));
             assert_eq!(numbers.missing, []);
         }
+    }
+
+    #[test]
+    fn what_depends_on_an_enumerator_that_is_not_found_is_off() {
         let without = Numbers::of(&|_| None, Some((6, 18)));
-        assert_eq!(without.flag_bits, [17, 19, 11, 12]);
-        assert_eq!(without.ops & 0xffff, 0x3210);
-        assert_eq!(without.missing.len(), OPS.len() + FLAGS.len() + 1);
+        assert_eq!((without.ops, without.op_mask), (ALL_OTHER, 0));
+        assert_eq!((without.flag_bits, without.flush_step), ([0; 4], 0));
+        assert_eq!(without.idle, NO_STATE);
+        assert_eq!(without.missing.len(), OPS.len() + FLAGS.len() + 3);
+        let without_mask = |name: &str| Some(7).filter(|_| name != FIRST_FLAG);
+        assert_eq!(Numbers::of(&without_mask, Some((6, 18))).ops, ALL_OTHER);
+    }
+
+    #[test]
+    fn every_field_that_is_absent_is_named() {
+        let none = kernel(&[]).missing_fields();
+        let names: Vec<&str> = none.iter().map(|m| m.name).collect();
+        assert_eq!(names, FIELDS);
+        let degrade = none.iter().filter(|m| !m.costs.is_empty()).count();
+        assert_eq!(degrade, CGROUP_FIELDS.len());
+        for (name, _) in ARGUMENTS {
+            assert_eq!(kernel(&[]).tracepoint(name), Err("absent"));
+        }
     }
 
     #[test]
     fn the_running_kernel_lacks_none() {
         match Kernel::running() {
-            Ok(kernel) => assert_eq!(kernel.numbers().missing, []),
+            Ok(kernel) => {
+                assert_eq!(kernel.numbers().missing, []);
+                assert_eq!(kernel.missing_fields(), []);
+                for (name, arguments) in ARGUMENTS {
+                    assert_eq!(kernel.tracepoint(name), Ok(()), "{name} {arguments:?}");
+                    let found = kernel.btf.type_by_name(&format!("btf_trace_{name}"));
+                    let found: Typedef<'_> = found.expect("it was found just now");
+                    assert_eq!(
+                        kernel.arguments(&found).as_deref(),
+                        Some(arguments),
+                        "{name}"
+                    );
+                }
+            }
             Err(why) => writeln!(std::io::stderr(), "skipped: enumerators: {why}").unwrap(),
         }
     }

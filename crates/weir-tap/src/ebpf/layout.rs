@@ -196,6 +196,10 @@ pub struct Config {
     pub device_rows: u32,
     /// The bit of `rq_flags` that marks a step of a flush sequence; 0 if it is unknown.
     pub flush_step: u32,
+    /// The operation in `cmd_flags`.
+    pub op_mask: u32,
+    /// Bits of `cmd_flags`: forced unit access, read ahead, sync, metadata; 0 if one is unknown.
+    pub flag_bits: [u32; 4],
     /// The clauses, a bit each, that select a kind of record.
     pub kinds: [u8; 3],
     /// Keep an entry for each request from issue to completion.
@@ -228,13 +232,13 @@ pub struct Config {
     pub numbered: u8,
     /// Clauses whose records are omitted before a ring is full, a bit each.
     pub optional: u8,
-    /// Positions in `cmd_flags`: forced unit access, read ahead, sync, metadata.
-    pub flag_bits: [u8; 4],
-    spare: [u8; 6],
+    /// The state of a request that has not been issued.
+    pub idle: u8,
+    spare: [u8; 5],
 }
 
 const _: () = assert!(size_of::<Clause>() == 160, "struct clause of tap.h");
-const _: () = assert!(size_of::<Config>() == 704, "struct config of tap.h");
+const _: () = assert!(size_of::<Config>() == 720, "struct config of tap.h");
 #[cfg(target_endian = "big")]
 compile_error!("the committed BPF object is for little-endian machines");
 
@@ -304,6 +308,8 @@ impl Config {
             cgroup_mask: sizes.known - 1,
             device_rows: sizes.device_rows,
             flush_step: numbers.flush_step,
+            op_mask: numbers.op_mask,
+            flag_bits: numbers.flag_bits,
             kinds: [kind::REQUEST, kind::RESPONSE, kind::ERROR].map(wants),
             track: needs.track.into(),
             start: needs.start.into(),
@@ -320,8 +326,8 @@ impl Config {
             kernel: read.owner.into(),
             numbered: needs.numbered.into(),
             optional: needs.optional_clauses(),
-            flag_bits: numbers.flag_bits,
-            spare: [0; 6],
+            idle: numbers.idle,
+            spare: [0; 5],
         }
     }
 
@@ -340,8 +346,9 @@ impl Config {
             self.cgroup_mask,
             self.device_rows,
             self.flush_step,
+            self.op_mask,
         ];
-        for word in sizes {
+        for word in sizes.iter().chain(&self.flag_bits) {
             out.extend(word.to_ne_bytes());
         }
         out.extend(self.kinds);
@@ -361,8 +368,8 @@ impl Config {
             self.kernel,
             self.numbered,
             self.optional,
+            self.idle,
         ]);
-        out.extend(self.flag_bits);
         out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");
         out

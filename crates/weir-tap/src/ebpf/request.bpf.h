@@ -96,7 +96,7 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 
 static __always_inline __u8 op_of(__u32 opf)
 {
-	__u32 op = opf & 0xff;
+	__u32 op = opf & config.op_mask;
 
 	if (op > 15)
 		return OP_OTHER;
@@ -107,9 +107,8 @@ static __always_inline __u8 flags_of(__u32 opf)
 {
 	if (!config.flags)
 		return 0;
-	return (opf >> config.fua_bit & 1) * FLAG_FUA |
-	       (opf >> config.read_ahead_bit & 1) * FLAG_READ_AHEAD |
-	       (opf >> config.sync_bit & 1) * FLAG_SYNC | (opf >> config.meta_bit & 1) * FLAG_META;
+	return !!(opf & config.fua) * FLAG_FUA | !!(opf & config.read_ahead) * FLAG_READ_AHEAD |
+	       !!(opf & config.sync) * FLAG_SYNC | !!(opf & config.meta) * FLAG_META;
 }
 
 /*

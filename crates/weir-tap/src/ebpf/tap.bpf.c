@@ -264,7 +264,7 @@ int on_requeue(__u64 *ctx)
 		return 0;
 	}
 	/* A driver that is short of resources gives back what it never issued. */
-	if (config.track || v.rq->state == MQ_RQ_IDLE)
+	if (config.track || v.rq->state == config.idle)
 		return 0;
 	describe(&io, &v);
 	if (!locate(&io, device_of(&v)))

@@ -189,7 +189,13 @@ struct config {
 	__u32 device_mask;
 	__u32 cgroup_mask;
 	__u32 device_rows;	/* rows of counters per processor */
-	__u32 flush_step;	/* of rq_flags: a step of a flush sequence (RQF_FLUSH_SEQ); 0 if not known */
+	/* Bits and numbers of the running kernel; 0 if not known. */
+	__u32 flush_step;	/* of rq_flags: a step of a flush sequence (RQF_FLUSH_SEQ) */
+	__u32 op_mask;		/* of cmd_flags: the operation */
+	__u32 fua;		/* of cmd_flags, as the following ones */
+	__u32 read_ahead;
+	__u32 sync;
+	__u32 meta;
 	__u8 kinds[KINDS];	/* clauses that want this kind */
 	__u8 track;		/* keep an entry for each request from issue to completion */
 	__u8 start;		/* from insertion, with times and submitter; else flushes only */
@@ -206,12 +212,9 @@ struct config {
 	__u8 kernel;		/* tell kernel threads from processes */
 	__u8 numbered;		/* requests are numbered as they are issued */
 	__u8 optional;		/* clauses whose records are left out before a ring fills */
-	__u8 fua_bit;		/* of cmd_flags, as the following ones */
-	__u8 read_ahead_bit;
-	__u8 sync_bit;
-	__u8 meta_bit;
-	__u8 spare[6];
+	__u8 idle;		/* of enum mq_rq_state: not issued yet (MQ_RQ_IDLE); 255 if not known */
+	__u8 spare[5];
 };
-_Static_assert(sizeof(struct config) == 704, "struct config");
+_Static_assert(sizeof(struct config) == 720, "struct config");
 
 #endif
