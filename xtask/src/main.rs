@@ -79,11 +79,11 @@ const TASKS: &[Task] = &[
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let chore = args
+    let task = args
         .first()
         .and_then(|name| TASKS.iter().find(|(n, ..)| n == name));
-    let Some((name, _, run)) = chore else {
-        eprintln!("usage: cargo xtask CHORE [OPTIONS]\n");
+    let Some((name, _, run)) = task else {
+        eprintln!("usage: cargo xtask TASK [OPTIONS]\n");
         for (name, does, _) in TASKS {
             eprintln!("  {name:<11} {does}");
         }
@@ -103,7 +103,7 @@ fn root() -> PathBuf {
     let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     xtask
         .parent()
-        .expect("xtask lies in the repository")
+        .expect("xtask is in the repository")
         .to_path_buf()
 }
 

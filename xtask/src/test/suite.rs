@@ -1,0 +1,217 @@
+//! One suite: a test executable that cargo built, or a call of `cargo test`.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::cargo;
+
+/// A suite of tests.
+pub struct Suite {
+    /// The package and the name of the suite.
+    pub name: String,
+    /// The package.
+    pub package: String,
+    runs: Runs,
+    is_in_background: bool,
+}
+
+enum Runs {
+    /// An executable, in the directory of its package.
+    Executable { path: PathBuf, directory: PathBuf },
+    /// `cargo test` with these arguments.
+    Cargo(Vec<String>),
+}
+
+/// What a suite printed.
+pub struct Finished {
+    /// Standard output: a line for each test.
+    pub output: String,
+    /// Standard error: skipped and retried tests.
+    pub errors: String,
+    /// True if all tests passed.
+    pub is_success: bool,
+    /// The time that it took.
+    pub took: Duration,
+}
+
+/// Builds all tests of the workspace.
+///
+/// # Errors
+///
+/// If one does not compile.
+pub fn build() -> Result<Vec<Suite>> {
+    let built = cargo()
+        .args(["test", "--locked", "--workspace", "--no-run"])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start cargo test")?;
+    ensure!(built.status.success(), "the tests do not compile");
+    let mut suites = Vec::new();
+    for line in String::from_utf8_lossy(&built.stdout).lines() {
+        let message: Value = serde_json::from_str(line).context("a message of cargo")?;
+        if message["profile"]["test"] == true
+            && let Some(path) = message["executable"].as_str()
+        {
+            suites.push(Suite::of_executable(Path::new(path), &message)?);
+        }
+    }
+    if suites.is_empty() {
+        bail!("cargo built no tests");
+    }
+    Ok(suites)
+}
+
+impl Suite {
+    fn of_executable(path: &Path, message: &Value) -> Result<Suite> {
+        let manifest = message["manifest_path"].as_str().context("a manifest")?;
+        let directory = Path::new(manifest).parent().context("a directory")?;
+        let package = directory.file_name().context("a package")?;
+        let package = package.to_string_lossy().into_owned();
+        let target = message["target"]["name"].as_str().context("a target")?;
+        let kind = message["target"]["kind"][0].as_str().context("a kind")?;
+        Ok(Suite {
+            name: format!("{package}, {kind} {target}"),
+            package,
+            runs: Runs::Executable {
+                path: path.into(),
+                directory: directory.into(),
+            },
+            is_in_background: false,
+        })
+    }
+
+    /// `cargo test` with further arguments.
+    pub fn selected(args: &[String]) -> Suite {
+        Suite {
+            name: format!("cargo test {}", args.join(" ")),
+            package: String::new(),
+            runs: Runs::Cargo(args.to_vec()),
+            is_in_background: false,
+        }
+    }
+
+    /// The same with the lowest priority: it uses the processors when no other suite does.
+    pub fn in_background(self) -> Suite {
+        Suite {
+            is_in_background: true,
+            ..self
+        }
+    }
+
+    /// Runs the tests; `environment` is added to this process's.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn run(&self, environment: &[(&str, &str)]) -> Result<Finished> {
+        let started = Instant::now();
+        let mut child = self
+            .command()
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().context("stdout is piped")?;
+        let stderr = child.stderr.take().context("stderr is piped")?;
+        let shows = self.is_shown_at_once();
+        let (output, errors) = thread::scope(|scope| {
+            let errors = scope.spawn(|| {
+                collect(stderr, |line| {
+                    if shows {
+                        eprintln!("{line}")
+                    }
+                })
+            });
+            let output = collect(stdout, |line| {
+                if shows {
+                    println!("{line}")
+                }
+            });
+            (output, errors.join().expect("no panic"))
+        });
+        Ok(Finished {
+            output: output?,
+            errors: errors?,
+            is_success: child.wait()?.success(),
+            took: started.elapsed(),
+        })
+    }
+
+    /// True if it prints while it runs, since it runs alone.
+    pub fn is_shown_at_once(&self) -> bool {
+        matches!(self.runs, Runs::Cargo(_)) && !self.is_in_background
+    }
+
+    fn command(&self) -> Command {
+        let mut command = match &self.runs {
+            Runs::Executable { path, directory } => {
+                let mut command = Command::new(path);
+                command.current_dir(directory);
+                command.env("CARGO_MANIFEST_DIR", directory);
+                command
+            }
+            Runs::Cargo(args) => {
+                let mut command = cargo();
+                command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
+                command.args(args);
+                command
+            }
+        };
+        if !self.is_in_background {
+            return command;
+        }
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"]).arg(command.get_program());
+        nice.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            if let Some(value) = value {
+                nice.env(name, value);
+            }
+        }
+        if let Some(directory) = command.get_current_dir() {
+            nice.current_dir(directory);
+        }
+        command = nice;
+        command
+    }
+}
+
+impl Finished {
+    /// The number of tests that passed.
+    pub fn passed(&self) -> u64 {
+        let results = self.output.lines();
+        let results = results.filter_map(|line| line.strip_prefix("test result: "));
+        let passed = results.filter_map(|result| {
+            let (_, rest) = result.split_once(". ")?;
+            rest.split_once(" passed")?.0.parse::<u64>().ok()
+        });
+        passed.sum()
+    }
+
+    /// The names of the tests that failed.
+    pub fn failed(&self) -> impl Iterator<Item = &str> {
+        let lines = self.output.lines();
+        let named = lines.filter_map(|line| line.strip_prefix("test "));
+        named.filter_map(|line| line.strip_suffix(" ... FAILED"))
+    }
+}
+
+fn collect(from: impl Read, show: impl Fn(&str)) -> io::Result<String> {
+    let mut all = String::new();
+    for line in BufReader::new(from).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        show(&line);
+        all.push_str(&line);
+        all.push('\n');
+    }
+    Ok(all)
+}
