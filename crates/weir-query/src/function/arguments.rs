@@ -57,30 +57,41 @@ pub fn text(name: &str, args: &[Argument], i: usize) -> Result<(), ArgumentError
 pub fn number_to_float(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     number(name, args, 0)?;
-    Ok(Returns {
-        ty: Type::Float,
-        unit: Unit::None,
-    })
+    Ok(Returns::plain(Type::Float))
 }
 
 /// Requires one number; the result has its type and unit.
 pub fn number_kept(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     number(name, args, 0)?;
-    Ok(Returns {
-        ty: args[0].ty,
-        unit: args[0].unit,
-    })
+    Ok(args[0].returned())
+}
+
+/// Requires one number or timestamp; the result is a float in its unit, or a timestamp.
+pub fn mean_of(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
+    arity(name, args, 1, 1)?;
+    let allowed = [Type::Int, Type::Float, Type::Time];
+    typed(name, args, 0, &allowed, "a number or a timestamp")?;
+    let ty = match args[0].ty {
+        Type::Time => Type::Time,
+        _ => Type::Float,
+    };
+    Ok(Returns::new(ty, args[0].unit))
+}
+
+/// Requires one value of a simple type, which `what` describes; the result has its type and unit.
+pub fn value_kept(name: &str, args: &[Argument], what: &str) -> Result<Returns, ArgumentError> {
+    arity(name, args, 1, 1)?;
+    let allowed = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
+    typed(name, args, 0, &allowed, what)?;
+    Ok(args[0].returned())
 }
 
 /// Requires one text; the result has type `ty` and no unit.
 pub fn text_to(name: &str, args: &[Argument], ty: Type) -> Result<Returns, ArgumentError> {
     arity(name, args, 1, 1)?;
     text(name, args, 0)?;
-    Ok(Returns {
-        ty,
-        unit: Unit::None,
-    })
+    Ok(Returns::plain(ty))
 }
 
 /// The value of argument `i`, which must be a constant other than NULL.
@@ -121,10 +132,7 @@ pub fn same_dimension(
 /// integers.
 pub fn common_type(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
     let first = args.iter().position(|a| !is_null(a)).unwrap_or(0);
-    let mut all = Returns {
-        ty: args[first].ty,
-        unit: args[first].unit,
-    };
+    let mut all = Returns::new(args[first].ty, args[first].unit);
     for (i, arg) in args.iter().enumerate().filter(|(_, a)| !is_null(a)) {
         if arg.ty != all.ty && !(arg.ty.is_numeric() && all.ty.is_numeric()) {
             let message = format!("`{name}` cannot combine a {} and a {}", all.ty, arg.ty);

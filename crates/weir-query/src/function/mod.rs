@@ -3,6 +3,7 @@
 
 pub mod aggregate;
 pub mod arguments;
+mod by_name;
 mod element;
 #[cfg(test)]
 mod examples;
@@ -47,6 +48,18 @@ pub struct Example {
     pub result: &'static str,
 }
 
+impl Example {
+    /// An example of a scalar function.
+    const fn of(call: &'static str, result: &'static str) -> Example {
+        Example::over(call, "", result)
+    }
+
+    /// An example of an aggregate, over these rows.
+    const fn over(call: &'static str, rows: &'static str, result: &'static str) -> Example {
+        Example { call, rows, result }
+    }
+}
+
 /// An argument as the checker sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Argument {
@@ -70,6 +83,11 @@ impl Argument {
             },
         }
     }
+
+    /// Its type and unit, as those of the result.
+    fn returned(&self) -> Returns {
+        Returns::new(self.ty, self.unit)
+    }
 }
 
 /// The type and unit of a call's result.
@@ -79,6 +97,17 @@ pub struct Returns {
     pub ty: Type,
     /// Its unit.
     pub unit: Unit,
+}
+
+impl Returns {
+    fn new(ty: Type, unit: Unit) -> Returns {
+        Returns { ty, unit }
+    }
+
+    /// A result without unit.
+    fn plain(ty: Type) -> Returns {
+        Returns::new(ty, Unit::None)
+    }
 }
 
 /// Why a call is rejected: a message for the diagnostic, and the argument it concerns (`None`:

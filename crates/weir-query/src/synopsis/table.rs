@@ -73,43 +73,36 @@ impl KeyTable {
 
     /// The number of row `row`'s key, if it is there.
     pub(crate) fn find(&self, keys: &Keys, row: usize) -> Option<u32> {
-        let (key, hash) = (keys.row(row), keys.hashes[row]);
-        let mask = self.cells.len() - 1;
-        let mut at = hash as usize & mask;
-        loop {
-            let cell = self.cells[at];
-            if cell == 0 {
-                return None;
-            }
-            if (cell >> 32) as u32 == hash {
-                let number = cell as u32 - 1;
-                if self.is_key(number, key) {
-                    return Some(number);
-                }
-            }
-            at = (at + 1) & mask;
-        }
+        self.probe(keys.row(row), keys.hashes[row]).ok()
     }
 
     /// The number of row `row`'s key, which is added if it is not there, and whether it was added.
     pub(crate) fn find_or_add(&mut self, keys: &Keys, row: usize) -> (u32, bool) {
         let (key, hash) = (keys.row(row), keys.hashes[row]);
+        match self.probe(key, hash) {
+            Ok(number) => (number, false),
+            Err(at) => (self.add_at(at, key, hash), true),
+        }
+    }
+
+    /// The number of a key, or the free cell where the search for it ended.
+    #[inline]
+    fn probe(&self, key: &[u64], hash: u32) -> Result<u32, usize> {
         let mask = self.cells.len() - 1;
         let mut at = hash as usize & mask;
         loop {
             let cell = self.cells[at];
             if cell == 0 {
-                break;
+                return Err(at);
             }
             if (cell >> 32) as u32 == hash {
                 let number = cell as u32 - 1;
                 if self.is_key(number, key) {
-                    return (number, false);
+                    return Ok(number);
                 }
             }
             at = (at + 1) & mask;
         }
-        (self.add_at(at, key, hash), true)
     }
 
     /// [`KeyTable::find_or_add`] for every row: the numbers, and the rows whose keys were added.

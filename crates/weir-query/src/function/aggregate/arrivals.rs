@@ -7,43 +7,50 @@ use weir_sketch::{Bytes, OrderedCounts, codec};
 
 use super::per_group::{Summary, per_group};
 use super::single::{KeepEarliest, KeepLatest, single_state};
-use super::{AggregateCall, AggregateState};
-use crate::function::arguments::{arity, typed};
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::value_kept;
 use crate::function::element::{Element, Real, Text};
-use crate::function::{Argument, ArgumentError, EvalError, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 
-/// The return type of `first` and `last`.
-pub fn check(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
-    arity(name, args, 1, 1)?;
-    let allowed = [Type::Bool, Type::Int, Type::Float, Type::Text, Type::Time];
-    typed(name, args, 0, &allowed, "a single value")?;
-    Ok(Returns {
-        ty: args[0].ty,
-        unit: args[0].unit,
-    })
+/// `first` or `last`.
+pub struct ArrivalEnd {
+    pub doc: &'static FunctionDoc,
+    pub is_first: bool,
 }
 
-/// The state of `first` or `last` where rows may be retracted: all arrivals.
-pub fn state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
-    match call.args[0].ty() {
-        Type::Bool => of_all::<bool>(first),
-        Type::Float => of_all::<Real>(first),
-        Type::Text => of_all::<Text>(first),
-        _ => of_all::<i64>(first),
+impl Aggregate for ArrivalEnd {
+    fn doc(&self) -> &'static FunctionDoc {
+        self.doc
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        value_kept(self.doc.name, args, "a single value")
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        match call.args[0].ty() {
+            Type::Bool => of_all::<bool>(self.is_first),
+            Type::Float => of_all::<Real>(self.is_first),
+            Type::Text => of_all::<Text>(self.is_first),
+            _ => of_all::<i64>(self.is_first),
+        }
+    }
+
+    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        match self.is_first {
+            true => single_state::<KeepEarliest>(call),
+            false => single_state::<KeepLatest>(call),
+        }
+    }
+
+    fn splits(&self) -> bool {
+        false
     }
 }
 
-/// The state of `first` or `last` over append-only input: the one value.
-pub fn append_only_state(call: &AggregateCall, first: bool) -> Box<dyn AggregateState> {
-    if first {
-        single_state::<KeepEarliest>(call)
-    } else {
-        single_state::<KeepLatest>(call)
-    }
-}
-
-fn of_all<K: Element>(first: bool) -> Box<dyn AggregateState> {
-    let end = move |all: &Arrivals<K>| Ok(if first { all.first() } else { all.last() });
+/// The state where rows may be retracted: all arrivals.
+fn of_all<K: Element>(is_first: bool) -> Box<dyn AggregateState> {
+    let end = move |all: &Arrivals<K>| Ok(if is_first { all.first() } else { all.last() });
     per_group(|x: K| x, end)
 }
 

@@ -1,81 +1,37 @@
 //! `avg(x)`: the arithmetic mean of the values.
 
-use weir_model::{PartialKind, PartialState, Type};
+use weir_model::Type;
 
 use super::per_group::shared_per_group;
-use super::total::{self, FloatTotal, IntTotal};
-use super::{Aggregate, AggregateCall, AggregateState, of_integers};
-use crate::function::arguments::{arity, typed};
-use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
+use super::total::{FloatTotal, IntTotal, TotalFunction};
+use crate::function::arguments::mean_of;
+use crate::function::{EvalError, Example, FunctionDoc};
 
 /// `avg(x)`
-pub struct Avg;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "avg",
-    aliases: &["mean"],
-    signature: "avg(x)",
-    summary: "the arithmetic mean of the values",
-    details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. It is computed from an exact sum that never overflows.",
-    examples: &[
-        Example {
-            call: "avg(x)",
-            rows: "1\nNULL\n2",
-            result: "1.5",
-        },
-        Example {
-            call: "avg(x)",
-            rows: "9223372036854775807\n9223372036854775807",
-            result: "9223372036854776000",
-        },
-        Example {
-            call: "avg(x)",
-            rows: "",
-            result: "NULL",
-        },
-    ],
+pub static AVG: TotalFunction = TotalFunction {
+    doc: &FunctionDoc {
+        name: "avg",
+        aliases: &["mean"],
+        signature: "avg(x)",
+        summary: "the arithmetic mean of the values",
+        details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. It is computed from an exact sum that never overflows.",
+        examples: &[
+            Example::over("avg(x)", "1\nNULL\n2", "1.5"),
+            Example::over(
+                "avg(x)",
+                "9223372036854775807\n9223372036854775807",
+                "9223372036854776000",
+            ),
+            Example::over("avg(x)", "", "NULL"),
+        ],
+    },
+    check: mean_of,
+    state: |ty| match ty {
+        Type::Float => shared_per_group(|x: f64| x, of_floats, Some(FloatTotal::result_of)),
+        Type::Time => shared_per_group(|x: i64| x, of_times, Some(IntTotal::result_of)),
+        _ => shared_per_group(|x: i64| x, of_ints, Some(IntTotal::result_of)),
+    },
 };
-
-impl Aggregate for Avg {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        let allowed = [Type::Int, Type::Float, Type::Time];
-        typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
-        let ty = if args[0].ty == Type::Time {
-            Type::Time
-        } else {
-            Type::Float
-        };
-        Ok(Returns {
-            ty,
-            unit: args[0].unit,
-        })
-    }
-
-    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        match call.args[0].ty() {
-            Type::Float => shared_per_group(|x: f64| x, of_floats, Some(FloatTotal::result_of)),
-            Type::Time => shared_per_group(|x: i64| x, of_times, Some(IntTotal::result_of)),
-            _ => shared_per_group(|x: i64| x, of_ints, Some(IntTotal::result_of)),
-        }
-    }
-
-    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
-        total::shares(call, other)
-    }
-
-    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
-        of_integers(call, || PartialKind::Moments)
-    }
-
-    fn partial_of(&self, _: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
-        IntTotal::partial_of(kept)
-    }
-}
 
 /// The mean of integers.
 pub fn of_ints(total: &IntTotal) -> Result<Option<f64>, EvalError> {

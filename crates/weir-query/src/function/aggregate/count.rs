@@ -1,6 +1,6 @@
 //! `count(*)`, `count(x)`: the number of rows, or of rows whose `x` is not NULL.
 
-use weir_model::{PartialKind, PartialState, Type, Unit};
+use weir_model::{PartialKind, PartialState, Type};
 use weir_sketch::{Bytes, codec};
 
 use super::per_group::{Summary, partial_of, per_group};
@@ -20,21 +20,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the number of rows; with an argument, of rows where it is not NULL",
     details: "0 over no rows. `count(distinct x)` counts each distinct value once.",
     examples: &[
-        Example {
-            call: "count(*)",
-            rows: "1\nNULL\n3",
-            result: "3",
-        },
-        Example {
-            call: "count(x)",
-            rows: "1\nNULL\n3",
-            result: "2",
-        },
-        Example {
-            call: "count(x)",
-            rows: "",
-            result: "0",
-        },
+        Example::over("count(*)", "1\nNULL\n3", "3"),
+        Example::over("count(x)", "1\nNULL\n3", "2"),
+        Example::over("count(x)", "", "0"),
     ],
 };
 
@@ -45,10 +33,7 @@ impl Aggregate for Count {
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 0, 1)?;
-        Ok(Returns {
-            ty: Type::Int,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Int))
     }
 
     fn state(&self, _: &AggregateCall) -> Box<dyn AggregateState> {

@@ -1,32 +1,42 @@
 //! `var`, `stddev` and their population forms: the dispersion of values around their mean.
 
-use weir_model::{Type, Unit};
+use weir_model::Type;
 use weir_sketch::{Bytes, Moments};
 
 use super::per_group::{Summary, per_group};
-use super::{AggregateCall, AggregateState};
-use crate::function::arguments::{arity, number};
-use crate::function::{Argument, ArgumentError, EvalError, Returns};
+use super::{Aggregate, AggregateCall, AggregateState};
+use crate::function::arguments::number_to_float;
+use crate::function::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 
-/// Accepts exactly one number.
-pub fn check(name: &str, args: &[Argument], unit: Unit) -> Result<Returns, ArgumentError> {
-    arity(name, args, 1, 1)?;
-    number(name, args, 0)?;
-    Ok(Returns {
-        ty: Type::Float,
-        unit,
-    })
+/// `var`, `stddev` or a population form.
+pub struct Dispersion {
+    pub doc: &'static FunctionDoc,
+    /// Whether the result has the unit of the values.
+    pub has_unit: bool,
+    /// The result.
+    pub read: fn(&Moments) -> Option<f64>,
 }
 
-/// The state of a call whose result `read` computes from the moments.
-pub fn state(
-    call: &AggregateCall,
-    read: impl Fn(&Moments) -> Option<f64> + Send + 'static,
-) -> Box<dyn AggregateState> {
-    let result = move |moments: &Moments| Ok(read(moments));
-    match call.args[0].ty() {
-        Type::Float => per_group(Number::Float, result),
-        _ => per_group(Number::Int, result),
+impl Aggregate for Dispersion {
+    fn doc(&self) -> &'static FunctionDoc {
+        self.doc
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        let returns = number_to_float(self.doc.name, args)?;
+        Ok(match self.has_unit {
+            true => Returns::new(returns.ty, args[0].unit),
+            false => returns,
+        })
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        let read = self.read;
+        let result = move |moments: &Moments| Ok(read(moments));
+        match call.args[0].ty() {
+            Type::Float => per_group(Number::Float, result),
+            _ => per_group(Number::Int, result),
+        }
     }
 }
 

@@ -1,51 +1,22 @@
 //! `first(x)`: the value that arrived first.
 
-use super::{Aggregate, AggregateCall, AggregateState, arrivals};
-use crate::function::{Argument, ArgumentError, Example, FunctionDoc, Returns};
+use super::arrivals::ArrivalEnd;
+use crate::function::{Example, FunctionDoc};
 
 /// `first(x)`
-pub struct First;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "first",
-    aliases: &["first_value"],
-    signature: "first(x)",
-    summary: "the value that arrived first",
-    details: "NULLs are ignored, as by every aggregate. Keeps the type and the unit of `x`. Of equal values the one that arrived first is retracted \
+pub static FIRST: ArrivalEnd = ArrivalEnd {
+    doc: &FunctionDoc {
+        name: "first",
+        aliases: &["first_value"],
+        signature: "first(x)",
+        summary: "the value that arrived first",
+        details: "NULLs are ignored, as by every aggregate. Keeps the type and the unit of `x`. Of equal values the one that arrived first is retracted \
               first, as in a window. Over a window it stores every row's value; without a window one value. Rows of one instant have \
               no defined order, so between rows of one instant the result can differ from run to run.",
-    examples: &[
-        Example {
-            call: "first(x)",
-            rows: "30\n10\n20\nNULL",
-            result: "30",
-        },
-        Example {
-            call: "first(x)",
-            rows: "NULL",
-            result: "NULL",
-        },
-    ],
+        examples: &[
+            Example::over("first(x)", "30\n10\n20\nNULL", "30"),
+            Example::over("first(x)", "NULL", "NULL"),
+        ],
+    },
+    is_first: true,
 };
-
-impl Aggregate for First {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arrivals::check(DOC.name, args)
-    }
-
-    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        arrivals::state(call, true)
-    }
-
-    fn append_only_state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
-        arrivals::append_only_state(call, true)
-    }
-
-    fn splits(&self) -> bool {
-        false
-    }
-}

@@ -31,26 +31,18 @@ static DOC: FunctionDoc = FunctionDoc {
               Limits are ascending constants; values above the last are counted at the end under NULL: \
               the rule of `vscsiStats` (Ahmad 2007), which prints the last limit twice. Limits can have units: `histogram(latency, 100 us, 1 ms, 10 ms)`. NULL over no values.",
     examples: &[
-        Example {
-            call: "histogram(x)",
-            rows: "0\n1\n3\n4\n5\n-5",
-            result: "{-4: 1, 0: 1, 1: 1, 4: 2, 8: 1}",
-        },
-        Example {
-            call: "histogram(x, 4095, 4096)",
-            rows: "512\n4096\n4096\n8192",
-            result: "{4095: 1, 4096: 2, NULL: 1}",
-        },
-        Example {
-            call: "histogram(x)",
-            rows: "0.3\n1",
-            result: "{0.5: 1, 1: 1}",
-        },
-        Example {
-            call: "histogram(x)",
-            rows: "NULL",
-            result: "NULL",
-        },
+        Example::over(
+            "histogram(x)",
+            "0\n1\n3\n4\n5\n-5",
+            "{-4: 1, 0: 1, 1: 1, 4: 2, 8: 1}",
+        ),
+        Example::over(
+            "histogram(x, 4095, 4096)",
+            "512\n4096\n4096\n8192",
+            "{4095: 1, 4096: 2, NULL: 1}",
+        ),
+        Example::over("histogram(x)", "0.3\n1", "{0.5: 1, 1: 1}"),
+        Example::over("histogram(x)", "NULL", "NULL"),
     ],
 };
 
@@ -76,10 +68,7 @@ impl Aggregate for Histogram {
         if let Some(i) = limits.windows(2).position(|pair| pair[0] >= pair[1]) {
             return Err(argument_error(i + 2, "limits must ascend"));
         }
-        Ok(Returns {
-            ty: Type::Tally,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Tally))
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {

@@ -5,7 +5,7 @@ use weir_sketch::OrderedCounts;
 
 use super::per_group::per_group;
 use super::{Aggregate, AggregateCall, AggregateState};
-use crate::function::arguments::{arity, typed};
+use crate::function::arguments::mean_of;
 use crate::function::element::Real;
 use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
 
@@ -20,21 +20,9 @@ static DOC: FunctionDoc = FunctionDoc {
     details: "A float in the unit of `x`; of timestamps a timestamp, rounded down. It stores every distinct value, 16 bytes each: where that is \
               too much, `quantile(x, 0.5)` needs a fixed amount of memory.",
     examples: &[
-        Example {
-            call: "median(x)",
-            rows: "30\n10\n20",
-            result: "20",
-        },
-        Example {
-            call: "median(x)",
-            rows: "1\n2\nNULL\n10\n3",
-            result: "2.5",
-        },
-        Example {
-            call: "median(x)",
-            rows: "",
-            result: "NULL",
-        },
+        Example::over("median(x)", "30\n10\n20", "20"),
+        Example::over("median(x)", "1\n2\nNULL\n10\n3", "2.5"),
+        Example::over("median(x)", "", "NULL"),
     ],
 };
 
@@ -44,18 +32,7 @@ impl Aggregate for Median {
     }
 
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        arity(DOC.name, args, 1, 1)?;
-        let allowed = [Type::Int, Type::Float, Type::Time];
-        typed(DOC.name, args, 0, &allowed, "a number or a timestamp")?;
-        let ty = if args[0].ty == Type::Time {
-            Type::Time
-        } else {
-            Type::Float
-        };
-        Ok(Returns {
-            ty,
-            unit: args[0].unit,
-        })
+        mean_of(DOC.name, args)
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {

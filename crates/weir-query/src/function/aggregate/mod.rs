@@ -40,26 +40,27 @@ use weir_model::{Column, ColumnBuilder, PartialKind, PartialState, Type, Unit, V
 
 pub use shared::Shared;
 
+use super::by_name::{self, Listed};
 use super::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 use crate::expr::Expr;
 
 /// Every CQL aggregate, in the order of the reference.
 pub static AGGREGATES: &[&dyn Aggregate] = &[
     &count::Count,
-    &sum::Sum,
-    &avg::Avg,
-    &min::Min,
-    &max::Max,
+    &sum::SUM,
+    &avg::AVG,
+    &min::MIN,
+    &max::MAX,
     &median::Median,
     &quantile::Quantile,
     &histogram::Histogram,
     &top::Top,
-    &first::First,
-    &last::Last,
-    &stddev::Stddev,
-    &var::Var,
-    &stddev_pop::StddevPop,
-    &var_pop::VarPop,
+    &first::FIRST,
+    &last::LAST,
+    &stddev::STDDEV,
+    &var::VAR,
+    &stddev_pop::STDDEV_POP,
+    &var_pop::VAR_POP,
 ];
 
 /// An aggregate function.
@@ -209,10 +210,7 @@ fn of_integers(call: &AggregateCall, keep: impl FnOnce() -> PartialKind) -> Opti
 
 /// The aggregate called `name`, by its own name or an alias, without regard to case.
 pub fn find(name: &str) -> Option<&'static dyn Aggregate> {
-    let answers = |d: &FunctionDoc| {
-        d.name.eq_ignore_ascii_case(name) || d.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
-    };
-    AGGREGATES.iter().copied().find(|f| answers(f.doc()))
+    by_name::find(name)
 }
 
 impl fmt::Debug for AggregateCall {
@@ -241,25 +239,12 @@ impl Hash for AggregateCall {
     }
 }
 
-/// Serialisation of a function as its name.
-mod by_name {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::Aggregate;
-
-    pub fn serialize<S: Serializer>(
-        function: &&'static dyn Aggregate,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(function.doc().name)
+impl Listed for dyn Aggregate {
+    fn all() -> &'static [&'static dyn Aggregate] {
+        AGGREGATES
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<&'static dyn Aggregate, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let unknown = || D::Error::custom(format!("function `{name}` is unknown here"));
-        super::find(&name).ok_or_else(unknown)
+    fn doc(&self) -> &'static FunctionDoc {
+        Aggregate::doc(self)
     }
 }

@@ -23,26 +23,10 @@ static DOC: FunctionDoc = FunctionDoc {
               A group of latencies needs about 30 kB, independent of their number. \
               `median` is exact.",
     examples: &[
-        Example {
-            call: "quantile(x, 0.5)",
-            rows: "10\n20\n30\nNULL",
-            result: "20",
-        },
-        Example {
-            call: "quantile(x, 0.99)",
-            rows: "1\n2\n1000000",
-            result: "1000000",
-        },
-        Example {
-            call: "quantile(x, 1)",
-            rows: "0.5\n0.25",
-            result: "0.5",
-        },
-        Example {
-            call: "quantile(x, 0.9)",
-            rows: "",
-            result: "NULL",
-        },
+        Example::over("quantile(x, 0.5)", "10\n20\n30\nNULL", "20"),
+        Example::over("quantile(x, 0.99)", "1\n2\n1000000", "1000000"),
+        Example::over("quantile(x, 1)", "0.5\n0.25", "0.5"),
+        Example::over("quantile(x, 0.9)", "", "NULL"),
     ],
 };
 
@@ -66,10 +50,7 @@ impl Aggregate for Quantile {
         } else {
             Type::Int
         };
-        Ok(Returns {
-            ty,
-            unit: args[0].unit,
-        })
+        Ok(Returns::new(ty, args[0].unit))
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use weir_model::{Tally, Type, Unit, Value};
+use weir_model::{Tally, Type, Value};
 use weir_sketch::{Bytes, OrderedCounts};
 
 use super::per_group::{Summary, per_group};
@@ -26,21 +26,9 @@ static DOC: FunctionDoc = FunctionDoc {
     details: "Exact. `k` is a constant from 1 to 10000. Of equally frequent values the least is first. It stores every distinct value. NULL over no \
               values.",
     examples: &[
-        Example {
-            call: "top(x, 2)",
-            rows: "8\n4\n8\n16\n4\n8\nNULL",
-            result: "{8: 3, 4: 2}",
-        },
-        Example {
-            call: "top(x, 5)",
-            rows: "b\na",
-            result: "{a: 1, b: 1}",
-        },
-        Example {
-            call: "top(x, 5)",
-            rows: "",
-            result: "NULL",
-        },
+        Example::over("top(x, 2)", "8\n4\n8\n16\n4\n8\nNULL", "{8: 3, 4: 2}"),
+        Example::over("top(x, 5)", "b\na", "{a: 1, b: 1}"),
+        Example::over("top(x, 5)", "", "NULL"),
     ],
 };
 
@@ -62,10 +50,7 @@ impl Aggregate for Top {
                 ));
             }
         }
-        Ok(Returns {
-            ty: Type::Tally,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Tally))
     }
 
     fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {

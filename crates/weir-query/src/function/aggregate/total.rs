@@ -1,21 +1,61 @@
 //! The number of values and their exact sum: the state of `sum` and `avg`, which `count(x)` of the
 //! same values can read too.
 
-use weir_model::{PartialState, Type, Value};
+use weir_model::{PartialKind, PartialState, Type, Value};
 use weir_sketch::{Bytes, ExactSum, codec};
 
-use super::AggregateCall;
-use super::avg::{self, Avg};
+use super::avg::{self, AVG};
 use super::count::{self, Count};
 use super::per_group::{Summary, partial_of};
-use super::sum::{self, Sum};
-use crate::function::EvalError;
+use super::sum::{self, SUM};
+use super::{Aggregate, AggregateCall, AggregateState, of_integers};
 use crate::function::element::Output;
+use crate::function::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
+
+/// `sum` or `avg`.
+pub struct TotalFunction {
+    pub doc: &'static FunctionDoc,
+    /// As [`Aggregate::check`], of the function's name and its arguments.
+    pub check: fn(&str, &[Argument]) -> Result<Returns, ArgumentError>,
+    /// The state over arguments of this type.
+    pub state: fn(Type) -> Box<dyn AggregateState>,
+}
+
+impl Aggregate for TotalFunction {
+    fn doc(&self) -> &'static FunctionDoc {
+        self.doc
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        (self.check)(self.doc.name, args)
+    }
+
+    fn state(&self, call: &AggregateCall) -> Box<dyn AggregateState> {
+        (self.state)(call.args[0].ty())
+    }
+
+    fn shares(&self, call: &AggregateCall, other: &AggregateCall) -> bool {
+        shares(call, other)
+    }
+
+    fn keep(&self, call: &AggregateCall) -> Option<PartialKind> {
+        of_integers(call, || PartialKind::Moments)
+    }
+
+    /// The partial for integers that a source aggregated.
+    fn partial_of(&self, _: &AggregateCall, kept: &PartialState) -> Option<Vec<u8>> {
+        let PartialState::Moments { count, sum, .. } = *kept else {
+            return None;
+        };
+        let count = i64::try_from(count).ok()?;
+        Some(partial_of(&IntTotal { sum, count }))
+    }
+}
 
 /// Whether the state of `other` is a total from which `call`, of the same values, can read its
 /// result.
 pub fn shares(call: &AggregateCall, other: &AggregateCall) -> bool {
-    call.args == other.args && (other.is_of(&Sum) || other.is_of(&Avg))
+    call.args == other.args && (other.is_of(&SUM) || other.is_of(&AVG))
 }
 
 /// Of integers. 128 bits hold the sum of 2^63 of them; intermediate overflow is undone by later
@@ -27,20 +67,11 @@ pub struct IntTotal {
 }
 
 impl IntTotal {
-    /// The partial for integers that a source aggregated.
-    pub fn partial_of(kept: &PartialState) -> Option<Vec<u8>> {
-        let PartialState::Moments { count, sum, .. } = *kept else {
-            return None;
-        };
-        let count = i64::try_from(count).ok()?;
-        Some(partial_of(&IntTotal { sum, count }))
-    }
-
     /// The result of a call for which [`shares`] is true.
     pub fn result_of(&self, call: &AggregateCall) -> Result<Value, EvalError> {
         Ok(match call.ty {
             _ if call.is_of(&Count) => Value::Int(count::counted(self.count)?),
-            _ if call.is_of(&Sum) => or_null(sum::of_ints(self)?),
+            _ if call.is_of(&SUM) => or_null(sum::of_ints(self)?),
             Type::Time => or_null(avg::of_times(self)?),
             _ => or_null(avg::of_ints(self)?),
         })
@@ -86,7 +117,7 @@ impl FloatTotal {
     pub fn result_of(&self, call: &AggregateCall) -> Result<Value, EvalError> {
         Ok(if call.is_of(&Count) {
             Value::Int(count::counted(self.count)?)
-        } else if call.is_of(&Sum) {
+        } else if call.is_of(&SUM) {
             or_null(sum::of_floats(self)?)
         } else {
             or_null(avg::of_floats(self)?)

@@ -19,36 +19,15 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "`x` rounded down to a multiple of `width`",
     details: "Keeps the type and the unit of `x`, which is a number or a timestamp. `width` is a constant above 0, in any unit of the same kind: `bucket(latency, 100 us)`, `bucket(ts, 1 s)`.",
     examples: &[
-        Example {
-            call: "bucket(1234, 100)",
-            rows: "",
-            result: "1200",
-        },
-        Example {
-            call: "bucket(-1, 100)",
-            rows: "",
-            result: "-100",
-        },
-        Example {
-            call: "bucket(0.75, 0.5)",
-            rows: "",
-            result: "0.5",
-        },
-        Example {
-            call: "bucket(1234567 ns, 100 us)",
-            rows: "",
-            result: "1200000",
-        },
-        Example {
-            call: "bucket(13 sectors, 4 KiB)",
-            rows: "",
-            result: "4096",
-        },
-        Example {
-            call: "bucket(cast('2026-01-31 12:34:56' as timestamp), 1 min)",
-            rows: "",
-            result: "1769862840000000000",
-        },
+        Example::of("bucket(1234, 100)", "1200"),
+        Example::of("bucket(-1, 100)", "-100"),
+        Example::of("bucket(0.75, 0.5)", "0.5"),
+        Example::of("bucket(1234567 ns, 100 us)", "1200000"),
+        Example::of("bucket(13 sectors, 4 KiB)", "4096"),
+        Example::of(
+            "bucket(cast('2026-01-31 12:34:56' as timestamp), 1 min)",
+            "1769862840000000000",
+        ),
     ],
 };
 
@@ -72,10 +51,7 @@ impl Scalar for Bucket {
             let message = "a width is a number above 0; for integers, an integer in their unit";
             return Err(argument_error(1, message));
         }
-        Ok(Returns {
-            ty: args[0].ty,
-            unit: args[0].unit,
-        })
+        Ok(args[0].returned())
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -17,21 +17,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the first of its arguments that is not NULL",
     details: "The arguments have one type; integers are converted to float beside floats. The result has the finest of their units.",
     examples: &[
-        Example {
-            call: "coalesce(NULL, 2, 3)",
-            rows: "",
-            result: "2",
-        },
-        Example {
-            call: "coalesce(NULL, 'none')",
-            rows: "",
-            result: "none",
-        },
-        Example {
-            call: "coalesce(NULL, NULL)",
-            rows: "",
-            result: "NULL",
-        },
+        Example::of("coalesce(NULL, 2, 3)", "2"),
+        Example::of("coalesce(NULL, 'none')", "none"),
+        Example::of("coalesce(NULL, NULL)", "NULL"),
     ],
 };
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
+use weir_model::{Column, ColumnBuilder, Type, Value};
 
 use super::rows::{TEXT_BYTES_MAX, intern, too_long};
 use super::{Scalar, ScalarCall};
@@ -19,21 +19,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the concatenation of its arguments",
     details: "NULLs are ignored, unlike by `||`, which is NULL with a NULL. Numbers and booleans are converted to text, without units.",
     examples: &[
-        Example {
-            call: "concat('vm', 7, '/', 'vda')",
-            rows: "",
-            result: "vm7/vda",
-        },
-        Example {
-            call: "concat('a', NULL, 'b')",
-            rows: "",
-            result: "ab",
-        },
-        Example {
-            call: "concat(NULL)",
-            rows: "",
-            result: "",
-        },
+        Example::of("concat('vm', 7, '/', 'vda')", "vm7/vda"),
+        Example::of("concat('a', NULL, 'b')", "ab"),
+        Example::of("concat(NULL)", ""),
     ],
 };
 
@@ -48,10 +36,7 @@ impl Scalar for Concat {
             let allowed = [Type::Text, Type::Int, Type::Float, Type::Bool];
             typed(DOC.name, args, i, &allowed, "a text, a number or a boolean")?;
         }
-        Ok(Returns {
-            ty: Type::Text,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Text))
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {

@@ -1,44 +1,23 @@
 //! `gib(x)`: the amount of data in GiB.
 
-use weir_model::{Column, Dimension};
-
+use super::UnaryFunction;
 use super::scaled;
-use super::{Scalar, ScalarCall};
-use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
+use crate::function::{Example, FunctionDoc};
+use weir_model::Dimension;
 
 /// `gib(x)`
-pub struct Gib;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "gib",
-    aliases: &["gibibytes"],
-    signature: "gib(x)",
-    summary: "the amount of data in GiB",
-    details: "A float without unit. `x` has any unit of the same dimension: `gib(bytes)`.",
-    examples: &[
-        Example {
-            call: "gib(4194304 sectors)",
-            rows: "",
-            result: "2",
-        },
-        Example {
-            call: "gib(524288 KiB)",
-            rows: "",
-            result: "0.5",
-        },
-    ],
+pub static GIB: UnaryFunction = UnaryFunction {
+    doc: &FunctionDoc {
+        name: "gib",
+        aliases: &["gibibytes"],
+        signature: "gib(x)",
+        summary: "the amount of data in GiB",
+        details: "A float without unit. `x` has any unit of the same dimension: `gib(bytes)`.",
+        examples: &[
+            Example::of("gib(4194304 sectors)", "2"),
+            Example::of("gib(524288 KiB)", "0.5"),
+        ],
+    },
+    check: |name, args| scaled::check(name, args, Dimension::Data, "an amount of data"),
+    eval: |call, x| scaled::eval(call, x, 1073741824.0),
 };
-
-impl Scalar for Gib {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        scaled::check(DOC.name, args, Dimension::Data, "an amount of data")
-    }
-
-    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        scaled::eval(call, args, 1073741824.0)
-    }
-}

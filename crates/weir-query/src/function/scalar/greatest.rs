@@ -17,31 +17,11 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the largest of its arguments",
     details: "NULLs are ignored; the result is NULL if all arguments are. The arguments have one type; integers are converted to float beside floats, and NaN is greater than every number. The result has the finest of their units.",
     examples: &[
-        Example {
-            call: "greatest(3, 1, 2)",
-            rows: "",
-            result: "3",
-        },
-        Example {
-            call: "greatest(1.5, 2)",
-            rows: "",
-            result: "2",
-        },
-        Example {
-            call: "greatest(NULL, 7)",
-            rows: "",
-            result: "7",
-        },
-        Example {
-            call: "greatest(NULL)",
-            rows: "",
-            result: "NULL",
-        },
-        Example {
-            call: "greatest(8 sectors, 1 KiB)",
-            rows: "",
-            result: "4096",
-        },
+        Example::of("greatest(3, 1, 2)", "3"),
+        Example::of("greatest(1.5, 2)", "2"),
+        Example::of("greatest(NULL, 7)", "7"),
+        Example::of("greatest(NULL)", "NULL"),
+        Example::of("greatest(8 sectors, 1 KiB)", "4096"),
     ],
 };
 

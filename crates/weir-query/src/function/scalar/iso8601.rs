@@ -1,6 +1,6 @@
 //! `iso8601(ts)`: a timestamp in ISO 8601 format.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::{intern, map};
 use super::{Scalar, ScalarCall};
@@ -18,21 +18,18 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the timestamp as a text, in UTC",
     details: "As in `2009-02-13T23:31:30.000000001Z`. Every distinct text is stored: use it on results, not on every request.",
     examples: &[
-        Example {
-            call: "iso8601(cast('2024-02-29' as timestamp))",
-            rows: "",
-            result: "2024-02-29T00:00:00.000000000Z",
-        },
-        Example {
-            call: "iso8601(cast('2009-02-13 23:31:30.000000001' as timestamp))",
-            rows: "",
-            result: "2009-02-13T23:31:30.000000001Z",
-        },
-        Example {
-            call: "iso8601(cast('1969-12-31 23:59:59.999999999' as timestamp))",
-            rows: "",
-            result: "1969-12-31T23:59:59.999999999Z",
-        },
+        Example::of(
+            "iso8601(cast('2024-02-29' as timestamp))",
+            "2024-02-29T00:00:00.000000000Z",
+        ),
+        Example::of(
+            "iso8601(cast('2009-02-13 23:31:30.000000001' as timestamp))",
+            "2009-02-13T23:31:30.000000001Z",
+        ),
+        Example::of(
+            "iso8601(cast('1969-12-31 23:59:59.999999999' as timestamp))",
+            "1969-12-31T23:59:59.999999999Z",
+        ),
     ],
 };
 
@@ -44,10 +41,7 @@ impl Scalar for Iso8601 {
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         typed(DOC.name, args, 0, &[Type::Time], "a timestamp")?;
-        Ok(Returns {
-            ty: Type::Text,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Text))
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

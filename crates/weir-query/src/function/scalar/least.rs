@@ -17,31 +17,11 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the smallest of its arguments",
     details: "NULLs are ignored; the result is NULL if all arguments are. The arguments have one type; integers are converted to float beside floats, and NaN is greater than every number. The result has the finest of their units.",
     examples: &[
-        Example {
-            call: "least(3, 1, 2)",
-            rows: "",
-            result: "1",
-        },
-        Example {
-            call: "least(1.5, 2)",
-            rows: "",
-            result: "1.5",
-        },
-        Example {
-            call: "least(NULL, 7)",
-            rows: "",
-            result: "7",
-        },
-        Example {
-            call: "least('b', 'a')",
-            rows: "",
-            result: "a",
-        },
-        Example {
-            call: "least(1 ms, 20 us)",
-            rows: "",
-            result: "20000",
-        },
+        Example::of("least(3, 1, 2)", "1"),
+        Example::of("least(1.5, 2)", "1.5"),
+        Example::of("least(NULL, 7)", "7"),
+        Example::of("least('b', 'a')", "a"),
+        Example::of("least(1 ms, 20 us)", "20000"),
     ],
 };
 

@@ -1,45 +1,23 @@
 //! `log2(x)`: the logarithm to base 2.
 
-use weir_model::Column;
-
+use super::UnaryFunction;
 use super::rows::map_floats;
-use super::{Scalar, ScalarCall};
 use crate::function::arguments::number_to_float;
-use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
+use crate::function::{Example, FunctionDoc};
 
 /// `log2(x)`
-pub struct Log2;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "log2",
-    aliases: &[],
-    signature: "log2(x)",
-    summary: "the logarithm of `x` to base 2",
-    details: "A float without unit. NULL for 0 and negative numbers.",
-    examples: &[
-        Example {
-            call: "log2(4096)",
-            rows: "",
-            result: "12",
-        },
-        Example {
-            call: "log2(-1)",
-            rows: "",
-            result: "NULL",
-        },
-    ],
+pub static LOG2: UnaryFunction = UnaryFunction {
+    doc: &FunctionDoc {
+        name: "log2",
+        aliases: &[],
+        signature: "log2(x)",
+        summary: "the logarithm of `x` to base 2",
+        details: "A float without unit. NULL for 0 and negative numbers.",
+        examples: &[
+            Example::of("log2(4096)", "12"),
+            Example::of("log2(-1)", "NULL"),
+        ],
+    },
+    check: number_to_float,
+    eval: |_, x| map_floats(x, |x| if x > 0.0 { x.log2() } else { f64::NAN }),
 };
-
-impl Scalar for Log2 {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        number_to_float(DOC.name, args)
-    }
-
-    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        map_floats(&args[0], |x| if x > 0.0 { x.log2() } else { f64::NAN })
-    }
-}

@@ -1,45 +1,24 @@
 //! `lower(t)`: the text in lower case.
 
-use weir_model::{Column, Type};
-
+use super::UnaryFunction;
 use super::rows::map_texts;
-use super::{Scalar, ScalarCall};
 use crate::function::arguments::text_to;
-use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
+use crate::function::{Example, FunctionDoc};
+use weir_model::Type;
 
 /// `lower(t)`
-pub struct Lower;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "lower",
-    aliases: &["lcase"],
-    signature: "lower(t)",
-    summary: "the text in lower case, by the rules of Unicode",
-    details: "",
-    examples: &[
-        Example {
-            call: "lower('Fio')",
-            rows: "",
-            result: "fio",
-        },
-        Example {
-            call: "lower(NULL)",
-            rows: "",
-            result: "NULL",
-        },
-    ],
+pub static LOWER: UnaryFunction = UnaryFunction {
+    doc: &FunctionDoc {
+        name: "lower",
+        aliases: &["lcase"],
+        signature: "lower(t)",
+        summary: "the text in lower case, by the rules of Unicode",
+        details: "",
+        examples: &[
+            Example::of("lower('Fio')", "fio"),
+            Example::of("lower(NULL)", "NULL"),
+        ],
+    },
+    check: |name, args| text_to(name, args, Type::Text),
+    eval: |_, x| map_texts(x, |text| Ok(text.to_lowercase().into())),
 };
-
-impl Scalar for Lower {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        text_to(DOC.name, args, Type::Text)
-    }
-
-    fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        map_texts(&args[0], |text| Ok(text.to_lowercase().into()))
-    }
-}

@@ -1,44 +1,23 @@
 //! `mib(x)`: the amount of data in MiB.
 
-use weir_model::{Column, Dimension};
-
+use super::UnaryFunction;
 use super::scaled;
-use super::{Scalar, ScalarCall};
-use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
+use crate::function::{Example, FunctionDoc};
+use weir_model::Dimension;
 
 /// `mib(x)`
-pub struct Mib;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "mib",
-    aliases: &["mebibytes"],
-    signature: "mib(x)",
-    summary: "the amount of data in MiB",
-    details: "A float without unit. `x` has any unit of the same dimension: `mib(bytes)`.",
-    examples: &[
-        Example {
-            call: "mib(2048 sectors)",
-            rows: "",
-            result: "1",
-        },
-        Example {
-            call: "mib(1536 KiB)",
-            rows: "",
-            result: "1.5",
-        },
-    ],
+pub static MIB: UnaryFunction = UnaryFunction {
+    doc: &FunctionDoc {
+        name: "mib",
+        aliases: &["mebibytes"],
+        signature: "mib(x)",
+        summary: "the amount of data in MiB",
+        details: "A float without unit. `x` has any unit of the same dimension: `mib(bytes)`.",
+        examples: &[
+            Example::of("mib(2048 sectors)", "1"),
+            Example::of("mib(1536 KiB)", "1.5"),
+        ],
+    },
+    check: |name, args| scaled::check(name, args, Dimension::Data, "an amount of data"),
+    eval: |call, x| scaled::eval(call, x, 1048576.0),
 };
-
-impl Scalar for Mib {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        scaled::check(DOC.name, args, Dimension::Data, "an amount of data")
-    }
-
-    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        scaled::eval(call, args, 1048576.0)
-    }
-}

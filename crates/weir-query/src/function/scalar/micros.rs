@@ -1,44 +1,23 @@
 //! `micros(x)`: the duration in microseconds.
 
-use weir_model::{Column, Dimension};
-
+use super::UnaryFunction;
 use super::scaled;
-use super::{Scalar, ScalarCall};
-use crate::function::{Argument, ArgumentError, EvalError, Example, FunctionDoc, Returns};
+use crate::function::{Example, FunctionDoc};
+use weir_model::Dimension;
 
 /// `micros(x)`
-pub struct Micros;
-
-static DOC: FunctionDoc = FunctionDoc {
-    name: "micros",
-    aliases: &["microseconds"],
-    signature: "micros(x)",
-    summary: "the duration in microseconds",
-    details: "A float without unit. `x` has any unit of the same dimension: `micros(latency)`.",
-    examples: &[
-        Example {
-            call: "micros(1500 ns)",
-            rows: "",
-            result: "1.5",
-        },
-        Example {
-            call: "micros(2 ms)",
-            rows: "",
-            result: "2000",
-        },
-    ],
+pub static MICROS: UnaryFunction = UnaryFunction {
+    doc: &FunctionDoc {
+        name: "micros",
+        aliases: &["microseconds"],
+        signature: "micros(x)",
+        summary: "the duration in microseconds",
+        details: "A float without unit. `x` has any unit of the same dimension: `micros(latency)`.",
+        examples: &[
+            Example::of("micros(1500 ns)", "1.5"),
+            Example::of("micros(2 ms)", "2000"),
+        ],
+    },
+    check: |name, args| scaled::check(name, args, Dimension::Time, "a duration"),
+    eval: |call, x| scaled::eval(call, x, 1e3),
 };
-
-impl Scalar for Micros {
-    fn doc(&self) -> &'static FunctionDoc {
-        &DOC
-    }
-
-    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
-        scaled::check(DOC.name, args, Dimension::Time, "a duration")
-    }
-
-    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
-        scaled::eval(call, args, 1e3)
-    }
-}

@@ -44,38 +44,39 @@ use std::hash::{Hash, Hasher};
 use serde::{Deserialize, Serialize};
 use weir_model::{Column, Type, Unit};
 
+use super::by_name::{self, Listed};
 use super::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 use crate::expr::Expr;
 
 /// Every scalar function of CQL, in the order of the reference.
 pub static SCALARS: &[&dyn Scalar] = &[
-    &abs::Abs,
+    &abs::ABS,
     &sign::Sign,
     &round::Round,
-    &floor::Floor,
-    &ceil::Ceil,
+    &floor::FLOOR,
+    &ceil::CEIL,
     &bucket::Bucket,
     &pow2_bucket::Pow2Bucket,
     &least::Least,
     &greatest::Greatest,
-    &sqrt::Sqrt,
+    &sqrt::SQRT,
     &pow::Pow,
-    &exp::Exp,
-    &ln::Ln,
-    &log2::Log2,
-    &log10::Log10,
-    &seconds::Seconds,
-    &millis::Millis,
-    &micros::Micros,
-    &kib::Kib,
-    &mib::Mib,
-    &gib::Gib,
+    &exp::EXP,
+    &ln::LN,
+    &log2::LOG2,
+    &log10::LOG10,
+    &seconds::SECONDS,
+    &millis::MILLIS,
+    &micros::MICROS,
+    &kib::KIB,
+    &mib::MIB,
+    &gib::GIB,
     &coalesce::Coalesce,
     &nullif::Nullif,
     &sample::Sample,
-    &lower::Lower,
-    &upper::Upper,
-    &length::Length,
+    &lower::LOWER,
+    &upper::UPPER,
+    &length::LENGTH,
     &substr::Substr,
     &replace::Replace,
     &starts_with::StartsWith,
@@ -102,6 +103,29 @@ pub trait Scalar: Sync {
     fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError>;
 }
 
+/// A scalar function of one argument.
+pub struct UnaryFunction {
+    doc: &'static FunctionDoc,
+    /// As [`Scalar::check`], of the function's name and its arguments.
+    check: fn(&str, &[Argument]) -> Result<Returns, ArgumentError>,
+    /// As [`Scalar::eval`], of the one argument.
+    eval: fn(&ScalarCall, &Column) -> Result<Column, EvalError>,
+}
+
+impl Scalar for UnaryFunction {
+    fn doc(&self) -> &'static FunctionDoc {
+        self.doc
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        (self.check)(self.doc.name, args)
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {
+        (self.eval)(call, &args[0])
+    }
+}
+
 /// A checked call of a scalar function.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ScalarCall {
@@ -118,10 +142,7 @@ pub struct ScalarCall {
 
 /// The function called `name`, by its own name or an alias, without regard to case.
 pub fn find(name: &str) -> Option<&'static dyn Scalar> {
-    let answers = |d: &FunctionDoc| {
-        d.name.eq_ignore_ascii_case(name) || d.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
-    };
-    SCALARS.iter().copied().find(|f| answers(f.doc()))
+    by_name::find(name)
 }
 
 impl fmt::Debug for ScalarCall {
@@ -147,25 +168,12 @@ impl Hash for ScalarCall {
     }
 }
 
-/// Serialisation of a function as its name.
-mod by_name {
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use super::Scalar;
-
-    pub fn serialize<S: Serializer>(
-        function: &&'static dyn Scalar,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(function.doc().name)
+impl Listed for dyn Scalar {
+    fn all() -> &'static [&'static dyn Scalar] {
+        SCALARS
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<&'static dyn Scalar, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let unknown = || D::Error::custom(format!("function `{name}` is unknown here"));
-        super::find(&name).ok_or_else(unknown)
+    fn doc(&self) -> &'static FunctionDoc {
+        Scalar::doc(self)
     }
 }

@@ -17,26 +17,10 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "`x`, or NULL where it equals `y`",
     details: "The arguments have one type; integers are converted to float beside floats. `count(nullif(error, 0))` counts the rows with an error.",
     examples: &[
-        Example {
-            call: "nullif(3, 0)",
-            rows: "",
-            result: "3",
-        },
-        Example {
-            call: "nullif(0, 0)",
-            rows: "",
-            result: "NULL",
-        },
-        Example {
-            call: "nullif('-', '-')",
-            rows: "",
-            result: "NULL",
-        },
-        Example {
-            call: "nullif(5, NULL)",
-            rows: "",
-            result: "5",
-        },
+        Example::of("nullif(3, 0)", "3"),
+        Example::of("nullif(0, 0)", "NULL"),
+        Example::of("nullif('-', '-')", "NULL"),
+        Example::of("nullif(5, NULL)", "5"),
     ],
 };
 

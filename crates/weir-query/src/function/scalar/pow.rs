@@ -1,6 +1,6 @@
 //! `pow(x, y)`: x to the power of y.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::{as_floats, map_pairs};
 use super::{Scalar, ScalarCall};
@@ -17,21 +17,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "`x` to the power of `y`",
     details: "A float without unit. NULL where it is not a real number, as for a negative `x` and a fractional `y`.",
     examples: &[
-        Example {
-            call: "pow(2, 10)",
-            rows: "",
-            result: "1024",
-        },
-        Example {
-            call: "pow(2, -1)",
-            rows: "",
-            result: "0.5",
-        },
-        Example {
-            call: "pow(-1, 0.5)",
-            rows: "",
-            result: "NULL",
-        },
+        Example::of("pow(2, 10)", "1024"),
+        Example::of("pow(2, -1)", "0.5"),
+        Example::of("pow(-1, 0.5)", "NULL"),
     ],
 };
 
@@ -44,10 +32,7 @@ impl Scalar for Pow {
         arity(DOC.name, args, 2, 2)?;
         number(DOC.name, args, 0)?;
         number(DOC.name, args, 1)?;
-        Ok(Returns {
-            ty: Type::Float,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Float))
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

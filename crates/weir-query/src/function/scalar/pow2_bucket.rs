@@ -18,31 +18,11 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the smallest power of two that is not less than `x`",
     details: "Keeps the type and the unit of `x`. For 0 it is 0, for a negative number the negative power of two at or below it. It is the limit under which `histogram` counts `x`; grouping by it makes one row per bucket.",
     examples: &[
-        Example {
-            call: "pow2_bucket(5000)",
-            rows: "",
-            result: "8192",
-        },
-        Example {
-            call: "pow2_bucket(4096)",
-            rows: "",
-            result: "4096",
-        },
-        Example {
-            call: "pow2_bucket(0)",
-            rows: "",
-            result: "0",
-        },
-        Example {
-            call: "pow2_bucket(-5)",
-            rows: "",
-            result: "-4",
-        },
-        Example {
-            call: "pow2_bucket(0.3)",
-            rows: "",
-            result: "0.5",
-        },
+        Example::of("pow2_bucket(5000)", "8192"),
+        Example::of("pow2_bucket(4096)", "4096"),
+        Example::of("pow2_bucket(0)", "0"),
+        Example::of("pow2_bucket(-5)", "-4"),
+        Example::of("pow2_bucket(0.3)", "0.5"),
     ],
 };
 

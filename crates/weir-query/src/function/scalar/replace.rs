@@ -1,6 +1,6 @@
 //! `replace(t, from, to)`: a text with every `from` replaced.
 
-use weir_model::{Column, ColumnBuilder, Symbol, Type, Unit, Value};
+use weir_model::{Column, ColumnBuilder, Symbol, Type, Value};
 
 use super::rows::{TEXT_BYTES_MAX, intern, too_long};
 use super::{Scalar, ScalarCall};
@@ -17,21 +17,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the text with every `from` in it replaced by `to`",
     details: "Case-sensitive. An empty `from` changes nothing.",
     examples: &[
-        Example {
-            call: "replace('/dev/sda', '/dev/', '')",
-            rows: "",
-            result: "sda",
-        },
-        Example {
-            call: "replace('a-b-c', '-', '+')",
-            rows: "",
-            result: "a+b+c",
-        },
-        Example {
-            call: "replace('abc', '', 'x')",
-            rows: "",
-            result: "abc",
-        },
+        Example::of("replace('/dev/sda', '/dev/', '')", "sda"),
+        Example::of("replace('a-b-c', '-', '+')", "a+b+c"),
+        Example::of("replace('abc', '', 'x')", "abc"),
     ],
 };
 
@@ -43,10 +31,7 @@ impl Scalar for Replace {
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 3, 3)?;
         (0..3).try_for_each(|i| text(DOC.name, args, i))?;
-        Ok(Returns {
-            ty: Type::Text,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Text))
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {

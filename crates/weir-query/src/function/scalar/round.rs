@@ -17,31 +17,11 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "`x` rounded to `n` decimals, by default 0; halves away from zero",
     details: "Keeps the type and the unit of `x`. `n` is a constant from -18 to 18; a negative one rounds to tens, hundreds and so on.",
     examples: &[
-        Example {
-            call: "round(2.5)",
-            rows: "",
-            result: "3",
-        },
-        Example {
-            call: "round(-2.5)",
-            rows: "",
-            result: "-3",
-        },
-        Example {
-            call: "round(3.14159, 2)",
-            rows: "",
-            result: "3.14",
-        },
-        Example {
-            call: "round(1250, -2)",
-            rows: "",
-            result: "1300",
-        },
-        Example {
-            call: "round(7, 2)",
-            rows: "",
-            result: "7",
-        },
+        Example::of("round(2.5)", "3"),
+        Example::of("round(-2.5)", "-3"),
+        Example::of("round(3.14159, 2)", "3.14"),
+        Example::of("round(1250, -2)", "1300"),
+        Example::of("round(7, 2)", "7"),
     ],
 };
 
@@ -63,10 +43,7 @@ impl Scalar for Round {
                 ));
             }
         }
-        Ok(Returns {
-            ty: args[0].ty,
-            unit: args[0].unit,
-        })
+        Ok(args[0].returned())
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

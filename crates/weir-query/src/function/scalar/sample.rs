@@ -1,7 +1,7 @@
 //! `sample(x, share)`: true for a fraction of all values, always for the same ones.
 
 use weir_model::spread::{spread, spreads_of};
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::map;
 use super::{Scalar, ScalarCall};
@@ -22,21 +22,9 @@ static DOC: FunctionDoc = FunctionDoc {
               `sample(req_id, 0.01)` passes 1 % of the requests, each with all its rows; \
               `sample(sector, 0.01)` passes all requests for 1 % of the sectors, and is evaluated in the kernel.",
     examples: &[
-        Example {
-            call: "sample(7, 1)",
-            rows: "",
-            result: "true",
-        },
-        Example {
-            call: "sample(7, 0)",
-            rows: "",
-            result: "false",
-        },
-        Example {
-            call: "sample('/dev/sda', 0.5) = sample('/dev/sda', 0.5)",
-            rows: "",
-            result: "true",
-        },
+        Example::of("sample(7, 1)", "true"),
+        Example::of("sample(7, 0)", "false"),
+        Example::of("sample('/dev/sda', 0.5) = sample('/dev/sda', 0.5)", "true"),
     ],
 };
 
@@ -83,10 +71,7 @@ impl Scalar for Sample {
             let message = "`sample` takes a fraction from 0 to 1: 0.01 is 1 %";
             return Err(argument_error(1, message));
         }
-        Ok(Returns {
-            ty: Type::Bool,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Bool))
     }
 
     fn eval(&self, call: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -26,14 +26,11 @@ pub fn check(
             format!("`{name}` takes {what}, not {unit}"),
         ));
     }
-    Ok(Returns {
-        ty: Type::Float,
-        unit: Unit::None,
-    })
+    Ok(Returns::plain(Type::Float))
 }
 
 /// The argument in units of `size` of the smallest of its kind (nanoseconds, bytes).
-pub fn eval(call: &ScalarCall, args: &[Column], size: f64) -> Result<Column, EvalError> {
+pub fn eval(call: &ScalarCall, x: &Column, size: f64) -> Result<Column, EvalError> {
     let scale = call.args[0].unit().scale() as f64;
-    map_floats(&args[0], |x| x * scale / size)
+    map_floats(x, |x| x * scale / size)
 }

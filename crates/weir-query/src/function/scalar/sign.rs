@@ -1,6 +1,6 @@
 //! `sign(x)`: -1, 0 or 1.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::map;
 use super::{Scalar, ScalarCall};
@@ -17,21 +17,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "-1 for a negative `x`, 0 for zero, 1 for a positive one",
     details: "An integer without unit. NULL for NaN.",
     examples: &[
-        Example {
-            call: "sign(-12)",
-            rows: "",
-            result: "-1",
-        },
-        Example {
-            call: "sign(0.5)",
-            rows: "",
-            result: "1",
-        },
-        Example {
-            call: "sign(0)",
-            rows: "",
-            result: "0",
-        },
+        Example::of("sign(-12)", "-1"),
+        Example::of("sign(0.5)", "1"),
+        Example::of("sign(0)", "0"),
     ],
 };
 
@@ -43,10 +31,7 @@ impl Scalar for Sign {
     fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
         arity(DOC.name, args, 1, 1)?;
         number(DOC.name, args, 0)?;
-        Ok(Returns {
-            ty: Type::Int,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Int))
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -1,6 +1,6 @@
 //! `starts_with(t, prefix)`: whether a text starts with a prefix.
 
-use weir_model::{Column, Type, Unit};
+use weir_model::{Column, Type};
 
 use super::rows::map_pairs;
 use super::{Scalar, ScalarCall};
@@ -18,21 +18,9 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "whether the text starts with `prefix`",
     details: "A boolean. Case-sensitive.",
     examples: &[
-        Example {
-            call: "starts_with('nvme0n1', 'nvme')",
-            rows: "",
-            result: "true",
-        },
-        Example {
-            call: "starts_with('sda', 'nvme')",
-            rows: "",
-            result: "false",
-        },
-        Example {
-            call: "starts_with(NULL, 'sd')",
-            rows: "",
-            result: "NULL",
-        },
+        Example::of("starts_with('nvme0n1', 'nvme')", "true"),
+        Example::of("starts_with('sda', 'nvme')", "false"),
+        Example::of("starts_with(NULL, 'sd')", "NULL"),
     ],
 };
 
@@ -45,10 +33,7 @@ impl Scalar for StartsWith {
         arity(DOC.name, args, 2, 2)?;
         text(DOC.name, args, 0)?;
         text(DOC.name, args, 1)?;
-        Ok(Returns {
-            ty: Type::Bool,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Bool))
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], _: usize) -> Result<Column, EvalError> {

@@ -1,6 +1,6 @@
 //! `substr(t, from [, n])`: a substring.
 
-use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
+use weir_model::{Column, ColumnBuilder, Type, Value};
 
 use super::rows::intern;
 use super::{Scalar, ScalarCall};
@@ -17,31 +17,11 @@ static DOC: FunctionDoc = FunctionDoc {
     summary: "the `n` characters of the text from position `from`, or all to its end without `n`",
     details: "The first character has position 1. Positions before it are counted but are empty, as in SQL: `substr('abc', 0, 2)` is `a`.",
     examples: &[
-        Example {
-            call: "substr('/dev/sda', 6)",
-            rows: "",
-            result: "sda",
-        },
-        Example {
-            call: "substr('nvme0n1', 1, 4)",
-            rows: "",
-            result: "nvme",
-        },
-        Example {
-            call: "substr('abc', 0, 2)",
-            rows: "",
-            result: "a",
-        },
-        Example {
-            call: "substr('abc', 2, -1)",
-            rows: "",
-            result: "",
-        },
-        Example {
-            call: "substr('abc', 9)",
-            rows: "",
-            result: "",
-        },
+        Example::of("substr('/dev/sda', 6)", "sda"),
+        Example::of("substr('nvme0n1', 1, 4)", "nvme"),
+        Example::of("substr('abc', 0, 2)", "a"),
+        Example::of("substr('abc', 2, -1)", ""),
+        Example::of("substr('abc', 9)", ""),
     ],
 };
 
@@ -56,10 +36,7 @@ impl Scalar for Substr {
         for i in 1..args.len() {
             typed(DOC.name, args, i, &[Type::Int], "an integer")?;
         }
-        Ok(Returns {
-            ty: Type::Text,
-            unit: Unit::None,
-        })
+        Ok(Returns::plain(Type::Text))
     }
 
     fn eval(&self, _: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {
