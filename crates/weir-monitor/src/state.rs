@@ -428,15 +428,18 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn directory(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-state-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        dir
+    use tempfile::TempDir;
+
+    /// A temporary folder, and the path of a state in it.
+    fn directory() -> (TempDir, PathBuf) {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("state");
+        (scratch, dir)
     }
 
     #[test]
     fn what_was_saved_is_there_again() {
-        let dir = directory("saved");
+        let (_scratch, dir) = directory();
         let (mut state, none) = State::open(&dir).unwrap();
         assert!(none.is_none());
         state.reserve(5).unwrap();
@@ -467,12 +470,11 @@ mod tests {
         assert_eq!(again, Some(saved));
         assert_eq!(state.monitor(), monitor);
         assert!(state.channels() >= 5);
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn a_torn_file_is_reported_with_its_name() {
-        let dir = directory("torn");
+        let (_scratch, dir) = directory();
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join(CHECKPOINT), b"{\"instant\":").unwrap();
         let error = State::open(&dir).err().unwrap().to_string();
@@ -480,6 +482,5 @@ mod tests {
             error.contains("checkpoint.json") && error.contains("start without saved state"),
             "{error}"
         );
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -199,6 +199,8 @@ fn failed(path: &Path, error: io::Error) -> SinkError {
 
 #[cfg(test)]
 mod tests {
+    use weir_testing::Scratch;
+
     use super::*;
     use crate::iostat::OpCounters;
 
@@ -212,15 +214,16 @@ mod tests {
         }
     }
 
-    fn scratch(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("weir-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        dir
+    /// A temporary folder, and the path of a tree in it.
+    fn place() -> (Scratch, PathBuf) {
+        let scratch = Scratch::new();
+        let dir = scratch.path().join("tree");
+        (scratch, dir)
     }
 
     #[test]
     fn disks_are_added_changed_and_removed() {
-        let dir = scratch("tree");
+        let (_scratch, dir) = place();
         let mut tree = DiskstatsTree::create(&dir).unwrap();
         let stat = |name: &str| fs::read_to_string(dir.join("block").join(name).join("stat")).ok();
         let first = "1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
@@ -243,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_directory_with_other_files_is_not_used() {
-        let dir = scratch("foreign");
+        let (_scratch, dir) = place();
         fs::create_dir_all(dir.join("block")).unwrap();
         fs::write(dir.join("block/precious"), "x").unwrap();
         let error = DiskstatsTree::create(&dir).err().unwrap().to_string();
@@ -252,12 +255,11 @@ mod tests {
             "{error}"
         );
         assert!(dir.join("block/precious").exists());
-        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn a_tree_has_one_owner_and_a_stale_one_is_replaced() {
-        let dir = scratch("keeper");
+        let (_scratch, dir) = place();
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join(PID_FILE), "1\n").unwrap();
         assert!(DiskstatsTree::create(&dir).is_err());

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
+use weir_testing::wait_until;
 
 use super::message::{Body, decode, encode};
 use super::server::ReplyResult;
@@ -283,13 +284,9 @@ fn a_client_that_stops_in_the_middle_or_does_not_read_is_disconnected() {
     let mut deaf = running.raw();
     let frame = encode::<Echo>(Body::Request(Ask::Long(4_000_000)), 1 << 10).unwrap();
     deaf.write_all(&frame).unwrap();
-    let until = Instant::now() + TIMEOUT;
     assert_eq!(half.read(&mut [0; 1]).unwrap(), 0, "it is closed");
     // Its end is noticed without reading.
-    while deaf.write_all(&[0; 4]).is_ok() {
-        assert!(Instant::now() < until, "it is still connected");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it is disconnected", || deaf.write_all(&[0; 4]).is_err());
     assert_eq!(echo(&mut client, "served").unwrap(), "served");
 }
 
@@ -307,11 +304,9 @@ fn silent_clients_are_closed_when_others_connect_and_after_their_time() {
         assert_eq!(echo(other, "served").unwrap(), "served");
     }
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-    let until = Instant::now() + TIMEOUT;
-    while !matches!(others[0].poll(), Err(ControlError::Closed)) {
-        assert!(Instant::now() < until, "it is still connected");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it is disconnected", || {
+        matches!(others[0].poll(), Err(ControlError::Closed))
+    });
 }
 
 #[test]

@@ -352,8 +352,9 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::io::Write;
+
+    use weir_testing::Scratch;
 
     use super::*;
 
@@ -388,8 +389,8 @@ mod tests {
             }
         }
         let types_bytes = types.len() as u32 * 4;
-        let mut file = tempfile();
-        let mut write = |bytes: &[u8]| file.1.write_all(bytes).unwrap();
+        let mut content = Vec::new();
+        let mut write = |bytes: &[u8]| content.extend_from_slice(bytes);
         write(&0xeb9f_u16.to_ne_bytes());
         write(&[1, 0]);
         for word in [24, 0, types_bytes, types_bytes, strings.len() as u32] {
@@ -397,19 +398,9 @@ mod tests {
         }
         types.iter().for_each(|word| write(&word.to_ne_bytes()));
         write(&strings);
-        let btf = Btf::from_path(&file.0).unwrap();
-        fs::remove_file(file.0).unwrap();
+        let scratch = Scratch::new();
+        let btf = Btf::from_path(scratch.write("btf", &content)).unwrap();
         Kernel { btf }
-    }
-
-    fn tempfile() -> (std::path::PathBuf, fs::File) {
-        use std::sync::atomic::{AtomicU32, Ordering};
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("weir-btf-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let file = fs::File::create_new(&path).unwrap();
-        (path, file)
     }
 
     /// The bit of the flush sequence on a kernel of this release with these enumerations.

@@ -130,26 +130,22 @@ mod tests {
     use std::fs;
     use std::io::Write;
     use std::os::unix::fs::MetadataExt;
-    use std::path::PathBuf;
+
+    use weir_testing::Scratch;
 
     use super::*;
 
-    fn file() -> (PathBuf, File) {
-        static MADE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = MADE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("weir-log-{}-{number}", std::process::id()));
-        let file = File::options()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
-        (path, file)
+    /// An empty log in a temporary folder, and its writer.
+    fn file() -> (Scratch, String, File) {
+        let scratch = Scratch::new();
+        let path = scratch.write("log", "");
+        let writer = File::options().write(true).open(&path).unwrap();
+        (scratch, path, writer)
     }
 
     #[test]
     fn only_whole_lines_are_given() {
-        let (path, mut writer) = file();
+        let (_scratch, path, mut writer) = file();
         let mut log = LogFile::new(File::open(&path).unwrap());
         assert_eq!(log.read().unwrap(), Found::Nothing);
         writer.write_all(b"one\ntw").unwrap();
@@ -158,24 +154,22 @@ mod tests {
         assert_eq!(log.read().unwrap(), Found::Nothing);
         writer.write_all(b"\nthree\n").unwrap();
         assert_eq!(log.read().unwrap(), Found::Lines("two\nthree\n".into()));
-        fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn a_line_without_end_takes_no_memory() {
-        let (path, mut writer) = file();
+        let (_scratch, path, mut writer) = file();
         let mut log = LogFile::new(File::open(&path).unwrap());
         writer.write_all(&vec![b'x'; 3 << 20]).unwrap();
         for _ in 0..4 {
             assert_eq!(log.read().unwrap(), Found::Nothing);
         }
         assert!(log.rest.len() <= LINE_BYTES_MAX);
-        fs::remove_file(path).unwrap();
     }
 
     #[test]
     fn what_is_too_much_is_skipped_and_counted_and_the_space_comes_back() {
-        let (path, mut writer) = file();
+        let (_scratch, path, mut writer) = file();
         let line = [b'y'; 1023];
         let mut block = Vec::new();
         for _ in 0..1024 {
@@ -193,6 +187,5 @@ mod tests {
         assert_eq!(lines, Found::Lines("? short\nwhole\n".into()));
         let on_disk = fs::metadata(&path).unwrap().blocks() * 512;
         assert!(on_disk <= 2 * PUNCH_BYTES, "{on_disk} bytes are kept");
-        fs::remove_file(path).unwrap();
     }
 }

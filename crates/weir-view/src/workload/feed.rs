@@ -196,11 +196,12 @@ mod tests {
         std::mem::take(&mut all.lock().unwrap().taken)
     }
 
-    fn trace(name: &str, text: &str) -> std::path::PathBuf {
-        let name = format!("weir-feed-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+    /// A trace in a temporary folder.
+    fn trace(name: &str, text: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join(name);
         std::fs::write(&path, text).unwrap();
-        path
+        (scratch, path)
     }
 
     /// Two requests of 0.5 ms, 1 ms apart, then one of another host.
@@ -210,9 +211,8 @@ mod tests {
 
     #[test]
     fn requests_and_responses_come_in_order_of_time() {
-        let path = trace("msr.csv", MSR);
+        let (_scratch, path) = trace("msr.csv", MSR);
         let taken = read(&path, &WorkloadSelection::default(), usize::MAX);
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(taken.len(), 6, "{taken:?}");
         assert!(taken.is_sorted_by_key(|(_, event)| event.ts()));
         let RequestEvent::Issued(IssuedRequest { op, sector, .. }) = taken[0].1 else {
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_selection_keeps_to_its_disk_and_a_reader_may_have_enough() {
-        let path = trace("some.csv", MSR);
+        let (_scratch, path) = trace("some.csv", MSR);
         let all = read(&path, &WorkloadSelection::default(), 1);
         assert_eq!(all.len(), 1);
         let disk = all[0].0.vdisk.or(all[0].0.pdisk).unwrap();
@@ -237,7 +237,6 @@ mod tests {
             vm: all[0].0.vm.map(|vm| vm.as_str().to_owned()),
         };
         let some = read(&path, &selection, usize::MAX);
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(some.len(), 4, "{some:?}");
         assert!(some.iter().all(|(subject, _)| *subject == all[0].0));
     }
@@ -245,9 +244,8 @@ mod tests {
     #[test]
     fn of_a_trace_without_responses_the_ends_have_no_times() {
         // MQSim: time ns, device, sector, sectors, 0 for a write.
-        let path = trace("requests.trace", "0 0 8 8 1\n1000 0 16 8 0\n");
+        let (_scratch, path) = trace("requests.trace", "0 0 8 8 1\n1000 0 16 8 0\n");
         let taken = read(&path, &WorkloadSelection::default(), usize::MAX);
-        std::fs::remove_file(&path).unwrap();
         assert_eq!(taken.len(), 4, "{taken:?}");
         for (_, event) in taken {
             if let RequestEvent::Finished(response) = event {

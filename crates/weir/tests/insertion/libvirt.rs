@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use weir_testing::libvirt::{Session, USER, disk, domain};
-use weir_testing::{MemoryFolder, Socket, Tools, run};
+use weir_testing::{MemoryFolder, Scratch, Socket, Tools, run};
 
-use crate::machine::{begin_load, end_load, kit, no_error, scratch, taps_of, wait_until, weir};
+use crate::machine::{begin_load, end_load, kit, no_error, taps_of, wait_until, weir};
 
 /// The number of insertions and removals under load.
 const TIMES: usize = 10;
@@ -22,7 +22,8 @@ fn a_tap_comes_and_goes_under_a_domain_of_libvirt() {
     let folder = MemoryFolder::new(400).unwrap();
     let image = folder.file("a.raw");
     fs::write(&image, vec![0x22; 32 << 20]).unwrap();
-    let tools = Tools::make(&scratch("tools"), &["fio"]).unwrap();
+    let scratch = Scratch::new();
+    let tools = Tools::make(&scratch.path().join("tools"), &["fio"]).unwrap();
     for file in [Path::new(&image), tools.image()] {
         chown(file, Some(USER), Some(USER)).unwrap();
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use weir_testing::{Guest, GuestDisk, Kit, Port, Tools, is_root, skip};
+use weir_testing::{Guest, GuestDisk, Kit, Port, Scratch, Tools, is_root, skip};
 
 pub use weir_testing::{TIMEOUT as PATIENT, wait_until};
 
@@ -24,14 +24,8 @@ pub struct Machine {
     pub guest: Guest,
     pub image: PathBuf,
     _tools: Tools,
+    _scratch: Scratch,
     _turn: MutexGuard<'static, ()>,
-}
-
-/// A unique path in the directory for temporary files.
-pub fn scratch(name: &str) -> PathBuf {
-    static MADE: AtomicU32 = AtomicU32::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    std::env::temp_dir().join(format!("weir-ins-{}-{number}-{name}", std::process::id()))
 }
 
 /// Waits for the turn of `test` and returns a guest's kit; logs the reason and returns `None` where
@@ -47,10 +41,8 @@ pub fn kit(test: &str) -> Option<(Kit, MutexGuard<'static, ()>)> {
 }
 
 /// An image with content.
-pub fn image(name: &str) -> PathBuf {
-    let image = scratch(name);
-    fs::write(&image, vec![0x11; DISK_BYTES]).unwrap();
-    image
+pub fn image(scratch: &Scratch, name: &str) -> PathBuf {
+    scratch.write(name, &vec![0x11; DISK_BYTES]).into()
 }
 
 impl Machine {
@@ -60,8 +52,9 @@ impl Machine {
         static BOOTED: AtomicU32 = AtomicU32::new(0);
         let number = BOOTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("ins-{}-{number}", std::process::id());
-        let image = image("a.raw");
-        let tools = Tools::make(&scratch("tools"), &["fio"]).unwrap();
+        let scratch = Scratch::new();
+        let image = image(&scratch, "a.raw");
+        let tools = Tools::make(&scratch.path().join("tools"), &["fio"]).unwrap();
         let disks = [
             GuestDisk::new("d0", image.to_str().unwrap()),
             GuestDisk::new("d1", tools.image().to_str().unwrap()),
@@ -75,6 +68,7 @@ impl Machine {
             guest,
             image,
             _tools: tools,
+            _scratch: scratch,
             _turn: turn,
         })
     }
@@ -153,7 +147,6 @@ impl Drop for Machine {
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
         let _ = fs::remove_dir_all(format!("/run/weir-tapdisk/{}.vda", self.name));
-        let _ = fs::remove_file(&self.image);
     }
 }
 

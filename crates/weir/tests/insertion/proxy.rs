@@ -9,9 +9,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testing::Guest;
+use weir_testing::{Guest, Scratch};
 
-use crate::machine::{Machine, scratch};
+use crate::machine::Machine;
 
 /// The fault of a command that changes the guest's disks (`blockdev-..`). Such commands are counted
 /// from 0.
@@ -35,6 +35,7 @@ pub enum Trouble {
 pub struct Proxy {
     path: PathBuf,
     shared: Arc<Shared>,
+    _scratch: Scratch,
 }
 
 struct Shared {
@@ -48,7 +49,8 @@ struct Shared {
 
 impl Proxy {
     pub fn start(guest: &Guest, trouble: Trouble) -> Proxy {
-        let path = scratch("qmp");
+        let scratch = Scratch::new();
+        let path = scratch.path().join("qmp");
         let listener = UnixListener::bind(&path).unwrap();
         let shared = Arc::new(Shared {
             trouble,
@@ -68,7 +70,11 @@ impl Proxy {
                 let _ = own.serve(client.unwrap());
             }
         });
-        Proxy { path, shared }
+        Proxy {
+            path,
+            shared,
+            _scratch: scratch,
+        }
     }
 
     /// The commands of an insertion without faults. The insertion is undone.
@@ -97,7 +103,6 @@ impl Drop for Proxy {
         self.shared.ended.store(true, Ordering::SeqCst);
         // Wakes the thread, if it waits for clients.
         let _ = UnixStream::connect(&self.path);
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
-use weir_testing::{Guest, GuestDisk};
+use weir_testing::{Guest, GuestDisk, Scratch};
 
-use crate::machine::{DISK_BYTES, image, kit, nodes, scratch, taps_of, weir};
+use crate::machine::{DISK_BYTES, image, kit, nodes, taps_of, weir};
 
 #[test]
 fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
@@ -14,10 +14,11 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
         return;
     };
     let name = format!("kinds-{}", std::process::id());
+    let scratch = Scratch::new();
     let images: Vec<_> = [
         "raw", "qcow2", "drive", "named", "inline", "part", "file", "ro",
     ]
-    .map(image)
+    .map(|name| image(&scratch, name))
     .into();
     let path = |n: usize| images[n].to_str().unwrap().to_owned();
     let size = DISK_BYTES.to_string();
@@ -25,7 +26,7 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
         .args(["create", "-q", "-f", "qcow2", &path(1), &size])
         .status();
     assert!(made.unwrap().success());
-    let empty = scratch("none");
+    let empty = scratch.path().join("none");
     let mut args = GuestDisk::new("raw", &path(0)).buffered().args();
     args.extend(GuestDisk::new("qcow2", &path(1)).format("qcow2").args());
     let mut add = |words: &[&str]| args.extend(words.iter().map(|w| w.to_string()));
@@ -143,7 +144,4 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
     let left = left.filter(|f| f.file_name().to_string_lossy().starts_with(&name));
     assert_eq!(left.count(), 0, "folders");
     drop(guest);
-    for image in images.iter().chain([&empty]) {
-        fs::remove_file(image).unwrap();
-    }
 }

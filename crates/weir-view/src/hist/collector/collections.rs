@@ -307,14 +307,13 @@ mod tests {
         collections: Collections<Looks>,
         place: CollectorFolder,
         open: Rc<RefCell<usize>>,
-        folder: std::path::PathBuf,
+        _scratch: tempfile::TempDir,
     }
 
     impl Bench {
-        fn new(name: &str) -> Bench {
-            let folder = format!("weir-collections-{}-{name}", std::process::id());
-            let folder = std::env::temp_dir().join(folder);
-            let place = CollectorFolder::at(&folder);
+        fn new() -> Bench {
+            let scratch = tempfile::tempdir().unwrap();
+            let place = CollectorFolder::at(&scratch.path().join("collector"));
             place.make().unwrap();
             let open = Rc::new(RefCell::new(0));
             let opened = open.clone();
@@ -329,7 +328,7 @@ mod tests {
                 collections: Collections::new(place.clone(), opening),
                 place,
                 open,
-                folder,
+                _scratch: scratch,
             }
         }
 
@@ -361,15 +360,9 @@ mod tests {
         }
     }
 
-    impl Drop for Bench {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.folder).unwrap();
-        }
-    }
-
     #[test]
     fn a_second_start_of_the_same_gives_more_time_and_keeps_the_counts() {
-        let mut bench = Bench::new("again");
+        let mut bench = Bench::new();
         bench
             .start("web:vda", Some(Duration::from_secs(60)))
             .unwrap();
@@ -383,7 +376,7 @@ mod tests {
 
     #[test]
     fn what_would_count_twice_is_refused_and_what_is_apart_is_not() {
-        let mut bench = Bench::new("twice");
+        let mut bench = Bench::new();
         bench.start("web:vda", None).unwrap();
         assert!(bench.start("web:", None).is_err());
         assert!(bench.start("", None).is_err());
@@ -399,7 +392,7 @@ mod tests {
 
     #[test]
     fn what_is_stopped_is_detached_and_kept() {
-        let mut bench = Bench::new("kept");
+        let mut bench = Bench::new();
         bench.start("web:vda", None).unwrap();
         assert_eq!(bench.requests(""), 1);
         let other = bench
@@ -418,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_selection_is_neither_stopped_nor_reset() {
-        let mut bench = Bench::new("part");
+        let mut bench = Bench::new();
         bench.start("web:", None).unwrap();
         let part = HistogramChoice::of_text("web:vda");
         assert!(bench.collections.stop(&part).is_err());
@@ -431,7 +424,7 @@ mod tests {
 
     #[test]
     fn what_is_over_stops_by_itself() {
-        let mut bench = Bench::new("over");
+        let mut bench = Bench::new();
         bench
             .start("web:vda", Some(Duration::from_nanos(1)))
             .unwrap();

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use weir_workload::{Class, Histograms, Metric, Subject};
 
 use super::client::CollectorClient;
@@ -60,6 +61,7 @@ struct Collector {
     thread: Option<JoinHandle<()>>,
     /// Written to in place of a signal.
     signal: UnixStream,
+    scratch: Option<TempDir>,
 }
 
 impl Collector {
@@ -94,12 +96,15 @@ impl Collector {
             words,
             thread: Some(std::thread::spawn(serve)),
             signal,
+            scratch: None,
         }
     }
 
-    fn new(name: &str) -> Collector {
-        let folder = format!("weir-collector-{}-{name}", std::process::id());
-        let collector = Collector::at(&std::env::temp_dir().join(folder));
+    fn new() -> Collector {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().join("collector");
+        let mut collector = Collector::at(&folder);
+        collector.scratch = Some(scratch);
         assert_eq!(collector.words.recv().unwrap(), server::READY);
         collector
     }
@@ -119,17 +124,17 @@ impl Collector {
     }
 
     /// Waits until it has ended, and checks what is left.
-    fn ended(mut self) {
+    fn ended(mut self) -> Option<TempDir> {
         self.thread.take().unwrap().join().unwrap();
         assert_eq!(self.attached(), 0);
         assert!(!self.folder.join("socket").exists());
-        std::fs::remove_dir_all(&self.folder).unwrap();
+        self.scratch
     }
 }
 
 #[test]
 fn it_counts_until_the_last_is_stopped() {
-    let collector = Collector::new("life");
+    let collector = Collector::new();
     let mode = std::fs::metadata(&collector.folder).unwrap().permissions();
     assert_eq!(mode.mode() & 0o777, 0o700, "nobody else may ask");
     collector.start("web:vda", false).unwrap();
@@ -163,7 +168,7 @@ fn it_counts_until_the_last_is_stopped() {
 
 #[test]
 fn failures_are_reported_and_other_collections_continue() {
-    let collector = Collector::new("refused");
+    let collector = Collector::new();
     collector.start("web:vda", false).unwrap();
     let Err(Failure::World(why)) = collector.start("db:vda", true) else {
         panic!("the gauge cannot be opened");
@@ -180,7 +185,7 @@ fn failures_are_reported_and_other_collections_continue() {
 
 #[test]
 fn invalid_messages_do_not_affect_other_clients() {
-    let collector = Collector::new("nonsense");
+    let collector = Collector::new();
     let socket = CollectorFolder::at(&collector.folder).socket();
     collector.start("web:vda", false).unwrap();
     let ask = |bytes: &[u8]| {
@@ -212,7 +217,7 @@ fn invalid_messages_do_not_affect_other_clients() {
 
 #[test]
 fn there_is_one_at_a_time_and_a_dead_one_is_none() {
-    let first = Collector::new("one");
+    let first = Collector::new();
     first.start("web:vda", false).unwrap();
     let mut second = Collector::at(&first.folder);
     assert_eq!(second.words.recv().unwrap(), server::RUNNING);
@@ -220,7 +225,7 @@ fn there_is_one_at_a_time_and_a_dead_one_is_none() {
     assert_eq!(first.client.status().unwrap().len(), 1);
     (&first.signal).write_all(b"x").unwrap();
     let folder = first.folder.clone();
-    first.ended();
+    let _scratch = first.ended();
     // The remains of a killed collector: a socket without a listener.
     let place = CollectorFolder::at(&folder);
     place.make().unwrap();
