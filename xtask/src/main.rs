@@ -8,6 +8,7 @@ mod bpf;
 mod demo;
 mod experiments;
 mod guest;
+mod package;
 mod packages;
 mod pictures;
 mod proto;
@@ -59,6 +60,11 @@ const TASKS: &[Task] = &[
         "pictures",
         "make the pictures of docs/workloads.md anew, by doing each workload",
         pictures::run,
+    ),
+    (
+        "package",
+        "write packages, archives, images, the SBOM and checksums of a release to target/package",
+        package::run,
     ),
     (
         "packages",

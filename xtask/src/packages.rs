@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 
-use crate::{execute, is_root};
+use crate::{execute, is_root, package};
 
 /// Required for linking libbpf.
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
@@ -46,7 +46,8 @@ pub const GUEST: &[&str] = &[
 pub fn run(_args: &[String]) -> Result<()> {
     ensure(BUILD)?;
     ensure(TEST)?;
-    ensure(GUEST)
+    ensure(GUEST)?;
+    ensure(package::TOOLS)
 }
 
 /// Installs those of `packages` that are missing. Without root or apt it only prints their names:
