@@ -8,6 +8,7 @@ mod taps;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,8 @@ use tracing::{debug, error, info, warn};
 use weir_model::{Catalog, Declaration, Nanos};
 use weir_query::engine::EngineOptions;
 use weir_query::plan::{Plan, wire};
-use weir_wire::{AgentMessage, ChannelId, MonitorMessage, Uplink, UplinkEvent};
+use weir_tap::ebpf::Fact;
+use weir_wire::{AgentMessage, ChannelId, MonitorMessage, SELF_TEST, Uplink, UplinkEvent};
 
 use super::clock::AgentClock;
 use super::core::AgentCore;
@@ -59,6 +61,8 @@ pub struct AgentOptions {
     pub earlier: Vec<u64>,
     /// The reason why this host cannot be observed, if known.
     pub probe_failed: Option<String>,
+    /// Where the result of the self-test arrives; no sender if there is none.
+    pub self_test: Receiver<Fact>,
     /// Whether the agent ends at the end of a recording.
     pub once: bool,
 }
@@ -93,6 +97,8 @@ pub struct Agent {
     /// The losses of each tap when they were last reported, by cause.
     missed: HashMap<(String, &'static str), i64>,
     maintained_at: Instant,
+    /// The result of the self-test, once it has ended.
+    self_test: Option<Fact>,
     /// A recording has ended.
     replayed: bool,
     /// The monitor of the last welcome.
@@ -126,6 +132,7 @@ impl Agent {
             rows_waiting: 0,
             missed: HashMap::new(),
             maintained_at: Instant::now(),
+            self_test: None,
             replayed: false,
             monitor: None,
             gone: None,
@@ -230,6 +237,19 @@ impl Agent {
             if let Some(why) = self.options.probe_failed.take() {
                 self.note("tap", "probe_failed", Some(&why));
             }
+        }
+        // A monitor that was restarted does not know it.
+        self.report_self_test();
+    }
+
+    /// Reports the result of the self-test, if it has ended.
+    fn report_self_test(&mut self) {
+        if let Some(fact) = &self.self_test {
+            let (at, cause) = (self.now(), Some(fact.found.as_str()));
+            let note = self
+                .own
+                .state(at, "tap", SELF_TEST, cause, fact.status as i64);
+            self.uplink.send(AgentMessage::Note(note));
         }
     }
 
@@ -447,6 +467,10 @@ impl Agent {
         let load = self.own.load();
         if !self.is_synchronised() {
             return;
+        }
+        if let Ok(fact) = self.options.self_test.try_recv() {
+            self.self_test = Some(fact);
+            self.report_self_test();
         }
         let at = self.now();
         if let Some(cause) = self.shedding.observe(load) {

@@ -40,6 +40,8 @@ pub struct Host {
     pub requests_per_second: f64,
     /// The share of events that is delivered; 1 if the agent sheds no load.
     pub kept_share: f64,
+    /// The result of its self-test, once it is known: `ok`, `degraded`, `missing`.
+    pub self_test: Option<&'static str>,
 }
 
 /// The state of a host.
@@ -158,6 +160,15 @@ impl Row for Host {
                     "the share of events that the agent samples; 1 for all",
                 ),
                 |h| Value::Float(h.kept_share),
+            ),
+            (
+                column(
+                    "self_test",
+                    Text,
+                    "the result of the agent's self-test at its start: ok, degraded, missing",
+                )
+                .nullable(),
+                |h| h.self_test.map_or(Value::Null, Value::text),
             ),
         ]
     }

@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use weir_model::{Capabilities, Host, HostState, Nanos, Symbol};
 use weir_sink::RelationView;
+use weir_tap::ebpf::CheckStatus;
 use weir_wire::message::EARLIER_MAX;
 use weir_wire::{ChannelId, EarlierProcess, MonitorMessage, Peer, SessionId, Status};
 
@@ -37,6 +38,8 @@ pub struct AgentState {
     pub version: Symbol,
     /// The capabilities of its sources, if it has sent them.
     pub capabilities: Option<Capabilities>,
+    /// The result of its self-test, once it is known.
+    pub self_test: Option<CheckStatus>,
     /// The random number of its process.
     pub instance: u64,
     /// Its connection, if any.
@@ -144,6 +147,7 @@ impl AgentState {
             peer,
             version: Symbol::default(),
             capabilities: None,
+            self_test: None,
             instance,
             session: None,
             received_at: now,
@@ -415,6 +419,7 @@ impl AgentState {
             memory_bytes: status.memory_bytes,
             requests_per_second: status.requests_per_second,
             kept_share: if known { status.kept_share } else { 1.0 },
+            self_test: self.self_test.map(CheckStatus::as_str),
         }
     }
 }

@@ -83,6 +83,7 @@ impl Monitor {
         agent.version = agents_text(&version, &mut agent.texts);
         agent.banned = None;
         agent.capabilities = None;
+        agent.self_test = None;
         agent.held_bytes_max = match hello.held_bytes_max {
             0 => usize::MAX,
             bytes => usize::try_from(bytes).unwrap_or(usize::MAX),

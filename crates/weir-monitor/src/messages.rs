@@ -3,7 +3,8 @@
 
 use arrow_buffer::ScalarBuffer;
 use weir_model::{Batch, Capabilities, Catalog, Nanos};
-use weir_wire::{AgentMessage, ChannelId, Note, SessionId};
+use weir_tap::ebpf::CheckStatus;
+use weir_wire::{AgentMessage, ChannelId, Note, SELF_TEST, SessionId};
 
 use super::Monitor;
 use super::account::{Account, Instants};
@@ -309,6 +310,10 @@ impl Monitor {
         let acked_time = self.acked_time();
         let agent = self.agents.get_mut(&id).expect("it just spoke");
         note.at_ns = note.at_ns.min(now);
+        if note.counter == SELF_TEST {
+            let number = usize::try_from(note.total).ok();
+            agent.self_test = number.and_then(|n| CheckStatus::ALL.get(n)).copied();
+        }
         // Late changes are emitted after the watermark, after a restart at the same instant.
         let late_before = number.and_then(|n| agent.before.as_ref()?.late(n));
         let late_to = late_before.unwrap_or(acked_time);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use weir_model::{NANOS_PER_SECOND, Value};
 use weir_query::place::fleet::PlacementStrategy;
-use weir_wire::{AgentMessage, Note};
+use weir_wire::{AgentMessage, Note, SELF_TEST};
 
 use super::super::MonitorOptions;
 use super::fleet::{Fleet, Results, options, rows};
@@ -30,6 +30,30 @@ fn notes(results: &Results) -> BTreeSet<(String, String)> {
     let rows = results.net().into_iter();
     rows.map(|(_, row, _)| (text(&row[0]), text(&row[1])))
         .collect()
+}
+
+#[test]
+fn the_result_of_a_self_test_is_that_of_the_agents_process() {
+    let mut fleet = Fleet::new(options());
+    let result = |fleet: &Fleet| fleet.monitor.hosts(1_000)[0].self_test;
+    let mut link = fleet.join("a", 1);
+    assert_eq!(result(&fleet), None);
+    for (total, expected) in [
+        (0, Some("ok")),
+        (1, Some("degraded")),
+        (2, Some("missing")),
+        (3, None),
+    ] {
+        let AgentMessage::Note(mut note) = note(1_005, SELF_TEST, "/dev/sda: 16 test reads") else {
+            unreachable!("it is a note");
+        };
+        note.total = total;
+        fleet.send(&mut link, AgentMessage::Note(note));
+        assert_eq!(result(&fleet), expected);
+    }
+    fleet.leave(&link);
+    fleet.join("a", 2);
+    assert_eq!(result(&fleet), None);
 }
 
 #[test]

@@ -193,10 +193,10 @@ impl SourceOptions {
         self.opened.open(name, || self.settings())
     }
 
-    /// How its sources are opened and started.
-    pub(super) fn settings(&self) -> SourceSettings {
+    /// The options of a live tap.
+    pub fn live(&self) -> LiveOptions {
         let usual = LiveOptions::default();
-        let live = LiveOptions {
+        LiveOptions {
             devices: self.devices(),
             optional_rows: self.optional_rows,
             poll_interval: self.poll_interval.unwrap_or(usual.poll_interval),
@@ -204,10 +204,14 @@ impl SourceOptions {
             interval_shift_ns: self.interval_shift_ns.clone(),
             host: self.host.or(usual.host),
             ..usual
-        };
+        }
+    }
+
+    /// How its sources are opened and started.
+    pub(super) fn settings(&self) -> SourceSettings {
         let (own, program) = (self.clone(), std::env::current_exe());
         SourceSettings {
-            live,
+            live: self.live(),
             inventory: Arc::new(move || own.inventory()),
             qemu_guard: match program {
                 Ok(program) => vec![program.into_os_string(), QEMU_GUARD.into()],

@@ -32,6 +32,20 @@ pub enum CheckStatus {
     Missing,
 }
 
+impl CheckStatus {
+    /// All, in ascending order.
+    pub const ALL: [CheckStatus; 3] = [Self::Ok, Self::Degraded, Self::Missing];
+
+    /// `ok`, `degraded`, `missing`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CheckStatus::Ok => "ok",
+            CheckStatus::Degraded => "degraded",
+            CheckStatus::Missing => "missing",
+        }
+    }
+}
+
 /// A part that the live tap requires or can use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
@@ -60,7 +74,7 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     let loaded = loads.status == CheckStatus::Ok;
     facts.push(loads);
     match loaded {
-        true => facts.extend([histograms(options), completeness(options)]),
+        true => facts.extend([histograms(options), self_test(options)]),
         false => facts.extend(["histograms", "completeness"].map(|name| {
             ok(name, "not checked, because the programs cannot be loaded").but(
                 CheckStatus::Missing,
@@ -309,7 +323,7 @@ fn histograms(options: &LiveOptions) -> Fact {
 }
 
 /// Attaches all programs, reads from the disks and compares the reported requests with the reads.
-fn completeness(options: &LiveOptions) -> Fact {
+pub fn self_test(options: &LiveOptions) -> Fact {
     const NAME: &str = "completeness";
     let outcome = open(&[everything()], options)
         .and_then(|mut tap| trial::trial(&mut tap, &disks_to_read(options)));

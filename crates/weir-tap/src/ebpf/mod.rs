@@ -44,7 +44,7 @@ mod trial;
 pub use clock::{epoch_offset_ns, monotonic_ns};
 pub use completeness::Completeness;
 pub use devices::{DEVICE_COLUMNS, DeviceChoice, kernel_name, stacked_devices};
-pub use doctor::{CheckStatus, Fact, doctor};
+pub use doctor::{CheckStatus, Fact, doctor, self_test};
 pub use pace::Pace;
 pub use privileges::{
     Files, drop_privileges, keep_what_collecting_takes, keep_what_opening_takes, reduce_thread,

@@ -41,6 +41,10 @@ pub struct Received<M> {
     pub has_unknown: bool,
 }
 
+/// The counter of the note with the result of an agent's self-test: its total is 0 (ok), 1 (degraded)
+/// or 2 (missing), its cause what was found.
+pub const SELF_TEST: &str = "self_test";
+
 /// The largest message with its rows, in bytes.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
 /// The largest message of an agent without rows, in bytes: the largest status.

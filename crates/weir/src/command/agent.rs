@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use clap::Args;
 use signal_hook::consts::SIGHUP;
 use tracing::{error, info, warn};
 use weir_model::{Demand, Predicate, Symbol};
+use weir_tap::ebpf::{CheckStatus, Fact, LiveOptions};
 use weir_tap::{ebpf, format};
 use weir_wire::outbox::OutboxCapacity;
 use weir_wire::{Dial, Hello, Uplink, UplinkOptions, read_token};
@@ -33,13 +35,17 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same after the replay of a recording with `--once`.
 const SHUTDOWN_TIMEOUT_REPLAY: Duration = Duration::from_secs(120);
 
+/// The size of all rings of the self-test.
+const SELF_TEST_RING_BYTES: usize = 4 << 20;
+
 /// The agent's subdirectory of the state directory.
 const HOME: &str = "agent";
 
 /// Run a monitor's queries on the I/O of this host
 ///
-/// The agent connects to the monitor, and reconnects whenever the connection is lost. It attaches no
-/// probe while no query runs. Messages that the monitor has not acknowledged wait in memory and on
+/// The agent connects to the monitor, and reconnects whenever the connection is lost. At its start it
+/// reads a few blocks of each disk with direct I/O and verifies that the reads are observed (`weir
+/// doctor` does the same). Afterwards it attaches no probe while no query runs. Messages that the monitor has not acknowledged wait in memory and on
 /// disk, up to configured limits; rows that are dropped beyond the limits are counted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -153,6 +159,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         ebpf::keep_what_opening_takes()?;
     }
     let probe_failed = unwatched(&source_config);
+    let self_test = self_test(&source_config)?;
     let earlier = home.tallies.earlier()?;
     if earlier.omitted > 0 {
         warn!(
@@ -171,6 +178,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         earlier: earlier.processes,
         tallies: home.tallies,
         probe_failed,
+        self_test,
         once: args.source_config.once,
     };
     let hello = Hello {
@@ -340,6 +348,30 @@ fn unwatched(source_config: &SourceConfig) -> Option<String> {
         "queries of I/O will fail on this host; `weir doctor` lists what is missing"
     );
     Some(why)
+}
+
+/// Starts the self-test of a live source, the same as that of `weir doctor`: a few direct reads of each
+/// disk must be reported once. Its result is received when it has ended.
+fn self_test(source_config: &SourceConfig) -> Result<Receiver<Fact>, Failure> {
+    let (sender, receiver) = channel();
+    if source_config.args.has_host() {
+        let options = LiveOptions {
+            ring_bytes: SELF_TEST_RING_BYTES,
+            ..source_config.args.live()
+        };
+        let run = move || {
+            let fact = ebpf::self_test(&options);
+            let (status, found) = (fact.status.as_str(), &fact.found);
+            match fact.status {
+                CheckStatus::Ok => info!(%status, %found, "the self-test has ended"),
+                _ => warn!(%status, %found, effect = %fact.costs, "the self-test has ended"),
+            }
+            // The agent may have ended.
+            let _ = sender.send(fact);
+        };
+        thread::Builder::new().name("self-test".into()).spawn(run)?;
+    }
+    Ok(receiver)
 }
 
 /// Reads the configuration again (SIGHUP): limits apply at once. If it is wrong, nothing changes.

@@ -91,14 +91,14 @@ fn monitor(args: &DoctorArgs) -> Option<Fact> {
 fn page(facts: &[Fact]) -> String {
     let row = |fact: &Fact| {
         vec![
-            status(fact.status).to_owned(),
+            fact.status.as_str().to_owned(),
             fact.name.clone(),
             shown(&fact.found).into_owned(),
         ]
     };
     let rows: Vec<Vec<String>> = facts.iter().map(row).collect();
     let lines = output::aligned(&rows);
-    let indent = " ".repeat(status(CheckStatus::Degraded).len() + 2);
+    let indent = " ".repeat(CheckStatus::Degraded.as_str().len() + 2);
     let mut page = String::new();
     for (line, fact) in lines.lines().zip(facts) {
         page += &format!("{line}\n");
@@ -123,18 +123,10 @@ fn verdict(works: bool, facts: &[Fact]) -> String {
     }
 }
 
-fn status(status: CheckStatus) -> &'static str {
-    match status {
-        CheckStatus::Ok => "ok",
-        CheckStatus::Degraded => "degraded",
-        CheckStatus::Missing => "missing",
-    }
-}
-
 fn fact_json(fact: &Fact) -> serde_json::Value {
     json!({
         "name": fact.name,
-        "status": status(fact.status),
+        "status": fact.status.as_str(),
         "found": fact.found,
         "costs": fact.costs,
         "remedy": fact.remedy,

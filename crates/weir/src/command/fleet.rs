@@ -220,6 +220,7 @@ const HOSTS: &[Column] = &[
     ("LATE", "rows_late", plain),
     ("WAITING", "waiting_bytes", plain),
     ("KEPT", "kept_share", plain),
+    ("SELF-TEST", "self_test", plain),
     ("VERSION", "version", plain),
 ];
 

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 
 use weir_model::Value;
 use weir_testing::LoopDisk;
+use weir_wire::{Note, SELF_TEST};
 
 use super::monitor::{Agent, Monitor, with_rights, wrong_clock};
 use crate::live::{watchable, watched_disk};
@@ -244,6 +245,10 @@ fn an_agent_without_privileges_keeps_running_and_reports_it() {
     let agent = monitor.agent_with(&scratch, &[]);
     monitor.until("it says that it cannot watch", |received| {
         received.notes.iter().any(|n| n.counter == "probe_failed")
+    });
+    monitor.until("its self-test has failed", |received| {
+        let failed = |n: &Note| n.counter == SELF_TEST && n.total == 2;
+        received.notes.iter().any(failed)
     });
     monitor.run(1, "select op from IO");
     monitor.until("the query fails here", |received| {
