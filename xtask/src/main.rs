@@ -28,7 +28,7 @@ type Task = (&'static str, &'static str, fn(&[String]) -> Result<()>);
 const TASKS: &[Task] = &[
     (
         "demo",
-        "build weir and ask this host's block I/O a question, live",
+        "build weir and query the I/O of two guests, live (--keep: leave them running for the tutorial)",
         demo::run,
     ),
     (

@@ -26,6 +26,7 @@
 
 mod build;
 mod counts;
+mod demonstration;
 mod disk;
 mod extent;
 mod fleet;
@@ -52,6 +53,7 @@ mod wait;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
+pub use demonstration::DemoGuests;
 pub use disk::{GuestDisk, VhostDisk};
 pub use extent::{VARIABLE as EXTENT_VARIABLE, is_full};
 pub use fleet::{Fleet, FleetProcess, MonitorProcess};

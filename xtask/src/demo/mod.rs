@@ -2,19 +2,22 @@
 //!
 //! With root and BPF two small virtual machines are started, and weir shows the I/O of their disks;
 //! if QEMU is not available, a file is written and read back instead. Without root or BPF weir
-//! shows the recording of the project.
+//! shows the recording of the project. `cargo xtask demo --keep` leaves the machines running until
+//! Enter is pressed, for the tutorial.
 
-mod guests;
 mod work;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use weir_testing::kernel::LINUX_6_1;
+use weir_testing::{DemoGuests, Kit};
 
 use crate::{build_weir, execute, packages, root};
 
-const TOP: [&str; 4] = ["top", "-b", "2", "3"];
+/// The disk of the guests is a loop device, which weir observes with `--stacked`.
+const TOP: [&str; 5] = ["top", "--stacked", "-b", "2", "3"];
 
 const QUESTION: &str = "select vm, vdisk, op, count(*), avg(latency), quantile(latency, 0.99) \
                         from IO [range 5 s slide 5 s] group by vm, vdisk, op";
@@ -26,7 +29,7 @@ const RECORDING: &str = "samples/fio-loop.parquet";
 const SECONDS: &str = "7s";
 
 /// Builds weir, generates I/O, and shows it.
-pub fn run(_args: &[String]) -> Result<()> {
+pub fn run(args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
     println!("building weir: on two processors some five minutes, the first time");
     build_weir("demo")?;
@@ -40,7 +43,8 @@ pub fn run(_args: &[String]) -> Result<()> {
         show(&weir, &["top", "-b", "--from", RECORDING])?;
         return show(&weir, &["query", "--from", RECORDING, "--final", QUESTION]);
     }
-    match guests::Guests::start(&target()) {
+    match guests() {
+        Ok(_guests) if args.iter().any(|arg| arg == "--keep") => keep(&weir),
         Ok(_guests) => watch(&weir),
         Err(error) => {
             println!("no virtual machines to show ({error:#}); this host's own I/O then\n");
@@ -52,11 +56,39 @@ pub fn run(_args: &[String]) -> Result<()> {
     }
 }
 
+/// Boots the guests.
+fn guests() -> Result<DemoGuests> {
+    packages::ensure(packages::GUEST)?;
+    if !packages::exists("qemu-system-x86_64") {
+        bail!("no qemu-system-x86_64");
+    }
+    DemoGuests::start(&Kit::build(&LINUX_6_1)?)
+}
+
+/// Waits for Enter.
+fn keep(weir: &Path) -> Result<()> {
+    println!(
+        "the guests web and db are running; {} is the binary",
+        weir.display()
+    );
+    println!("press Enter to stop them");
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
 fn watch(weir: &Path) -> Result<()> {
     show(weir, &TOP)?;
     show(
         weir,
-        &["query", "--for", SECONDS, "--format", "table", QUESTION],
+        &[
+            "query",
+            "--stacked",
+            "--for",
+            SECONDS,
+            "--format",
+            "table",
+            QUESTION,
+        ],
     )
 }
 

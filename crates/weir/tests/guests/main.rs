@@ -14,6 +14,7 @@ mod places;
 mod screens;
 mod tapdisk;
 mod test_devices;
+mod tutorial;
 mod watching;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
