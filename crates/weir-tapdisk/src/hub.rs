@@ -161,7 +161,7 @@ impl Hub {
         // Providing statistics may take time.
         let disk = |(disk, queues, statistics): (DiskWord, usize, StatisticsProvider)| DiskStatus {
             disk,
-            queues: queues,
+            queues,
             figures: statistics(),
         };
         StatusWord {

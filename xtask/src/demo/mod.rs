@@ -31,15 +31,15 @@ const SECONDS: &str = "7s";
 /// Builds weir, generates I/O, and shows it.
 pub fn run(args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
-    println!("building weir: on two processors some five minutes, the first time");
+    println!("building weir: about five minutes on two processors, the first time");
     build_weir("demo")?;
     let weir = target().join("demo/weir");
     if !live_works(&weir) {
         println!(
-            "live I/O cannot be seen here (`{} doctor` says why):",
+            "live I/O cannot be observed on this host; `{} doctor` reports the reason",
             weir.display()
         );
-        println!("showing the recording that comes with weir, {RECORDING}\n");
+        println!("reading the bundled recording {RECORDING}\n");
         show(&weir, &["top", "-b", "--from", RECORDING])?;
         return show(&weir, &["query", "--from", RECORDING, "--final", QUESTION]);
     }
@@ -47,7 +47,7 @@ pub fn run(args: &[String]) -> Result<()> {
         Ok(_guests) if args.iter().any(|arg| arg == "--keep") => keep(&weir),
         Ok(_guests) => watch(&weir),
         Err(error) => {
-            println!("no virtual machines to show ({error:#}); this host's own I/O then\n");
+            println!("cannot start the guests ({error:#}); showing the I/O of this host\n");
             let work = work::Work::start(&target())?;
             let watched = watch(&weir);
             work.stop()?;
@@ -68,7 +68,7 @@ fn guests() -> Result<DemoGuests> {
 /// Waits for Enter.
 fn keep(weir: &Path) -> Result<()> {
     println!(
-        "the guests web and db are running; {} is the binary",
+        "the guests web and db are running; observe them with {}",
         weir.display()
     );
     println!("press Enter to stop them");
