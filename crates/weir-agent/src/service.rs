@@ -375,12 +375,7 @@ mod tests {
     fn what_a_tap_loses_and_what_it_holds_is_known_by_its_counts() {
         let (words, arrivals) = sync_channel(8);
         let mut service = Service::of(OpenTap::message_rows(arrivals));
-        let count = |counter, cause, total| EventCount {
-            counter,
-            cause,
-            device: None,
-            total,
-        };
+        let count = EventCount::of;
         let counts = vec![
             count("events_in", None, 1_000),
             count("unseen", None, 3),

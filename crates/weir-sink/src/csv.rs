@@ -107,9 +107,8 @@ impl Sink for Csv {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         for row in 0..batch.len() {
             self.compose(batch, row);
-            for _ in 0..self.answer.lines(batch.weight(row)) {
-                self.target.put(&self.line)?;
-            }
+            let lines = self.answer.lines(batch.weight(row));
+            self.target.put_times(&self.line, lines)?;
         }
         Ok(())
     }
@@ -174,13 +173,7 @@ mod tests {
             (1..7).collect::<Vec<i64>>(),
             vec![Column::texts(texts), column],
         );
-        let written = |format: &SinkFormat| {
-            let out = Captured::default();
-            let mut sink = (format.open)(answer(&columns), out.target(None)).unwrap();
-            sink.write(&batch).unwrap();
-            sink.finish().unwrap();
-            out.text()
-        };
+        let written = |format| Captured::output(format, answer(&columns), &batch);
         assert_eq!(
             written(&SAFE_FORMAT),
             "instant,'-x,n\n1,'=cmd|' /C calc'!A0,-3\n2,'+1,-2\n3,\"'-1,5\",-1\n4,'@SUM(A1),0\n\
@@ -194,12 +187,8 @@ mod tests {
         let answer = answer(&[("count(*)", Type::Text), ("top(x, 2)", Type::Text)]);
         let second = Column::from_values(Type::Text, [Value::text(""), Value::Null]);
         let batch = Batch::stream(vec![1, 2], vec![Column::texts(["a\"b", "x"]), second]);
-        let out = Captured::default();
-        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
-        sink.write(&batch).unwrap();
-        sink.finish().unwrap();
         assert_eq!(
-            out.text(),
+            Captured::output(&FORMAT, answer, &batch),
             "instant,count(*),\"top(x, 2)\"\n1,\"a\"\"b\",\"\"\n2,x,\n"
         );
     }

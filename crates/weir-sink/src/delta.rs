@@ -112,12 +112,8 @@ mod tests {
                 Column::floats(vec![0.5, 2.0, 1e300]),
             ],
         );
-        let out = Captured::default();
-        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
-        sink.write(&batch).unwrap();
-        sink.finish().unwrap();
         assert_eq!(
-            out.text(),
+            Captured::output(&FORMAT, answer, &batch),
             "[1970-01-01T00:00:00.000000000Z]:+:fio, 0.5\n\
              [1970-01-01T00:00:00.000000001Z]:-:\"a, b\", 2.0\n\
              [1970-01-01T00:00:00.000000001Z]:+3:\"x\\u001b\", 1e300\n"

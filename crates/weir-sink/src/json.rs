@@ -84,9 +84,8 @@ impl Sink for Json {
     fn write(&mut self, batch: &Batch) -> Result<(), SinkError> {
         for row in 0..batch.len() {
             self.compose(batch, row);
-            for _ in 0..self.answer.lines(batch.weight(row)) {
-                self.target.put(&self.line)?;
-            }
+            let lines = self.answer.lines(batch.weight(row));
+            self.target.put_times(&self.line, lines)?;
         }
         Ok(())
     }
@@ -182,16 +181,13 @@ mod tests {
                 .map(|(f, v)| Column::from_values(f.ty, [v.clone()]))
                 .collect(),
         );
-        let out = Captured::default();
-        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
-        sink.write(&batch).unwrap();
-        sink.finish().unwrap();
-        let line: serde_json::Value = serde_json::from_str(&out.text()).unwrap();
+        let output = Captured::output(&FORMAT, answer, &batch);
+        let line: serde_json::Value = serde_json::from_str(&output).unwrap();
         let expected = serde_json::json!({
             "instant": "1970-01-01T00:00:00.000000005Z", "weight": -2, "comm": "a\"\x1b[2J\u{9b}",
             "ts": "1970-01-01T00:00:00.000000001Z", "x": 2.0, "x_2": null, "h": [[4096, 2]],
         });
         assert_eq!(line, expected);
-        assert!(!out.text().trim_end().chars().any(text::is_control));
+        assert!(!output.trim_end().chars().any(text::is_control));
     }
 }

@@ -51,9 +51,7 @@ impl Sink for Stream {
                 }
             }
             self.line.push('\n');
-            for _ in 0..weight.unsigned_abs() {
-                self.target.put(&self.line)?;
-            }
+            self.target.put_times(&self.line, weight.saturating_abs())?;
         }
         Ok(())
     }
@@ -94,12 +92,8 @@ mod tests {
                 Column::texts(["abc", "bcd"]),
             ],
         );
-        let out = Captured::default();
-        let mut sink = (FORMAT.open)(answer, out.target(None)).unwrap();
-        sink.write(&batch).unwrap();
-        sink.finish().unwrap();
         assert_eq!(
-            out.text(),
+            Captured::output(&FORMAT, answer, &batch),
             "[1]:+:1, 1.1, abc\n[1]:+:1, 1.1, abc\n[2]:-:2, 0.333333, bcd\n"
         );
     }

@@ -53,6 +53,14 @@ impl Target {
         written.map_err(|e| SinkError::io(&self.name, e))
     }
 
+    /// Writes `text` so many times: a row of a multiset.
+    ///
+    /// # Errors
+    /// As [`Target::put`].
+    pub fn put_times(&mut self, text: &str, times: i64) -> Result<(), SinkError> {
+        (0..times).try_for_each(|_| self.put(text))
+    }
+
     /// Flushes the buffer.
     ///
     /// # Errors
@@ -76,7 +84,9 @@ impl Write for Target {
 #[cfg(test)]
 pub(crate) mod capture {
     use super::*;
+    use crate::{ResultSchema, SinkFormat};
     use std::sync::{Arc, Mutex};
+    use weir_model::Batch;
 
     #[derive(Clone, Default)]
     pub struct Captured(Arc<Mutex<Vec<u8>>>);
@@ -84,6 +94,15 @@ pub(crate) mod capture {
     impl Captured {
         pub fn target(&self, screen: Option<TerminalTarget>) -> Target {
             Target::new("test", Box::new(self.clone()), screen)
+        }
+
+        /// What a sink of `format` writes for `batch`.
+        pub fn output(format: &SinkFormat, answer: ResultSchema, batch: &Batch) -> String {
+            let out = Captured::default();
+            let mut sink = (format.open)(answer, out.target(None)).unwrap();
+            sink.write(batch).unwrap();
+            sink.finish().unwrap();
+            out.text()
         }
 
         pub fn bytes(&self) -> Vec<u8> {

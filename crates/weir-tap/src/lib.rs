@@ -83,6 +83,18 @@ pub struct EventCount {
     pub total: i64,
 }
 
+impl EventCount {
+    /// A count of the whole tap.
+    pub fn of(counter: &'static str, cause: Option<&'static str>, total: i64) -> EventCount {
+        EventCount {
+            counter,
+            cause,
+            device: None,
+            total,
+        }
+    }
+}
+
 /// A source of I/O events.
 pub trait Tap: Send {
     /// Returns the next message; waits up to `timeout` for it.

@@ -43,7 +43,7 @@ fn disk(image: &str) -> Disk {
 fn joined(plan: &Plan) -> Vec<Vec<String>> {
     let below = plan.inputs().into_iter().flat_map(|input| joined(input));
     let mut found: Vec<Vec<String>> = below.collect();
-    if matches!(plan.node, Node::Join { .. }) {
+    if matches!(plan.node, Node::Join(_)) {
         found.push(plan.sources().into_iter().map(|s| s.name.clone()).collect());
     }
     found

@@ -38,7 +38,7 @@ fn operator(plan: &Plan) -> String {
         }
         Node::Select { .. } => "the selection".into(),
         Node::Project { .. } => "the select list".into(),
-        Node::Join { .. } => "the join".into(),
+        Node::Join(_) => "the join".into(),
         Node::Aggregate { keys, .. } if keys.is_empty() => "the aggregation".into(),
         Node::Aggregate { keys, .. } => format!("the aggregation by {} keys", keys.len()),
         Node::Partial { .. } => "the partial aggregation".into(),

@@ -14,7 +14,7 @@ use super::{Engine, EngineOptions, EngineOutput, QueryId};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::aggregate::find;
 use crate::function::{AggregateCall, Argument};
-use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
+use crate::plan::{GlobalGroup, JoinKind, JoinNode, Node, OrderBy, Plan, SetOp, ToStream, Window};
 
 /// A source's plan. Columns are written `a int, b text`; all may be NULL.
 pub(super) fn source(name: &str, shape: Shape, columns: &str) -> Arc<Plan> {
@@ -138,13 +138,13 @@ pub(super) fn join(
         &right.schema.fields[..]
     };
     let schema = Schema::new([&left.schema.fields[..], right_fields].concat());
-    let node = Node::Join {
+    let node = Node::Join(JoinNode {
         left: left.clone(),
         right: right.clone(),
         kind,
         on,
         residual,
-    };
+    });
     Arc::new(Plan {
         node,
         schema: Arc::new(schema),

@@ -22,18 +22,18 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
                 None => below.clone(),
             }
         }
-        Node::Join {
-            left,
-            right,
-            kind,
-            on,
-            residual,
-        } => {
-            let mut on = on.clone();
+        Node::Join(join) => {
+            let mut on = join.on.clone();
             on.sort_by_cached_key(|(l, r)| (key(l), key(r)));
             on.dedup();
-            let residual = residual.clone().and_then(|r| ordered(r.conjuncts()));
-            Plan::join(left.clone(), right.clone(), *kind, on, residual)
+            let residual = join.residual.clone().and_then(|r| ordered(r.conjuncts()));
+            Plan::join(
+                join.left.clone(),
+                join.right.clone(),
+                join.kind,
+                on,
+                residual,
+            )
         }
         Node::Project { input, exprs } => {
             let exprs = exprs.iter().map(|e| e.map(&constant_on_right)).collect();

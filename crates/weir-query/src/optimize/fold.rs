@@ -24,17 +24,17 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
                 let exprs = exprs.iter().map(fold).collect();
                 Plan::project(input.clone(), exprs, plan.schema.fields.clone())
             }
-            Node::Join {
-                left,
-                right,
-                kind,
-                on,
-                residual,
-            } => {
-                let on = on.iter().map(|(l, r)| (fold(l), fold(r))).collect();
-                let residual = residual.as_ref().map(fold);
+            Node::Join(join) => {
+                let on = join.on.iter().map(|(l, r)| (fold(l), fold(r))).collect();
+                let residual = join.residual.as_ref().map(fold);
                 let residual = residual.filter(|r| *r != Expr::bool(true));
-                Plan::join(left.clone(), right.clone(), *kind, on, residual)
+                Plan::join(
+                    join.left.clone(),
+                    join.right.clone(),
+                    join.kind,
+                    on,
+                    residual,
+                )
             }
             _ => plan,
         }

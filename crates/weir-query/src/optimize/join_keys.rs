@@ -4,20 +4,20 @@
 use std::sync::Arc;
 
 use crate::expr::{BinaryOp, Expr};
-use crate::plan::{JoinKind, Node, Plan};
+use crate::plan::{JoinKind, JoinNode, Node, Plan};
 
 use super::sides;
 
 /// Applies the rule everywhere.
 pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
     super::bottom_up(plan, &|plan| {
-        let Node::Join {
+        let Node::Join(JoinNode {
             left,
             right,
             kind,
             on,
             residual: Some(residual),
-        } = &plan.node
+        }) = &plan.node
         else {
             return plan;
         };

@@ -101,7 +101,7 @@ fn prune(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
             }
         }
         Node::Project { input, exprs } => project(plan, input, exprs, needed),
-        Node::Join { .. } => join(plan, needed),
+        Node::Join(_) => join(plan, needed),
         Node::Aggregate { .. } => aggregate(plan, needed),
         Node::Partial {
             input,
@@ -171,17 +171,17 @@ fn project(plan: &Plan, input: &Arc<Plan>, exprs: &[Expr], needed: &Columns) -> 
 
 fn join(plan: &Plan, needed: &Columns) -> Pruned {
     let join = plan.as_join().expect("only joins come here");
-    let (on, kind) = (join.on, join.kind);
+    let (on, kind) = (&join.on, join.kind);
     let middle = join.left.schema.len();
-    let read = with(needed.clone(), join.residual);
+    let read = with(needed.clone(), &join.residual);
     let of_left = read.iter().copied().filter(|i| *i < middle).collect();
     let of_right = read
         .iter()
         .filter(|i| **i >= middle)
         .map(|i| i - middle)
         .collect();
-    let left = narrow(join.left, &with(of_left, on.iter().map(|(l, _)| l)));
-    let right = narrow(join.right, &with(of_right, on.iter().map(|(_, r)| r)));
+    let left = narrow(&join.left, &with(of_left, on.iter().map(|(l, _)| l)));
+    let right = narrow(&join.right, &with(of_right, on.iter().map(|(_, r)| r)));
     let on = on
         .iter()
         .map(|(l, r)| (left.remapped(l), right.remapped(r)))
@@ -193,7 +193,7 @@ fn join(plan: &Plan, needed: &Columns) -> Pruned {
         .map(|place| place.map(|i| i + columns));
     let both: Vec<_> = left.positions.iter().copied().chain(right_places).collect();
     let place = |i: usize| both[i].expect("what is read was asked for");
-    let residual = join.residual.map(|r| r.map_columns(&place));
+    let residual = join.residual.as_ref().map(|r| r.map_columns(&place));
     let semi = matches!(kind, JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn);
     let positions = if semi { left.positions.clone() } else { both };
     Pruned {

@@ -16,7 +16,7 @@ use super::{sides, substitute};
 pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
     super::bottom_up(plan, &|plan| match &plan.node {
         Node::Select { input, predicate } => push(input, predicate.clone().conjuncts()),
-        Node::Join { .. } => join(&plan, Vec::new()),
+        Node::Join(_) => join(&plan, Vec::new()),
         _ => plan,
     })
 }
@@ -48,7 +48,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
             let (down, here) = conditions.into_iter().partition(passes);
             Plan::select_all(through(input, &[below], down), here)
         }
-        Node::Join { .. } => join(input, conditions),
+        Node::Join(_) => join(input, conditions),
         Node::Aggregate {
             input: below, keys, ..
         } if !keys.is_empty() => {
@@ -132,7 +132,7 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         JoinKind::Right => (true, false),
         JoinKind::Full | JoinKind::NotIn => (false, false),
     };
-    for condition in join.residual.cloned().map_or(Vec::new(), Expr::conjuncts) {
+    for condition in join.residual.clone().map_or(Vec::new(), Expr::conjuncts) {
         match sides(&condition, middle) {
             (true, false) if drops_left => to_left.push(condition),
             (false, true) if drops_right => to_right.push(condition),
@@ -147,7 +147,7 @@ fn join(plan: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         true => input.clone(),
         false => push(input, conditions),
     };
-    let (left, right) = (side(join.left, to_left), side(join.right, to_right));
+    let (left, right) = (side(&join.left, to_left), side(&join.right, to_right));
     let residual = Expr::balanced(BinaryOp::And, here);
     Plan::select_all(
         Plan::join(left, right, kind, join.on.to_vec(), residual),

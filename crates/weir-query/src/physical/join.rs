@@ -10,15 +10,15 @@ use crate::window::Range;
 /// finds an expiring row by its position instead of by its values.
 pub(super) fn own_windows(plan: &Arc<Plan>) -> Option<Choice> {
     let join = plan.as_join()?;
-    let sides = [join.left, join.right].map(|side| match window(side) {
+    let sides = [&join.left, &join.right].map(|side| match window(side) {
         Some((stream, size)) => (stream.clone(), Some(size)),
         None => (side.clone(), None),
     });
     Some(Choice {
         operation: Operation::Join {
             kind: join.kind,
-            on: join.on.to_vec(),
-            residual: join.residual.cloned(),
+            on: join.on.clone(),
+            residual: join.residual.clone(),
             windows: [sides[0].1, sides[1].1],
         },
         inputs: sides.into_iter().map(|(input, _)| input).collect(),

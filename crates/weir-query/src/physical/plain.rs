@@ -74,7 +74,7 @@ pub(super) fn operator(plan: &Arc<Plan>) -> Option<Choice> {
             ToStream::Rstream { every: Some(every) } => Operation::SnapshotsEvery(*every),
             ToStream::Rstream { every: None } => unreachable!("`on_arrival` handles it"),
         },
-        Node::Join { .. } => unreachable!("`own_windows` handles it"),
+        Node::Join(_) => unreachable!("`own_windows` handles it"),
         Node::Partial { .. } => unreachable!("`tumbling` handles it"),
     };
     Some(Choice {

@@ -166,7 +166,7 @@ impl Placed<'_> {
                 let remark = window.kind().remark().map(String::from);
                 (Location::Agent, remark.into_iter().collect())
             }
-            Node::Join { .. } => {
+            Node::Join(_) => {
                 let why = self.placement.why_not(plan);
                 let note = why.map(|why| format!("not computed from the tap's pairs: {why}"));
                 (Location::Agent, note.into_iter().collect())
@@ -324,7 +324,7 @@ fn stream_source(plan: &Plan) -> Result<&Declaration, String> {
         Node::Aggregate { .. } | Node::Partial { .. } | Node::Merge { .. } => {
             Err("it tests a result of the agent's aggregation".into())
         }
-        Node::Join { .. } => Err("it tests a result of the agent's join".into()),
+        Node::Join(_) => Err("it tests a result of the agent's join".into()),
         _ => Err("it tests a result of the agent's computation".into()),
     }
 }

@@ -24,7 +24,7 @@ use weir_model::{Capabilities, Demand, Predicate};
 
 use self::kernel::{SourcePredicate, SourceStream};
 use crate::expr::Expr;
-use crate::plan::{Node, Plan, ToStream};
+use crate::plan::{JoinNode, Node, Plan, ToStream};
 pub use explain::{Explanation, Location, Operator, explain, explain_placed, span_text};
 pub use placement::{Placement, place};
 
@@ -148,13 +148,13 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
             let keys = by.iter().map(|key| &key.expr);
             walk(input, with(columns, keys), none_yet, visit);
         }
-        Node::Join {
+        Node::Join(JoinNode {
             left,
             right,
             on,
             residual,
             ..
-        } => {
+        }) => {
             let middle = left.schema.len();
             let all = with(columns, residual);
             let (l, r): (Vec<usize>, Vec<usize>) = all.into_iter().partition(|i| *i < middle);

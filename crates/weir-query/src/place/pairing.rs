@@ -295,22 +295,13 @@ fn is_of_kind(condition: &Expr, at: usize, kind: EventKind) -> bool {
 
 impl<'a> SelfJoin<'a> {
     fn find(plan: &'a Plan, pairing: &'a PairingGuarantee) -> Option<SelfJoin<'a>> {
-        let Node::Join {
-            left,
-            right,
-            kind: JoinKind::Inner,
-            on,
-            residual,
-        } = &plan.node
-        else {
-            return None;
-        };
+        let join = plan.as_join().filter(|join| join.kind == JoinKind::Inner)?;
         let side = |plan, kind| Side::find(plan, pairing, kind);
-        let (request, response, request_first) = match side(left, EventKind::Request) {
-            Some(request) => (request, side(right, EventKind::Response)?, true),
+        let (request, response, request_first) = match side(&join.left, EventKind::Request) {
+            Some(request) => (request, side(&join.right, EventKind::Response)?, true),
             None => {
-                let response = side(left, EventKind::Response)?;
-                (side(right, EventKind::Request)?, response, false)
+                let response = side(&join.left, EventKind::Response)?;
+                (side(&join.right, EventKind::Request)?, response, false)
             }
         };
         let found = SelfJoin {
@@ -318,8 +309,8 @@ impl<'a> SelfJoin<'a> {
             request,
             response,
             request_first,
-            on,
-            residual: residual.as_ref(),
+            on: &join.on,
+            residual: join.residual.as_ref(),
         };
         let is_number =
             |e: &Expr| matches!(e, Expr::Column { index, .. } if *index == pairing.number);
@@ -327,7 +318,7 @@ impl<'a> SelfJoin<'a> {
             let (request, response) = found.pair_over_events(pair);
             is_number(&request) && is_number(&response)
         };
-        on.iter().any(by_number).then_some(found)
+        join.on.iter().any(by_number).then_some(found)
     }
 
     /// Two sides of an equality over the columns of the events, the request's first.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
-use super::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, ToStream, Window};
+use super::{GlobalGroup, JoinKind, JoinNode, Node, OrderBy, Plan, SetOp, ToStream, Window};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
 use crate::window::Unbounded;
@@ -106,13 +106,13 @@ impl Plan {
         let schema = join_schema(&left.schema, &right.schema, kind);
         Plan::relation(
             schema,
-            Node::Join {
+            Node::Join(JoinNode {
                 left,
                 right,
                 kind,
                 on,
                 residual,
-            },
+            }),
         )
     }
 
@@ -262,11 +262,15 @@ impl Plan {
             Node::Project { exprs, .. } => {
                 Plan::project(next(), exprs.clone(), self.schema.fields.clone())
             }
-            Node::Join {
-                kind, on, residual, ..
-            } => {
+            Node::Join(join) => {
                 let (left, right) = (next(), next());
-                Plan::join(left, right, *kind, on.clone(), residual.clone())
+                Plan::join(
+                    left,
+                    right,
+                    join.kind,
+                    join.on.clone(),
+                    join.residual.clone(),
+                )
             }
             Node::Aggregate {
                 keys,

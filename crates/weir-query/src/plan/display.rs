@@ -17,12 +17,10 @@ impl Plan {
             Node::Select { input, .. } | Node::Project { input, .. } | Node::Distinct { input } => {
                 input.is_append_only()
             }
-            Node::Join {
-                left, right, kind, ..
-            } => {
-                matches!(kind, JoinKind::Inner | JoinKind::Semi)
-                    && left.is_append_only()
-                    && right.is_append_only()
+            Node::Join(join) => {
+                matches!(join.kind, JoinKind::Inner | JoinKind::Semi)
+                    && join.left.is_append_only()
+                    && join.right.is_append_only()
             }
             Node::SetOp {
                 left, right, op, ..

@@ -21,7 +21,7 @@ impl Plan {
             Node::Merge { size, slide, .. } => (*size)?.saturating_add(*slide),
             Node::Select { .. }
             | Node::Project { .. }
-            | Node::Join { .. }
+            | Node::Join(_)
             | Node::Aggregate { .. }
             | Node::Distinct { .. }
             | Node::SetOp { .. }

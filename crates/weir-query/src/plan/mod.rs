@@ -75,21 +75,7 @@ pub enum Node {
     ///
     /// The schema is the left columns, then the right ones; for [`JoinKind::Semi`] and
     /// [`JoinKind::Anti`] the left ones only.
-    Join {
-        /// A relation.
-        #[serde(skip, default = "unread")]
-        left: Arc<Plan>,
-        /// A relation.
-        #[serde(skip, default = "unread")]
-        right: Arc<Plan>,
-        /// How rows without partner are treated.
-        kind: JoinKind,
-        /// Pairs of expressions, over the left and over the right columns, that must be equal (NULL
-        /// equals nothing).
-        on: Vec<(Expr, Expr)>,
-        /// A further condition over the left columns followed by the right ones.
-        residual: Option<Expr>,
-    },
+    Join(JoinNode),
     /// One row per group: the keys, then the aggregates. Without keys there is one row.
     Aggregate {
         /// A relation.
@@ -266,19 +252,22 @@ pub enum ToStream {
     },
 }
 
-/// The parts of a join; see [`Node::Join`].
-#[derive(Clone, Copy, Debug)]
-pub struct JoinParts<'p> {
+/// A join; see [`Node::Join`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct JoinNode {
     /// A relation.
-    pub left: &'p Arc<Plan>,
+    #[serde(skip, default = "unread")]
+    pub left: Arc<Plan>,
     /// A relation.
-    pub right: &'p Arc<Plan>,
+    #[serde(skip, default = "unread")]
+    pub right: Arc<Plan>,
     /// How rows without partner are treated.
     pub kind: JoinKind,
-    /// Pairs of expressions that must be equal.
-    pub on: &'p [(Expr, Expr)],
-    /// A further condition.
-    pub residual: Option<&'p Expr>,
+    /// Pairs of expressions, over the left and over the right columns, that must be equal (NULL
+    /// equals nothing).
+    pub on: Vec<(Expr, Expr)>,
+    /// A further condition over the left columns followed by the right ones.
+    pub residual: Option<Expr>,
 }
 
 impl Plan {
@@ -295,26 +284,16 @@ impl Plan {
             | Node::Distinct { input }
             | Node::Order { input, .. }
             | Node::ToStream { input, .. } => vec![input],
-            Node::Join { left, right, .. } | Node::SetOp { left, right, .. } => vec![left, right],
+            Node::Join(JoinNode { left, right, .. }) | Node::SetOp { left, right, .. } => {
+                vec![left, right]
+            }
         }
     }
 
     /// Its parts, if it is a join.
-    pub fn as_join(&self) -> Option<JoinParts<'_>> {
+    pub fn as_join(&self) -> Option<&JoinNode> {
         match &self.node {
-            Node::Join {
-                left,
-                right,
-                kind,
-                on,
-                residual,
-            } => Some(JoinParts {
-                left,
-                right,
-                kind: *kind,
-                on,
-                residual: residual.as_ref(),
-            }),
+            Node::Join(join) => Some(join),
             _ => None,
         }
     }

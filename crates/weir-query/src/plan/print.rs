@@ -64,17 +64,17 @@ impl Plan {
                     false => format!("project {}", columns.collect::<Vec<_>>().join(", ")),
                 }
             }
-            Node::Join {
-                kind, on, residual, ..
-            } => {
+            Node::Join(join) => {
                 let both = [fields(0), fields(1)].concat();
-                let pairs = on
+                let pairs = join
+                    .on
                     .iter()
                     .map(|(l, r)| format!("{} = {}", show(l, fields(0)), show(r, fields(1))));
-                let conditions = pairs.chain(residual.iter().map(|r| show(r, &both).to_string()));
+                let conditions =
+                    pairs.chain(join.residual.iter().map(|r| show(r, &both).to_string()));
                 let conditions = conditions.collect::<Vec<_>>().join(" and ");
                 let on = if conditions.is_empty() { "" } else { " on " };
-                format!("{} join{on}{conditions}", join_name(*kind))
+                format!("{} join{on}{conditions}", join_name(join.kind))
             }
             Node::Aggregate { keys, calls, .. } => {
                 let keys = keys.iter().map(|key| show(key, fields(0)).to_string());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use weir_model::{Declaration, Symbol, Value};
 
-use super::{JoinKind, Node, Plan};
+use super::{JoinKind, JoinNode, Node, Plan};
 use crate::expr::{BinaryOp, Expr};
 
 /// `plan` with `rename` applied to each text that is compared with a column of a source for which
@@ -36,7 +36,7 @@ impl Renaming<'_> {
         match &mut rebuilt.node {
             Node::Select { predicate, .. } => again(predicate),
             Node::Project { exprs, .. } => exprs.iter_mut().for_each(again),
-            Node::Join { on, residual, .. } => {
+            Node::Join(JoinNode { on, residual, .. }) => {
                 for (left, right) in on {
                     *left = self.expr(left, &columns[0]);
                     *right = self.expr(right, &columns[1]);
@@ -76,7 +76,7 @@ impl Renaming<'_> {
             | Node::Aggregate { keys, .. }
             | Node::Partial { keys, .. } => keys.iter().map(|key| of(key, &below)).collect(),
             Node::Merge { keys, .. } => below[0][..*keys].to_vec(),
-            Node::Join { kind, .. } => match kind {
+            Node::Join(join) => match join.kind {
                 JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn => below.swap_remove(0),
                 JoinKind::Inner | JoinKind::Left | JoinKind::Right | JoinKind::Full => {
                     below.concat()

@@ -41,7 +41,7 @@ impl Plan {
             Node::Source(_)
             | Node::Select { .. }
             | Node::Project { .. }
-            | Node::Join { .. }
+            | Node::Join(_)
             | Node::Aggregate { .. }
             | Node::Distinct { .. }
             | Node::SetOp { .. }

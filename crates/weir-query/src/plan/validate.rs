@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
 
 use super::wire::{PlanError, PlanStep, Steps};
-use super::{Node, PANES_MAX, Plan, ToStream, Window};
+use super::{JoinNode, Node, PANES_MAX, Plan, ToStream, Window};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::{AggregateCall, Argument, ArgumentError, Returns, Shared};
 
@@ -53,7 +53,7 @@ pub fn validate(steps: Steps, catalog: &Catalog) -> Result<Plan, PlanError> {
 fn inputs_of(node: &Node) -> usize {
     match node {
         Node::Source(_) => 0,
-        Node::Join { .. } | Node::SetOp { .. } => 2,
+        Node::Join(_) | Node::SetOp { .. } => 2,
         _ => 1,
     }
 }
@@ -102,12 +102,7 @@ fn check(node: &mut Node, inputs: &[Arc<Plan>], catalog: &Catalog) -> Result<Vec
             }
             return Ok(exprs.iter().map(Expr::ty).collect());
         }
-        Node::Join {
-            kind: _,
-            on,
-            residual,
-            ..
-        } => {
+        Node::Join(JoinNode { on, residual, .. }) => {
             let (left, right) = (&inputs[0], &inputs[1]);
             relation(left)?;
             relation(right)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_model::{Declaration, Field, Schema, Shape, Type, Unit, Value};
 use weir_query::Expr;
-use weir_query::plan::{JoinKind, Node, Plan, ToStream, Window};
+use weir_query::plan::{JoinKind, JoinNode, Node, Plan, ToStream, Window};
 
 use crate::support::changes::Changes;
 use crate::support::history::{Element, History};
@@ -99,13 +99,13 @@ fn an_outer_join_pads_what_has_no_partner() {
     let (left, right) = (window(Window::rows(1)), window(Window::range(2, Some(2))));
     let fields = [left.schema.fields.clone(), right.schema.fields.clone()].concat();
     let plan = Plan {
-        node: Node::Join {
+        node: Node::Join(JoinNode {
             left,
             right,
             kind: JoinKind::Left,
             on: vec![(x.clone(), x)],
             residual: None,
-        },
+        }),
         schema: Arc::new(Schema::new(fields)),
         shape: Shape::Relation,
     };

@@ -264,12 +264,7 @@ mod tests {
 
     #[test]
     fn what_several_taps_count_alike_is_added_up() {
-        let count = |cause, total| EventCount {
-            counter: "events_lost",
-            cause,
-            device: None,
-            total,
-        };
+        let count = |cause, total| EventCount::of("events_lost", cause, total);
         let counts = [count(None, 2), count(Some("late"), 1), count(None, 3)];
         let readings = CounterReading::of_taps(counts.iter());
         let totals: Vec<_> = readings

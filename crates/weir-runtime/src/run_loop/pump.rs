@@ -272,12 +272,7 @@ impl<'a> Pump<'a> {
                 .counts()
                 .sources
                 .iter()
-                .map(|source| EventCount {
-                    counter: "events_lost",
-                    cause: Some("late"),
-                    device: None,
-                    total: source.rows_late as i64,
-                }),
+                .map(|source| EventCount::of("events_lost", Some("late"), source.rows_late as i64)),
         );
         Ok(RunReport {
             counts,

@@ -520,24 +520,14 @@ impl Tap for BlockTap {
 
     fn counts(&mut self) -> Vec<EventCount> {
         self.check_completeness();
-        let mut counts = vec![EventCount {
-            counter: "events_in",
-            cause: None,
-            device: None,
-            total: self.events,
-        }];
+        let mut counts = vec![EventCount::of("events_in", None, self.events)];
         let Some(live) = &self.live else {
             return counts;
         };
         let folded = live.folds.as_ref().map_or(0, Folds::unrecorded);
         counts[0].total += folded;
         self.lost.add(live, self.pace.was_late());
-        let whole = |counter, cause, total| EventCount {
-            counter,
-            cause,
-            device: None,
-            total,
-        };
+        let whole = EventCount::of;
         counts.push(whole("events_late", None, live.rings.late() as i64));
         counts.push(whole("requests_expired", None, self.expired));
         if folded > 0 {

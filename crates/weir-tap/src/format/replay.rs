@@ -107,12 +107,7 @@ impl Tap for Replay {
     }
 
     fn counts(&mut self) -> Vec<EventCount> {
-        let rows = EventCount {
-            counter: "events_in",
-            cause: None,
-            device: None,
-            total: self.rows_total,
-        };
+        let rows = EventCount::of("events_in", None, self.rows_total);
         [vec![rows], self.faults.counts()].concat()
     }
 

@@ -45,12 +45,7 @@ impl Tap for StreamTap {
     }
 
     fn counts(&mut self) -> Vec<EventCount> {
-        let rows = EventCount {
-            counter: "events_in",
-            cause: None,
-            device: None,
-            total: self.rows_total,
-        };
+        let rows = EventCount::of("events_in", None, self.rows_total);
         [vec![rows], self.source.faults().counts()].concat()
     }
 

@@ -306,12 +306,7 @@ impl Tap for TapdiskTap {
         if let Some(link) = &self.link {
             now.take_over(&link.readers);
         }
-        let whole = |counter, cause, total: u64| EventCount {
-            counter,
-            cause,
-            device: None,
-            total: total as i64,
-        };
+        let whole = |counter, cause, total: u64| EventCount::of(counter, cause, total as i64);
         let mut counts = vec![
             whole("events_in", None, now.events),
             whole("events_late", None, now.late),

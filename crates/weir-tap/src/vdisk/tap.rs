@@ -479,12 +479,7 @@ impl Tap for VdiskTap {
             ("other_commands", None, unreported.other_commands),
             ("log_lines_other", None, counts.lines_other),
         ];
-        let count = |(counter, cause, total)| EventCount {
-            counter,
-            cause,
-            device: None,
-            total,
-        };
+        let count = |(counter, cause, total)| EventCount::of(counter, cause, total);
         all.into_iter().map(count).collect()
     }
 

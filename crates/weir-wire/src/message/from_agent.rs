@@ -140,16 +140,7 @@ impl Hello {
     /// # Errors
     /// If the version of the agent is incompatible.
     pub fn version(&self) -> Result<Version, Malformed> {
-        let agent = Version {
-            major: self.version_major,
-            minor: self.version_minor,
-        };
-        VERSION.common(agent).ok_or_else(|| {
-            Malformed(format!(
-                "the agent uses version {agent} of the protocol, this monitor version {VERSION}; \
-                 run the same release of weir on both"
-            ))
-        })
+        Version::agreed(self.version_major, self.version_minor, ["agent", "monitor"])
     }
 
     fn check(&self) -> Result<(), Malformed> {

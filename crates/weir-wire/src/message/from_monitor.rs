@@ -64,16 +64,7 @@ impl Welcome {
     /// # Errors
     /// If the version of the monitor is incompatible.
     pub fn version(&self) -> Result<Version, Malformed> {
-        let monitor = Version {
-            major: self.version_major,
-            minor: self.version_minor,
-        };
-        VERSION.common(monitor).ok_or_else(|| {
-            Malformed(format!(
-                "the monitor uses version {monitor} of the protocol, this agent version {VERSION}; \
-                 run the same release of weir on both"
-            ))
-        })
+        Version::agreed(self.version_major, self.version_minor, ["monitor", "agent"])
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::Malformed;
+
 /// The version of this program; `proto/weir.proto` lists what changed.
 pub const VERSION: Version = Version { major: 4, minor: 1 };
 
@@ -20,6 +22,19 @@ impl Version {
     pub fn common(self, peer: Version) -> Option<Version> {
         let compatible = self.major == peer.major && self.minor.abs_diff(peer.minor) <= 1;
         compatible.then(|| self.min(peer))
+    }
+
+    /// The version that this process and a peer with this version use; `roles` are the peer's and
+    /// that of this process.
+    pub(super) fn agreed(major: u32, minor: u32, roles: [&str; 2]) -> Result<Version, Malformed> {
+        let peer = Version { major, minor };
+        let [theirs, ours] = roles;
+        VERSION.common(peer).ok_or_else(|| {
+            Malformed(format!(
+                "the {theirs} uses version {peer} of the protocol, this {ours} version {VERSION}; \
+                 run the same release of weir on both"
+            ))
+        })
     }
 }
 

@@ -258,12 +258,10 @@ impl<'a> CostEstimator<'a> {
                 self.cpu_ns += below.rows * GROUP_NS;
                 below
             }
-            Node::Join {
-                left, right, on, ..
-            } => {
-                let (left, right) = (self.flow(left), self.flow(right));
+            Node::Join(join) => {
+                let (left, right) = (self.flow(&join.left), self.flow(&join.right));
                 self.cpu_ns += (left.rows + right.rows) * JOIN_NS;
-                let pairs = match on.is_empty() {
+                let pairs = match join.on.is_empty() {
                     true => left.content * right.rows + right.content * left.rows,
                     false => left.rows.max(right.rows),
                 };

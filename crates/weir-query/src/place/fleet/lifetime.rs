@@ -82,8 +82,8 @@ pub(super) fn lifetime(plan: &Plan) -> Result<Lifetime, String> {
         (Node::Partial { .. }, [Passing]) => Passing,
         (Node::Aggregate { .. } | Node::Distinct { .. }, [Instant]) => Instant,
         (Node::Aggregate { .. } | Node::Distinct { .. }, [Relation]) => Relation,
-        (Node::Join { kind, .. }, [left, right]) => {
-            return join(plan, *kind, *left, *right);
+        (Node::Join(node), [left, right]) => {
+            return join(plan, node.kind, *left, *right);
         }
         (Node::SetOp { .. }, [Instant, Instant]) => Instant,
         (Node::SetOp { .. }, [Relation, Relation]) => Relation,
@@ -209,18 +209,12 @@ fn dated(plan: &Arc<Plan>) -> Option<Arc<Plan>> {
             exprs.push(last_column(&input));
             Some(with_origin(input, exprs, &plan.schema))
         }
-        Node::Join {
-            left,
-            right,
-            kind,
-            on,
-            residual,
-        } => {
-            let (before, after) = (left.schema.len(), right.schema.len());
-            let (left, right) = (dated(left)?, dated(right)?);
+        Node::Join(join) => {
+            let (before, after) = (join.left.schema.len(), join.right.schema.len());
+            let (left, right) = (dated(&join.left)?, dated(&join.right)?);
             let behind = |at: usize| at + usize::from(at >= before);
-            let residual = residual.as_ref().map(|all| all.map_columns(&behind));
-            let joined = Plan::join(left, right, *kind, on.clone(), residual);
+            let residual = join.residual.as_ref().map(|all| all.map_columns(&behind));
+            let joined = Plan::join(left, right, join.kind, join.on.clone(), residual);
             let columns = joined.columns();
             let (left, right) = (columns[before].clone(), columns[before + 1 + after].clone());
             let mut exprs: Vec<Expr> = (0..before + after)

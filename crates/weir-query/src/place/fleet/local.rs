@@ -127,7 +127,7 @@ pub(super) fn row_properties(
                 false => Err("it counts rows across hosts".into()),
             }
         }
-        Node::Join { .. } => {
+        Node::Join(_) => {
             inputs.iter().try_for_each(check_no_intake)?;
             join(plan, &inputs[0], &inputs[1])
         }
@@ -187,14 +187,9 @@ pub(super) fn local_properties(plan: &Plan) -> RowProperties {
 /// Whether rows that match in a local join are of one request, and so of one process of an agent:
 /// each process has its own numbers of requests.
 pub(super) fn joins_by_request(plan: &Plan) -> bool {
-    let Node::Join {
-        left, right, on, ..
-    } = &plan.node
-    else {
-        unreachable!("only joins come here");
-    };
-    let (left, right) = (local_properties(left), local_properties(right));
-    let mut pairs = on.iter();
+    let join = plan.as_join().expect("only joins come here");
+    let (left, right) = (local_properties(&join.left), local_properties(&join.right));
+    let mut pairs = join.on.iter();
     pairs.any(|(l, r)| {
         let is_local = [left.host_key(l), right.host_key(r)];
         is_local == [Some(HostKey::Request); 2]
@@ -257,14 +252,14 @@ fn project(input: &RowProperties, exprs: &[Expr]) -> Result<RowProperties, Strin
 
 fn join(plan: &Plan, left: &RowProperties, right: &RowProperties) -> Result<RowProperties, String> {
     let parts = plan.as_join().expect("only joins come here");
-    let (kind, on) = (parts.kind, parts.on);
+    let (kind, on) = (parts.kind, &parts.on);
     let middle = parts.left.schema.len();
     let same_key = |l: &Expr, r: &Expr| {
         let host_keys = left.host_key(l);
         host_keys.is_some() && host_keys == right.host_key(r)
     };
     let same_only = left.only.is_some() && left.only == right.only;
-    let conditions = parts.residual.cloned().map_or(Vec::new(), Expr::conjuncts);
+    let conditions = parts.residual.clone().map_or(Vec::new(), Expr::conjuncts);
     let on_host = on.iter().any(|(l, r)| same_key(l, r))
         || conditions
             .iter()

@@ -262,7 +262,7 @@ fn cheapest(candidates: &[Candidate], strategies: &[Cut]) -> PlacementStrategy {
 fn joins_on_agents(cut: &Cut) -> usize {
     fn joins(plan: &Plan) -> usize {
         let below = plan.inputs().into_iter().map(|input| joins(input));
-        usize::from(matches!(plan.node, Node::Join { .. })) + below.sum::<usize>()
+        usize::from(matches!(plan.node, Node::Join(_))) + below.sum::<usize>()
     }
     cut.fragments.iter().map(|f| joins(&f.plan)).sum()
 }

@@ -18,7 +18,7 @@ mod window;
 use std::cell::RefCell;
 
 use weir_model::Shape;
-use weir_query::plan::{GlobalGroup, Node, Plan, ToStream};
+use weir_query::plan::{GlobalGroup, JoinNode, Node, Plan, ToStream};
 
 use super::Row;
 use super::changes::Changes;
@@ -100,13 +100,13 @@ impl Oracle<'_> {
                 let rows = self.contents(input);
                 self.each_instant(|i| relation::project(&rows[i], exprs))
             }
-            Node::Join {
+            Node::Join(JoinNode {
                 left,
                 right,
                 kind,
                 on,
                 residual,
-            } => {
+            }) => {
                 let (left_rows, right_rows) = (self.contents(left), self.contents(right));
                 let columns = [left.schema.len(), right.schema.len()];
                 let join = relation::Join {

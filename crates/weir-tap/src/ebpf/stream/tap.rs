@@ -313,12 +313,7 @@ impl Tap for StreamTap {
         ];
         let happened =
             |(counter, _, total): &(&str, _, i64)| *counter == "events_in" || *total != 0;
-        let count = |(counter, cause, total)| EventCount {
-            counter,
-            cause,
-            device: None,
-            total,
-        };
+        let count = |(counter, cause, total)| EventCount::of(counter, cause, total);
         all.into_iter().filter(happened).map(count).collect()
     }
 

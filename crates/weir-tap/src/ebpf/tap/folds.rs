@@ -8,7 +8,7 @@ use weir_model::Folded;
 use super::BlockTap;
 use crate::TapEvent;
 use crate::ebpf::attribution::Attribution;
-use crate::ebpf::fold::Naming;
+use crate::ebpf::fold::{Folds, Naming};
 
 impl BlockTap {
     /// Reads the groups of intervals that are complete at `settled_ns`. The watermark may advance
@@ -19,32 +19,31 @@ impl BlockTap {
             self.find_single_owner();
             self.write_devices();
         }
-        let Some(folds) = self.live.as_mut().and_then(|live| live.folds.as_mut()) else {
-            return settled_ns;
-        };
-        let mut naming = Naming {
-            folds: &self.plans.folds,
-            devices: &self.devices,
-            names: &mut self.names,
-            attribution: self.attribution.as_mut(),
-            single_owner: &self.single_owner,
-        };
-        folds.advance(settled_ns, &mut naming)
+        match self.folds() {
+            Some((folds, mut naming)) => folds.advance(settled_ns, &mut naming),
+            None => settled_ns,
+        }
     }
 
     /// Reads the groups of the incomplete intervals.
     pub(super) fn close_folds(&mut self) -> Vec<(usize, Folded)> {
-        let Some(folds) = self.live.as_mut().and_then(|live| live.folds.as_mut()) else {
-            return Vec::new();
-        };
-        let mut naming = Naming {
+        match self.folds() {
+            Some((folds, mut naming)) => folds.close(&mut naming),
+            None => Vec::new(),
+        }
+    }
+
+    /// The folds in progress, and what names their groups.
+    fn folds(&mut self) -> Option<(&mut Folds, Naming<'_>)> {
+        let folds = self.live.as_mut()?.folds.as_mut()?;
+        let naming = Naming {
             folds: &self.plans.folds,
             devices: &self.devices,
             names: &mut self.names,
             attribution: self.attribution.as_mut(),
             single_owner: &self.single_owner,
         };
-        folds.close(&mut naming)
+        Some((folds, naming))
     }
 
     /// Queues the groups of intervals for which no more rows are written to the rings.

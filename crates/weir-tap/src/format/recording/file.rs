@@ -112,12 +112,7 @@ impl Recording {
 
     /// The counts of the recorder, and of what is missing since.
     pub fn counts(&self) -> Vec<EventCount> {
-        let of = |counter, cause, total| EventCount {
-            counter,
-            cause,
-            device: None,
-            total,
-        };
+        let of = EventCount::of;
         let mut counts = self.recorded.clone();
         if self.bytes_lost > 0 {
             counts.push(of("bytes_lost", Some("cut_off"), self.bytes_lost as i64));

@@ -106,12 +106,7 @@ mod tests {
 
     #[test]
     fn equal_counts_are_added_up() {
-        let of = |cause, total| EventCount {
-            counter: "events_lost",
-            cause,
-            device: None,
-            total,
-        };
+        let of = |cause, total| EventCount::of("events_lost", cause, total);
         let sums = summed([of(None, 1), of(Some("late"), 2), of(None, i64::MAX)].into_iter());
         assert_eq!(sums, [of(None, i64::MAX), of(Some("late"), 2)]);
     }

@@ -366,12 +366,7 @@ impl Tap for RecordingTap {
     }
 
     fn counts(&mut self) -> Vec<EventCount> {
-        let rows = EventCount {
-            counter: "events_in",
-            cause: None,
-            device: None,
-            total: self.rows_read,
-        };
+        let rows = EventCount::of("events_in", None, self.rows_read);
         let own = [vec![rows], self.faults.counts()].concat();
         losses::summed(own.into_iter().chain(self.recording.counts()))
     }
