@@ -25,8 +25,8 @@ impl Registry {
                 suppressed,
             } => {
                 // Earlier rejections were not logged, to limit the size of the log.
-                let not_logged = (suppressed > 0).then_some(suppressed);
-                return warn!(%peer, reason = %why, not_logged, "refused");
+                let suppressed = (suppressed > 0).then_some(suppressed);
+                return warn!(%peer, reason = %why, suppressed, "peer rejected");
             }
             _ => return,
         };

@@ -92,7 +92,7 @@ fn the_monitor_logs_whom_it_refuses_and_why() {
     let line = |part: &str| {
         let printed = monitor.printed();
         let mut lines = printed.lines();
-        lines.any(|line| line.contains("WARN refused peer=127.0.0.1:") && line.contains(part))
+        lines.any(|line| line.contains("WARN peer rejected peer=127.0.0.1:") && line.contains(part))
     };
     until("both are logged", || {
         line("unknown token") && line("`reader` is not permitted to place or cancel queries")
