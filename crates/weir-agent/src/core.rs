@@ -34,6 +34,9 @@ pub struct AgentCore {
 /// A channel with this number of rows is flushed: its rows are emitted as one message.
 const WORD_ROWS: usize = 4096;
 
+/// The cause of the loss of groups that arrived after the watermark.
+const LATE: &str = "late";
+
 /// Rows of a channel that are sent in one message; each message has an overhead of some hundred
 /// bytes.
 #[derive(Default)]
@@ -61,6 +64,8 @@ struct Fragment {
     sources: Vec<String>,
     /// The number of rows that its sources had delivered when it started.
     rows_before: u64,
+    /// It receives what is later.
+    started_at: Nanos,
     /// The column that contains the number of requests per row, if any.
     counts: Option<usize>,
     /// Rows that it emitted.
@@ -110,6 +115,7 @@ impl AgentCore {
             plan: plan.clone(),
             sources,
             rows_before,
+            started_at: at,
             counts: plan.requests_column(),
             rows_out: 0,
             tally: ChannelTally {
@@ -160,9 +166,13 @@ impl AgentCore {
         self.engine.push(source, batch);
     }
 
-    /// Accepts groups that a source has folded.
+    /// Accepts groups that a source has folded. Groups of an interval that the watermark has
+    /// passed are lost: the source was silent for too long, as that of an agent that was stopped.
     pub fn push_folded(&mut self, source: &str, folded: Folded) {
-        self.engine.push_folded(source, folded);
+        let (end, requests) = (folded.end, folded.requests());
+        if !self.engine.push_folded(source, folded) {
+            self.lose(source, requests, LATE, |fragment| fragment.started_at < end);
+        }
     }
 
     /// Sets the watermark of one source to `at`; fragments that start now receive later rows.
@@ -194,8 +204,19 @@ impl AgentCore {
     /// Records requests that were lost at a source: each fragment that reads it may miss this
     /// number.
     pub fn missed(&mut self, source: &str, requests: u64, cause: &str) {
+        self.lose(source, requests, cause, |_| true);
+    }
+
+    /// Counts requests of a source as lost for the fragments that read it and are `concerned`.
+    fn lose(
+        &mut self,
+        source: &str,
+        requests: u64,
+        cause: &str,
+        concerned: impl Fn(&Fragment) -> bool,
+    ) {
         for (channel, fragment) in &mut self.running {
-            if fragment.sources.iter().any(|s| s == source) {
+            if fragment.sources.iter().any(|s| s == source) && concerned(fragment) {
                 fragment.tally.produced += requests;
                 fragment.tally.lost += requests;
                 self.pending

@@ -1,6 +1,8 @@
 //! The properties of an agent's core, for every kind of fragment.
 
-use weir_model::{Batch, Catalog, Column, Declaration, Field, Nanos, Schema, Shape, Type};
+use weir_model::{
+    Batch, Catalog, Column, Declaration, Field, Folded, Nanos, PartialState, Schema, Shape, Type,
+};
 use weir_query::engine::{Engine, EngineOptions, EngineOutput};
 use weir_query::plan::Plan;
 use weir_query::{CheckOptions, compile};
@@ -357,6 +359,36 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
         }
     });
     assert_eq!(lost, [(1, 4, "unseen".to_owned())]);
+}
+
+#[test]
+fn groups_of_a_source_that_was_silent_for_too_long_are_counted_as_lost() {
+    let groups = |end, count| Folded {
+        end,
+        keys: vec![Column::ints(vec![1])],
+        kept: vec![vec![PartialState::Moments {
+            count,
+            sum: 0,
+            min: 0,
+            max: 0,
+        }]],
+    };
+    let mut core = core();
+    core.start(ChannelId(1), &plan(GROUPED));
+    core.reached(25);
+    core.start(ChannelId(2), &plan(GROUPED));
+    core.push_folded("s", groups(20, 3));
+    core.push_folded("s", groups(40, 5));
+    let mut lost = Vec::new();
+    core.step(&mut |word| {
+        if let AgentMessage::Lost(told) = word {
+            lost.push((told.channel, told.requests, told.cause));
+        }
+    });
+    // The second fragment has started after that interval.
+    assert_eq!(lost, [(1, 3, "late".to_owned())]);
+    let tallies: Vec<(u64, u64)> = core.tallies().map(|t| (t.produced, t.lost)).collect();
+    assert_eq!(tallies, [(8, 3), (5, 0)]);
 }
 
 /// The aggregation of a plan, below its projections.

@@ -241,10 +241,10 @@ impl Engine {
 
     /// Pushes groups that a source pre-aggregated. They stand for rows of the interval that ends
     /// with them, and belong to its last instant; late ones are dropped and counted as the rows
-    /// that they stand for.
-    pub fn push_folded(&mut self, source: &str, folded: Folded) {
+    /// that they stand for, and false is returned.
+    pub fn push_folded(&mut self, source: &str, folded: Folded) -> bool {
         self.next_epoch();
-        self.source(source).push_folded(folded);
+        self.source(source).push_folded(folded)
     }
 
     /// Sets the watermark of a source: it delivers no more rows at or before `tau`, or those that

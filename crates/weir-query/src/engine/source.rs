@@ -93,14 +93,15 @@ impl Source {
 
     /// Adds groups; those of an interval that has ended are dropped, and the rows that they stand
     /// for counted.
-    pub(super) fn push_folded(&mut self, folded: Folded) {
+    pub(super) fn push_folded(&mut self, folded: Folded) -> bool {
         let rows = folded.requests();
         self.rows_in += rows;
-        if self.closed || folded.end <= self.complete {
-            self.rows_late += rows;
-        } else {
-            self.folded.push(folded);
+        let is_late = self.closed || folded.end <= self.complete;
+        match is_late {
+            true => self.rows_late += rows,
+            false => self.folded.push(folded),
         }
+        !is_late
     }
 
     /// Requests that wait for the end of their instant or interval.
