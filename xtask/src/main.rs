@@ -13,6 +13,7 @@ mod packages;
 mod pictures;
 mod proto;
 mod simulate;
+mod soak;
 mod test;
 
 use std::path::PathBuf;
@@ -50,6 +51,11 @@ const TASKS: &[Task] = &[
         "simulate",
         "load a monitor with many synthetic agents, and measure it",
         simulate::run,
+    ),
+    (
+        "soak",
+        "run everything under load and faults for a long time, and check counts and resources",
+        soak::run,
     ),
     (
         "guest",

@@ -153,6 +153,11 @@ impl Fleet {
         answer(&output).with_context(|| format!("weir {}", args.join(" ")))
     }
 
+    /// The program.
+    pub fn weir(&self) -> &Path {
+        &self.weir
+    }
+
     /// A client command of `weir` for the monitor.
     pub fn command(&self, monitor: &MonitorProcess, args: &[&str]) -> Command {
         let mut command = Command::new(&self.weir);
@@ -165,7 +170,11 @@ impl Fleet {
         command
     }
 
-    fn start(&self, name: &str, mut command: Command) -> Result<FleetProcess> {
+    /// Starts a program as a process of the fleet; its log is the file `NAME.log`.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(&self, name: &str, mut command: Command) -> Result<FleetProcess> {
         let log = PathBuf::from(self.file(&format!("{name}.log")));
         let child = command
             .stdin(Stdio::null())
@@ -277,7 +286,10 @@ impl FleetProcess {
     }
 
     /// Waits until a line contains `words`; returns the rest of the line.
-    fn wait_for_line(&mut self, words: &str) -> Result<String> {
+    ///
+    /// # Errors
+    /// When it ends, or does not print such a line in time.
+    pub fn wait_for_line(&mut self, words: &str) -> Result<String> {
         let begun = Instant::now();
         loop {
             let output = self.output();

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -27,6 +28,9 @@ enum Undo {
     /// The old value of a setting, which outlives the device's file.
     Write(PathBuf, String),
 }
+
+/// How long a device may be in use after it was detached.
+const REATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Space in its folder beside the file, in MiB.
 const BESIDE_MIB: u64 = 8;
@@ -86,6 +90,26 @@ impl LoopDisk {
     /// `loop3`
     pub fn name(&self) -> &str {
         self.path.trim_start_matches("/dev/")
+    }
+
+    /// Detaches the device from its file, as if the disk were pulled: the device stays without
+    /// content, and its counters continue after [`LoopDisk::reattach`].
+    pub fn detach(&self) -> Result<()> {
+        run("losetup", &["-d", &self.path]).map(drop)
+    }
+
+    /// Attaches the detached device to its file again. The kernel detaches a device that another
+    /// process has open when that process closes it, and until then this waits.
+    pub fn reattach(&self) -> Result<()> {
+        let image = self.image.to_string_lossy();
+        let begun = Instant::now();
+        loop {
+            match run("losetup", &["--direct-io=on", &self.path, &image]) {
+                Err(error) if begun.elapsed() > REATTACH_TIMEOUT => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                Ok(_) => return Ok(()),
+            }
+        }
     }
 
     /// The file behind it.
