@@ -351,6 +351,9 @@ fn version(release: &str) -> Option<(u32, u32)> {
 }
 
 #[cfg(test)]
+mod versions;
+
+#[cfg(test)]
 mod tests {
     use std::io::Write;
 
