@@ -5,6 +5,7 @@
 
 mod args;
 mod command;
+mod version;
 
 use std::process::ExitCode;
 

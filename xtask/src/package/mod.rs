@@ -20,7 +20,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{build_weir, execute, packages, root};
+use crate::{execute, packages, root};
 
 const USAGE: &str = "\
 usage: cargo xtask package [OPTIONS]
@@ -39,9 +39,11 @@ pub const TOOLS: &[&str] = &[
     "debhelper",
     "lintian",
     "llvm",
+    "mmdebstrap",
     "rpm",
     "rpmlint",
     "skopeo",
+    "systemd-container",
     "umoci",
 ];
 
@@ -121,7 +123,7 @@ pub fn run(args: &[String]) -> Result<()> {
     let native = match &options.binary {
         Some(path) => path.clone(),
         None => {
-            build_weir(&options.profile)?;
+            build(&release, &["--profile", &options.profile])?;
             profile_directory("target", &options.profile).join("weir")
         }
     };
@@ -147,7 +149,7 @@ pub fn run(args: &[String]) -> Result<()> {
     for target in targets {
         let binary = match &options.binary {
             Some(path) => path.clone(),
-            None => static_binary(target, &options.profile)?,
+            None => static_binary(&release, target, &options.profile)?,
         };
         let program = tree::program(&release, &binary, &native)?;
         for (_, _, write) in of(Linkage::Static) {
@@ -214,20 +216,21 @@ fn profile_directory(target: &str, profile: &str) -> PathBuf {
 }
 
 /// Builds the program for a target with libbpf, libelf and zlib inside it.
-fn static_binary(target: &str, profile: &str) -> Result<PathBuf> {
-    execute(
-        crate::cargo()
-            .args(["build", "--locked", "--package", "weir"])
-            .args([
-                "--features",
-                "vendored",
-                "--target",
-                target,
-                "--profile",
-                profile,
-            ]),
-    )?;
+fn static_binary(release: &Release, target: &str, profile: &str) -> Result<PathBuf> {
+    let vendored = ["--features", "vendored", "--target", target];
+    build(release, &[&vendored[..], &["--profile", profile]].concat())?;
     Ok(profile_directory(&format!("target/{target}"), profile).join("weir"))
+}
+
+/// Builds the program with the commit in it.
+fn build(release: &Release, options: &[&str]) -> Result<()> {
+    let mut command = crate::cargo();
+    command.env("WEIR_COMMIT", &release.commit);
+    execute(
+        command
+            .args(["build", "--locked", "--package", "weir"])
+            .args(options),
+    )
 }
 
 /// Writes the SHA-256 of each file to `SHA256SUMS`, as sha256sum(1) checks it.

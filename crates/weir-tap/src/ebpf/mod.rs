@@ -40,6 +40,7 @@ pub mod stream;
 mod tables;
 mod tap;
 mod trial;
+pub mod version;
 
 pub use clock::{epoch_offset_ns, monotonic_ns};
 pub use completeness::Completeness;

@@ -23,7 +23,7 @@ use crate::TapError;
 use crate::shared::Shared;
 
 /// The programs, compiled.
-static OBJECT: &[u8] = include_bytes!("tap.bpf.o");
+pub static OBJECT: &[u8] = include_bytes!("tap.bpf.o");
 
 /// A program of `tap.bpf.c` and the tracepoint to which it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

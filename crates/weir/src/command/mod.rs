@@ -35,7 +35,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use weir_tap::elevation;
 
+use crate::version;
 use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::output;
 
 /// The order of the parts of `weir --help`; the groups of commands are before the options.
 const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Options:\n\
@@ -90,7 +92,7 @@ fn overview() -> String {
 #[derive(Parser, Debug)]
 #[command(
     name = "weir",
-    version,
+    disable_version_flag = true,
     about = "Query the block I/O of virtual machines and hosts in CQL, live or from recordings",
     help_template = HELP,
     before_help = overview(),
@@ -102,6 +104,9 @@ pub struct Cli {
     /// Print more to standard error: all counters, and the messages of the kernel with errors
     #[arg(short, long, global = true)]
     verbose: bool,
+    /// Print the version; with --verbose also the commit, features, libbpf and the BPF objects
+    #[arg(short = 'V', long)]
+    version: bool,
 }
 
 impl Cli {
@@ -173,6 +178,15 @@ impl Command {
 /// # Errors
 /// The error of the command.
 pub fn run(cli: Cli) -> Result<Ending, Failure> {
+    if cli.version {
+        let text = if cli.verbose {
+            version::long()
+        } else {
+            version::short()
+        };
+        output::print(&text)?;
+        return Ok(Ending::Done);
+    }
     let Some(command) = cli.command else {
         if std::io::stdout().is_terminal() {
             return run(Cli::parse_from(["weir", "top"]));

@@ -31,4 +31,5 @@ mod terminal;
 mod top;
 mod traces;
 mod unseen;
+mod version;
 mod words;
