@@ -109,7 +109,7 @@ fn holds_all(listed: &str, what: &str) {
                 .ends_with(path.trim_end_matches('/'))
         };
         assert!(
-            lines.iter().any(|l| is_there(&l)),
+            lines.iter().any(is_there),
             "{what} has no {path}:\n{listed}"
         );
     }

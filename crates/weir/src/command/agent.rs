@@ -43,10 +43,11 @@ const HOME: &str = "agent";
 
 /// Run a monitor's queries on the I/O of this host
 ///
-/// The agent connects to the monitor, and reconnects whenever the connection is lost. At its start it
-/// reads a few blocks of each disk with direct I/O and verifies that the reads are observed (`weir
-/// doctor` does the same). Afterwards it attaches no probe while no query runs. Messages that the monitor has not acknowledged wait in memory and on
-/// disk, up to configured limits; rows that are dropped beyond the limits are counted.
+/// The agent connects to the monitor, and reconnects whenever the connection is lost. At its start
+/// it reads a few blocks of each disk with direct I/O and verifies that the reads are observed
+/// (`weir doctor` does the same). Afterwards it attaches no probe while no query runs. Messages that
+/// the monitor has not acknowledged wait in memory and on disk, up to configured limits; rows that
+/// are dropped beyond the limits are counted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir agent --monitor monitor.example\n  \
