@@ -8,7 +8,7 @@ use serde_json::Value;
 use weir_testing::{Fleet, MonitorProcess};
 
 /// The counts of one consumer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     /// The consumer.
     pub name: String,
@@ -28,6 +28,18 @@ impl Balance {
     /// Whether every request is delivered or counted.
     pub fn holds(&self) -> bool {
         self.delivered + self.lost + self.late == self.expected
+    }
+
+    /// The counts since an earlier time, against an independent count of that interval.
+    pub fn since(self, before: &Balance, expected: u64, source: &str) -> Balance {
+        Balance {
+            delivered: self.delivered - before.delivered,
+            lost: self.lost - before.lost,
+            late: self.late - before.late,
+            expected,
+            source: source.to_owned(),
+            name: self.name,
+        }
     }
 }
 
@@ -113,8 +125,8 @@ pub fn listed(fleet: &Fleet, monitor: &MonitorProcess, what: &str) -> Result<Vec
     }
 }
 
-/// The balance of an exporter against the kernel's count of its devices, from its metrics.
-pub fn of_exporter(metrics: &str, expected: u64, source: &str) -> Balance {
+/// The counts of an exporter, from its metrics.
+pub fn of_exporter(metrics: &str) -> Balance {
     let sum = |prefix: &str| {
         let lines = metrics.lines().filter(|line| line.starts_with(prefix));
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
@@ -124,9 +136,7 @@ pub fn of_exporter(metrics: &str, expected: u64, source: &str) -> Balance {
         name: "exporter".to_owned(),
         delivered: sum("weir_io_operations_total{"),
         lost: sum("weir_tap_events_lost_total{") + sum("weir_tap_unseen_total{"),
-        late: 0,
-        expected,
-        source: source.to_owned(),
+        ..Balance::default()
     }
 }
 
@@ -146,7 +156,9 @@ mod tests {
     fn an_exporter_balances_with_what_it_counts_as_lost() {
         let metrics = "weir_io_operations_total{op=\"read\"} 90\nweir_io_operations_total{op=\"write\"} 5\n\
                        weir_tap_unseen_total{cause=\"x\"} 4\nweir_io_errors_total{op=\"read\"} 9\n";
-        assert!(of_exporter(metrics, 99, "").holds());
-        assert!(!of_exporter(metrics, 100, "").holds());
+        let before = of_exporter("weir_io_operations_total{op=\"read\"} 10\n");
+        let since = |expected| of_exporter(metrics).since(&before, expected, "");
+        assert!(since(89).holds());
+        assert!(!since(99).holds());
     }
 }

@@ -50,9 +50,6 @@ fn kill_agent(run: &mut Run<'_>, event: &FaultEvent, is_cut: bool) -> Result<Str
     run.setup.disks().for_each(|(_, load)| load.pause());
     run.wait(SETTLE)?;
     run.setup.kill_agent()?;
-    if is_cut {
-        run.setup.host().mend()?;
-    }
     run.setup.restart_agent()?;
     run.setup.disks().for_each(|(_, load)| load.resume());
     Ok(match is_cut {

@@ -38,7 +38,11 @@ pub struct Setup {
     /// The address of the monitor, also while it does not run.
     address: SocketAddr,
     exporter_address: String,
-    before: Vec<Counts>,
+    /// The kernel's count of requests, and that of the exporter, when the load began.
+    before: i64,
+    exported_before: Balance,
+    /// Requests of the self-tests of agents that were started since.
+    self_tests: i64,
     /// The number of the agent's BPF links when it runs all queries.
     links: f64,
     /// All processes so far.
@@ -89,7 +93,9 @@ impl Setup {
             hosts,
             fleet,
             exporter_address,
-            before: Vec::new(),
+            before: 0,
+            exported_before: Balance::default(),
+            self_tests: 0,
             links: 0.0,
             pids: BTreeSet::new(),
             rate: options.rate,
@@ -109,7 +115,8 @@ impl Setup {
     }
 
     fn begin_load(&mut self) -> Result<()> {
-        self.before = self.disk_counts()?;
+        self.before = self.kernel_requests()?;
+        self.exported_before = account::of_exporter(&self.scrape()?);
         for (seed, disk) in (1..).zip(&self.disks) {
             self.loads.push(PacedLoad::start(DiskLoad {
                 read: 60,
@@ -201,8 +208,19 @@ impl Setup {
             _ => format!("from = \"tapdisk:{}\"", self.disk.tap()),
         };
         let settings = format!("{source}\n[uplink]\nretry = \"1 s\"\n");
-        let started = self.fleet.agent(name, host, self.address, &settings, &[]);
-        self.agents[agent] = Some(started?);
+        let start = || self.fleet.agent(name, host, self.address, &settings, &[]);
+        let started = match agent {
+            // The requests of its self-test belong to no query: it is not connected before.
+            0 => {
+                host.cut()?;
+                let mut started = start()?;
+                started.wait_for_line("the self-test has ended")?;
+                host.mend()?;
+                started
+            }
+            _ => start()?,
+        };
+        self.agents[agent] = Some(started);
         Ok(())
     }
 
@@ -213,14 +231,17 @@ impl Setup {
         agent.kill()
     }
 
-    /// Starts it again; on return it observes the devices.
+    /// Starts it again while the devices are idle; on return it observes them, and its host is
+    /// connected.
     pub fn restart_agent(&mut self) -> Result<()> {
+        let before = self.kernel_requests()?;
         self.start_agent(0)?;
         let links = self.links;
         self.until("the restarted agent has attached its probes", |setup| {
             Ok(sample::bpf_links(setup.agent(0).pid()) >= links && setup.is_complete()?)
         })?;
         sleep(START);
+        self.self_tests += self.kernel_requests()? - before;
         Ok(())
     }
 
@@ -272,16 +293,16 @@ impl Setup {
         Ok(())
     }
 
-    /// The kernel's counts of the loop devices.
-    fn disk_counts(&self) -> Result<Vec<Counts>> {
+    /// The number of requests of the loop devices, as counted by the kernel.
+    fn kernel_requests(&self) -> Result<i64> {
         let text = fs::read_to_string("/proc/diskstats").context("/proc/diskstats")?;
         let counts = disk_stats(&text);
-        let of_disk = |disk: &LoopDisk| counts.get(disk.name()).copied();
-        let found = self
+        let of_disk = |disk: &LoopDisk| counts.get(disk.name()).map(Counts::requests);
+        let requests = self
             .disks
             .iter()
-            .map(|disk| of_disk(disk).context("no such disk"));
-        found.collect()
+            .map(|d| of_disk(d).context("no such disk"));
+        requests.sum()
     }
 
     /// Ends the load and compares the counts.
@@ -291,26 +312,25 @@ impl Setup {
             planned += load.stop()?;
         }
         let (of_guest, source_of_guest) = self.disk.end_load()?;
-        let after = self.disk_counts()?;
-        let both = after.iter().zip(&self.before);
-        let counted = both.map(|(after, before)| after.since(before).requests());
-        let of_kernel = u64::try_from(counted.sum::<i64>())?;
-        if of_kernel < planned {
-            bail!("the load had {planned} requests, but the kernel counted {of_kernel}");
+        let of_kernel = u64::try_from(self.kernel_requests()? - self.before)?;
+        let of_queries = of_kernel - u64::try_from(self.self_tests)?;
+        if of_queries < planned {
+            bail!("the load had {planned} requests, but the kernel counted {of_queries}");
         }
         let source = format!(
-            "/proc/diskstats of the loop devices: {of_kernel}; {source_of_guest}: {of_guest}"
+            "/proc/diskstats of the loop devices without self-tests: {of_queries}; {source_of_guest}: {of_guest}"
         );
         let monitor = self.monitor.as_ref().context("no monitor runs")?;
         let begun = Instant::now();
         loop {
             let mut balances = Vec::new();
             for query in QUERIES {
-                let expected = (of_kernel + of_guest, source.as_str());
+                let expected = (of_queries + of_guest, source.as_str());
                 balances.push(query.balance(&self.fleet, monitor, expected)?);
             }
+            let exported = account::of_exporter(&self.scrape()?);
             let kernel = "/proc/diskstats of the loop devices";
-            balances.push(account::of_exporter(&self.scrape()?, of_kernel, kernel));
+            balances.push(exported.since(&self.exported_before, of_kernel, kernel));
             balances.push(self.disk.balance((of_guest, source_of_guest))?);
             if balances.iter().all(Balance::holds) || begun.elapsed() > BALANCE_TIMEOUT {
                 return Ok(balances);
