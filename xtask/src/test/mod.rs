@@ -31,6 +31,9 @@ const OF_THE_HOST: &[&str] = &[
     "weir-testing",
 ];
 
+/// Suites of other packages that do the same.
+const SUITES_OF_THE_HOST: &[&str] = &["xtask, test soak"];
+
 /// Runs the tests of the whole workspace, or those that `args` select.
 pub fn run(args: &[String]) -> Result<()> {
     let is_full = args.first().is_some_and(|arg| arg == "--all");
@@ -68,7 +71,10 @@ pub fn run(args: &[String]) -> Result<()> {
 /// Two sequences that run at the same time: the suites that use the host, which mostly wait, and
 /// those that need processors only, with the documentation's examples.
 fn divided(suites: Vec<Suite>) -> (Vec<Suite>, Vec<Suite>) {
-    let uses_host = |suite: &Suite| OF_THE_HOST.contains(&suite.package.as_str());
+    let uses_host = |suite: &Suite| {
+        OF_THE_HOST.contains(&suite.package.as_str())
+            || SUITES_OF_THE_HOST.contains(&suite.name.as_str())
+    };
     let (of_the_host, others): (Vec<_>, Vec<_>) = suites.into_iter().partition(uses_host);
     let others = others.into_iter().map(Suite::in_background);
     let examples = Suite::selected(&["--doc".to_owned()]).in_background();
