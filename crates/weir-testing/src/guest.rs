@@ -28,10 +28,11 @@ pub struct Guest {
 pub(crate) const MEMORY_MEBIBYTES: u32 = 256;
 
 impl Guest {
-    /// Starts QEMU, as VM `name`, with its own options and `args`, such as those of [`Disk::args`].
-    /// It has a virtio-scsi controller with bus `scsi.0`. [`Port::ready`] waits for it.
+    /// Starts QEMU, as VM `name`, with its own options and `args`, such as those of
+    /// [`GuestDisk::args`]. It has a virtio-scsi controller with bus `scsi.0`. [`Port::ready`]
+    /// waits for it.
     ///
-    /// [`Disk::args`]: crate::Disk::args
+    /// [`GuestDisk::args`]: crate::GuestDisk::args
     pub fn start(kit: &Kit, name: &str, args: &[String]) -> Result<Guest> {
         let scratch = Scratch::new();
         let folder = scratch.path();

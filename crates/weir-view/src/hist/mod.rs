@@ -1,8 +1,8 @@
 //! The histograms of `weir hist`, and their sources.
 //!
-//! [`Counted`](counted::Counted) is the common type: histograms by subject, over an interval. Its
-//! source is the kernel, a background collector, a recording whose events are counted here, or a
-//! saved file.
+//! [`CountedHistograms`](counted::CountedHistograms) is the common type: histograms by subject,
+//! over an interval. Its source is the kernel, a background collector, a recording whose events are
+//! counted here, or a saved file.
 
 /// The hidden command that counts in the background ([`background::collect`]).
 pub const COLLECTOR: &str = "hist-collector";

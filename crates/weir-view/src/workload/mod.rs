@@ -1,9 +1,10 @@
 //! The events of any source in the form of `weir-workload`: the input of `weir characterise` and
 //! `weir hist --from FILE`.
 //!
-//! [`WorkloadSelection`] selects the VM and disk; it creates the [`question`](Selection::question), one CQL
-//! query over all columns of a source. [`EventFeed`] runs it and converts its rows to
-//! [`Subject`](weir_workload::Subject)s and [`Event`](weir_workload::Event)s, in timestamp order.
+//! [`WorkloadSelection`] selects the VM and disk; it creates the
+//! [`question`](WorkloadSelection::question), one CQL query over all columns of a source.
+//! [`EventFeed`] runs it and converts its rows to [`Subject`](weir_workload::Subject)s and
+//! [`RequestEvent`](weir_workload::RequestEvent)s, in timestamp order.
 
 mod feed;
 pub mod json;
