@@ -143,7 +143,7 @@ fn cuts() -> &'static [Cut] {
     CUTS.get_or_init(|| queries.map(of).into())
 }
 
-/// A connection of an agent that was welcomed.
+/// A connection of an agent whose hello was accepted.
 struct Connection {
     session: SessionId,
     intake: Intake,

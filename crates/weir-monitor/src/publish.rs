@@ -63,7 +63,7 @@ pub struct Publisher {
     rate: RowRate,
 }
 
-/// The state that a client receives which is new or was too slow.
+/// The state that a client receives when it is new or was too slow.
 struct PublishedState {
     answer: ResultSchema,
     schema: SchemaRef,
@@ -246,9 +246,9 @@ impl PublishedState {
         update(batch, note, 0)
     }
 
-    /// The note for rows after which no instant is partial. From the number of rows that the query
-    /// emitted before them a client computes the number that it missed, also while it was
-    /// disconnected.
+    /// The note for rows after which no instant is partial. It contains the number of rows that the
+    /// query emitted before them, from which a client computes how many it missed, also while it
+    /// was disconnected.
     fn note(&self, rows_before: u64) -> Json {
         let completeness = self.completeness.as_ref();
         let mut note = completeness.map_or(json!({}), Completeness::json);

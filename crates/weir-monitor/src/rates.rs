@@ -153,8 +153,9 @@ impl Monitor {
         options.rates
     }
 
-    /// The capabilities that all connected agents have: none if an agent has not sent its own, as
-    /// those of earlier versions. Without agents, those of a host whose block layer is traced.
+    /// The capabilities that all connected agents have: none if an agent has sent no capabilities,
+    /// as agents of earlier versions do. Without agents, those of a host whose block layer is
+    /// traced.
     pub fn capabilities(&self) -> Capabilities {
         let connected = self.agents.values().filter(|a| a.session.is_some());
         let all: Option<Vec<&Capabilities>> = connected.map(|a| a.capabilities.as_ref()).collect();

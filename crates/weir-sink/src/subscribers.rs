@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 pub struct SubscriberLimits {
     /// Maximum number of readers.
     pub readers_max: usize,
-    /// Maximum number of unread updates of one reader, without the last one, which has a slot of
-    /// its own.
+    /// Maximum number of unread updates of one reader, without the last one, which has a reserved
+    /// slot.
     pub updates_max: usize,
     /// Maximum bytes of unread updates of one reader. A larger update is sent to a reader without
     /// a backlog.
@@ -59,7 +59,7 @@ impl<M: Clone> Subscribers<M> {
         self.readers.iter().filter(|r| r.is_connected()).count()
     }
 
-    /// True without connected readers.
+    /// True if no reader is connected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -102,7 +102,7 @@ impl<M: Clone> Subscribers<M> {
         delivered
     }
 
-    /// Removes all readers. Each may receive a last update, which is called with the number of
+    /// Removes all readers. Each may receive a last update: `last` is called with the number of
     /// rows that the reader has skipped.
     pub fn end(&mut self, mut last: impl FnMut(u64) -> Option<M>) {
         for reader in self.readers.drain(..) {

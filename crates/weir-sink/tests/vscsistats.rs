@@ -17,7 +17,7 @@ struct Read {
     rows: Vec<(u64, i64)>,
 }
 
-/// Parses a file with the structure of the real one; panics at the first other line.
+/// Parses a file with the structure of the real one; panics at the first line that does not match.
 fn read(text: &str) -> Vec<Read> {
     assert!(text.ends_with('\n') && !text.contains('\r'));
     let mut lines = text.lines().peekable();
@@ -199,7 +199,7 @@ fn our_output_is_read_by_a_parser_of_the_original() {
         let [.., before, last] = section.rows[..] else {
             panic!("{section:?}");
         };
-        assert_eq!(before.1, last.1, "the last limit comes twice");
+        assert_eq!(before.1, last.1, "the last limit appears twice");
     }
     // (1999 + 100000 + 100001) / 3 ns is 67.333 us.
     assert_eq!(sections[7].figures, [1, 100, 67, 3]);

@@ -1,4 +1,4 @@
-//! An image has one writer: this program, another one like it, or QEMU.
+//! An image has one writer: this process, another tapdisk, or QEMU.
 #![allow(unsafe_code)] // An I/O queue receives memory by its address.
 
 use std::fs::File;
@@ -15,8 +15,8 @@ use weir_tapdisk::{
 };
 use weir_testing::{LoopDisk, skipped};
 
-/// An image of 1 MiB in a folder that is removed with the test, on the disk of the build: locks of
-/// files in memory differ.
+/// A 1 MiB image in a folder that is removed at the end of the test. The folder is on the disk of
+/// the build, because locks of files in memory differ.
 struct Image(PathBuf, #[expect(dead_code)] TempDir);
 
 impl Image {
@@ -42,8 +42,8 @@ fn read_only(path: &Path) -> DiskOptions {
     }
 }
 
-/// Opens an image that is free, or will be as soon as the kernel has released the previous owner's
-/// lock.
+/// Opens an image that is not locked, or will not be locked once the kernel has released the lock
+/// of the previous owner.
 fn opened(mut options: DiskOptions) -> Arc<ServedDisk> {
     options.lock_wait = Duration::from_secs(120);
     ServedDisk::open(options).unwrap()
@@ -135,7 +135,7 @@ fn a_device_in_use_is_rejected() {
     assert!(in_use(options(path)).contains("mounted or claimed"));
 }
 
-/// A QEMU tool that has an image open until it is ended.
+/// A QEMU tool that keeps an image open until it is terminated.
 struct Qemu(Child);
 
 impl Qemu {
@@ -144,7 +144,7 @@ impl Qemu {
         command.args(["-f", "raw"]).args(options).arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().ok()?;
-        // Its answer shows that it has opened the image.
+        // Its response shows that it has opened the image.
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"length\n").unwrap();
         child.stdin = Some(input);
@@ -203,7 +203,7 @@ fn qemu_cannot_open_a_locked_image() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("lock"), "{said}");
     drop(disk);
-    // Beside a reader QEMU may read and not write.
+    // While a reader has the image open, QEMU may read it but not write it.
     let reader = opened(read_only(&image.0));
     let (done, said) = qemu_io(&image.0, &["-r"], "read 0 512").unwrap();
     assert!(done, "{said}");
@@ -273,7 +273,7 @@ fn fill(disk: &Arc<ServedDisk>, byte: u8, again: impl Fn() -> bool) {
     }
 }
 
-/// Names the image of [`killed_writer_process`].
+/// The environment variable with the path of the image of [`killed_writer_process`].
 const VICTIM: &str = "WEIR_TEST_KILLED_WRITERS_IMAGE";
 
 #[test]
@@ -301,9 +301,9 @@ fn writes_of_a_killed_writer_never_overwrite_newer_data() {
         let mut victim = victim.spawn().unwrap();
         let mut said = BufReader::new(victim.stdout.take().unwrap()).lines();
         assert!(said.any(|line| line.unwrap().contains("writing")));
-        // It is writing when its data begin to appear.
+        // The process is writing once its data appear in the image.
         while !std::fs::read(&image.0).unwrap().contains(&1) {
-            assert!(victim.try_wait().unwrap().is_none(), "it ended by itself");
+            assert!(victim.try_wait().unwrap().is_none(), "it ended early");
         }
         in_use(options(&image.0));
         victim.kill().unwrap();

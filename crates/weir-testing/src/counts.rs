@@ -26,7 +26,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The difference to an earlier snapshot.
+    /// The difference from an earlier snapshot.
     pub fn since(&self, before: &Counts) -> Counts {
         Counts {
             reads: self.reads - before.reads,

@@ -56,7 +56,7 @@ const MONITOR: &str = "monitor";
 /// The client's name.
 const CLIENT: &str = "field";
 
-/// The exit code of a program that ended because it was asked to: 128 and SIGTERM.
+/// The exit code of a program that was terminated by SIGTERM: 128 plus the signal's number.
 const TERMINATED: i32 = 143;
 
 /// How long a process may take to start and to end.
@@ -147,7 +147,7 @@ impl Fleet {
     /// Runs a client command of `weir`, such as `fleet hosts`; returns its standard output.
     ///
     /// # Errors
-    /// Its error message.
+    /// The error message of the command, if it fails.
     pub fn ask(&self, monitor: &MonitorProcess, args: &[&str]) -> Result<String> {
         let output = self.command(monitor, args).output()?;
         answer(&output).with_context(|| format!("weir {}", args.join(" ")))
@@ -239,8 +239,8 @@ impl FleetProcess {
         Ok(self.child.try_wait()?)
     }
 
-    /// Asks it to end, as systemd does, and checks that it was still running and ends without an
-    /// error.
+    /// Sends SIGTERM to it, as systemd does, and checks that it was still running and ends without
+    /// an error.
     ///
     /// # Errors
     /// When it had ended before, ends with an error, or does not end.

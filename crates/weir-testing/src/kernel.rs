@@ -1,14 +1,14 @@
 //! The kernels that guests run.
 
-/// A kernel of Debian for virtual machines, and its modules for a guest.
+/// A Debian kernel for virtual machines, and the modules that a guest loads.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GuestKernel {
     /// The folder of its kit in cargo's target folder.
     pub(crate) folder: &'static str,
-    /// The package that depends on the newest kernel of its line; the kernel's own name changes
-    /// with each security update.
+    /// The package that depends on the newest kernel of its series; the name of the kernel's
+    /// package changes with each security update.
     pub(crate) package: &'static str,
-    /// Modules, each after those it needs.
+    /// The modules, each after its dependencies.
     pub(crate) modules: &'static [&'static str],
 }
 
@@ -30,8 +30,8 @@ pub static LINUX_6_1: GuestKernel = GuestKernel {
     ],
 };
 
-/// The kernel line of Debian 13, with NVMe multipath built in, the I/O schedulers and the device
-/// mapper as modules. Its request flags are in an anonymous enumeration.
+/// The kernel of Debian 13, with NVMe multipath built in, the I/O schedulers and the device mapper
+/// as modules. Its request flags are in an anonymous enumeration.
 pub static LINUX_6_12: GuestKernel = GuestKernel {
     folder: "guest-6.12",
     package: "linux-image-6.12-cloud-amd64",
@@ -44,5 +44,5 @@ pub static LINUX_6_12: GuestKernel = GuestKernel {
     ],
 };
 
-/// Every kernel, the one that most tests use first.
+/// All kernels; the first is the one that most tests use.
 pub static KERNELS: &[&GuestKernel] = &[&LINUX_6_1, &LINUX_6_12];

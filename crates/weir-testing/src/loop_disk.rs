@@ -128,7 +128,7 @@ impl LoopDisk {
         let failed = || path.display().to_string();
         let old = fs::read_to_string(&path).with_context(failed)?;
         fs::write(&path, value).with_context(failed)?;
-        // Of a choice, the chosen one is in brackets.
+        // If the setting is a list of choices, the current one is in brackets.
         let chosen = old.split(['[', ']']).nth(1).unwrap_or(&old).trim();
         let taken_back = Undo::Write(path.clone(), chosen.to_owned());
         self.undo.borrow_mut().push(taken_back);

@@ -31,12 +31,12 @@ pub struct DiskLoad {
     pub span: u64,
     /// Sequential instead of random.
     pub sequential: bool,
-    /// Without the page cache of its system.
+    /// Bypasses the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// An fsync follows each time this number of requests is done; 0: only at the end, if anything
+    /// The number of requests after which an fsync follows; 0: one fsync at the end, if anything
     /// was written through the page cache.
     pub fsync: u64,
-    /// Requests per second, in a burst each [`BURST_EVERY_MS`]; 0: unlimited.
+    /// Requests per second, sent as one burst every [`BURST_EVERY_MS`]; 0: unlimited.
     pub rate: u64,
 }
 
@@ -80,13 +80,13 @@ impl DiskLoad {
         exact_ms - exact_ms % BURST_EVERY_MS
     }
 
-    /// The number of possible offsets. At random, only every second block is used: no request has a
-    /// neighbour, so no layer can merge two of them.
+    /// The number of possible offsets. A random load uses only every second block: no two requests
+    /// are adjacent, so no layer can merge them.
     pub fn places(&self) -> u64 {
         self.span / self.bytes / if self.sequential { 1 } else { 2 }
     }
 
-    /// Request number `i`, from 0 on. No offset is used twice before each was used once.
+    /// Request number `i`, from 0 on. Every offset is used once before any is used again.
     pub fn request(&self, i: u64) -> LoadRequest {
         let place = if self.sequential {
             i % self.places()

@@ -2,8 +2,8 @@
 //!
 //! By metric and class: count, sum, least, greatest, mean and quantiles in the metric's own unit
 //! (bytes, sectors, ns, requests). `bins` are vscsiStats', as `[limit, count]`, the last with limit
-//! null; `log` are the bins of equal relative width that hold something, as `[least, greatest,
-//! count]` by magnitude.
+//! null; `log` are the non-empty bins of equal relative width, as `[least, greatest, count]` by
+//! magnitude.
 
 use serde_json::{Map, Value, json};
 use weir_sketch::LogBins;

@@ -116,8 +116,8 @@ struct SourceLine {
     /// Time without events after which a live source no longer delays the other sources
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = quantity::span)]
     idle: Duration,
-    /// Stop after this time, such as 500ms, 30s, 5m or 1h. For a file: read this much of it, from its
-    /// first event on [default: until Ctrl-C or the end of the file]
+    /// Stop after this time, such as 500ms, 30s, 5m or 1h. For a file, stop at the event that is
+    /// this much later than its first event [default: until Ctrl-C or the end of the file]
     #[arg(long = "for", value_name = "DURATION", value_parser = quantity::span)]
     span: Option<Duration>,
 }
@@ -175,7 +175,7 @@ fn sources() -> String {
     let kind = |kind: &&SourceKind| format!("{}: {}", kind.usage(), kind.doc);
     let kinds: Vec<String> = KINDS.iter().map(kind).collect();
     format!(
-        "Where events come from; several sources are merged in timestamp order, and the files of a \
+        "Source of the events; several sources are merged in timestamp order, and the files of a \
          blktrace, one for each CPU, are one source: name any of them. {}",
         kinds.join("; ")
     )

@@ -160,7 +160,7 @@ fn the_cost_of_the_monitor_is_reported_by_agent_and_by_query() {
     let total = |place: &str, counter: &str| {
         let is_it = |row: &[Value]| row[0] == Value::text(place) && row[1] == Value::text(counter);
         let row = results.net().into_iter().find(|(_, row, _)| is_it(row));
-        match row.expect("it is told").1[2] {
+        match row.expect("a row is published").1[2] {
             Value::Int(total) => total,
             ref other => panic!("{other:?}"),
         }

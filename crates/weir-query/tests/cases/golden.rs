@@ -202,7 +202,7 @@ fn listing(case: &Case, changes: &Changes, shape: Shape) -> String {
     let lines = lines
         .iter()
         .map(|(ts, row)| format!("    > {} {row}\n", case.write_time(*ts)));
-    format!("  all that came out:\n{}", lines.collect::<String>())
+    format!("  the whole output:\n{}", lines.collect::<String>())
 }
 
 fn recomputed(prepared: &Prepared) -> Result<Vec<Outcome>, String> {

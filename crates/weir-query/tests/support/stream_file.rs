@@ -6,7 +6,7 @@ use weir_model::{Declaration, Shape, Type, Value};
 use super::changes::Changes;
 use super::history::Element;
 
-/// The rows of a source file; its first line, the types, is known from the declaration.
+/// The rows of a source file. Its first line, the types, is skipped: the declaration has the types.
 ///
 /// # Errors
 /// The first line that does not match the declaration.
@@ -43,8 +43,8 @@ pub fn read_source(text: &str, source: &Declaration) -> Result<Vec<Element>, Str
     Ok(elements)
 }
 
-/// The lines that STREAM would write, in timestamp order; within an instant sorted, since their
-/// order is undefined.
+/// The lines that STREAM would write, in timestamp order; lines of one instant are sorted, since
+/// their order is undefined.
 pub fn write_result(changes: &Changes) -> Vec<String> {
     let mut lines = Vec::new();
     for (ts, rows) in &changes.instants {
@@ -62,7 +62,7 @@ pub fn write_result(changes: &Changes) -> Vec<String> {
     lines
 }
 
-/// The lines of a result file, within an instant sorted.
+/// The lines of a result file; lines of one instant are sorted.
 pub fn sorted_result(text: &str) -> Vec<String> {
     let mut lines: Vec<(i64, String)> = text
         .lines()
@@ -84,11 +84,13 @@ fn write_value(value: &Value) -> String {
     }
 }
 
-/// A float as C's `%g` prints it: six significant digits, no trailing zeros, an exponent where the
-/// number is far from 1.
+/// A float as C's `%g` prints it: six significant digits, no trailing zeros, and an exponent if the
+/// number is very small or very large.
 fn general(x: f64) -> String {
     let scientific = format!("{x:.5e}");
-    let (digits, exponent) = scientific.split_once('e').expect("it was asked for");
+    let (digits, exponent) = scientific
+        .split_once('e')
+        .expect("the format has an exponent");
     let exponent: i32 = exponent.parse().expect("an exponent is an integer");
     if (-4..6).contains(&exponent) {
         let decimals = usize::try_from(5 - exponent).expect("at most 9");

@@ -1,4 +1,4 @@
-//! [`MonitorProcess`]: the process of the monitor that is measured, and what it uses.
+//! [`MonitorProcess`]: the process of the measured monitor, and its resource usage.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,7 +18,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The text of its log before its address.
 const LISTENS: &str = "listening address=";
 
-/// What the monitor's process uses.
+/// The resource usage of the monitor's process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     /// Memory in bytes, if the process can be read.
@@ -35,7 +35,7 @@ pub struct MonitorProcess {
     _started: Option<Started>,
 }
 
-/// A monitor that was started for the test, with a folder of its own.
+/// A monitor that was started for the test, with its own folder.
 #[derive(Debug)]
 struct Started {
     child: Child,
@@ -51,7 +51,7 @@ impl MonitorProcess {
         }
     }
 
-    /// Starts `weir monitor` at a socket of its own, with `heartbeat` and room for these numbers of
+    /// Starts `weir monitor` with its own socket, with `heartbeat` and room for these numbers of
     /// agents and queries; also returns its address.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl MonitorProcess {
         Ok((process, address))
     }
 
-    /// What it uses now.
+    /// Its current resource usage.
     pub fn usage(&self) -> Usage {
         let Some(pid) = self.pid else {
             return Usage::default();

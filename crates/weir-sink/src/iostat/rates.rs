@@ -22,8 +22,8 @@ pub(super) enum Kind {
 pub(super) const ALL: &[Kind] = &[Kind::Read, Kind::Write, Kind::Discard];
 
 impl Rates {
-    /// From `before` to `now` in `interval_cs` hundredths of a second. A disk with decreased
-    /// counters is a new one, which started at 0.
+    /// From `before` to `now` in `interval_cs` hundredths of a second. A disk whose counters have
+    /// decreased is a new disk, whose counters started at 0.
     pub fn new(before: DiskCounters, now: DiskCounters, interval_cs: u64) -> Rates {
         let began = now.ios() < before.ios();
         Rates {
@@ -37,12 +37,12 @@ impl Rates {
         }
     }
 
-    /// Requests a second.
+    /// Requests per second.
     pub fn ios(&self, kinds: &[Kind]) -> f64 {
         self.per_second(self.sum(kinds, |op| op.ios))
     }
 
-    /// Merges a second.
+    /// Merges per second.
     pub fn merges(&self, kinds: &[Kind]) -> f64 {
         self.per_second(self.sum(kinds, |op| op.merges))
     }
@@ -53,7 +53,7 @@ impl Rates {
         ratio(merges * 100.0, merges + self.sum(&[kind], |op| op.ios))
     }
 
-    /// Sectors a second.
+    /// Sectors per second.
     pub fn sectors(&self, kinds: &[Kind]) -> f64 {
         self.per_second(self.sum(kinds, |op| op.sectors))
     }
@@ -75,7 +75,7 @@ impl Rates {
         ratio(self.sum(kinds, |op| op.sectors), ios) / 2.0
     }
 
-    /// Flushes a second.
+    /// Flushes per second.
     pub fn flushes(&self) -> f64 {
         self.per_second(delta(self.before.flushes.ios, self.now.flushes.ios))
     }

@@ -304,7 +304,7 @@ fn over_time(title: String, y: PlotAxis, lines: Vec<PlotLine>) -> Lines {
     }
 }
 
-/// A plot of the lines with points; `None` if no line has two.
+/// A plot of the lines that have points; `None` if no line has two or more points.
 fn drawn(mut plot: Lines) -> Option<Picture> {
     plot.lines.retain(|line| !line.points.is_empty());
     let tells = plot.lines.iter().any(|line| line.points.len() > 1);

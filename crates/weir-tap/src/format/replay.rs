@@ -1,4 +1,4 @@
-//! [`Replay`]: a trace file as a tap. It delivers the rows of a live tap, as fast as they are
+//! [`Replay`]: a trace file as a tap. It delivers rows as a live tap does, as fast as they are
 //! requested.
 
 use std::collections::VecDeque;

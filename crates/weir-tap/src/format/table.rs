@@ -88,7 +88,7 @@ impl<V: SectorRange> Table<V> {
 
     /// Removes and returns the request that ends directly before `place`, with its key.
     pub fn take_before(&mut self, place: RequestKey) -> Option<(RequestKey, V)> {
-        /// Overlapping requests are rare: it is the nearest, or close to it.
+        /// Overlapping requests are rare: the request is the nearest one, or close to it.
         const LOOK_BACK: usize = 16;
         let before = self.by_place.range(..(place, 0)).rev().take(LOOK_BACK);
         let mut same = before.filter(|((p, _), _)| p.at(0) == place.at(0));

@@ -8,7 +8,7 @@ use crate::{EventCount, TapError};
 /// Metadata of a file, for formats that can store it.
 #[derive(Clone, Debug)]
 pub struct Header {
-    /// The stream or relation that is written; only recordings hold others than that of
+    /// The stream or relation that is written; only recordings can contain others than that of
     /// [`recording`].
     pub stream: Declaration,
     /// What was recorded, as text: the host and its devices, or the file it was converted from.

@@ -1,5 +1,5 @@
 //! [`Pool`]: aligned buffers for `O_DIRECT`, for requests whose own memory is not aligned.
-#![allow(unsafe_code)] // It hands out aligned memory that the kernel reads and writes.
+#![allow(unsafe_code)] // It provides aligned memory that the kernel reads and writes.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;

@@ -14,7 +14,7 @@ pub const DESCRIPTORS_MAX: usize = 1024;
 
 const DESCRIPTOR_BYTES: u64 = 16;
 
-/// A range of the guest's addresses; it is not checked yet whether it is in memory.
+/// A range of the guest's addresses, not yet checked to be in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestRange {
     /// Its start.
@@ -23,20 +23,20 @@ pub struct GuestRange {
     pub bytes: u32,
 }
 
-/// The buffers of a chain. One is reused, to keep its allocations.
+/// The buffers of a chain. A chain is reused for further requests, to keep its allocations.
 #[derive(Debug, Default)]
 pub struct Chain {
     /// The device-readable buffers, in order.
     pub readable: Vec<GuestRange>,
     /// The device-writable buffers, in order.
     pub writable: Vec<GuestRange>,
-    /// The chain is malformed but has an end: it has an empty buffer, or a readable buffer after a
+    /// The chain ends but is malformed: it has an empty buffer, or a readable buffer after a
     /// writable one.
     pub malformed: bool,
 }
 
-/// Why a chain cannot be followed to its end, where the status byte of the request is. Without it
-/// the request cannot be answered, and the queue is broken.
+/// The reason why a chain cannot be followed to its end. The status byte of the request is at the
+/// end: without it the request cannot be completed, and the queue is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// A descriptor beyond the table.
@@ -73,7 +73,7 @@ impl Chain {
     /// Follows the chain that begins with descriptor `head`.
     ///
     /// # Errors
-    /// It has no valid end.
+    /// The chain has no valid end.
     pub fn follow(
         &mut self,
         memory: &GuestMemory,
@@ -128,7 +128,7 @@ impl Chain {
 struct Cursor {
     table: Table,
     nested: bool,
-    /// Descriptors that may still be read from this table: each once.
+    /// The number of descriptors that may still be read from this table; each is read at most once.
     left: u16,
 }
 
@@ -167,7 +167,7 @@ impl Cursor {
         let bytes = u64::from(descriptor.len());
         let size = bytes / DESCRIPTOR_BYTES;
         if bytes % DESCRIPTOR_BYTES != 0 || size == 0 || size > DESCRIPTORS_MAX as u64 {
-            return Err(ChainError::Indirect("of a length that cannot be"));
+            return Err(ChainError::Indirect("of an invalid length"));
         }
         let table = Table {
             address: descriptor.addr(),

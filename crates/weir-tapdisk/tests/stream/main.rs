@@ -1,5 +1,5 @@
-//! Records of I/O queues are received: by recorders, a hub, the tap's socket and the consumer, with
-//! simulated I/O queues and without a disk.
+//! The path of records from I/O queues to a consumer: recorders, a hub, the tap's socket and the
+//! consumer, with simulated I/O queues and without a disk.
 
 mod arriving;
 mod disk;

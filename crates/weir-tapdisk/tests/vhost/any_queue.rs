@@ -1,5 +1,5 @@
-//! Random queues: for any content, each offered request ends once, or the queue breaks, and the
-//! image is unchanged where nothing was written.
+//! Random queues: for any content, each offered request completes once or the queue is marked
+//! broken, and the image is unchanged where nothing was written.
 
 use std::fs::File;
 
@@ -93,7 +93,7 @@ fn memory(descriptors: &[Desc], heads: &[u16], sectors: &[u64]) -> Vec<u8> {
     };
     for (i, descriptor) in descriptors.iter().enumerate() {
         put(16 * i as u64, &descriptor.bytes());
-        // The same again, as an indirect table.
+        // The same descriptors as an indirect table.
         put(0x3000 + 16 * i as u64, &descriptor.bytes());
     }
     put(RINGS[1] + 2, &(heads.len() as u16).to_le_bytes());
@@ -137,9 +137,9 @@ proptest! {
         let mut ended: Vec<u16> = (0..number(used + 2) % (SIZE + 1))
             .map(|i| number(used + 4 + 8 * usize::from(i)))
             .collect();
-        // A read may have put data over the rings, by the guest's own request.
+        // A read that the guest requested may have overwritten the rings.
         let rings_are_whole = descriptors.iter().all(|d| d.0 >= 0x400);
-        // In any order, as from any disk.
+        // Requests may complete in any order, as on a real disk.
         ended.sort_unstable();
         if end.broken.is_none() && rings_are_whole {
             prop_assert_eq!(&ended, &heads);

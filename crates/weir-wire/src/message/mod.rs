@@ -1,8 +1,8 @@
 //! Messages as protocol buffers: the `app_metadata` of Flight's `FlightData`.
 //!
 //! `proto/weir.proto` declares them; [`crate::proto`] is generated from it. Every message is
-//! checked against the bounds below when it is decoded. A type of its own is written by hand only
-//! for what was checked: [`AgentMessage`], with decoded rows.
+//! checked against the bounds below when it is decoded. Only the checked form is a handwritten
+//! type: [`AgentMessage`], with decoded rows.
 
 mod from_agent;
 mod from_monitor;
@@ -72,8 +72,8 @@ pub const TALLIES_MAX: usize = CHANNELS_MAX + ENDED_MAX;
 pub const EARLIER_MAX: usize = 64;
 /// The interval of an agent's watermarks while they cannot affect a result: 500 ms.
 pub const IDLE_WATERMARK_NS: Nanos = 500_000_000;
-/// The heartbeat intervals that a monitor may request: not so short that agents do nothing else,
-/// not so long that agents seem disconnected.
+/// The heartbeat intervals that a monitor may request: long enough that heartbeats do not dominate
+/// the work of an agent, short enough that a connected agent does not appear disconnected.
 pub const HEARTBEAT_INTERVAL_NS: RangeInclusive<Nanos> = 5_000_000..=10 * NANOS_PER_SECOND;
 
 /// Decodes a message of at most `bytes_max` bytes; `what` names it in errors.

@@ -158,7 +158,7 @@ impl Outbox {
         let is_watermark =
             |message: &EncodedMessage| matches!(message.kind, MessageKind::Watermark(_));
         if is_watermark(&message) && self.tail.back().is_some_and(is_watermark) {
-            let last = self.tail.pop_back().expect("it was just looked at");
+            let last = self.tail.pop_back().expect("the tail is not empty");
             self.tail_bytes -= last.cost();
             self.memory_bytes -= last.cost();
         }
@@ -352,7 +352,7 @@ impl Outbox {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
                 );
                 if is_full && !self.segments.is_empty() {
-                    // The oldest segment is dropped for the newest, as when the own bound is
+                    // The oldest segment is dropped for the newest, as when the configured limit is
                     // reached.
                     self.drop_segment(CAUSE_FULL);
                 } else {

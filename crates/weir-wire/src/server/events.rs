@@ -34,7 +34,7 @@ impl EventQueue {
         let runtime = Builder::new_current_thread()
             .enable_time()
             .build()
-            .expect("a runtime without the network needs nothing of the system");
+            .expect("a runtime without the network needs no system resources");
         (send, EventQueue { receiver, runtime })
     }
 

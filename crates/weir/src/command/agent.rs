@@ -45,9 +45,9 @@ const HOME: &str = "agent";
 ///
 /// The agent connects to the monitor, and reconnects whenever the connection is lost. At its start
 /// it reads a few blocks of each disk with direct I/O and verifies that the reads are observed
-/// (`weir doctor` does the same). Afterwards it attaches no probe while no query runs. Messages that
-/// the monitor has not acknowledged wait in memory and on disk, up to configured limits; rows that
-/// are dropped beyond the limits are counted.
+/// (`weir doctor` does the same). Afterwards it attaches probes only while a query runs. Messages
+/// that the monitor has not acknowledged are kept in memory and on disk, up to configured limits;
+/// rows that are dropped at the limits are counted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir agent --monitor monitor.example\n  \
@@ -331,8 +331,8 @@ fn host(config: &AgentConfig) -> Result<Symbol, Failure> {
     named.ok_or_else(|| Failure::words("this host has no host name; set one with --host NAME"))
 }
 
-/// Why the I/O of this host cannot be observed, checked at the start and not with the first query. The
-/// agent continues, since relations and recordings need no privileges.
+/// The reason why the I/O of this host cannot be observed, determined at the start rather than with
+/// the first query. The agent continues, since relations and recordings need no privileges.
 fn unwatched(source_config: &SourceConfig) -> Option<String> {
     let demand = Demand {
         stream: "IO".into(),

@@ -85,7 +85,8 @@ enum What {
         /// Names of the clients
         #[arg(value_name = "NAME", required = true, value_parser = check_name)]
         names: Vec<String>,
-        /// Role of the clients: read permits to watch queries, place also to submit and cancel them
+        /// Role of the clients: read permits watching queries; place also permits submitting and
+        /// cancelling them
         #[arg(long, value_name = "ROLE", default_value = "read", value_parser = ["read", "place"])]
         role: String,
         #[command(flatten)]

@@ -142,7 +142,8 @@ impl LedgerReader for Writer {
 }
 
 impl Drop for Writer {
-    /// Removes the directory also after an error: outdated files would be taken for current ones.
+    /// Removes the directory also after an error: outdated files would be mistaken for current
+    /// ones.
     fn drop(&mut self) {
         if let (Some(tree), false) = (self.tree.take(), self.keep) {
             let _ = tree.remove();

@@ -82,7 +82,7 @@ struct CancelArgs {
     /// Name of the query, as listed by `weir fleet queries`
     #[arg(value_name = "NAME")]
     name: String,
-    /// Print the answer of the monitor as JSON
+    /// Print the response of the monitor as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -30,10 +30,11 @@ const COLUMNS: usize = 100;
 
 /// Print histograms of each disk's requests, as vscsiStats does
 ///
-/// Counts requests by size, seek distance, interarrival time, queue depth and latency, for the disks
-/// of VMs and of the host. The kernel counts, at a cost that permits continuous use. Without -l, -s,
-/// -x and -r, requests are counted until Ctrl-C or for the time of --for, and then the histograms are
-/// printed. With -s, they are counted in the background; -p prints the current histograms.
+/// Counts requests by size, seek distance, interarrival time, queue depth and latency, for the
+/// disks of VMs and of the host. The requests are counted in the kernel, at a cost that permits
+/// continuous use. Without -l, -s, -x and -r, requests are counted until Ctrl-C or for the time of
+/// --for, and then the histograms are printed. With -s, they are counted in the background; -p
+/// prints the current histograms.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir hist --for 10s                           count for ten seconds, then print\n  \
@@ -89,7 +90,7 @@ pub struct HistArgs {
     /// Print JSON, one line per disk; it can be read with --from and --against
     #[arg(short = 'j', long)]
     json: bool,
-    /// Group the requests by this
+    /// Property to group by; each of its values has its own histograms
     #[arg(long, value_name = "GROUP", default_value = "disk", value_parser = subjects())]
     by: HistogramKey,
     /// Transfer each request instead of counting in the kernel. This is more expensive, but
@@ -103,7 +104,7 @@ pub struct HistArgs {
     /// [default: latency]
     #[arg(long, conflicts_with_all = ["verb", "against"])]
     heatmap: bool,
-    /// Print a histogram of two metrics; each request is transferred to user space
+    /// Print a two-dimensional histogram of two metrics; each request is transferred to user space
     #[arg(long = "2d", value_name = "X:Y", value_parser = two(), conflicts_with_all = ["verb", "against", "heatmap", "interval", "print"])]
     two: Option<String>,
     /// Write the histograms to this file as SVG

@@ -105,7 +105,7 @@ pub struct IostatArgs {
     limits: LimitArgs,
 }
 
-/// What the words without a dash mean.
+/// The positional arguments.
 #[derive(Debug, PartialEq)]
 struct Words {
     devices: Vec<String>,
@@ -114,7 +114,7 @@ struct Words {
 }
 
 pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
-    // As in sysstat, a number behind `-p` is the interval.
+    // As in sysstat, a number after `-p` is the interval.
     let given = args.partitions.as_ref().map(Option::as_deref);
     let (partitions, first) = match given {
         Some(Some(number)) if seconds(number).is_some() => (Some(None), Some(number.to_owned())),

@@ -150,8 +150,8 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it may observe the host's I/O or its VMs. Other commands drop the capabilities of the
-    /// binary's file, above all those that serve images and those that drive QEMU.
+    /// Whether it may observe the host's I/O or its VMs. Other commands drop the capabilities of
+    /// the binary's file, in particular those that serve images and those that control QEMU.
     fn reads_host(&self) -> bool {
         matches!(
             self,

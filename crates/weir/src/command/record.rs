@@ -28,9 +28,9 @@ use weir_runtime::source;
 
 /// Record events in a Parquet file
 ///
-/// The file holds every request and every response, or the rows of another stream or relation and
-/// its description. It is readable in DuckDB, pandas and Polars as it is, with what was lost in its
-/// footer. After a crash it can be read up to the last few seconds.
+/// The file contains every request and every response, or the rows of another stream or relation
+/// and its description. DuckDB, pandas and Polars can read it; the footer contains the counts of
+/// lost events. After a crash, all but the last few seconds can be read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir record -o today.parquet\n  \
@@ -49,7 +49,7 @@ pub struct RecordArgs {
     /// Record this stream or relation instead of requests and responses; `weir streams` lists them
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// Keep only events for which this is true, as behind WHERE
+    /// Record only events that match this predicate, a condition as in WHERE
     #[arg(long = "where", value_name = "PREDICATE")]
     predicate: Option<String>,
 }
@@ -138,7 +138,7 @@ fn question(stream: &str, predicate: Option<&str>) -> QueryText {
     }
 }
 
-/// A file that is neither read nor written: its size is read when its directory may no longer be
+/// An open file from which only its size is read, later, when its directory may no longer be
 /// readable.
 fn named(path: &Path) -> Result<File, Failure> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;

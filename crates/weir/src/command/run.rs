@@ -31,14 +31,14 @@ use weir_runtime::source;
 /// Run a script in the format of the Stanford STREAM prototype
 ///
 /// Paths in the script are relative to the working directory. A `source :` is a STREAM source file,
-/// a trace in any supported format, or `tap:live`; instants of traces and of `tap:live` are
-/// microseconds. `IOstream` need not be declared; it is read from --from. Results are written to the
-/// file of `dest :`, or to standard output.
+/// a trace in any supported format, or `tap:live`; the timestamps of traces and of `tap:live` are
+/// in microseconds. `IOstream` need not be declared; it is read from --from. Results are written to
+/// the file of `dest :`, or to standard output.
 ///
 /// With --monitor, each query runs on the hosts of a fleet, and each `source :` must be `tap:live`.
-/// A query has the name of the script's file, with its number if there are several. The queries end
-/// with this command; with --standing they remain at the monitor, and `weir fleet watch` prints their
-/// results.
+/// A query is named after the script's file, with its number appended if there are several. The
+/// queries end with this command; with --standing they remain at the monitor, and `weir fleet
+/// watch` prints their results.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir run test/scripts/test1\n  \
@@ -146,7 +146,7 @@ fn at_monitor(args: &RunArgs, question: &QueryText) -> Result<Ending, Failure> {
     ending
 }
 
-/// The requests to the monitor: the script's queries in order, each with a name of its own.
+/// The requests to the monitor: the script's queries in order, each with its own name.
 fn submits(args: &RunArgs, question: &QueryText, queries: usize) -> impl Iterator<Item = Submit> {
     let stem = args.script.file_stem().filter(|stem| *stem != "-");
     let stem = stem.map_or("script".into(), |stem| stem.to_string_lossy());

@@ -52,7 +52,7 @@ pub struct WhichArgs {
 }
 
 impl WhichArgs {
-    /// What is meant.
+    /// The disk that the arguments select.
     pub fn which(&self) -> DiskSelector<'_> {
         DiskSelector {
             vm: &self.vm,

@@ -279,7 +279,7 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     conclude(report?, verbose)
 }
 
-/// Whether the screen stays when a recording has ended.
+/// Whether the screen stays open when a recording has ended.
 fn left_open(args: &TopArgs) -> bool {
     args.count.or(args.iterations).is_none()
 }
@@ -295,7 +295,7 @@ fn show(
     let screen = Screen::open(Ink::of(|name| std::env::var(name).ok()))?;
     let left_out = details.left_out.clone();
     let body = move || {
-        // The taps end with the screen, also after a panic.
+        // The taps are closed when the screen ends, also after a panic.
         let _end = Abandon(stop.clone());
         let update = |state: &mut State| {
             let mut new = ticks.read(state);

@@ -37,7 +37,7 @@ fn a_hundred_taps_come_and_go_under_load() {
     assert_eq!(
         machine.graph(),
         before,
-        "every node and option is as it was"
+        "every node and option is unchanged"
     );
     machine.assert_nothing_left();
     machine.finish();
@@ -132,7 +132,7 @@ fn what_is_there_already_is_left_alone_and_what_is_not_there_is_no_failure() {
     }
     let pids = taps_of(&machine.name);
     assert_eq!(pids.len(), 1);
-    // By the name of the device, and by those of its nodes.
+    // A disk is found by the name of the device and by those of its nodes.
     for name in ["/dev/vda", "d0", "d0-format"] {
         let args = [
             "tapdisk",
@@ -218,7 +218,7 @@ fn a_tap_ends_with_its_vm() {
     assert!(kill.unwrap().success());
     wait_until("the tap ends", || taps_of(&name).is_empty());
     let folder = format!("/run/weir-tapdisk/{name}.vda");
-    assert!(!fs::exists(&folder).unwrap(), "{folder} goes with it");
+    assert!(!fs::exists(&folder).unwrap(), "{folder} is removed with it");
     let printed = weir(&["tapdisk", "remove", "--vm", &name, "--disk", "vda"]);
     assert_ne!(printed.code, Some(0), "{printed:?}");
     assert!(printed.err.contains("is not running"), "{}", printed.err);

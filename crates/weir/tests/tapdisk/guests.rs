@@ -1,5 +1,5 @@
-//! A guest whose disks are served by a tapdisk: their properties in the guest, an ext4, fio with
-//! verification, a database.
+//! A guest whose disks are served by a tapdisk: their properties in the guest, an ext4 file system,
+//! fio with verification, a database.
 
 use std::fs;
 use std::path::Path;
@@ -87,7 +87,7 @@ impl Served {
         self.tapdisk = Some(start(&self.args));
     }
 
-    /// Creates an ext4 on the work disk and mounts it.
+    /// Creates an ext4 file system on the work disk and mounts it.
     pub fn make_file_system(&mut self) {
         let make = "/tools/mke2fs -q -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 /dev/vda";
         self.work(make);
@@ -130,7 +130,7 @@ impl Served {
         assert_eq!(
             sums,
             String::from_utf8(host.stdout).unwrap(),
-            "guest and host see the same bytes"
+            "guest and host read the same bytes"
         );
     }
 }
@@ -194,12 +194,12 @@ fn a_guest_works_on_served_disks() {
     let refused = guest.run("dd if=/dev/zero of=/dev/vdb bs=4k count=1");
     assert!(
         refused.is_err(),
-        "what is read-only stays as it is: {refused:?}"
+        "a read-only disk does not change: {refused:?}"
     );
 
     served.make_file_system();
     let zeroed = served.tapdisk().requests("z");
-    assert!(zeroed > 0, "mke2fs has the disk write zeroes");
+    assert!(zeroed > 0, "mke2fs sends requests to write zeroes");
     served.work(&fio(16, ""));
     served.work(&fill_database(150));
     database_is_whole(&mut served, 150);
@@ -215,7 +215,8 @@ fn a_guest_works_on_served_disks() {
     served.ends_whole();
 }
 
-/// Asserts that the guest sees the growth of its disk: while it is served, and while it is not.
+/// Asserts that the guest detects the growth of its disk, both while it is served and while it is
+/// not.
 fn grows(served: &mut Served) {
     for (mebibytes, kill) in [(100, false), (104, true)] {
         let image = fs::File::options().write(true).open(&served.image);

@@ -53,7 +53,7 @@ fn it_logs_its_disks_and_removes_its_sockets() {
         (&disk["pdisk"], &disk["size_bytes"]),
         (&image.as_str().into(), &(8 << 20).into())
     );
-    // The socket of a disk leads to the tap that reports its requests.
+    // `weir tapdisk status` accepts the socket of a disk and finds the tap's own socket.
     let page = Command::new(WEIR)
         .args(["tapdisk", "status", &socket])
         .output()
@@ -69,7 +69,7 @@ fn it_logs_its_disks_and_removes_its_sockets() {
     assert_eq!(ended.code, Some(130), "{}", ended.printed);
     assert!(
         !is_socket(&socket) && !is_socket(&tap),
-        "sockets go with it"
+        "the sockets are removed at the end"
     );
 }
 
@@ -90,7 +90,7 @@ fn sockets_of_a_killed_tapdisk_are_replaced_and_those_of_a_running_one_are_not()
     );
     assert!(
         is_socket(&socket) && UnixStream::connect(living.tap()).is_ok(),
-        "it is left alone"
+        "it is not removed"
     );
     // A file that is not a socket is not removed.
     let precious = scratch.image("precious", 1);
@@ -114,10 +114,7 @@ fn an_image_has_one_writer() {
     let (code, printed) = refused(&["--image", &image, "--socket", &second]);
     assert_eq!(code, Some(1), "{printed}");
     assert!(printed.contains(&image), "{printed}");
-    assert!(
-        !is_socket(&second),
-        "nothing is left of what could not begin"
-    );
+    assert!(!is_socket(&second), "a failed start leaves no socket");
     first.stop();
 }
 
@@ -364,21 +361,21 @@ fn the_rights_of_the_service_are_enough() {
     for line in ["CapabilityBoundingSet=", "AmbientCapabilities="] {
         assert!(
             unit.lines().any(|l| l == line),
-            "it asks for no capability: {line}"
+            "it requests no capability: {line}"
         );
     }
     let scratch = Scratch::new();
     let (image, socket) = (scratch.image("a.raw", 4), scratch.file("a.sock"));
     let status = Command::new("id").arg("-u").output().unwrap();
     if status.stdout != b"0\n" {
-        skip::<()>(test, "only root can become a user without rights");
+        skip::<()>(test, "only root can become a user without privileges");
         return;
     }
     for path in [scratch.file(""), image.clone()] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    // As systemd does: a user without capabilities, who cannot gain any. The directory of the
-    // binary may not be accessible to other users.
+    // As under systemd: a user that has no capabilities and cannot gain any. The binary is copied,
+    // because its directory may not be accessible to other users.
     let binary = scratch.file("weir");
     fs::copy(WEIR, &binary).unwrap();
     let mut command = Command::new("setpriv");

@@ -9,7 +9,7 @@ use weir_testing::{Scratch, is_root, skip, wait_until};
 
 use crate::guests::{CommandOutput, Weir};
 
-/// A directory that only root can read, in one that every user can.
+/// A directory that only root can read, inside a directory that every user can read.
 fn folder() -> Scratch {
     let folder = Scratch::new();
     let private = folder.path().join("private");
@@ -92,7 +92,7 @@ impl Drop for Qemu {
 fn can_try(test: &str) -> bool {
     let found = |tool: &str| Command::new(tool).arg("--version").output().is_ok();
     let why = match () {
-        () if !is_root() => "it takes root to start processes of other users",
+        () if !is_root() => "only root can start processes of other users",
         () if !found("qemu-system-x86_64") => "qemu-system-x86_64 is not installed",
         () if !found("setpriv") => "setpriv is not installed",
         () if !Path::new("/bin/bash").exists() => "there is no /bin/bash",

@@ -33,9 +33,11 @@ fn blockstats_agree_with_the_guests_own_count() {
     let query = |text: &str| Weir::start(&["query", "--format", "csv", text]);
     let polls = query("select vdisk, op, operations, bytes from blockstats where vm = 'polled'");
     let bins = query("select vdisk, op, operations from blocklatency where vm = 'polled'");
-    wait_until("the first poll is told", || polls.so_far().len() >= 12);
+    wait_until("the rows of the first poll are printed", || {
+        polls.so_far().len() >= 12
+    });
     let histogram = |host: &Host, id| host.block_stats(id).get("rd_latency_histogram").is_some();
-    wait_until("histograms are on", || {
+    wait_until("histograms are enabled", || {
         histogram(&host, "d0") && histogram(&host, "d2")
     });
     let before = host.guest.disk_stats().unwrap();
@@ -63,8 +65,10 @@ fn blockstats_agree_with_the_guests_own_count() {
         .flat_map(|(_, c)| expected(c))
         .map(|e| e.1)
         .sum();
-    wait_until("all is told", || all(&polls.so_far(), 2) >= requests);
-    wait_until("all latencies are told", || {
+    wait_until("all operations are printed", || {
+        all(&polls.so_far(), 2) >= requests
+    });
+    wait_until("all latencies are printed", || {
         all(&bins.so_far(), 2) >= requests
     });
     polls.signal("INT");
@@ -94,5 +98,5 @@ fn blockstats_agree_with_the_guests_own_count() {
             );
         }
     }
-    assert!(!histogram(&host, "d0"), "the histograms are gone");
+    assert!(!histogram(&host, "d0"), "the histograms are removed");
 }

@@ -1,5 +1,5 @@
-//! Aggregation through the engine: groups appear, change and vanish as rows are inserted and
-//! retracted.
+//! Aggregation through the engine: groups are inserted, updated and retracted as rows are inserted
+//! and retracted.
 
 use crate::engine::testing::{aggregate, call, check, column, distinct, range, stream, unbounded};
 

@@ -9,7 +9,7 @@ use super::{Query, agree, config, data, engine, listing, names, numbers};
 use crate::support::feed::{self, Action, Random, Watermarks};
 use crate::support::history::{Element, History};
 
-/// Queries that certain rows make fail.
+/// Queries that fail on certain rows.
 const POISON: [&str; 3] = [
     "SELECT 9223372036854775807 + b FROM s",
     "SELECT sum(b * 4611686018427387904) FROM s [Range 3 s] GROUP BY a",

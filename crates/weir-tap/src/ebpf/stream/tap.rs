@@ -71,7 +71,7 @@ pub fn open(
     if demands.len() > DEMANDS_MAX {
         return Err(TapError::Unavailable {
             what: format!("{} demands are more than a live tap serves", demands.len()),
-            remedy: format!("ask at most {DEMANDS_MAX}, or merge those of one stream"),
+            remedy: format!("use at most {DEMANDS_MAX}, or merge those of one stream"),
         });
     }
     let selection = Selection::of(stream, demands);
@@ -323,7 +323,7 @@ impl Tap for StreamTap {
 
     fn describe(&self) -> Vec<String> {
         let Some(live) = &self.live else {
-            return vec!["live tap: no row is wanted, nothing is attached".into()];
+            return vec!["live tap: no rows are requested, nothing is attached".into()];
         };
         let names: Vec<&str> = live.probes.iter().map(|p| p.tracepoint).collect();
         let mut lines = vec![format!("live tap: attached to {}", names.join(", "))];
