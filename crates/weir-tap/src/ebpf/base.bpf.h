@@ -44,8 +44,8 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 #define core_field_exists(field) __builtin_preserve_field_info(field, 2)
 
 /*
- * An array that the user side maps, so that it needs no system call, and no right, to read and write
- * it. Its number of values is set before loading.
+ * An array that user space maps, so that it is read and written without system calls and privileges.
+ * Its number of values is set before loading.
  */
 #define TABLE(name, size)                                                                          \
 	struct {                                                                                   \
@@ -57,15 +57,15 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 	} name SEC(".maps")
 
 /*
- * A function of its own. Hidden rather than static: its symbol, which the loader needs, stays in the
- * object, and the verifier follows its arguments all the same.
+ * A separate function. It is hidden rather than static: its symbol, which the loader needs, stays in
+ * the object, and the verifier still tracks the values of its arguments.
  */
 #define SUBPROGRAM __attribute__((noinline, visibility("hidden")))
 
 /* A value that is not known. */
 #define UNKNOWN (~0ULL)
 
-/* The number by which a value is sampled: as weir_model::spread. */
+/* The number by which a value is sampled, equal to that of weir_model::spread. */
 static __always_inline __u32 spread(__u64 x)
 {
 	x ^= x >> 33;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Finished requests folded into groups: what groups.bpf.h needs to know of a request.
+ * Completed requests folded into groups: the properties of a request that groups.bpf.h requires.
  */
 #ifndef WEIR_FOLD_BPF_H
 #define WEIR_FOLD_BPF_H
@@ -10,7 +10,7 @@
 
 const volatile struct folding folding SEC(".rodata.fold") = {};
 
-/* What a fold reads of a finished request. */
+/* The values of a completed request that a fold reads. */
 struct finished {
 	__u64 ts_ns;
 	__u64 cgroup;
@@ -24,7 +24,7 @@ struct finished {
 	__u8 clauses;
 };
 
-/* What distinguishes the groups of a fold. */
+/* The key of the groups of a fold. */
 static __always_inline void key_of(const struct finished *f, __u32 number, __u64 *key)
 {
 	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
@@ -45,7 +45,7 @@ static __always_inline void key_of(const struct finished *f, __u32 number, __u64
 	}
 }
 
-/* Some folds apply only to requests of devices that are marked for them. */
+/* Some folds apply only to requests of devices that are marked for the fold. */
 static __always_inline bool may_fold(const struct finished *f, __u32 number)
 {
 	const volatile struct fold *fold = &folding.folds[number & (FOLDS - 1)];
@@ -58,7 +58,7 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 
 #include "groups.bpf.h"
 
-/* Folds a request that has finished; false if nobody wants a record of it any more. */
+/* Folds a completed request; false if no demand needs a record of it any more. */
 static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 {
 	__u32 folded, i;
@@ -76,7 +76,7 @@ static __always_inline bool fold(__u32 cpu, struct io *io, __u64 now)
 		.clauses = io->clauses,
 	};
 
-	/* Of devices and beginnings that nobody knows, the user side is to judge. */
+	/* Requests of unknown devices or with an unknown start become records: user space decides. */
 	if (io->status || !io->index || io->flags & FLAG_ORPHAN)
 		return true;
 	folded = fold_all(&f);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Events folded into groups where they happen, in place of a record each.
+ * Events folded into groups in the kernel, instead of one record per event.
  *
- * A fold is a group-by over intervals of time. Each processor has cells of its own, one for each group,
- * and blocks of bins for what is kept as a histogram; both are found by their keys. An event that has no
- * room, or has an unusual value, becomes a record as if there were no fold. weir_model::fold has the
+ * A fold is a group-by over intervals of time. Each processor has its own cells, one for each group, and
+ * blocks of bins for histograms; both are found by their keys. An event for which there is no room, or
+ * with an out-of-range value, becomes a record as if there were no fold. weir_model::fold defines the
  * contract.
  *
  * Concurrency:
  *  - A program marks its processor as busy, with a full barrier, before it reads which interval is open,
- *    and clears the mark after its last store. A program that finds the mark, because it interrupts
- *    another, changes nothing and makes a record.
- *  - The user side closes an interval, with a full barrier, and then waits until each processor was
+ *    and clears the mark after its last store. A program that finds the mark set has interrupted another
+ *    one: it changes nothing and makes a record.
+ *  - User space closes an interval, with a full barrier, and then waits until each processor was
  *    observed not to be busy. A program that becomes busy later finds the interval closed. So the cells
- *    of a closed interval do not change, and belong to the user side until it frees their keys.
+ *    of a closed interval do not change, and belong to user space until it frees their keys.
  *
  * The includer has declared, before this file:
  *  - `folding`, a constant in section .rodata.fold;
@@ -35,7 +35,7 @@ TABLE(fold_blocks, sizeof(struct fold_block));
 
 /* ---- Cells and blocks ---------------------------------------------------------------------- */
 
-/* What a processor's tables are searched for: words of a key that no fold uses are not looked at. */
+/* The key in a processor's tables: words that no fold uses are not compared. */
 static __always_inline bool same_key(const struct fold_cell *cell, const __u64 *key)
 {
 	__u64 apart = cell->key[0] ^ key[0];
@@ -49,7 +49,7 @@ static __always_inline bool same_key(const struct fold_cell *cell, const __u64 *
 	return !apart;
 }
 
-/* Odd numbers without a pattern: the products are independent of each other, and so made side by side. */
+/* Odd constants without a pattern: the products are independent, so that they are computed in parallel. */
 static __always_inline __u32 hash_key(const __u64 *key)
 {
 	__u64 mixed = key[0] * 0x9e3779b97f4a7c15ULL;
@@ -77,7 +77,7 @@ static __always_inline struct fold_block *block_at(__u32 cpu, __u32 hash)
 	return bpf_map_lookup_elem(&fold_blocks, &slot);
 }
 
-/* Begins a cell anew, as far as it goes, and puts it at the head of its window's. */
+/* Initialises a cell, as far as it is in use, and puts it at the head of its window's list. */
 static __always_inline void take_cell(struct fold_cell *cell, const __u64 *key, __u32 slot,
 				      __u64 *list)
 {
@@ -104,9 +104,9 @@ static __always_inline void take_cell(struct fold_cell *cell, const __u64 *key, 
 }
 
 /*
- * The group of `key` among the cells of this processor, taken if there is none yet; NULL if there is no
- * room. A cell that the user side has freed may hide one of the same key behind it: the group then has
- * two, and both are reported.
+ * The cell of `key` on this processor, allocated if there is none; NULL if there is no room. If user
+ * space has freed a cell before the one of the same key, a second one is allocated: the group then has
+ * two cells, and both are reported.
  */
 SUBPROGRAM struct fold_cell *search_cell(const __u64 *key, __u32 cpu, __u64 *list)
 {
@@ -129,7 +129,7 @@ SUBPROGRAM struct fold_cell *search_cell(const __u64 *key, __u32 cpu, __u64 *lis
 	return NULL;
 }
 
-/* Nearly always it is where it is looked for first. */
+/* In nearly all cases the cell is at the first position. */
 static __always_inline struct fold_cell *find_cell(const __u64 *key, __u32 cpu, __u64 *list)
 {
 	struct fold_cell *cell = cell_at(cpu, hash_key(key));
@@ -144,7 +144,7 @@ static __always_inline __u32 hash_block(__u64 key)
 	return (key ^ key >> 29) * 0x9e3779b97f4a7c15ULL >> 40;
 }
 
-/* The block of `key`, taken if there is none yet, likewise. */
+/* The block of `key`, allocated if there is none; NULL if there is no room. */
 SUBPROGRAM struct fold_block *search_block(__u64 key, __u32 cpu, struct fold_cell *cell)
 {
 	__u32 home = hash_block(key), i, bin;
@@ -189,7 +189,7 @@ static __always_inline __u64 exceeds(__u64 a, __u64 b)
 	return (b - a) >> 63;
 }
 
-/* How many of the limits are below `value`, which is the number of its bin. */
+/* The number of limits below `value`, which is the number of its bin. */
 static __always_inline __u32 limits_below(const volatile __u64 *limits, __u64 value)
 {
 	__u32 below = 0;
@@ -205,7 +205,7 @@ static __always_inline __u32 limits_below(const volatile __u64 *limits, __u64 va
 	return below;
 }
 
-/* The greatest power of two in `value`, which is below 2^64 and not 0. */
+/* The greatest power of two not above `value`, which is below 2^64 and not 0. */
 static __always_inline __u32 log2_of(__u64 value)
 {
 	__u32 log = 0, more;
@@ -228,13 +228,13 @@ static __always_inline __u32 log2_of(__u64 value)
 	return log + (value >> 1);
 }
 
-/* Where a value counts: a bin, and how far it lies in it. */
+/* The position at which a value is counted: a bin, and the offset in it. */
 struct place {
 	__u32 bin;
 	__u64 offset;
 };
 
-/* As weir_sketch::LogLinear numbers bins; no value is so great that an offset loses bits. */
+/* Bins are numbered as by weir_sketch::LogLinear; no value is so large that an offset loses bits. */
 static __always_inline struct place log_linear_place(__u64 value)
 {
 	__u32 log = log2_of(value | (1 << FOLD_LOG_BITS)), shift = (log - FOLD_LOG_BITS) & 63;
@@ -247,7 +247,7 @@ static __always_inline struct place log_linear_place(__u64 value)
 
 /* ---- One event   --------------------------------------------------------------------------- */
 
-/* What a call of a fold adds to, once all that it needs is there. */
+/* What a call of a fold changes, once all its memory is allocated. */
 struct addition {
 	struct fold_bin *bin;
 	__u64 offset;
@@ -303,7 +303,7 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 
 	if (!window)
 		return false;
-	/* An interval holds what comes after its beginning, up to and with its end. */
+	/* An interval contains the times after its start, up to and including its end. */
 	if (*(volatile __u64 *)&window->end_ns[0] - f->ts_ns < fold->interval_ns)
 		open = 0;
 	else if (*(volatile __u64 *)&window->end_ns[1] - f->ts_ns < fold->interval_ns)
@@ -323,7 +323,7 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 	cell = find_cell(key, f->cpu, &own->cells[number & (FOLDS - 1)][open]);
 	if (!cell)
 		return false;
-	/* First all bins, then all additions: an event is folded whole or not at all. */
+	/* All bins are allocated before anything is added: an event is folded completely or not at all. */
 #pragma unroll
 	for (i = 0; i < FOLD_CALLS; i++)
 		if (i < fold->call_count && fold->calls[i].keep != KEEP_MOMENTS) {
@@ -362,7 +362,7 @@ static __always_inline bool fold_into(const struct finished *f, __u32 number, st
 	return true;
 }
 
-/* Folds an event for each demand that selected it; the folds that have it now, a bit each. */
+/* Folds an event for each demand that selected it; returns the folds that contain it, one bit each. */
 SUBPROGRAM __u32 fold_all(struct finished *f)
 {
 	struct fold_cpu *own = bpf_map_lookup_elem(&fold_cpus, &f->cpu);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Histograms of what disks do, kept where it happens: entered at the issue and at the end of a request.
+ * Histograms of disk I/O, computed in the kernel: requests are entered at issue and at completion.
  *
- * Counts are kept per processor. What a request is to the one before it is one matter of all
- * processors: one compare-and-swap of `subject.order` gives an event its time, its place among the
- * events of its subject, and how many requests are in flight. A time that is not later than that of the
- * event before is moved behind it, and the record that tells of the event carries the same time. So
- * what is counted here is what anybody counts who reads the records in order of time.
+ * Counts are kept per processor. The relation of a request to the previous one spans all processors:
+ * one compare-and-swap of `subject.order` assigns an event its time, its position among the events of
+ * its subject, and the number of requests in flight. A time that is not later than that of the previous
+ * event is set to the next nanosecond after it, and the record of the event has the same time. So these
+ * counts equal those computed from the records in timestamp order.
  */
 #ifndef WEIR_HIST_BPF_H
 #define WEIR_HIST_BPF_H
@@ -25,7 +25,7 @@ TABLE(hist_owners, sizeof(struct known));
 TABLE(hist_not_entered, sizeof(struct not_entered));
 TABLE(hist_state, sizeof(struct hist_state));
 
-/* Attempts to find a place in the order of a subject. */
+/* Attempts to get a position in the order of a subject. */
 #define TRIES 5
 
 #define NOT_ENTERED(cpu_, field)                                                                   \
@@ -36,12 +36,12 @@ TABLE(hist_state, sizeof(struct hist_state));
 			n_->field++;                                                               \
 	} while (0)
 
-/* Hides from the compiler what it knows of a number, so that the verifier sees each test of it. */
+/* Hides the known range of a number from the compiler, so that the verifier sees each bounds check. */
 #define opaque(x) asm volatile("" : "+r"(x))
 
 /* ---- Bins ---------------------------------------------------------------------------------- */
 
-/* The lowest byte, for an index that the verifier can see. */
+/* The lowest byte, for an index whose range the verifier can derive. */
 static __always_inline __u64 byte_of(__u64 v)
 {
 	opaque(v);
@@ -66,10 +66,10 @@ static __always_inline __u32 log_bin(__u64 v)
 	return (shift << 4) + (v >> shift);
 }
 
-/* The number of the bin of `value`, in the log bin that `cut` is of. */
+/* The number of the bin of `value`, in the log bin that `cut` describes. */
 static __always_inline __u64 bin_in(__u64 cut, __s64 value)
 {
-	/* Without a branch: whether a value lies beyond its limit is a matter of chance. */
+	/* Without a branch: the result of the comparison is unpredictable. */
 	return (cut & 0xfff) + ((__u64)(((__s64)cut >> 12) - value) >> 63);
 }
 
@@ -93,7 +93,7 @@ static __always_inline __u64 seek_bin(__s64 distance)
 	return log < SEEK_LOG_BINS ? bin_in(hist.seek_cuts[log], distance) : 0;
 }
 
-/* Nearly every request has less than half a mebibyte; those have their bins in a table. */
+/* Nearly every request is shorter than half a mebibyte; those have their bins in a table. */
 static __always_inline __u64 length_bin(__u32 bytes)
 {
 	__u64 log, sectors = bytes >> 9;
@@ -139,8 +139,8 @@ static __always_inline void enter(struct head *head, __u64 *bins, __u32 bins_max
 /* ---- Memory -------------------------------------------------------------------------------- */
 
 /*
- * The block of an operation, or of all, of this processor's part of a subject; none if there is no
- * memory left. Programs may interrupt each other here, so that one block may be given out in vain.
+ * The block of an operation, or of all, in this processor's part of a subject; NULL if there is no
+ * memory left. Programs may interrupt each other here, so a block may be allocated and never used.
  */
 static __always_inline union block *block_of(struct blocks_of *of, __u32 which)
 {
@@ -173,13 +173,13 @@ static __always_inline __u64 owner_in(__u64 key)
 	return marks_in(&hist_owners, hist.owner_mask, key).index;
 }
 
-/* The number of the VM that a request is of, as far as that is certain; else 0. */
+/* The number of the VM to which a request belongs, if that is certain; otherwise 0. */
 static __always_inline __u64 owner_of(const struct io *io)
 {
 	__u64 working = io->pid ? owner_in(OWNS_PROCESS | io->pid) : 0;
 	__u64 charged = io->cgroup ? owner_in(OWNS_CGROUP | io->cgroup) : 0;
 
-	/* A kernel thread says nothing; the place says whose it is if the device is one disk's. */
+	/* A kernel thread identifies no VM; the device does if it belongs to one disk. */
 	if (!working && io->flags & FLAG_KERNEL)
 		working = owner_in(OWNS_DEVICE | io->device);
 	if (working && charged && working != charged)
@@ -205,7 +205,7 @@ static __always_inline struct past *past_at(__u32 subject, __u32 past)
 	return bpf_map_lookup_elem(&hist_pasts, &at);
 }
 
-/* Whether this is the subject that a word of its bucket names; then its number + 1. */
+/* The number + 1 of the subject that a word of its bucket refers to, if it is this one; otherwise 0. */
 static __always_inline __u32 number_if(__u64 there, __u64 name, __u32 device, __u64 who)
 {
 	__u32 number = (__u32)(there & ((1 << NUMBER_BITS) - 1)) - 1;
@@ -218,8 +218,8 @@ static __always_inline __u32 number_if(__u64 there, __u64 name, __u32 device, __
 }
 
 /*
- * Makes a subject; its number + 1, or 0 if there are too many. Its first past, which the user side wrote
- * before, is number 0.
+ * Makes a subject; returns its number + 1, or 0 if there are too many. Its first past, which user space
+ * has initialised, is number 0.
  */
 static __always_inline __u32 make_subject(struct subject_bucket *b, __u64 name, __u32 device,
 					  __u64 who)
@@ -243,7 +243,7 @@ static __always_inline __u32 make_subject(struct subject_bucket *b, __u64 name, 
 		there = __sync_val_compare_and_swap(&b->name[i], 0, name | (number + 1));
 		if (!there)
 			return number + 1;
-		/* Another processor was quicker; ours stays unused. */
+		/* Another processor was faster; this subject stays unused. */
 		there = number_if(there, name, device, who);
 		if (there)
 			return there;
@@ -251,7 +251,7 @@ static __always_inline __u32 make_subject(struct subject_bucket *b, __u64 name, 
 	return 0;
 }
 
-/* The number + 1 of the subject of `device` and `who`, which is made if there is none; 0 if it cannot be. */
+/* The number + 1 of the subject of `device` and `who`, made if there is none; 0 if there is no room. */
 static __always_inline __u32 subject_of(__u32 device, __u64 who)
 {
 	__u64 key = (who ^ (__u64)device << 32 ^ device) * 0x9e3779b97f4a7c15ULL;
@@ -272,15 +272,15 @@ static __always_inline __u32 subject_of(__u32 device, __u64 who)
 /* ---- Order --------------------------------------------------------------------------------- */
 
 /*
- * The time of an event that comes after the one that `order` tells of: `now`, or the next one after that.
- * Without branches, as the verifier follows each of them in each attempt.
+ * The time of an event after the last one in `order`: `now`, or the nanosecond after the last event.
+ * Without branches, because the verifier follows each of them in each attempt.
  */
 static __always_inline __u64 time_after(__u64 order, __u64 last_ns, __u64 now)
 {
 	__u64 mask = (1ULL << TS_BITS) - 1;
 	__u64 ahead = ((order >> (PAST_BITS + FLIGHT_BITS)) - now) & mask;
 	__u64 is_ahead = (ahead >> (TS_BITS - 1)) - 1;
-	/* Only so many bits of it are kept, and after a long silence they say nothing. */
+	/* Only the low bits of the time are kept; after a long idle time they are ambiguous. */
 	__u64 is_old = ((__s64)(mask >> 2) - (__s64)(now - last_ns)) >> 63;
 
 	return now + ((ahead + 1) & is_ahead & ~is_old);
@@ -292,7 +292,7 @@ static __always_inline __u64 order_of(__u64 ts_ns, __u64 low_bits)
 	       (low_bits & ((1ULL << (PAST_BITS + FLIGHT_BITS)) - 1));
 }
 
-/* What a request is to those before it. */
+/* The relation of a request to earlier ones. */
 struct relation {
 	__u64 ts_ns;
 	__u64 depth;
@@ -309,8 +309,8 @@ static __always_inline bool is_far(__s64 distance)
 }
 
 /*
- * Writes what is past after a request at `sector` into `to`, and finds which of the last sectors is the
- * closest. Of equals the latest counts: its age is the lower part of what is compared.
+ * Writes the past after a request at `sector` into `to`, and finds the closest of the last sectors. If
+ * several are equally close, the latest is used: its age is in the low bits of the compared value.
  */
 static __always_inline __s64 go_on(struct past *to, const struct past *from, __u64 sector,
 				   __u64 end)
@@ -354,8 +354,8 @@ static __always_inline void go_on_without_sector(struct past *to, const struct p
 }
 
 /*
- * Gives a request its place among the events of its subject; false if others were quicker each time.
- * What is read of the past may be half overwritten by then, but then `order` has changed as well.
+ * Assigns a request its position among the events of its subject; false if other processors were faster
+ * in each attempt. The past may be overwritten while it is read, but then `order` has changed as well.
  */
 static __always_inline bool find_place(struct subject *s, __u32 number, __u32 cpu,
 				       const struct io *io, struct relation *is)
@@ -372,7 +372,7 @@ static __always_inline bool find_place(struct subject *s, __u32 number, __u32 cp
 		order = *(volatile __u64 *)&s->order;
 		past = order & ((1 << PAST_BITS) - 1);
 		from = past_at(number, past);
-		/* Of two of our own one may be what is past now. */
+		/* One of this processor's two copies may be the current past. */
 		past = own + (past == own);
 		to = past_at(number, past);
 		is->depth = (order >> PAST_BITS & DEPTH_MAX) + 1;
@@ -406,7 +406,7 @@ static __always_inline bool find_place(struct subject *s, __u32 number, __u32 cp
 	return false;
 }
 
-/* Takes a request out of those in flight; the time of its end among the events of its subject. */
+/* Removes a request from those in flight; returns the time of its completion in the subject's order. */
 static __always_inline __u64 leave(struct subject *s, __u64 now)
 {
 	__u64 order, ts_ns;
@@ -426,12 +426,12 @@ static __always_inline __u64 leave(struct subject *s, __u64 now)
 	return now;
 }
 
-/* ---- What the programs call ---------------------------------------------------------------- */
+/* ---- Functions for the programs ------------------------------------------------------------ */
 
 static __always_inline void enter_relation(struct of_all *all, struct of_op *op,
 					   const struct io *io, const struct relation *is)
 {
-	/* Then its distance and time to the one before are the same for both, and so are the bins. */
+	/* Then seek distance and interarrival time are the same for both, and so are the bins. */
 	bool after_same_op = is->before_ns == is->before_of_op_ns;
 	__u64 bin = 0, gap_ns;
 	__s64 seek;
@@ -466,8 +466,8 @@ static __always_inline void enter_relation(struct of_all *all, struct of_op *op,
 }
 
 /*
- * Enters the issue of a request. It has an entry, in which `io->subject` is kept. Its time may move by
- * a few nanoseconds.
+ * Enters the issue of a request, which has an entry: `io->subject` is kept there. The time of the issue
+ * may change by a few nanoseconds.
  */
 static __always_inline void hist_issue(struct io *io)
 {
@@ -502,7 +502,7 @@ static __always_inline void hist_issue(struct io *io)
 	enter_relation(&all->all, &op->op, io, &is);
 }
 
-/* Enters the end of a request at `now`; when that is, among the events of its subject. */
+/* Enters the completion of a request at `now`; returns its time in the order of the subject. */
 static __always_inline __u64 hist_finish(__u32 cpu, const struct io *io, __u64 now)
 {
 	__u32 number = (__u32)io->subject - 1;
@@ -537,7 +537,7 @@ static __always_inline __u64 hist_finish(__u32 cpu, const struct io *io, __u64 n
 	return now;
 }
 
-/* The end of a request was not seen; it is in flight no more. */
+/* The completion of a request was not seen; it is no longer in flight. */
 static __always_inline void hist_forget(const struct entry *e)
 {
 	__u32 number = (__u32)e->subject - 1;

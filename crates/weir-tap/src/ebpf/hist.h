@@ -4,15 +4,15 @@
  * sides assert the sizes.
  *
  * A distribution is a head (sum, least, greatest) and bins. A bin is a bin of weir_sketch::LogBins,
- * cut where one of vscsiStats' limits falls into it: its number is that of the log bin plus how many
- * limits lie below the value. So one count serves both, and both can be had from it.
+ * split where one of vscsiStats' limits lies in it: its number is that of the log bin plus the number of
+ * limits below the value. So one count serves both kinds of bins, and both can be derived from it.
  */
 #ifndef WEIR_HIST_H
 #define WEIR_HIST_H
 
 #include "tap.h"
 
-/* Values beyond these are counted in the outermost log bin; sum, least and greatest know them. */
+/* Values beyond these are counted in the outermost log bin; sum, least and greatest include them. */
 #define TIME_NS_MAX ((1ULL << 40) - 1)		/* 18 minutes */
 #define SEEK_SECTORS_MAX ((1ULL << 36) - 1)	/* 32 TiB */
 #define DEPTH_MAX 0xffffULL
@@ -23,7 +23,7 @@
 #define LENGTH_LOG_BINS 464
 #define DEPTH_LOG_BINS 208
 
-/* The same, cut by the limits. */
+/* The same, split by the limits. */
 #define TIME_BINS (TIME_LOG_BINS + 10)
 #define SEEK_BINS (SEEK_LOG_BINS + 33)
 #define LENGTH_BINS (LENGTH_LOG_BINS + 17)
@@ -33,15 +33,15 @@
 #define SHORT_SECTORS 1024
 #define SHALLOW 256
 
-/* Sum, wrapping; and, so that 0 is the beginning of both, `~key` of the least and `key` of the greatest
- * value, where `key` is the value with its sign bit turned. */
+/* Sum, wrapping; `~key` of the least and `key` of the greatest value, so that both start at 0, where
+ * `key` is the value with its sign bit inverted. */
 struct head {
 	__u64 sum;
 	__u64 least;
 	__u64 greatest;
 };
 
-/* What one processor saw of one operation of one subject. */
+/* The counts of one operation of one subject on one processor. */
 struct of_op {
 	struct head length;
 	struct head seek;
@@ -60,7 +60,7 @@ struct of_op {
 };
 _Static_assert(sizeof(struct of_op) == 33744, "struct of_op");
 
-/* What it saw of all operations, beyond their sums. */
+/* The counts of all operations, beyond their sums. */
 struct of_all {
 	struct head seek;
 	struct head closest;
@@ -70,14 +70,14 @@ struct of_all {
 	__u64 interarrival_bins[TIME_BINS];
 };
 
-/* Memory is given out in pieces that hold either. */
+/* Memory is allocated in pieces that can contain either. */
 union block {
 	struct of_op op;
 	struct of_all all;
 };
 _Static_assert(sizeof(union block) == 33744, "union block");
 
-/* Where a processor's blocks of a subject are, by operation and last of all; 0 is none yet. */
+/* The blocks of a subject on one processor, by operation, the last for all; 0: none yet. */
 #define HIST_OPS 5
 #define OF_ALL HIST_OPS
 struct blocks_of {
@@ -86,13 +86,13 @@ struct blocks_of {
 _Static_assert(sizeof(struct blocks_of) == 32, "struct blocks_of");
 
 /*
- * One line for one subject. `order` puts its events in order: the time of the last one, how many are in
- * flight after it, and which `struct past` has what was before the next issue.
+ * State of a subject, in one cache line. `order` orders its events: the time of the last one, the number
+ * in flight after it, and the index of the `struct past` with the history before the next issue.
  */
 struct subject {
 	__u64 order;
-	__u64 last_ns;		/* nearly the time of the last event, all bits of it */
-	__u64 who;		/* owner, process or cgroup; 0 is none */
+	__u64 last_ns;		/* approximate time of the last event, 64 bits */
+	__u64 who;		/* owner, process or cgroup; 0: none */
 	__u32 device;
 	__u32 spare;
 	__u64 unused[4];
@@ -105,8 +105,8 @@ _Static_assert(sizeof(struct subject) == 64, "struct subject");
 #define TS_BITS 36
 
 /*
- * What was before the next issue of a subject. It never changes while `order` points at it: who issues
- * writes one of its own and makes `order` point at that.
+ * The history before the next issue of a subject. It does not change while `order` refers to it: an
+ * issuer writes its own copy and makes `order` refer to that.
  */
 #define ENDS_MAX 32
 #define AT_ONCE 16
@@ -114,38 +114,38 @@ _Static_assert(sizeof(struct subject) == 64, "struct subject");
 struct past {
 	__u64 ts_ns;			/* 0 is none */
 	__u64 ts_of_op_ns[8];
-	__u64 end_of_op[8];		/* last sector; NO_SECTOR is none */
-	__u64 ends[ENDS_MAX + AT_ONCE];	/* those of the last requests, the latest first */
+	__u64 end_of_op[8];		/* last sector; NO_SECTOR: none */
+	__u64 ends[ENDS_MAX + AT_ONCE];	/* last sectors of the last requests, latest first */
 	__u64 spare[7];
 };
 _Static_assert(sizeof(struct past) == 576, "struct past");
 
-/* Subjects whose names hash alike: the upper bits of the hash and, in the lower ones, number + 1. */
+/* Subjects with equal hashes: the upper bits of the hash and, in the lower ones, number + 1. */
 #define NUMBER_BITS 16
 struct subject_bucket {
 	__u64 name[WAYS];
 };
 
-/* What was not entered, as one processor saw it. */
+/* Requests that were not entered, per processor. */
 struct not_entered {
-	__u64 subjects_full;	/* requests of a subject beyond the bound */
-	__u64 blocks_full;	/* requests that found no memory for their bins */
-	__u64 contended;	/* requests that found no place in the order of a very busy subject */
-	__u64 table_full;	/* requests whose end could not have been told */
-	__u64 ends_blocks_full;	/* ends that found no memory for their bins */
+	__u64 subjects_full;	/* requests of subjects beyond the maximum */
+	__u64 blocks_full;	/* requests without memory for their bins */
+	__u64 contended;	/* requests without a position, as their subject was too busy */
+	__u64 table_full;	/* requests without an entry for their completion */
+	__u64 ends_blocks_full;	/* completions without memory for their bins */
 	__u64 spare[3];
 };
 _Static_assert(sizeof(struct not_entered) == 64, "struct not_entered");
 
-/* What changes while the programs run. */
+/* Values that change while the programs run. */
 struct hist_state {
-	__u64 subjects;		/* given out, and more where that was tried in vain */
-	__u64 blocks;		/* likewise; the first is never given out */
+	__u64 subjects;		/* allocated, including failed attempts */
+	__u64 blocks;		/* likewise; the first is never allocated */
 	__u64 spare[6];
 };
 _Static_assert(sizeof(struct hist_state) == 64, "struct hist_state");
 
-/* What tells subjects apart, beside the device. */
+/* What distinguishes subjects, in addition to the device. */
 enum by {
 	BY_DEVICE = 0,
 	BY_OWNER = 1,
@@ -160,7 +160,7 @@ enum by {
 
 /*
  * Fixed before the programs are loaded. For each log bin: in the lower 12 bits the number of its first
- * bin, above them the limit that cuts it, or one that it does not reach.
+ * bin, in the upper bits the limit that splits it, or a limit that no value of it reaches.
  */
 struct hist_config {
 	__u64 time_cuts[TIME_LOG_BINS];
@@ -180,7 +180,7 @@ struct hist_config {
 	__u8 on;
 	__u8 by;
 	__u8 waits;
-	__u8 clauses;		/* those that stand for the histograms */
+	__u8 clauses;		/* the clauses of the histograms */
 	__u8 spare[4];
 };
 _Static_assert(sizeof(struct hist_config) == 21656, "struct hist_config");

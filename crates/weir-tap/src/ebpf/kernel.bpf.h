@@ -2,8 +2,8 @@
 /*
  * The few kernel types that tap.bpf.c reads, written by hand.
  *
- * Structures name only the fields in use: CO-RE relocates each access to where the running kernel
- * keeps the field. Names behind three underscores are other versions of the type before them.
+ * Structures declare only the fields in use: CO-RE relocates each access to the offset of the field in
+ * the running kernel. Names with a suffix after three underscores are other versions of the same type.
  * Enumerators are not relocated: CO-RE finds them by the name of their enumeration, which some lack.
  * kernel.rs looks them up by their own names and passes their numbers in struct config.
  * docs/kernels.md lists every name here with the kernels that have it.
@@ -70,7 +70,7 @@ struct bio {
 	struct blkcg_gq *bi_blkg;
 };
 
-/* Only its name is used: that of a field's type must match. */
+/* Only the name of this type is used: the name of a field's type must match. */
 enum mq_rq_state {
 	MQ_RQ_STATES,
 };
@@ -85,7 +85,7 @@ struct request {
 	enum mq_rq_state state;
 };
 
-/* Before 5.17 the disk was the request's own. */
+/* Before 5.17 the request had the disk. */
 struct request___disk {
 	struct gendisk *rq_disk;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * What is known of one request: read from the kernel's structures, kept in its entry, tested by the
+ * The data of one request: read from the kernel's structures, kept in its entry, tested by the
  * selections, written into a record.
  */
 #ifndef WEIR_REQUEST_BPF_H
@@ -8,7 +8,7 @@
 
 #include "table.bpf.h"
 
-/* Lives in registers while a program runs. */
+/* Kept in registers while a program runs. */
 struct io {
 	__u64 insert_ns;
 	__u64 issue_ns;
@@ -112,8 +112,8 @@ static __always_inline __u8 flags_of(__u32 opf)
 }
 
 /*
- * A request's fields, all read at once: the verifier searches the kernel's whole type information for
- * each access, on each path that it follows.
+ * All fields of a request, read at once: the verifier searches the type information of the whole kernel
+ * for each access, on each path that it follows.
  */
 struct view {
 	struct request *rq;
@@ -122,7 +122,7 @@ struct view {
 	__u32 opf;
 	__u32 bytes;
 	__u8 op;
-	bool flush_step;	/* part of a flush sequence: not what its submitter waits for */
+	bool flush_step;	/* step of a flush sequence: its submitter does not wait for it */
 };
 
 static __always_inline struct view view_of(struct request *rq)
@@ -140,7 +140,7 @@ static __always_inline struct view view_of(struct request *rq)
 	return v;
 }
 
-/* The device it was addressed to: a partition if one was named, else the disk. */
+/* The device to which it was submitted: a partition if one was named, otherwise the disk. */
 static __always_inline __u32 device_of(const struct view *v)
 {
 	struct gendisk *disk;
@@ -168,7 +168,7 @@ static __always_inline __u64 cgroup_of(struct bio *bio)
 	return blkg->blkcg->css.cgroup->kn->id;
 }
 
-/* How many bios follow the first; counting ends at a number that no request reaches with pages of 4 KiB. */
+/* The number of bios after the first; counting stops at a number that no request of 4 KiB pages reaches. */
 #define BIOS_MAX 1024
 static __always_inline __u16 merges_of(const struct view *v)
 {
@@ -197,7 +197,7 @@ static __always_inline void describe(struct io *io, const struct view *v)
 	io->flags = flags_of(v->opf);
 }
 
-/* Where it goes; false if that device is not wanted. */
+/* The device; false if requests of that device are not demanded. */
 static __always_inline bool locate(struct io *io, __u32 device)
 {
 	struct marks marks = device_marks(device);
@@ -208,7 +208,7 @@ static __always_inline bool locate(struct io *io, __u32 device)
 	return marks.bits & MARK_WANTED;
 }
 
-/* Who is submitting: the current task, at insertion only. */
+/* The submitter: the current task, at insertion only. */
 static __always_inline void identify(struct io *io)
 {
 	__u64 comm[2] = {};
@@ -224,14 +224,14 @@ static __always_inline void identify(struct io *io)
 	}
 }
 
-/* Without the io controller the bio belongs to the root cgroup (1): the submitter's says more. */
+/* Without the io controller the bio belongs to the root cgroup (1): the submitter's is more specific. */
 static __always_inline void own_cgroup(struct io *io)
 {
 	if (config.task_cgroup && io->cgroup <= 1)
 		io->cgroup = bpf_get_current_cgroup_id();
 }
 
-/* The next number, where nobody follows the requests that are issued one by one. */
+/* The next number, for consumers that do not receive each issue. */
 static __always_inline void number(struct io *io)
 {
 	if (config.numbered)
@@ -240,7 +240,7 @@ static __always_inline void number(struct io *io)
 
 /* ---- Selections ---------------------------------------------------------------------------- */
 
-/* In the order in which they come to be known. */
+/* In the order in which their values become known. */
 #define AT_INSERT (TEST_OP | TEST_PID | TEST_COMM)
 #define PLACE (TEST_SECTORS | TEST_SECTOR | TEST_SECTOR_SPREAD)
 #define AT_ISSUE (TEST_OP | PLACE)
@@ -299,7 +299,7 @@ static __always_inline bool passes(__u32 i, const struct io *io, __u32 tests, __
 	return true;
 }
 
-/* The clauses, a bit each, that pass those of `tests` that they make. */
+/* The clauses whose tests of these kinds pass, one bit each. */
 static __always_inline __u8 passing(const struct io *io, __u32 tests)
 {
 	__u32 in_use = 0, cgroup_marks = MARKS_ALL, i;
@@ -323,7 +323,7 @@ static __always_inline __u8 passing(const struct io *io, __u32 tests)
 static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const struct io *io,
 				 __u64 ts_ns)
 {
-	/* Only clauses that can do without it want this record. */
+	/* True if all clauses that select this record are optional. */
 	bool optional = !(io->clauses & config.kinds[kind] & ~config.optional);
 	__u32 room = config.ring_slots - NESTED_MAX;
 	struct wide_record *r;
@@ -331,7 +331,7 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 
 	if (optional && state.shed)
 		return;
-	/* The other half of the ring is kept for what has to be delivered. */
+	/* The other half of the ring is reserved for records that are not optional. */
 	if (optional)
 		room = config.ring_slots / 2;
 	r = reserve(cpu, &position, room);

@@ -11,7 +11,7 @@
 
 TABLE(rings, sizeof(struct ring));
 
-/* Makes a word visible after all that was stored before. */
+/* Makes a word visible after all earlier stores. */
 static __always_inline void publish(__u64 *word, __u64 value)
 {
 	barrier();
@@ -21,7 +21,7 @@ static __always_inline void publish(__u64 *word, __u64 value)
 		__sync_lock_test_and_set(word, value);
 }
 
-/* Programs that interrupt each other between looking at a ring and taking a slot of it. */
+/* Maximum number of programs that interrupt each other between the test of a ring and the reservation. */
 #define NESTED_MAX 16
 
 /* A slot of this processor's ring if fewer than `room` are in use, and its position. */

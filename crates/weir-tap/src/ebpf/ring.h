@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
-/* What kernel programs and the reader in rings.rs share. */
+/* Definitions that kernel programs and the reader in rings.rs share. */
 #ifndef WEIR_RING_H
 #define WEIR_RING_H
 
-/* One processor's ring: how much was ever written into it and, in another cache line, read. */
+/* One processor's ring: the number of records written and, in another cache line, read. */
 struct ring {
 	__u64 head;
 	__u64 head_line[7];

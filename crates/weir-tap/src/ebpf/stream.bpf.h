@@ -20,11 +20,11 @@
  *		return 0;
  *	}
  *
- * EMIT() tests the event's selections, samples it, adds it to groups and writes what remains to the
- * ring of the processor; what finds no room is counted. The table of columns in the stream's Rust file
- * has the offset of each field. An event begins as zeros (`= {}`): padding is copied too. Texts have 16
- * bytes and are padded with zeros. A program declares the kernel structures that it reads itself, with
- * CO-RE. Programs may interrupt each other and run on any context, NMI excepted.
+ * EMIT() tests the event's selections, samples it, adds it to groups and otherwise writes it to the
+ * ring of the processor; an event for which there is no room is counted. The table of columns in the
+ * stream's Rust file has the offset of each field. Initialise an event with zeros (`= {}`): padding is
+ * copied too. Texts have 16 bytes and are padded with zeros. A program declares the kernel structures
+ * that it reads, with CO-RE. Programs may interrupt each other and run in any context except NMI.
  */
 #ifndef WEIR_STREAM_BPF_H
 #define WEIR_STREAM_BPF_H
@@ -42,7 +42,7 @@ struct record {
 	__u64 words[EVENT_BYTES_MAX / 8];
 };
 
-/* The loader sets the size of a record to that of the stream's events. */
+/* The loader sets the size of a record to the size of the stream's events. */
 TABLE(records, sizeof(struct record));
 TABLE(counts, sizeof(struct stream_counts));
 
@@ -106,7 +106,7 @@ static __always_inline bool passes_test(const void *event, const volatile struct
 	return (__s64)number >= (__s64)test->values[0] && (__s64)number <= (__s64)test->values[1];
 }
 
-/* The clauses, a bit each, that the event passes. */
+/* The clauses that the event passes, one bit each. */
 static __always_inline __u8 passing(const void *event)
 {
 	__u8 clauses = 0;
@@ -124,13 +124,13 @@ static __always_inline __u8 passing(const void *event)
 					passes = passes_test(event, &clause->tests[j]);
 			clauses |= passes << i;
 		}
-	/* From here on the verifier need not follow each set of clauses by itself. */
+	/* From here on the verifier does not need to follow each set of clauses separately. */
 	return clauses | state.zero;
 }
 
 /* ---- Groups -------------------------------------------------------------------------------- */
 
-/* What a fold reads of an event. */
+/* The values of an event that a fold reads. */
 struct finished {
 	__u64 ts_ns;
 	__u64 values[MEASURES];
@@ -155,15 +155,15 @@ static __always_inline bool may_fold(const struct finished *f, __u32 number)
 	return f->clauses & folding.folds[number & (FOLDS - 1)].clauses;
 }
 
-/* There is no bound on the number of events in an interval. */
+/* The number of events in an interval is not bounded. */
 #define SUMS_MAY_OVERFLOW 1
 
 #include "groups.bpf.h"
 
-/* Makes a negative value one that no fold keeps: the event becomes a record. */
+/* Converts a negative value to one that no fold accepts: the event becomes a record. */
 #define NEGATIVE (1ULL << 63)
 
-/* The folds that have the event now, a bit each. */
+/* The folds that contain the event now, one bit each. */
 static __always_inline __u8 fold(const struct event *event)
 {
 	struct finished f = {};
@@ -230,7 +230,7 @@ static __always_inline void emit(struct event *event, __u32 bytes)
 	commit(&r->words[0], position);
 }
 
-/* Emits an event of a structure that begins with `struct event event`. */
+/* Emits an event, a structure that begins with `struct event event`. */
 #define EMIT(e)                                                                                    \
 	do {                                                                                       \
 		_Static_assert(sizeof(e) % 8 == 0, "whole words");                                 \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * What the programs of a kernel stream (stream.bpf.h) and the reader in stream/layout.rs share. Both
- * sides assert the sizes.
+ * Definitions that the programs of a kernel stream (stream.bpf.h) and the reader in stream/layout.rs
+ * share. Both sides assert the sizes.
  */
 #ifndef WEIR_STREAM_H
 #define WEIR_STREAM_H
@@ -13,8 +13,8 @@ struct event {
 	__u64 mark;		/* position in the ring's history + 1, once the record is complete */
 	__u64 ts_ns;		/* CLOCK_MONOTONIC; may be set before emit() */
 	__u16 cpu;		/* processor */
-	__u8 clauses;		/* that it passes, a bit each */
-	__u8 folded;		/* folds that have it, a bit each */
+	__u8 clauses;		/* that it passes, one bit each */
+	__u8 folded;		/* folds that contain it, one bit each */
 	__u32 spare;
 };
 _Static_assert(sizeof(struct event) == 24, "struct event");
@@ -22,12 +22,12 @@ _Static_assert(sizeof(struct event) == 24, "struct event");
 /* Greatest size of an event with its fields, in bytes. */
 #define EVENT_BYTES_MAX 128
 
-/* Where a number is in an event. */
+/* The position of a number in an event. */
 struct slot {
 	__u16 offset;
 	__u8 bytes;		/* 1, 2, 4 or 8 */
 	__u8 is_signed;
-	__u8 nullable;		/* the number `null` stands for NULL */
+	__u8 nullable;		/* the value `null` means NULL */
 	__u8 spare[3];
 	__u64 null;
 };
@@ -35,7 +35,7 @@ _Static_assert(sizeof(struct slot) == 16, "struct slot");
 
 enum test {
 	TEST_RANGE = 0,		/* between the first two values, inclusive */
-	TEST_SAMPLE = 1,	/* spread() of the number is */
+	TEST_SAMPLE = 1,	/* spread() of the number is between the first two */
 	TEST_NUMBERS = 2,	/* one of the values */
 	TEST_TEXTS = 3,		/* a text of 16 bytes, padded with zeros: one of the pairs of values */
 };
@@ -53,7 +53,7 @@ struct test_of {
 };
 _Static_assert(sizeof(struct test_of) == 152, "struct test_of");
 
-/* All of the tests hold. */
+/* The tests of a clause: all must pass. */
 struct clause {
 	struct test_of tests[TESTS];
 	__u8 count;
@@ -80,15 +80,15 @@ _Static_assert(sizeof(struct stream_config) == 8 * 616 + 8 * 16 + 2 * 64 + 16, "
 
 /* The events of one processor that passed a clause. */
 struct stream_counts {
-	__u64 ring_full;	/* lost */
+	__u64 ring_full;	/* events lost */
 	__u64 spare[7];
 };
 _Static_assert(sizeof(struct stream_counts) == 64, "struct stream_counts");
 
-/* What changes while the programs run: their `.bss`. */
+/* State that changes while the programs run: their `.bss`. */
 struct stream_state {
 	__u64 live;		/* set once all programs are attached; before, no event is emitted */
-	__u64 zero;		/* always 0, which the verifier does not know */
+	__u64 zero;		/* always 0, but unknown to the verifier */
 };
 _Static_assert(sizeof(struct stream_state) == 16, "struct stream_state");
 

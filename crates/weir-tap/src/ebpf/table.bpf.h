@@ -22,9 +22,9 @@ TABLE(counters, sizeof(struct counts));
 #include "ring.bpf.h"
 
 /*
- * A number that names `pointer`: its distance from one of our own tables. Subtracting two pointers is
- * the one arithmetic on them that the verifier turns into a number, and the address stays private.
- */
+ * A number that identifies `pointer`: its distance from one of our tables. The subtraction of two
+ * pointers is the only arithmetic on them whose result the verifier accepts as a number, and it does
+ * not disclose the address. */
 static __always_inline __u64 name_of(void *pointer)
 {
 	__u64 name = (__u64)pointer;
@@ -62,7 +62,7 @@ static __always_inline struct entry *find(__u64 request)
 	return NULL;
 }
 
-/* A free entry for `request`; none if its bucket is full. */
+/* A free entry for `request`; NULL if its bucket is full. */
 static __always_inline struct entry *claim(__u64 request)
 {
 	__u32 bucket = hash(request) & config.bucket_mask;
@@ -76,7 +76,7 @@ static __always_inline struct entry *claim(__u64 request)
 			    __sync_val_compare_and_swap(&b->request[way], 0, request) == 0) {
 				struct entry *e = entry_at(bucket, way);
 
-				/* Known here, but read back by release: the verifier must not tell ways apart. */
+				/* Release reads it back, so that the verifier does not check each way separately. */
 				if (e)
 					e->way = way;
 				return e;
@@ -110,7 +110,7 @@ struct marks {
 
 #define MARKS_ALL 0xff
 #define MARK_WANTED 1
-/* And one bit for each fold that may fold what goes there. */
+/* One more bit for each fold that may fold the requests of the device. */
 #define MARK_FOLD (1 << 8)
 
 static __always_inline struct marks marks_in(void *table, __u32 mask, __u64 key)

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
 /*
- * The kernel side of the live tap: what the block layer does, request by request.
+ * The kernel side of the live tap: follows each request through the block layer.
  *
- *   block_io_start     -> on_start      who submitted it, and when
- *   block_rq_issue     -> on_issue      what goes to the device: Q
- *   block_rq_requeue   -> on_requeue    will be issued again: no second Q
- *   block_rq_merge     -> on_merge      became part of another request
- *   block_rq_complete  -> on_complete   R or E, with what the entry says of the beginning
+ *   block_io_start     -> on_start      the submitter, and the time of submission
+ *   block_rq_issue     -> on_issue      the request is issued to the device: Q
+ *   block_rq_requeue   -> on_requeue    the request will be issued again: no second Q
+ *   block_rq_merge     -> on_merge      the request became part of another request
+ *   block_rq_complete  -> on_complete   R or E, with the data that the entry has of the beginning
  *   block_bio_queue, block_bio_complete -> the same for devices without requests (dm, md, zram)
  *
- * A request in flight has an entry in a table keyed by the request itself; sector and tag change on
- * the way. Completion runs wherever the interrupt came in and never looks at the current task.
- * Records go to a ring per processor that the user side maps; nobody is woken.
+ * A request in flight has an entry in a table keyed by the address of the request, since sector and
+ * tag can change. Completion runs in any interrupt context and never reads the current task.
+ * Records are written to a ring per processor that user space maps; no wakeup is sent.
  *
  * Compile with `cargo xtask bpf`.
  */
@@ -24,7 +24,7 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* An entry is in use again, or is another request's now, although the completion was not seen. */
+/* The entry is reused, or belongs to another request now, and no completion was seen. */
 static __always_inline void overtake(__u32 cpu, __u64 request, struct entry *e)
 {
 	COUNT(cpu, e->index, replaced);
@@ -32,7 +32,7 @@ static __always_inline void overtake(__u32 cpu, __u64 request, struct entry *e)
 	release(request, e);
 }
 
-/* There is no room to keep what is known of a request until its end. */
+/* The table has no room for the entry of a request. */
 static __always_inline void lost_track(const struct io *io)
 {
 	COUNT(io->cpu, io->index, table_full);
@@ -50,7 +50,7 @@ static __always_inline int start(struct view v)
 
 	if (!state.live || v.op == OP_OTHER || v.op == OP_FLUSH)
 		return 0;
-	/* A flush without data is never issued: its submission is all there is to tell. */
+	/* A flush without data is never issued: its record is written at submission. */
 	if (!config.start && (v.op != OP_WRITE || v.bytes))
 		return 0;
 	request = name_of(v.rq);
@@ -64,7 +64,7 @@ static __always_inline int start(struct view v)
 	}
 	describe(&io, &v);
 	identify(&io);
-	/* Merging may yet make it larger, but not a flush. */
+	/* Merging can still enlarge a request, except a flush. */
 	io.clauses = passing(&io, io.op == OP_FLUSH ? AT_INSERT | AT_ISSUE : AT_INSERT);
 	if (!io.clauses || !locate(&io, device_of(&v)))
 		return 0;
@@ -86,7 +86,7 @@ static __always_inline int start(struct view v)
 		io.wait_ns = UNKNOWN;
 		io.service_ns = UNKNOWN;
 		if (e) {
-			/* Nothing else will tell when it is issued. */
+			/* No other event reports when it is issued. */
 			io.issue_ns = io.insert_ns;
 			hist_issue(&io);
 			io.insert_ns = io.issue_ns;
@@ -106,14 +106,14 @@ int on_start(__u64 *ctx)
 	return start(view_of((struct request *)ctx[0]));
 }
 
-/* Before 6.5. It misses what goes to the device directly; on_issue makes up for that. */
+/* Before 6.5. Requests that bypass insertion are not seen here; on_issue handles them. */
 SEC("tp_btf/block_rq_insert")
 int on_insert(__u64 *ctx)
 {
 	return start(view_of((struct request *)ctx[0]));
 }
 
-/* The request was appended to another one and will neither be issued nor completed by itself. */
+/* The request was appended to another one: it will be neither issued nor completed separately. */
 SEC("tp_btf/block_rq_merge")
 int on_merge(__u64 *ctx)
 {
@@ -128,8 +128,8 @@ int on_merge(__u64 *ctx)
 /* ---- Issue --------------------------------------------------------------------------------- */
 
 /*
- * True if the request was issued before and comes again after a requeue: nobody is told twice. What
- * remains of a partly finished request is smaller, so its first size and sector stay.
+ * True if the request was issued before and is issued again after a requeue: no second record is
+ * written. A partly completed request is smaller, so its first size and sector are kept.
  */
 static __always_inline bool issued_again(struct entry *e, const struct view *v, __u64 request)
 {
@@ -141,16 +141,16 @@ static __always_inline bool issued_again(struct entry *e, const struct view *v, 
 		e->changed &= ~REQUEUED;
 		return true;
 	}
-	/* Requests only: the entry was made by on_requeue, and this issue is what it was made for. */
+	/* Without tracking: on_requeue made the entry, to recognise this issue. */
 	release(request, e);
 	return e->sector == v->sector && e->bytes == v->bytes;
 }
 
-/* The issue of a request of which nothing is known yet; true if it is selected. */
+/* The issue of a request without an entry; true if it is selected. */
 static __always_inline bool select_at_issue(struct io *io, const struct view *v)
 {
 	describe(io, v);
-	/* Before 6.5 a request that was not inserted goes to the device from where it is made. */
+	/* Before 6.5 a request that was not inserted is issued directly by its submitter. */
 	if (config.start && config.insert_only)
 		identify(io);
 	io->clauses = passing(io, AT_INSERT | AT_ISSUE);
@@ -192,7 +192,7 @@ int on_issue(__u64 *ctx)
 
 			recall(&io, e);
 			io.cpu = cpu;
-			/* Merging may have made it larger since. */
+			/* Merging may have enlarged it in the meantime. */
 			io.bytes = v.bytes;
 			io.sector = v.sector;
 			io.clauses &= passing(&io, PLACE);
@@ -229,7 +229,7 @@ int on_issue(__u64 *ctx)
 	return 0;
 }
 
-/* Keeps what a request was before it changes and nothing is known of it. */
+/* Makes an entry with the state of a request without one, before the request changes. */
 static __always_inline void keep_odd(__u64 request, struct io *io)
 {
 	struct entry *e = claim(request);
@@ -263,7 +263,7 @@ int on_requeue(__u64 *ctx)
 		COUNT(bpf_get_smp_processor_id(), e->index, requeues);
 		return 0;
 	}
-	/* A driver that is short of resources gives back what it never issued. */
+	/* A driver that is short of resources returns requests that it never issued. */
 	if (config.track || v.rq->state == config.idle)
 		return 0;
 	describe(&io, &v);
@@ -276,7 +276,7 @@ int on_requeue(__u64 *ctx)
 
 /* ---- Completion ---------------------------------------------------------------------------- */
 
-/* The end of a request: its times, the selections on them, and the record. */
+/* The completion of a request: its times, the selections on them, and the record. */
 static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 {
 	__u8 kind = io->status ? KIND_ERROR : KIND_RESPONSE;
@@ -311,7 +311,7 @@ static __always_inline void finish(__u32 cpu, __u64 request, struct io *io)
 	tell(cpu, kind, request, io, now);
 }
 
-/* A command that is never told: counted, so that the sum is known. */
+/* A command without a record: it is counted, so that the total is known. */
 static __always_inline void count_command(const struct view *v)
 {
 	__u32 index = device_marks(device_of(v)).index;
@@ -324,8 +324,8 @@ static __always_inline void count_command(const struct view *v)
 }
 
 /*
- * The end, or a part, of a request that has no entry: responses are all that is wanted, or it was
- * passed over at issue, or it was in flight before us, or the table was full.
+ * The completion, whole or partial, of a request without an entry: only responses are demanded, or
+ * no clause selected it at issue, or it was in flight at the start, or the table was full.
  */
 static __always_inline int complete_unknown(struct view v, __u64 request, __u16 status,
 					    bool last)
@@ -340,7 +340,7 @@ static __always_inline int complete_unknown(struct view v, __u64 request, __u16 
 	io.status = status;
 	io.clauses = passing(&io, AT_INSERT | AT_ISSUE | WHERE);
 	if (unlikely(!last)) {
-		/* Before it changes, and though it may not be selected: what remains of it might be. */
+		/* Before it changes, even if it is not selected: the remainder may be selected. */
 		if (!config.track)
 			io.merges = merges_of(&v);
 		keep_odd(request, &io);
@@ -381,9 +381,9 @@ int on_complete(__u64 *ctx)
 	if (config.track || unlikely(state.odd) || !v.bytes)
 		e = find(request);
 	/*
-	 * An entry of another request that used the same structure before: its end was not seen. After
-	 * a part, or at the end of a flush sequence, the sector has moved and says nothing. So it does
-	 * if merging may have moved it unseen; but then every request is seen to start.
+	 * An entry of an earlier request that used the same structure and whose completion was not seen. The
+	 * sector does not show this after a partial completion or at the end of a flush sequence, when it has
+	 * moved, nor if an unseen merge may have moved it; but then the start of every request is seen.
 	 */
 	if (config.issue && e && v.bytes && !e->changed && unlikely(e->sector != v.sector)) {
 		overtake(bpf_get_smp_processor_id(), request, e);
@@ -404,7 +404,7 @@ int on_complete(__u64 *ctx)
 	}
 	recall(&io, e);
 	if (!config.issue && io.state == STARTED) {
-		/* Merging may have made it larger since. */
+		/* Merging may have enlarged it in the meantime. */
 		if (!e->changed) {
 			io.sector = v.sector;
 			io.bytes = v.bytes;
@@ -415,7 +415,7 @@ int on_complete(__u64 *ctx)
 	if (!io.status)
 		io.status = status;
 	cpu = bpf_get_smp_processor_id();
-	/* Nothing was known of it before one of its own parts was done. */
+	/* The request had no entry before a part of it was completed. */
 	if (config.track && unlikely(e->odd) && io.clauses) {
 		io.flags |= FLAG_ORPHAN;
 		COUNT(cpu, io.index, orphans);
@@ -426,7 +426,7 @@ int on_complete(__u64 *ctx)
 	return 0;
 }
 
-/* ---- Devices without requests: a bio is all there is, from its submission to its end --------- */
+/* ---- Devices without requests: only bios are seen, from submission to completion -------------- */
 
 SEC("tp_btf/block_bio_queue")
 int on_bio_queue(__u64 *ctx)
@@ -499,7 +499,7 @@ int on_bio_complete(__u64 *ctx)
 	return 0;
 }
 
-/* ---- For comparison: what it costs that there is a program at all ---------------------------- */
+/* ---- For comparison: the cost of a program that does nothing ---------------------------------- */
 
 SEC("tp_btf/block_io_start")
 int empty_start(void)

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * What the kernel programs of tap.bpf.c and the reader in layout.rs share: records, tables, counters
- * and the configuration. Both sides assert the sizes.
+ * Definitions that the kernel programs of tap.bpf.c and the reader in layout.rs share: records, tables,
+ * counters and the configuration. Both sides assert the sizes.
  */
 #ifndef WEIR_TAP_H
 #define WEIR_TAP_H
 
-/* What a record says: its kind in the upper half of `what`, its operation in the lower one. */
+/* The kind of a record is in the upper half of `what`, its operation in the lower half. */
 enum kind {
 	KIND_REQUEST = 0,	/* issued; a flush without data: inserted */
-	KIND_RESPONSE = 1,	/* finished without error */
-	KIND_ERROR = 2,		/* finished with an error */
+	KIND_RESPONSE = 1,	/* completed without error */
+	KIND_ERROR = 2,		/* completed with an error */
 	KINDS = 3,
 };
 
-/* What a request does, numbered as weir_model::Op. */
+/* Operations, numbered as weir_model::Op. */
 enum op {
 	OP_READ = 0,
 	OP_WRITE = 1,
 	OP_FLUSH = 2,
 	OP_DISCARD = 3,
 	OP_WRITE_ZEROES = 4,
-	OP_OTHER = 7,		/* passthrough and zone commands: counted, never told */
+	OP_OTHER = 7,		/* passthrough and zone commands: counted, without records */
 };
 
-/* How a request was asked for, and what is not known of it. */
+/* Flags of a request, and what is not known of it. */
 enum flag {
 	FLAG_FUA = 1,
 	FLAG_READ_AHEAD = 2,
@@ -32,15 +32,15 @@ enum flag {
 	FLAG_META = 8,
 	FLAG_FOLDED = 16,	/* folded for the demand of the first fold */
 	FLAG_KERNEL = 32,	/* a kernel thread submitted it */
-	FLAG_ORPHAN = 64,	/* its beginning was not seen */
-	FLAG_FOLDED_TOO = 128,	/* for that of the second */
+	FLAG_ORPHAN = 64,	/* its submission was not seen */
+	FLAG_FOLDED_TOO = 128,	/* folded for the demand of the second fold */
 };
 
-/* One event, in the ring of the processor that saw it. */
+/* One event, in the ring of the processor on which it occurred. */
 struct record {
-	__u64 mark;		/* position in the ring's history + 1, once the record is whole */
+	__u64 mark;		/* position in the ring's history + 1, once the record is complete */
 	__u64 ts_ns;		/* CLOCK_MONOTONIC */
-	__u64 request;		/* names the request while it is in flight; with `numbered`: its number */
+	__u64 request;		/* identifies the request while it is in flight; with `numbered`: its number */
 	__u64 sector;		/* UNKNOWN for a flush */
 	__u64 wait_ns;		/* insert to issue; a response whose issue was not seen: insert to complete */
 	__u64 service_ns;	/* issue to complete */
@@ -54,48 +54,48 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 64, "struct record");
 
-/* A record with who submitted the request; written when a query needs to know. */
+/* A record with the submitter of the request; written when a query needs it. */
 struct wide_record {
 	struct record narrow;
 	__u64 cgroup;		/* id of the cgroup that owns the first bio, 0 if unknown */
 	__u32 pid;		/* thread group, 0 if unknown */
 	__u32 spare;
-	__u64 comm[2];		/* command name, 0 if unknown; left out if no query needs it */
+	__u64 comm[2];		/* command name, 0 if unknown; omitted if no query needs it */
 };
 _Static_assert(sizeof(struct wide_record) == 96, "struct wide_record");
 
-/* How far a request has come. */
+/* The state of a request. */
 enum stage {
 	STARTED = 1,
 	ISSUED = 2,
 };
 
-/* What happened to a request on its way. */
+/* Events that change a request in flight. */
 enum change {
 	REQUEUED = 1,		/* will be issued again */
-	CHANGED = 2,		/* a part is done: sector and size have moved */
+	CHANGED = 2,		/* a part is complete: sector and size have changed */
 };
 
-/* A request in flight. The first cache line is what nearly every query needs. */
+/* A request in flight. The first cache line has the fields that nearly every query needs. */
 struct entry {
 	__u64 insert_ns;	/* 0 if not seen */
 	__u64 issue_ns;		/* 0 if not seen */
 	__u64 sector;
 	__u32 bytes;
 	__u32 device;
-	__u16 index;		/* of the device in the counters */
-	__u16 subject;		/* number + 1 of the subject whose histograms it is in, 0 if in none */
+	__u16 index;		/* row of the device in the counters */
+	__u16 subject;		/* number + 1 of the subject whose histograms count it, 0: none */
 	__u16 merges;
 	__u16 cpu;
-	__u16 status;		/* first error of a part */
+	__u16 status;		/* first error of a partial completion */
 	__u8 op;
 	__u8 flags;
-	__u8 clauses;		/* that it may yet pass */
+	__u8 clauses;		/* that it may still pass */
 	__u8 state;
 	__u8 changed;		/* of enum change */
-	__u8 odd;		/* opened when a part of the request was done: its beginning is unknown */
-	__u64 odd_ns;		/* when it was opened so */
-	__u32 way;		/* of its bucket */
+	__u8 odd;		/* made when the request was requeued or partly complete: its start is unknown */
+	__u64 odd_ns;		/* the time at which it was made so */
+	__u32 way;		/* way of its bucket */
 	__u32 pid;
 	__u64 cgroup;
 	__u64 comm[2];
@@ -104,48 +104,48 @@ struct entry {
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
 
-/* Where the entries of eight requests are found; 0 is a free way. */
+/* A bucket: the entries of up to eight requests; 0 is a free way. */
 #define WAYS 8
 struct bucket {
 	__u64 request[WAYS];
 };
 _Static_assert(sizeof(struct bucket) == 64, "struct bucket");
 
-/* What the user side knows of four devices or cgroups; what is not found passes every test. */
+/* State that user space has set for four devices or cgroups; one that is not found passes every test. */
 #define SIBLINGS 4
 struct known {
 	__u64 key[SIBLINGS];	/* dev_t + 1 or cgroup id; 0 is free */
 	__u32 index[SIBLINGS];	/* device: row of counters */
-	__u32 marks[SIBLINGS];	/* device: bit 0: wanted at all; 1 + i: passes clause i; 8 + i: fold i may fold */
+	__u32 marks[SIBLINGS];	/* device: bit 0: demanded; 1 + i: passes clause i; 8 + i: fold i may fold */
 };
 _Static_assert(sizeof(struct known) == 64, "struct known");
 
-/* What happened on one device as one processor saw it. Row 0 is for devices that are not known yet. */
+/* Counters of one device on one processor. Row 0 is for devices that are not known yet. */
 struct counts {
-	__u64 seen;		/* finished requests */
-	__u64 orphans;		/* finished, but their beginning was not seen */
+	__u64 seen;		/* completed requests */
+	__u64 orphans;		/* completed requests whose submission was not seen */
 	__u64 ring_full;	/* records lost */
 	__u64 table_full;	/* requests without an entry */
-	__u64 replaced;	/* entries whose completion was never seen: the request is in use again */
-	__u64 flush_commands;	/* that the kernel issued on its own behalf */
+	__u64 replaced;	/* entries whose completion was never seen: the request is reused */
+	__u64 flush_commands;	/* issued by the kernel itself */
 	__u64 other;		/* passthrough and zone commands */
 	__u64 requeues;
 };
 _Static_assert(sizeof(struct counts) == 64, "struct counts");
 
-/* What changes while the programs run: their `.bss`. */
+/* State that changes while the programs run: their `.bss`. */
 struct state {
-	__u64 live;		/* set once all are attached; before, none does anything */
-	__u64 odd;		/* entries opened by an unusual event while `track` is off; nearly always 0 */
+	__u64 live;		/* set once all programs are attached; until then they do nothing */
+	__u64 odd;		/* entries made while `track` is off (requeues, partial completions); mostly 0 */
 	__u64 hist_until_ns;	/* nothing is entered into histograms from this time on */
-	__u64 shed;		/* optional records are left out, until the user side clears it */
+	__u64 shed;		/* optional records are omitted until user space clears it */
 	__u64 line[4];
-	__u64 numbers;		/* given out so far; in a cache line that nobody else reads */
+	__u64 numbers;		/* assigned so far; in a cache line without other fields */
 	__u64 numbers_line[7];
 };
 _Static_assert(sizeof(struct state) == 128, "struct state");
 
-/* Tests of one clause that are in use. */
+/* The tests of a clause, one bit each. */
 enum test {
 	TEST_OP = 1,
 	TEST_DEVICE = 2,
@@ -160,7 +160,7 @@ enum test {
 	TEST_SECTOR_SPREAD = 1024,
 };
 
-/* All of the tests hold; bounds are inclusive. */
+/* The tests of a clause: all must pass; bounds are inclusive. */
 #define CLAUSES 4
 #define COMMS 4
 struct clause {
@@ -182,7 +182,7 @@ _Static_assert(sizeof(struct clause) == 160, "struct clause");
 /* Fixed before the programs are loaded, so that the verifier removes what is not in use. */
 struct config {
 	struct clause clauses[CLAUSES];
-	__u64 ops;		/* of each of the kernel's operations below 16 its enum op, four bits each */
+	__u64 ops;		/* the enum op of each of the kernel's operations below 16, four bits each */
 	__u32 clause_count;
 	__u32 ring_slots;	/* records per processor, a power of two */
 	__u32 bucket_mask;
@@ -196,22 +196,22 @@ struct config {
 	__u32 read_ahead;
 	__u32 sync;
 	__u32 meta;
-	__u8 kinds[KINDS];	/* clauses that want this kind */
+	__u8 kinds[KINDS];	/* clauses that select this kind */
 	__u8 track;		/* keep an entry for each request from issue to completion */
 	__u8 start;		/* from insertion, with times and submitter; else flushes only */
-	__u8 issue;		/* issues are seen; else what was merged shows at completion */
-	__u8 insert_only;	/* block_io_start is missing, block_rq_insert stands in */
+	__u8 issue;		/* issues are observed; otherwise merges are detected at completion */
+	__u8 insert_only;	/* block_io_start is missing, block_rq_insert replaces it */
 	__u8 wide;
 	__u8 cgroup;
-	__u8 task_cgroup;	/* there is one hierarchy: the submitter's cgroup is as good as the bio's */
+	__u8 task_cgroup;	/* one hierarchy: the submitter's cgroup can replace the bio's */
 	__u8 comm;
 	__u8 pid;
 	__u8 merges;
 	__u8 flags;
 	__u8 ordered;		/* plain stores become visible in order (x86) */
-	__u8 kernel;		/* tell kernel threads from processes */
+	__u8 kernel;		/* distinguish kernel threads from processes */
 	__u8 numbered;		/* requests are numbered as they are issued */
-	__u8 optional;		/* clauses whose records are left out before a ring fills */
+	__u8 optional;		/* clauses whose records are omitted before a ring is full */
 	__u8 idle;		/* of enum mq_rq_state: not issued yet (MQ_RQ_IDLE); 255 if not known */
 	__u8 spare[5];
 };

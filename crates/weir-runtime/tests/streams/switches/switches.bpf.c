@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
 /*
- * Stream `switches`: a task leaves a processor. How long it ran there, and whether it waits now or was
- * preempted, as the scheduler counts it in voluntary and involuntary context switches. Kernels before
- * 5.18 do not pass the state of the task, and refuse the program.
+ * Stream `switches`: a task leaves a processor. Its columns: the time it ran, and whether it now waits
+ * or was preempted, as the scheduler counts in voluntary and involuntary context switches. Kernels
+ * before 5.18 do not pass the state of the task and reject the program.
  *
  * Compile with `cargo xtask bpf`.
  */
@@ -23,12 +23,12 @@ struct switched {
 	__u32 tid;
 	__u64 ran_ns;		/* UNKNOWN for the first task of a processor */
 	__s32 nice;
-	__u8 waits;		/* it is not runnable any more */
+	__u8 waits;		/* it is no longer runnable */
 	__u8 spare[3];
 	__u64 comm[2];
 };
 
-/* When the current task of each processor began to run. */
+/* The time at which the current task of each processor began to run. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(key_size, 4);
