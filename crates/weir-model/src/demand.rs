@@ -14,16 +14,17 @@ pub struct Demand {
     pub stream: String,
     /// Positions of the columns in use, ascending.
     pub columns: Vec<usize>,
-    /// The rows wanted. The tap may deliver more: the engine tests again unless the selection is
+    /// The demanded rows. The tap may deliver more: the engine tests again unless the selection is
     /// exact.
     pub predicate: Predicate,
     /// The groups that may be delivered in place of the rows: the source may fold some rows and
-    /// deliver others, but never both for the same row. With a fold the predicate is exact: no row
-    /// is wanted for which it does not hold.
+    /// deliver others, but never both for the same row. With a fold the predicate is exact: only
+    /// rows for which it holds are demanded.
     pub fold: Option<Fold>,
 }
 
-/// A selection that a source can test: any of the clauses holds. Without clauses no row is wanted.
+/// A selection that a source can test: any of the clauses holds. Without clauses no row is
+/// demanded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Predicate {
     /// The alternatives; a clause without tests is always true.

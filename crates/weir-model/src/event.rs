@@ -263,7 +263,7 @@ enum Access<R> {
     Text(fn(&R) -> Option<Symbol>, fn(&mut R, Option<Symbol>)),
 }
 
-/// Replaces `value` by the one of `all` that is wanted, if there is one.
+/// Replaces `value` by the value of `all` that `is_wanted` accepts, if there is one.
 fn replace<T: Copy>(value: &mut T, all: &[T], is_wanted: impl Fn(&T) -> bool) {
     *value = all.iter().copied().find(is_wanted).unwrap_or(*value);
 }

@@ -14,7 +14,7 @@ use crate::run_loop::OWN_STREAM;
 
 /// The description of a plan's answer for a sink. A relation from which no row is ever retracted is
 /// shown as the stream of its rows, unless its rows have an order or only the `last` state is
-/// wanted.
+/// requested.
 pub fn answer(plan: &Plan, clock: InstantUnit, raw: bool, last: bool) -> ResultSchema {
     let key = |(column, by): (usize, &OrderBy)| SortKey {
         column,
@@ -72,7 +72,7 @@ pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], capabilities: &Capabilitie
     placement
 }
 
-/// As [`placed`], where every row is wanted.
+/// As [`placed`], with every row demanded.
 pub fn of_rows(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
     without_own_stream(Placement::of_rows(plans, capabilities))
 }

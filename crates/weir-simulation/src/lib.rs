@@ -1,15 +1,15 @@
 //! Simulations of fleets: the agent and the monitor on a simulated network, by a simulated clock,
 //! in one thread; and a load test of a monitor with many synthetic agents ([`load_test`]).
 //!
-//! A run is drawn from a seed: hosts with rows and clocks that are wrong, queries by every
+//! A run is generated from a seed: hosts with rows and inaccurate clocks, queries with every
 //! placement strategy, and faults. [`network`] delays and reorders messages, partitions hosts and
-//! breaks connections; agents end, are killed and begin again; the monitor is killed and resumes
-//! from its checkpoint. What runs is the product's code: [`weir_agent::AgentCore`], [`weir_wire`]'s
-//! outbox, encoding and intake, [`weir_monitor::Monitor`]. Only sockets, threads, clocks and taps
-//! are replaced.
+//! breaks connections; agents end, are killed and restart; the monitor is killed and resumes from
+//! its checkpoint. The simulation runs the product's code: [`weir_agent::AgentCore`],
+//! [`weir_wire`]'s outbox, encoding and intake, [`weir_monitor::Monitor`]. Only sockets, threads,
+//! clocks and taps are replaced.
 //!
-//! Afterwards [`verdict`] compares each query's result with that of one engine that saw every row
-//! that was delivered, and the losses that the monitor reports with the rows that are missing.
+//! Afterwards [`verdict`] compares each query's result with that of one engine that received every
+//! delivered row, and the losses that the monitor reports with the rows that are missing.
 //!
 //! ```text
 //! cargo test --workspace --test seeds                 # some seeds
@@ -21,8 +21,8 @@
 //!
 //! - The loops of the uplink, the server and the live agent, which have threads and sockets.
 //! - Where exact results are required, no connection breaks and no monitor is killed before the
-//!   monitor knows, and has saved, what a new process runs: it does not wait for a process that is
-//!   unknown to it, and counts its rows as late.
+//!   monitor has received and saved which channels a new process runs: it does not wait for an
+//!   unknown process, and counts its rows as late.
 //! - Where agents and monitor are killed, agents have room for all messages; a row that is in a
 //!   result may also be counted as lost.
 //!
@@ -35,13 +35,13 @@
 //! | results that were shown before a restart are shown again | 3 |
 //! | rows that a killed process reported and did not deliver are not counted | 0, 4 |
 //!
-//! It does not find a recovery that advances time before agents have sent their messages again:
-//! agents are waited for anyway in the scenarios whose results are compared.
+//! It does not find a recovery that advances time before agents have sent their messages again: the
+//! monitor waits for agents in any case in the scenarios whose results are compared.
 //!
-//! The seed decides what happens. Only the order in which hash maps are walked, and the monitor's
-//! random identity, differ between two runs of a seed; no result depends on them.
+//! The seed determines the run. Only the iteration order of hash maps and the monitor's random
+//! identity differ between two runs of a seed; no result depends on them.
 
-// The tests of weir-query decide by more than is needed here.
+// The shared test code of weir-query contains more than is needed here.
 #[allow(dead_code)]
 mod grammar;
 mod host;
@@ -72,7 +72,7 @@ pub const START: Nanos = 1_700_000_000 * SECOND;
 /// Runs the simulation of a seed and checks its results.
 ///
 /// # Errors
-/// A description of the first result or loss that is not the expected one.
+/// A description of the first result or loss that differs from the expected one.
 pub fn run(seed: u64) -> Result<SimulationReport, String> {
     let mut world = world::World::new(seed);
     world.run();

@@ -1,4 +1,4 @@
-//! [`Process`]: one process of an agent: the agent's core, and what its uplink does, without
+//! [`Process`]: one process of an agent: the agent's core and the work of its uplink, without
 //! threads.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,24 +21,24 @@ use crate::queries::catalog;
 use crate::scenario::Scenario;
 use crate::{MS, SECOND};
 
-/// How often a process asks for the monitor's time, once it knows it.
+/// The interval of a process's pings once its clock is synchronised.
 const PING_EVERY: Nanos = SECOND;
 
-/// The connection that a process has.
+/// The connection of a process.
 struct Connection {
     link: LinkId,
-    /// It was welcomed.
+    /// It has received the welcome.
     is_welcomed: bool,
     /// Orders that wait until the clock is synchronised, the welcome first.
     orders: VecDeque<Order>,
-    /// The number of the first message that comes, until that is sent.
+    /// The number of the next message, until it is sent.
     resume: Option<u64>,
     texts_sent: u32,
     ping_at: Nanos,
     pings: VecDeque<Nanos>,
 }
 
-/// Something that came down.
+/// A message that the process has received.
 enum Order {
     Welcome(Vec<ChannelId>),
     Message(MonitorMessage),
@@ -46,15 +46,15 @@ enum Order {
 
 /// One process of an agent.
 pub struct Process {
-    /// The random number that the monitor knows it by.
+    /// The random number that identifies it to the monitor.
     pub instance: u64,
-    /// What runs the fragments.
+    /// The agent's core, which runs the fragments.
     pub core: AgentCore,
-    /// What is known of the monitor's time.
+    /// The estimate of the monitor's clock.
     pub clock: Clock,
     /// It has queued its last message, and ends when that is delivered.
     pub is_ending: bool,
-    /// How many channels the monitor wants to run.
+    /// The number of channels that the monitor has requested.
     channels: usize,
     earlier: Vec<EarlierProcess>,
     outbox: Outbox,
@@ -69,7 +69,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process that knows what earlier ones have produced.
+    /// A process with the tallies of earlier ones.
     pub fn new(instance: u64, earlier: Vec<EarlierProcess>, scenario: &Scenario) -> Process {
         Process {
             instance,
@@ -88,12 +88,12 @@ impl Process {
         }
     }
 
-    /// Its connection, if it has one.
+    /// Its connection, if it is connected.
     pub fn link(&self) -> Option<LinkId> {
         self.connection.as_ref().map(|c| c.link)
     }
 
-    /// True if it runs all that the monitor wants, so that no row goes unseen.
+    /// True if it runs all channels that the monitor has requested, so that every row is observed.
     pub fn is_running(&self) -> bool {
         self.counts.len() == self.channels && self.clock.is_synchronised()
     }
@@ -104,12 +104,12 @@ impl Process {
         connected && !self.outbox.has_next()
     }
 
-    /// True if nothing waits to be delivered.
+    /// True if no message is waiting to be delivered.
     pub fn is_delivered(&self) -> bool {
         self.outbox.waiting().messages == 0
     }
 
-    /// Dials on a new connection: gives the first message.
+    /// Opens a new connection; returns the first message.
     pub fn dial(&mut self, host: &str, link: LinkId, scenario: &Scenario) -> FlightData {
         self.connection = Some(Connection {
             link,
@@ -131,14 +131,14 @@ impl Process {
         FromAgent::hello(hello).expect("names and counts are within their bounds")
     }
 
-    /// The connection is gone.
+    /// Handles the end of the connection.
     pub fn disconnect(&mut self) {
         self.connection = None;
     }
 
-    // ---- What comes down ----------------------------------------------------------------------
+    // ---- Received messages --------------------------------------------------------------------
 
-    /// Takes in a message of the monitor, when the host's clock shows `now`.
+    /// Receives a message of the monitor; `now` is the time of the host's clock.
     pub fn receive(&mut self, data: &FlightData, now: Nanos) {
         let received = FromMonitor::read(data).expect("the monitor keeps to the protocol");
         assert!(!received.has_unknown, "both sides have the same version");
@@ -180,7 +180,7 @@ impl Process {
         }
     }
 
-    /// Does what the monitor ordered, at `now` by the monitor's clock as the process knows it.
+    /// Executes an order of the monitor; `now` is the estimated time of the monitor's clock.
     pub fn follow_orders(&mut self, now: Nanos) {
         if !self.clock.is_synchronised() || self.is_ending {
             return;
@@ -202,7 +202,7 @@ impl Process {
                     let plan = wire::decode(&start.fragment, &catalog()).expect("a sound fragment");
                     let known = self.counts.insert(channel, plan.requests_column());
                     if known.is_none() {
-                        // No row has come before all channels run.
+                        // No row has been received before all channels run.
                         self.core.reached(now);
                     }
                     self.core.start(channel, &plan);
@@ -218,7 +218,7 @@ impl Process {
         self.core.stop(channel);
     }
 
-    // ---- What goes up -------------------------------------------------------------------------
+    // ---- Sent messages ------------------------------------------------------------------------
 
     /// Advances to `at`; all earlier rows have been received.
     pub fn step(&mut self, at: Nanos) {
@@ -231,7 +231,7 @@ impl Process {
         self.put_all(messages);
     }
 
-    /// Ends in order: sends what it still holds.
+    /// Stops the process: sends its remaining messages.
     pub fn end(&mut self, at: Nanos) {
         self.step(at);
         let mut messages = Vec::new();
@@ -241,7 +241,7 @@ impl Process {
         self.is_ending = true;
     }
 
-    /// Reports how it is.
+    /// Reports its status.
     pub fn report(&mut self) {
         let status = Status {
             tallies: self.core.tallies().collect(),
@@ -282,8 +282,8 @@ impl Process {
         }
     }
 
-    /// The next messages to be sent while there is room for `room`, when the host's clock shows
-    /// `now`.
+    /// The next messages to be sent while there is room for `room`; `now` is the time of the host's
+    /// clock.
     pub fn send(&mut self, now: Nanos, room: usize) -> Vec<FlightData> {
         let mut sent = Vec::new();
         let Some(connection) = self.connection.as_mut().filter(|c| c.is_welcomed) else {
@@ -313,7 +313,7 @@ impl Process {
         sent
     }
 
-    /// Does what the outbox wants of the disk, which fails now and then.
+    /// Executes a disk task of the outbox; some of them fail.
     pub fn use_disk(&mut self, random: &mut Rng) {
         while let Some(task) = self.outbox.next_disk_task() {
             let fails = random.u32(0..100) < self.disk_failures_percent;

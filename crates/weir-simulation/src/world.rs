@@ -1,4 +1,4 @@
-//! [`World`]: hosts, network and monitor, and the faults that happen to them.
+//! [`World`]: hosts, network and monitor, and the faults that are injected.
 
 use std::path::Path;
 
@@ -14,25 +14,25 @@ use crate::scenario::Scenario;
 use crate::server::{Action, Server};
 use crate::{MS, SECOND, START};
 
-/// How often something may happen.
+/// The interval at which events and faults may occur.
 const STEP: Nanos = 10 * MS;
 
-/// How often the monitor moves its time.
+/// The interval at which the monitor advances its time.
 const TICK: Nanos = 20 * MS;
 
-/// Within this time a checkpoint has what the monitor knows.
+/// The maximum time until the state of the monitor is in a checkpoint.
 const CHECKPOINT: Nanos = 2 * SECOND;
 
-/// A fault of one kind happens to a host once in so many steps, about.
+/// The mean number of steps between two faults of one kind on a host.
 const RARITY: u32 = 300;
 
-/// How long everything runs without faults at the end, at most.
+/// The maximum duration of the run without faults at the end.
 const SETTLE_MAX: Nanos = 60 * SECOND;
 
-/// For how long all hosts have nothing to send at the end.
+/// The time for which all hosts have nothing to send before the end.
 const SETTLE: Nanos = 3 * SECOND;
 
-/// How often each fault happened.
+/// The number of faults of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Connections that broke.
@@ -41,13 +41,13 @@ pub struct FaultCounts {
     pub partitions: u32,
     /// Agents that were killed.
     pub agents_killed: u32,
-    /// Agents that ended in order.
+    /// Agents that were stopped.
     pub agents_ended: u32,
-    /// The monitor was killed.
+    /// Kills of the monitor.
     pub monitor_killed: u32,
 }
 
-/// All of a simulation.
+/// The state of a simulation.
 pub struct World {
     /// What happens.
     pub scenario: Scenario,
@@ -57,7 +57,7 @@ pub struct World {
     pub hosts: Vec<Host>,
     /// The monitor, if it runs. Dropped before the directory, where it writes.
     pub server: Option<Server>,
-    /// How often faults happened.
+    /// The number of faults so far.
     pub faults: FaultCounts,
     /// Its state directory, and the queries' results.
     dir: TempDir,
@@ -69,7 +69,7 @@ pub struct World {
     processes: usize,
     /// Since when the monitor knows every process that runs.
     known_since: Option<Nanos>,
-    /// Rows and faults happen.
+    /// Rows and faults are generated.
     is_wild: bool,
 }
 
@@ -118,7 +118,7 @@ impl World {
         self.server.as_ref().expect("it runs at the end")
     }
 
-    /// Runs it: faults for a while, and then none until everything is delivered.
+    /// Runs the simulation: first with faults, then without, until everything is delivered.
     pub fn run(&mut self) {
         let end = START + self.scenario.duration;
         while self.now < end {
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// True if all hosts run, have sent all they had, and results up to `at` are out.
+    /// True if all hosts run and have sent all messages, and results up to `at` are published.
     fn is_settled(&mut self, at: Nanos) -> bool {
         let up = |host: &mut Host| {
             let process = host.process.as_mut();
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// Something arrives at an agent: a message, or the end of the connection.
+    /// Delivers a message or the end of the connection to an agent.
     fn at_agent(&mut self, link: LinkId, data: Option<&FlightData>) {
         for host in &mut self.hosts {
             let shown = host.shown(self.now);
@@ -255,8 +255,8 @@ impl World {
         }
     }
 
-    /// True if the monitor waits for the process of a host. One whose connection breaks before the
-    /// monitor learns that it runs anything is not waited for.
+    /// True if the monitor waits for the process of a host. It does not wait for a process whose
+    /// connection breaks before it reports a running channel.
     fn is_waited_for(&self, host: usize) -> bool {
         let instance = self.hosts[host].process.as_ref().map(|(_, p)| p.instance);
         self.server.as_ref().is_some_and(|server| {
@@ -288,8 +288,8 @@ impl World {
         }
     }
 
-    /// True if a checkpoint has every process that runs. For one of which the checkpoint knows
-    /// nothing the next monitor does not wait.
+    /// True if a checkpoint has every process that runs. The next monitor does not wait for a
+    /// process that is not in the checkpoint.
     fn is_saved(&self) -> bool {
         self.known_since
             .is_some_and(|since| self.now - since > CHECKPOINT)

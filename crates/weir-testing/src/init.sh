@@ -11,7 +11,7 @@ for module in $(cat /modules/order); do insmod "/modules/$module.ko"; done
 stty raw -echo < /dev/ttyS1
 exec < /dev/ttyS1 > /dev/ttyS1 2>&1
 echo READY
-# Not by the shell's own `read`, which begins anew, without what it had, when a job ends meanwhile.
+# The shell's own `read` is not used: it discards a partial line when a job ends in the meantime.
 while line=$(head -n 1) && [ -n "$line" ]; do
     eval "$line" < /dev/null
     echo "@@:$?"

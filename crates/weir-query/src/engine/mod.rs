@@ -280,9 +280,9 @@ impl Engine {
         self.source(source).closed = true;
     }
 
-    /// Sets the first instant, which only the owner of the sources knows: from it on, an aggregate
-    /// over no rows has its row. Only the first call has an effect. Without any, that row exists
-    /// from the first row of the input on.
+    /// Sets the first instant, which only the owner of the sources can determine: from it on, an
+    /// aggregate over no rows has its row. Only the first call has an effect. Without a call, that
+    /// row exists from the first row of the input on.
     pub fn begin(&mut self, at: i64) {
         self.begin.get_or_insert(at);
     }

@@ -1,8 +1,8 @@
 //! Selections that a source can test: a few alternatives, each a few tests of single columns
 //! against constants.
 //!
-//! Other conditions are left out, so that the result passes at least the wanted rows; whether it is
-//! exact is returned too, since folded rows are not tested again.
+//! Other conditions are omitted, so that the result passes at least the demanded rows; whether it
+//! is exact is returned too, since folded rows are not tested again.
 
 use weir_model::capabilities::Select;
 use weir_model::spread::{SPREADS, spreads_of};

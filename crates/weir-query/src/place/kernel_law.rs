@@ -1,4 +1,4 @@
-//! The property of kernel selections, on random selections and rows: every wanted row passes, and
+//! The property of kernel selections, on random selections and rows: every demanded row passes, and
 //! if the selection is exact, no other.
 
 use super::kernel::*;

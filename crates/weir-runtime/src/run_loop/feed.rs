@@ -1,4 +1,4 @@
-//! The thread of one tap: forwards the tap's messages until the tap ends or is no longer wanted.
+//! The thread of one tap: forwards the tap's messages until the tap ends or is no longer needed.
 
 use std::sync::mpsc::SyncSender;
 use std::thread::Thread;
@@ -66,7 +66,7 @@ pub struct Feed {
     pub tap: Box<dyn Tap>,
     /// Its events happen now.
     pub live: bool,
-    /// For a recording, the interval that is wanted, from its first event on.
+    /// For a recording, the requested interval, from its first event on.
     pub span_ns: Option<Nanos>,
     /// When to end.
     pub stop: Stop,
@@ -81,7 +81,7 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Runs until the tap ends, the wanted interval has passed, or the loop has ended.
+    /// Runs until the tap ends, the requested interval has passed, or the loop has ended.
     pub fn run(mut self) {
         let mut first: Option<Nanos> = None;
         let mut counted = Instant::now();
@@ -137,7 +137,7 @@ impl Feed {
         self.send(end);
     }
 
-    /// The last instant wanted.
+    /// The last requested instant.
     fn last(&self, first: Option<Nanos>) -> Nanos {
         match (self.live, first, self.span_ns) {
             (true, _, _) => self.stop.live_end(),

@@ -60,7 +60,7 @@ pub struct TapInput {
     pub tap: Box<dyn Tap>,
     /// Its events happen now.
     pub live: bool,
-    /// For a recording, the interval that is wanted, from its first event on.
+    /// For a recording, the requested interval, from its first event on.
     pub span_ns: Option<Nanos>,
     /// The destination of the rows of each demand.
     pub routes: Vec<Route>,

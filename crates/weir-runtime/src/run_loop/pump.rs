@@ -244,8 +244,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// True when all taps have ended; without taps, stream `weir` continues until it is no longer
-    /// wanted.
+    /// True when all taps have ended; without taps, stream `weir` continues until it is stopped.
     fn is_over(&self) -> bool {
         match self.receivers.is_empty() && self.options.own_stream {
             true => wall_clock() > self.stop.live_end(),

@@ -92,12 +92,12 @@ impl Stop {
         }
     }
 
-    /// Events of a live tap after `at` are not wanted; earlier ones that are not delivered yet are.
+    /// Ends live taps at `at`: later events are discarded, earlier ones are still delivered.
     pub fn live_until(&self, at: Nanos) {
         self.until_ns.fetch_min(at, Ordering::Relaxed);
     }
 
-    /// The last instant wanted of a live tap.
+    /// The last instant of live taps.
     pub fn live_end(&self) -> Nanos {
         self.until_ns.load(Ordering::Relaxed)
     }

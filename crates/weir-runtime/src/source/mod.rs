@@ -200,7 +200,7 @@ pub fn drop_privileges(
     }
 }
 
-/// Starts the interval for which live I/O is wanted.
+/// Starts the requested interval of live I/O.
 pub fn begin(args: &SourceOptions, stop: &Stop) {
     if let Some(span_ns) = args.span_ns() {
         stop.live_until(wall_clock().saturating_add(span_ns));

@@ -231,7 +231,7 @@ impl SourceOptions {
         }
     }
 
-    /// The wanted interval.
+    /// The requested interval.
     pub fn span_ns(&self) -> Option<Nanos> {
         self.span.map(quantity::nanos)
     }

@@ -217,7 +217,8 @@ impl Ledger {
     }
 }
 
-/// The totals to which a row is added: the device, and the partition if these are wanted too.
+/// The totals to which a row is added: the device, and the partition if partitions are requested
+/// too.
 fn places(whole: &mut Whole, devices: Devices, disk: DiskKey) -> (DiskKey, Option<DiskKey>) {
     let (Some(device), true) = (disk.device, devices != Devices::AsReported) else {
         return (disk, None);

@@ -73,7 +73,7 @@ pub const SPAN_TIME_NS: usize = Column::Device as usize + 1;
 const DISK: &str = "vm, vdisk, case when vdisk is null then pdisk end";
 
 impl Questions {
-    /// The queries for what is wanted.
+    /// The queries for the requested counters.
     pub fn new(wanted: &CounterSelection) -> Questions {
         let vm = wanted.vm.as_deref().map(quoted);
         let only = vm.map_or(String::new(), |vm| format!("\n  where vm = {vm}"));

@@ -64,8 +64,8 @@ pub(super) async fn serve(
 
 type Joining = (SessionId, (String, Welcome), mpsc::Receiver<MonitorMessage>);
 
-/// Receives the agent's hello and the monitor's welcome; `joined_session` is set once the monitor
-/// knows of the session.
+/// Receives the agent's hello and the monitor's welcome; `joined_session` is set once the event of
+/// the new session is queued for the monitor.
 async fn join(
     shared: &Shared,
     caller: &Caller,

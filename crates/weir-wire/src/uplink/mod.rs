@@ -52,8 +52,8 @@ pub struct UplinkOptions {
     pub dial: Dial,
     /// The first message on every connection; the uplink sets `held_bytes_max`.
     pub hello: Hello,
-    /// The capabilities of the agent's sources, encoded: sent on every connection to a monitor that
-    /// knows them.
+    /// The capabilities of the agent's sources, encoded: sent on every connection to a monitor
+    /// whose version supports them.
     pub capabilities: Vec<u8>,
     /// The agent's clock.
     pub now: UplinkTime,

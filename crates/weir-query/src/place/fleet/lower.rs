@@ -1,5 +1,5 @@
-//! Cutting by one placement strategy: the operators that are wanted and permitted on the agents
-//! stay below, the others above.
+//! Cutting by one placement strategy: the operators that the strategy keeps on the agents and that
+//! may run there are below the cut, the others above.
 
 use std::sync::Arc;
 
@@ -115,8 +115,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The plan on the agents, if it may run there and is wanted. Otherwise the reason, if it reads
-    /// sources of the agents.
+    /// The plan on the agents, if it may run there and the strategy keeps it. Otherwise the reason,
+    /// if it reads sources of the agents.
     fn on_agents(
         &self,
         plan: &Arc<Plan>,

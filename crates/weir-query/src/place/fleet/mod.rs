@@ -11,7 +11,7 @@
 //! 1. [`lower`] proceeds up from the sources and keeps operators on the agents that may run there:
 //!    they are *local*, so that the united results of all agents are the same as those over all
 //!    rows, and no state is lost with an agent's process. [`local`] and [`lifetime`] decide this.
-//!    The [`PlacementStrategy`] determines how many of them are wanted.
+//!    The [`PlacementStrategy`] determines how many of them are kept there.
 //! 2. The local part ends with a [`Fragment`], an ordinary [`Plan`], with only the columns that
 //!    the monitor reads. The rest of the plan reads it as a source.
 //! 3. A join of two sides that are local runs on the agents. Of the placement strategies with this

@@ -1,5 +1,5 @@
 //! An agent and a monitor of the previous minor version of the protocol, for the test
-//! `previous_version`: all that they know of the protocol is generated from
+//! `previous_version`: their whole implementation of the protocol is generated from
 //! `weir-wire/proto/previous`.
 //!
 //! ```text

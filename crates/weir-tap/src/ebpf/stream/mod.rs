@@ -336,7 +336,7 @@ impl KernelStream {
         })
     }
 
-    /// Opens the stream for `demands`: loads and attaches its programs if a row is wanted.
+    /// Opens the stream for `demands`: loads and attaches its programs if a row is demanded.
     ///
     /// # Errors
     /// [`TapError::Unavailable`] if the kernel or the user's rights do not suffice.
