@@ -41,7 +41,7 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval of heartbeats until the monitor sets another one.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
-/// At this number of waiting rows the next heartbeat is not awaited.
+/// At this number of waiting rows the loop does not wait for the next heartbeat.
 const WAITING_ROWS_MAX: usize = 1 << 16;
 
 /// How long an agent that ends waits for the remaining rows of the taps.
@@ -238,7 +238,7 @@ impl Agent {
                 self.note("tap", "probe_failed", Some(&why));
             }
         }
-        // A monitor that was restarted does not know it.
+        // A restarted monitor has not received it.
         self.report_self_test();
     }
 
@@ -274,7 +274,7 @@ impl Agent {
             Ok(plan) => plan,
             Err(error) => return self.refuse(channel, error.to_string()),
         };
-        // Asked for once, when a recording is there to be read.
+        // Requested once, when the recording can be read.
         if self.served.capabilities.streams.is_empty() {
             match self.options.source_config.served() {
                 Ok(served) => self.served = served,

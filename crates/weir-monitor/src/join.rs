@@ -269,8 +269,8 @@ impl Monitor {
         }
     }
 
-    /// Forgets an agent that has been away for long, and retracts its rows of relations. Its counts
-    /// are retained in case it returns.
+    /// Removes an agent that has been disconnected for long, and retracts its rows of relations.
+    /// Its counts are retained in case it returns.
     pub(super) fn forget(&mut self, id: AgentId, now: Nanos) {
         self.lose_outstanding(id, now);
         self.uncount(id);

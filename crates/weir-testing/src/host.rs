@@ -103,7 +103,7 @@ impl TestHost {
             "ip",
             &["link", "set", &peer, "netns", &inside, "name", INSIDE],
         )?;
-        // IPv6 would add packets of its own to the counts.
+        // IPv6 would add its own packets to the counts.
         run("ip", &["link", "set", &inside, "addrgenmode", "none"])?;
         host.ip(&["link", "set", INSIDE, "addrgenmode", "none"])?;
         let (ours, its) = (host.gateway(), host.address());

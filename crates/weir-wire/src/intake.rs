@@ -57,8 +57,7 @@ impl Intake {
         }
     }
 
-    /// The number of messages so far that this version of the protocol does not know, or of which
-    /// it does not know a field.
+    /// The number of messages so far of an unknown type or with an unknown field.
     pub fn unknown(&self) -> u64 {
         self.unknown
     }

@@ -28,7 +28,7 @@ pub enum RequestRows {
 }
 
 impl RequestRows {
-    /// The events that are rows of a stream; `None` if its rows are no events of requests.
+    /// The events that are rows of a stream; `None` if its rows are not events of requests.
     pub fn of(stream: &str) -> Option<RequestRows> {
         let mut all = OF_REQUESTS.into_iter();
         let found = all.find(|(name, _)| name.eq_ignore_ascii_case(stream));

@@ -1,4 +1,5 @@
-//! [`Schedule`]: rows by the instant at which they leave, where that is not the order of arrival.
+//! [`Schedule`]: the rows of a window by the instant at which they leave it, if that is not the
+//! order of arrival.
 
 use std::collections::BTreeMap;
 

@@ -112,7 +112,7 @@ fn explained(
 ) -> String {
     let key = keys(error.path());
     let message = error.inner().message();
-    // serde lists the fields that it knows behind the last `expected`, each between backticks.
+    // serde lists the valid fields after the last `expected`, each between backticks.
     if message.starts_with("unknown field") {
         if let Some((_, present)) = renamed.iter().find(|(earlier, _)| *earlier == key) {
             return format!("unknown key `{key}`; its name is now `{present}`");

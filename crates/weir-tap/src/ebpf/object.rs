@@ -19,7 +19,7 @@ const LIBBPF_MESSAGES_MAX: usize = 1 << 16;
 /// Opens the object compiled as `bytes`.
 ///
 /// # Errors
-/// If it is none.
+/// If the bytes are not an object.
 pub fn open(bytes: &[u8]) -> Result<OpenObject, TapError> {
     LIBBPF_MESSAGES.lock().expect("no panic while held").clear();
     libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
