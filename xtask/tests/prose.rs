@@ -136,6 +136,27 @@ fn comments(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
+/// The comments of a C text between `/*` and `*/`, by line, with their numbers.
+fn block_comments(text: &str) -> Vec<(usize, &str)> {
+    let mut is_inside = false;
+    let mut lines = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let start = match is_inside {
+            true => Some(0),
+            false => line.find("/*"),
+        };
+        let Some(start) = start else { continue };
+        let comment = &line[start..];
+        is_inside = !comment.contains("*/");
+        let comment = comment.split("*/").next().unwrap_or_default();
+        lines.push((
+            number + 1,
+            comment.trim_start_matches(['/', '*', ' ', '\t']),
+        ));
+    }
+    lines
+}
+
 /// Whether a Rust file is part of the program. Its unit tests are left out by [`strings`].
 fn is_production(path: &str) -> bool {
     path.starts_with("crates/")
@@ -289,6 +310,14 @@ fn texts_use_the_terms_of_the_field() {
             check(&path, lines.collect());
         }
     }
+    for ending in [".bpf.c", ".h"] {
+        for path in tracked(ending) {
+            check(&path, block_comments(&read(&path)));
+        }
+    }
+    for path in tracked(".proto") {
+        check(&path, comments(&read(&path)));
+    }
     none(&found, "use the standard term");
     let unused = |(index, _): &(usize, &Exception)| !used.contains(index);
     let unused: Vec<String> = exceptions
@@ -418,6 +447,8 @@ fn every_page_is_in_the_index_of_the_readme() {
 
 #[test]
 fn the_checks_find_what_they_look_for() {
+    let c = "int a; /* one\n\t * two */\nint b;\n";
+    assert_eq!(block_comments(c), [(1, "one"), (2, "two ")]);
     assert!(contains("rows are told", "told"));
     assert!(!contains("retold stories, un-told", "told"));
     assert_eq!(prose("a `told` b [c](told.md) d"), "a _ b [c) d");

@@ -173,7 +173,7 @@ impl Outbox {
     fn shrink(&mut self, most: usize) {
         while self.memory_bytes > most {
             if let Some(message) = self.front.pop_front() {
-                self.drop_message(&message, DropPosition::AuthService);
+                self.drop_message(&message, DropPosition::Front);
             } else if let Some(message) = self.tail.pop_front() {
                 self.tail_bytes -= message.cost();
                 self.drop_message(&message, DropPosition::Tail);
@@ -189,7 +189,7 @@ impl Outbox {
             *self.dropped.entry(channel).or_default() += rows;
         }
         match position {
-            DropPosition::AuthService => self.losses.add(&message.kind, CAUSE_FULL),
+            DropPosition::Front => self.losses.add(&message.kind, CAUSE_FULL),
             DropPosition::Tail => self.gap.add(&message.kind, CAUSE_FULL),
         }
     }
@@ -197,7 +197,7 @@ impl Outbox {
     /// Drops the front, which is older, and the oldest segment.
     fn drop_segment(&mut self, cause: &str) {
         while let Some(message) = self.front.pop_front() {
-            self.drop_message(&message, DropPosition::AuthService);
+            self.drop_message(&message, DropPosition::Front);
         }
         let Some(segment) = self.segments.pop_front() else {
             return;
@@ -534,7 +534,7 @@ impl Outbox {
 #[derive(Clone, Copy)]
 enum DropPosition {
     /// Before all messages that were never sent.
-    AuthService,
+    Front,
     /// After everything on disk.
     Tail,
 }

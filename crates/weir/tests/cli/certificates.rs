@@ -285,7 +285,7 @@ fn what_is_there_is_shown_and_renewed_when_it_is_due() {
 }
 
 #[test]
-fn words_that_are_off_are_refused_before_anything_is_made() {
+fn invalid_options_are_refused_before_anything_is_made() {
     let scratch = Scratch::new();
     let said = certificates(scratch.path(), &["agent", "../web1"]);
     assert_eq!(said.code, 2);

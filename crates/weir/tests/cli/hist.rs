@@ -250,7 +250,7 @@ I/O length
 }
 
 #[test]
-fn words_that_are_off_are_refused() {
+fn invalid_options_are_refused() {
     for (args, words) in [
         (&["-s", "-x"][..], "cannot be used with"),
         (&["-s", "1"], "cannot be used with"),

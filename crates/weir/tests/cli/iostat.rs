@@ -248,7 +248,7 @@ fn json_is_one_document_however_many_reports() {
 }
 
 #[test]
-fn words_that_are_off_are_refused() {
+fn invalid_options_are_refused() {
     let said = |args: &[&str]| run(&[&["iostat"], args].concat());
     for (args, word) in [
         (&["1", "2", "3"][..], "`3`"),
