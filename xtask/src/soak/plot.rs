@@ -11,7 +11,7 @@ const HEIGHT: f64 = 210.0;
 const COLUMNS: usize = 2;
 
 /// The margins of a chart: left, top, right, bottom.
-const MARGINS: (f64, f64, f64, f64) = (52.0, 26.0, 12.0, 30.0);
+const MARGINS: (f64, f64, f64, f64) = (52.0, 26.0, 30.0, 30.0);
 
 /// The height of the legend above all charts.
 const LEGEND: f64 = 34.0;
