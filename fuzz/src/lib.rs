@@ -350,9 +350,9 @@ pub fn plan(data: &[u8]) {
     for source in plan.sources() {
         engine.push(&source.name, few_rows(source, 0));
     }
-    let mut heard = |output: EngineOutput| drop(output);
-    engine.step(&mut heard);
-    engine.finish(&mut heard);
+    let mut emit = |output: EngineOutput| drop(output);
+    engine.step(&mut emit);
+    engine.finish(&mut emit);
 }
 
 /// Six rows of a source, later than `after`.
@@ -391,7 +391,7 @@ pub fn nbd(data: &[u8]) {
     const FLAGS: &[u8] = &[0, 0, 0, 3];
     const STRUCTURED: &[u8] = b"IHAVEOPT\0\0\0\x08\0\0\0\0";
     const GO: &[u8] = b"IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
-    let said = match kind % 3 {
+    let request = match kind % 3 {
         0 => rest.to_vec(),
         1 => [FLAGS, GO, rest].concat(),
         _ => [FLAGS, STRUCTURED, GO, rest].concat(),
@@ -401,11 +401,11 @@ pub fn nbd(data: &[u8]) {
     let (ours, theirs) = UnixStream::pair().expect("a socket");
     let stop = StopEvent::new().expect("an event");
     let answered = thread::scope(|scope| {
-        let mut hearing = theirs.try_clone().expect("a socket");
-        let hearing = scope.spawn(move || {
+        let mut reader = theirs.try_clone().expect("a socket");
+        let reading = scope.spawn(move || {
             let mut answers = Vec::new();
             // A rejected client may find the connection reset.
-            let _ = hearing.read_to_end(&mut answers);
+            let _ = reader.read_to_end(&mut answers);
             answers
         });
         scope.spawn(|| {
@@ -413,9 +413,9 @@ pub fn nbd(data: &[u8]) {
             let _ = nbd::serve_client(ours.into(), &exports, &stop);
         });
         // It may be rejected before it has sent everything.
-        let _ = (&theirs).write_all(&said);
+        let _ = (&theirs).write_all(&request);
         let _ = theirs.shutdown(Shutdown::Write);
-        hearing.join().expect("it only reads")
+        reading.join().expect("it only reads")
     });
     assert!(answered.starts_with(b"NBDMAGICIHAVEOPT\0\x03"), "it greets");
     assert_eq!(disk.counters().in_flight, 0, "nothing is left behind");

@@ -82,11 +82,11 @@ impl Handover {
         let first = batch.ts.partition_point(|ts| *ts <= from);
         let held = batch.slice(first, batch.len() - first);
         if !held.is_empty() {
-            let told = match side {
+            let state = match side {
                 Side::Old => &mut self.old,
                 Side::New => &mut self.new,
             };
-            told.rows.push((demand, held));
+            state.rows.push((demand, held));
         }
         let now = batch.slice(0, first);
         (side == Side::Old && !now.is_empty()).then_some(now)
@@ -115,8 +115,8 @@ impl Handover {
         self.impatient = !over && now > opened.saturating_add(HANDOVER_TIMEOUT_NS);
         if self.accounts > 1 && (over || self.impatient) {
             // Earlier rows have been passed on already.
-            let told = self.old.reached.max(self.new.reached);
-            self.settled = Some(told.unwrap_or(now).max(now));
+            let reached = self.old.reached.max(self.new.reached);
+            self.settled = Some(reached.unwrap_or(now).max(now));
             self.forget_early();
         }
     }
@@ -159,8 +159,8 @@ impl Handover {
 
     /// The midpoint and the length of the longest interval without an event of either tap.
     fn widest_pause(&self, from: Nanos, upto: Nanos) -> (Nanos, Nanos) {
-        let told = self.old.rows.iter().chain(&self.new.rows);
-        let seen = told.flat_map(|(_, batch)| batch.ts.iter().copied());
+        let batches = self.old.rows.iter().chain(&self.new.rows);
+        let seen = batches.flat_map(|(_, batch)| batch.ts.iter().copied());
         let mut instants: Vec<Nanos> = seen.filter(|ts| (from..=upto).contains(ts)).collect();
         instants.extend([from, upto]);
         instants.sort_unstable();
@@ -233,12 +233,12 @@ mod tests {
     fn each_event_is_delivered_once_with_separate_clock_readings() {
         for step in [3 * MS, 20 * MS, 47 * MS] {
             let events: Vec<Nanos> = (1..5_000).map(|i| i * 53_000 + i * i % 40_000).collect();
-            let (mut told, cut) = run(&events, |i| 200 + (i as Nanos % 7) * 300, step);
+            let (mut passed, cut) = run(&events, |i| 200 + (i as Nanos % 7) * 300, step);
             assert!(!cut.narrow && !cut.impatient);
             assert!(cut.at > 90 * MS);
-            told.extend(instants(&cut.old));
+            passed.extend(instants(&cut.old));
             let until = events.iter().filter(|ts| **ts <= cut.at);
-            assert_eq!(told, until.copied().collect::<Vec<_>>());
+            assert_eq!(passed, until.copied().collect::<Vec<_>>());
             let after = events
                 .iter()
                 .enumerate()
@@ -247,7 +247,7 @@ mod tests {
                 .filter(|ts| (cut.at..=cut.reached).contains(ts))
                 .collect();
             assert_eq!(instants(&cut.new), after);
-            let total = told.len() + after.len();
+            let total = passed.len() + after.len();
             let seen = events.iter().filter(|ts| **ts <= cut.reached).count();
             assert!(
                 seen.abs_diff(total) <= 1,

@@ -154,13 +154,13 @@ impl Agent {
 
     /// One iteration: processes orders and taps, and sends what is due.
     fn turn(&mut self) {
-        let mut heard = false;
+        let mut received = false;
         while let Some(order) = self.uplink.receive(Duration::ZERO) {
-            heard = true;
+            received = true;
             self.apply_command(order);
         }
         if self.listen() {
-            heard = true;
+            received = true;
             // The process may be killed at any time.
             self.write_tallies();
         }
@@ -171,7 +171,7 @@ impl Agent {
         if self.maintained_at.elapsed() >= MAINTENANCE_INTERVAL {
             self.run_maintenance();
         }
-        if !heard {
+        if !received {
             let due = self.heartbeat.saturating_sub(self.stepped.elapsed());
             thread::park_timeout(due.min(POLL_INTERVAL));
         }
@@ -370,8 +370,8 @@ impl Agent {
         shift_ns.store(at - now, Ordering::Relaxed);
         for service in self.services.values_mut() {
             let reached = service.reached(now);
-            for outlet in service.outlets() {
-                outlet.reached(reached, to_monitor);
+            for conversion in service.conversions() {
+                conversion.reached(reached, to_monitor);
             }
             let reached = to_monitor(reached);
             at = at.min(match service.interval() {

@@ -82,7 +82,7 @@ impl PacedReplay {
         while self.then.is_none() {
             match tap.next(timeout)? {
                 TapEvent::Rows { demand, batch } => self.rows.push_back((demand, batch)),
-                said => self.then = Some(said),
+                event => self.then = Some(event),
             }
         }
         if self.origin.is_none() {
@@ -106,13 +106,13 @@ impl PacedReplay {
             if due == 0 {
                 continue;
             }
-            let told = self.shifted(demand, &batch.slice(0, due));
+            let shifted = self.shifted(demand, &batch.slice(0, due));
             let rest = batch.slice(due, batch.len() - due);
             match rest.is_empty() {
                 true => drop(self.rows.remove(at)),
                 false => self.rows[at].1 = rest,
             }
-            let batch = told;
+            let batch = shifted;
             return Some(TapEvent::Rows { demand, batch });
         }
         match self.then {
@@ -165,8 +165,8 @@ impl Timing for PacedReplay {
             {
                 return Ok(TapEvent::Heartbeat(now.min(began.saturating_sub(1))));
             }
-            if let Some(said) = self.due(now) {
-                return Ok(said);
+            if let Some(event) = self.due(now) {
+                return Ok(event);
             }
             // The remaining rows are later than now.
             let rested = now.saturating_sub(self.beat) >= STEP.as_nanos() as Nanos;
@@ -227,7 +227,7 @@ mod tests {
             let batch = Batch::stream(ts, columns);
             TapEvent::Rows { demand, batch }
         };
-        let said = [
+        let events = [
             rows(0, &[0, 10, 40]),
             rows(1, &[5, 40]),
             TapEvent::Heartbeat(5_000_000 + 39_999_999),
@@ -238,8 +238,8 @@ mod tests {
         let clock = AgentClock::start();
         let began = clock.now();
         let timing = PacedReplay::new(&[demand.clone(), demand], ReplayClock::Pace(2.0), clock);
-        let mut tap = Retimed::new(Box::new(QueuedEvents(said.into())), timing);
-        let (mut over, mut told) = (i64::MIN, [Vec::new(), Vec::new()]);
+        let mut tap = Retimed::new(Box::new(QueuedEvents(events.into())), timing);
+        let (mut over, mut emitted) = (i64::MIN, [Vec::new(), Vec::new()]);
         let mut issued = Vec::new();
         loop {
             match tap.next(Duration::from_millis(15)).unwrap() {
@@ -254,7 +254,7 @@ mod tests {
                             _ => None,
                         });
                     }
-                    told[demand].extend(batch.ts.iter().copied());
+                    emitted[demand].extend(batch.ts.iter().copied());
                 }
                 TapEvent::Heartbeat(at) => over = over.max(at),
                 TapEvent::End => break,
@@ -266,14 +266,15 @@ mod tests {
             issued.iter().flatten().all(|before| *before == 1_000_000),
             "{issued:?}"
         );
-        let origin = told[0][0];
+        let origin = emitted[0][0];
         assert!(origin >= began);
-        let since = |told: &[i64]| {
-            told.iter()
+        let since = |instants: &[i64]| {
+            instants
+                .iter()
                 .map(|ts| (ts - origin) / 100_000)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(since(&told[0]), [0, 50, 200, 200, 450]);
-        assert_eq!(since(&told[1]), [25, 200, 455]);
+        assert_eq!(since(&emitted[0]), [0, 50, 200, 200, 450]);
+        assert_eq!(since(&emitted[1]), [25, 200, 455]);
     }
 }

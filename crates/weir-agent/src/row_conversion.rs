@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn instants_are_moved_and_durations_are_not() {
         let used = columns(&["ts", "req_id", "agent_ts", "host", "latency"]);
-        let outlet = RowConversion::new(Symbol::new("a"), &io_schema(), &used);
-        let out = outlet.rows(&batch(&[100, 200], 7), 990, |at| at + 1_000);
+        let conversion = RowConversion::new(Symbol::new("a"), &io_schema(), &used);
+        let out = conversion.rows(&batch(&[100, 200], 7), 990, |at| at + 1_000);
         let value = |name: &str| out.columns[io_schema().index(name)].value(1);
         assert_eq!(&out.ts[..], [1_100, 1_200]);
         assert_eq!(value("ts"), Value::Int(1_200));
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn what_is_over_stays_over_though_the_clock_adapts() {
-        let mut outlet = RowConversion::new(Symbol::new("a"), &io_schema(), &columns(&["ts"]));
-        assert_eq!(outlet.reached(100, |at| at + 50), 150);
-        assert_eq!(outlet.reached(110, |at| at + 20), 150);
-        let out = outlet.rows(&batch(&[111, 140, 141], 7), 0, |at| at + 20);
+        let mut conversion = RowConversion::new(Symbol::new("a"), &io_schema(), &columns(&["ts"]));
+        assert_eq!(conversion.reached(100, |at| at + 50), 150);
+        assert_eq!(conversion.reached(110, |at| at + 20), 150);
+        let out = conversion.rows(&batch(&[111, 140, 141], 7), 0, |at| at + 20);
         assert_eq!(&out.ts[..], [151, 160, 161]);
-        assert_eq!(outlet.reached(Nanos::MAX, |at| at + 1), Nanos::MAX);
+        assert_eq!(conversion.reached(Nanos::MAX, |at| at + 1), Nanos::MAX);
     }
 
     #[test]

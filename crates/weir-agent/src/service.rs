@@ -88,13 +88,13 @@ impl Service {
             return;
         }
         let served = covers(&self.tap.demands, wanted);
-        let dear = !covers(wanted, &self.tap.demands) && self.changed.elapsed() > REST;
-        if self.tap.reached.is_some() && (!served || dear) {
+        let serves_unused = !covers(wanted, &self.tap.demands) && self.changed.elapsed() > REST;
+        if self.tap.reached.is_some() && (!served || serves_unused) {
             let sources = wanted.iter().map(|d| d.stream.clone()).collect();
             let mut next = OpenTap::open(source_config, wanted.to_vec(), sources);
-            for outlet in &mut next.outlets {
-                let last = self.tap.outlets.iter().map(|o| o.last_number()).max();
-                outlet.first_number = last.unwrap_or(0) + NUMBERS_APART;
+            for conversion in &mut next.conversions {
+                let last = self.tap.conversions.iter().map(|o| o.last_number()).max();
+                conversion.first_number = last.unwrap_or(0) + NUMBERS_APART;
             }
             self.next = Some((next, Handover::default()));
         }
@@ -145,22 +145,22 @@ impl Service {
     /// The watermark of the service, in the agent's time, at the time `now`. A live tap that
     /// is not open yet or that is silent for long does not delay others.
     pub fn reached(&self, now: Nanos) -> Nanos {
-        let told = match &self.next {
+        let reached = match &self.next {
             Some((_, handover)) => handover.over().or(self.tap.reached),
             None => self.tap.reached,
         };
-        match (self.tap.live, told) {
+        match (self.tap.live, reached) {
             _ if self.tap.ended => now,
             (true, None) => now,
-            (true, Some(told)) => told.max(now - IDLE_NS).min(now),
+            (true, Some(reached)) => reached.max(now - IDLE_NS).min(now),
             // The rows of a recording will arrive; they are not late.
-            (false, told) => told.unwrap_or(self.tap.started_at).min(now),
+            (false, reached) => reached.unwrap_or(self.tap.started_at).min(now),
         }
     }
 
-    /// The outlets of the demands that it serves.
-    pub fn outlets(&mut self) -> &mut [RowConversion] {
-        &mut self.tap.outlets
+    /// The conversions of the demands that it serves.
+    pub fn conversions(&mut self) -> &mut [RowConversion] {
+        &mut self.tap.conversions
     }
 
     /// The engine's names of the sources that it serves.
@@ -179,16 +179,16 @@ impl Service {
     }
 
     /// Receives messages of the taps. False if there was none.
-    pub fn listen(&mut self, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) -> bool {
+    pub fn listen(&mut self, now: Nanos, emit: &mut impl FnMut(&mut OpenTap, TapMessage)) -> bool {
         let mut received = false;
         for _ in 0..TURN {
             let Some(word) = self.tap.next() else { break };
             received = true;
             let unopened = self.tap.reached.is_none();
-            self.take(word, now, tell);
+            self.take(word, now, emit);
             if unopened && self.tap.reached.is_some() {
                 let at = self.unheard;
-                tell(&mut self.tap, TapMessage::Opened { at });
+                emit(&mut self.tap, TapMessage::Opened { at });
                 break;
             }
         }
@@ -198,15 +198,15 @@ impl Service {
             };
             let Some(word) = next.next() else { break };
             received = true;
-            self.take_next(word, tell);
+            self.take_next(word, emit);
         }
         if let Some(cut) = self.next.as_mut().and_then(|(_, handover)| handover.cut()) {
-            self.switch(cut, tell);
+            self.switch(cut, emit);
         }
         received
     }
 
-    fn take(&mut self, word: Message, now: Nanos, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
+    fn take(&mut self, word: Message, now: Nanos, emit: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         let handover = self.next.as_mut().map(|(_, handover)| handover);
         match word {
             // Rows of a stream; the content of a relation may be needed later.
@@ -222,12 +222,12 @@ impl Service {
                     None => Some(batch),
                 };
                 if let Some(batch) = batch.and_then(|batch| self.received(batch)) {
-                    tell(&mut self.tap, TapMessage::Rows { demand, batch });
+                    emit(&mut self.tap, TapMessage::Rows { demand, batch });
                 }
             }
             Message::Folded { demand, folded } => {
                 self.folded += i64::try_from(folded.requests()).unwrap_or(i64::MAX);
-                tell(&mut self.tap, TapMessage::Folded { demand, folded });
+                emit(&mut self.tap, TapMessage::Folded { demand, folded });
             }
             Message::Reached(at) => {
                 if self.tap.reached.is_none() {
@@ -244,10 +244,10 @@ impl Service {
                 }
                 self.tap.account = account;
             }
-            Message::Failed(error) => self.end(Some(error.to_string()), tell),
+            Message::Failed(error) => self.end(Some(error.to_string()), emit),
             Message::End => {
                 let why = self.tap.failure().map(str::to_owned);
-                self.end(why, tell);
+                self.end(why, emit);
             }
         }
     }
@@ -265,13 +265,13 @@ impl Service {
         }
     }
 
-    fn end(&mut self, why: Option<String>, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
+    fn end(&mut self, why: Option<String>, emit: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         self.tap.ended = true;
         self.next = None;
-        tell(&mut self.tap, TapMessage::Over(why));
+        emit(&mut self.tap, TapMessage::Over(why));
     }
 
-    fn take_next(&mut self, word: Message, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
+    fn take_next(&mut self, word: Message, emit: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         let Some((next, handover)) = &mut self.next else {
             return;
         };
@@ -291,20 +291,20 @@ impl Service {
         };
         self.next = None;
         self.changed = Instant::now();
-        tell(&mut self.tap, TapMessage::NotOpened(why));
+        emit(&mut self.tap, TapMessage::NotOpened(why));
     }
 
-    fn switch(&mut self, cut: Cut, tell: &mut impl FnMut(&mut OpenTap, TapMessage)) {
+    fn switch(&mut self, cut: Cut, emit: &mut impl FnMut(&mut OpenTap, TapMessage)) {
         for (demand, batch) in cut.old {
-            tell(&mut self.tap, TapMessage::Rows { demand, batch });
+            emit(&mut self.tap, TapMessage::Rows { demand, batch });
         }
         let Some((next, _)) = self.next.take() else {
             return;
         };
         let old = std::mem::replace(&mut self.tap, next);
-        for outlet in &mut self.tap.outlets {
-            for before in &old.outlets {
-                outlet.follow(before);
+        for conversion in &mut self.tap.conversions {
+            for before in &old.conversions {
+                conversion.follow(before);
             }
         }
         add(&mut self.counted, &old.account.counts);
@@ -315,9 +315,9 @@ impl Service {
         for (count, happened) in self.handovers.iter_mut().zip(counted) {
             *count += i64::from(happened);
         }
-        tell(&mut self.tap, TapMessage::Switched { at: cut.at });
+        emit(&mut self.tap, TapMessage::Switched { at: cut.at });
         for (demand, batch) in cut.new {
-            tell(&mut self.tap, TapMessage::Rows { demand, batch });
+            emit(&mut self.tap, TapMessage::Rows { demand, batch });
         }
     }
 }
@@ -352,7 +352,7 @@ mod tests {
     fn all_events_after_the_opening_are_delivered_and_none_before() {
         let (words, arrivals) = sync_channel(8);
         let mut service = Service::of(OpenTap::message_rows(arrivals));
-        let said = [
+        let messages = [
             // Up to 50 of one disk, up to only 40 of another.
             rows(&[20, 50]),
             Message::Reached(30),
@@ -360,15 +360,17 @@ mod tests {
             rows(&[45, 50, 51, 60]),
             rows(&[70]),
         ];
-        said.into_iter().for_each(|word| words.send(word).unwrap());
-        let (mut opened, mut told) = (Vec::new(), Vec::new());
+        messages
+            .into_iter()
+            .for_each(|word| words.send(word).unwrap());
+        let (mut opened, mut emitted) = (Vec::new(), Vec::new());
         while service.listen(100, &mut |_, what| match what {
-            TapMessage::Opened { at } => opened.push((at, told.len())),
-            TapMessage::Rows { batch, .. } => told.extend_from_slice(&batch.ts),
-            _ => panic!("nothing else is told"),
+            TapMessage::Opened { at } => opened.push((at, emitted.len())),
+            TapMessage::Rows { batch, .. } => emitted.extend_from_slice(&batch.ts),
+            _ => panic!("no other message is expected"),
         }) {}
         assert_eq!(opened, [(50, 0)]);
-        assert_eq!(told, [51, 60, 70]);
+        assert_eq!(emitted, [51, 60, 70]);
     }
 
     #[test]
@@ -398,12 +400,14 @@ mod tests {
                 max: 0,
             }]],
         };
-        let said = [
+        let messages = [
             Message::Reached(5),
             Message::Counted(account),
             Message::Folded { demand: 0, folded },
         ];
-        said.into_iter().for_each(|word| words.send(word).unwrap());
+        messages
+            .into_iter()
+            .for_each(|word| words.send(word).unwrap());
         while service.listen(100, &mut |_, _| {}) {}
         assert_eq!(service.missed(), [("unseen", 3), ("ring_full", 7)]);
         assert_eq!(service.folding(), 6);

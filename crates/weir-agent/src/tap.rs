@@ -45,7 +45,7 @@ pub struct OpenTap {
     /// The engine's name of the source of each demand.
     pub sources: Vec<String>,
     /// The [`RowConversion`] of the rows of each demand.
-    pub outlets: Vec<RowConversion>,
+    pub conversions: Vec<RowConversion>,
     /// Its counters.
     pub account: TapCounts,
     /// Its watermark, in the agent's time; `None` before its first message.
@@ -161,7 +161,7 @@ impl OpenTap {
             let _ = failure.set(format!("no thread for a tap: {error}"));
         }
         OpenTap {
-            outlets: demands
+            conversions: demands
                 .iter()
                 .map(|d| conversion(d, source_config))
                 .collect(),
@@ -184,7 +184,7 @@ impl OpenTap {
         OpenTap {
             demands: Vec::new(),
             sources: Vec::new(),
-            outlets: Vec::new(),
+            conversions: Vec::new(),
             account: TapCounts::default(),
             reached: None,
             ended: false,

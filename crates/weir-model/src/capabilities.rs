@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_version_describes_otherwise_is_left_out() {
+    fn what_another_version_describes_otherwise_is_ignored() {
         let catalog = Catalog::builtin();
         let mut other = all_columns(Select::Exact);
         other.streams[0].columns.pop();
@@ -660,8 +660,8 @@ mod tests {
             (folds(Select::Exact, Vec::new(), 15, 3), "2 limits"),
         ];
         for (result, why) in refused {
-            let said = result.expect_err(why);
-            assert!(said.contains(why), "{said}");
+            let error = result.expect_err(why);
+            assert!(error.contains(why), "{error}");
         }
     }
 }

@@ -228,8 +228,8 @@ impl Monitor {
 
     /// Emits the changes of relation `hosts`, at `watermark`.
     fn update_hosts(&mut self, watermark: Nanos, now: Nanos) {
-        let (before, told) = &self.hosts_updated;
-        if now.saturating_sub(*told) < HOSTS_EVERY {
+        let (before, updated) = &self.hosts_updated;
+        if now.saturating_sub(*updated) < HOSTS_EVERY {
             return;
         }
         let rows: HashMap<Symbol, Host> = self

@@ -461,9 +461,9 @@ impl Session {
     /// became safe; false if the agent has accepted nothing for longer than `timeout`, or is
     /// disconnected.
     pub fn send(&mut self, safe: u64, now: Nanos, pause: Nanos, timeout: Nanos) -> bool {
-        let (last_ack, told_at) = self.last_ack;
+        let (last_ack, acked_at) = self.last_ack;
         let many = safe.saturating_sub(last_ack) >= TAKEN_WORDS;
-        let due = safe > last_ack && (many || now.saturating_sub(told_at) >= pause);
+        let due = safe > last_ack && (many || now.saturating_sub(acked_at) >= pause);
         if due && self.stuck_since.is_none() {
             self.last_ack = (safe, now);
             self.unsent.push_back(MonitorMessage::Ack(safe));

@@ -404,9 +404,9 @@ impl Monitor {
             let channel = self.channels.get(*id).expect("it was just wanted");
             channel.restored && channel.given_up <= instant
         };
-        let anew =
+        let restarts =
             restored.is_some() && (memory.is_none() || !wanted.iter().all(|(id, _)| whole(id)));
-        if anew {
+        if restarts {
             self.own.record(now, None, "query_restarted", name, 1);
         }
         let mut running = Running {
@@ -414,7 +414,7 @@ impl Monitor {
             publisher,
             since: now,
             standing,
-            restarted_at: anew.then_some(now),
+            restarted_at: restarts.then_some(now),
             shown_to: self.recovery.shown_to(),
             memory,
             reads_own: plan.sources().iter().any(|d| d.name == OWN_STREAM),

@@ -290,10 +290,10 @@ impl Registry {
         monitor: &mut Monitor,
         now: Nanos,
     ) -> Result<(), StateError> {
-        let is_same = |entry: &Entry, said: &StandingEntry| {
-            entry.submit.query == said.text
-                && entry.submit.place == said.place
-                && entry.sinks == said.sinks
+        let is_same = |entry: &Entry, standing: &StandingEntry| {
+            entry.submit.query == standing.text
+                && entry.submit.place == standing.place
+                && entry.sinks == standing.sinks
         };
         let ours = self.entries.iter().filter(|(_, e)| e.owner.is_none());
         let gone = ours.filter(|(name, entry)| {
@@ -306,28 +306,28 @@ impl Registry {
             self.book.remove_stored(&name)?;
             self.remove(&name, "the configuration has changed", monitor);
         }
-        for said in queries {
-            if self.entries.contains_key(&said.name) {
-                let theirs = self.entries[&said.name].owner.is_some();
+        for standing in queries {
+            if self.entries.contains_key(&standing.name) {
+                let theirs = self.entries[&standing.name].owner.is_some();
                 if theirs {
                     warn!(
-                        query = %said.name,
+                        query = %standing.name,
                         "a client has submitted a query with this name; the query of the \
                          configuration does not run"
                     );
                 }
                 continue;
             }
-            self.configured(said, monitor, now);
+            self.configured(standing, monitor, now);
         }
-        let said = |kept: &StoredQuery| {
+        let is_configured = |kept: &StoredQuery| {
             kept.owner.is_some() || queries.iter().any(|q| q.name == kept.name)
         };
         let stale: Vec<StoredQuery> = self
             .book
             .kept()
             .iter()
-            .filter(|k| !said(k))
+            .filter(|k| !is_configured(k))
             .cloned()
             .collect();
         stale
@@ -336,25 +336,25 @@ impl Registry {
     }
 
     /// Runs a query of the configuration.
-    fn configured(&mut self, said: &StandingEntry, monitor: &mut Monitor, now: Nanos) {
+    fn configured(&mut self, standing: &StandingEntry, monitor: &mut Monitor, now: Nanos) {
         let submit = Submit {
-            query: said.text.clone(),
-            name: Some(said.name.clone()),
+            query: standing.text.clone(),
+            name: Some(standing.name.clone()),
             standing: true,
-            place: said.place.clone(),
+            place: standing.place.clone(),
             script: None,
         };
-        let before = self.book.kept().iter().find(|k| k.name == said.name);
-        let same = before.filter(|before| before.is_of(&said.name, &submit));
+        let before = self.book.kept().iter().find(|k| k.name == standing.name);
+        let same = before.filter(|before| before.is_of(&standing.name, &submit));
         let strategy = same.map(|before| before.strategy.clone());
         if same.is_none() {
-            monitor.forget_saved(&said.name);
+            monitor.forget_saved(&standing.name);
         }
         let wanted = RequestedQuery {
-            name: said.name.clone(),
+            name: standing.name.clone(),
             submit,
             owner: None,
-            sinks: said.sinks.clone(),
+            sinks: standing.sinks.clone(),
             strategy,
         };
         self.begin_or_log(wanted, monitor, now);

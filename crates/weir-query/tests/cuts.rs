@@ -252,11 +252,11 @@ fn a_running_fragment_gives_the_selectivity_of_others() {
     let forwarding = "select sector from IO where latency > 1 ms";
     let grouping = "select pid, max(sectors) from IO [range 5 s slide 1 s] \
                     where latency > 1 ms group by pid";
-    let told = [
+    let rates = [
         measured(forwarding, PlacementStrategy::Rows, 40.0, 1_000.0),
         measured(grouping, PlacementStrategy::Partials, 7.0, 1_000.0),
     ];
-    let [rows, groups] = told.map(|measured| {
+    let [rows, groups] = rates.map(|measured| {
         let mut options = options.clone();
         options.rates.measured = measured;
         cut(&plan, &options).expect("it can be cut")

@@ -45,18 +45,18 @@ fn run(plan: &Plan, rows: &[Row]) -> Result<BTreeMap<(i64, Vec<Value>), i64>, St
         let columns = columns.collect();
         engine.push(name, Batch::stream(ts, columns));
     }
-    let mut said = BTreeMap::new();
+    let mut results = BTreeMap::new();
     let mut failed = None;
     engine.finish(&mut |output| match output {
         EngineOutput::Rows { batch, .. } => {
             for i in 0..batch.len() {
-                *said.entry((batch.ts[i], batch.row(i))).or_insert(0) += batch.weight(i);
+                *results.entry((batch.ts[i], batch.row(i))).or_insert(0) += batch.weight(i);
             }
         }
         EngineOutput::Failed { error, .. } => failed = Some(error.message),
     });
-    said.retain(|_, weight| *weight != 0);
-    failed.map_or(Ok(said), Err)
+    results.retain(|_, weight| *weight != 0);
+    failed.map_or(Ok(results), Err)
 }
 
 fn any(choices: &'static [&'static str]) -> impl Strategy<Value = String> {

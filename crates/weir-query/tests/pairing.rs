@@ -84,7 +84,7 @@ type Results = BTreeMap<(usize, i64, Vec<Value>), i64>;
 fn run(plans: &[(i64, &Plan)], rows: &TapRows, instant_ns: i64, end: i64) -> Results {
     let mut engine = Engine::new(EngineOptions::default());
     let mut ids = vec![None; plans.len()];
-    let mut said = Results::new();
+    let mut results = Results::new();
     for now in 0..=end {
         for (id, (started, plan)) in ids.iter_mut().zip(plans) {
             if now == *started {
@@ -94,11 +94,11 @@ fn run(plans: &[(i64, &Plan)], rows: &TapRows, instant_ns: i64, end: i64) -> Res
         push_events(&mut engine, rows, instant_ns, now);
         for (query, batch) in results_so_far(&mut engine) {
             let at = ids.iter().position(|id| *id == Some(query));
-            note(&mut said, at.expect("it was started"), &batch);
+            note(&mut results, at.expect("it was started"), &batch);
         }
     }
-    said.retain(|_, weight| *weight != 0);
-    said
+    results.retain(|_, weight| *weight != 0);
+    results
 }
 
 /// The result of a split query that starts at the beginning, where an agent runs `fragment`.
@@ -107,7 +107,7 @@ fn run_cut(fragment: &Plan, monitor: &Plan, rows: &TapRows, end: i64) -> Results
     let sent = Cut::source_name(0);
     agent.add(fragment);
     above.add(monitor);
-    let mut said = Results::new();
+    let mut results = Results::new();
     for now in 0..=end {
         push_events(&mut agent, rows, 1, now);
         for (_, batch) in results_so_far(&mut agent) {
@@ -115,11 +115,11 @@ fn run_cut(fragment: &Plan, monitor: &Plan, rows: &TapRows, end: i64) -> Results
         }
         above.heartbeat(&sent, now);
         for (_, batch) in results_so_far(&mut above) {
-            note(&mut said, 0, &batch);
+            note(&mut results, 0, &batch);
         }
     }
-    said.retain(|_, weight| *weight != 0);
-    said
+    results.retain(|_, weight| *weight != 0);
+    results
 }
 
 /// Pushes the events of an instant, which has `instant_ns` nanoseconds, into an engine.
@@ -149,10 +149,10 @@ fn results_so_far(engine: &mut Engine) -> Vec<(QueryId, Batch)> {
     batches
 }
 
-fn note(said: &mut Results, query: usize, batch: &Batch) {
+fn note(results: &mut Results, query: usize, batch: &Batch) {
     for row in 0..batch.len() {
         let key = (query, batch.ts[row], batch.row(row));
-        *said.entry(key).or_default() += batch.weight(row);
+        *results.entry(key).or_default() += batch.weight(row);
     }
 }
 

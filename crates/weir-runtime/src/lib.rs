@@ -4,7 +4,6 @@
 pub mod config;
 pub mod device_names;
 pub mod failure;
-pub mod left_out;
 pub mod lock;
 pub mod log;
 pub mod names;
@@ -16,3 +15,4 @@ pub mod question;
 pub mod run_loop;
 pub mod script_sources;
 pub mod source;
+pub mod unobserved;

@@ -52,7 +52,7 @@ pub struct Host {
     /// Requests of stream `s` that the tap lost.
     pub missed: u64,
     /// Where rows of each stream become the monitor's.
-    outlets: Vec<RowConversion>,
+    conversions: Vec<RowConversion>,
     schema: Schema,
     /// What relation `r` holds.
     content: Vec<Vec<Value>>,
@@ -81,7 +81,7 @@ impl Host {
             earlier: Vec::new(),
             rows: Vec::new(),
             missed: 0,
-            outlets: Vec::new(),
+            conversions: Vec::new(),
             schema: (*catalog().declarations[0].schema).clone(),
             content: Vec::new(),
             complete_to: now,
@@ -102,12 +102,12 @@ impl Host {
         let process = Process::new(number as u64 + 1, self.earlier.clone(), scenario);
         self.process = Some((number, process));
         let all: Vec<usize> = (0..self.schema.len()).collect();
-        let outlet = |_| {
-            let mut outlet = RowConversion::new(Symbol::new(&self.name), &self.schema, &all);
-            outlet.first_number = (number as i64 + 1) * 10;
-            outlet
+        let conversion = |_| {
+            let mut conversion = RowConversion::new(Symbol::new(&self.name), &self.schema, &all);
+            conversion.first_number = (number as i64 + 1) * 10;
+            conversion
         };
-        self.outlets = (0..2).map(outlet).collect();
+        self.conversions = (0..2).map(conversion).collect();
         self.content.clear();
         self.complete_to = now;
         (self.steps_at, self.dials_at, self.reports_at) = (now, now, now);
@@ -176,8 +176,8 @@ impl Host {
         let (_, process) = self.process.as_mut().expect("it runs");
         let to_monitor = |at| process.clock.to_monitor(at);
         let mut watermark = to_monitor(shown);
-        for outlet in &mut self.outlets {
-            watermark = watermark.max(outlet.reached(shown, to_monitor));
+        for conversion in &mut self.conversions {
+            watermark = watermark.max(conversion.reached(shown, to_monitor));
         }
         process.step(watermark);
     }
@@ -233,7 +233,7 @@ impl Host {
         let clock = &process.clock;
         let now = clock.to_monitor(*ts.last().expect("there are rows"));
         let batch = batch(&self.schema, ts, &values, None);
-        let batch = self.outlets[source].rows(&batch, now, |at| clock.to_monitor(at));
+        let batch = self.conversions[source].rows(&batch, now, |at| clock.to_monitor(at));
         self.push(source, batch);
     }
 

@@ -185,11 +185,11 @@ fn requests(at: i64) -> Batch {
 /// Serves the fragments of a monitor until [`ROWS`] rows were sent.
 fn serve(uplink: &Uplink) {
     let mut core = AgentCore::new(EngineOptions::default());
-    let (clock, begun) = (uplink.clock(), Instant::now());
+    let (clock, started) = (uplink.clock(), Instant::now());
     let mut is_running = false;
     let mut left = ROWS / 10;
     while left > 0 {
-        assert!(begun.elapsed() < WAIT_MAX, "{:?}", uplink.state());
+        assert!(started.elapsed() < WAIT_MAX, "{:?}", uplink.state());
         let event = uplink.receive(Duration::from_millis(2));
         if let Some(UplinkEvent::Message(MonitorMessage::Start(start))) = event {
             let plan = wire::decode(&start.fragment, &Catalog::builtin()).unwrap();
@@ -258,8 +258,8 @@ fn other_versions_are_refused_on_both_sides_with_both_versions_in_the_error() {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut address).unwrap();
         let uplink = uplink(address.trim());
-        let begun = Instant::now();
-        while uplink.state().last_failure.is_none() && begun.elapsed() < WAIT_MAX {
+        let started = Instant::now();
+        while uplink.state().last_failure.is_none() && started.elapsed() < WAIT_MAX {
             std::thread::sleep(Duration::from_millis(5));
         }
         let failure = uplink.state().last_failure.unwrap();

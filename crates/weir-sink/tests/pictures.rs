@@ -48,9 +48,9 @@ fn bars_are_as_high_as_their_counts() {
     let text = svg::histogram(&histogram).standalone();
     let document = Document::parse(&text).expect("well-formed XML");
     let bars = of_class(&document, "bar s0");
-    let told: Vec<&str> = bars.iter().map(text_of).collect();
+    let tooltips: Vec<&str> = bars.iter().map(text_of).collect();
     assert_eq!(
-        told,
+        tooltips,
         [
             "0 B -> 512 B: 50 (5.2 %)",
             "4 KiB: 608 (63.2 %)",

@@ -35,7 +35,7 @@ fn main() {
         at_end.store(true, Ordering::Relaxed);
     });
     let is_over = || over.load(Ordering::Relaxed);
-    let (told, lost) = match mode.strip_prefix("below=") {
+    let (rows_received, lost) = match mode.strip_prefix("below=") {
         Some(end) => rows(
             socket.as_ref(),
             below(end.parse().expect("a sector")),
@@ -45,7 +45,7 @@ fn main() {
         None if mode == "histograms" => histograms(socket.as_ref(), is_over),
         None => panic!("`{mode}` is none of all, below=SECTOR, histograms"),
     };
-    println!("told {told} lost {lost}");
+    println!("received {rows_received} lost {lost}");
 }
 
 /// Requests and completions whose first sector is below a sector.
@@ -70,17 +70,17 @@ fn rows(socket: &Path, predicate: Predicate, is_over: impl Fn() -> bool) -> (i64
     };
     let mut tap =
         open(socket, &[demand], TapdiskOptions::default()).unwrap_or_else(|e| panic!("{e}"));
-    let mut told = 0;
+    let mut rows_received = 0;
     while !is_over() {
         match tap.next(POLL_TIMEOUT).unwrap_or_else(|e| panic!("{e}")) {
-            TapEvent::Rows { batch, .. } => told += batch.len() as i64,
+            TapEvent::Rows { batch, .. } => rows_received += batch.len() as i64,
             TapEvent::End => break,
             TapEvent::Folded { .. } | TapEvent::Heartbeat(_) | TapEvent::Quiet => {}
         }
     }
     let counts = tap.counts();
     let lost = counts.iter().filter(|count| count.counter == "events_lost");
-    (told, lost.map(|count| count.total).sum())
+    (rows_received, lost.map(|count| count.total).sum())
 }
 
 /// Number of requests for histograms, and of events that could not be counted.

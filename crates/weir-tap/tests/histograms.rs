@@ -17,12 +17,12 @@ use weir_workload::{
 };
 
 /// The rows of a recording as events, all of one disk.
-fn events(heard: &CollectedEvents) -> Vec<RequestEvent> {
+fn events(collected: &CollectedEvents) -> Vec<RequestEvent> {
     let columns = [
         "type", "op", "req_id", "sector", "sectors", "wait", "service", "latency", "error",
     ];
     let [kind, op, id, sector, sectors, wait, service, latency, error] =
-        columns.map(|c| heard.recording.column(c));
+        columns.map(|c| collected.recording.column(c));
     let int = |value: &Value| match value {
         Value::Int(x) => Some(*x),
         _ => None,
@@ -52,12 +52,18 @@ fn events(heard: &CollectedEvents) -> Vec<RequestEvent> {
             failed: error[i] != Value::Null,
         })
     };
-    heard.recording.ts.iter().enumerate().map(event).collect()
+    collected
+        .recording
+        .ts
+        .iter()
+        .enumerate()
+        .map(event)
+        .collect()
 }
 
-fn steps(heard: &CollectedEvents) -> (Vec<Step>, Histograms) {
+fn steps(collected: &CollectedEvents) -> (Vec<Step>, Histograms) {
     let mut counter = Counter::new(16);
-    let steps = events(heard)
+    let steps = events(collected)
         .iter()
         .map(|event| counter.take(event))
         .collect();
@@ -199,18 +205,21 @@ fn disksim_agrees_with_its_published_distributions() {
         Step::Finished(_) | Step::Lost { .. } => None,
     };
     let gaps: Vec<i64> = steps.iter().filter_map(gap).collect();
-    let told = &published["interarrival_distribution_upper_limit_ms_exclusive"];
-    let told = buckets(told);
-    let limits = told[..told.len() - 1]
+    let expected_buckets = &published["interarrival_distribution_upper_limit_ms_exclusive"];
+    let expected_buckets = buckets(expected_buckets);
+    let limits = expected_buckets[..expected_buckets.len() - 1]
         .iter()
         .map(|(ms, _)| ms * 1_000_000 - 1);
     let limits = weir_sketch::BucketLimits::Explicit(limits.collect());
-    let mut found = vec![0; told.len()];
+    let mut found = vec![0; expected_buckets.len()];
     gaps.iter()
         .for_each(|&gap| found[limits.bucket(gap) as usize] += 1);
     assert_eq!(
         found,
-        told.iter().map(|(_, count)| *count).collect::<Vec<_>>()
+        expected_buckets
+            .iter()
+            .map(|(_, count)| *count)
+            .collect::<Vec<_>>()
     );
     let mean = gaps.iter().sum::<i64>() as f64 / gaps.len() as f64;
     near(mean / 1e6, &published["interarrival_ms"]["mean"]);
@@ -416,10 +425,11 @@ fn lirs_traces_have_their_lru_curves() {
             );
             compared += 1;
         }
-        let told = buckets(&stats["stack_distance_hist_pow2"]);
-        let limits =
-            weir_sketch::BucketLimits::Explicit(told.iter().map(|(limit, _)| *limit).collect());
-        let mut found = vec![0; told.len() + 1];
+        let expected_buckets = buckets(&stats["stack_distance_hist_pow2"]);
+        let limits = weir_sketch::BucketLimits::Explicit(
+            expected_buckets.iter().map(|(limit, _)| *limit).collect(),
+        );
+        let mut found = vec![0; expected_buckets.len() + 1];
         for (least, greatest, weight) in exact.distances() {
             assert_eq!(least, greatest, "exact distances are kept apart");
             found[limits.bucket(least as i64) as usize] += weight as u64;
@@ -427,7 +437,10 @@ fn lirs_traces_have_their_lru_curves() {
         assert_eq!(found.pop(), Some(0));
         assert_eq!(
             found,
-            told.iter().map(|(_, count)| *count).collect::<Vec<_>>(),
+            expected_buckets
+                .iter()
+                .map(|(_, count)| *count)
+                .collect::<Vec<_>>(),
             "{name}"
         );
     }

@@ -429,7 +429,7 @@ fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
         ];
         for (tool, lines, expected) in tools {
             match python(&lines) {
-                Some(said) => assert_eq!(said, expected, "{tool}"),
+                Some(output) => assert_eq!(output, expected, "{tool}"),
                 None => writeln!(
                     std::io::stderr(),
                     "skipped: duckdb_polars_and_pandas: python has no {tool}"

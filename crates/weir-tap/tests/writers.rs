@@ -14,16 +14,19 @@ use weir_tap::format::{Header, Input, TraceInput, TraceOptions, convert, for_wri
 fn converted(from: &Path, to: &Path) -> Vec<String> {
     let mut last = 0.0;
     let input = Input::open(&TraceInput::file(from)).unwrap();
-    let told = convert(input, &TraceOptions::default(), to, None, &mut |p| {
+    let converted = convert(input, &TraceOptions::default(), to, None, &mut |p| {
         last = p;
         true
     })
     .unwrap();
-    assert_eq!(told.messages, Vec::<String>::new());
-    let missed = told.counts.iter().filter(|c| c.counter == "events_lost");
+    assert_eq!(converted.messages, Vec::<String>::new());
+    let missed = converted
+        .counts
+        .iter()
+        .filter(|c| c.counter == "events_lost");
     assert_eq!(missed.map(|c| c.total).sum::<i64>(), 0);
-    assert!(last > 0.0 && told.rows > 0);
-    told.remarks
+    assert!(last > 0.0 && converted.rows > 0);
+    converted.remarks
 }
 
 /// The standard output of a program.

@@ -61,12 +61,12 @@ fn in_use(options: DiskOptions) -> String {
 fn a_second_writer_is_rejected_until_the_first_has_ended() {
     let image = Image::new();
     let first = opened(options(&image.0));
-    let told = in_use(options(&image.0));
+    let error = in_use(options(&image.0));
     assert!(
-        told.starts_with(&format!("{}: in use: ", image.0.display())),
-        "{told}"
+        error.starts_with(&format!("{}: in use: ", image.0.display())),
+        "{error}"
     );
-    assert!(told.contains("stop that program"), "{told}");
+    assert!(error.contains("stop that program"), "{error}");
     in_use(read_only(&image.0));
     drop(first);
     opened(options(&image.0));
@@ -177,22 +177,22 @@ fn qemu_io(path: &Path, options: &[&str], command: &str) -> Option<(bool, String
         .args(["-c", command])
         .arg(path);
     let output = qemu.output().ok()?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    Some((output.status.success(), said))
+    let output_text = [output.stdout, output.stderr].concat();
+    let output_text = String::from_utf8_lossy(&output_text).into_owned();
+    Some((output.status.success(), output_text))
 }
 
 #[test]
 fn qemu_cannot_open_a_locked_image() {
     let image = Image::new();
     let disk = opened(options(&image.0));
-    let Some((done, said)) = qemu_io(&image.0, &[], "write 0 512") else {
+    let Some((done, message)) = qemu_io(&image.0, &[], "write 0 512") else {
         return skipped(
             "qemu_cannot_open_a_locked_image",
             "no qemu-io here (package qemu-utils)",
         );
     };
-    assert!(!done && said.contains("lock"), "{said}");
+    assert!(!done && message.contains("lock"), "{message}");
     // A copy of an image excludes writers.
     let copy = image.0.with_extension("copy");
     let mut convert = Command::new("qemu-img");
@@ -200,18 +200,21 @@ fn qemu_cannot_open_a_locked_image() {
         .args(["convert", "-f", "raw", "-O", "raw"])
         .args([&image.0, &copy]);
     let output = convert.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("lock"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && stderr.contains("lock"),
+        "{stderr}"
+    );
     drop(disk);
     // While a reader has the image open, QEMU may read it but not write it.
     let reader = opened(read_only(&image.0));
-    let (done, said) = qemu_io(&image.0, &["-r"], "read 0 512").unwrap();
-    assert!(done, "{said}");
-    let (done, said) = qemu_io(&image.0, &[], "write 0 512").unwrap();
-    assert!(!done && said.contains("lock"), "{said}");
+    let (done, message) = qemu_io(&image.0, &["-r"], "read 0 512").unwrap();
+    assert!(done, "{message}");
+    let (done, message) = qemu_io(&image.0, &[], "write 0 512").unwrap();
+    assert!(!done && message.contains("lock"), "{message}");
     drop(reader);
-    let (done, said) = qemu_io(&image.0, &[], "write 0 512").unwrap();
-    assert!(done, "{said}");
+    let (done, message) = qemu_io(&image.0, &[], "write 0 512").unwrap();
+    assert!(done, "{message}");
 }
 
 #[test]
@@ -221,10 +224,10 @@ fn an_image_locked_by_qemu_is_rejected_with_its_name() {
         let test = "an_image_locked_by_qemu_is_rejected_with_its_name";
         return skipped(test, "no qemu-io here (package qemu-utils)");
     };
-    let told = in_use(options(&image.0));
+    let error = in_use(options(&image.0));
     assert!(
-        told.contains(&format!("qemu-io, pid {}", qemu.0.id())),
-        "{told}"
+        error.contains(&format!("qemu-io, pid {}", qemu.0.id())),
+        "{error}"
     );
     in_use(read_only(&image.0));
     let without = DiskOptions {
@@ -299,8 +302,8 @@ fn writes_of_a_killed_writer_never_overwrite_newer_data() {
         ]);
         victim.env(VICTIM, &image.0).stdout(Stdio::piped());
         let mut victim = victim.spawn().unwrap();
-        let mut said = BufReader::new(victim.stdout.take().unwrap()).lines();
-        assert!(said.any(|line| line.unwrap().contains("writing")));
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains("writing")));
         // The process is writing once its data appear in the image.
         while !std::fs::read(&image.0).unwrap().contains(&1) {
             assert!(victim.try_wait().unwrap().is_none(), "it ended early");

@@ -273,12 +273,12 @@ impl FleetProcess {
     /// # Errors
     /// When it does not end in time.
     pub fn wait(&mut self) -> Result<ExitStatus> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 bail!("{} does not end: {}", self.name, self.output());
             }
             thread::sleep(Duration::from_millis(20));
@@ -290,7 +290,7 @@ impl FleetProcess {
     /// # Errors
     /// When it ends, or does not print such a line in time.
     pub fn wait_for_line(&mut self, words: &str) -> Result<String> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let output = self.output();
             let whole = output.rfind('\n').map_or("", |end| &output[..end]);
@@ -300,7 +300,7 @@ impl FleetProcess {
             if let Some(status) = self.ended()? {
                 bail!("{} ended with {status}: {output}", self.name);
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 bail!("{} does not print \"{words}\": {output}", self.name);
             }
             thread::sleep(Duration::from_millis(10));

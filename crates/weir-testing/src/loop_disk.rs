@@ -102,10 +102,10 @@ impl LoopDisk {
     /// process has open when that process closes it, and until then this waits.
     pub fn reattach(&self) -> Result<()> {
         let image = self.image.to_string_lossy();
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match run("losetup", &["--direct-io=on", &self.path, &image]) {
-                Err(error) if begun.elapsed() > REATTACH_TIMEOUT => return Err(error),
+                Err(error) if started.elapsed() > REATTACH_TIMEOUT => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
                 Ok(_) => return Ok(()),
             }

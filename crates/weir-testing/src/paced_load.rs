@@ -145,7 +145,7 @@ fn work(load: &DiskLoad, control: &Control) -> Result<()> {
     let at = memory.as_ptr().align_offset(ALIGNMENT);
     let buffer = &mut memory[at..at + bytes];
     let mut file: Option<File> = None;
-    let (mut begun, mut due, mut number) = (Instant::now(), 0, 0);
+    let (mut started, mut due, mut number) = (Instant::now(), 0, 0);
     loop {
         match control.wait(BURST_EVERY) {
             Phase::Stopping => return Ok(()),
@@ -153,13 +153,13 @@ fn work(load: &DiskLoad, control: &Control) -> Result<()> {
                 file = None;
                 control.paused();
             }
-            Phase::Paused => (begun, due) = (Instant::now(), 0),
+            Phase::Paused => (started, due) = (Instant::now(), 0),
             Phase::Running => {
                 if file.is_none() {
                     file = Some(open(load)?);
                 }
                 let opened = file.as_ref().expect("it was opened above");
-                let elapsed_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 while due * 1_000 < elapsed_ms.saturating_mul(load.rate) {
                     request(load, opened, number, buffer)?;
                     control.completed.fetch_add(1, Ordering::Relaxed);

@@ -172,10 +172,10 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         thread::spawn(move || {
-            for heard in listener.incoming() {
-                let mut heard = heard.unwrap();
-                let mut output = heard.try_clone().unwrap();
-                thread::spawn(move || std::io::copy(&mut heard, &mut output));
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                let mut output = connection.try_clone().unwrap();
+                thread::spawn(move || std::io::copy(&mut connection, &mut output));
             }
         });
         address
@@ -192,39 +192,39 @@ mod tests {
     fn delayed_data_arrive_later_and_complete() {
         let relay = Relay::new(Ipv4Addr::LOCALHOST, echo()).unwrap();
         relay.delay(Duration::from_millis(100));
-        let (mut stream, begun) = (asked(&relay), Instant::now());
+        let (mut stream, started) = (asked(&relay), Instant::now());
         let output: Vec<u8> = (0..300_000_u32).map(|i| i as u8).collect();
         let mut writer = stream.try_clone().unwrap();
-        let to_say = output.clone();
-        let saying = thread::spawn(move || writer.write_all(&to_say).unwrap());
-        let mut heard = vec![0; output.len()];
-        stream.read_exact(&mut heard).unwrap();
-        saying.join().unwrap();
-        assert!(heard == output);
-        assert!(begun.elapsed() >= Duration::from_millis(200));
+        let to_send = output.clone();
+        let sending = thread::spawn(move || writer.write_all(&to_send).unwrap());
+        let mut received = vec![0; output.len()];
+        stream.read_exact(&mut received).unwrap();
+        sending.join().unwrap();
+        assert!(received == output);
+        assert!(started.elapsed() >= Duration::from_millis(200));
     }
 
     #[test]
     fn stalled_connections_continue_and_closed_ones_end() {
         let relay = Relay::new(Ipv4Addr::LOCALHOST, echo()).unwrap();
         let mut stream = asked(&relay);
-        let mut heard = [0; 1];
+        let mut received = [0; 1];
         stream.write_all(b"a").unwrap();
-        stream.read_exact(&mut heard).unwrap();
+        stream.read_exact(&mut received).unwrap();
         relay.stall(true);
         // A read that had started may still return data.
         thread::sleep(4 * CHECK_INTERVAL);
         stream.write_all(b"b").unwrap();
         let soon = Some(Duration::from_millis(200));
         stream.set_read_timeout(soon).unwrap();
-        assert!(stream.read(&mut heard).is_err());
+        assert!(stream.read(&mut received).is_err());
         relay.stall(false);
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
-        stream.read_exact(&mut heard).unwrap();
-        assert_eq!(&heard, b"b");
+        stream.read_exact(&mut received).unwrap();
+        assert_eq!(&received, b"b");
         relay.close_connections();
-        assert_eq!(stream.read(&mut heard).unwrap_or(0), 0);
+        assert_eq!(stream.read(&mut received).unwrap_or(0), 0);
     }
 }

@@ -83,12 +83,12 @@ impl Storage {
             .spawn()
             .context("cannot start setpriv (package util-linux)")?;
         let mut storage = Storage { daemon, shown };
-        let begun = Instant::now();
+        let started = Instant::now();
         while fs::metadata(&storage.shown).map_or(0, |m| m.len()) != bytes {
             if let Some(status) = storage.daemon.try_wait()? {
                 bail!("qemu-storage-daemon, which is to show a file by FUSE, ended with {status}");
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 bail!("qemu-storage-daemon shows no file");
             }
             thread::sleep(Duration::from_millis(20));
@@ -102,9 +102,9 @@ impl Storage {
             return Ok(());
         }
         run("kill", &[&self.daemon.id().to_string()])?;
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.daemon.try_wait()?.is_none() {
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 self.daemon.kill()?;
                 self.daemon.wait()?;
                 run("umount", &["-l", &self.shown.to_string_lossy()])?;

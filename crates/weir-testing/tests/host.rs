@@ -51,9 +51,9 @@ fn traffic_is_counted_and_a_cut_cable_drops_everything() {
         output.write_all(&writing).unwrap();
         output
     });
-    let mut heard = vec![0; piece.len()];
-    stream.read_exact(&mut heard).unwrap();
-    assert!(heard == piece);
+    let mut received = vec![0; piece.len()];
+    stream.read_exact(&mut received).unwrap();
+    assert!(received == piece);
     let mut output = writer.join().unwrap();
     let after = host.traffic().unwrap();
     let sent = after.sent_bytes - before.sent_bytes;
@@ -73,9 +73,9 @@ fn traffic_is_counted_and_a_cut_cable_drops_everything() {
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
-    let mut heard = [0; 1];
-    stream.read_exact(&mut heard).unwrap();
-    assert_eq!(&heard, b"x");
+    let mut received = [0; 1];
+    stream.read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"x");
     drop(output);
     sender.wait().unwrap();
 }
@@ -104,11 +104,11 @@ fn a_short_queue_drops_bursts() {
     socket
         .set_read_timeout(Some(Duration::from_secs(2)))
         .unwrap();
-    let mut heard = 0;
+    let mut received = 0;
     while socket.recv(&mut [0; 2_000]).is_ok() {
-        heard += 1;
+        received += 1;
     }
-    assert!((1..20).contains(&heard), "{heard} of 20 packets came");
+    assert!((1..20).contains(&received), "{received} of 20 packets came");
 }
 
 #[test]

@@ -357,8 +357,8 @@ impl Discipline {
         let Some(known) = self.interval_at(agent) else {
             return i64::MAX;
         };
-        let told = self.line_at(agent).at(agent) - agent;
-        (known.high - told).max(told - known.low).max(0)
+        let offset = self.line_at(agent).at(agent) - agent;
+        (known.high - offset).max(offset - known.low).max(0)
     }
 
     /// How much faster the monitor's clock is, in parts per billion, once measured.

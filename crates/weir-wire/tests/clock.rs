@@ -56,7 +56,7 @@ proptest! {
     ) {
         let mut discipline = Discipline::new();
         let mut monitor = START;
-        let mut told = Vec::new();
+        let mut conversions = Vec::new();
         for ((there, back), pause_ms) in pings {
             discipline.update(world.exchange(monitor, there, back));
             monitor += there + back;
@@ -67,14 +67,14 @@ proptest! {
                 let error = discipline.error_ns(agent);
                 let shown = discipline.to_monitor(agent);
                 prop_assert!((shown - then).abs() <= error + 2, "{} ns off, {error} told", shown - then);
-                told.push((agent, shown));
+                conversions.push((agent, shown));
             }
             monitor += pause;
         }
-        told.sort();
-        prop_assert!(told.is_sorted_by_key(|(_, shown)| *shown), "backwards");
+        conversions.sort();
+        prop_assert!(conversions.is_sorted_by_key(|(_, shown)| *shown), "backwards");
         // Earlier conversions are repeatable, as far as segments are retained.
-        for (agent, shown) in told.iter().rev().take(20) {
+        for (agent, shown) in conversions.iter().rev().take(20) {
             prop_assert_eq!(discipline.to_monitor(*agent), *shown);
         }
     }

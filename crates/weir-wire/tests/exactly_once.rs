@@ -97,7 +97,7 @@ fn a_monitor_that_lost_its_state() {
         (0..60).for_each(|_| simulation.step());
         let first = simulation.kill();
         let channels = first.channels.clone();
-        let begun = simulation.last;
+        let restarted_at = simulation.last;
         (0..5).for_each(|_| simulation.send_rows());
         simulation.restart(MonitorState {
             monitor: 2,
@@ -125,7 +125,7 @@ fn a_monitor_that_lost_its_state() {
         old.check_order();
         new.check_order();
         let of = |rows: &BTreeMap<ChannelId, Vec<i64>>| rows.values().flatten().copied().max();
-        assert!(of(&old.rows) <= Some(begun));
+        assert!(of(&old.rows) <= Some(restarted_at));
         let oldest = new.rows.values().flatten().min();
         assert!(
             oldest.is_none_or(|oldest| *oldest > void_before),

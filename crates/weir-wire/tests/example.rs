@@ -16,13 +16,13 @@ fn python() -> Result<PathBuf, String> {
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyarrow");
     let python = venv.join("bin/python3");
     let run = |command: &mut Command| -> Result<(), String> {
-        let told = format!("{command:?}");
+        let command_line = format!("{command:?}");
         let output = command.stdin(Stdio::null()).output();
-        let output = output.map_err(|e| format!("{told}: {e}"))?;
+        let output = output.map_err(|e| format!("{command_line}: {e}"))?;
         match output.status.success() {
             true => Ok(()),
             false => Err(format!(
-                "{told}: {}",
+                "{command_line}: {}",
                 String::from_utf8_lossy(&output.stderr).trim()
             )),
         }

@@ -68,7 +68,7 @@ pub struct Found {
 /// Evaluates all pairs that share a device.
 pub fn find(profiles: &[Profile]) -> Found {
     let mut found = Found::default();
-    let mut untold = 0;
+    let mut not_compared = 0;
     for victim in profiles {
         let others: Vec<&Profile> = profiles
             .iter()
@@ -78,7 +78,7 @@ pub fn find(profiles: &[Profile]) -> Found {
         for disturber in &others {
             let rest = others.iter().filter(|o| !std::ptr::eq(**o, *disturber));
             match Comparison::of(victim, disturber, &rest.copied().collect::<Vec<_>>()) {
-                None => untold += 1,
+                None => not_compared += 1,
                 Some(comparison) => {
                     found.pairs_tested += 1;
                     found
@@ -95,7 +95,7 @@ pub fn find(profiles: &[Profile]) -> Found {
             .expect("ratios are finite")
     });
     if found.pairs_tested == 0 {
-        let text = match untold {
+        let text = match not_compared {
             0 => "no two disks share a device".to_owned(),
             _ => format!(
                 "disks share a device, but the test needs latencies, and {INTERVALS_MIN} \

@@ -41,18 +41,18 @@ fn of_distribution(of: &Distribution) -> Value {
         json!([least, greatest, n])
     });
     let filled = |value: i64| (of.count > 0).then_some(value);
-    let mut told = Map::new();
-    told.insert("count".into(), json!(of.count));
-    told.insert("sum".into(), integer(of.sum));
-    told.insert("min".into(), json!(filled(of.min)));
-    told.insert("max".into(), json!(filled(of.max)));
-    told.insert("mean".into(), json!(of.mean()));
+    let mut object = Map::new();
+    object.insert("count".into(), json!(of.count));
+    object.insert("sum".into(), integer(of.sum));
+    object.insert("min".into(), json!(filled(of.min)));
+    object.insert("max".into(), json!(filled(of.max)));
+    object.insert("mean".into(), json!(of.mean()));
     for (name, q) in QUANTILES {
-        told.insert(name.into(), json!(of.quantile(q)));
+        object.insert(name.into(), json!(of.quantile(q)));
     }
-    told.insert("bins".into(), Value::Array(bins));
-    told.insert("log".into(), log.collect());
-    Value::Object(told)
+    object.insert("bins".into(), Value::Array(bins));
+    object.insert("log".into(), log.collect());
+    Value::Object(object)
 }
 
 /// Reads the output of [`of_histograms`]; `None` for anything else.
@@ -70,28 +70,28 @@ pub fn to_histograms(value: &Value) -> Option<Histograms> {
     Some(histograms)
 }
 
-fn to_distribution(metric: Metric, told: &Value) -> Option<Distribution> {
+fn to_distribution(metric: Metric, json: &Value) -> Option<Distribution> {
     let mut of = Distribution::new(metric);
-    of.count = told["count"].as_u64()?;
+    of.count = json["count"].as_u64()?;
     if of.count == 0 {
         return Some(of);
     }
-    of.sum = match &told["sum"] {
+    of.sum = match &json["sum"] {
         Value::String(text) => text.parse().ok()?,
         sum => sum.as_i64()?.into(),
     };
-    of.min = told["min"].as_i64()?;
-    of.max = told["max"].as_i64()?;
-    let bins = told["bins"].as_array()?;
+    of.min = json["min"].as_i64()?;
+    of.max = json["max"].as_i64()?;
+    let bins = json["bins"].as_array()?;
     let limits = metric.limits().iter().map(|limit| json!(limit));
     let limits = limits.chain([Value::Null]);
     if bins.len() != of.bins.len() || bins.iter().zip(limits).any(|(b, l)| b[0] != l) {
         return None;
     }
-    for (bin, told) in of.bins.iter_mut().zip(bins) {
-        *bin = told[1].as_u64()?;
+    for (bin, entry) in of.bins.iter_mut().zip(bins) {
+        *bin = entry[1].as_u64()?;
     }
-    for bin in told["log"].as_array()? {
+    for bin in json["log"].as_array()? {
         of.log.add(bin[0].as_i64()?, bin[2].as_u64()?);
     }
     let total = |counts: Vec<u64>| counts.into_iter().try_fold(0u64, u64::checked_add);

@@ -147,8 +147,8 @@ fn parts(all: &Sequence) -> Vec<Part> {
     .map(|(pattern, share)| Part { pattern, share })
     .collect();
     parts.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let told = parts.iter().filter(|p| p.share >= PART_SHARE).count();
-    parts.truncate(told.max(1));
+    let reported = parts.iter().filter(|p| p.share >= PART_SHARE).count();
+    parts.truncate(reported.max(1));
     parts
 }
 

@@ -16,10 +16,10 @@ use weir_runtime::failure::Failure;
 use weir_tap::elevation;
 
 fn main() -> ExitCode {
-    let begun = elevation::begin().map_err(Failure::from);
+    let elevated = elevation::begin().map_err(Failure::from);
     let cli = Cli::parse();
     let verbose = cli.verbose();
-    match begun.and_then(|()| command::run(cli)) {
+    match elevated.and_then(|()| command::run(cli)) {
         Ok(ending) => ending.code(),
         Err(failure) => failure.report(verbose),
     }

@@ -129,9 +129,9 @@ fn every_error_of_the_docs_is_diagnosed() {
             .args(["check", &block.text])
             .output()
             .expect("weir runs");
-        let said = String::from_utf8_lossy(&output.stderr).to_string()
+        let output_text = String::from_utf8_lossy(&output.stderr).to_string()
             + &String::from_utf8_lossy(&output.stdout);
-        if output.status.code() != Some(2) || !said.contains(code) {
+        if output.status.code() != Some(2) || !output_text.contains(code) {
             failures.push(failure(
                 &block,
                 &format!("{code} is not diagnosed"),

@@ -111,13 +111,13 @@ fn held(mode: &str, disk: &Disk, pace: &Pace, with_statistics: bool) -> Result<T
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start hist_hold")?;
-    let mut said = BufReader::new(child.stdout.take().context("its output is ours")?);
+    let mut stdout = BufReader::new(child.stdout.take().context("its output is ours")?);
     let mut line = String::new();
-    said.read_line(&mut line)?;
+    stdout.read_line(&mut line)?;
     let turn = loaded(disk, pace);
     drop(child.stdin.take());
     let mut rest = String::new();
-    said.read_to_string(&mut rest)?;
+    stdout.read_to_string(&mut rest)?;
     if !child.wait()?.success() || line.trim() != "attached" {
         bail!("hist_hold failed; run it by hand to see why");
     }

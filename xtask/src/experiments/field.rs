@@ -110,7 +110,7 @@ impl Field {
 
     /// Waits until all agents run all queries.
     fn wait(&mut self) -> Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let hosts = Some(self.hosts.len() as u64);
         loop {
             let queries = self.queries()?;
@@ -125,7 +125,7 @@ impl Field {
                     bail!("an agent ended with {status}: {}", agent.output());
                 }
             }
-            if begun.elapsed() > RESPONSE_TIMEOUT {
+            if started.elapsed() > RESPONSE_TIMEOUT {
                 let logs: String = self.agents.iter().map(FleetProcess::output).collect();
                 bail!(
                     "not all agents run all queries: {queries:?}\n{logs}{}",

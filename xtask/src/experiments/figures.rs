@@ -60,8 +60,8 @@ pub fn by_turns<C>(
                 eprintln!("run {}/{runs}: {name}: {error:#}; once more", run + 1);
                 turn(configuration)
             })?;
-            let said: Vec<String> = figures.iter().map(|x| format!("{x:.2}")).collect();
-            eprintln!("run {}/{runs}: {name}: {}", run + 1, said.join(" "));
+            let printed: Vec<String> = figures.iter().map(|x| format!("{x:.2}")).collect();
+            eprintln!("run {}/{runs}: {name}: {}", run + 1, printed.join(" "));
             row.figures.resize(figures.len(), Figure::default());
             for (known, new) in row.figures.iter_mut().zip(figures) {
                 known.runs.push(new);

@@ -42,10 +42,10 @@ impl Existing {
 
 /// Everything that is left, as text; empty if all is removed.
 pub fn find(before: &Existing, traces: &Traces, objects: &BTreeSet<BpfObject>) -> Vec<String> {
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let left = left(before, traces, objects);
-        if left.is_empty() || begun.elapsed() > GRACE {
+        if left.is_empty() || started.elapsed() > GRACE {
             return left;
         }
         sleep(Duration::from_millis(200));

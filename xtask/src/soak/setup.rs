@@ -278,14 +278,14 @@ impl Setup {
     }
 
     fn until(&mut self, what: &str, done: impl Fn(&Setup) -> Result<bool>) -> Result<()> {
-        let begun = Instant::now();
+        let started = Instant::now();
         while !done(self)? {
             for agent in self.agents.iter_mut().flatten() {
                 if let Some(status) = agent.ended()? {
                     bail!("an agent ended with {status}: {}", agent.output());
                 }
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 bail!("waited without success until {what}");
             }
             sleep(Duration::from_millis(100));
@@ -321,7 +321,7 @@ impl Setup {
             "/proc/diskstats of the loop devices without self-tests: {of_queries}; {source_of_guest}: {of_guest}"
         );
         let monitor = self.monitor.as_ref().context("no monitor runs")?;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let mut balances = Vec::new();
             for query in QUERIES {
@@ -332,7 +332,7 @@ impl Setup {
             let kernel = "/proc/diskstats of the loop devices";
             balances.push(exported.since(&self.exported_before, of_kernel, kernel));
             balances.push(self.disk.balance((of_guest, source_of_guest))?);
-            if balances.iter().all(Balance::holds) || begun.elapsed() > BALANCE_TIMEOUT {
+            if balances.iter().all(Balance::holds) || started.elapsed() > BALANCE_TIMEOUT {
                 return Ok(balances);
             }
             sleep(Duration::from_millis(500));

@@ -287,11 +287,11 @@ fn rows_of_a_step_are_sent_in_one_message_up_to_a_bound() {
     let mut core = core();
     core.start(ChannelId(1), &plan(NARROW));
     core.start(ChannelId(2), &plan("select x from s"));
-    let mut said = Vec::new();
+    let mut emitted = Vec::new();
     let mut step = |core: &mut AgentCore, upto| {
         core.reached(upto);
         core.step(&mut |word| match word {
-            AgentMessage::Rows { channel, batch } => said.push((channel.0, batch.len())),
+            AgentMessage::Rows { channel, batch } => emitted.push((channel.0, batch.len())),
             AgentMessage::Started { .. } | AgentMessage::Watermark(_) => {}
             other => panic!("a core does not say {other:?}"),
         });
@@ -305,7 +305,7 @@ fn rows_of_a_step_are_sent_in_one_message_up_to_a_bound() {
     }
     step(&mut core, 10_000);
     let of = |channel: u64| -> Vec<usize> {
-        let words = said.iter().filter(|(c, _)| *c == channel);
+        let words = emitted.iter().filter(|(c, _)| *c == channel);
         words.map(|(_, rows)| *rows).collect()
     };
     assert_eq!(of(1)[0], 10);
@@ -339,9 +339,9 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     assert!(received.rows.is_empty());
     core.push("s", rows(&[11]));
     core.reached(11);
-    let mut said = Vec::new();
-    core.step(&mut |word| said.push(word));
-    let groups = said.iter().filter_map(|word| match word {
+    let mut emitted = Vec::new();
+    core.step(&mut |word| emitted.push(word));
+    let groups = emitted.iter().filter_map(|word| match word {
         AgentMessage::Rows { batch, .. } => Some(batch.requests(partial.requests_column())),
         _ => None,
     });
@@ -354,8 +354,8 @@ fn requests_of_an_open_interval_are_in_the_tally_before_their_group_is() {
     assert_eq!(tally(&core), Some((40, 4)));
     let mut lost = Vec::new();
     core.step(&mut |word| {
-        if let AgentMessage::Lost(told) = word {
-            lost.push((told.channel, told.requests, told.cause));
+        if let AgentMessage::Lost(loss) = word {
+            lost.push((loss.channel, loss.requests, loss.cause));
         }
     });
     assert_eq!(lost, [(1, 4, "unseen".to_owned())]);
@@ -381,8 +381,8 @@ fn groups_of_a_source_that_was_silent_for_too_long_are_counted_as_lost() {
     core.push_folded("s", groups(40, 5));
     let mut lost = Vec::new();
     core.step(&mut |word| {
-        if let AgentMessage::Lost(told) = word {
-            lost.push((told.channel, told.requests, told.cause));
+        if let AgentMessage::Lost(loss) = word {
+            lost.push((loss.channel, loss.requests, loss.cause));
         }
     });
     // The second fragment has started after that interval.

@@ -94,7 +94,7 @@ impl Agent {
     pub(super) fn listen(&mut self) -> bool {
         let now = self.clock.now();
         let full = self.uplink.state().waiting.bytes > RECORDED_BYTES_MAX;
-        let mut heard = false;
+        let mut received = false;
         let names: Vec<String> = self.services.keys().cloned().collect();
         for name in names {
             // Removed during processing, since its messages change the rest of `self`.
@@ -106,7 +106,7 @@ impl Agent {
                 continue;
             }
             let mut over = None;
-            heard |= service.listen(now, &mut |tap, told| match told {
+            received |= service.listen(now, &mut |tap, message| match message {
                 TapMessage::Rows { demand, batch } => self.push(tap, demand, &batch),
                 TapMessage::Folded { demand, folded } => self.push_folded(tap, demand, folded),
                 TapMessage::Opened { at } | TapMessage::Switched { at } => {
@@ -114,8 +114,8 @@ impl Agent {
                     let at = tap
                         .interval()
                         .map_or(at, |interval| folds::over(interval, at));
-                    for (outlet, source) in tap.outlets.iter_mut().zip(&tap.sources) {
-                        let at = outlet.reached(at, |at| at);
+                    for (conversion, source) in tap.conversions.iter_mut().zip(&tap.sources) {
+                        let at = conversion.reached(at, |at| at);
                         self.core.watermark_sent(source, at);
                     }
                     // They receive the rows after that.
@@ -141,7 +141,7 @@ impl Agent {
         }
         // Before the tallies are written again.
         self.count_folding();
-        heard
+        received
     }
 
     /// Starts the fragments that wait for the tap `name`, which serves `demands` from now on.
@@ -174,14 +174,14 @@ impl Agent {
         }
         let clock = self.uplink.clock();
         let to_monitor = |at| clock.to_monitor(at);
-        let outlet = &tap.outlets[demand];
-        let rows = outlet.rows(batch, self.now(), to_monitor);
+        let conversion = &tap.conversions[demand];
+        let rows = conversion.rows(batch, self.now(), to_monitor);
         // Relations are small, and rows that the kernel aggregates are expensive only as rows.
         let kept = match rows.weights.is_some() || tap.interval().is_some() {
             true => rows,
             false => {
                 let keep = self.shedding.keep_one_in();
-                let kept = shedding::kept(&rows, outlet.req_id_column(), keep);
+                let kept = shedding::kept(&rows, conversion.req_id_column(), keep);
                 self.own.shed(rows.len() - kept.len());
                 kept
             }

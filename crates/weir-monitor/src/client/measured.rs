@@ -109,9 +109,9 @@ pub fn measure(
         counts: Arc::default(),
     };
     let requests_before = requests_finished();
-    let (begun, cpu_before_ns) = (Instant::now(), cpu_ns());
+    let (started, cpu_before_ns) = (Instant::now(), cpu_ns());
     let report = run_loop::run(engine, inputs, shows, options, stop)?;
-    let (elapsed, cpu_ns) = (begun.elapsed(), cpu_ns() - cpu_before_ns);
+    let (elapsed, cpu_ns) = (started.elapsed(), cpu_ns() - cpu_before_ns);
     let counts = report.engine.clone();
     let measured = Measured {
         elapsed,

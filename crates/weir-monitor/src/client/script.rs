@@ -160,14 +160,14 @@ mod tests {
 
     #[test]
     fn what_strangers_ask_of_a_script_is_bounded() {
-        for (query, tick_ns, says) in [
+        for (query, tick_ns, expected) in [
             (0, 1_000, "queries 1 to 2"),
             (3, 1_000, "queries 1 to 2"),
             (1, 0, "tick_ns is 0"),
             (1, u32::MAX, "from 1 to 1000000000"),
         ] {
             let why = planned(TEXT, query, tick_ns).unwrap_err();
-            assert!(why.contains(says), "{why}");
+            assert!(why.contains(expected), "{why}");
         }
         let far = TEXT.replace("range 3", "range 9000000000000000000");
         let why = planned(&far, 1, 1_000).unwrap_err();

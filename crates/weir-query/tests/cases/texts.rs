@@ -155,26 +155,31 @@ fn script(text: &str, _: &Catalog, _: &CheckOptions) -> String {
             .map(|d| render(d, text, Some("s.cql")))
             .collect(),
         Ok(script) => {
-            let mut said: String = script
+            let mut listing: String = script
                 .warnings
                 .iter()
                 .map(|d| render(d, text, None))
                 .collect();
             if let Some(source) = &script.iostream_source {
-                writeln!(said, "IOstream from {source}").unwrap();
+                writeln!(listing, "IOstream from {source}").unwrap();
             }
             for table in &script.tables {
                 let columns = table.declaration.schema.fields.iter();
                 let columns: Vec<_> = columns.map(|f| format!("{} {}", f.name, f.ty)).collect();
                 let (name, columns) = (&table.declaration.name, columns.join(", "));
                 let shape = table.declaration.shape;
-                writeln!(said, "{shape:?} {name} ({columns}) from {}", table.source).unwrap();
+                writeln!(
+                    listing,
+                    "{shape:?} {name} ({columns}) from {}",
+                    table.source
+                )
+                .unwrap();
             }
             for query in &script.queries {
                 let dest = query.dest.as_deref().unwrap_or("-");
-                write!(said, "to {dest}:\n{}", query.unoptimized).unwrap();
+                write!(listing, "to {dest}:\n{}", query.unoptimized).unwrap();
             }
-            said
+            listing
         }
     }
 }
@@ -211,16 +216,16 @@ fn rules(query: &str, catalog: &Catalog, options: &CheckOptions) -> String {
         .unwrap_or_else(|d| panic!("{query}: {d:?}"))
         .plan;
     let mut plan = written.clone();
-    let mut said = plan.to_string();
+    let mut listing = plan.to_string();
     for rule in RULES {
         let next = (rule.apply)(&plan);
         if next != plan {
-            write!(said, "-- {}\n{next}", rule.name).unwrap();
+            write!(listing, "-- {}\n{next}", rule.name).unwrap();
         }
         plan = next;
     }
     let result = optimize(&written);
     assert_eq!(result.schema, written.schema, "{query}");
-    write!(said, "-- result\n{result}").unwrap();
-    said
+    write!(listing, "-- result\n{result}").unwrap();
+    listing
 }

@@ -81,22 +81,22 @@ pub fn history(feed: &[Event], names: &[String], plan: &Plan) -> History {
     };
     let used: Vec<usize> = (0..names.len()).filter(|s| reads(&names[*s])).collect();
     let mut rows: Vec<Vec<Element>> = vec![vec![]; names.len()];
-    let mut frontier = Watermarks::new(names.len());
+    let mut watermarks = Watermarks::new(names.len());
     for event in feed {
         match event {
             Event::Row(source, element) => {
-                if frontier.row(*source, element.ts) {
+                if watermarks.row(*source, element.ts) {
                     rows[*source].push(element.clone());
                 }
             }
             Event::Heartbeat(source, ts) => {
                 let named = (0..names.len()).filter(|s| source.is_none_or(|named| named == *s));
-                named.for_each(|s| frontier.heartbeat(s, *ts));
+                named.for_each(|s| watermarks.heartbeat(s, *ts));
             }
         }
     }
     let mut history = History::new(used.iter().map(|s| (names[*s].clone(), rows[*s].clone())));
-    let now = used.iter().map(|s| frontier.of(*s)).min();
+    let now = used.iter().map(|s| watermarks.of(*s)).min();
     history.begin = begin(feed);
     let end = history.end.max(now.unwrap_or(i64::MIN));
     history.end = end.max(history.begin.unwrap_or(i64::MIN));

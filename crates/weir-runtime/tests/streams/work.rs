@@ -39,7 +39,7 @@ impl Sleeper {
     /// Runs a thread called `name` that sleeps `sleeps` times and then is busy for a while.
     pub fn run(name: &str, sleeps: u32) -> Sleeper {
         let (end, ended) = channel();
-        let (begin, begun) = channel();
+        let (begin, started) = channel();
         let run = move || {
             let tid = fs::read_link("/proc/thread-self").expect("a thread has its files");
             let tid = tid.file_name().and_then(|tid| tid.to_str()?.parse().ok());
@@ -48,7 +48,7 @@ impl Sleeper {
             sleep(sleeps, &ended);
         };
         let thread = thread::Builder::new().name(name.into()).spawn(run);
-        let (tid, first) = begun.recv().expect("the thread begins");
+        let (tid, first) = started.recv().expect("the thread begins");
         let last = at_rest(tid);
         Sleeper {
             tid,

@@ -177,7 +177,7 @@ async fn live(number: usize, orders: Arc<Orders>, load: Arc<Load>, figures: Arc<
 struct Agent<'a> {
     core: AgentCore,
     load: Arc<Load>,
-    outlets: Vec<RowConversion>,
+    conversions: Vec<RowConversion>,
     sender: MessageSender,
     figures: &'a Figures,
     events_per_second: f64,
@@ -205,13 +205,13 @@ impl<'a> Agent<'a> {
         sender: MessageSender,
     ) -> Agent<'a> {
         let host = Symbol::try_new(host).expect("a short name becomes a symbol");
-        let outlets = (0..STREAMS.len()).map(|stream| load.conversion(stream, host));
+        let conversions = (0..STREAMS.len()).map(|stream| load.conversion(stream, host));
         let now = wall_clock();
         let mut core = AgentCore::new(EngineOptions::default());
         core.reached(now);
         Agent {
             core,
-            outlets: outlets.collect(),
+            conversions: conversions.collect(),
             load,
             sender,
             figures,
@@ -359,7 +359,7 @@ impl<'a> Agent<'a> {
             for &stream in &read {
                 let piece = self.load.piece(stream, self.event_next, left, from, now);
                 made = piece.len();
-                let rows = self.outlets[stream].rows(&piece, now, |ts| ts);
+                let rows = self.conversions[stream].rows(&piece, now, |ts| ts);
                 self.core.push(STREAMS[stream], rows);
             }
             self.event_next += made as u64;

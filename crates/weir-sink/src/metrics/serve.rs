@@ -306,14 +306,14 @@ mod tests {
         let server = server();
         let open = || TcpStream::connect(server.address()).unwrap();
         // Idle connections, incomplete requests, and clients that do not read the response.
-        for begun in ["", "GET /metr", &GET.replace("close", "keep-alive")] {
+        for incomplete in ["", "GET /metr", &GET.replace("close", "keep-alive")] {
             let clients: Vec<TcpStream> = (0..CONNECTIONS_MAX + 1).map(|_| open()).collect();
             for mut client in &clients {
                 // A closed connection cannot write.
-                let _ = client.write_all(begun.as_bytes());
+                let _ = client.write_all(incomplete.as_bytes());
             }
             let answer = ask(&server, GET);
-            assert!(answer.starts_with("HTTP/1.1 200"), "{begun}: {answer}");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{incomplete}: {answer}");
             drop(clients);
         }
         let head = "x".repeat(2 * HEAD_BYTES_MAX);

@@ -307,8 +307,8 @@ fn over_time(title: String, y: PlotAxis, lines: Vec<PlotLine>) -> Lines {
 /// A plot of the lines that have points; `None` if no line has two or more points.
 fn drawn(mut plot: Lines) -> Option<Picture> {
     plot.lines.retain(|line| !line.points.is_empty());
-    let tells = plot.lines.iter().any(|line| line.points.len() > 1);
-    tells.then(|| svg::lines(&plot))
+    let is_plottable = plot.lines.iter().any(|line| line.points.len() > 1);
+    is_plottable.then(|| svg::lines(&plot))
 }
 
 /// Mean latencies by time since the beginning.

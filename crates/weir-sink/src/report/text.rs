@@ -402,13 +402,13 @@ fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
 
 /// Topics that are not assessed: a sentence for all with the same reason.
 pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
-    let mut told: Vec<&str> = Vec::new();
+    let mut reported: Vec<&str> = Vec::new();
     let mut sentences = Vec::new();
     for Missing { text, .. } in missing {
-        if told.contains(&text.as_str()) {
+        if reported.contains(&text.as_str()) {
             continue;
         }
-        told.push(text);
+        reported.push(text);
         let topics = missing.iter().filter(|m| m.text == *text);
         let topics: Vec<&str> = topics.map(|m| m.topic.as_str()).collect();
         sentences.push(format!("{}: {text}", topics.join(", ")));

@@ -55,11 +55,11 @@ impl Statistics {
 
 /// The statistics of one program.
 pub(super) fn run_time(tracepoint: &'static str, program: BorrowedFd<'_>) -> RunTime {
-    let mut told = bpf_prog_info::default();
+    let mut info = bpf_prog_info::default();
     let mut bytes = size_of::<bpf_prog_info>() as u32;
     // SAFETY: a buffer for the answer and its true size, both alive during the call.
     let failed =
-        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut told, &mut bytes) };
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut bytes) };
     if failed != 0 {
         return RunTime {
             tracepoint,
@@ -68,9 +68,9 @@ pub(super) fn run_time(tracepoint: &'static str, program: BorrowedFd<'_>) -> Run
     }
     RunTime {
         tracepoint,
-        runs: told.run_cnt,
-        time_ns: told.run_time_ns,
-        missed: told.recursion_misses,
+        runs: info.run_cnt,
+        time_ns: info.run_time_ns,
+        missed: info.recursion_misses,
     }
 }
 

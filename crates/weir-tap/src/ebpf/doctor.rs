@@ -252,9 +252,9 @@ fn tracepoints(options: &LiveOptions) -> Vec<Fact> {
     };
     let fact = |probe: &Probe| {
         let name = format!("tracepoint {}", probe.tracepoint);
-        let left_out = options.without.iter().any(|w| w == probe.tracepoint);
+        let is_excluded = options.without.iter().any(|w| w == probe.tracepoint);
         let found = kernel.tracepoint(probe.tracepoint);
-        let Err(found) = found.and(if left_out { Err("absent") } else { Ok(()) }) else {
+        let Err(found) = found.and(if is_excluded { Err("absent") } else { Ok(()) }) else {
             return ok(&name, "present");
         };
         let status = if *probe == programs::COMPLETE {
@@ -342,8 +342,8 @@ pub fn self_test(options: &LiveOptions) -> Fact {
 fn disks_to_read(options: &LiveOptions) -> Vec<Device> {
     let by_default = |d: &Device| {
         let path = d.path.as_str();
-        let left_out = ["/dev/loop", "/dev/zram", "/dev/ram"];
-        !left_out.iter().any(|prefix| path.starts_with(prefix))
+        let excluded = ["/dev/loop", "/dev/zram", "/dev/ram"];
+        !excluded.iter().any(|prefix| path.starts_with(prefix))
     };
     let named = matches!(options.devices, DeviceChoice::Named(_));
     let devices = devices(options);
@@ -533,8 +533,8 @@ fn clock_is_kept() -> Fact {
         Some(true) => ok("clock", "synchronised"),
         Some(false) => ok("clock", "not synchronised (no NTP client is running)").but(
             CheckStatus::Degraded,
-            "timestamps of this host have the error of its clock; rows of an agent are in the \
-             monitor's time nevertheless",
+            "timestamps of this host include the error of its clock; those of an agent are \
+             converted to the monitor's clock",
             "run chronyd, systemd-timesyncd or another NTP client",
         ),
         None => ok(

@@ -98,7 +98,7 @@ pub(super) fn before(ts: Nanos) -> Nanos {
 }
 
 impl Tap for Replay {
-    fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
+    fn next(&mut self, _timeout: Duration) -> Result<TapEvent, TapError> {
         if self.queued.is_empty() && !self.ended {
             self.advance()?;
             self.emit();

@@ -34,7 +34,7 @@ impl StreamTap {
 }
 
 impl Tap for StreamTap {
-    fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
+    fn next(&mut self, _timeout: Duration) -> Result<TapEvent, TapError> {
         Ok(match self.source.next_batch(BATCH_ROWS)? {
             Some(batch) => {
                 self.rows_total += batch.len() as i64;

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn other_targets_are_left_out_and_nonsense_is_refused() {
+    fn other_targets_are_omitted_and_nonsense_is_refused() {
         let bytes = answer(&[
             (0, 8, "striped", "2 128 8:3 0 8:4 0"),
             (8, 8, "linear", "8:3 0"),

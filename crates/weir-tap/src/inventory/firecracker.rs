@@ -135,9 +135,9 @@ mod tests {
         let vm = of_config(&serde_json::from_str(CONFIG).unwrap());
         assert_eq!((vm.vcpus, vm.memory_bytes), (Some(2), Some(256 << 20)));
         let disks = vm.disks.unwrap();
-        let told = |d: &FoundDisk| (d.vdisk.clone().unwrap(), d.device.clone().unwrap());
-        assert_eq!(told(&disks[0]), ("/dev/vda".into(), "rootfs".into()));
-        assert_eq!(told(&disks[1]), ("/dev/vdb".into(), "data".into()));
+        let names = |d: &FoundDisk| (d.vdisk.clone().unwrap(), d.device.clone().unwrap());
+        assert_eq!(names(&disks[0]), ("/dev/vda".into(), "rootfs".into()));
+        assert_eq!(names(&disks[1]), ("/dev/vdb".into(), "data".into()));
         assert_eq!(disks[1].aio.as_deref(), Some("io_uring"));
     }
 

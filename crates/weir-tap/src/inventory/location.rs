@@ -136,9 +136,9 @@ impl Locations {
             offset_bytes: disk.offset_bytes,
             bytes: disk.size_bytes,
         }];
-        let told = disk.backing.iter().cloned();
+        let backing = disk.backing.iter().cloned();
         let below = match (disk.backing.is_empty(), disk.format.as_deref()) {
-            (false, _) => told.take(CHAIN_MAX).collect(),
+            (false, _) => backing.take(CHAIN_MAX).collect(),
             (true, Some("raw")) => Vec::new(),
             (true, _) => chain(open, path, header),
         };
@@ -267,13 +267,13 @@ impl<'a> Open<'a> {
         let id = |m: &Metadata| (m.dev(), m.ino());
         let same = |meta: &Metadata| named.as_ref().is_some_and(|n| id(n) == id(meta));
         let deleted = format!("{} (deleted)", full.display());
-        let called = |says: &Path| says == full || says.as_os_str() == deleted.as_str();
+        let called = |name: &Path| name == full || name.as_os_str() == deleted.as_str();
         let found = self.files.iter().find(|(_, meta, _)| same(meta));
-        let found = found.or_else(|| self.files.iter().find(|(.., says)| called(says)));
+        let found = found.or_else(|| self.files.iter().find(|(.., name)| called(name)));
         // A daemonized process has left the working directory of its relative paths.
         let tail = format!("/{path}");
-        let ends = |says: &Path| !path.starts_with('/') && ends_with(says, &tail);
-        let mut alike = self.files.iter().filter(|(.., says)| ends(says));
+        let ends = |name: &Path| !path.starts_with('/') && ends_with(name, &tail);
+        let mut alike = self.files.iter().filter(|(.., name)| ends(name));
         let found = found.or_else(|| alike.next().filter(|_| alike.next().is_none()));
         match found {
             Some((opened, meta, _)) => Some((opened.clone(), meta.clone())),

@@ -328,9 +328,9 @@ mod tests {
     fn a_command_line_names_one_disk_or_several() {
         let one = line("weir tapdisk --read-only --image=/a --socket /s --vm web -v");
         assert_eq!(one.disks.len(), 1);
-        let told = |key: &str| one.disks[0].get(key);
+        let option = |key: &str| one.disks[0].get(key);
         assert_eq!(
-            (told("image"), told("socket"), told("vm")),
+            (option("image"), option("socket"), option("vm")),
             (Some("/a"), Some("/s"), Some("web"))
         );
         assert_eq!(one.disks[0].flag("read-only"), Some(true));

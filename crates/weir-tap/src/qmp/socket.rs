@@ -173,8 +173,8 @@ impl QemuMonitor for QmpClient {
             question["arguments"] = arguments;
         }
         let line = format!("{question}\n");
-        let told = self.stream.write_all(line.as_bytes());
-        told.map_err(|error| self.failed(command, error))?;
+        let written = self.stream.write_all(line.as_bytes());
+        written.map_err(|error| self.failed(command, error))?;
         let until = Instant::now() + self.timeout;
         loop {
             let mut answer = self.read_value(command, until)?;

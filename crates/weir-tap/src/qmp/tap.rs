@@ -151,9 +151,9 @@ impl QmpTap {
                             continue;
                         };
                         let before = self.before.get(&key);
-                        let told = CounterRow::new(ts, vm, &drive, at_ns, before);
-                        told.stats(&mut stats, &mut self.resets);
-                        told.latencies(&mut latencies);
+                        let row = CounterRow::new(ts, vm, &drive, at_ns, before);
+                        row.stats(&mut stats, &mut self.resets);
+                        row.latencies(&mut latencies);
                         let stats = drive.stats;
                         now.insert(key, Before { at_ns, stats });
                     }

@@ -114,13 +114,13 @@ fn a_rejection_contains_qemus_message_and_the_connection_continues() {
 
 #[test]
 fn what_is_not_qmp_is_an_error_that_shows_it() {
-    for (reply, says) in [
+    for (reply, expected) in [
         ("not json\n", "this is not QMP"),
         ("{\"id\": ID}\n", "neither `return` nor `error`"),
         ("{\"return\": \"\u{1}\"}\n", "this is not QMP"),
     ] {
         let error = ask(reply, PATIENT).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 

@@ -468,28 +468,28 @@ mod tests {
         hangs.begin();
         let mut goes_on = Writer::new(memory.clone(), 1, 0);
         let mut readers = Readers::new(memory, 0);
-        let (mut told, mut ts_ns) = (Vec::new(), 1_000);
-        let mut more = |readers: &mut Readers, told: &mut Vec<Read>| {
+        let (mut received, mut ts_ns) = (Vec::new(), 1_000);
+        let mut more = |readers: &mut Readers, received: &mut Vec<Read>| {
             goes_on.begin();
             for _ in 0..room {
                 ts_ns += 1;
                 assert!(goes_on.push(&record(ts_ns).encode()));
             }
             goes_on.end(ts_ns, 0);
-            readers.read(|| ts_ns + SETTLE_NS, told).unwrap();
+            readers.read(|| ts_ns + SETTLE_NS, received).unwrap();
         };
         for _ in 0..HELD_MAX as u64 / room {
-            more(&mut readers, &mut told);
-            assert!(told.is_empty() && readers.holds_back());
+            more(&mut readers, &mut received);
+            assert!(received.is_empty() && readers.holds_back());
         }
-        more(&mut readers, &mut told);
+        more(&mut readers, &mut received);
         assert!(!readers.holds_back());
-        assert_eq!(told.len() as u64, HELD_MAX as u64 + room);
+        assert_eq!(received.len() as u64, HELD_MAX as u64 + room);
         // Later records of the delayed ring are emitted, late.
         assert!(hangs.push(&record(1_001).encode()));
         hangs.end(1_001, 0);
-        told.clear();
-        readers.read(|| u64::MAX, &mut told).unwrap();
-        assert_eq!((told.len(), readers.late()), (1, 1));
+        received.clear();
+        readers.read(|| u64::MAX, &mut received).unwrap();
+        assert_eq!((received.len(), readers.late()), (1, 1));
     }
 }

@@ -111,14 +111,14 @@ impl Names {
                 i64::from(record.sectors),
             )
         };
-        let told = record.is_end() && !started_before;
+        let has_issue_ts = record.is_end() && !started_before;
         IoEvent {
             wait_ns: record.wait_ns(),
             service_ns: record.service_ns(),
             latency_ns: record.latency_ns(),
             in_flight: Some(i64::from(record.in_flight)),
             seek_sectors: record.seek_sectors,
-            issue_ts: told.then(|| epoch(record.taken_ns)),
+            issue_ts: has_issue_ts.then(|| epoch(record.taken_ns)),
             ..IoEvent::new(event)
         }
     }

@@ -313,8 +313,8 @@ impl Task {
             for event in &self.events {
                 set_event(qemu, event, false)?;
             }
-            let said = human(qemu, &format!("logfile {}", self.restore))?;
-            if !said.trim().is_empty() {
+            let output = human(qemu, &format!("logfile {}", self.restore))?;
+            if !output.trim().is_empty() {
                 // For example the log of libvirt's VMs, which QEMU's user may not reopen.
                 human(qemu, "logfile /dev/null")?;
                 if self.logs {
@@ -322,7 +322,7 @@ impl Task {
                         "VM {}: QEMU cannot write its log to {} again ({}); its log is /dev/null until it is set to another file",
                         self.vm,
                         self.restore,
-                        said.trim()
+                        output.trim()
                     ));
                 }
             }

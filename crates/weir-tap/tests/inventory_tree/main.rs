@@ -93,7 +93,7 @@ impl Tree {
 
 /// Name, kind, origin, state and process of each VM.
 fn vms(snapshot: &Snapshot) -> Vec<String> {
-    let told = snapshot.vms.iter().map(|vm| {
+    let lines = snapshot.vms.iter().map(|vm| {
         let state = vm.state.map_or("-", |s| s.as_str());
         let pid = vm.pid.map_or("-".into(), |pid| pid.to_string());
         format!(
@@ -103,18 +103,18 @@ fn vms(snapshot: &Snapshot) -> Vec<String> {
             vm.origin
         )
     });
-    told.collect()
+    lines.collect()
 }
 
 /// VM, disk, image, format and device of each disk.
 fn disks(snapshot: &Snapshot) -> Vec<String> {
-    let told = snapshot.disks.iter().map(|laid| {
+    let lines = snapshot.disks.iter().map(|laid| {
         let disk = &laid.disk;
         let text = |text: Option<weir_model::Symbol>| text.map_or("-", |t| t.as_str());
         let (image, format, device) = (text(disk.image), text(disk.format), text(disk.device));
         format!("{} {} {image} {format} {device}", disk.vm, disk.vdisk)
     });
-    told.collect()
+    lines.collect()
 }
 
 fn status(name: &str, state: &str, pid: u32, disks: &str) -> String {

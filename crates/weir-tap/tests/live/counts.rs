@@ -52,7 +52,7 @@ fn finished_requests_are_what_fio_and_the_kernel_count() {
         }
         bench.disk.set("scheduler", scheduler).unwrap();
         for load in DIRECT {
-            let (seen, said, kernel) =
+            let (seen, report, kernel) =
                 watched(&bench.disk, "IO", "op sectors merges latency", load);
             let rows = seen.all();
             let what = format!("{scheduler}: {load}: {:?}", seen.counts);
@@ -64,7 +64,11 @@ fn finished_requests_are_what_fio_and_the_kernel_count() {
             };
             let slack = seen.count("unseen", None, None);
             let bytes = |op: &str| rows.with("op", op).sum("sectors") * 512;
-            for (op, direction) in [("r", &said.read), ("w", &said.write), ("d", &said.trim)] {
+            for (op, direction) in [
+                ("r", &report.read),
+                ("w", &report.write),
+                ("d", &report.trim),
+            ] {
                 let missing = direction.ios - calls(op);
                 let split = load.contains("--bs=1m") && missing < 0;
                 assert!(
@@ -78,23 +82,23 @@ fn finished_requests_are_what_fio_and_the_kernel_count() {
             }
             assert_eq!(
                 rows.with("op", "f").len() as i64,
-                said.syncs,
+                report.syncs,
                 "flushes; {what}"
             );
         }
         for load in BUFFERED {
-            let (seen, said, kernel) = watched(&bench.disk, "IO", "op sectors latency", load);
+            let (seen, report, kernel) = watched(&bench.disk, "IO", "op sectors latency", load);
             let rows = seen.all();
             let what = format!("{scheduler}: {load}: {:?}", seen.counts);
             agrees_with_kernel(rows, &seen, kernel, &what);
             let written = rows.with("op", "w").sum("sectors") * 512;
             // A page that is written twice is written to the device once.
             assert!(
-                written <= said.write.bytes,
+                written <= report.write.bytes,
                 "more was written than asked; {what}"
             );
             assert!(
-                (written > 0) == (said.write.bytes > 0),
+                (written > 0) == (report.write.bytes > 0),
                 "writeback was not seen; {what}"
             );
         }
@@ -197,7 +201,7 @@ fn a_burst_that_fits_into_the_rings_is_received_whole() {
     };
     let load =
         "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randrw --bs=4k --io_size=48m --size=64m";
-    let (seen, said, kernel) = watched(&bench.disk, "recording", "", load);
+    let (seen, report, kernel) = watched(&bench.disk, "recording", "", load);
     let unseen = seen.count("unseen", None, None);
     assert!(
         unseen <= unseen_max(kernel.requests() as u64) as i64,
@@ -207,7 +211,7 @@ fn a_burst_that_fits_into_the_rings_is_received_whole() {
     let requests = rows.with("type", "Q");
     // Adjacent bios that are submitted together become one request.
     let calls = requests.len() as i64 + requests.sum("merges");
-    assert_eq!(calls, said.read.ios + said.write.ios);
+    assert_eq!(calls, report.read.ios + report.write.ios);
     assert_eq!(requests.len() as i64, kernel.requests());
     assert_eq!(
         rows.with("type", "R").len() as i64 + unseen,
@@ -255,9 +259,9 @@ fn watched(disk: &LoopDisk, stream: &str, columns: &str, load: &str) -> (Seen, F
         &only(disk.path()),
     );
     let before = DiskStats::of(disk);
-    let said = fio(disk, load);
+    let report = fio(disk, load);
     let kernel = DiskStats::of(disk).since(before);
-    (watch.stop(), said, kernel)
+    (watch.stop(), report, kernel)
 }
 
 /// The rows match the kernel's counts, except for those counted as unseen.

@@ -178,9 +178,9 @@ fn of_rows(rows: &Rows, fold: &Fold, passes: &dyn Fn(&[Value]) -> bool) -> Group
 }
 
 /// The groups that a tap delivered.
-fn of_folded<'a>(said: impl Iterator<Item = &'a Folded>, fold: &Fold) -> Groups {
+fn of_folded<'a>(rows: impl Iterator<Item = &'a Folded>, fold: &Fold) -> Groups {
     let mut groups = Groups::new();
-    for folded in said {
+    for folded in rows {
         assert_eq!(
             folded.end % fold.interval,
             0,
@@ -284,8 +284,8 @@ fn holds(
         "{:?}",
         seen.counts
     );
-    let said = seen.folded.iter().filter(|(demand, _)| *demand == number);
-    let folded = of_folded(said.map(|(_, folded)| folded), fold);
+    let folded_rows = seen.folded.iter().filter(|(demand, _)| *demand == number);
+    let folded = of_folded(folded_rows.map(|(_, folded)| folded), fold);
     let rows = of_rows(&seen.rows[number], fold, passes);
     let all = of_rows(seen.rows.last().unwrap(), fold, passes);
     let upto = seen.upto;
@@ -473,8 +473,8 @@ fn demands_without_fold_are_served_as_rows_with_the_reason() {
         ("op", &seek, "`seek` is not aggregated in the kernel"),
     ] {
         let demands = demands(100 * MILLISECOND, keys, calls, Vec::new());
-        let said = live::capabilities().folds(&demands[0]);
-        assert_eq!(said, Err(why.to_owned()));
+        let result = live::capabilities().folds(&demands[0]);
+        assert_eq!(result, Err(why.to_owned()));
         let seen = watched(&bench.disk, &demands, &only(bench.disk.path()), MIXED);
         let share = holds(&seen, &demands, 0, &everything);
         assert_eq!(share.folded, 0);

@@ -340,11 +340,11 @@ fn io_of_a_vm_counts_for_it_and_other_io_for_no_vm() {
     let mut tap = HistTap::open(&options).unwrap_or_else(|e| panic!("{e}"));
     go(&mut a);
     go(&mut b);
-    let nobody = format!("if={device}");
+    let from_device = format!("if={device}");
     run(
         "dd",
         &[
-            &nobody,
+            &from_device,
             "of=/dev/null",
             "bs=16k",
             "count=50",

@@ -114,7 +114,7 @@ pub fn with_inventory(devices: &[&str], vms: Vec<Fake>) -> LiveOptions {
         let (_, name) = known.iter().find(|(p, _)| *p == pid)?;
         vms.iter().position(|vm| vm.name == *name)
     };
-    let mut told: Option<Snapshot> = None;
+    let mut reported: Option<Snapshot> = None;
     let watch = InventoryWatch::by(Duration::from_secs(1), move |asked: &[ScanScope]| {
         layouts.begin(true);
         for look in asked {
@@ -134,10 +134,10 @@ pub fn with_inventory(devices: &[&str], vms: Vec<Fake>) -> LiveOptions {
             pids: pids.clone(),
             ..Snapshot::default()
         };
-        if told.as_ref() == Some(&seen) {
+        if reported.as_ref() == Some(&seen) {
             return None;
         }
-        told = Some(seen.clone());
+        reported = Some(seen.clone());
         Some(seen)
     });
     LiveOptions {
@@ -178,8 +178,8 @@ pub fn fio_as(vm: &'static str, file: &Path, options: &str) {
     PROCESSES.lock().unwrap().push((fio.id(), vm));
     writeln!(fio.stdin.take().unwrap(), "go").unwrap();
     let output = fio.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "fio {options}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "fio {options}: {stderr}");
 }
 
 /// Reads a whole file with direct I/O, as a process of no VM.

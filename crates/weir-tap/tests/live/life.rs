@@ -80,8 +80,8 @@ impl Holder {
         match holder.line("open") {
             Some(rights) => Ok((holder, rights)),
             None => {
-                let said = holder.child.stderr.take().map(std::io::read_to_string);
-                Err(said.and_then(Result::ok).unwrap_or_default())
+                let stderr = holder.child.stderr.take().map(std::io::read_to_string);
+                Err(stderr.and_then(Result::ok).unwrap_or_default())
             }
         }
     }
@@ -172,7 +172,7 @@ fn a_user_with_two_capabilities_can_open_a_tap() {
         return;
     };
     // CAP_PERFMON is 38, CAP_BPF 39.
-    let nobody = [
+    let unprivileged = [
         "setpriv",
         "--reuid=65534",
         "--regid=65534",
@@ -182,14 +182,14 @@ fn a_user_with_two_capabilities_can_open_a_tap() {
     ];
     let own = std::env::current_exe().expect("we are a program");
     let readable = run(
-        nobody[0],
-        &[&nobody[1..4], &["test", "-x", &own.to_string_lossy()]].concat(),
+        unprivileged[0],
+        &[&unprivileged[1..4], &["test", "-x", &own.to_string_lossy()]].concat(),
     );
     if let Err(why) = readable {
         skip::<()>(TEST, &why);
         return;
     }
-    let (mut holder, rights) = Holder::start(bench.disk.path(), &nobody).unwrap();
+    let (mut holder, rights) = Holder::start(bench.disk.path(), &unprivileged).unwrap();
     assert_eq!(rights, "0000000000000000");
     fio(
         &bench.disk,
@@ -234,7 +234,7 @@ fn what_a_slow_consumer_loses_is_counted_as_such() {
         Ok(TapEvent::Heartbeat(_))
     ));
     // No reads while far more events occur than the smallest ring can store.
-    let said = fio(
+    let report = fio(
         &bench.disk,
         "--direct=1 --ioengine=io_uring --iodepth=32 --rw=randread --bs=4k --io_size=256m --size=64m",
     );
@@ -256,9 +256,9 @@ fn what_a_slow_consumer_loses_is_counted_as_such() {
     );
     let sum = rows + lost + unseen;
     assert!(
-        (said.read.ios - merged..=said.read.ios).contains(&sum),
+        (report.read.ios - merged..=report.read.ios).contains(&sum),
         "{sum} of {}",
-        said.read.ios
+        report.read.ios
     );
 }
 
@@ -276,7 +276,7 @@ fn requests_beyond_a_small_table_are_emitted_without_times_and_counted() {
         ..only(bench.disk.path())
     };
     let watch = Watch::start(demands, &options);
-    let said = fio(
+    let report = fio(
         &bench.disk,
         "--direct=1 --ioengine=io_uring --iodepth=64 --rw=randread --bs=64k --io_size=64m --size=64m",
     );
@@ -291,7 +291,9 @@ fn requests_beyond_a_small_table_are_emitted_without_times_and_counted() {
         seen.counts
     );
     let unseen = seen.count("unseen", None, None);
-    assert!(rows.len() as i64 + unseen <= said.read.ios && rows.len() as i64 + 64 >= said.read.ios);
+    assert!(
+        rows.len() as i64 + unseen <= report.read.ios && rows.len() as i64 + 64 >= report.read.ios
+    );
 }
 
 #[test]
@@ -314,7 +316,7 @@ fn a_kernel_without_block_io_start_still_yields_requests_and_times() {
             Vec::new(),
         )];
         let watch = Watch::start(demands, &options);
-        let said = fio(
+        let report = fio(
             &bench.disk,
             "--direct=1 --ioengine=libaio --iodepth=8 --rw=randread --bs=4k --io_size=16m --size=64m",
         );
@@ -327,7 +329,9 @@ fn a_kernel_without_block_io_start_still_yields_requests_and_times() {
         let rows = seen.all().with("op", "r");
         let (asked, done) = (rows.with("type", "Q"), rows.with("type", "R"));
         let few = 64;
-        assert!(asked.len() as i64 + few >= said.read.ios && asked.len() as i64 <= said.read.ios);
+        assert!(
+            asked.len() as i64 + few >= report.read.ios && asked.len() as i64 <= report.read.ios
+        );
         assert!(done.len() <= asked.len() && done.len() + 64 >= asked.len());
         assert_eq!(done.ints("latency").len(), done.len(), "{scheduler}");
         assert!(

@@ -45,14 +45,14 @@ pub fn fio(disk: &LoopDisk, options: &str) -> Fio {
         .args(options.split_whitespace())
         .output()
         .expect("fio starts");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success(),
-        "fio {options}: {said} {}",
+        "fio {options}: {stdout} {}",
         String::from_utf8_lossy(&output.stderr)
     );
     // Notes may precede the report.
-    let report = said.find('{').map_or("", |at| &said[at..]);
+    let report = stdout.find('{').map_or("", |at| &stdout[at..]);
     let report: Value = serde_json::from_str(report).expect("fio reports in JSON");
     let jobs = report["jobs"].as_array().expect("fio reports its jobs");
     let sum = |name: &str| {

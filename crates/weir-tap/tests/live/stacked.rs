@@ -82,12 +82,15 @@ fn a_stacked_device_is_reported_once_by_default() {
         for (device, expected) in [lower, upper.path()].into_iter().zip(expected) {
             let count = rows.with("pdisk", device).with("op", "r").len() as i64;
             let unseen = seen.count("unseen", None, Some(device));
-            let told = if expected {
+            let expected_rows = if expected {
                 (ios - unseen)..=(ios + 64)
             } else {
                 0..=0
             };
-            assert!(told.contains(&count), "{what}: {device}: {count} of {ios}");
+            assert!(
+                expected_rows.contains(&count),
+                "{what}: {device}: {count} of {ios}"
+            );
         }
     }
 }

@@ -51,13 +51,13 @@ fn compare(disk: &LoopDisk, load: &str) -> f64 {
         vec![demand("IO", "op wait service latency", Vec::new())],
         &only(disk.path()),
     );
-    let said = fio(disk, load);
+    let report = fio(disk, load);
     let seen = watch.stop();
     let rows = seen.all();
-    let fios = if said.read.ios > 0 {
-        said.read
+    let fios = if report.read.ios > 0 {
+        report.read
     } else {
-        said.write
+        report.write
     };
     let (waits, services) = (rows.ints("wait"), rows.ints("service"));
     let mut latencies = rows.ints("latency");

@@ -36,15 +36,15 @@ fn a_synchronous_write_is_one_request_until_its_flush_completes() {
             vec![demand("recording", columns, Vec::new())],
             &only(bench.disk.path()),
         );
-        let said = fio(&bench.disk, load);
+        let report = fio(&bench.disk, load);
         let seen = watch.stop();
         let unseen = seen.count("unseen", None, None);
         // After the writes, the kernel flushes once more for the call.
         let writes = seen.all().with("op", "w");
         let (asked, done) = (writes.with("type", "Q"), writes.with("type", "R"));
-        assert_eq!(asked.len() as i64, said.write.ios, "{columns}");
-        assert!(said.write.ios - done.len() as i64 <= unseen, "{columns}");
-        assert!(done.len() as i64 <= said.write.ios, "{columns}");
+        assert_eq!(asked.len() as i64, report.write.ios, "{columns}");
+        assert!(report.write.ios - done.len() as i64 <= unseen, "{columns}");
+        assert!(done.len() as i64 <= report.write.ios, "{columns}");
         assert!(
             done.ints("sectors").iter().all(|s| *s == 8),
             "{columns}: each is of 8 sectors"
@@ -71,10 +71,10 @@ fn a_synchronous_write_is_one_row_of_responses_alone() {
         vec![demand("IO", "op sector sectors", Vec::new())],
         &only(bench.disk.path()),
     );
-    let said = fio(&bench.disk, load);
+    let report = fio(&bench.disk, load);
     let seen = watch.stop();
     let rows = seen.all().with("op", "w");
-    let missing = said.write.ios - rows.len() as i64;
+    let missing = report.write.ios - rows.len() as i64;
     assert!(
         (0..=seen.count("unseen", None, None)).contains(&missing),
         "{missing}"
@@ -97,17 +97,17 @@ fn request_and_response_of_a_flush_have_its_submitter() {
         vec![demand("recording", columns, Vec::new())],
         &only(bench.disk.path()),
     );
-    let said = fio(
+    let report = fio(
         &bench.disk,
         "--direct=1 --ioengine=psync --rw=randwrite --bs=4k --io_size=1m --size=64m --fsync=4",
     );
     let seen = watch.stop();
     let flushes = seen.all().with("op", "f");
-    assert_eq!(flushes.with("type", "Q").len() as i64, said.syncs);
+    assert_eq!(flushes.with("type", "Q").len() as i64, report.syncs);
     let done = flushes.with("type", "R");
     assert_eq!(
         done.len() as i64 + seen.count("unseen", None, None),
-        said.syncs
+        report.syncs
     );
     assert_eq!(flushes.texts("comm"), ["fio"]);
     assert_eq!(flushes.texts("sector"), ["NULL"]);
@@ -199,17 +199,17 @@ fn requests_are_reported_without_the_kernels_statistics() {
         vec![demand("IO", "op pdisk latency wait service", Vec::new())],
         &only(bench.disk.path()),
     );
-    let said = fio(
+    let report = fio(
         &bench.disk,
         "--direct=1 --ioengine=libaio --iodepth=4 --rw=randread --bs=4k --io_size=8m --size=64m",
     );
     let seen = watch.stop();
     let rows = seen.all();
-    let missing = said.read.ios - rows.len() as i64;
+    let missing = report.read.ios - rows.len() as i64;
     assert!(
         (0..=64).contains(&missing),
         "{missing} of {} are missing",
-        said.read.ios
+        report.read.ios
     );
     assert_eq!(rows.texts("pdisk"), [bench.disk.path()]);
     assert_eq!(rows.ints("latency").len(), rows.len());
@@ -276,7 +276,7 @@ fn merged_neighbours_are_one_request_with_a_merge_count() {
             vec![demand("IO", columns, Vec::new())],
             &only(bench.disk.path()),
         );
-        let said = fio(&bench.disk, load);
+        let report = fio(&bench.disk, load);
         let seen = watch.stop();
         let rows = seen.all().with("op", "w");
         assert!(rows.sum("merges") > 0, "nothing was merged: {columns}");
@@ -292,7 +292,7 @@ fn merged_neighbours_are_one_request_with_a_merge_count() {
         if seen.count("unseen", None, None) == 0 {
             assert_eq!(
                 rows.len() as i64 + rows.sum("merges"),
-                said.write.ios,
+                report.write.ios,
                 "{columns}"
             );
         }

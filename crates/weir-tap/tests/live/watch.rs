@@ -112,7 +112,7 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap
     let mut batches: Vec<(usize, Batch)> = Vec::new();
     let mut groups = Vec::new();
     let mut until = None;
-    let mut told = i64::MIN;
+    let mut watermark = i64::MIN;
     loop {
         match tap
             .next(Duration::from_millis(20))
@@ -120,18 +120,24 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap
         {
             TapEvent::Rows { demand, batch } => {
                 assert!(batch.ts.is_sorted(), "rows are in order of time");
-                assert!(batch.ts[0] > told, "no row is older than what was passed");
+                assert!(
+                    batch.ts[0] > watermark,
+                    "no row is older than what was passed"
+                );
                 batches.push((demand, batch));
             }
             TapEvent::Heartbeat(at) => {
-                assert!(at >= told, "time does not go back");
-                told = at;
+                assert!(at >= watermark, "time does not go back");
+                watermark = at;
                 if until.is_some_and(|until| at > until) {
                     break;
                 }
             }
             TapEvent::Folded { demand, folded } => {
-                assert!(folded.end > told, "no group is of an interval that is over");
+                assert!(
+                    folded.end > watermark,
+                    "no group is of an interval that is over"
+                );
                 groups.push((demand, folded));
             }
             other => panic!("a live tap does not say {other:?}"),
@@ -148,7 +154,7 @@ fn read(mut tap: BlockTap, schemas: Vec<Schema>, stop: &AtomicBool) -> (BlockTap
     let seen = Seen {
         rows,
         folded: groups,
-        upto: told,
+        upto: watermark,
         counts: tap.counts(),
         described: tap.describe(),
     };

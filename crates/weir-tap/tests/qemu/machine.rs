@@ -92,8 +92,8 @@ impl Machine {
     pub fn io(&self, qdev: &str, commands: &[&str]) {
         let io = |qemu: &mut dyn weir_tap::qmp::QemuMonitor| {
             for command in commands {
-                let said = human(qemu, &format!("qemu-io -d {qdev} \"{command}\""))?;
-                assert_eq!(said, "", "{command}");
+                let output = human(qemu, &format!("qemu-io -d {qdev} \"{command}\""))?;
+                assert_eq!(output, "", "{command}");
             }
             // Waits for the requests in flight.
             human(qemu, &format!("qemu-io -d {qdev} \"aio_flush\""))

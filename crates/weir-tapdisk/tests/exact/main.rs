@@ -148,9 +148,9 @@ fn invalid_requests_are_recorded_as_errors() {
     // Reading the serial number is not I/O.
     client.id().unwrap();
     let rows = consumer.rows();
-    let begun: Vec<_> = rows.iter().filter(|row| row.kind == "Q").collect();
-    assert_eq!(begun.len(), asks.len());
-    for (row, (kind, sector, bytes, status)) in begun.iter().zip(asks) {
+    let starts: Vec<_> = rows.iter().filter(|row| row.kind == "Q").collect();
+    assert_eq!(starts.len(), asks.len());
+    for (row, (kind, sector, bytes, status)) in starts.iter().zip(asks) {
         assert_eq!(row.op.chars().next(), kind.letter(), "{row:?}");
         assert_eq!(row.sector, Some(sector as i64));
         assert_eq!(row.sectors, bytes as i64 / 512);
@@ -253,12 +253,12 @@ fn a_consumer_that_connects_during_a_load_receives_the_rest() {
         (recorded, made) = (recorded + part.len(), made + log.len());
     }
     assert!(0 < recorded && recorded < made, "{recorded} of {made}");
-    let begun = rows.iter().filter(|row| row.kind == "Q").count();
-    let ended = rows.len() - begun;
+    let starts = rows.iter().filter(|row| row.kind == "Q").count();
+    let ended = rows.len() - starts;
     // Requests that were in flight at the start have an end and no beginning.
     assert!(
-        (begun..=begun + SHAPE.queues * SHAPE.depth).contains(&ended),
-        "{begun} {ended}"
+        (starts..=starts + SHAPE.queues * SHAPE.depth).contains(&ended),
+        "{starts} {ended}"
     );
 }
 

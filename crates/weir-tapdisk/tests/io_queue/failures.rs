@@ -204,8 +204,8 @@ fn a_request_rejected_by_the_front_end_ends_with_its_outcome() {
     rig.io_queue.reject(strange, failed(EIO), 72);
     let mut done = Vec::new();
     rig.io_queue.reap(&mut done);
-    let told: Vec<_> = done.iter().map(|done| (done.token, done.outcome)).collect();
-    assert_eq!(told, [(71, Outcome::Unsupported), (72, failed(EIO))]);
+    let outcomes: Vec<_> = done.iter().map(|done| (done.token, done.outcome)).collect();
+    assert_eq!(outcomes, [(71, Outcome::Unsupported), (72, failed(EIO))]);
     let reads = disk.counters().of(Op::Read);
     assert_eq!((reads.requests, reads.errors, reads.unsupported), (2, 1, 1));
 }

@@ -53,7 +53,7 @@ fn an_injected_eopnotsupp_ends_as_unsupported() {
 
 #[test]
 fn the_same_seed_selects_the_same_requests() {
-    let struck = || {
+    let failing = || {
         let folder = Folder::new();
         let mut rig = rig(&folder, 0, &[], &["EIO,op=r,rate=25%,seed=3"]);
         let reads = (0..200).map(|number| rig.read(number % 8, 4096).0);
@@ -61,8 +61,8 @@ fn the_same_seed_selects_the_same_requests() {
             .map(|outcome| outcome == Outcome::Failed(EIO))
             .collect::<Vec<_>>()
     };
-    let first = struck();
-    assert_eq!(first, struck());
+    let first = failing();
+    assert_eq!(first, failing());
     let hits = first.iter().filter(|hit| **hit).count();
     assert!((20..80).contains(&hits), "{hits}");
 }

@@ -189,9 +189,9 @@ fn a_slow_handshake_is_read_byte_by_byte() {
     let server = TestServer::new(1);
     let mut stream = server.connect();
     assert_eq!(exactly(&mut stream, 8), b"NBDMAGIC");
-    let mut said = 3_u32.to_be_bytes().to_vec();
-    said.extend(option(2, &[]));
-    for byte in said {
+    let mut request = 3_u32.to_be_bytes().to_vec();
+    request.extend(option(2, &[]));
+    for byte in request {
         stream.write_all(&[byte]).unwrap();
         thread::sleep(Duration::from_millis(1));
     }

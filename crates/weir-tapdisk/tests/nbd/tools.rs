@@ -85,10 +85,10 @@ fn qemu_io_writes_zeroes_discards_and_flushes() {
     let uri = server.uri("disk");
     let mut args = vec!["-f", "raw", &uri];
     args.extend(commands.iter().flat_map(|command| ["-c", command]));
-    let said = run("qemu-io", &args);
+    let output = run("qemu-io", &args);
     assert!(
-        !said.contains("failed") && !said.contains("error"),
-        "{said}"
+        !output.contains("failed") && !output.contains("error"),
+        "{output}"
     );
     let content = server.content("disk");
     assert_eq!(content[..128 << 10], vec![0xab; 128 << 10]);
@@ -102,8 +102,8 @@ fn libnbd_sees_the_exports() {
         return;
     }
     let server = TestServer::of(&["vda", "vdb"], 4, |o| o, NbdOptions::default(), None);
-    let said = run("nbdinfo", &["--json", &server.uri("vdb")]);
-    let listing: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let output = run("nbdinfo", &["--json", &server.uri("vdb")]);
+    let listing: serde_json::Value = serde_json::from_str(&output).unwrap();
     assert_eq!(
         (&listing["protocol"], &listing["TLS"]),
         (&"newstyle-fixed".into(), &false.into())
@@ -124,7 +124,7 @@ fn libnbd_sees_the_exports() {
         ("block_size_maximum", (32 << 20).into()),
     ];
     for (key, value) in expected {
-        assert_eq!(export[key], value, "{key}: {said}");
+        assert_eq!(export[key], value, "{key}: {output}");
     }
     let list = run("nbdinfo", &["--list", "--json", &server.uri("")]);
     let list: serde_json::Value = serde_json::from_str(&list).unwrap();
@@ -191,10 +191,11 @@ fn fio_verifies_what_it_wrote() {
         .current_dir(scratch.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     let err = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{err}");
-    let json: serde_json::Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+    assert!(output.status.success(), "{stdout}{err}");
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout[stdout.find('{').unwrap()..]).unwrap();
     let job = &json["jobs"][0];
     assert_eq!(job["error"], 0);
     let counted = server.disks[0].counters();

@@ -105,7 +105,7 @@ fn consumers_connect_and_disconnect_while_queues_run() {
         })
         .collect();
     let mut steady = test_tap.open(&all(), 64 << 20);
-    let mut steady_heard = Received::default();
+    let mut steady_received = Received::default();
     for _ in 0..20 {
         let mut tap = test_tap.open(&all(), 16 << 20);
         let mut received = Received::default();
@@ -115,7 +115,7 @@ fn consumers_connect_and_disconnect_while_queues_run() {
         }
         drop(tap);
         let mut looks = 0;
-        steady_heard.receive_until(&mut steady, |_| {
+        steady_received.receive_until(&mut steady, |_| {
             looks += 1;
             looks > 3
         });
@@ -125,7 +125,7 @@ fn consumers_connect_and_disconnect_while_queues_run() {
         .into_iter()
         .for_each(|io_queue| io_queue.join().unwrap());
     if count(&mut steady, "events_lost") == 0 {
-        assert_without_gaps(&steady_heard.rows);
+        assert_without_gaps(&steady_received.rows);
     }
     weir_testing::wait_until("the others have left", || {
         test_tap.hub.status().consumers.len() == 1
@@ -184,12 +184,12 @@ fn a_request_from_before_the_start_has_no_request_row() {
         .map(|r| r.1)
         .collect();
     let issue_ts = io_schema().index("issue_ts");
-    let mut told_as_asked = Vec::new();
+    let mut has_issue_ts = Vec::new();
     for batch in &received.batches {
         let known = (0..batch.len()).map(|row| !batch.columns[issue_ts].is_null(row));
-        told_as_asked.extend(known);
+        has_issue_ts.extend(known);
     }
-    for (row, known) in received.rows.iter().zip(told_as_asked) {
+    for (row, known) in received.rows.iter().zip(has_issue_ts) {
         assert_eq!(known, row.2 != "Q" && asked.contains(&row.1), "{row:?}");
     }
     assert!(

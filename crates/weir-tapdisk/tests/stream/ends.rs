@@ -71,11 +71,11 @@ fn a_killed_tap_is_reported_or_waited_for() {
         ..options(1 << 20)
     };
     let mut patient = opened(&scratch.socket(), patient);
-    let (mut hasty_heard, mut received) = (Received::default(), Received::default());
-    hasty_heard.receive_until(&mut hasty, |received| received.rows.len() > 100);
+    let (mut hasty_received, mut received) = (Received::default(), Received::default());
+    hasty_received.receive_until(&mut hasty, |received| received.rows.len() > 100);
     received.receive_until(&mut patient, |received| received.rows.len() > 100);
     drop(tap);
-    hasty_heard.receive_until(&mut hasty, |_| false);
+    hasty_received.receive_until(&mut hasty, |_| false);
     assert!(hasty.messages()[0].contains("closed the connection"));
     let before = received.rows.len();
     // The dead process's socket is still there.

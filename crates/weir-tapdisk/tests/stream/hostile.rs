@@ -85,16 +85,23 @@ fn endless_or_malformed_messages_end_only_their_connection() {
     senseless
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();
-    let (mut received, mut said) = (Vec::new(), String::new());
-    while said.matches("\"error\"").count() < 3 {
+    let (mut received, mut received_text) = (Vec::new(), String::new());
+    while received_text.matches("\"error\"").count() < 3 {
         let mut bytes = [0; 4096];
         let read = senseless.read(&mut bytes).unwrap();
-        assert!(read > 0, "{said}");
+        assert!(read > 0, "{received_text}");
         received.extend_from_slice(&bytes[..read]);
-        said = String::from_utf8_lossy(&received).into_owned();
+        received_text = String::from_utf8_lossy(&received).into_owned();
     }
-    assert_eq!(said.matches("malformed").count(), 2, "{said}");
-    assert!(said.contains("version 2 of the tapdisk protocol"), "{said}");
+    assert_eq!(
+        received_text.matches("malformed").count(),
+        2,
+        "{received_text}"
+    );
+    assert!(
+        received_text.contains("version 2 of the tapdisk protocol"),
+        "{received_text}"
+    );
     assert!(matches!(steady.ask(Ask::Status), Ok(Answer::Status(_))));
 }
 

@@ -179,12 +179,12 @@ fn a_selection_delivers_its_rows_and_others_are_not_recorded() {
     }
     let status = test_tap.hub.status();
     test_tap.end();
-    let (mut all_heard, mut some_heard) = (Received::default(), Received::default());
-    all_heard.receive_until(&mut whole, |_| false);
-    some_heard.receive_until(&mut some, |_| false);
+    let (mut all_received, mut some_received) = (Received::default(), Received::default());
+    all_received.receive_until(&mut whole, |_| false);
+    some_received.receive_until(&mut some, |_| false);
     let mut expected = Vec::new();
-    let mut rows = all_heard.rows.iter();
-    for batch in &all_heard.batches {
+    let mut rows = all_received.rows.iter();
+    for batch in &all_received.batches {
         for (row, key) in (0..batch.len()).zip(rows.by_ref()) {
             if passes(&predicate, batch, row) {
                 expected.push(key.clone());
@@ -196,5 +196,5 @@ fn a_selection_delivers_its_rows_and_others_are_not_recorded() {
     let avoided = recorded - expected.len();
     assert_eq!(status.consumers[1].avoided, avoided as u64);
     assert_eq!(count(&mut some, "events_avoided"), avoided as i64);
-    assert_same(expected, some_heard.rows);
+    assert_same(expected, some_received.rows);
 }

@@ -75,8 +75,8 @@ impl Server {
         let disk = ServedDisk::open(options).unwrap();
         let socket = listen(&folder.socket());
         let log = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&log);
-        let send = move |message: &str| heard.lock().unwrap().push(message.to_owned());
+        let messages = Arc::clone(&log);
+        let send = move |message: &str| messages.lock().unwrap().push(message.to_owned());
         let mut options = VhostOptions::new(Arc::new(send));
         options.queues = 4;
         serve(&mut options);
@@ -100,8 +100,11 @@ impl Server {
     pub fn wait_for_message(&self, words: &str) {
         let until = Instant::now() + TIMEOUT;
         while !self.log.lock().unwrap().iter().any(|r| r.contains(words)) {
-            let said = self.log.lock().unwrap().join("\n");
-            assert!(Instant::now() < until, "no message has `{words}`:\n{said}");
+            let messages = self.log.lock().unwrap().join("\n");
+            assert!(
+                Instant::now() < until,
+                "no message has `{words}`:\n{messages}"
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }

@@ -88,11 +88,11 @@ fn run(load: &DiskLoad) -> io::Result<Done> {
         .custom_flags(if load.direct { O_DIRECT } else { 0 })
         .open(&load.disk)?;
     let mut all = Done::default();
-    let begun = Instant::now();
+    let started = Instant::now();
     thread::scope(|scope| {
         let file = &file;
         let threads: Vec<_> = (0..load.depth)
-            .map(|t| scope.spawn(move || work(load, file, t, begun)))
+            .map(|t| scope.spawn(move || work(load, file, t, started)))
             .collect();
         for thread in threads {
             all.add(&thread.join().expect("errors are returned")?);
@@ -110,7 +110,7 @@ fn run(load: &DiskLoad) -> io::Result<Done> {
 const ALIGNMENT: usize = 4096;
 
 /// Thread `t` executes every `depth`th request.
-fn work(load: &DiskLoad, file: &File, t: u64, begun: Instant) -> io::Result<Done> {
+fn work(load: &DiskLoad, file: &File, t: u64, started: Instant) -> io::Result<Done> {
     let bytes = usize::try_from(load.bytes).expect("a request fits into memory");
     let mut memory = vec![0; bytes + ALIGNMENT];
     let at = memory.as_ptr().align_offset(ALIGNMENT);
@@ -120,7 +120,7 @@ fn work(load: &DiskLoad, file: &File, t: u64, begun: Instant) -> io::Result<Done
         let request = load.request(i);
         if load.rate > 0 {
             let due = Duration::from_millis(load.due_ms(i));
-            thread::sleep(due.saturating_sub(begun.elapsed()));
+            thread::sleep(due.saturating_sub(started.elapsed()));
         }
         if request.op == 'r' {
             file.read_exact_at(buffer, request.sector * 512)?;

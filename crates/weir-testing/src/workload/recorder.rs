@@ -46,7 +46,7 @@ impl RecordProcess {
 
     /// Polls until `look` returns a value. An unexpected exit is an error.
     fn until<T>(&mut self, mut look: impl FnMut(&mut Child) -> Result<Option<T>>) -> Result<T> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             if let Some(seen) = look(&mut self.weir)? {
                 return Ok(seen);
@@ -59,7 +59,7 @@ impl RecordProcess {
                     .transpose()?;
                 bail!("weir record ended with {status}: {}", output.trim());
             }
-            if begun.elapsed() > TIMEOUT {
+            if started.elapsed() > TIMEOUT {
                 bail!("weir record does nothing for {} s", TIMEOUT.as_secs());
             }
             thread::sleep(Duration::from_millis(20));

@@ -20,13 +20,13 @@ use super::kernel::{self, KernelCount};
 use super::served::Served;
 use super::show::{Compared, Printer};
 use weir_runtime::failure::{Ending, Failure};
-use weir_runtime::left_out::LeftOut;
 use weir_runtime::names::{self, HostNames};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::source;
 use weir_runtime::source::SourceOptions;
+use weir_runtime::unobserved::UnobservedDevices;
 use weir_tap::source::TAPDISK;
 
 /// The selection and options of a count.
@@ -190,9 +190,9 @@ fn count(
     if !wanted.source.keep_privileges {
         ebpf::drop_privileges(Files::Open)?;
     }
-    let left_out = LeftOut::of(&wanted.source_for(choice, listed));
+    let unobserved = UnobservedDevices::of(&wanted.source_for(choice, listed));
     let ending = watch(&mut kernel, choice, pace, &stop, each)?;
-    left_out.report();
+    unobserved.report();
     Ok(ending)
 }
 

@@ -82,8 +82,8 @@ impl Gauge for Served {
             lost: Vec::new(),
             unreliable: Vec::new(),
         };
-        for (disk, told) in &word.disks {
-            let histograms = json::to_histograms(told).ok_or_else(|| self.odd())?;
+        for (disk, histograms_json) in &word.disks {
+            let histograms = json::to_histograms(histograms_json).ok_or_else(|| self.odd())?;
             let subject = self.subject(disk);
             if self.choice.has(&subject) {
                 counted.add(subject, histograms);

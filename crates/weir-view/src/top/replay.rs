@@ -101,8 +101,8 @@ impl TopReplay {
 
 impl Timing for TopReplay {
     fn next(&mut self, tap: &mut dyn Tap, timeout: Duration) -> Result<TapEvent, TapError> {
-        if let Some(said) = self.due(timeout) {
-            return Ok(said);
+        if let Some(event) = self.due(timeout) {
+            return Ok(event);
         }
         if self.ended.is_some() {
             return Ok(self.end(timeout));
@@ -114,7 +114,7 @@ impl Timing for TopReplay {
             }
             // The reader's watermark may be ahead of the replay.
             TapEvent::Heartbeat(at) => TapEvent::Heartbeat(at.min(self.now())),
-            said @ (TapEvent::Quiet | TapEvent::Folded { .. }) => said,
+            event @ (TapEvent::Quiet | TapEvent::Folded { .. }) => event,
             TapEvent::End => self.end(timeout),
         })
     }

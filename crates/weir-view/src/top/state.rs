@@ -96,7 +96,7 @@ pub struct State {
     /// A message, until the next key.
     pub notice: Option<String>,
     /// The stacked devices with I/O that are not observed, if nothing else is displayed.
-    pub left_out: Option<String>,
+    pub unobserved: Option<String>,
     /// The source has ended.
     pub ended: bool,
 }
@@ -127,7 +127,7 @@ impl State {
             op: 0,
             help: false,
             notice: None,
-            left_out: None,
+            unobserved: None,
             ended: false,
         }
     }

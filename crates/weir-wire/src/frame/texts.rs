@@ -96,9 +96,9 @@ impl TextTable {
         let mut bytes = 0;
         let texts = self.texts.iter().skip(first as usize).map(|s| s.as_str());
         let fits = texts.take_while(|text| {
-            let begun = bytes < MESSAGE_BYTES;
+            let has_room = bytes < MESSAGE_BYTES;
             bytes += text.len() + 8;
-            begun
+            has_room
         });
         Texts {
             first,

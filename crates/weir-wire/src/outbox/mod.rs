@@ -258,9 +258,9 @@ impl Outbox {
         }
         let mut cost = 0;
         let fits = self.tail.iter().take_while(|message| {
-            let begun = cost < self.segment_bytes();
+            let has_room = cost < self.segment_bytes();
             cost += message.cost();
-            begun
+            has_room
         });
         let count = fits.count();
         let bytes = spool::segment_bytes(self.tail.iter().take(count));

@@ -159,7 +159,7 @@ impl Connections {
                 connection.disconnect();
             }
         }
-        let (disconnect, told) = oneshot::channel();
+        let (disconnect, disconnected) = oneshot::channel();
         let connection = Arc::new(Connection {
             peer,
             came: Instant::now(),
@@ -181,7 +181,7 @@ impl Connections {
             connections: self.clone(),
             connection,
         };
-        Ok((place, told))
+        Ok((place, disconnected))
     }
 
     /// Closes overdue connections, periodically.
@@ -298,12 +298,12 @@ mod tests {
     #[test]
     fn the_oldest_connection_without_a_request_is_closed_first() {
         let all = connections(2, 2);
-        let (first, mut first_told) = all.rewrite(from("10.0.0.1")).unwrap();
-        let (second, mut second_told) = all.rewrite(from("10.0.0.2")).unwrap();
+        let (first, mut first_disconnected) = all.rewrite(from("10.0.0.1")).unwrap();
+        let (second, mut second_disconnected) = all.rewrite(from("10.0.0.2")).unwrap();
         first.connection.mark_granted();
-        let (third, mut third_told) = all.rewrite(from("10.0.0.3")).unwrap();
-        assert!(first_told.try_recv().is_err() && third_told.try_recv().is_err());
-        assert!(second_told.try_recv().is_ok());
+        let (third, mut third_disconnected) = all.rewrite(from("10.0.0.3")).unwrap();
+        assert!(first_disconnected.try_recv().is_err() && third_disconnected.try_recv().is_err());
+        assert!(second_disconnected.try_recv().is_ok());
         drop(second);
         assert_eq!(all.len(), 2);
         third.connection.mark_granted();
@@ -317,7 +317,7 @@ mod tests {
     fn a_local_user_has_the_limit_of_one_address() {
         let all = connections(10, 1);
         let local = |uid, pid| all.rewrite(Peer::Local { uid, pid });
-        let (first, _told) = local(5, 1).unwrap();
+        let (first, _disconnected) = local(5, 1).unwrap();
         first.connection.mark_granted();
         assert!(local(5, 2).is_err());
         assert!(local(6, 3).is_ok());
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn an_address_displaces_only_its_own_connections() {
         let all = connections(10, 1);
-        let (_other, mut other_told) = all.rewrite(from("10.0.0.1")).unwrap();
-        let (_first, mut first_told) = all.rewrite(from("[2001:db8::1]")).unwrap();
+        let (_other, mut other_disconnected) = all.rewrite(from("10.0.0.1")).unwrap();
+        let (_first, mut first_disconnected) = all.rewrite(from("[2001:db8::1]")).unwrap();
         let _second = all.rewrite(from("[2001:db8::2]")).unwrap();
-        assert!(first_told.try_recv().is_ok());
-        assert!(other_told.try_recv().is_err());
+        assert!(first_disconnected.try_recv().is_ok());
+        assert!(other_disconnected.try_recv().is_err());
     }
 }

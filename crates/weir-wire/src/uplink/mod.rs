@@ -242,9 +242,9 @@ impl Uplink {
             ending: Notify::new(),
             clock: Arc::new(Clock::new()),
         });
-        let (heard, orders) = sync_channel(EVENTS_MAX);
+        let (events, orders) = sync_channel(EVENTS_MAX);
         let now = options.now.clone();
-        let thread = start(options, shared.clone(), spool, heard)?;
+        let thread = start(options, shared.clone(), spool, events)?;
         Ok(Uplink {
             shared,
             orders,
@@ -293,17 +293,17 @@ impl Uplink {
     /// The next event, if one arrives within `wait_max`. `None` also if the uplink's thread is
     /// gone.
     pub fn receive(&self, wait_max: Duration) -> Option<UplinkEvent> {
-        let told = match wait_max.is_zero() {
+        let received = match wait_max.is_zero() {
             true => self.orders.try_recv().ok()?,
             false => self.orders.recv_timeout(wait_max).ok()?,
         };
         let mut state = self.shared.lock();
-        state.events_bytes -= told.order.bytes();
-        if let UplinkEvent::Welcome { .. } = told.order {
-            state.monitors_known = told.monitors;
+        state.events_bytes -= received.order.bytes();
+        if let UplinkEvent::Welcome { .. } = received.order {
+            state.monitors_known = received.monitors;
         }
         drop(state);
-        Some(told.order)
+        Some(received.order)
     }
 
     /// The clock that converts to the monitor's time.

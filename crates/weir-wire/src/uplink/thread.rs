@@ -39,7 +39,7 @@ pub(super) async fn run(
 async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender<QueuedEvent>) {
     let mut pause = options.retry_min;
     loop {
-        let begun = Instant::now();
+        let started = Instant::now();
         let why = connection::run(options, shared, orders).await;
         let monitors = {
             let mut state = shared.lock();
@@ -51,7 +51,7 @@ async fn reconnect(options: &UplinkOptions, shared: &Shared, orders: &SyncSender
         let order = UplinkEvent::Disconnected(why);
         // A full channel holds the same news already, and one without a reader needs none.
         let _ = orders.try_send(QueuedEvent { order, monitors });
-        if begun.elapsed() > STEADY {
+        if started.elapsed() > STEADY {
             pause = options.retry_min;
         }
         sleep(jittered(pause)).await;

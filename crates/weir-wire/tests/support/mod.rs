@@ -146,8 +146,8 @@ fn answer(
                 message,
             } => {
                 let SessionId(session) = session;
-                let said = format!("{session} sent {number:?} {message:?}");
-                received.lock().unwrap().push(said);
+                let line = format!("{session} sent {number:?} {message:?}");
+                received.lock().unwrap().push(line);
             }
             ServerEvent::Refused { peer, why, .. } => {
                 received

@@ -156,12 +156,12 @@ impl Simulation {
     pub fn settle(&mut self) {
         self.relay.stall(false);
         self.relay.delay(Duration::ZERO);
-        let begun = Instant::now();
+        let started = Instant::now();
         while self.uplink.state().waiting.messages > 0 {
             while self.uplink.receive(Duration::ZERO).is_some() {}
             std::thread::sleep(Duration::from_millis(2));
             let state = self.uplink.state();
-            assert!(begun.elapsed() < WAIT_MAX, "not acked: {state:?}");
+            assert!(started.elapsed() < WAIT_MAX, "not acked: {state:?}");
         }
         self.account_drops();
     }

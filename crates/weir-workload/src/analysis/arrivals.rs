@@ -116,14 +116,14 @@ impl ArrivalTally {
 fn process(cv: f64, bursts: &Bursts) -> Option<Process> {
     let dispersion = bursts.scales.iter().map(|s| s.index_of_dispersion);
     let most = dispersion.fold(0.0, f64::max);
-    let told = bursts.scales.iter().filter(|s| s.requests_mean >= 2.0);
-    let told = told.map(|s| s.index_of_dispersion);
-    let (least, most_told) = told.fold((f64::INFINITY, 0.0), |(least, most), d| {
+    let dispersions = bursts.scales.iter().filter(|s| s.requests_mean >= 2.0);
+    let dispersions = dispersions.map(|s| s.index_of_dispersion);
+    let (least, greatest) = dispersions.fold((f64::INFINITY, 0.0), |(least, most), d| {
         (f64::min(least, d), f64::max(most, d))
     });
     match () {
         () if cv > 1.3 || most > 2.0 => Some(Process::Bursty),
-        () if cv < 0.5 && most_told < 0.5 => Some(Process::Regular),
+        () if cv < 0.5 && greatest < 0.5 => Some(Process::Regular),
         () if (0.7..=1.3).contains(&cv) && least >= 0.5 => Some(Process::Poisson),
         () => None,
     }

@@ -160,10 +160,10 @@ impl Counts {
 /// Fits a line to the logarithms of dispersion and length. Scales with less than one request per
 /// interval always look like a Poisson process and are excluded.
 fn hurst(scales: &[Scale]) -> Option<Hurst> {
-    let told = |s: &&Scale| s.requests_mean >= 1.0 && s.index_of_dispersion > 0.0;
+    let is_conclusive = |s: &&Scale| s.requests_mean >= 1.0 && s.index_of_dispersion > 0.0;
     let points: Vec<(f64, f64)> = scales
         .iter()
-        .filter(told)
+        .filter(is_conclusive)
         .map(|s| ((s.interval_ns as f64).ln(), s.index_of_dispersion.ln()))
         .collect();
     if points.len() < SCALES_MIN {

@@ -177,18 +177,19 @@ impl RegionTally {
         let mut heats: Vec<u64> = self.cells.values().map(Cell::sectors).collect();
         heats.sort_unstable_by_key(|heat| std::cmp::Reverse(*heat));
         let all: u64 = heats.iter().sum();
-        let told = SPACE_SHARES.iter();
+        let space_shares = SPACE_SHARES.iter();
         // A share of less than one cell cannot be reported.
-        let told = told.filter(|share| *share * heats.len() as f64 >= 1.0);
-        told.map(|&space_share| {
-            let cells = (space_share * heats.len() as f64) as usize;
-            let there: u64 = heats[..cells].iter().sum();
-            Concentration {
-                space_share,
-                access_share: there as f64 / all.max(1) as f64,
-            }
-        })
-        .collect()
+        let space_shares = space_shares.filter(|share| *share * heats.len() as f64 >= 1.0);
+        space_shares
+            .map(|&space_share| {
+                let cells = (space_share * heats.len() as f64) as usize;
+                let there: u64 = heats[..cells].iter().sum();
+                Concentration {
+                    space_share,
+                    access_share: there as f64 / all.max(1) as f64,
+                }
+            })
+            .collect()
     }
 
     fn hottest(&self, cell_bytes: i64) -> Vec<Region> {

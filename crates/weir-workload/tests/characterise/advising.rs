@@ -138,11 +138,11 @@ fn unaligned_writes_are_reported() {
     assert_eq!(advice(&profile(&ios), Topic::Alignment), None);
     ios.iter_mut().for_each(|io| io.sector += 63);
     let profile = profile(&ios);
-    let told = advice(&profile, Topic::Alignment).unwrap();
+    let alignment = advice(&profile, Topic::Alignment).unwrap();
     assert!(
-        told.text.starts_with("100 % of the writes"),
+        alignment.text.starts_with("100 % of the writes"),
         "{}",
-        told.text
+        alignment.text
     );
     assert_eq!(profile.sizes.writes.alignment_bytes, Some(512));
 }

@@ -79,8 +79,8 @@ pub fn run(args: &ConvertArgs, verbose: bool) -> Result<Ending, Failure> {
     });
     progress.clear();
     let converted = converted?;
-    let said = run_loop::summary(&converted.counts, verbose);
-    for line in said
+    let lines = run_loop::summary(&converted.counts, verbose);
+    for line in lines
         .iter()
         .chain(&converted.messages)
         .chain(&converted.remarks)

@@ -134,11 +134,11 @@ fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure>
             let operators: Vec<_> = operators
                 .map(|(depth, title)| json!({ "depth": depth, "operator": title }))
                 .collect();
-            let mut said = json!({ "plan": plan, "operators": operators, "source": source });
+            let mut json = json!({ "plan": plan, "operators": operators, "source": source });
             if let Some(measured) = measured {
-                said["measured"] = measured.to_json();
+                json["measured"] = measured.to_json();
             }
-            format!("{said}\n")
+            format!("{json}\n")
         }
         false => {
             let source: String = source.iter().map(|line| format!("{line}\n")).collect();

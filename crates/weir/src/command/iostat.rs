@@ -12,11 +12,11 @@ use weir_tap::ebpf::Files;
 use crate::args::LimitArgs;
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
-use weir_runtime::left_out::LeftOut;
 use weir_runtime::names::{self, HostNames};
 use weir_runtime::output;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{Stop, wall_clock};
+use weir_runtime::unobserved::UnobservedDevices;
 use weir_tap::source::SourceName;
 use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, SLIDE_MS, Totals};
 use weir_view::iostat::names::DeviceNames;
@@ -149,7 +149,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     }
     let source = with_names(args, &mut selection)?;
     let stop = Stop::on_signals()?;
-    let left_out = LeftOut::of(&source);
+    let unobserved = UnobservedDevices::of(&source);
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let reports = Reports::new(
         options(&words, live, selection, names),
@@ -166,7 +166,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     )?;
     opened.drop_privileges(&source, Files::Open)?;
     let report = opened.run(&stop)?;
-    left_out.report();
+    unobserved.report();
     conclude(report, verbose)
 }
 

@@ -16,13 +16,13 @@ use crate::args::{self, FleetArgs, LimitArgs};
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
-use weir_runtime::left_out::LeftOut;
 use weir_runtime::output;
 use weir_runtime::plans;
 use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{self, LoopOptions, Show, Stop, wall_clock};
 use weir_runtime::source;
+use weir_runtime::unobserved::UnobservedDevices;
 
 /// Run a query on live I/O, on a recording or on a fleet
 ///
@@ -96,7 +96,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
         output::never_over(path, args.source.files())?;
     }
     let sink = args.output.open(answer, live)?;
-    let left_out = LeftOut::of(&args.source);
+    let unobserved = UnobservedDevices::of(&args.source);
     let inputs = source::open(&args.source, &placement, &stop)?;
     let options = LoopOptions {
         idle: args.source.idle,
@@ -111,7 +111,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let report = run_loop::run(engine, inputs, vec![Show::new(id, sink)], options, &stop)?;
     let mut streams = placement.demands.iter().map(|demand| &demand.stream);
     if streams.any(|name| capabilities.is_of_requests(name)) {
-        left_out.report();
+        unobserved.report();
     }
     conclude(report, verbose)
 }

@@ -19,7 +19,6 @@ use weir_tap::{EventCount, Retimed};
 
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
-use weir_runtime::left_out::LeftOut;
 use weir_runtime::names;
 use weir_runtime::output;
 use weir_runtime::plans;
@@ -29,6 +28,7 @@ use weir_runtime::run_loop::{
     self, Change, LoopOptions, ProgressKind, Show, Stop, TapInput, missed, wall_clock,
 };
 use weir_runtime::source;
+use weir_runtime::unobserved::UnobservedDevices;
 use weir_view::top::batch;
 use weir_view::top::bounds::LowerBounds;
 use weir_view::top::columns::COLUMNS;
@@ -198,12 +198,12 @@ pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
         return Ok(Ending::Done);
     }
     let stop = Stop::on_signals()?;
-    let left_out = LeftOut::of(&args.source);
+    let unobserved = UnobservedDevices::of(&args.source);
     match args.on_screen() {
         true => on_screen(args, &scope, &stop, verbose),
         false => {
             let ending = in_batch(args, &scope, &stop, verbose)?;
-            left_out.report();
+            unobserved.report();
             Ok(ending)
         }
     }
@@ -266,7 +266,7 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
         changes,
         asked: None,
         questions_ever: SINGLES,
-        left_out: LeftOut::of(&args.source),
+        unobserved: UnobservedDevices::of(&args.source),
     };
     let stays = !scope.live && left_open(args);
     let screen = show(state, reader, details, stop.clone(), stays)?;
@@ -293,7 +293,7 @@ fn show(
     stays: bool,
 ) -> Result<JoinHandle<std::io::Result<()>>, Failure> {
     let screen = Screen::open(Ink::of(|name| std::env::var(name).ok()))?;
-    let left_out = details.left_out.clone();
+    let unobserved = details.unobserved.clone();
     let body = move || {
         // The taps are closed when the screen ends, also after a panic.
         let _end = Abandon(stop.clone());
@@ -302,7 +302,7 @@ fn show(
             let closed = ticks.is_closed();
             if new {
                 let empty = state.tick.lines.is_empty();
-                state.left_out = empty.then(|| left_out.sentence()).flatten();
+                state.unobserved = empty.then(|| unobserved.sentence()).flatten();
             }
             if stop.signal().is_some() || closed && !stays {
                 return None;
@@ -334,7 +334,7 @@ struct ViewQueries {
     changes: Sender<Change>,
     asked: Option<u64>,
     questions_ever: u64,
-    left_out: LeftOut,
+    unobserved: UnobservedDevices,
 }
 
 impl ViewQueries {

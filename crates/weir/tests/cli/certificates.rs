@@ -210,14 +210,14 @@ fn nothing_is_overwritten_unasked_and_keys_are_their_owners() {
         &["client", "alice"],
         &["agent", "web1"],
     ] {
-        let said = certificates(here, words);
-        assert_eq!(said.code, 1);
+        let output = certificates(here, words);
+        assert_eq!(output.code, 1);
         assert!(
-            said.err.contains("the file exists and is kept"),
+            output.err.contains("the file exists and is kept"),
             "{}",
-            said.err
+            output.err
         );
-        assert!(said.err.contains("--replace"), "{}", said.err);
+        assert!(output.err.contains("--replace"), "{}", output.err);
     }
     assert_eq!(fleet.read("client-alice.key"), before);
     // A key without its certificate is not overwritten either.
@@ -242,11 +242,11 @@ fn nothing_is_overwritten_unasked_and_keys_are_their_owners() {
         fs::Permissions::from_mode(0o644),
     )
     .unwrap();
-    let said = certificates(here, &["client", "bob"]);
+    let output = certificates(here, &["client", "bob"]);
     assert!(
-        said.err.contains("others can read this key"),
+        output.err.contains("others can read this key"),
         "{}",
-        said.err
+        output.err
     );
     assert!(!here.join("client-bob.crt").exists());
 }
@@ -269,12 +269,12 @@ fn what_is_there_is_shown_and_renewed_when_it_is_due() {
     assert_eq!(find("monitor.crt")["days_left"], 364);
     assert!(certificates(here, &["show"]).fine().contains(" authority "));
 
-    let said = certificates(here, &["renew"]);
-    assert_eq!((said.out.as_str(), said.code), ("", 0));
+    let output = certificates(here, &["renew"]);
+    assert_eq!((output.out.as_str(), output.code), ("", 0));
     assert!(
-        said.err.contains("valid for 30 days or longer"),
+        output.err.contains("valid for 30 days or longer"),
         "{}",
-        said.err
+        output.err
     );
     let key = fleet.read("monitor.key");
     let renewed = certificates(here, &["renew", "--within", "400", "--days", "700"]).fine();
@@ -287,11 +287,15 @@ fn what_is_there_is_shown_and_renewed_when_it_is_due() {
 #[test]
 fn invalid_options_are_refused_before_anything_is_made() {
     let scratch = Scratch::new();
-    let said = certificates(scratch.path(), &["agent", "../web1"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("a name has letters"), "{}", said.err);
-    let said = certificates(scratch.path(), &["agent", "web1"]);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("there is no authority"), "{}", said.err);
+    let output = certificates(scratch.path(), &["agent", "../web1"]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("a name has letters"), "{}", output.err);
+    let output = certificates(scratch.path(), &["agent", "web1"]);
+    assert_eq!(output.code, 1);
+    assert!(
+        output.err.contains("there is no authority"),
+        "{}",
+        output.err
+    );
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0);
 }

@@ -16,9 +16,9 @@ const SAMPLE: &str = concat!(
 
 /// The report, as JSON.
 fn report(args: &[&str]) -> Value {
-    let said = run(&[&["characterise", "--json"], args].concat()).fine();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    serde_json::from_str(&said).unwrap()
+    let stdout = run(&[&["characterise", "--json"], args].concat()).fine();
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
+    serde_json::from_str(&stdout).unwrap()
 }
 
 /// A request of an MSR Cambridge trace; `at` and `lasting` are in ms.
@@ -40,7 +40,7 @@ fn the_report_of_a_recording_has_the_counts_of_a_query() {
     }
     let report = report(&["--from", SAMPLE]);
     let query = "select op, count(*), sum(bytes), avg(latency) from IO group by op";
-    let said = run(&[
+    let stdout = run(&[
         "query", "--from", SAMPLE, "--final", "--format", "csv", query,
     ])
     .fine();
@@ -49,14 +49,14 @@ fn the_report_of_a_recording_has_the_counts_of_a_query() {
         ("r", "reads", "read_bytes"),
         ("w", "writes", "written_bytes"),
     ] {
-        let row = said
+        let row = stdout
             .lines()
             .find(|l| l.contains(&format!("{op},")))
             .unwrap();
         let cells: Vec<&str> = row.split(',').collect();
         let at = cells.iter().position(|c| *c == op).unwrap();
-        assert_eq!(mix[count].to_string(), cells[at + 1], "{said}");
-        assert_eq!(mix[bytes].to_string(), cells[at + 2], "{said}");
+        assert_eq!(mix[count].to_string(), cells[at + 1], "{stdout}");
+        assert_eq!(mix[bytes].to_string(), cells[at + 2], "{stdout}");
     }
     let profile = &report["profiles"][0];
     assert_eq!(profile["load"]["reads"]["requests"], mix["reads"]);
@@ -140,9 +140,9 @@ fn collect_keys(value: &Value, keys: &mut Vec<String>) {
 fn a_page_stands_alone_and_an_earlier_one_stays_when_there_is_no_source() {
     let scratch = Scratch::new();
     let path = scratch.write("report.html", "earlier");
-    let said = run(&["characterise", "--from", "/nowhere", "--html", &path]);
+    let output = run(&["characterise", "--from", "/nowhere", "--html", &path]);
     assert_eq!(
-        (said.code, scratch.read("report.html").as_str()),
+        (output.code, scratch.read("report.html").as_str()),
         (1, "earlier")
     );
     run(&["characterise", "--from", SAMPLE, "--html", &path]).fine();
@@ -232,10 +232,10 @@ fn requests_before_the_failure_of_a_source_are_reported() {
     let lines = (0..50_000).map(|i| line(f64::from(i), "a", false, i64::from(i) * 8, 8, 0.3));
     let text = lines.collect::<String>() + "cut off\n";
     let path = scratch.write("cut.csv", &text);
-    let said = run(&["characterise", "--from", &path, "--strict"]);
-    assert_eq!(said.code, 1, "{}", said.err);
-    assert!(said.err.contains("cut.csv"), "{}", said.err);
-    assert!(said.out.contains("sequential"), "{}", said.out);
+    let output = run(&["characterise", "--from", &path, "--strict"]);
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(output.err.contains("cut.csv"), "{}", output.err);
+    assert!(output.out.contains("sequential"), "{}", output.out);
 }
 
 #[test]
@@ -283,11 +283,14 @@ fn live_writes_are_in_the_report_with_their_latencies() {
     if !watchable(test) || !on_disk(test, scratch.path()) {
         return;
     }
-    let said = run_under_writes(&["characterise", "--for", "6s", "--json"], &scratch).fine();
-    let report: Value = serde_json::from_str(&said).unwrap();
+    let stdout = run_under_writes(&["characterise", "--for", "6s", "--json"], &scratch).fine();
+    let report: Value = serde_json::from_str(&stdout).unwrap();
     let profiles = report["profiles"].as_array().unwrap();
     let bytes = |p: &Value| p["mix"]["written_bytes"].as_u64().unwrap();
-    assert!(profiles.iter().map(bytes).sum::<u64>() >= 8 << 20, "{said}");
+    assert!(
+        profiles.iter().map(bytes).sum::<u64>() >= 8 << 20,
+        "{stdout}"
+    );
     let written = profiles.iter().max_by_key(|p| bytes(p)).unwrap();
     assert!(written["load"]["writes"]["mean_ns"].as_f64() > Some(0.0));
     // A busy host may lose too many events for it.
@@ -310,10 +313,10 @@ fn an_interrupt_ends_it_with_the_report() {
         .unwrap();
     until_it_handles_interrupts(&child);
     interrupt(&child);
-    let said = CommandOutput::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, 130, "{}", said.err);
-    let report: Value = serde_json::from_str(&said.out).unwrap();
-    assert!(report["profiles"].is_array(), "{}", said.out);
+    let output = CommandOutput::of(child.wait_with_output().unwrap());
+    assert_eq!(output.code, 130, "{}", output.err);
+    let report: Value = serde_json::from_str(&output.out).unwrap();
+    assert!(report["profiles"].is_array(), "{}", output.out);
 }
 
 /// Waits until SIGINT, number 2, is among the signals that the process catches (proc(5), `SigCgt`).

@@ -70,12 +70,12 @@ fn as_user(binary: &Path, args: &[&str]) -> Command {
 }
 
 fn refused(binary: &Path, args: &[&str]) {
-    let said = CommandOutput::of(as_user(binary, args).output().unwrap());
-    assert_eq!(said.code, 1, "{args:?}: {}", said.err);
+    let output = CommandOutput::of(as_user(binary, args).output().unwrap());
+    assert_eq!(output.code, 1, "{args:?}: {}", output.err);
     assert!(
-        said.err.contains("ermission denied"),
+        output.err.contains("ermission denied"),
         "{args:?}: {}",
-        said.err
+        output.err
     );
 }
 
@@ -138,8 +138,8 @@ fn capabilities_of_the_file_show_live_io_and_are_in_effect_nowhere_else() {
         seen.extend(effective(&binary));
         thread::sleep(Duration::from_millis(20));
     }
-    let said = CommandOutput::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{}", said.err);
+    let output = CommandOutput::of(child.wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{}", output.err);
     let main = |thread: &&Effective| thread.name == "weir" && !thread.loading();
     assert!(
         seen.iter().any(|thread| main(&thread)),
@@ -156,8 +156,8 @@ fn capabilities_of_the_file_show_live_io_and_are_in_effect_nowhere_else() {
     // `weir doctor` reports that other users may execute it, and stops reporting it when they may
     // not.
     let doctor = |binary: &Path| {
-        let said = as_user(binary, &["doctor", "--json"]).output().unwrap();
-        let report: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+        let output = as_user(binary, &["doctor", "--json"]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let facts = report["facts"].as_array().unwrap().clone();
         let own = facts.into_iter().find(|f| f["name"] == "capabilities");
         own.unwrap()
@@ -183,12 +183,12 @@ fn a_set_user_id_binary_does_not_run() {
         let Some(binary) = copy(TEST, &scratch, mode) else {
             return;
         };
-        let said = CommandOutput::of(as_user(&binary, &["functions"]).output().unwrap());
-        assert_eq!(said.code, 1, "{}", said.out);
+        let output = CommandOutput::of(as_user(&binary, &["functions"]).output().unwrap());
+        assert_eq!(output.code, 1, "{}", output.out);
         assert!(
-            said.err.contains("set-user-ID or set-group-ID"),
+            output.err.contains("set-user-ID or set-group-ID"),
             "{}",
-            said.err
+            output.err
         );
     }
 }

@@ -27,8 +27,8 @@ fn json_is_valid_after_an_interrupt() {
 
 #[test]
 fn time_ends_it_well() {
-    let said = run(&["query", "--for", "1500ms", "--format", "csv", ENDLESS]);
-    assert!(said.fine().lines().count() > 1);
+    let output = run(&["query", "--for", "1500ms", "--format", "csv", ENDLESS]);
+    assert!(output.fine().lines().count() > 1);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_disk_that_is_full_is_a_failure() {
     let scratch = Scratch::new();
     let trace = scratch.write("t.csv", &requests(100));
     for format in ["json", "csv", "parquet"] {
-        let said = run(&[
+        let output = run(&[
             "query",
             "--from",
             &trace,
@@ -79,11 +79,11 @@ fn a_disk_that_is_full_is_a_failure() {
             full,
             "select op from IO",
         ]);
-        assert_eq!(said.code, 1, "{format}");
+        assert_eq!(output.code, 1, "{format}");
         assert!(
-            said.err.starts_with("weir: /dev/full: "),
+            output.err.starts_with("weir: /dev/full: "),
             "{format}: {}",
-            said.err
+            output.err
         );
     }
 }
@@ -106,17 +106,17 @@ fn a_closed_standard_output_is_a_failure() {
         "doctor --json",
         "iostat --from /proc",
     ] {
-        let said = closed(args);
-        assert_eq!(said.code, 1, "{args}: {}", said.err);
+        let output = closed(args);
+        assert_eq!(output.code, 1, "{args}: {}", output.err);
         assert!(
-            said.err.contains("standard output is closed"),
+            output.err.contains("standard output is closed"),
             "{args}: {}",
-            said.err
+            output.err
         );
     }
     // Output to a file does not need standard output.
     let file = scratch.path().join("answer.csv");
-    let said = closed(&format!("{query} -o {}", file.display()));
-    assert_eq!(said.code, 0, "{}", said.err);
+    let output = closed(&format!("{query} -o {}", file.display()));
+    assert_eq!(output.code, 0, "{}", output.err);
     assert!(scratch.read("answer.csv").ends_with(",3\n"));
 }

@@ -11,27 +11,27 @@ use crate::support::{CommandOutput, Scratch, run, weir};
 const NAME: &str = "\x1b]0;T\x07\x1b[31m\nx";
 const SHOWN: &str = "\\x1b]0;T\\x07\\x1b[31m\\nx";
 
-fn assert_escaped(said: &CommandOutput, lines: usize) {
-    assert!(said.err.contains(SHOWN), "{:?}", said.err);
-    let controls = said.err.chars().filter(|c| c.is_control());
+fn assert_escaped(output: &CommandOutput, lines: usize) {
+    assert!(output.err.contains(SHOWN), "{:?}", output.err);
+    let controls = output.err.chars().filter(|c| c.is_control());
     assert_eq!(
         controls.collect::<String>(),
         "\n".repeat(lines),
         "{:?}",
-        said.err
+        output.err
     );
 }
 
 #[test]
 fn the_name_of_a_file_is_escaped_in_a_failure() {
-    let said = run(&[
+    let output = run(&[
         "query",
         "--from",
         &format!("/nowhere/{NAME}"),
         "select * from IO",
     ]);
-    assert_eq!(said.code, 1);
-    assert_escaped(&said, 1);
+    assert_eq!(output.code, 1);
+    assert_escaped(&output, 1);
 }
 
 #[test]
@@ -50,8 +50,8 @@ fn the_name_of_a_process_is_escaped_in_a_failure() {
     let serve = |at: &str| weir(&["tapdisk", "--image", &image, "--nbd", at]);
     let mut first = serve(&socket("a")).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
-    let mut said = BufReader::new(first.stderr.take().unwrap());
-    said.read_line(&mut line).unwrap();
+    let mut stderr = BufReader::new(first.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
     let second = serve(&socket("b")).output();
     for child in [&mut first, &mut stranger] {
         child.kill().unwrap();
@@ -64,10 +64,10 @@ fn the_name_of_a_process_is_escaped_in_a_failure() {
 
 #[test]
 fn what_is_wrong_with_a_query_keeps_its_lines() {
-    let said = run(&["query", "--from", "x", "select\n\x1b[31mnosuch\nfrom IO"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.lines().count() > 2, "{:?}", said.err);
-    assert!(!said.err.contains('\x1b'), "{:?}", said.err);
+    let output = run(&["query", "--from", "x", "select\n\x1b[31mnosuch\nfrom IO"]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.lines().count() > 2, "{:?}", output.err);
+    assert!(!output.err.contains('\x1b'), "{:?}", output.err);
 }
 
 #[test]

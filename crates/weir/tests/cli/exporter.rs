@@ -31,8 +31,8 @@ impl Exporter {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        said.read_line(&mut line).unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        stderr.read_line(&mut line).unwrap();
         let address = line.split('/').nth(2).unwrap_or_else(|| panic!("{line}"));
         let exporter = Exporter {
             address: address.to_owned(),
@@ -206,9 +206,9 @@ fn promtool_reports_no_problem() {
         .unwrap()
         .write_all(&exporter.get("text/plain"))
         .unwrap();
-    let said = promtool.wait_with_output().unwrap();
-    let words = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.status.success() && words.is_empty(), "{words}");
+    let output = promtool.wait_with_output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && words.is_empty(), "{words}");
     exporter.end();
 }
 
@@ -330,7 +330,7 @@ fn a_real_prometheus_takes_the_native_histograms() {
 
 #[test]
 fn an_address_that_others_reach_must_be_wanted() {
-    let said = run(&["exporter", "--from", SAMPLE, "--listen", "0.0.0.0:0"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("--open"), "{}", said.err);
+    let output = run(&["exporter", "--from", SAMPLE, "--listen", "0.0.0.0:0"]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("--open"), "{}", output.err);
 }

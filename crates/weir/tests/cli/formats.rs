@@ -23,9 +23,9 @@ fn a_recording_is_never_overwritten_unasked() {
     let scratch = Scratch::new();
     let trace = scratch.write("t.csv", &requests(5));
     let there = scratch.write("r.parquet", "precious");
-    let said = run(&["record", "--from", &trace, "-o", &there]);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("--force"), "{}", said.err);
+    let output = run(&["record", "--from", &trace, "-o", &there]);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("--force"), "{}", output.err);
     assert_eq!(scratch.read("r.parquet"), "precious");
     run(&["record", "--from", &trace, "-o", &there, "--force"]).fine();
     assert!(std::fs::read(&there).unwrap().starts_with(b"PAR1"));
@@ -49,9 +49,9 @@ fn what_is_read_is_never_written_over() {
         &["convert", recording, recording, "--force"],
         &["run", "--from", &trace, &script],
     ] {
-        let said = run(args);
-        assert_eq!(said.code, 2, "{args:?} {}", said.err);
-        assert!(said.err.contains("use another file"), "{}", said.err);
+        let output = run(args);
+        assert_eq!(output.code, 2, "{args:?} {}", output.err);
+        assert!(output.err.contains("use another file"), "{}", output.err);
     }
     assert_eq!(scratch.read("t.csv"), content);
     run(&["query", "--from", recording, "select op from IO"]).fine();
@@ -77,7 +77,7 @@ fn a_recording_can_keep_a_part() {
         "{out}"
     );
 
-    let said = run(&[
+    let output = run(&[
         "record",
         "--from",
         &trace,
@@ -87,8 +87,8 @@ fn a_recording_can_keep_a_part() {
         "--where",
         "colour = 1",
     ]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("`colour`"), "{}", said.err);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("`colour`"), "{}", output.err);
 }
 
 #[test]

@@ -92,9 +92,9 @@ fn json_can_be_read_again_with_the_same_result() {
     };
     assert_eq!(whole(&parts), whole(&kept));
     let cut = &json[..json.len() / 2];
-    let said = run(&["hist", "--from", &scratch.write("cut.json", cut)]);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("cut.json: line 1"), "{}", said.err);
+    let output = run(&["hist", "--from", &scratch.write("cut.json", cut)]);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("cut.json: line 1"), "{}", output.err);
 }
 
 #[test]
@@ -262,19 +262,19 @@ fn invalid_options_are_refused() {
         (&["-i", "4711", "-p", "all"], "weir hist -l"),
         (&["-w", "999999999", "--for", "1s"], "weir hist -l"),
     ] {
-        let said = run(&[&["hist"], args].concat());
-        assert_eq!(said.code, 2, "{args:?}: {}", said.err);
-        assert!(said.err.contains(words), "{args:?}: {}", said.err);
-        assert!(said.out.is_empty(), "{args:?}");
+        let output = run(&[&["hist"], args].concat());
+        assert_eq!(output.code, 2, "{args:?}: {}", output.err);
+        assert!(output.err.contains(words), "{args:?}: {}", output.err);
+        assert!(output.out.is_empty(), "{args:?}");
     }
     let scratch = Scratch::new();
     let json = run(&["hist", "--from", SAMPLE, "-j"]).fine();
     let kept = scratch.write("kept.json", &json);
-    let said = run(&["hist", "--from", &kept, "1"]);
-    assert_eq!(said.code, 2, "{}", said.err);
+    let output = run(&["hist", "--from", &kept, "1"]);
+    assert_eq!(output.code, 2, "{}", output.err);
     assert!(
-        said.err.contains("cannot be divided into intervals"),
+        output.err.contains("cannot be divided into intervals"),
         "{}",
-        said.err
+        output.err
     );
 }

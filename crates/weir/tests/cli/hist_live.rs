@@ -68,9 +68,9 @@ impl Host {
             .args(options.split_whitespace())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{said}");
-        let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
+        let stdout = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{stdout}");
+        let report: Value = serde_json::from_str(&stdout[stdout.find('{').unwrap()..]).unwrap();
         let ios = |direction: &str| report["jobs"][0][direction]["total_ios"].as_u64().unwrap();
         Load {
             reads: ios("read"),
@@ -80,8 +80,8 @@ impl Host {
 
     /// Counts of a metric in the output of `-j`.
     fn counts(&self, metric: &str) -> Load {
-        let said = self.of_disk(&["-p", metric, "-j"]).fine();
-        let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+        let stdout = self.of_disk(&["-p", metric, "-j"]).fine();
+        let line: Value = serde_json::from_str(stdout.lines().next().unwrap()).unwrap();
         let count = |op: &str| {
             let of = &line["histograms"][metric][op]["count"];
             of.as_u64().unwrap_or(0)
@@ -167,13 +167,13 @@ fn what_is_collected_is_what_fio_did_until_it_is_stopped() {
     let Some(host) = Host::new("what_is_collected_is_what_fio_did_until_it_is_stopped") else {
         return;
     };
-    let said = host.of_disk(&["-s"]);
+    let output = host.of_disk(&["-s"]);
     assert!(
-        said.err.contains("until") && said.out.is_empty(),
+        output.err.contains("until") && output.out.is_empty(),
         "{}",
-        said.err
+        output.err
     );
-    said.fine();
+    output.fine();
     let made = host.load();
     for metric in ["ioLength", "latency", "service", "outstandingIOs"] {
         host.counts(metric).assert_of(&made);
@@ -331,18 +331,18 @@ fn in_the_foreground_it_counts_until_a_signal() {
     let held = programs(&process);
     let done = host.load();
     interrupt(&child);
-    let said = CommandOutput::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, 130, "{}", said.err);
+    let output = CommandOutput::of(child.wait_with_output().unwrap());
+    assert_eq!(output.code, 130, "{}", output.err);
     detached(&held);
-    let line: Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
+    let line: Value = serde_json::from_str(output.out.lines().next().unwrap()).unwrap();
     let count = |op: &str| line["histograms"]["ioLength"][op]["count"].as_u64();
     assert_eq!(
         (count("r"), count("w")),
         (Some(done.reads), Some(done.writes))
     );
     for by in ["device", "process", "cgroup"] {
-        let said = host.of_disk(&["--for", "200ms", "--by", by]);
-        assert_eq!(said.code, 0, "{by}: {}", said.err);
+        let output = host.of_disk(&["--for", "200ms", "--by", by]);
+        assert_eq!(output.code, 0, "{by}: {}", output.err);
     }
 }
 
@@ -358,8 +358,8 @@ fn each_transfers_every_request() {
     while child.try_wait().unwrap().is_none() {
         host.load();
     }
-    let said = CommandOutput::of(child.wait_with_output().unwrap()).fine();
-    let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let stdout = CommandOutput::of(child.wait_with_output().unwrap()).fine();
+    let line: Value = serde_json::from_str(stdout.lines().next().unwrap()).unwrap();
     assert_eq!(line["pdisk"], host.disk.path());
     let count = |op: &str| line["histograms"]["ioLength"][op]["count"].as_u64();
     let (reads, writes) = (count("r").unwrap(), count("w").unwrap());
@@ -370,8 +370,8 @@ fn each_transfers_every_request() {
     while child.try_wait().unwrap().is_none() {
         host.load();
     }
-    let said = CommandOutput::of(child.wait_with_output().unwrap()).fine();
-    let line: Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let stdout = CommandOutput::of(child.wait_with_output().unwrap()).fine();
+    let line: Value = serde_json::from_str(stdout.lines().next().unwrap()).unwrap();
     for cell in line["cells"].as_array().unwrap() {
         assert_eq!((&cell[0], &cell[1]), (&4096.into(), &4096.into()), "{line}");
     }

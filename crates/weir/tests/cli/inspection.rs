@@ -136,10 +136,10 @@ fn counters_of_qemus_end_with_the_inspection_process() {
     let mut command = live(&["query", "--for", "120s", "select * from blockstats"]);
     let inspection = started(&mut command);
     kill_process(pid(inspection), Signal::KILL).unwrap();
-    let said = CommandOutput::of(command.wait_with_output().unwrap());
-    assert_eq!(said.code, 1, "{}", said.err);
+    let output = CommandOutput::of(command.wait_with_output().unwrap());
+    assert_eq!(output.code, 1, "{}", output.err);
     let why = "QEMU's counters are no longer polled: the inspection process has ended";
-    assert!(said.err.contains(why), "{}", said.err);
+    assert!(output.err.contains(why), "{}", output.err);
 }
 
 #[test]
@@ -194,9 +194,9 @@ impl Drop for Sleeper {
 
 #[test]
 fn it_sees_what_a_process_that_looks_itself_sees() {
-    let nap = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
-    let napping = nap.0.id();
-    let declared: Declared = format!("nap=pid:{napping}").parse().unwrap();
+    let sleeper = Sleeper(Command::new("sleep").arg("600").spawn().unwrap());
+    let sleeping = sleeper.0.id();
+    let declared: Declared = format!("nap=pid:{sleeping}").parse().unwrap();
     let watch = |inspector| {
         InventoryWatch::start(&WatchOptions {
             declared: vec![declared.clone()],
@@ -211,9 +211,9 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
         (seen.generation, seen.taken) = (0, 0);
         // Other tests start VMs meanwhile, and their QEMUs answer one of the two watches earlier.
         let vms = seen.vms.iter().position(|vm| vm.name == Symbol::new("nap"));
-        let nap = vms.expect("it is declared") as u32;
+        let sleeper_vm = vms.expect("it is declared") as u32;
         seen.vms.retain(|vm| vm.name == Symbol::new("nap"));
-        seen.pids.retain(|_, vm| *vm == nap);
+        seen.pids.retain(|_, vm| *vm == sleeper_vm);
         seen.pids.values_mut().for_each(|vm| *vm = 0);
         seen.disks.clear();
         seen.servers.clear();
@@ -228,7 +228,7 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let [here, there] = watches.each_ref().map(|watch| look(watch));
-        assert!(there.pids.contains_key(&napping));
+        assert!(there.pids.contains_key(&sleeping));
         if here == there {
             break;
         }
@@ -236,10 +236,10 @@ fn it_sees_what_a_process_that_looks_itself_sees() {
         assert!(Instant::now() < until, "{here:#?}\n{there:#?}");
     }
     let generation = watches[1].generation();
-    drop(nap);
+    drop(sleeper);
     within("end of the process in the inventory", || {
-        let seen = watches[1].look(ScanScope::Pid(napping), Duration::from_secs(10));
-        let is_gone = !seen.pids.contains_key(&napping) && seen.generation > generation;
+        let seen = watches[1].look(ScanScope::Pid(sleeping), Duration::from_secs(10));
+        let is_gone = !seen.pids.contains_key(&sleeping) && seen.generation > generation;
         is_gone.then_some(())
     });
 }
@@ -290,8 +290,12 @@ fn what_is_no_request_ends_it() {
     refused(ConversationKind::Inventory, &|request| {
         *request = serde_json::to_value(&declared).unwrap()
     });
-    let said = run(&["inspection"]);
-    assert_eq!(said.code, 1, "standard input is no socket: {}", said.err);
+    let output = run(&["inspection"]);
+    assert_eq!(
+        output.code, 1,
+        "standard input is no socket: {}",
+        output.err
+    );
 }
 
 /// The first inventory begins before the privileges are dropped. A later one could name a directory

@@ -249,7 +249,7 @@ fn json_is_one_document_however_many_reports() {
 
 #[test]
 fn invalid_options_are_refused() {
-    let said = |args: &[&str]| run(&[&["iostat"], args].concat());
+    let iostat = |args: &[&str]| run(&[&["iostat"], args].concat());
     for (args, word) in [
         (&["1", "2", "3"][..], "`3`"),
         (&["0"], "too short"),
@@ -257,11 +257,11 @@ fn invalid_options_are_refused() {
         (&["-j", "NONSENSE"], "by-nonsense"),
         (&["-j", "../x"], "-j ../x"),
     ] {
-        let said = said(args);
+        let output = iostat(args);
         assert!(
-            said.code == 2 && said.err.contains(word),
+            output.code == 2 && output.err.contains(word),
             "{args:?}: {}",
-            said.err
+            output.err
         );
     }
     let scratch = Scratch::new();
@@ -269,8 +269,12 @@ fn invalid_options_are_refused() {
     scratch.write("bad/uptime", "10.5 3\n");
     scratch.write("none/uptime", "10.5 3\n");
     for (tree, word) in [("bad", "`8 0 sda 1 2 x`"), ("none", "none/diskstats")] {
-        let said = run_in(scratch.path(), &["iostat", "--from", tree]);
-        assert!(said.code == 1 && said.err.contains(word), "{}", said.err);
+        let output = run_in(scratch.path(), &["iostat", "--from", tree]);
+        assert!(
+            output.code == 1 && output.err.contains(word),
+            "{}",
+            output.err
+        );
     }
 }
 
@@ -404,8 +408,8 @@ fn the_tree_counts_as_the_kernel_does_and_iostat_reads_it() {
         _ => skipped(test, "the half that needs sysstat's iostat"),
     }
     interrupt(&child);
-    let said = CommandOutput::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, 130, "{}", said.err);
+    let output = CommandOutput::of(child.wait_with_output().unwrap());
+    assert_eq!(output.code, 130, "{}", output.err);
     assert!(!Path::new(tree).exists());
 }
 

@@ -11,13 +11,13 @@ use crate::support::{CommandOutput, Scratch, interrupt, run, skipped, weir};
 
 /// Whether live I/O can be observed on this host; otherwise logs that `test` is skipped.
 pub fn watchable(test: &str) -> bool {
-    let said = run(&["query", "--for", "10ms", "select op from IO"]);
+    let output = run(&["query", "--for", "10ms", "select op from IO"]);
     let refusals = ["live I/O cannot be observed", "permission denied"];
-    if said.code == 1 && refusals.iter().any(|why| said.err.contains(why)) {
-        skipped(test, said.err.trim_end());
+    if output.code == 1 && refusals.iter().any(|why| output.err.contains(why)) {
+        skipped(test, output.err.trim_end());
         return false;
     }
-    said.fine();
+    output.fine();
     true
 }
 
@@ -205,16 +205,16 @@ fn capabilities_are_given_up_once_the_probes_are_attached() {
 
 #[test]
 fn the_doctor_agrees_with_what_works() {
-    let said = run(&["doctor", "--json"]);
-    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let output = run(&["doctor", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&output.out).unwrap();
     let query = run(&["query", "--for", "10ms", "select op from IO"]);
-    assert_eq!(said.code, query.code, "{}", said.out);
-    assert_eq!(answer["live"], (said.code == 0), "{}", said.out);
+    assert_eq!(output.code, query.code, "{}", output.out);
+    assert_eq!(answer["live"], (output.code == 0), "{}", output.out);
     let facts = answer["facts"].as_array().unwrap();
     assert!(
         facts.len() > 5 && facts.iter().all(|f| f["found"].is_string()),
         "{}",
-        said.out
+        output.out
     );
     let page = run(&["doctor"]).out;
     assert!(
@@ -263,21 +263,24 @@ fn an_unprivileged_user_learns_which_capabilities_are_missing() {
 #[test]
 fn the_inventory_is_queried_live_without_privileges() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-    let nap = format!("nap=pid:{}", child.id());
+    let declared_pid = format!("nap=pid:{}", child.id());
     let scratch = Scratch::new();
-    let list = scratch.write("vms", &format!("# asleep\n\n{nap}\n"));
+    let list = scratch.write("vms", &format!("# asleep\n\n{declared_pid}\n"));
     let ask = |vm: &str, query: &str| {
         let options = ["--for", "300ms", "--final", "--format", "csv"];
         run(&[&["query"], &options[..], &["--vm", vm, query]].concat())
     };
     let declared = "select vm, kind, pid from vms where origin = 'declared'";
-    let vms = [ask(&nap, declared), ask(&format!("@{list}"), declared)];
-    let devices = ask(&nap, "select count(*) > 0 from devices");
+    let vms = [
+        ask(&declared_pid, declared),
+        ask(&format!("@{list}"), declared),
+    ];
+    let devices = ask(&declared_pid, "select count(*) > 0 from devices");
     child.kill().unwrap();
     child.wait().unwrap();
-    for said in vms {
+    for output in vms {
         let row = format!("nap,process,{}", child.id());
-        let out = said.fine();
+        let out = output.fine();
         assert!(out.contains(&row), "{out}");
     }
     let out = devices.fine();
@@ -291,10 +294,10 @@ fn a_recording_has_no_inventory() {
         "a.csv",
         "128166372003061629,usr,0,Read,7014609920,24576,41286\n",
     );
-    let said = run(&["query", "--from", &trace, "select * from vms"]);
-    assert_eq!(said.code, 1, "{}", said.err);
-    assert!(said.err.contains("has no `vms`"), "{}", said.err);
-    let said = run(&["query", "--vm", "db=77", "select * from vms"]);
-    assert_eq!(said.code, 2, "{}", said.err);
-    assert!(said.err.contains("NAME=pid:PID"), "{}", said.err);
+    let output = run(&["query", "--from", &trace, "select * from vms"]);
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(output.err.contains("has no `vms`"), "{}", output.err);
+    let output = run(&["query", "--vm", "db=77", "select * from vms"]);
+    assert_eq!(output.code, 2, "{}", output.err);
+    assert!(output.err.contains("NAME=pid:PID"), "{}", output.err);
 }

@@ -89,12 +89,12 @@ fn the_level_is_chosen_by_option_or_variable() {
 #[test]
 fn a_wrong_level_is_refused_before_anything_runs() {
     let scratch = Scratch::new();
-    let said = run(&["monitor", "--log-level", "loud"]);
-    assert_eq!(said.code, 2);
+    let output = run(&["monitor", "--log-level", "loud"]);
+    assert_eq!(output.code, 2);
     assert!(
-        said.err.contains("error, warn, info, debug, trace"),
+        output.err.contains("error, warn, info, debug, trace"),
         "{}",
-        said.err
+        output.err
     );
     let mut command = monitor(&scratch, &[]);
     let output = command.env("WEIR_LOG", "weir=loud").output().unwrap();
@@ -115,8 +115,8 @@ fn a_service_that_fails_logs_an_error() {
         "--socket",
         &socket,
     ];
-    let said = run(&args);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("Z ERROR "), "{}", said.err);
-    assert!(said.err.contains("no\\x1b[31m.raw"), "{}", said.err);
+    let output = run(&args);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("Z ERROR "), "{}", output.err);
+    assert!(output.err.contains("no\\x1b[31m.raw"), "{}", output.err);
 }

@@ -25,16 +25,20 @@ fn a_name_that_this_host_does_not_have_is_an_error() {
         "characterise --for 1s -d nosuch",
     ] {
         let args: Vec<&str> = line.split_whitespace().collect();
-        let said = run(&args);
+        let output = run(&args);
         assert_eq!(
-            (said.code, said.out.as_str()),
+            (output.code, output.out.as_str()),
             (2, ""),
             "{line}: {}",
-            said.err
+            output.err
         );
-        assert!(said.err.contains("no such"), "{line}: {}", said.err);
+        assert!(output.err.contains("no such"), "{line}: {}", output.err);
         if line.contains("web1") {
-            assert!(said.err.contains("did you mean `web1`?"), "{}", said.err);
+            assert!(
+                output.err.contains("did you mean `web1`?"),
+                "{}",
+                output.err
+            );
         }
     }
     // A recording may contain any name.
@@ -91,34 +95,38 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
 
     let count = "select count(*) as n from IO [range 1 h slide 1 h] where op = 'write'";
     let query = ["query", "--for", "5s", "--final", "--format", "csv", count];
-    let said = under_writes(&query, path);
-    assert!(said.err.contains("not observed separately"), "{}", said.err);
-    assert!(said.err.contains(path), "{}", said.err);
+    let output = under_writes(&query, path);
+    assert!(
+        output.err.contains("not observed separately"),
+        "{}",
+        output.err
+    );
+    assert!(output.err.contains(path), "{}", output.err);
 
     // The slide of an hour is incomplete at the end of the run; groups of the kernel and rows
     // agree.
     for rest in [&["--device", path][..], &["--device", path, "--no-fold"]] {
-        let said = under_writes(&[&query[..], rest].concat(), path);
+        let output = under_writes(&[&query[..], rest].concat(), path);
         assert!(
-            said.err.contains("the last slide is incomplete"),
+            output.err.contains("the last slide is incomplete"),
             "{}",
-            said.err
+            output.err
         );
         assert!(
-            !said.err.contains("not observed separately"),
+            !output.err.contains("not observed separately"),
             "{}",
-            said.err
+            output.err
         );
-        let out = said.fine();
+        let out = output.fine();
         let writes = out.trim_end().rsplit(',').next().unwrap();
         let writes: u64 = writes.parse().unwrap();
         // The completion of some requests cannot be observed by any program.
         assert!((1..=64).contains(&writes), "{rest:?}: {out}");
     }
 
-    let said = under_writes(&["iostat", "-d", name, "5", "1"], path).fine();
-    let row = said.lines().find(|line| line.starts_with(name));
-    let row: Vec<&str> = row.expect(&said).split_whitespace().collect();
+    let stdout = under_writes(&["iostat", "-d", name, "5", "1"], path).fine();
+    let row = stdout.lines().find(|line| line.starts_with(name));
+    let row: Vec<&str> = row.expect(&stdout).split_whitespace().collect();
     let written: u64 = row[6].parse().unwrap();
-    assert!((64..=4_096).contains(&written), "kilobytes: {said}");
+    assert!((64..=4_096).contains(&written), "kilobytes: {stdout}");
 }

@@ -19,11 +19,11 @@ const QUERY_4: &str = "select r.ts - q.ts, q.req_id, q.sector \
 /// Whether `weir explain` reads pairs and has no join.
 fn is_paired(plan: &str) -> bool {
     let joins = plan.lines().any(|line| line.contains(" join on "));
-    let told = plan
+    let pairing = plan
         .lines()
         .any(|line| line.trim().starts_with("computed from the tap's pairs"));
-    assert_ne!(joins, told, "{plan}");
-    told
+    assert_ne!(joins, pairing, "{plan}");
+    pairing
 }
 
 /// The sorted lines of a result: the order of rows within an instant is undefined.
@@ -56,9 +56,12 @@ fn a_trace_answers_from_pairs_what_the_join_gives() {
     let lines = both_ways(&["query", "--from", &trace, "--format", "delta"], QUERY_4);
     // All rows are inserted. Those issued 10 ms or more before the last response are retracted.
     assert_eq!(lines.len(), 40 + 30, "{lines:?}");
-    let said = explained(&["--from", &trace, "--no-pairing"]);
+    let unpaired = explained(&["--from", &trace, "--no-pairing"]);
     let why = "not computed from the tap's pairs: --no-pairing was given";
-    assert!(said.contains(why) && !is_paired(&said), "{said}");
+    assert!(
+        unpaired.contains(why) && !is_paired(&unpaired),
+        "{unpaired}"
+    );
 }
 
 #[test]
@@ -91,11 +94,14 @@ fn what_a_source_does_not_promise_stays_a_join() {
         let from: Vec<&str> = files.iter().flat_map(|file| ["--from", file]).collect();
         let plan = explained(&from);
         assert!(!is_paired(&plan), "{plan}");
-        let (_, told) = plan
+        let (_, reason) = plan
             .split_once("not computed from the tap's pairs: ")
             .expect(&plan);
         assert!(
-            told.lines().next().is_some_and(|told| told.contains(why)),
+            reason
+                .lines()
+                .next()
+                .is_some_and(|reason| reason.contains(why)),
             "{plan}"
         );
     }
@@ -262,8 +268,8 @@ fn load(disk: &LoopDisk) -> usize {
         .output();
     let fio = fio.unwrap();
     assert!(fio.status.success());
-    let said: serde_json::Value = serde_json::from_slice(&fio.stdout).unwrap();
-    let jobs = said["jobs"].as_array().unwrap().iter();
+    let json: serde_json::Value = serde_json::from_slice(&fio.stdout).unwrap();
+    let jobs = json["jobs"].as_array().unwrap().iter();
     let total = |job: &serde_json::Value, way: &str| job[way]["total_ios"].as_u64().unwrap();
     jobs.map(|job| (total(job, "read") + total(job, "write")) as usize)
         .sum()
@@ -312,11 +318,11 @@ fn live_pairs_are_the_join_and_what_fio_did() {
     asked.iter_mut().for_each(|asked| asked.until(&disk, 800));
     let [pairs, join, both] = asked.map(Asked::of_fio);
     assert!(done > 1_000, "{done} requests");
-    for (told, made) in [(&pairs, done), (&join, done)] {
+    for (rows, made) in [(&pairs, done), (&join, done)] {
         assert!(
-            all_but_missed(told.len() as u64, made as u64),
+            all_but_missed(rows.len() as u64, made as u64),
             "{} of {made}",
-            told.len()
+            rows.len()
         );
     }
     let of = |kind: &str| {

@@ -37,9 +37,9 @@ fn fed(mut command: Command, bytes: &[u8]) -> CommandOutput {
     let bytes = bytes.to_vec();
     // A command that rejects the trace does not read it to its end.
     let writer = thread::spawn(move || drop(input.write_all(&bytes)));
-    let said = CommandOutput::of(child.wait_with_output().unwrap());
+    let output = CommandOutput::of(child.wait_with_output().unwrap());
     writer.join().unwrap();
-    said
+    output
 }
 
 fn make_fifo(path: &Path) {
@@ -109,12 +109,12 @@ fn every_format_gives_every_row_through_every_kind_of_pipe() {
             "{}",
             format.name
         );
-        let check = |said: CommandOutput, way: &str| {
-            assert_eq!(said.code, 0, "{} {way}: {}", format.name, said.err);
-            let copied = said.err.contains("copied to a temporary file");
-            assert_eq!(copied, format.name == "recording", "{}", said.err);
-            assert!(!said.err.contains("missed"), "{}", said.err);
-            assert!(said.out == of_file, "{} {way}", format.name);
+        let check = |output: CommandOutput, way: &str| {
+            assert_eq!(output.code, 0, "{} {way}: {}", format.name, output.err);
+            let copied = output.err.contains("copied to a temporary file");
+            assert_eq!(copied, format.name == "recording", "{}", output.err);
+            assert!(!output.err.contains("missed"), "{}", output.err);
+            assert!(output.out == of_file, "{} {way}", format.name);
         };
         for (name, named) in [("-", false), ("-", true), ("/dev/stdin", false)] {
             check(piped(&refs(&args(name, named)), &bytes), name);
@@ -159,14 +159,14 @@ fn every_command_reads_a_pipe_as_a_file() {
         let of_file = run(&with_source(args, &file)).fine().replace(&file, "FROM");
         assert!(of_file.lines().count() > 0, "{args:?}");
         for name in STANDARD_INPUT {
-            let said = piped(&with_source(args, name), text.as_bytes()).fine();
-            let said = said.replace(&format!("\"{name}\""), "\"FROM\"");
-            assert_eq!(said, of_file, "{args:?} {name}");
+            let stdout = piped(&with_source(args, name), text.as_bytes()).fine();
+            let stdout = stdout.replace(&format!("\"{name}\""), "\"FROM\"");
+            assert_eq!(stdout, of_file, "{args:?} {name}");
         }
     }
     let analyzed = ["explain", "--analyze", "--from", "-", grouped];
-    let said = piped(&analyzed, text.as_bytes()).fine();
-    assert!(said.contains("2000"), "{said}");
+    let stdout = piped(&analyzed, text.as_bytes()).fine();
+    assert!(stdout.contains("2000"), "{stdout}");
 }
 
 #[test]
@@ -262,23 +262,23 @@ fn a_script_reads_pipes() {
 fn a_pipe_that_is_needed_twice_is_refused_with_the_remedy() {
     let text = requests(10);
     let query = "select count(*) from IO";
-    let said = piped(&["query", "--from", "-", "-"], query.as_bytes());
-    assert_eq!(said.code, 1, "{}", said.err);
+    let output = piped(&["query", "--from", "-", "-"], query.as_bytes());
+    assert_eq!(output.code, 1, "{}", output.err);
     assert!(
-        said.err.contains("is already used for the query"),
+        output.err.contains("is already used for the query"),
         "{}",
-        said.err
+        output.err
     );
     let script = "query : select * from IOstream;\n";
-    let said = piped(&["run", "--from", "/dev/stdin", "-"], script.as_bytes());
-    assert_eq!(said.code, 1, "{}", said.err);
+    let output = piped(&["run", "--from", "/dev/stdin", "-"], script.as_bytes());
+    assert_eq!(output.code, 1, "{}", output.err);
     assert!(
-        said.err.contains("is already used for the query"),
+        output.err.contains("is already used for the query"),
         "{}",
-        said.err
+        output.err
     );
     // The trace is read once for each placement that is measured.
-    let said = piped(
+    let output = piped(
         &[
             "explain",
             "--fleet",
@@ -289,8 +289,8 @@ fn a_pipe_that_is_needed_twice_is_refused_with_the_remedy() {
         ],
         text.as_bytes(),
     );
-    assert_eq!(said.code, 1, "{} {}", said.out, said.err);
-    assert!(said.err.contains("to a file first"), "{}", said.err);
+    assert_eq!(output.code, 1, "{} {}", output.out, output.err);
+    assert!(output.err.contains("to a file first"), "{}", output.err);
 }
 
 #[test]
@@ -301,9 +301,9 @@ fn standard_input_that_is_a_file_needs_no_copy() {
     run(&["convert", &trace, path.to_str().unwrap()]).fine();
     let mut command = weir(&["query", "--from", "-", "--final", "select count(*) from IO"]);
     command.stdin(fs::File::open(&path).unwrap());
-    let said = CommandOutput::of(command.output().unwrap());
-    assert!(said.err.is_empty(), "{}", said.err);
-    assert!(said.fine().contains("50"));
+    let output = CommandOutput::of(command.output().unwrap());
+    assert!(output.err.is_empty(), "{}", output.err);
+    assert!(output.fine().contains("50"));
 }
 
 #[test]
@@ -316,9 +316,9 @@ fn a_recording_larger_than_the_spool_limit_is_refused() {
     let query = "select count(*) from IO";
     let limit = (bytes.len() - 1).to_string();
     let args = ["query", "--spool-limit", &limit, "--from", "-", query];
-    let said = piped(&args, &bytes);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("--spool-limit"), "{}", said.err);
+    let output = piped(&args, &bytes);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("--spool-limit"), "{}", output.err);
     let limit = bytes.len().to_string();
     let args = [
         "query",
@@ -363,10 +363,10 @@ fn an_agent_takes_no_pipe() {
     let scratch = Scratch::new();
     let pipe = scratch.path().join("pipe");
     make_fifo(&pipe);
-    let said = run_in(
+    let output = run_in(
         scratch.path(),
         &["agent", "--monitor", "127.0.0.1:1", "--from", "pipe"],
     );
-    assert_eq!(said.code, 2, "{}", said.err);
-    assert!(said.err.contains("write it to a file"), "{}", said.err);
+    assert_eq!(output.code, 2, "{}", output.err);
+    assert!(output.err.contains("write it to a file"), "{}", output.err);
 }

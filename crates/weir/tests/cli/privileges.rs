@@ -207,7 +207,9 @@ fn threads_of_an_agent_that_read_the_network_and_events_have_no_rights() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let mut agent = monitor.agent(&scratch, &[]);
     monitor.run(1, "select vm, op from IO");
-    monitor.until("a channel runs", |heard| heard.started.contains_key(&1));
+    monitor.until("a channel runs", |received| {
+        received.started.contains_key(&1)
+    });
     for present in ["weir-uplink", "tap", "inventory"] {
         assert_reduced(agent.child(), present, |thread| {
             let kept = match thread.name() {

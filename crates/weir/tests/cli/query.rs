@@ -137,21 +137,21 @@ fn invalid_records_are_reported_and_strict_stops_at_them() {
         "csv",
         "select count(*) from IO",
     ];
-    let said = run(&query);
-    assert!(said.err.contains("1 bad records"), "{}", said.err);
+    let output = run(&query);
+    assert!(output.err.contains("1 bad records"), "{}", output.err);
     assert!(
-        said.err.contains(&format!("{trace}: offset ")),
+        output.err.contains(&format!("{trace}: offset ")),
         "{}",
-        said.err
+        output.err
     );
-    assert!(said.fine().ends_with(",6\n"));
+    assert!(output.fine().ends_with(",6\n"));
 
-    let said = run(&[&query[..], &["--strict"]].concat());
-    assert_eq!(said.code, 1);
+    let output = run(&[&query[..], &["--strict"]].concat());
+    assert_eq!(output.code, 1);
     assert!(
-        said.err.contains(&format!("{trace}: offset ")),
+        output.err.contains(&format!("{trace}: offset ")),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -159,26 +159,26 @@ fn invalid_records_are_reported_and_strict_stops_at_them() {
 fn a_failed_query_reports_it_after_its_earlier_results() {
     let (_scratch, trace) = trace(10);
     let query = "select sector * 1000000000000 * 1000000 as x from IO";
-    let said = run(&["query", "--from", &trace, "--format", "csv", query]);
-    assert_eq!(said.code, 1);
+    let output = run(&["query", "--from", &trace, "--format", "csv", query]);
+    assert_eq!(output.code, 1);
     assert!(
-        said.err.contains("weir: the query failed: "),
+        output.err.contains("weir: the query failed: "),
         "{}",
-        said.err
+        output.err
     );
-    assert!(said.out.starts_with("instant,x\n"), "{}", said.out);
+    assert!(output.out.starts_with("instant,x\n"), "{}", output.out);
 }
 
 #[test]
 fn a_query_over_its_memory_ends_with_a_diagnostic() {
     let (_scratch, trace) = trace(2_000);
     let query = "select ts, sector, count(*) from IO group by ts, sector";
-    let said = run(&["query", "--from", &trace, "--limit-memory", "20k", query]);
-    assert_eq!(said.code, 1);
+    let output = run(&["query", "--from", &trace, "--limit-memory", "20k", query]);
+    assert_eq!(output.code, 1);
     assert!(
-        said.err.contains("weir: the query failed: "),
+        output.err.contains("weir: the query failed: "),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -272,10 +272,10 @@ fn operations_have_long_names_too() {
     let (_scratch, trace) = trace(100);
     let count = |condition: &str| {
         let query = format!("select count(*) from IO where {condition}");
-        let said = run(&[
+        let output = run(&[
             "query", "--from", &trace, "--final", "--format", "csv", &query,
         ]);
-        (last_number(said.out.lines().last().unwrap()), said.err)
+        (last_number(output.out.lines().last().unwrap()), output.err)
     };
     for (short, long) in [
         ("op = 'r'", "op = 'read'"),
@@ -305,10 +305,10 @@ fn a_long_flat_list_of_conditions_is_not_nested() {
         for length in [128, 5_000] {
             let all: Vec<String> = (0..length).map(|i| format!("{each}{i}")).collect();
             let query = format!("select count(*) from IO where {}", all.join(joined));
-            let said = run(&[
+            let output = run(&[
                 "query", "--from", &trace, "--final", "--format", "csv", &query,
             ]);
-            let count = last_number(said.fine().lines().last().unwrap());
+            let count = last_number(output.fine().lines().last().unwrap());
             // Each request begins 8 sectors after the start of the previous one.
             let hit = (0..50).filter(|i| i * 8 < length).count() as i64;
             assert_eq!(count, if joined == " or " { hit } else { 50 - hit });

@@ -152,9 +152,9 @@ fn functions_have_a_page_with_examples() {
     let json: serde_json::Value =
         serde_json::from_str(&run(&["functions", "--json", "sum"]).fine()).unwrap();
     assert_eq!(json[0]["name"], "sum");
-    let said = run(&["functions", "summ"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("did you mean `sum`?"), "{}", said.err);
+    let output = run(&["functions", "summ"]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("did you mean `sum`?"), "{}", output.err);
 }
 
 #[test]
@@ -210,14 +210,14 @@ fn cut(words: &[&str], query: &str) -> serde_json::Value {
         "/../../samples/fio-loop.parquet"
     );
     let fixed = ["--from", recording, "--json", query];
-    let said = run(&[&["explain", "--fleet"], words, &fixed].concat()).fine();
-    serde_json::from_str(&said).unwrap()
+    let stdout = run(&[&["explain", "--fleet"], words, &fixed].concat()).fine();
+    serde_json::from_str(&stdout).unwrap()
 }
 
 #[test]
 fn explain_prints_how_a_query_is_split_for_a_fleet() {
     let query = "select op, count(*) from IO [range 2 s slide 1 s] group by op";
-    let said = run(&["explain", "--fleet", query]).fine();
+    let stdout = run(&["explain", "--fleet", query]).fine();
     for words in [
         "merge [range 2 s slide 1 s] count1 by op",
         "-> monitor",
@@ -226,7 +226,7 @@ fn explain_prints_how_a_query_is_split_for_a_fleet() {
         "strategy agent",
         "the same as `partials`",
     ] {
-        assert!(said.contains(words), "no `{words}` in\n{said}");
+        assert!(stdout.contains(words), "no `{words}` in\n{stdout}");
     }
     let asked = cut(&["--place", "rows"], query);
     assert_eq!(asked["plan"]["strategy"], "rows");
@@ -239,9 +239,9 @@ fn explain_prints_how_a_query_is_split_for_a_fleet() {
     };
     assert_eq!(hosts("10"), 10.0 * hosts("100"));
     let refused = |words: &[&str], why: &str| {
-        let said = run(&[&["explain", "--place", "agent"], words, &[query]].concat());
-        assert_eq!(said.code, 2);
-        assert!(said.err.contains(why), "{}", said.err);
+        let output = run(&[&["explain", "--place", "agent"], words, &[query]].concat());
+        assert_eq!(output.code, 2);
+        assert!(output.err.contains(why), "{}", output.err);
     };
     refused(&["--fleet"], "`agent` is not possible");
     refused(&[], "--fleet or --monitor");

@@ -169,8 +169,13 @@ fn thesis_query_8_gives_table_3_8() {
         "q8",
         &format!("{IOSTREAM}source : io.dat\n{QUERY_8}dest : out/q8\n"),
     );
-    let said = run_in(scratch.path(), &["run", "q8"]);
-    assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+    let output = run_in(scratch.path(), &["run", "q8"]);
+    assert_eq!(
+        (output.code, output.out.as_str()),
+        (0, ""),
+        "{}",
+        output.err
+    );
     let out = scratch.read("out/q8");
     let plus: Vec<&str> = out.lines().filter(|l| l.contains(":+:")).collect();
     assert_eq!(plus, ["[3083784]:+:785, 11719, 16006"], "{out}");
@@ -234,12 +239,12 @@ fn relations_come_from_files_with_signs() {
 fn a_bad_script_is_pictured() {
     let scratch = Scratch::new();
     let script = scratch.write("q", "query : selct * from IOstream;\n");
-    let said = run(&["run", &script]);
-    assert_eq!(said.code, 2);
+    let output = run(&["run", &script]);
+    assert_eq!(output.code, 2);
     assert!(
-        said.err.contains("error[W") && said.err.contains(":1:"),
+        output.err.contains("error[W") && output.err.contains(":1:"),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -248,9 +253,9 @@ fn two_queries_do_not_share_a_dest() {
     let query = "query : select * from IOstream;\ndest : x\n";
     let scratch = Scratch::new();
     let script = scratch.write("q", &query.repeat(2));
-    let said = run_in(scratch.path(), &["run", &script]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("two queries"), "{}", said.err);
+    let output = run_in(scratch.path(), &["run", &script]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("two queries"), "{}", output.err);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use weir_testing::unseen_max;
 pub use weir_testing::{Scratch, skipped};
 
 /// Whether all requests were reported, except the completions that no program can observe.
-pub fn all_but_missed(told: u64, made: u64) -> bool {
-    told <= made && made - told <= unseen_max(made)
+pub fn all_but_missed(reported: u64, made: u64) -> bool {
+    reported <= made && made - reported <= unseen_max(made)
 }
 
 /// The binary with these arguments.

@@ -19,8 +19,8 @@ fn recording() -> PathBuf {
 /// The number of requests of a recording, as `weir query` counts them.
 fn requests_of(path: &str) -> i64 {
     let args = ["query", "--from", path, "--final", "--format", "csv"];
-    let said = run(&[&args[..], &["select count(*) from IO"]].concat()).fine();
-    let last = said.lines().last().and_then(|l| l.rsplit(',').next());
+    let stdout = run(&[&args[..], &["select count(*) from IO"]].concat()).fine();
+    let last = stdout.lines().last().and_then(|l| l.rsplit(',').next());
     last.and_then(|n| n.parse().ok()).expect("a count")
 }
 
@@ -28,10 +28,10 @@ fn requests_of(path: &str) -> i64 {
 fn every_request_of_a_recording_is_in_a_table() {
     let path = recording();
     let path = path.to_str().unwrap();
-    let said = run(&["top", "-b", "--json", "--from", path, "500ms"]).fine();
+    let stdout = run(&["top", "-b", "--json", "--from", path, "500ms"]).fine();
     let mut requests = 0.0;
     let mut tables = 0;
-    for line in said.lines() {
+    for line in stdout.lines() {
         let table: serde_json::Value = serde_json::from_str(line).unwrap();
         let number = |value: &serde_json::Value| value.as_f64().unwrap();
         let rows = table["rows"].as_array().unwrap();
@@ -56,7 +56,7 @@ fn every_request_of_a_recording_is_in_a_table() {
 fn a_plain_table_has_the_requested_order_and_count() {
     let path = recording();
     let path = path.to_str().unwrap();
-    let said = run(&[
+    let stdout = run(&[
         "top",
         "-n",
         "2",
@@ -67,14 +67,14 @@ fn a_plain_table_has_the_requested_order_and_count() {
         path,
     ])
     .fine();
-    assert_eq!(said.matches("weir top").count(), 2, "{said}");
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(lines[2].starts_with("VM  VDISK  PDISK"), "{said}");
+    assert_eq!(stdout.matches("weir top").count(), 2, "{stdout}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines[2].starts_with("VM  VDISK  PDISK"), "{stdout}");
     assert!(
         lines[3].contains(" w ") && lines[4].contains(" r "),
-        "{said}"
+        "{stdout}"
     );
-    assert!(said.contains("not a VM: 100.0 % of IOPS"), "{said}");
+    assert!(stdout.contains("not a VM: 100.0 % of IOPS"), "{stdout}");
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn a_vm_and_a_disk_narrow_the_table() {
 
 #[test]
 fn the_queries_it_shows_are_those_it_runs() {
-    let said = run(&["top", "--show-query", "-w", "web", "5"]).fine();
-    assert!(said.contains("[range 5 s slide 5 s]") && said.contains("vm = 'web'"));
+    let stdout = run(&["top", "--show-query", "-w", "web", "5"]).fine();
+    assert!(stdout.contains("[range 5 s slide 5 s]") && stdout.contains("vm = 'web'"));
     let path = recording();
-    for query in said.split("\n\n") {
+    for query in stdout.split("\n\n") {
         let from = [
             "query",
             "--format",
@@ -107,13 +107,13 @@ fn the_queries_it_shows_are_those_it_runs() {
         ];
         // A recording has no counters of QEMU, and stream `weir` has no end.
         let live = query.contains("blockstats") || query.contains("from weir");
-        let said = match live {
+        let output = match live {
             true => run(&["check", "--", query]),
             false => run(&[&from[..], &["--", query]].concat()),
         };
-        said.fine();
+        output.fine();
     }
-    assert_eq!(said.split("\n\n").count(), 8);
+    assert_eq!(stdout.split("\n\n").count(), 8);
 }
 
 #[test]
@@ -124,13 +124,13 @@ fn usage_errors_are_reported() {
         (&["top", "--json"], "--batch"),
         (&["top", "--speed", "0"], "0.001"),
     ] {
-        let said = run(args);
-        assert_eq!(said.code, 2, "{args:?}");
-        assert!(said.err.contains(what), "{args:?}: {}", said.err);
+        let output = run(args);
+        assert_eq!(output.code, 2, "{args:?}");
+        assert!(output.err.contains(what), "{args:?}: {}", output.err);
     }
-    let said = run(&["top", "--from", "/nowhere.parquet"]);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("/nowhere.parquet"), "{}", said.err);
+    let output = run(&["top", "--from", "/nowhere.parquet"]);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("/nowhere.parquet"), "{}", output.err);
 }
 
 /// The output of `command` to a terminal of 80×24, where each key is pressed after its delay in
@@ -290,13 +290,13 @@ fn rows_that_come_too_fast_make_no_figure_low() {
     let requests = finished(disk.path()) - before;
     std::thread::sleep(Duration::from_secs(8));
     interrupt(&top);
-    let said = CommandOutput::of(top.wait_with_output().unwrap());
-    let missed = said.err.lines().find_map(|line| {
+    let output = CommandOutput::of(top.wait_with_output().unwrap());
+    let missed = output.err.lines().find_map(|line| {
         let (_, rest) = line.strip_prefix("weir: ")?.split_once(" events, ")?;
         rest.split_once(" missed")?.0.parse::<f64>().ok()
     });
     let missed = missed.unwrap_or(0.0);
-    let tables: Vec<serde_json::Value> = said
+    let tables: Vec<serde_json::Value> = output
         .out
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -309,7 +309,7 @@ fn rows_that_come_too_fast_make_no_figure_low() {
     assert!(
         shown + missed >= requests && shown <= requests + 64.0,
         "{shown} shown, {missed} missed, {requests} made: {}",
-        said.err
+        output.err
     );
     // The values that are computed from rows include all rows.
     for row in tables.iter().flat_map(|t| t["rows"].as_array().unwrap()) {
@@ -323,6 +323,6 @@ fn rows_that_come_too_fast_make_no_figure_low() {
     assert!(
         marked || missed < 0.02 * requests,
         "{missed} of {requests} missed: {}",
-        said.out
+        output.out
     );
 }

@@ -87,9 +87,9 @@ fn the_type_line_determines_the_format_of_a_scripts_source() {
         "q",
         "table : register stream S (ReqID integer, Colour integer);\nsource : s.dat\nquery : select * from S;\n",
     );
-    let said = run_in(scratch.path(), &["run", "q"]);
-    assert_eq!(said.code, 2, "{}", said.err);
-    assert!(said.err.contains("has no type line"), "{}", said.err);
+    let output = run_in(scratch.path(), &["run", "q"]);
+    assert_eq!(output.code, 2, "{}", output.err);
+    assert!(output.err.contains("has no type line"), "{}", output.err);
     let trace = [
         "query",
         "--from",
@@ -99,9 +99,9 @@ fn the_type_line_determines_the_format_of_a_scripts_source() {
     ];
     assert!(run_in(scratch.path(), &trace).fine().contains("30"));
     scratch.write("s.dat", &format!("i,i,i,i,i\n{rows}"));
-    let said = run_in(scratch.path(), &trace);
-    assert_eq!(said.code, 1);
-    assert!(said.err.contains("`weir run`"), "{}", said.err);
+    let output = run_in(scratch.path(), &trace);
+    assert_eq!(output.code, 1);
+    assert!(output.err.contains("`weir run`"), "{}", output.err);
 }
 
 #[test]
@@ -129,13 +129,13 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
         "select count(*) as n, min(ts) as first from IO",
     ];
     let of = |from: &str| {
-        let said = run(&[&["query", "-v", "--from", from], &query[..]].concat());
+        let output = run(&[&["query", "-v", "--from", from], &query[..]].concat());
         assert!(
-            said.err.contains("0 missed, 100 % complete"),
+            output.err.contains("0 missed, 100 % complete"),
             "{}",
-            said.err
+            output.err
         );
-        said
+        output
     };
     let dump = scratch.path().join("dump.bin");
     let dump = of(dump.to_str().unwrap());
@@ -160,11 +160,11 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
     bytes.drain(at..at + 3 * events);
     let cut = scratch.path().join("cut.blktrace.0");
     fs::write(&cut, bytes).unwrap();
-    let said = run(&[&["query", "--from", cut.to_str().unwrap()], &query[..]].concat());
+    let output = run(&[&["query", "--from", cut.to_str().unwrap()], &query[..]].concat());
     assert!(
-        said.err.contains("3 events lost (unrecorded)"),
+        output.err.contains("3 events lost (unrecorded)"),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -180,10 +180,10 @@ fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
     let trace = format::Trace::open(input, &TraceOptions::default()).unwrap();
     let everything = weir_model::Demand::whole(&trace.content());
     let mut tap = trace.start(&[everything]).unwrap();
-    while let said = tap.next(std::time::Duration::ZERO).unwrap()
-        && !matches!(said, weir_tap::TapEvent::End)
+    while let event = tap.next(std::time::Duration::ZERO).unwrap()
+        && !matches!(event, weir_tap::TapEvent::End)
     {
-        if let weir_tap::TapEvent::Rows { batch, .. } = said {
+        if let weir_tap::TapEvent::Rows { batch, .. } = event {
             format::TraceWriter::write(&mut writer, &batch).unwrap();
         }
     }
@@ -210,9 +210,9 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
     recorded(&trace, &path, 3, true);
     let from = path.to_str().unwrap();
     let query = "select cause, device, total from weir where counter = 'events_lost'";
-    let said = run(&["query", "--from", from, "--format", "csv", query]);
-    assert!(said.err.contains("3 missed"), "{}", said.err);
-    let out = said.fine();
+    let output = run(&["query", "--from", from, "--format", "csv", query]);
+    assert!(output.err.contains("3 missed"), "{}", output.err);
+    let out = output.fine();
     assert!(
         out.ends_with(",ring_full,/dev/sda,3\n") && out.lines().count() == 2,
         "{out}"
@@ -228,7 +228,7 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
     );
     assert!(sum.ends_with(",3\n"), "{sum}");
     // Every query of the recording reports its losses.
-    let said = run(&[
+    let output = run(&[
         "query",
         "--from",
         from,
@@ -236,12 +236,12 @@ fn stream_weir_of_a_recording_is_what_it_lost_and_ends() {
         "select count(*) from IO",
     ]);
     assert!(
-        said.err.contains("3 events lost (ring full) of /dev/sda"),
+        output.err.contains("3 events lost (ring full) of /dev/sda"),
         "{}",
-        said.err
+        output.err
     );
-    let said = run(&["characterise", "--from", from]);
-    assert!(said.err.contains("3 events lost"), "{}", said.err);
+    let output = run(&["characterise", "--from", from]);
+    assert!(output.err.contains("3 events lost"), "{}", output.err);
 
     // Bad records of another trace are detected while it is read.
     let bad = scratch.write("bad.csv", &format!("{}x,y\n", requests(20)));
@@ -277,30 +277,34 @@ fn a_recording_without_end_is_read_with_a_warning() {
         "select count(*) from IO",
     ];
     recorded(&trace, &path, 0, false);
-    let said = run(&count);
-    assert!(said.err.contains("has no footer"), "{}", said.err);
+    let output = run(&count);
+    assert!(output.err.contains("has no footer"), "{}", output.err);
     assert!(
-        said.err.contains("after the first 100 are missing"),
+        output.err.contains("after the first 100 are missing"),
         "{}",
-        said.err
+        output.err
     );
-    assert!(said.err.contains("at most 100 % complete"), "{}", said.err);
-    assert!(said.fine().contains("50"));
+    assert!(
+        output.err.contains("at most 100 % complete"),
+        "{}",
+        output.err
+    );
+    assert!(output.fine().contains("50"));
     // Truncated within a row group.
     let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(&[7; 1_000]).unwrap();
-    let said = run(&count);
+    let output = run(&count);
     assert!(
-        said.err.contains("1000 bytes of an incomplete row group"),
+        output.err.contains("1000 bytes of an incomplete row group"),
         "{}",
-        said.err
+        output.err
     );
     // A copy of it is complete, and records its origin.
     let whole = scratch.path().join("whole.parquet");
-    let said = run(&["convert", from, whole.to_str().unwrap()]);
-    assert!(said.err.contains("has no footer"), "{}", said.err);
-    assert_eq!(said.code, 0);
-    let said = run(&[
+    let output = run(&["convert", from, whole.to_str().unwrap()]);
+    assert!(output.err.contains("has no footer"), "{}", output.err);
+    assert_eq!(output.code, 0);
+    let output = run(&[
         "query",
         "--from",
         whole.to_str().unwrap(),
@@ -308,20 +312,20 @@ fn a_recording_without_end_is_read_with_a_warning() {
         "select count(*) from IO",
     ]);
     assert!(
-        said.err.contains("a recording without footer"),
+        output.err.contains("a recording without footer"),
         "{}",
-        said.err
+        output.err
     );
     // A recording that was closed is read without a remark.
     recorded(&trace, &path, 0, true);
-    let said = run(&[
+    let output = run(&[
         "query",
         "--from",
         from,
         "--final",
         "select count(*) from IO",
     ]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""));
+    assert_eq!((output.code, output.err.as_str()), (0, ""));
 }
 
 #[test]
@@ -346,9 +350,9 @@ fn a_recorder_that_is_killed_leaves_a_recording_without_end() {
     }
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    let said = run(&["query", "--from", to, "--final", "select count(*) from IO"]);
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains("has no footer"), "{}", said.err);
+    let output = run(&["query", "--from", to, "--final", "select count(*) from IO"]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert!(output.err.contains("has no footer"), "{}", output.err);
 }
 
 /// A recording of stream `sensors`, which is not built into weir: one row per millisecond.
@@ -413,8 +417,12 @@ fn a_recording_is_queried_by_the_stream_that_it_describes() {
     let requests = answer(&both, "select count(*) from IO");
     assert!(requests.ends_with(",40\n"), "{requests}");
     let fails = |args: &[&str], why: &str| {
-        let said = run(args);
-        assert!(said.code > 0 && said.err.contains(why), "{}", said.err);
+        let output = run(args);
+        assert!(
+            output.code > 0 && output.err.contains(why),
+            "{}",
+            output.err
+        );
     };
     fails(
         &["query", "--from", &file, "select op from IO"],
@@ -444,13 +452,13 @@ fn a_source_that_cannot_be_opened_is_reported_with_its_reason() {
     ] {
         for (from, why) in [(missing, "No such file"), (&other, "unknown trace format")] {
             let from = ["--from", &trace, "--from", from];
-            let said = run(&[&command[..1], &from, &command[1..]].concat());
-            assert_eq!(said.code, 1, "{command:?} {}", said.err);
-            assert!(said.err.contains(why), "{command:?} {}", said.err);
+            let output = run(&[&command[..1], &from, &command[1..]].concat());
+            assert_eq!(output.code, 1, "{command:?} {}", output.err);
+            assert!(output.err.contains(why), "{command:?} {}", output.err);
         }
     }
     // A script opens the files that it reads.
-    let said = run(&["run", "--from", missing, &script]);
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert_eq!(said.out.lines().count(), 2, "{}", said.out);
+    let output = run(&["run", "--from", missing, &script]);
+    assert_eq!(output.code, 0, "{}", output.err);
+    assert_eq!(output.out.lines().count(), 2, "{}", output.out);
 }

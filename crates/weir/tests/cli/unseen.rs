@@ -99,7 +99,7 @@ fn a_request_without_a_completion_is_not_in_flight_for_ever() {
 }
 
 #[test]
-fn a_number_in_flight_that_fails_its_check_is_left_out() {
+fn a_number_in_flight_that_fails_its_check_is_omitted() {
     let scratch = Scratch::new();
     let path = scratch.path().join("uncounted.parquet");
     record(&path, 1, false);

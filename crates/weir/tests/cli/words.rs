@@ -4,23 +4,23 @@ use crate::support::{Scratch, run, weir};
 
 #[test]
 fn all_errors_of_a_query_are_reported_with_an_excerpt() {
-    let said = run(&["query", "select avrg(latency), colour from IO"]);
-    assert_eq!((said.code, said.out.as_str()), (2, ""));
-    assert!(said.err.contains("error[W0103]"), "{}", said.err);
-    assert!(said.err.contains("did you mean `avg`?"), "{}", said.err);
-    assert!(said.err.contains("^^^^"), "{}", said.err);
-    assert!(said.err.contains("`colour`"), "{}", said.err);
+    let output = run(&["query", "select avrg(latency), colour from IO"]);
+    assert_eq!((output.code, output.out.as_str()), (2, ""));
+    assert!(output.err.contains("error[W0103]"), "{}", output.err);
+    assert!(output.err.contains("did you mean `avg`?"), "{}", output.err);
+    assert!(output.err.contains("^^^^"), "{}", output.err);
+    assert!(output.err.contains("`colour`"), "{}", output.err);
 }
 
 #[test]
 fn check_reports_errors_without_running() {
-    let said = run(&["check", "select count(*) from IO where latency > 4 KiB"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("error[W0301]"), "{}", said.err);
+    let output = run(&["check", "select count(*) from IO where latency > 4 KiB"]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("error[W0301]"), "{}", output.err);
 
-    let said = run(&["check", "--json", "select nope from IO"]);
-    let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!((said.code, &answer["ok"]), (2, &false.into()));
+    let output = run(&["check", "--json", "select nope from IO"]);
+    let answer: serde_json::Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!((output.code, &answer["ok"]), (2, &false.into()));
     assert_eq!(answer["diagnostics"][0]["code"], "W0102");
     assert_eq!(answer["diagnostics"][0]["start"], 7);
 
@@ -39,9 +39,9 @@ fn check_reports_errors_without_running() {
 fn a_query_can_come_from_a_file_or_standard_input() {
     let scratch = Scratch::new();
     let file = scratch.write("q.cql", "select count(*)\nfrom IOO");
-    let said = run(&["check", "-f", &file]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains(&format!("{file}:2:")), "{}", said.err);
+    let output = run(&["check", "-f", &file]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains(&format!("{file}:2:")), "{}", output.err);
 
     let input = std::fs::File::open(&file).unwrap();
     let output = weir(&["check", "-"]).stdin(input).output().unwrap();
@@ -53,9 +53,9 @@ fn text_that_is_not_utf8_is_refused() {
     let scratch = Scratch::new();
     let file = scratch.write("q.cql", "");
     std::fs::write(&file, b"select \xff").unwrap();
-    let said = run(&["check", "-f", &file]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("not UTF-8 at byte 7"), "{}", said.err);
+    let output = run(&["check", "-f", &file]);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("not UTF-8 at byte 7"), "{}", output.err);
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn a_missing_file_is_the_worlds_fault() {
         &["run", "/no/such/script"],
         &["convert", "/no/such/trace", "/tmp/x.parquet"],
     ] {
-        let said = run(args);
-        assert_eq!(said.code, 1, "{args:?} {}", said.err);
-        assert!(said.err.starts_with("weir: /no/such/"), "{}", said.err);
+        let output = run(args);
+        assert_eq!(output.code, 1, "{args:?} {}", output.err);
+        assert!(output.err.starts_with("weir: /no/such/"), "{}", output.err);
     }
 }
 
@@ -97,7 +97,7 @@ fn a_stream_has_no_final_state() {
         "csv",
         "istream(select op from IO)",
     ];
-    let said = run(&args);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("--final"), "{}", said.err);
+    let output = run(&args);
+    assert_eq!(output.code, 2);
+    assert!(output.err.contains("--final"), "{}", output.err);
 }

@@ -21,9 +21,9 @@ pub type Extent = (u64, u64, u64);
 pub fn extents(file: &Path) -> Vec<Extent> {
     let args = ["-v", "-b512", file.to_str().unwrap()];
     let output = Command::new("filefrag").args(args).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     // `   0:        0..   32767:      2048..     34815:  32768:             last,eof`
-    let extents = said.lines().filter_map(|line| {
+    let extents = stdout.lines().filter_map(|line| {
         let mut fields = line.split(':').map(str::trim);
         fields.next()?.parse::<u32>().ok()?;
         let first = |range: &str| range.split("..").next()?.trim().parse().ok();

@@ -180,14 +180,14 @@ fn a_kernel_of_debian_13_is_watched_as_it_counts() {
         "echo none > /sys/block/vda/queue/scheduler; load disk={head},count=300,read=60,write=40"
     ));
     let after = watched.guest.disk_stats().unwrap();
-    let (rows, said) = watched.end("rows");
+    let (rows, stderr) = watched.end("rows");
     let plain = after["vda"].since(&before["vda"]);
     let without_data = plain.writes - plain.write_sectors / 8;
     assert_eq!(without_data, flushes, "each flush by itself: {plain:?}");
     assert_eq!(
         reported(&rows, "/dev/vda"),
         counted(&plain, flushes),
-        "{said}"
+        "{stderr}"
     );
     assert!(plain.reads > 400 && plain.writes > 300, "{plain:?}");
 
@@ -196,7 +196,7 @@ fn a_kernel_of_debian_13_is_watched_as_it_counts() {
     let shared =
         after[head.trim_start_matches("/dev/")].since(&before[head.trim_start_matches("/dev/")]);
     assert_eq!(shared.reads + shared.writes, 300);
-    assert_eq!(reported(&rows, &head), counted(&shared, 0), "{said}");
+    assert_eq!(reported(&rows, &head), counted(&shared, 0), "{stderr}");
     let others: Vec<_> = rows
         .keys()
         .filter(|(pdisk, ..)| !["/dev/vda", "/dev/vdb", &head].contains(&&**pdisk))
@@ -247,11 +247,11 @@ fn any_name_of_a_device_selects_it(watched: &mut Watched) {
     watched.until_attached("mapped", "/dev/mapper/lin");
     let load: DiskLoad = "disk=/dev/mapper/lin,count=100".parse().unwrap();
     watched.guest.load(std::slice::from_ref(&load)).unwrap();
-    let (rows, said) = watched.end("mapped");
+    let (rows, stderr) = watched.end("mapped");
     assert_eq!(
         reported(&rows, "/dev/dm-0"),
         [100, 0, 0, 100, 0, 0],
-        "{said}"
+        "{stderr}"
     );
     assert_eq!(rows.len(), 2, "{rows:?}");
     watched.run(&format!("/tools/dmsetup {udev} remove lin"));

@@ -117,20 +117,20 @@ fn a_libvirt_domain_is_followed() {
     run("sync", &["-f", mounted]).unwrap();
     watching.mark();
     let after = counts(device);
-    let mut told = watching.stop();
+    let mut delivered = watching.stop();
 
-    told.rows.retain(|row| row.ts > phases[0]);
-    adds_up(&told, device, after.since(&before));
+    delivered.rows.retain(|row| row.ts > phases[0]);
+    adds_up(&delivered, device, after.since(&before));
     let mut places = Places::default();
     for (number, image) in images.iter().enumerate() {
         places.add(device, number, extents(Path::new(image)));
     }
     let phase = |number: usize| -> Vec<Seen> {
-        let rows = told.rows.iter();
+        let rows = delivered.rows.iter();
         let within = rows.filter(|r| r.ts > phases[number] && r.ts <= phases[number + 1]);
         within.cloned().collect()
     };
-    let missed = told.missed(device);
+    let missed = delivered.missed(device);
     let expect = |number: usize, image: usize, vm: &str, load: &DiskLoad| {
         is_reported(&phase(number), &places, image, vm, load, missed);
     };
@@ -229,10 +229,10 @@ pub fn is_reported(
         // All clusters of the qcow2 image are allocated and its tables are in memory, so requests
         // match one to one.
         let asked = plan.len() as i64;
-        let told = of_op.len() as i64;
+        let reported = of_op.len() as i64;
         assert!(
-            (asked - missed..=asked + places.pieces(image) - 1).contains(&told),
-            "{op}: {told} of {load}"
+            (asked - missed..=asked + places.pieces(image) - 1).contains(&reported),
+            "{op}: {reported} of {load}"
         );
         for (row, within) in of_op {
             let whose = (row.vm.as_deref(), row.vdisk.as_deref());

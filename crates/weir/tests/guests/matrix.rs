@@ -67,26 +67,26 @@ fn each_request_belongs_to_its_vm_and_disk() {
     }
     watching.mark();
     let after = test_devices.devices().map(counts);
-    let mut told = watching.stop();
-    told.rows.retain(|row| row.ts > since);
+    let mut delivered = watching.stop();
+    delivered.rows.retain(|row| row.ts > since);
     // QEMU keeps tables of a qcow2 image in memory until it ends.
     for guest in guests {
         guest.quit().unwrap();
     }
 
     for (device, (after, before)) in test_devices.devices().iter().zip(after.iter().zip(&before)) {
-        adds_up(&told, device, after.since(before));
+        adds_up(&delivered, device, after.since(before));
     }
     let places = places(&test_devices, &cells);
     for (cell, truth) in cells.iter().zip(&truths) {
         agree(cell, truth);
-        is_reported(cell, &told, &places);
+        is_reported(cell, &delivered, &places);
     }
-    for row in told.rows.iter().filter(|row| row.op != "f") {
+    for row in delivered.rows.iter().filter(|row| row.op != "f") {
         is_whose(row, &places, &cells);
     }
-    flushes(&told, &test_devices, &cells, &truths);
-    discard_is_reported(&told, &test_devices, &discarded);
+    flushes(&delivered, &test_devices, &cells, &truths);
+    discard_is_reported(&delivered, &test_devices, &discarded);
 }
 
 /// Discards a part of the guest's first disk; returns the counts of its kernel for the discard.
@@ -117,8 +117,8 @@ fn serials(guest: &mut Guest) -> BTreeMap<String, String> {
     let script = "for d in /sys/block/[sv]d*; do \
                   s=$(cat $d/serial 2>/dev/null || tail -c +5 $d/device/vpd_pg80); \
                   echo ${d##*/} $s; done";
-    let said = guest.run(script).unwrap();
-    let pairs = said.lines().filter_map(|line| line.split_once(' '));
+    let stdout = guest.run(script).unwrap();
+    let pairs = stdout.lines().filter_map(|line| line.split_once(' '));
     pairs
         .map(|(name, id)| (id.to_owned(), name.to_owned()))
         .collect()
@@ -205,8 +205,8 @@ fn agree(cell: &Cell, truth: &Truth) {
     assert_eq!(guest.writes, writes + guest.flushes, "{what}");
     assert_eq!(guest.write_sectors, writes * bytes / 512, "{what}");
     let qemu = [reads, reads * bytes, writes, writes * bytes, guest.flushes];
-    let told: Vec<i64> = FIELDS.iter().map(|field| truth.qemu[field]).collect();
-    assert_eq!(told, qemu, "{what}");
+    let by_qemu: Vec<i64> = FIELDS.iter().map(|field| truth.qemu[field]).collect();
+    assert_eq!(by_qemu, qemu, "{what}");
 }
 
 /// The locations of the disks on the host.
@@ -258,11 +258,11 @@ fn is_whose(row: &Seen, places: &Places, cells: &[Cell]) {
 
 /// Asserts that all requests of a disk are reported, and that additional requests have a known
 /// cause.
-fn is_reported(cell: &Cell, told: &Delivered, places: &Places) {
+fn is_reported(cell: &Cell, delivered: &Delivered, places: &Places) {
     let number = cell.disk.id()[1..].parse().unwrap();
-    let own = places.rows(&told.rows, number);
-    let others = places.read_by_host(&told.rows, number);
-    let missed = told.missed(own[0].0.device());
+    let own = places.rows(&delivered.rows, number);
+    let others = places.read_by_host(&delivered.rows, number);
+    let missed = delivered.missed(own[0].0.device());
     let (reads, writes) = planned(&cell.load);
     for (op, plan) in [("r", reads), ("w", writes)] {
         let mut wanted = match cell.store {
@@ -287,7 +287,7 @@ fn is_reported(cell: &Cell, told: &Delivered, places: &Places) {
         let what = format!(
             "{op}: {asked} asked, {on_data} told, {others} others, {lacking} sectors lack, \
              {beyond} beyond; {:?} {}; {}",
-            cell.store, cell.load, told.summary
+            cell.store, cell.load, delivered.summary
         );
         let sectors_missed_max = missed as usize * SECTORS_MAX;
         assert!(lacking <= sectors_missed_max, "{what}");
@@ -327,24 +327,24 @@ const SECTORS_MAX: usize = 2560;
 const METADATA_MAX: i64 = 12;
 
 /// Asserts that discards reach a device as the guest issued them.
-fn discard_is_reported(told: &Delivered, test_devices: &TestDevices, guest: &Counts) {
+fn discard_is_reported(delivered: &Delivered, test_devices: &TestDevices, guest: &Counts) {
     assert_eq!(
         (guest.discards, guest.discard_sectors),
         (1, DISCARDED.1),
         "{guest:?}"
     );
-    let rows = told.rows.iter().filter(|row| row.op == "d");
+    let rows = delivered.rows.iter().filter(|row| row.op == "d");
     let rows: Vec<&Seen> = rows.collect();
     let whole = |row: &&Seen| {
         row.device() == test_devices.whole.path() && row.vm.as_deref() == Some(VMS[0])
     };
     assert!(rows.iter().all(whole), "{rows:?}");
     let sum: u64 = rows.iter().map(|row| row.sectors).sum();
-    let missed = told.missed(test_devices.whole.path());
+    let missed = delivered.missed(test_devices.whole.path());
     assert!(
         sum as i64 == DISCARDED.1 || missed > 0,
         "{rows:?} {}",
-        told.summary
+        delivered.summary
     );
 }
 
@@ -377,12 +377,12 @@ fn mapped(image: &str, plan: &[LoadRequest]) -> BTreeSet<u64> {
 
 /// Asserts that flushes reach the device as the guests issued them; concurrent flushes may share
 /// one.
-fn flushes(told: &Delivered, test_devices: &TestDevices, cells: &[Cell], truths: &[Truth]) {
+fn flushes(delivered: &Delivered, test_devices: &TestDevices, cells: &[Cell], truths: &[Truth]) {
     for (store, device) in [
         (Store::Device, test_devices.whole.path()),
         (Store::Partition, test_devices.parted.path()),
     ] {
-        let rows = told
+        let rows = delivered
             .rows
             .iter()
             .filter(|r| r.op == "f" && r.device() == device);
@@ -392,7 +392,7 @@ fn flushes(told: &Delivered, test_devices: &TestDevices, cells: &[Cell], truths:
             .zip(truths)
             .filter(|(cell, _)| cell.store == store);
         let sent: i64 = own.map(|(_, truth)| truth.qemu["flush_operations"]).sum();
-        let missed = told.missed(device);
+        let missed = delivered.missed(device);
         assert!(
             seen <= sent && sent > 0,
             "{device}: {seen} flushes of {sent}"
@@ -402,7 +402,7 @@ fn flushes(told: &Delivered, test_devices: &TestDevices, cells: &[Cell], truths:
         }
     }
     let own = |row: &&Seen| row.op == "f" && !is_by_host(row) && row.vm.is_some();
-    for row in told.rows.iter().filter(own) {
+    for row in delivered.rows.iter().filter(own) {
         let vm = row.vm.as_deref().unwrap();
         let right = |cell: &&Cell| VMS[cell.vm] == vm && Some(&cell.vdisk) == row.vdisk.as_ref();
         assert!(VMS.contains(&vm), "{row:?}");

@@ -51,14 +51,14 @@ impl Places {
     }
 
     /// The VM's reads and writes of a disk, with their sectors in its file or device.
-    pub fn rows<'a>(&self, told: &'a [Seen], disk: usize) -> Vec<(&'a Seen, u64)> {
+    pub fn rows<'a>(&self, seen: &'a [Seen], disk: usize) -> Vec<(&'a Seen, u64)> {
         let data = |row: &&Seen| ["r", "w"].contains(&row.op.as_str()) && !is_by_host(row);
-        self.of(told.iter().filter(data), disk).collect()
+        self.of(seen.iter().filter(data), disk).collect()
     }
 
     /// Sectors of a disk that other processes on the host have read.
-    pub fn read_by_host(&self, told: &[Seen], disk: usize) -> BTreeSet<u64> {
-        let rows = self.of(told.iter().filter(|row| is_by_host(row)), disk);
+    pub fn read_by_host(&self, seen: &[Seen], disk: usize) -> BTreeSet<u64> {
+        let rows = self.of(seen.iter().filter(|row| is_by_host(row)), disk);
         rows.flat_map(|(row, at)| at..at + row.sectors).collect()
     }
 
@@ -81,16 +81,20 @@ pub fn is_by_host(row: &Seen) -> bool {
 }
 
 /// Asserts that all requests of each device are reported, or counted as missing.
-pub fn adds_up(told: &Delivered, device: &str, kernel: Counts) {
-    let rows = told.rows.iter().filter(|row| row.device() == device);
-    let sum = rows.count() as i64 + told.missed(device);
+pub fn adds_up(delivered: &Delivered, device: &str, kernel: Counts) {
+    let rows = delivered.rows.iter().filter(|row| row.device() == device);
+    let sum = rows.count() as i64 + delivered.missed(device);
     assert_eq!(
         sum,
         kernel.requests(),
         "{device}: {kernel:?} {}",
-        told.summary
+        delivered.summary
     );
-    assert!(told.missed(device) <= MISSED_MAX, "{}", told.summary);
+    assert!(
+        delivered.missed(device) <= MISSED_MAX,
+        "{}",
+        delivered.summary
+    );
 }
 
 /// The maximum number of requests of a device that may not be observed: on some kernels a few

@@ -88,10 +88,10 @@ fn the_exporter_and_diskstats_report_the_io_of_the_guests() {
             ("exporter", before.0[number], after.0[number]),
             ("diskstats", before.1[number], after.1[number]),
         ] {
-            let told = (after.0 - before.0, after.1 - before.1);
-            let missed = reads + writes - told.0 - told.1;
-            let fits = told.0 <= reads && told.1 <= writes && missed <= MISSED_MAX;
-            assert!(fits, "{what}: {told:?} of {reads} and {writes}: {load}");
+            let counted = (after.0 - before.0, after.1 - before.1);
+            let missed = reads + writes - counted.0 - counted.1;
+            let fits = counted.0 <= reads && counted.1 <= writes && missed <= MISSED_MAX;
+            assert!(fits, "{what}: {counted:?} of {reads} and {writes}: {load}");
         }
     }
 }

@@ -35,8 +35,8 @@ impl Tapdisk {
         let mut tapdisk = Tapdisk(weir.stdin(Stdio::null()).stderr(log).spawn().unwrap());
         let tap = folder.file(&format!("{}.tap", vms[0]));
         while !Path::new(&tap).exists() {
-            let said = fs::read_to_string(folder.file("tapdisk.log")).unwrap();
-            assert_eq!(tapdisk.0.try_wait().unwrap(), None, "{said}");
+            let log_text = fs::read_to_string(folder.file("tapdisk.log")).unwrap();
+            assert_eq!(tapdisk.0.try_wait().unwrap(), None, "{log_text}");
             thread::sleep(Duration::from_millis(10));
         }
         tapdisk
@@ -110,17 +110,17 @@ fn what_a_tapdisk_does_for_two_vms_is_theirs() {
     run("sync", &["-f", mounted]).unwrap();
     watching.mark();
     let after = counts(device);
-    let mut told = watching.stop();
-    told.rows.retain(|row| row.ts > started);
-    adds_up(&told, device, after.since(&before));
+    let mut delivered = watching.stop();
+    delivered.rows.retain(|row| row.ts > started);
+    adds_up(&delivered, device, after.since(&before));
     let mut places = Places::default();
     for (number, image) in images.iter().enumerate() {
         places.add(device, number, extents(Path::new(image)));
     }
-    let missed = told.missed(device);
+    let missed = delivered.missed(device);
     for (number, (vm, load)) in vms.iter().zip(&loads).enumerate() {
-        is_reported(&told.rows, &places, number, vm, load, missed);
-        let rows: Vec<(&Seen, u64)> = places.rows(&told.rows, number);
+        is_reported(&delivered.rows, &places, number, vm, load, missed);
+        let rows: Vec<(&Seen, u64)> = places.rows(&delivered.rows, number);
         for (row, within) in rows {
             assert_eq!(row.vsector, Some(within), "{row:?}");
         }

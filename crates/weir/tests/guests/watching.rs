@@ -224,10 +224,10 @@ impl Relation {
             if rows.any(|row| asked(&row)) {
                 return;
             }
-            let said = fs::read_to_string(format!("{}.err", self.out.display())).unwrap();
+            let stderr = fs::read_to_string(format!("{}.err", self.out.display())).unwrap();
             assert!(
                 Instant::now() < within,
-                "no {weight} of {columns:?}: {whole}\n{said}"
+                "no {weight} of {columns:?}: {whole}\n{stderr}"
             );
             thread::sleep(Duration::from_millis(50));
         }

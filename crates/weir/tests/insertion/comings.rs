@@ -144,9 +144,9 @@ fn what_is_there_already_is_left_alone_and_what_is_not_there_is_no_failure() {
             "--json",
         ];
         let again = weir(&args);
-        let told: Value = serde_json::from_str(&again.out).unwrap();
+        let json: Value = serde_json::from_str(&again.out).unwrap();
         assert_eq!(
-            (again.code, &told["how"]),
+            (again.code, &json["how"]),
             (Some(0), &"already".into()),
             "{again:?}"
         );

@@ -141,8 +141,8 @@ impl Shared {
                 if answers.read_line(&mut answer)? == 0 {
                     return Ok(());
                 }
-                let told: Value = serde_json::from_str(&answer)?;
-                if told.get("event").is_none() {
+                let message: Value = serde_json::from_str(&answer)?;
+                if message.get("event").is_none() {
                     break;
                 }
             }

@@ -127,11 +127,13 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
     let unknown = tapdisk("insert", "vdq");
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
     assert!(unknown.err.contains("/dev/vda"), "{unknown:?}");
-    let nobody = weir(&["tapdisk", "insert", "--vm", "nobody", "--disk", "vda"]);
-    assert_eq!(nobody.code, Some(2), "{nobody:?}");
+    let not_running = weir(&["tapdisk", "insert", "--vm", "nobody", "--disk", "vda"]);
+    assert_eq!(not_running.code, Some(2), "{not_running:?}");
     assert!(
-        nobody.err.contains("VM nobody is not running on this host"),
-        "{nobody:?}"
+        not_running
+            .err
+            .contains("VM nobody is not running on this host"),
+        "{not_running:?}"
     );
     // An image file that was replaced while QEMU has it open is not served in its place.
     fs::rename(&images[0], &empty).unwrap();

@@ -270,10 +270,10 @@ fn explain_prints_the_selection_of_the_tap() {
         selections >= 9 && printed.contains("in the tapdisk"),
         "{printed}"
     );
-    let nobody = explain("select count(*) from IO", "/nowhere.sock");
+    let not_listening = explain("select count(*) from IO", "/nowhere.sock");
     assert!(
-        nobody.contains("/nowhere.sock") && nobody.contains("start `weir tapdisk`"),
-        "{nobody}"
+        not_listening.contains("/nowhere.sock") && not_listening.contains("start `weir tapdisk`"),
+        "{not_listening}"
     );
 }
 

@@ -67,11 +67,11 @@ impl Tapdisk {
             .unwrap();
         let printed: Arc<Mutex<String>> = Arc::default();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let heard = printed.clone();
+        let log = printed.clone();
         let reading = std::thread::spawn(move || {
             for line in lines {
                 let line = line.unwrap() + "\n";
-                heard.lock().unwrap().push_str(&line);
+                log.lock().unwrap().push_str(&line);
             }
         });
         let mut tapdisk = Tapdisk {

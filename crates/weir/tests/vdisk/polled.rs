@@ -52,13 +52,13 @@ fn blockstats_agree_with_the_guests_own_count() {
     let after = host.guest.disk_stats().unwrap();
     let disks = ["vda", "vdb", "sda"].map(|disk| (disk, after[disk].since(&before[disk])));
     let all = |rows: &[Vec<String>], column| {
-        let told = |op| {
+        let total_of = |op| {
             disks
                 .iter()
                 .map(|(d, _)| sum(rows, d, op, column))
                 .sum::<i64>()
         };
-        told("r") + told("w") + told("f")
+        total_of("r") + total_of("w") + total_of("f")
     };
     let requests: i64 = disks
         .iter()
@@ -83,9 +83,9 @@ fn blockstats_agree_with_the_guests_own_count() {
     );
     for (disk, counted) in &disks {
         for (op, requests, bytes) in expected(counted) {
-            let told = |column| sum(&polls.rows(), disk, op, column);
+            let total = |column| sum(&polls.rows(), disk, op, column);
             assert_eq!(
-                (told(2), told(3)),
+                (total(2), total(3)),
                 (requests, bytes),
                 "{op} of {disk}: {}",
                 polls.out

@@ -68,7 +68,7 @@ fn each_request_of_the_guest_is_reported_once_with_disk_and_sector() {
     assert_eq!(printed.code, Some(130), "{}", printed.err);
     assert!(printed.err.contains(" 0 missed"), "{}", printed.err);
 
-    let mut told: BTreeMap<&str, Requests> = BTreeMap::new();
+    let mut emitted: BTreeMap<&str, Requests> = BTreeMap::new();
     let mut flushes: BTreeMap<String, i64> = BTreeMap::new();
     let rows = printed.rows();
     for row in &rows {
@@ -99,29 +99,29 @@ fn each_request_of_the_guest_is_reported_once_with_disk_and_sector() {
             continue;
         }
         let key = (vdisk.clone(), op.clone(), sector.clone(), sectors.clone());
-        *told.entry(kind).or_default().entry(key).or_default() += 1;
+        *emitted.entry(kind).or_default().entry(key).or_default() += 1;
     }
     assert_eq!(
-        told["Q"],
+        emitted["Q"],
         plan(&loads),
         "the requests are those of the plan"
     );
-    assert_eq!(told["R"], plan(&loads), "and so are the responses");
+    assert_eq!(emitted["R"], plan(&loads), "and so are the responses");
     for (at, (disk, name)) in [("vda", "d0"), ("vdb", "d1"), ("sda", "d2")]
         .iter()
         .enumerate()
     {
         let counted: Counts = after[*disk].since(&before[*disk]);
         let vdisk = format!("/dev/{disk}");
-        let told = flushes.get(&vdisk).copied().unwrap_or(0);
+        let flushed = flushes.get(&vdisk).copied().unwrap_or(0);
         assert_eq!(
-            told, counted.flushes,
+            flushed, counted.flushes,
             "flushes of {vdisk}, as the guest counts them"
         );
         let qemu = |key: &str| {
             qemu_after[at][key].as_i64().unwrap() - qemu_before[at][key].as_i64().unwrap()
         };
-        assert_eq!(told, qemu("flush_operations"), "and QEMU ({name})");
+        assert_eq!(flushed, qemu("flush_operations"), "and QEMU ({name})");
         let of = |op: &str| {
             let all = plan(&loads);
             let ours = all.iter().filter(|(k, _)| k.0 == vdisk && k.1 == op);

@@ -38,8 +38,8 @@ pub fn characterise(recording: &Path) -> Value {
         .args(["characterise", "--json", "--from", recording])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 

@@ -39,22 +39,18 @@ pub struct Case {
 
 /// Every case, the base of the comparison first.
 pub const CASES: &[Case] = &[
-    ours("weir, nobody listens", Front::Vhost, Consumer::None),
+    ours("weir, no consumer", Front::Vhost, Consumer::None),
     ours(
-        "weir, every request told",
+        "weir, every request sent",
         Front::Vhost,
         Consumer::Everything,
     ),
     ours(
-        "weir, 1 % of the disk told",
+        "weir, 1 % of the disk sent",
         Front::Vhost,
         Consumer::Hundredth,
     ),
-    ours(
-        "weir, the histograms kept",
-        Front::Vhost,
-        Consumer::Histograms,
-    ),
+    ours("weir, histograms", Front::Vhost, Consumer::Histograms),
     Case {
         name: "qemu-storage-daemon, io_uring",
         front: Front::Vhost,
@@ -69,8 +65,8 @@ pub const CASES: &[Case] = &[
         program: Some("qemu-storage-daemon"),
         command: |medium, socket| storage_daemon(medium, socket, "threads"),
     },
-    ours("weir, nobody listens", Front::Nbd, Consumer::None),
-    ours("weir, every request told", Front::Nbd, Consumer::Everything),
+    ours("weir, no consumer", Front::Nbd, Consumer::None),
+    ours("weir, every request sent", Front::Nbd, Consumer::Everything),
     Case {
         name: "nbdkit file",
         front: Front::Nbd,

@@ -141,25 +141,26 @@ fn verdict(rows: &[(&Case, &Vec<Turn>)]) -> String {
         rows.iter()
             .find(|(case, _)| case.is_ours() && case.consumer == consumer)
     };
-    let (Some((_, silent)), Some((_, told))) = (ours(Consumer::None), ours(Consumer::Everything))
+    let (Some((_, silent)), Some((_, consumed))) =
+        (ours(Consumer::None), ours(Consumer::Everything))
     else {
         return String::new();
     };
-    let logged = spread(ratios(told, silent)).1;
-    let added = told
+    let logged = spread(ratios(consumed, silent)).1;
+    let added = consumed
         .iter()
         .zip(*silent)
-        .map(|(told, silent)| told.back_end_ns - silent.back_end_ns);
+        .map(|(consumed, silent)| consumed.back_end_ns - silent.back_end_ns);
     let added_ns = spread(added.collect()).1;
-    let mut said = format!(
-        "told/not told: {logged:.3} of the IOPS (bound {BOUND_LOGGED}), {added_ns:+.0} ns (bound {BOUND_LOGGED_NS:.0})\n"
+    let mut text = format!(
+        "all requests sent / no consumer: {logged:.3} of the IOPS (bound {BOUND_LOGGED}), {added_ns:+.0} ns (bound {BOUND_LOGGED_NS:.0})\n"
     );
     for (case, turns) in rows.iter().filter(|(case, _)| !case.is_ours()) {
         let (least, ratio, most) = spread(ratios(silent, turns));
-        said += &format!(
+        text += &format!(
             "weir/{}: {ratio:.2} [{least:.2}..{most:.2}] (goal 1.00)\n",
             case.name
         );
     }
-    said
+    text
 }

@@ -199,17 +199,21 @@ impl Running {
         processor_ns(&self.child)
     }
 
-    /// Ends a consumer; returns the number of events that it did not receive, from its line `told N
-    /// lost N`.
+    /// Ends a consumer; returns the number of events that it did not receive, from its line
+    /// `received N lost N`.
     fn lost(mut self) -> Result<f64> {
         self.alive()?;
         drop(self.child.stdin.take());
-        let mut said = String::new();
+        let mut printed = String::new();
         let output = self.child.stdout.as_mut().context("its output is ours")?;
-        output.read_to_string(&mut said)?;
+        output.read_to_string(&mut printed)?;
         self.child.wait()?;
-        let lost = said.trim().rsplit(' ').next().and_then(|n| n.parse().ok());
-        lost.with_context(|| format!("{} says {said:?}", self.name))
+        let lost = printed
+            .trim()
+            .rsplit(' ')
+            .next()
+            .and_then(|n| n.parse().ok());
+        lost.with_context(|| format!("{} says {printed:?}", self.name))
     }
 
     fn end(mut self) -> Result<()> {

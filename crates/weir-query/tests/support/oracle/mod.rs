@@ -130,8 +130,8 @@ impl Oracle<'_> {
                 };
                 self.each_instant(|i| {
                     let had_rows = rows[..=i].iter().any(|content| !content.is_empty());
-                    let begun = had_rows || self.instants[i] >= begin;
-                    aggregate::content(&rows[i], keys, calls, begun)
+                    let started = had_rows || self.instants[i] >= begin;
+                    aggregate::content(&rows[i], keys, calls, started)
                 })
             }
             Node::Partial { .. } | Node::Merge { .. } => {

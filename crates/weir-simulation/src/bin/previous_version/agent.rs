@@ -142,14 +142,14 @@ async fn receive(
 
 /// The numbered messages: the channel runs, and rows with a watermark after each message.
 fn messages(channel: u64, rows: u64) -> Vec<Body> {
-    let begun = now();
+    let started_at = now();
     let started = ChannelStarted {
         channel,
-        at_ns: begun,
+        at_ns: started_at,
     };
     let mut messages = vec![Body::Started(started)];
     for number in 0..rows / MESSAGE_ROWS {
-        let at_ns = begun + 1 + number as i64;
+        let at_ns = started_at + 1 + number as i64;
         let all = |base| ColumnEncoding {
             kind: ColumnKind::Int.into(),
             base,

@@ -23,18 +23,18 @@ const TAKES_ALL: &str = "a String takes everything";
 
 impl Canvas {
     /// A rectangle of a class, with a tooltip.
-    pub fn rect(&mut self, class: &str, [x, y, width, height]: [f64; 4], says: Option<&str>) {
+    pub fn rect(&mut self, class: &str, [x, y, width, height]: [f64; 4], tooltip: Option<&str>) {
         let (x, y, width, height) = (number(x), number(y), number(width), number(height));
         write!(
             self.0,
             "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\""
         )
         .expect(TAKES_ALL);
-        match says {
+        match tooltip {
             None => self.0.push_str("/>\n"),
-            Some(says) => {
-                let says = escaped(says);
-                writeln!(self.0, "><title>{says}</title></rect>").expect(TAKES_ALL);
+            Some(tooltip) => {
+                let tooltip = escaped(tooltip);
+                writeln!(self.0, "><title>{tooltip}</title></rect>").expect(TAKES_ALL);
             }
         }
     }

@@ -47,7 +47,7 @@ pub fn heat_map(map: &HeatMap) -> Picture {
             frame.left + slot * c as f64,
             frame.bottom - step * (r + 1) as f64,
         );
-        let says = format!(
+        let tooltip = format!(
             "{}, {}: {} {}",
             names[c],
             map.y.labels[r],
@@ -56,7 +56,9 @@ pub fn heat_map(map: &HeatMap) -> Picture {
         );
         // Slightly overlapping, to avoid visible seams.
         let area = [x, y, slot + 0.3, step + 0.3];
-        frame.canvas.rect(&format!("h{shade}"), area, Some(&says));
+        frame
+            .canvas
+            .rect(&format!("h{shade}"), area, Some(&tooltip));
     }
     frame.finish()
 }
@@ -76,14 +78,14 @@ fn shade(count: u64, most: u64) -> Option<u32> {
 /// The legend of the shades: each with its least count.
 fn legend(map: &HeatMap, most: u64) -> Vec<(String, String)> {
     let mut legend: Vec<(String, String)> = Vec::new();
-    let mut told = 0;
+    let mut listed = 0;
     for shade_of in 1..=SHADES {
         let share = f64::from(shade_of - 1) / f64::from(SHADES - 1);
         let count = (most as f64).powf(share).round() as u64;
-        if most == 0 || count <= told || shade(count, most) != Some(shade_of) {
+        if most == 0 || count <= listed || shade(count, most) != Some(shade_of) {
             continue;
         }
-        told = count;
+        listed = count;
         let mut name = thousands(&count.to_string());
         if shade_of == SHADES {
             name += &format!(" {}", map.counted);

@@ -59,7 +59,7 @@ pub fn histogram(histogram: &HistogramPlot) -> Picture {
             };
             let x = frame.left + slot * (i as f64 + 0.08) + bar * s as f64;
             let top = frame.y(place);
-            let says = format!(
+            let tooltip = format!(
                 "{}{}: {} ({})",
                 match several {
                     true => format!("{}, ", series.name),
@@ -70,7 +70,7 @@ pub fn histogram(histogram: &HistogramPlot) -> Picture {
                 Quantity::Share.short(series.counts[i] as f64 / series.total() as f64),
             );
             let area = [x, top, bar, frame.bottom - top];
-            frame.canvas.rect(&class, area, Some(&says));
+            frame.canvas.rect(&class, area, Some(&tooltip));
         }
     }
     frame.finish()

@@ -73,9 +73,9 @@ fn marked(frame: &mut Frame, plot: &Lines, i: usize, (x, y): (&Scale, &Scale)) {
         let (Some(at_x), Some(at_y)) = (x.place(px), y.place(py)) else {
             continue;
         };
-        let says = format!("{}: {}, {}", line.name, x.label(px), y.label(py));
+        let tooltip = format!("{}: {}, {}", line.name, x.label(px), y.label(py));
         let area = [frame.x(at_x) - 2.5, frame.y(at_y) - 2.5, 5.0, 5.0];
         let class = format!("bar {}", series_class(i));
-        frame.canvas.rect(&class, area, Some(&says));
+        frame.canvas.rect(&class, area, Some(&tooltip));
     }
 }

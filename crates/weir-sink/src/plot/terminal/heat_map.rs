@@ -116,17 +116,17 @@ fn glyph(cell: Option<usize>, ink: Ink) -> &'static str {
 fn legend(map: &HeatMap, most: u64, ink: Ink, indent: &str) -> String {
     let last = levels(ink) - 1;
     let mut text = format!("{indent}{}:", shown(&map.counted));
-    let mut told = 0;
+    let mut listed = 0;
     for shade in 0..=last {
         let count = match last {
             0 => most as f64,
             _ => (most as f64).powf(shade as f64 / last as f64),
         };
         let count = count.round() as u64;
-        if level(count, most, ink) != Some(shade) || count <= told {
+        if level(count, most, ink) != Some(shade) || count <= listed {
             continue;
         }
-        told = count;
+        listed = count;
         let shade = painted(&[Some(shade)], 1, ink);
         text += &format!(" {shade} {}", thousands(&count.to_string()));
     }

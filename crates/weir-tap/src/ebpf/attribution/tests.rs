@@ -103,8 +103,8 @@ fn asked(
         comm: [0; 2],
     };
     let mut found = Vec::new();
-    let told = [(0, DEVICE)].into_iter();
-    attribution.attribute(told, &[record], &[submitter], cgroups, &mut found);
+    let devices = [(0, DEVICE)].into_iter();
+    attribution.attribute(devices, &[record], &[submitter], cgroups, &mut found);
     let owner = found[0];
     let text = |symbol: Option<Symbol>| symbol.map(Symbol::as_str);
     (text(owner.vm()), text(owner.vdisk()), owner.vsector())
@@ -248,8 +248,8 @@ fn each_rule_of_evidence_holds() {
     let mut attribution = attribution(inventory(true));
     let mut cgroups = hierarchy.cgroups();
     for (what, op, place, by, expected) in cases {
-        let told = asked(&mut attribution, &mut cgroups, op, place, by);
-        assert_eq!(told, expected, "{what}");
+        let owner = asked(&mut attribution, &mut cgroups, op, place, by);
+        assert_eq!(owner, expected, "{what}");
     }
 }
 
@@ -300,22 +300,22 @@ fn who_serves_several_vms_works_for_the_one_whose_disk_it_is() {
         ..inventory(true)
     };
     let (mut attribution, mut cgroups) = (attribution(snapshot), hierarchy.cgroups());
-    let mut tell = |op, place, pid, cgroup| {
+    let mut owner_of = |op, place, pid, cgroup| {
         let by = (pid, false, cgroup);
         asked(&mut attribution, &mut cgroups, op, place, by)
     };
     let on_a = (Some("a"), Some("/dev/vda"), Some(10));
-    assert_eq!(tell(Op::Read, (1010, 8), 400, other), on_a);
+    assert_eq!(owner_of(Op::Read, (1010, 8), 400, other), on_a);
     let on_b = (Some("b"), Some("/dev/sda"), Some(20));
-    assert_eq!(tell(Op::Write, (2020, 8), 400, other), on_b);
+    assert_eq!(owner_of(Op::Write, (2020, 8), 400, other), on_b);
     // Between disks, across their ends, and without a location, the VM is unknown.
-    assert_eq!(tell(Op::Read, (9000, 8), 400, other), NO_OWNER);
-    assert_eq!(tell(Op::Read, (1096, 8), 400, other), NO_OWNER);
-    assert_eq!(tell(Op::Flush, (UNKNOWN, 0), 400, other), NO_OWNER);
+    assert_eq!(owner_of(Op::Read, (9000, 8), 400, other), NO_OWNER);
+    assert_eq!(owner_of(Op::Read, (1096, 8), 400, other), NO_OWNER);
+    assert_eq!(owner_of(Op::Flush, (UNKNOWN, 0), 400, other), NO_OWNER);
     // A disk of a VM that it does not work for, and a cgroup that contradicts the location.
-    assert_eq!(tell(Op::Read, (1010, 8), 500, other), NO_OWNER);
+    assert_eq!(owner_of(Op::Read, (1010, 8), 500, other), NO_OWNER);
     assert_eq!(
-        tell(Op::Read, (1010, 8), 400, hierarchy.id("b/below")),
+        owner_of(Op::Read, (1010, 8), 400, hierarchy.id("b/below")),
         NO_OWNER
     );
 }

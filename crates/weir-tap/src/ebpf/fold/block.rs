@@ -163,7 +163,7 @@ impl BlockFold {
         let keys: Vec<&str> = keys.map(|key| name(&|c| c.key == Some(*key))).collect();
         let measure = |number| name(&|c| c.measure.is_some_and(|m| m as u8 == number));
         let only = match self.owner {
-            true => "; a disk that is divided among VMs comes as rows",
+            true => "; requests of a disk that several VMs share are transferred as rows",
             false => "",
         };
         format!("{}{only}", self.plan.line(&keys, measure))

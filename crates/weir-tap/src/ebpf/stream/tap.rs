@@ -267,8 +267,8 @@ impl Tap for StreamTap {
     fn next(&mut self, timeout: Duration) -> Result<TapEvent, TapError> {
         let until = Instant::now() + timeout;
         loop {
-            if let Some(said) = self.queue.pop_front() {
-                return Ok(said);
+            if let Some(event) = self.queue.pop_front() {
+                return Ok(event);
             }
             if self.pace.starts_by(until) {
                 self.drain();

@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn what_blkparse_left_out_of_a_dump_is_not_missed() {
+    fn what_blkparse_omitted_from_a_dump_is_not_missed() {
         let queue = act::QUEUE | category::READ << CATEGORY_SHIFT;
         let clock = [5u32, 7].map(u32::to_le_bytes).concat();
         let counted = |start: u64| {

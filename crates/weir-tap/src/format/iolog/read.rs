@@ -150,16 +150,16 @@ mod tests {
             .unwrap()
             .read(&mut records, &mut faults)
             .unwrap();
-        let told = records.into_iter().map(|record| match record.what {
+        let requests = records.into_iter().map(|record| match record.what {
             What::Request(request) => (record.ts / 1000, request.event.op, request.event.sector),
             What::Action(action) => panic!("{action:?}"),
         });
-        (told.collect(), faults.bad_records())
+        (requests.collect(), faults.bad_records())
     }
 
     #[test]
     fn version_2_takes_its_times_from_wait() {
-        let (told, bad) = read(
+        let (requests, bad) = read(
             "fio version 2 iolog\n/dev/sda add\n/dev/sda open\n/dev/sda read 0 4096\n/dev/sda wait 1500 0\n\
              /dev/sda write 8192 4096\n/dev/sda sync 0 0\n/dev/sda trim 4096 4096\n/dev/sda close\n",
         );
@@ -169,14 +169,14 @@ mod tests {
             (1_500_000, Op::Flush, None),
             (1_500_000, Op::Discard, Some(8)),
         ];
-        assert_eq!((&told[..], bad), (&expected[..], 0));
+        assert_eq!((&requests[..], bad), (&expected[..], 0));
     }
 
     #[test]
     fn version_3_has_times_and_no_wait() {
-        let (told, bad) = read(
+        let (requests, bad) = read(
             "fio version 3 iolog\n5 /dev/sda read 512 512\n6 /dev/sda wait 5 0\n7 /dev/sda scrub 0 1\n8 /dev/sda read 1\n",
         );
-        assert_eq!((&told[..], bad), (&[(5, Op::Read, Some(1))][..], 3));
+        assert_eq!((&requests[..], bad), (&[(5, Op::Read, Some(1))][..], 3));
     }
 }

@@ -355,7 +355,7 @@ fn taken(column: &Column, indices: &UInt32Array) -> Column {
 }
 
 impl Tap for RecordingTap {
-    fn next(&mut self, _patience: Duration) -> Result<TapEvent, TapError> {
+    fn next(&mut self, _timeout: Duration) -> Result<TapEvent, TapError> {
         while self.queued.is_empty() && !self.ended {
             match self.read()? {
                 Some(batch) => self.emit(&batch)?,

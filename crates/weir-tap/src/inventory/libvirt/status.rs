@@ -281,8 +281,8 @@ mod tests {
         assert_eq!((vm.vcpus, vm.memory_bytes), (Some(2), Some(1 << 30)));
         assert_eq!(vm.backends, ["/run/tap.sock"]);
         let disks = vm.disks.unwrap();
-        let told = |d: &FoundDisk| (d.vdisk.clone().unwrap(), d.bus.clone().unwrap());
-        let buses: Vec<(String, String)> = disks.iter().map(told).collect();
+        let bus = |d: &FoundDisk| (d.vdisk.clone().unwrap(), d.bus.clone().unwrap());
+        let buses: Vec<(String, String)> = disks.iter().map(bus).collect();
         let expected = [
             ("/dev/vda", "virtio-blk"),
             ("/dev/sda", "virtio-scsi"),

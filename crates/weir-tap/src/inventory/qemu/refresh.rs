@@ -201,7 +201,7 @@ mod tests {
         };
         refresh(&mut vm, &answer);
         assert_eq!(vm.state.as_deref(), Some("paused"));
-        let told = |d: &FoundDisk| {
+        let text_of = |d: &FoundDisk| {
             let text = |t: &Option<String>| t.clone().unwrap_or("-".into());
             format!(
                 "{} {} {:?} {}",
@@ -211,7 +211,7 @@ mod tests {
                 text(&d.format)
             )
         };
-        let disks: Vec<String> = vm.disks.unwrap().iter().map(told).collect();
+        let disks: Vec<String> = vm.disks.unwrap().iter().map(text_of).collect();
         assert_eq!(
             disks,
             [

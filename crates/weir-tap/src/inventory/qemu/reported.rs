@@ -72,12 +72,12 @@ mod tests {
         ];
         let arguments = words.map(String::from);
         let find = |node, file| NodeOptions::find(&arguments, node, file);
-        let told = find("n0", "/a").unwrap();
+        let options = find("n0", "/a").unwrap();
         assert_eq!(
-            (told.discard, told.auto_read_only, told.force_share),
+            (options.discard, options.auto_read_only, options.force_share),
             (true, true, false)
         );
-        assert!(!told.is_inline && find("n1", "/e").unwrap().is_inline);
+        assert!(!options.is_inline && find("n1", "/e").unwrap().is_inline);
         assert_eq!(find("f0", "/a"), Some(NodeOptions::default()));
         assert!(find("#block1", "/b").unwrap().discard);
         assert_eq!(find("#block1", "/c"), None, "it could be either");

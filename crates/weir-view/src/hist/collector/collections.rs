@@ -185,7 +185,7 @@ impl<G: Gauge> Collections<G> {
         by: HistogramKey,
     ) -> Result<Vec<String>, Failure> {
         let mut lines = Vec::new();
-        let mut told = HashSet::new();
+        let mut reported = HashSet::new();
         let asked = |c: &&mut Collection<G>| c.order.by == by && c.order.choice.overlaps(choice);
         for collection in self.running.iter_mut().filter(asked) {
             let mut counted = collection.counted()?;
@@ -194,7 +194,7 @@ impl<G: Gauge> Collections<G> {
             // once.
             counted
                 .subjects
-                .retain(|(subject, _)| told.insert(*subject));
+                .retain(|(subject, _)| reported.insert(*subject));
             lines.extend(saved::lines(&counted, &Metric::ALL));
         }
         Ok(lines)

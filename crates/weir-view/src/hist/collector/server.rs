@@ -48,9 +48,9 @@ pub fn run<G: Gauge>(
     // the process already leads one.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
-    let (signals, told) = UnixStream::pair()?;
+    let (signals, signalled) = UnixStream::pair()?;
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, told.try_clone()?)?;
+        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
     }
     let log = |word: &str| {
         let mut out = io::stdout().lock();

@@ -69,7 +69,7 @@ impl Collector {
         let place = CollectorFolder::at(folder);
         let attached = Arc::new(AtomicUsize::new(0));
         let (signals, signal) = UnixStream::pair().unwrap();
-        let (tell, words) = channel();
+        let (messages, words) = channel();
         let (counted, own) = (attached.clone(), place.clone());
         let serve = move || {
             let open = move |order: &CollectionRequest| {
@@ -86,8 +86,8 @@ impl Collector {
                 let attached = counted.clone();
                 Ok(One { subject, attached })
             };
-            let said = |word: &str| tell.send(word.to_owned()).unwrap();
-            server::serve(&own, signals, Box::new(open), said).unwrap();
+            let log = |word: &str| messages.send(word.to_owned()).unwrap();
+            server::serve(&own, signals, Box::new(open), log).unwrap();
         };
         Collector {
             folder: folder.to_owned(),

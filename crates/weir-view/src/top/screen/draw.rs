@@ -190,12 +190,12 @@ fn view_path(state: &State) -> String {
     if let Some(notice) = &state.notice {
         return shown(notice).into_owned();
     }
-    if let Some(left_out) = state
-        .left_out
+    if let Some(unobserved) = state
+        .unobserved
         .as_ref()
         .filter(|_| state.tick.lines.is_empty())
     {
-        return left_out.clone();
+        return unobserved.clone();
     }
     let step = |view: &View| match view {
         View::All => "all".to_owned(),

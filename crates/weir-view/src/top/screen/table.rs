@@ -107,9 +107,9 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
             ink.faint(),
         );
     }
-    let left_out = state.tick.lines_omitted;
-    if left_out > 0 && area.height > 1 {
-        let text = format!("{left_out} lines omitted; use -w or -d to select VMs or disks");
+    let omitted = state.tick.lines_omitted;
+    if omitted > 0 && area.height > 1 {
+        let text = format!("{omitted} lines omitted; use -w or -d to select VMs or disks");
         buffer.set_stringn(
             area.x,
             area.bottom() - 1,

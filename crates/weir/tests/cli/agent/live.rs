@@ -71,8 +71,8 @@ impl TestBench {
 fn made(load: Child) -> [u64; 2] {
     let output = load.wait_with_output().unwrap();
     assert!(output.status.success());
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    ["read", "write"].map(|way| said["jobs"][0][way]["total_ios"].as_u64().unwrap())
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    ["read", "write"].map(|way| json["jobs"][0][way]["total_ios"].as_u64().unwrap())
 }
 
 /// Asserts that as many reads and writes were reported as fio completed.
@@ -95,13 +95,13 @@ fn reported(monitor: &Monitor, channel: u64) -> [u64; 2] {
 #[test]
 fn a_live_agent_sends_each_request_once_while_taps_change() {
     let test = "a_live_agent_sends_each_request_once_while_taps_change";
-    let Some(ground) = TestBench::new(test, Monitor::start()) else {
+    let Some(bench) = TestBench::new(test, Monitor::start()) else {
         return;
     };
-    let monitor = &ground.monitor;
+    let monitor = &bench.monitor;
     monitor.run(1, "select op, bytes from IO");
-    ground.started(1);
-    let load = ground.load(192, 1_500);
+    bench.started(1);
+    let load = bench.load(192, 1_500);
     // Each query has different demands on the tap, so the tap is replaced under load, and replaced
     // again when no query needs those columns any more.
     for (channel, query) in [
@@ -112,7 +112,7 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
         (3, "select op, bytes, req_id from IOstream where type = 'Q'"),
     ] {
         monitor.run(channel, query);
-        ground.started(channel);
+        bench.started(channel);
         monitor.until("it tells of the load", |received| {
             received.count(channel) > 0
         });
@@ -120,7 +120,7 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
     monitor.end(2);
     std::thread::sleep(std::time::Duration::from_secs(3));
     let made = made(load);
-    ground.settle();
+    bench.settle();
     assert_reported(reported(monitor, 1), made);
     let handovers = |received: &super::monitor::ReceivedMessages| {
         let notes = received.notes.iter().filter(|n| n.counter == "handovers");
@@ -129,19 +129,19 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
     monitor.until("it says that taps changed", |received| {
         handovers(received) >= 2
     });
-    ground.agent.signal("TERM");
-    let (code, said) = ground.agent.end();
-    assert_eq!(code, Some(0), "{said}");
+    bench.agent.signal("TERM");
+    let (code, log) = bench.agent.end();
+    assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]
 fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
     let test = "groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ";
     let monitor = Monitor::with_clock(wrong_clock::<-1370, 300>);
-    let Some(ground) = TestBench::new(test, monitor) else {
+    let Some(bench) = TestBench::new(test, monitor) else {
         return;
     };
-    let monitor = &ground.monitor;
+    let monitor = &bench.monitor;
     let from = "from IO [range 1 s slide 1 s] where sectors = 8 group by op";
     monitor.run(1, &format!("Rstream(select op, count(*) {from})"));
     // The kernel has no room for the state of this query.
@@ -149,13 +149,13 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
         2,
         &format!("Rstream(select op, count(*), median(latency) {from})"),
     );
-    ground.started(1);
-    ground.started(2);
+    bench.started(1);
+    bench.started(2);
     // The first whole interval begins at the start that the agent reports.
     let begin = *monitor.received().started.values().max().unwrap();
     monitor.until("that time has come", |received| received.reached > begin);
-    let made = made(ground.load(40, 1_500));
-    ground.settle();
+    let made = made(bench.load(40, 1_500));
+    bench.settle();
     let received = monitor.received();
     let counts = |channel: u64| {
         let mut counts = std::collections::BTreeMap::new();
@@ -189,9 +189,9 @@ fn groups_made_in_the_kernel_are_those_of_the_rows_though_clocks_differ() {
     monitor.until("the groups are counted", |received| {
         received.notes.iter().any(|n| n.place == "engine IO#1")
     });
-    ground.agent.signal("TERM");
-    let (code, said) = ground.agent.end();
-    assert_eq!(code, Some(0), "{said}");
+    bench.agent.signal("TERM");
+    let (code, log) = bench.agent.end();
+    assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]
@@ -257,16 +257,16 @@ fn an_agent_without_privileges_keeps_running_and_reports_it() {
     monitor.run(2, "select device from devices");
     monitor.until("a relation is told", |received| received.count(2) > 0);
     agent.signal("TERM");
-    let (_, said) = agent.end();
-    assert!(said.contains("permission denied: run as root"), "{said}");
+    let (_, log) = agent.end();
+    assert!(log.contains("permission denied: run as root"), "{log}");
 }
 
 #[test]
 fn the_doctor_reports_whether_the_monitor_is_reachable() {
     let monitor = Monitor::start();
     let fact = |address: &str| {
-        let said = run(&["doctor", "--json", "--monitor", address]);
-        let page: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let output = run(&["doctor", "--json", "--monitor", address]);
+        let page: serde_json::Value = serde_json::from_str(&output.out).unwrap();
         let facts = page["facts"].as_array().unwrap().clone();
         let named = |fact: &&serde_json::Value| fact["name"] == "monitor";
         facts.iter().find(named).expect("a fact").clone()
@@ -354,8 +354,8 @@ fn the_unit_is_sound() {
         .output()
     {
         Ok(output) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && said.is_empty(), "{said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && stderr.is_empty(), "{stderr}");
         }
         Err(why) => skipped(test, format!("systemd-analyze: {why}")),
     }

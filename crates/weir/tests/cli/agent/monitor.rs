@@ -95,9 +95,9 @@ impl Monitor {
             Arc<AtomicBool>,
             Arc<AtomicBool>,
         )>::default();
-        let (heard_here, deaf_here, stop_here) = (received.clone(), deaf.clone(), stop.clone());
+        let (received_here, deaf_here, stop_here) = (received.clone(), deaf.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
-            receive(events, &heard_here, &deaf_here, &stop_here);
+            receive(events, &received_here, &deaf_here, &stop_here);
             drop(server);
         });
         Monitor {

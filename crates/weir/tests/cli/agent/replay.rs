@@ -28,8 +28,8 @@ fn every_row_of_a_recording_arrives_once() {
     monitor.run(1, FINISHED);
     monitor.run(2, ISSUED);
     let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1e6", "--once"]);
-    let (code, said) = agent.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, log) = agent.end();
+    assert_eq!(code, Some(0), "{log}");
     monitor.until("the agent has gone", |received| received.left == 1);
 
     let received = monitor.received();
@@ -70,8 +70,8 @@ fn response_times_come_from_pairs_and_are_those_of_the_join() {
     // Pairs have no column for the error of a request, which is null here.
     monitor.run(2, &query("and q.error is null"));
     let agent = monitor.agent(&scratch, &["--from", &trace, "--pace", "1", "--once"]);
-    let (code, said) = agent.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, log) = agent.end();
+    assert_eq!(code, Some(0), "{log}");
     monitor.until("the agent has gone", |received| received.left == 1);
 
     let received = monitor.received();
@@ -97,12 +97,12 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
     let shift_text = format!("{shift}ns");
     let args = ["--from", &trace, "--shift", &shift_text, "--once"];
     let agent = monitor.agent(&scratch, &args);
-    let (code, said) = agent.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, log) = agent.end();
+    assert_eq!(code, Some(0), "{log}");
     monitor.until("the agent has gone", |received| received.left == 1);
 
     let received = monitor.received();
-    assert_eq!(received.count(1), 500, "{said}");
+    assert_eq!(received.count(1), 500, "{log}");
     let mut numbers = BTreeSet::new();
     for (i, (ts, values)) in received.rows[&1].iter().enumerate() {
         let [Value::Int(own), Value::Int(agent_ts), Value::Int(req_id)] = values[..] else {
@@ -169,8 +169,8 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
     monitor.run(1, FINISHED);
     let args = ["--config", &config, "--from", &trace, "--pace", "50"];
     let agent = monitor.agent(&scratch, &[&args[..], &["--once"]].concat());
-    let (code, said) = agent.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, log) = agent.end();
+    assert_eq!(code, Some(0), "{log}");
     monitor.until("the agent has gone", |received| received.left == 1);
 
     let received = monitor.received();
@@ -186,8 +186,8 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
     assert!(shed > 0);
     assert_eq!(received.count(1) as i64 + shed, 400_000);
     assert!(
-        said.contains("one request in 2 is sampled cause=cpu"),
-        "{said}"
+        log.contains("one request in 2 is sampled cause=cpu"),
+        "{log}"
     );
 }
 
@@ -210,13 +210,13 @@ fn a_hangup_reads_the_configuration_again() {
         received.notes.iter().any(|n| n.counter == "shedding")
     });
     agent.signal("TERM");
-    let (code, said) = agent.end();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("unknown key `retry`"), "{said}");
-    assert!(said.contains("the configuration is unchanged"), "{said}");
+    let (code, log) = agent.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("unknown key `retry`"), "{log}");
+    assert!(log.contains("the configuration is unchanged"), "{log}");
     let taken = "limits.cpu = \"0.1 %\" (was \"50 %\"); \
                  uplink.spool = \"none\" (was \"256 MiB\"): needs a restart";
-    assert!(said.contains(taken), "{said}");
+    assert!(log.contains(taken), "{log}");
     monitor.until("its last words are there", |received| received.left == 1);
 }
 
@@ -224,9 +224,9 @@ fn a_hangup_reads_the_configuration_again() {
 fn usage_errors_are_reported_before_anything_runs() {
     let scratch = Scratch::new();
     let check = |args: &[&str], why: &str| {
-        let said = run(&[&["agent", "--check"], args].concat());
-        assert_eq!(said.code, 2, "{}", said.err);
-        assert!(said.err.contains(why), "{}", said.err);
+        let output = run(&[&["agent", "--check"], args].concat());
+        assert_eq!(output.code, 2, "{}", output.err);
+        assert!(output.err.contains(why), "{}", output.err);
     };
     let config = scratch.write("agent.toml", "stacked = true\nmonitro = \"m\"\n");
     check(
@@ -259,9 +259,9 @@ fn two_agents_are_not_at_home_in_one_place() {
     let trace = recording(&scratch, 10);
     let first = monitor.agent(&scratch, &["--from", &trace]);
     monitor.until("it has joined", |received| !received.hellos.is_empty());
-    let (code, said) = monitor.agent(&scratch, &["--from", &trace]).end();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("in use by another agent"), "{said}");
+    let (code, log) = monitor.agent(&scratch, &["--from", &trace]).end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("in use by another agent"), "{log}");
     first.signal("INT");
     assert_eq!(first.end().0, Some(130));
 }

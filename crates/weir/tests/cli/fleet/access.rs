@@ -34,12 +34,12 @@ fn a_token_determines_the_client_and_its_roles() {
     let monitor = guarded();
     let query = ["query", "--name", "q", "--standing", "--for", "1ms", COUNT];
 
-    let nobody = monitor.run(&["fleet", "queries"]);
-    assert_eq!(nobody.code, 1);
+    let anonymous = monitor.run(&["fleet", "queries"]);
+    assert_eq!(anonymous.code, 1);
     assert!(
-        nobody.err.contains("no token was presented"),
+        anonymous.err.contains("no token was presented"),
         "{}",
-        nobody.err
+        anonymous.err
     );
     let wrong = monitor.with("wrong", &query);
     assert_eq!(wrong.code, 1);

@@ -32,10 +32,10 @@ impl Process {
             .spawn()
             .unwrap();
         let printed: Arc<Mutex<String>> = Arc::default();
-        let (heard, err) = (printed.clone(), child.stderr.take().unwrap());
+        let (log, err) = (printed.clone(), child.stderr.take().unwrap());
         let reader = std::thread::spawn(move || {
             for line in BufReader::new(err).lines().map_while(Result::ok) {
-                *heard.lock().unwrap() += &format!("{line}\n");
+                *log.lock().unwrap() += &format!("{line}\n");
             }
         });
         Process {

@@ -1,5 +1,5 @@
-//! [`LeftOut`]: the stacked devices that are not observed unless requested, and whether they had
-//! I/O meanwhile.
+//! [`UnobservedDevices`]: the stacked devices that are not observed unless requested, and whether
+//! they had I/O meanwhile.
 
 use weir_tap::ebpf::{self, DeviceChoice};
 
@@ -9,13 +9,14 @@ use crate::source::SourceOptions;
 /// Maximum number of devices named in the sentence.
 const NAMED_MAX: usize = 4;
 
-/// The stacked devices (dm, md, loop) that are left out, with their request counts at the start.
+/// The stacked devices (dm, md, loop) that are not observed, with their request counts at the
+/// start.
 #[derive(Clone, Debug)]
-pub struct LeftOut(Vec<(String, u64)>);
+pub struct UnobservedDevices(Vec<(String, u64)>);
 
-impl LeftOut {
-    /// The devices that a live source leaves out.
-    pub fn of(source: &SourceOptions) -> LeftOut {
+impl UnobservedDevices {
+    /// The stacked devices that a live source does not observe.
+    pub fn of(source: &SourceOptions) -> UnobservedDevices {
         let live = source.has_host();
         let devices = match source.devices() {
             DeviceChoice::Leaves if live => ebpf::stacked_devices(),
@@ -26,7 +27,7 @@ impl LeftOut {
             }
             _ => Vec::new(),
         };
-        LeftOut(devices)
+        UnobservedDevices(devices)
     }
 
     /// A sentence about those that had I/O since the start; `None` without any.
