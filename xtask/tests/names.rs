@@ -109,14 +109,59 @@ fn without_visibility(line: &str) -> &str {
     rest.trim_start()
 }
 
-/// The names that a text declares: functions, types, modules, constants, variants, fields and
-/// parameters.
+/// A line without its quoted text.
+fn unquoted(line: &str) -> String {
+    let line = line.replace("\\\"", "").replace("'\"'", "");
+    line.split('"').step_by(2).collect()
+}
+
+/// The patterns of a line: of `let` and `for`, and the parameters of closures.
+fn patterns(line: &str) -> Vec<&str> {
+    let mut patterns = Vec::new();
+    for (keyword, end) in [("let ", "="), ("for ", " in ")] {
+        for (at, _) in line.match_indices(keyword) {
+            if !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+                let pattern = line[at + keyword.len()..].split(end).next();
+                patterns.extend(pattern.and_then(|p| p.split(": ").next()));
+            }
+        }
+    }
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('|') {
+        let is_operator = after.starts_with([' ', '|', '=']);
+        let opens = !is_operator && (before.is_empty() || before.ends_with(['(', ' ', '&']));
+        rest = match after.split_once('|') {
+            Some((parameters, body)) if opens => {
+                let parameters = parameters.split(", ");
+                patterns.extend(parameters.filter_map(|p| p.split(": ").next()));
+                body
+            }
+            _ => after,
+        };
+    }
+    patterns
+}
+
+/// The names that a line binds: variables, parameters and fields.
+fn bound(line: &str) -> Vec<String> {
+    let is_outside = |c: char| !c.is_alphanumeric() && c != '_';
+    let typed = line.match_indices(": ");
+    let typed = typed.filter_map(|(at, _)| line[..at].rsplit(is_outside).next());
+    let patterns = patterns(line).into_iter();
+    let names = patterns.flat_map(|p| p.split(is_outside)).chain(typed);
+    let names = names.filter(|name| name.starts_with(|c: char| c.is_lowercase() || c == '_'));
+    names.map(str::to_owned).collect()
+}
+
+/// The names that a text declares: functions, types, modules, constants, variants, fields,
+/// parameters and local variables.
 fn declared(code: &str) -> BTreeSet<String> {
     const KEYWORDS: [&str; 9] = [
         "fn ", "struct ", "enum ", "trait ", "union ", "type ", "mod ", "const ", "static ",
     ];
     let mut names = BTreeSet::new();
     for line in code.lines() {
+        names.extend(bound(&unquoted(line)));
         let mut rest = without_visibility(line);
         for prefix in ["async ", "unsafe ", "const fn ", "extern \"C\" "] {
             if let Some(shorter) = rest.strip_prefix(prefix) {
@@ -135,8 +180,7 @@ fn declared(code: &str) -> BTreeSet<String> {
         let after = &rest[name.len()..];
         let is_variant = name.starts_with(char::is_uppercase)
             && (after == "," || after == " {" || after.starts_with('('));
-        let is_field = after.starts_with(": ");
-        if !name.is_empty() && (is_variant || is_field) {
+        if is_variant {
             names.insert(name.to_owned());
         }
     }
@@ -311,6 +355,17 @@ fn the_checks_find_what_they_look_for() {
     let code = "pub(crate) fn tell(\n    told: &str,\n}\npub enum A {\n    Said(u8),\n}\n";
     let expected = ["A", "Said", "tell", "told"].map(str::to_owned);
     assert_eq!(declared(code), BTreeSet::from(expected));
+    let code = [
+        "let (said, heard): (u8, u8) = f(x || y, |told: &u8, (tells, a)| b);",
+        "if let Some(hears) = g(\"let dear = |nap|\") {",
+        "for says in c {",
+        "fn d(ear: u8) {}",
+    ];
+    let expected = [
+        "a", "d", "ear", "heard", "hears", "said", "says", "tells", "told",
+    ];
+    let expected = expected.map(str::to_owned);
+    assert_eq!(declared(&code.join("\n")), BTreeSet::from(expected));
     assert_eq!(
         public_types("pub struct A;\nstruct B;\npub enum C<T> {"),
         ["A", "C"]
