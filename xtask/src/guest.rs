@@ -10,11 +10,13 @@ use weir_testing::kernel::KERNELS;
 
 use crate::packages;
 
-/// Installs the required packages and builds them. One that is not available does not stop the
-/// others.
-pub fn run(_args: &[String]) -> Result<()> {
+/// Installs the required packages and builds them: those of the usual tests, with `--all` each. One
+/// that is not available does not stop the others.
+pub fn run(args: &[String]) -> Result<()> {
+    let is_full = args.iter().any(|arg| arg == "--all");
     packages::ensure(packages::GUEST)?;
-    let built: Vec<Result<Kit>> = KERNELS.iter().map(|kernel| Kit::build(kernel)).collect();
+    let wanted = KERNELS.iter().filter(|kernel| kernel.is_usual || is_full);
+    let built: Vec<Result<Kit>> = wanted.map(|kernel| Kit::build(kernel)).collect();
     for kit in built {
         let kit = kit?;
         println!("guest: {}", kit.kernel().with_file_name("").display());

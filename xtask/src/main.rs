@@ -34,7 +34,7 @@ const TASKS: &[Task] = &[
     ),
     (
         "test",
-        "install what the tests need and run them (--all: the heavy ones completely)",
+        "install what the tests need and run them (--all: the heavy ones completely; --kernels: every kernel)",
         test::run,
     ),
     (
@@ -59,7 +59,7 @@ const TASKS: &[Task] = &[
     ),
     (
         "guest",
-        "build the small Linux guests that tests run in QEMU, if they are not there yet",
+        "build the small Linux guests that tests run in QEMU, if they are not there yet (--all: every kernel)",
         guest::run,
     ),
     (

@@ -1,4 +1,4 @@
-//! Builds a kit: a cloud kernel of Debian's, a few of its modules, busybox and the load program.
+//! Builds a kit: a kernel of Debian's, a few of its modules, busybox and the load program.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::kernel::GuestKernel;
+use crate::kernel::{AT_BOOT, GuestKernel, ON_DEMAND};
 use crate::kit::{Kit, sources_hash, which};
 
 impl Kit {
@@ -32,7 +32,7 @@ impl Kit {
             fs::create_dir_all(root.join(part))?;
         }
         install_kernel(&kit, &folder, &package)?;
-        install_modules(&folder, &root, kernel.modules)?;
+        install_modules(&folder, &root)?;
         install_programs(&kit, &root)?;
         pack(&root, &kit.initramfs())?;
         fs::remove_dir_all(&root)?;
@@ -99,36 +99,87 @@ fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
     Ok(())
 }
 
-/// Installs modules of the unpacked package into the root folder.
-fn install_modules(folder: &Path, root: &Path, names: &[&str]) -> Result<()> {
+/// Installs modules of the unpacked package, and those that they depend on, into the root folder:
+/// `/modules/NAME.order` lists what to load for each, in order. It is empty for a module that is built
+/// in, and absent for one that the kernel does not have.
+fn install_modules(folder: &Path, root: &Path) -> Result<()> {
     let unpacked = folder.join(UNPACKED);
-    let modules = all_files(&unpacked.join("lib/modules"))?;
-    for name in names {
-        let file = format!("{name}.ko");
-        let packed = format!("{file}.xz");
-        let module = modules
+    let files = all_files(&unpacked.join("lib/modules"))?;
+    let named = |path: &Path| {
+        let name = path.file_name()?.to_str()?;
+        let name = name
+            .strip_suffix(".ko")
+            .or_else(|| name.strip_suffix(".ko.xz"))?;
+        Some(name.replace('-', "_"))
+    };
+    let found = |name: &str| {
+        files
             .iter()
-            .find(|path| {
-                path.file_name()
-                    .is_some_and(|n| n == &*file || n == &*packed)
-            })
-            .with_context(|| format!("the kernel has no module {file}"))?;
-        let target = root.join("modules").join(&file);
-        match module.extension().is_some_and(|e| e == "xz") {
-            false => drop(fs::copy(module, target)?),
-            true => {
-                let unpack = Command::new("xz").arg("-dc").arg(module).output();
-                let unpack = unpack.context("cannot start xz: install xz-utils")?;
-                if !unpack.status.success() {
-                    bail!("xz -dc {} ended with {}", module.display(), unpack.status);
-                }
-                fs::write(target, unpack.stdout)?;
-            }
+            .find(|path| named(path).as_deref() == Some(name))
+    };
+    let mut boot = Vec::new();
+    for name in AT_BOOT.iter().chain(ON_DEMAND) {
+        let mut order = Vec::new();
+        if let Some(path) = found(name) {
+            install_module(path, name, root, &found, &mut order)?;
+        } else if !is_built_in(&files, name)? {
+            continue;
+        }
+        fs::write(root.join(format!("modules/{name}.order")), order.join("\n"))?;
+        if AT_BOOT.contains(name) {
+            order.retain(|module| !boot.contains(module));
+            boot.extend(order);
         }
     }
-    fs::write(root.join("modules/order"), names.join("\n"))?;
+    fs::write(root.join("modules/order"), boot.join("\n"))?;
     fs::remove_dir_all(unpacked)?;
     Ok(())
+}
+
+/// Installs one module after those that it depends on, and adds their names to `order`.
+fn install_module<'a>(
+    path: &Path,
+    name: &str,
+    root: &Path,
+    found: &impl Fn(&str) -> Option<&'a PathBuf>,
+    order: &mut Vec<String>,
+) -> Result<()> {
+    if order.iter().any(|module| module == name) {
+        return Ok(());
+    }
+    let content = match path.extension().is_some_and(|e| e == "xz") {
+        false => fs::read(path)?,
+        true => {
+            let unpack = Command::new("xz").arg("-dc").arg(path).output();
+            let unpack = unpack.context("cannot start xz: install xz-utils")?;
+            if !unpack.status.success() {
+                bail!("xz -dc {} ended with {}", path.display(), unpack.status);
+            }
+            unpack.stdout
+        }
+    };
+    // Section .modinfo has texts KEY=VALUE that end in zero.
+    const KEY: &[u8] = b"\0depends=";
+    let at = content.windows(KEY.len()).position(|window| window == KEY);
+    let depends = at.map_or(&[][..], |at| &content[at + KEY.len()..]);
+    let end = depends.iter().position(|byte| *byte == 0).unwrap_or(0);
+    let depends = String::from_utf8_lossy(&depends[..end]).replace('-', "_");
+    for other in depends.split(',').filter(|other| !other.is_empty()) {
+        let path =
+            found(other).with_context(|| format!("{name} needs {other}, which is absent"))?;
+        install_module(path, other, root, found, order)?;
+    }
+    fs::write(root.join(format!("modules/{name}.ko")), content)?;
+    order.push(name.to_owned());
+    Ok(())
+}
+
+/// True if a module is part of the kernel.
+fn is_built_in(files: &[PathBuf], name: &str) -> Result<bool> {
+    let list = files.iter().find(|path| path.ends_with("modules.builtin"));
+    let list = fs::read_to_string(list.context("the package has no modules.builtin")?)?;
+    let mut names = list.lines().filter_map(|line| line.rsplit('/').next());
+    Ok(names.any(|file| file.replace('-', "_") == format!("{name}.ko")))
 }
 
 /// Installs init, busybox and the load program into the root folder.

@@ -7,6 +7,15 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 for module in $(cat /modules/order); do insmod "/modules/$module.ko"; done
+# Loads a module with its options; fails if the kernel does not have it.
+load_module() {
+    [ -e "/modules/$1.order" ] || return 1
+    for module in $(cat "/modules/$1.order"); do
+        [ -d "/sys/module/$module" ] && continue
+        if [ "$module" = "$1" ]; then shift; insmod "/modules/$module.ko" "$@"; return; fi
+        insmod "/modules/$module.ko"
+    done
+}
 # Without an echo, and line ends as they are.
 stty raw -echo < /dev/ttyS1
 exec < /dev/ttyS1 > /dev/ttyS1 2>&1

@@ -1,48 +1,96 @@
 //! The kernels that guests run.
 
-/// A Debian kernel for virtual machines, and the modules that a guest loads.
+/// A kernel of Debian, and its modules for a guest.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GuestKernel {
     /// The folder of its kit in cargo's target folder.
     pub(crate) folder: &'static str,
-    /// The package that depends on the newest kernel of its series; the name of the kernel's
-    /// package changes with each security update.
+    /// The package that depends on the newest kernel of its line; the kernel's own name changes
+    /// with each security update.
     pub(crate) package: &'static str,
-    /// The modules, each after its dependencies.
-    pub(crate) modules: &'static [&'static str],
+    /// Used by the tests that always run.
+    pub is_usual: bool,
 }
 
-/// The kernel of Debian 12: without `block_io_start`.
+/// The kernel of Debian 12 for virtual machines: without `block_io_start`.
 pub static LINUX_6_1: GuestKernel = GuestKernel {
     folder: "guest",
     package: "linux-image-cloud-amd64",
-    modules: &[
-        "virtio_ring",
-        "virtio",
-        "virtio_pci_legacy_dev",
-        "virtio_pci_modern_dev",
-        "virtio_pci",
-        "virtio_blk",
-        "scsi_common",
-        "scsi_mod",
-        "sd_mod",
-        "virtio_scsi",
-    ],
+    is_usual: true,
 };
 
-/// The kernel of Debian 13, with NVMe multipath built in, the I/O schedulers and the device mapper
-/// as modules. Its request flags are in an anonymous enumeration.
+/// The kernel line of Debian 13, with NVMe multipath built in. Its request flags are in an anonymous
+/// enumeration.
 pub static LINUX_6_12: GuestKernel = GuestKernel {
     folder: "guest-6.12",
     package: "linux-image-6.12-cloud-amd64",
-    modules: &[
-        "virtio_blk",
-        "mq-deadline",
-        "kyber-iosched",
-        "bfq",
-        "dm-mod",
-    ],
+    is_usual: true,
 };
 
-/// All kernels; the first is the one that most tests use.
-pub static KERNELS: &[&GuestKernel] = &[&LINUX_6_1, &LINUX_6_12];
+/// The kernel of Debian 12 for all machines.
+pub static LINUX_6_1_FULL: GuestKernel = GuestKernel {
+    folder: "guest-6.1-full",
+    package: "linux-image-amd64",
+    is_usual: false,
+};
+
+/// The line of Debian 13 for all machines, with an I/O scheduler by default.
+pub static LINUX_6_12_FULL: GuestKernel = GuestKernel {
+    folder: "guest-6.12-full",
+    package: "linux-image-6.12-amd64",
+    is_usual: false,
+};
+
+/// The kernel of Debian 12 with PREEMPT_RT, in which completions run in threads.
+pub static LINUX_6_1_RT: GuestKernel = GuestKernel {
+    folder: "guest-6.1-rt",
+    package: "linux-image-rt-amd64",
+    is_usual: false,
+};
+
+/// The line of Debian 13 with PREEMPT_RT.
+pub static LINUX_6_12_RT: GuestKernel = GuestKernel {
+    folder: "guest-6.12-rt",
+    package: "linux-image-6.12-rt-amd64",
+    is_usual: false,
+};
+
+/// Every kernel, the one that most tests use first.
+pub static KERNELS: &[&GuestKernel] = &[
+    &LINUX_6_1,
+    &LINUX_6_12,
+    &LINUX_6_1_FULL,
+    &LINUX_6_12_FULL,
+    &LINUX_6_1_RT,
+    &LINUX_6_12_RT,
+];
+
+/// Modules that are loaded at boot, where the kernel has them as modules.
+pub(crate) const AT_BOOT: &[&str] = &[
+    "virtio_pci",
+    "virtio_blk",
+    "sd_mod",
+    "virtio_scsi",
+    "crc32c_generic",
+    "ext4",
+];
+
+/// Modules that `load_module` of a guest loads.
+pub(crate) const ON_DEMAND: &[&str] = &[
+    "nvme",
+    "mq_deadline",
+    "kyber_iosched",
+    "bfq",
+    "dm_mod",
+    "dm_crypt",
+    "dm_delay",
+    "dm_flakey",
+    "aesni_intel",
+    "xts",
+    "raid1",
+    "null_blk",
+    "scsi_debug",
+    "lzo_rle",
+    "zram",
+    "loop",
+];

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: installs what the tests need, runs them, and reports at the end what failed,
 //! was skipped or was retried. With `--all` the heavy tests run completely; otherwise a small
 //! version of each (docs/testing.md). With further arguments, those of `cargo test`, only the tests
-//! that they select run.
+//! that they select run. `--kernels` selects those of other kernels, on every kernel.
 //!
 //! Tests that need root, BPF, a tool or the sample data skip with a line that begins with
 //! `skipped:` if these are not available. A test whose precondition did not hold, since other
@@ -34,12 +34,21 @@ const OF_THE_HOST: &[&str] = &[
 /// Suites of other packages that do the same.
 const SUITES_OF_THE_HOST: &[&str] = &["xtask, test soak"];
 
+/// The arguments of `cargo test` that select the tests of other kernels.
+const OF_KERNELS: [&str; 4] = ["--workspace", "--test", "guests", "kernels"];
+
 /// Runs the tests of the whole workspace, or those that `args` select.
 pub fn run(args: &[String]) -> Result<()> {
-    let is_full = args.first().is_some_and(|arg| arg == "--all");
-    let args = &args[usize::from(is_full)..];
+    let first = args.first().map(String::as_str);
+    let of_kernels = first == Some("--kernels");
+    let is_full = of_kernels || first == Some("--all");
+    let args = match of_kernels {
+        true => &OF_KERNELS.map(str::to_owned)[..],
+        false => &args[usize::from(is_full)..],
+    };
     packages::run(&[])?;
-    if let Err(why) = guest::run(&[]) {
+    let guests = is_full.then(|| "--all".to_owned());
+    if let Err(why) = guest::run(guests.as_slice()) {
         eprintln!("no guest, so tests that need one will be skipped: {why:#}");
     }
     let environment: &[_] = match is_full {

@@ -12,7 +12,7 @@ mod opened;
 mod options;
 
 pub use opened::{OpenSource, OpenSources};
-pub use options::{Declarations, SourceOptions, declarations, device};
+pub use options::{Declarations, SourceOptions, declarations, device, disk};
 pub use weir_tap::live::unwatched;
 
 use std::ffi::OsString;

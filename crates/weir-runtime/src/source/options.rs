@@ -77,6 +77,17 @@ pub fn device(text: &str) -> Result<String, String> {
     found.map_err(|error| format!("{}: {error}; `lsblk` lists the devices", path.display()))
 }
 
+/// The name of a disk, of a VM or of the host: the kernel's path for a link such as those in
+/// `/dev/disk`, else `text`.
+///
+/// # Errors
+/// None: a VM's disk need not exist on the host.
+pub fn disk(text: &str) -> Result<String, std::convert::Infallible> {
+    let is_path = text.starts_with("/dev/");
+    let found = is_path.then(|| ebpf::kernel_name(Path::new(text)).ok());
+    Ok(found.flatten().unwrap_or_else(|| text.to_owned()))
+}
+
 /// VMs that one `--vm` declares.
 #[derive(Clone, Debug)]
 pub struct Declarations(Vec<Declared>);

@@ -512,10 +512,25 @@ fn disks(options: &LiveOptions) -> Vec<Fact> {
     }
     let bios = list(&|d| d.bio_based);
     if !bios.is_empty() {
-        facts.push(ok(
+        let fact = ok(
             "disks without requests",
-            format!("{bios}: observed at their bios; wait is 0"),
-        ));
+            format!("{bios}: observed at their bios; wait is 0; their completeness is not checked"),
+        );
+        let in_memory = list(&|d| {
+            let prefixes = ["/dev/zram", "/dev/ram", "/dev/pmem"];
+            prefixes
+                .iter()
+                .any(|prefix| d.path.as_str().starts_with(prefix))
+        });
+        let pages = Kernel::running().is_ok_and(|kernel| kernel.reads_pages_without_bios());
+        facts.push(match pages && !in_memory.is_empty() {
+            true => fact.but(
+                CheckStatus::Degraded,
+                &format!("reads of {in_memory} through the page cache are not observed"),
+                "run a newer kernel",
+            ),
+            false => fact,
+        });
     }
     let silent = list(&|d| !d.bio_based && !counts_io(d));
     if !silent.is_empty() {

@@ -138,6 +138,9 @@ const CGROUP_FIELDS: [&str; 5] = [
 /// The disk of a request before 5.17, where `request_queue.disk` may be absent.
 const REQUEST_DISK: &str = "request.rq_disk";
 
+/// What reads a page of a device in memory without a bio, in kernels before 6.3.
+const PAGE_READER: &str = "block_device_operations.rw_page";
+
 /// The arguments of the tracepoints (`include/trace/events/block.h`): structures that are passed by
 /// address; other arguments are empty. Kernels before 5.11 pass the queue first.
 const ARGUMENTS: [(&str, &[&str]); 8] = [
@@ -234,15 +237,19 @@ impl Kernel {
         found
     }
 
-    /// The fields that the programs read and the kernel lacks.
-    pub fn missing_fields(&self) -> Vec<Missing> {
-        let wanted = || FIELDS.into_iter().chain([REQUEST_DISK]);
-        let mut found: HashMap<&str, bool> = wanted().map(|name| (name, false)).collect();
+    /// True if the page cache reads some devices in memory, such as zram, without a bio.
+    pub fn reads_pages_without_bios(&self) -> bool {
+        self.fields(&[PAGE_READER])[PAGE_READER]
+    }
+
+    /// Whether the kernel has each of these fields.
+    fn fields(&self, wanted: &[&'static str]) -> HashMap<&'static str, bool> {
+        let mut found: HashMap<&str, bool> = wanted.iter().map(|name| (*name, false)).collect();
         for structure in self.btf.type_by_kind::<Struct<'_>>() {
             let Some(own) = structure.name().and_then(OsStr::to_str) else {
                 continue;
             };
-            for name in wanted() {
+            for name in wanted {
                 let field = name
                     .strip_prefix(own)
                     .and_then(|rest| rest.strip_prefix('.'));
@@ -251,6 +258,13 @@ impl Kernel {
                 }
             }
         }
+        found
+    }
+
+    /// The fields that the programs read and the kernel lacks.
+    pub fn missing_fields(&self) -> Vec<Missing> {
+        let wanted: Vec<&str> = FIELDS.into_iter().chain([REQUEST_DISK]).collect();
+        let found = self.fields(&wanted);
         let lacks = |name: &&&str| match **name {
             "request_queue.disk" => !found[*name] && !found[REQUEST_DISK],
             name => !found[name],

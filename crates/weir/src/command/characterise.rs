@@ -15,6 +15,7 @@ use weir_runtime::output;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{ProgressKind, Stop};
+use weir_runtime::source;
 use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, json};
 
 /// Characterise the workload of each disk and advise on its storage
@@ -35,7 +36,7 @@ pub struct CharacteriseArgs {
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
     /// Report only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
-    #[arg(short = 'd', long = "only-disk", value_name = "DISK")]
+    #[arg(short = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
     only_disk: Option<String>,
     /// Memory per disk for the blocks from which miss ratios are computed, 256KiB to 4GiB; if a disk
     /// has more blocks, a sample of them is used

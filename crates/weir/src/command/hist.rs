@@ -13,7 +13,7 @@ use weir_workload::Metric;
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::quantity;
-use weir_runtime::source::SourceOptions;
+use weir_runtime::source::{self, SourceOptions};
 use weir_view::hist::background::{self, Verb};
 use weir_view::hist::counted::HistogramKey;
 use weir_view::hist::foreground;
@@ -78,7 +78,8 @@ pub struct HistArgs {
         short = 'i',
         long = "only-disk",
         alias = "handleid",
-        value_name = "DISK"
+        value_name = "DISK",
+        value_parser = source::disk
     )]
     only_disk: Option<String>,
     /// Print these histograms, of the collection if one is running, otherwise counted now
