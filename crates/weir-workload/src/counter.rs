@@ -21,8 +21,8 @@ use crate::track::{End, Issue, Step, Track};
 /// let mut counter = Counter::new(16);
 /// for (ts, sector) in [(0, 100), (7_000, 108)] {
 ///     let (id, sectors) = (sector, 8);
-///     let request = Request { ts, id, op: Op::Read, sector: Some(sector), sectors };
-///     counter.take(&Event::Issued(request));
+///     let request = IssuedRequest { ts, id, op: Op::Read, sector: Some(sector), sectors };
+///     counter.take(&RequestEvent::Issued(request));
 /// }
 /// let seeks = counter.histograms().of(Metric::Seek, Class::All);
 /// assert_eq!((seeks.count, seeks.min), (1, 1), "the second follows the first");
