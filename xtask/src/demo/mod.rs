@@ -31,7 +31,7 @@ const SECONDS: &str = "7s";
 /// Builds weir, generates I/O, and shows it.
 pub fn run(args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
-    println!("building weir: about five minutes on two processors, the first time");
+    println!("building weir: about three minutes on two processors, the first time");
     build_weir("demo")?;
     let weir = target().join("demo/weir");
     if !live_works(&weir) {

@@ -1,5 +1,6 @@
 //! A QEMU whose guest never starts, with disks of known behaviour.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -68,7 +69,8 @@ impl Machine {
             folder,
         };
         let until = Instant::now() + PATIENT;
-        while !machine.folder.path().join("qmp-test").exists() {
+        // The file exists before QEMU accepts connections to it.
+        while UnixStream::connect(machine.folder.path().join("qmp-test")).is_err() {
             if let Some(status) = machine.qemu.try_wait().unwrap() {
                 return skip(test, format_args!("{QEMU} cannot be run ({status})"));
             }
