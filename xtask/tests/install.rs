@@ -33,8 +33,8 @@ const VOLATILE: &[&str] = &[
     "/var/lib/systemd/random-seed",
 ];
 
-/// The capabilities of the agent and the exporter: CAP_DAC_READ_SEARCH (bit 2), CAP_SYS_PTRACE (19),
-/// CAP_PERFMON (38) and CAP_BPF (39).
+/// The capabilities of the agent and the exporter: CAP_DAC_READ_SEARCH (bit 2), CAP_SYS_PTRACE
+/// (19), CAP_PERFMON (38) and CAP_BPF (39).
 const OBSERVING: &str = "000000c000080004";
 
 /// Waits at most so many seconds for a condition, and returns it.

@@ -80,8 +80,8 @@ const CRATES: &[(&str, &[&str])] = &[
 const GEAR: [&str; 2] = ["weir-simulation", "weir-testing"];
 
 /// The stages of `weir-query`, lowest first. A stage may use itself and those before it. `expr` and
-/// `function` describe each other (a call is an expression, an aggregate takes expressions), so they
-/// are one stage.
+/// `function` describe each other (a call is an expression, an aggregate takes expressions), so
+/// they are one stage.
 const STAGES: &[&[&str]] = &[
     &["diagnostic"],
     &["expr", "function"],

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-/// What is held to `language.txt` and to 100 columns: Markdown files below these paths, and comments
-/// of Rust files below them. A crate is added here when its comments pass.
+/// What is held to `language.txt` and to 100 columns: Markdown files below these paths, and
+/// comments of Rust files below them. A crate is added here when its comments pass.
 const SCANNED: &[&str] = &[
     ".github",
     "ARCHITECTURE.md",
@@ -203,8 +203,8 @@ fn token(text: &str) -> (usize, Option<&str>) {
     }
 }
 
-/// The strings of a Rust text that have several words, with their lines, without the placeholders of
-/// formats. An empty line separates them, since an idiom is not spread over two strings.
+/// The strings of a Rust text that have several words, with their lines, without the placeholders
+/// of formats. An empty line separates them, since an idiom is not spread over two strings.
 fn strings(text: &str) -> Vec<(usize, String)> {
     let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or(text);
     let (mut found, mut at, mut line) = (Vec::new(), 0, 1);

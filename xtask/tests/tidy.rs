@@ -21,6 +21,9 @@ const LINES_MAX: usize = 700;
 /// A line of code longer than this does not fit on a page.
 const COLUMNS_MAX: usize = 140;
 
+/// Maximum columns of a comment.
+const COMMENT_COLUMNS_MAX: usize = 100;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -94,6 +97,22 @@ fn no_line_is_too_long_to_read() {
         }
     }
     none(long, "a line has at most 140 columns");
+}
+
+#[test]
+fn a_comment_has_at_most_100_columns() {
+    let mut long = Vec::new();
+    for (path, text) in rust_files() {
+        for (number, line) in text.lines().enumerate() {
+            // Code, messages and tables in a comment are not wrapped.
+            let is_prose = !line.contains(['"', ';', '|', '─']);
+            let is_comment = line.trim_start().starts_with("//") && is_prose;
+            if is_comment && line.chars().count() > COMMENT_COLUMNS_MAX {
+                long.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    none(long, "a comment has at most 100 columns");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! [`RowConversion`]: converts the rows of a tap for the monitor: to the monitor's time, with the host's
-//! name, and with request numbers that are unique in the fleet.
+//! [`RowConversion`]: converts the rows of a tap for the monitor: to the monitor's time, with the
+//! host's name, and with request numbers that are unique in the fleet.
 
 use std::cell::Cell;
 

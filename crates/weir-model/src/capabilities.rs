@@ -293,7 +293,8 @@ impl Capabilities {
         self
     }
 
-    /// The capabilities of each of two hosts, for the streams of both: a plan for both may use them.
+    /// The capabilities of each of two hosts, for the streams of both: a plan for both may use
+    /// them.
     pub fn on_both(self, other: &Capabilities) -> Capabilities {
         let both = self.streams.into_iter().filter_map(|stream| {
             let second = other.stream(&stream.declaration.name)?.clone();
@@ -351,8 +352,8 @@ impl Capabilities {
 }
 
 impl StreamCapabilities {
-    /// The capabilities of a source that delivers every row of a stream or relation; `groups` is the
-    /// reason why it computes no groups.
+    /// The capabilities of a source that delivers every row of a stream or relation; `groups` is
+    /// the reason why it computes no groups.
     pub fn of_rows(declaration: Declaration, rate: Rate, groups: &str) -> StreamCapabilities {
         StreamCapabilities {
             columns: vec![ColumnCapabilities::default(); declaration.schema.len()],

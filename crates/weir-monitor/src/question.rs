@@ -24,8 +24,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Checks a query and splits it by the requested placement strategy, else by `strategy`, else by the
-    /// one with the lowest cost in the current fleet.
+    /// Checks a query and splits it by the requested placement strategy, else by `strategy`, else
+    /// by the one with the lowest cost in the current fleet.
     ///
     /// # Errors
     /// The diagnostics, or the reason why the requested strategy is not possible.

@@ -1,5 +1,5 @@
-//! [`RemovedAgent`]: the retained state of an agent that the monitor has forgotten, so that no request
-//! is counted twice if the agent returns.
+//! [`RemovedAgent`]: the retained state of an agent that the monitor has forgotten, so that no
+//! request is counted twice if the agent returns.
 
 use std::collections::VecDeque;
 

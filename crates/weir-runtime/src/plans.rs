@@ -54,8 +54,8 @@ pub fn placed(plans: &[&Plan], capabilities: &Capabilities) -> Placement {
 }
 
 /// As [`placed`], with secondary plans `rows` that only single rows can answer; they do not prevent
-/// folds for the others. With [`crate::source::SourceOptions::optional_rows`] their rows may be left
-/// out. The plans are in the order of both.
+/// folds for the others. With [`crate::source::SourceOptions::optional_rows`] their rows may be
+/// left out. The plans are in the order of both.
 pub fn placed_beside(plans: &[&Plan], rows: &[&Plan], capabilities: &Capabilities) -> Placement {
     let mut placement = placed(plans, capabilities);
     let beside = of_rows(rows, capabilities);

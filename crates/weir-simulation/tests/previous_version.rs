@@ -1,6 +1,6 @@
-//! Today's agent and monitor with the process `previous_version`, which has only the messages of the
-//! frozen `.proto` file of the previous minor version: rows, watermarks, acks and a lost connection,
-//! over the network.
+//! Today's agent and monitor with the process `previous_version`, which has only the messages of
+//! the frozen `.proto` file of the previous minor version: rows, watermarks, acks and a lost
+//! connection, over the network.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

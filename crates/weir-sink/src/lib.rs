@@ -19,8 +19,8 @@
 //! | [`view`] | the current rows of a relation: snapshot and changes |
 //! | [`subscribers`] | any number of readers of a view, slow ones too |
 //!
-//! A sink gets the description of its columns ([`ResultSchema`]) before the first row. It does not depend
-//! on taps or queries.
+//! A sink gets the description of its columns ([`ResultSchema`]) before the first row. It does not
+//! depend on taps or queries.
 
 pub mod answer;
 pub mod arrow;

@@ -1,4 +1,5 @@
-//! Recordings of any stream or relation: what is read is what was written, and the file describes it.
+//! Recordings of any stream or relation: what is read is what was written, and the file describes
+//! it.
 
 mod traces;
 

@@ -1,7 +1,7 @@
 //! The cost of recording requests in an I/O queue: processor time of the I/O queue's thread per
 //! request, which has two events, by consumers and requests per round.
 //!
-//! `data_memory run --release -p weir-tapdisk --example record_cost`
+//! `cargo run --release -p weir-tapdisk --example record_cost`
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
 //! Serves one disk like `weir tapdisk`, with the same code, but without the rest of weir, which
-//! takes a tenth of the time to build. `data_memory xtask bench tapdisk` measures it.
+//! takes a tenth of the time to build. `cargo xtask bench tapdisk` measures it.
 //!
 //! `cargo run --release -p weir-tapdisk --example serve -- image=FILE [socket=PATH] [nbd=PATH]
 //! [tap=PATH] [engine=auto|uring|sync] [cache=auto|direct|page] [poll_us=N] [queues=N]`

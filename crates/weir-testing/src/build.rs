@@ -100,8 +100,8 @@ fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
 }
 
 /// Installs modules of the unpacked package, and those that they depend on, into the root folder:
-/// `/modules/NAME.order` lists what to load for each, in order. It is empty for a module that is built
-/// in, and absent for one that the kernel does not have.
+/// `/modules/NAME.order` lists what to load for each, in order. It is empty for a module that is
+/// built in, and absent for one that the kernel does not have.
 fn install_modules(folder: &Path, root: &Path) -> Result<()> {
     let unpacked = folder.join(UNPACKED);
     let files = all_files(&unpacked.join("lib/modules"))?;

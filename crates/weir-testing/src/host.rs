@@ -1,5 +1,5 @@
-//! [`TestHost`]: a host of a fleet, as a network namespace: connected to this machine's network by one
-//! virtual cable, whose bytes the kernel counts and which can be slow, lossy or disconnected.
+//! [`TestHost`]: a host of a fleet, as a network namespace: connected to this machine's network by
+//! one virtual cable, whose bytes the kernel counts and which can be slow, lossy or disconnected.
 //!
 //! ```no_run
 //! # fn main() -> anyhow::Result<()> {

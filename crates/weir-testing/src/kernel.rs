@@ -19,8 +19,8 @@ pub static LINUX_6_1: GuestKernel = GuestKernel {
     is_usual: true,
 };
 
-/// The kernel line of Debian 13, with NVMe multipath built in. Its request flags are in an anonymous
-/// enumeration.
+/// The kernel line of Debian 13, with NVMe multipath built in. Its request flags are in an
+/// anonymous enumeration.
 pub static LINUX_6_12: GuestKernel = GuestKernel {
     folder: "guest-6.12",
     package: "linux-image-6.12-cloud-amd64",

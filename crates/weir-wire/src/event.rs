@@ -182,8 +182,8 @@ pub struct ReplySender(pub oneshot::Sender<Result<ClientReply, Refusal>>);
 pub enum ClientReply {
     /// JSON for the client, for all requests but [`ClientRequest::Watch`].
     Json(serde_json::Value),
-    /// For [`ClientRequest::Submit`] and [`ClientRequest::Watch`]: the name and columns of a query, and for
-    /// [`ClientRequest::Watch`] its results.
+    /// For [`ClientRequest::Submit`] and [`ClientRequest::Watch`]: the name and columns of a query,
+    /// and for [`ClientRequest::Watch`] its results.
     Query {
         /// The query's name.
         name: String,
@@ -199,8 +199,8 @@ pub enum ClientReply {
 pub struct ResultUpdate {
     /// Rows or deltas; may be empty when only the note has changed.
     pub batch: RecordBatch,
-    /// Metadata: `at` (ns), `reset` (discard earlier results), `hosts`, `hosts_responded`, `rows_lost`,
-    /// `rows_late`, `rows_away`, `rows_before`, `skipped`, and in the last update `ended` with the
-    /// reason.
+    /// Metadata: `at` (ns), `reset` (discard earlier results), `hosts`, `hosts_responded`,
+    /// `rows_lost`, `rows_late`, `rows_away`, `rows_before`, `skipped`, and in the last update
+    /// `ended` with the reason.
     pub note: serde_json::Value,
 }

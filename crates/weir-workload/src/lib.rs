@@ -2,9 +2,9 @@
 //! (Ahmad 2007, "Easy and efficient disk I/O workload characterization in VMware ESX server",
 //! section 3), and further analyses.
 //!
-//! The input are the [`RequestEvent`]s of each [`Subject`] in timestamp order; the output is plain data.
-//! Nothing here opens a file, reads a clock or prints: the kernel's histograms, a recording and a
-//! live stream give the same [`Histograms`], bin for bin.
+//! The input are the [`RequestEvent`]s of each [`Subject`] in timestamp order; the output is plain
+//! data. Nothing here opens a file, reads a clock or prints: the kernel's histograms, a recording
+//! and a live stream give the same [`Histograms`], bin for bin.
 
 mod advice;
 pub mod analysis;

@@ -278,8 +278,8 @@ fn outstanding_requests_are_those_of_the_structures_in_use() {
             );
             let lost = [load.completions_lost, load.issues_lost].map(|n| 1.0 / n.max(1) as f64);
             let lost: f64 = lost.iter().filter(|share| **share < 1.0).sum();
-            // A structure whose completion was lost counts as busy until it is used again: for those
-            // at the end of the list of free ones, as long as some ten requests take.
+            // A structure whose completion was lost counts as busy until it is used again: for
+            // those at the end of the list of free ones, as long as some ten requests take.
             assert!(
                 (found / truth - 1.0).abs() < 0.02 + 12.0 * lost,
                 "{found} {truth} {load:?}"

@@ -1,5 +1,5 @@
-//! The Debian package, by debhelper: it adds the maintainer scripts for the units and the group, the
-//! dependencies on libraries, and the checksums.
+//! The Debian package, by debhelper: it adds the maintainer scripts for the units and the group,
+//! the dependencies on libraries, and the checksums.
 
 use std::fs;
 use std::path::PathBuf;

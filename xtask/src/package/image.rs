@@ -1,5 +1,5 @@
-//! The container image: an OCI layout (github.com/opencontainers/image-spec) with the static program
-//! and nothing else to execute, written by umoci without a daemon.
+//! The container image: an OCI layout (github.com/opencontainers/image-spec) with the static
+//! program and nothing else to execute, written by umoci without a daemon.
 
 use std::fs;
 use std::path::PathBuf;

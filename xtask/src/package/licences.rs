@@ -1,5 +1,5 @@
-//! The licences of the crates in the program, with their texts: what MIT, BSD and Apache-2.0 require
-//! of a distributed binary.
+//! The licences of the crates in the program, with their texts: what MIT, BSD and Apache-2.0
+//! require of a distributed binary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! The archive for any distribution: the tree below one directory, for `tar -C / --strip-components=1`.
+//! The archive for any distribution: the tree below one directory, for `tar -C /
+//! --strip-components=1`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

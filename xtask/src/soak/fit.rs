@@ -1,4 +1,5 @@
-//! Whether a series is flat: the growth over its second half, by a line that outliers do not affect.
+//! Whether a series is flat: the growth over its second half, by a line that outliers do not
+//! affect.
 
 /// The permitted growth of a series over the second half of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,9 +25,9 @@ pub struct LineFit {
 const POINTS_MAX: usize = 400;
 
 impl LineFit {
-    /// The fit over the points after `from`, of times in seconds and values: the median slope of all
-    /// pairs (Theil 1950, Sen 1968), which up to 29 % of outliers do not affect. `None` for fewer
-    /// than three points.
+    /// The fit over the points after `from`, of times in seconds and values: the median slope of
+    /// all pairs (Theil 1950, Sen 1968), which up to 29 % of outliers do not affect. `None` for
+    /// fewer than three points.
     pub fn of(points: &[(f64, f64)], from: f64, bound: GrowthBound) -> Option<LineFit> {
         let half: Vec<(f64, f64)> = points.iter().copied().filter(|p| p.0 >= from).collect();
         let step = half.len().div_ceil(POINTS_MAX).max(1);

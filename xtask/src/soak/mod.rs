@@ -5,10 +5,10 @@
 //! runs on all disks, and faults occur in an order that a seed determines. It samples memory,
 //! descriptors, threads, BPF objects and state directories of every process.
 //!
-//! At the end three things must hold, and the exit code is 1 if one does not: the requests that were
-//! delivered and those that were counted as lost equal the counts of the kernel or the guest; each
-//! series is flat over the second half ([`fit`]); nothing that was started is left. Processes are
-//! killed in the first half only, so that the second half is one lifetime of each process.
+//! At the end three things must hold, and the exit code is 1 if one does not: the requests that
+//! were delivered and those that were counted as lost equal the counts of the kernel or the guest;
+//! each series is flat over the second half ([`fit`]); nothing that was started is left. Processes
+//! are killed in the first half only, so that the second half is one lifetime of each process.
 //!
 //! The report is a Markdown page, an SVG file and a JSON file. Ctrl-C ends the run in order.
 

@@ -6,9 +6,9 @@
 //!    a heartbeat arrives.
 //! 2. [`Engine::step`] takes the minimum watermark of all sources in use, and advances from `now`
 //!    to it in spans of bounded work.
-//! 3. In each span every operator ([`crate::operator`]), inputs first, reads the deltas of its inputs at
-//!    all of the span's instants at once and emits its own. Windows ([`crate::window`]) add the rows that
-//!    expire.
+//! 3. In each span every operator ([`crate::operator`]), inputs first, reads the deltas of its
+//!    inputs at all of the span's instants at once and emits its own. Windows ([`crate::window`])
+//!    add the rows that expire.
 //! 4. At the output of a query, deltas that cancel within an instant are removed ([`consolidate`]),
 //!    and the rest is passed to the caller.
 //! 5. An operator that fails, or exceeds its memory limit, is removed with the queries that need

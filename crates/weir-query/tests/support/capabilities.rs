@@ -1,4 +1,5 @@
-//! The capabilities of a live source, for tests of the planner: those that `weir_tap::live` reports.
+//! The capabilities of a live source, for tests of the planner: those that `weir_tap::live`
+//! reports.
 //!
 //! A test of `weir-runtime`, which uses both crates, compares them.
 

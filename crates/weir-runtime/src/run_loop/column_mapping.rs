@@ -1,5 +1,5 @@
-//! [`ColumnMapping`]: the conversion of a tap's columns to the names and units of a script's `register
-//! stream`.
+//! [`ColumnMapping`]: the conversion of a tap's columns to the names and units of a script's
+//! `register stream`.
 
 use arrow_array::{Array, Int64Array};
 use weir_model::{Batch, Column};

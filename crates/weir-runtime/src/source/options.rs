@@ -32,8 +32,8 @@ pub struct SourceOptions {
     /// Observe dm, md and loop devices as well as the devices below them, which counts their I/O
     /// twice (live)
     pub stacked: bool,
-    /// Treat processes as a VM: NAME=pid:PID, NAME=comm:COMMAND, NAME=cgroup:PATH, or @FILE with one of
-    /// these a line; may be repeated (live)
+    /// Treat processes as a VM: NAME=pid:PID, NAME=comm:COMMAND, NAME=cgroup:PATH, or @FILE with
+    /// one of these a line; may be repeated (live)
     pub vm: Vec<Declarations>,
     /// Keep all privileges after the probes are attached; otherwise they are dropped (live)
     pub keep_privileges: bool,

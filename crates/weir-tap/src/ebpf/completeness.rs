@@ -1,5 +1,5 @@
-//! [`CompletenessCheck`]: the check against the kernel's own counters (`/proc/diskstats`), which counts the
-//! requests whose completion no program received, by cause.
+//! [`CompletenessCheck`]: the check against the kernel's own counters (`/proc/diskstats`), which
+//! counts the requests whose completion no program received, by cause.
 //!
 //! The kernel increments its counters after the tracepoint of the completion, so the programs'
 //! count is ahead of them, never behind, unless a completion was not received.

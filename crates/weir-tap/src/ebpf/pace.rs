@@ -26,7 +26,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Starts as on an idle host, whose interval is twice that of a busy one, which is `poll_interval`.
+    /// Starts as on an idle host, whose interval is twice that of a busy one, which is
+    /// `poll_interval`.
     pub fn new(now: Instant, poll_interval: Duration) -> Pace {
         let busy = poll_interval.max(SHORTEST);
         Pace {

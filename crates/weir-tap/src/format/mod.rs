@@ -5,8 +5,8 @@
 //! steps are:
 //!
 //! 1. [`source`]: bytes of a file or a pipe, opened once, through a window of constant size.
-//! 2. A format's [`Reader`] parses them into [`TraceRecord`]s. A bad record is reported to [`fault`],
-//!    with file and offset, and is skipped.
+//! 2. A format's [`Reader`] parses them into [`TraceRecord`]s. A bad record is reported to
+//!    [`fault`], with file and offset, and is skipped.
 //! 3. [`order`] sorts records that are slightly out of order.
 //! 4. [`pairing`] produces rows: a `Q` at issue, an `R` or `E` at completion.
 //! 5. [`replay`] sends each demand its rows and columns.

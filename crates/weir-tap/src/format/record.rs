@@ -1,5 +1,5 @@
-//! [`TraceRecord`] and [`Reader`]: the output of every trace reader: requests, or the block layer's own
-//! actions.
+//! [`TraceRecord`] and [`Reader`]: the output of every trace reader: requests, or the block layer's
+//! own actions.
 
 use weir_model::{Event, EventKind, Level, NANOS_PER_MICRO, Nanos, Op, SECTOR_BYTES, Symbol};
 

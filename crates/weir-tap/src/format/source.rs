@@ -1,5 +1,5 @@
-//! [`TraceInput`] names a trace; [`Input`] is an opened trace: its bytes in order, through a window of
-//! constant size.
+//! [`TraceInput`] names a trace; [`Input`] is an opened trace: its bytes in order, through a window
+//! of constant size.
 //!
 //! A pipe delivers its bytes once. An input is therefore opened once: [`Input::peek`] returns the
 //! first bytes without consuming them.

@@ -53,8 +53,8 @@ pub struct PollsRequest {
     pub histograms: bool,
 }
 
-/// First request of [`ConversationKind::Disks`] and [`ConversationKind::Memory`]: the process of a VM of the inventory. The
-/// first answer reports whether its QEMU can be queried.
+/// First request of [`ConversationKind::Disks`] and [`ConversationKind::Memory`]: the process of a
+/// VM of the inventory. The first answer reports whether its QEMU can be queried.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfVm {

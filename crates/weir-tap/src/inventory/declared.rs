@@ -1,5 +1,5 @@
-//! [`Declared`]: processes that the user declared to be a VM: `NAME=pid:PID`, `NAME=comm:COMMAND` or
-//! `NAME=cgroup:PATH`.
+//! [`Declared`]: processes that the user declared to be a VM: `NAME=pid:PID`, `NAME=comm:COMMAND`
+//! or `NAME=cgroup:PATH`.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! [`Locations`]: the file or device with the data of a virtual disk, as its VM's process has it open.
+//! [`Locations`]: the file or device with the data of a virtual disk, as its VM's process has it
+//! open.
 //!
 //! A path is resolved as in that process: in its mount namespace, below its root; the file may have
 //! been renamed or deleted since. Therefore the open files of the process take precedence over the

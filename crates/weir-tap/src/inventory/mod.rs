@@ -4,8 +4,8 @@
 //! 2. A scan reads the processes and the block devices, and runs each of [`INVENTORIES`], which
 //!    returns the VMs that it finds.
 //! 3. [`tapdisk`] replaces the socket of a running `weir tapdisk` by the image that it serves;
-//!    [`merged`] merges the results: a VM found twice is listed once, and names are unique; [`names`]
-//!    decides which of several VMs has a name.
+//!    [`merged`] merges the results: a VM found twice is listed once, and names are unique;
+//!    [`names`] decides which of several VMs has a name.
 //! 4. [`location`] finds the file or device of each disk, and [`layout`] its location.
 //! 5. Changes produce a new [`Snapshot`], which taps read at any time.
 //!

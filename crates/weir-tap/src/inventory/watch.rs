@@ -1,5 +1,5 @@
-//! [`InventoryWatch`]: a thread that keeps the inventory up to date, for all taps of a process. It scans in
-//! this process ([`Looker`]), or requests scans from the inspection process.
+//! [`InventoryWatch`]: a thread that keeps the inventory up to date, for all taps of a process. It
+//! scans in this process ([`Looker`]), or requests scans from the inspection process.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! [`Poller`]: a thread that polls the counters of all VMs at a constant interval; [`QmpPoller`] sends
-//! the queries, and switches latency histograms on and off.
+//! [`Poller`]: a thread that polls the counters of all VMs at a constant interval; [`QmpPoller`]
+//! sends the queries, and switches latency histograms on and off.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

@@ -1,5 +1,5 @@
-//! [`QmpClient`]: QMP on a unix socket: one line of JSON is sent, one line of JSON is received; events
-//! in between are skipped.
+//! [`QmpClient`]: QMP on a unix socket: one line of JSON is sent, one line of JSON is received;
+//! events in between are skipped.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -39,8 +39,8 @@ impl QmpClient {
         QmpClient::negotiate(path, dial(path)?, timeout)
     }
 
-    /// As [`QmpClient::connect`], if process `pid` is the one that listens on the socket. Nothing is
-    /// sent to any other process.
+    /// As [`QmpClient::connect`], if process `pid` is the one that listens on the socket. Nothing
+    /// is sent to any other process.
     ///
     /// # Errors
     /// [`QmpError::Foreign`] if another process listens.

@@ -6,8 +6,8 @@
 //!
 //! The consumer determines its watermark as follows: it reads the clock (T), then `busy`. If that
 //! is 0, the writer's next timestamp will be later than T, and all its previous records are
-//! visible. If it is 1, the watermark of the ring is `watermark_ns`. A fence on either side ensures that
-//! one of them sees the other's write.
+//! visible. If it is 1, the watermark of the ring is `watermark_ns`. A fence on either side ensures
+//! that one of them sees the other's write.
 //!
 //! The consumer can write to all of the memory. Therefore the tapdisk reads nothing in it except
 //! the consumer's position, and only to determine whether there is room: an invalid position is
@@ -218,8 +218,8 @@ impl Writer {
         self.memory.shared.words()[word].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a round: everything up to `watermark_ns` is written, and `avoided` events were not requested
-    /// so far.
+    /// Ends a round: everything up to `watermark_ns` is written, and `avoided` events were not
+    /// requested so far.
     #[inline]
     pub fn end(&self, watermark_ns: u64, avoided: u64) {
         let word = |word| self.memory.word(self.index, word);

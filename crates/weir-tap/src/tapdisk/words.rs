@@ -64,8 +64,8 @@ pub struct Wanted {
     pub ring_bytes: u64,
 }
 
-/// A conjunction of tests. A tapdisk may ignore a test that it does not have: the consumer tests its
-/// records again.
+/// A conjunction of tests. A tapdisk may ignore a test that it does not have: the consumer tests
+/// its records again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClauseWord {
     /// One of these kinds, by letters of `QREN`.

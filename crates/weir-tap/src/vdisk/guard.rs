@@ -3,8 +3,8 @@
 //!
 //! It holds one end of a socket and waits for the other to close; the kernel closes it also for a
 //! process that was killed. A tap that ends normally uses the same mechanism: it closes the socket
-//! and waits for the guard. The tap sends its [`Task`] by this socket ([`crate::control`]), with the
-//! descriptors of the log and its directory, which the guard never opens by name
+//! and waits for the guard. The tap sends its [`Task`] by this socket ([`crate::control`]), with
+//! the descriptors of the log and its directory, which the guard never opens by name
 //! ([`super::created`]). The guard also bounds the size of the log, in case the reader has stopped.
 //!
 //! A second guard replaces the first if that is killed: it also waits for the first one's end, and

@@ -320,8 +320,8 @@ fn own_log(pid: u32) -> (String, bool) {
 impl VdiskTap {
     /// Reads new lines; false if there are none.
     fn read(&mut self) -> Result<bool, TapError> {
-        // QEMU's timestamps are of the wall clock. A line may be written between this reading of the
-        // clock and the end of the log: its time is known to be past only by a second reading.
+        // QEMU's timestamps are of the wall clock. A line may be written between this reading of
+        // the clock and the end of the log: its time is known to be past only by a second reading.
         let before = clock::epoch_ns();
         let found = self.log.read().map_err(|error| TapError::File {
             path: PathBuf::from(format!("the log of VM {}", self.owner.vm)),

@@ -44,8 +44,8 @@ pub struct Owner {
 /// 4. All are served.
 ///
 /// # Errors
-/// When an image or a socket cannot be opened: then nothing is served. When serving one fails: then the
-/// others are ended in order.
+/// When an image or a socket cannot be opened: then nothing is served. When serving one fails: then
+/// the others are ended in order.
 pub fn serve(
     setup: &Setup,
     owner: Owner,

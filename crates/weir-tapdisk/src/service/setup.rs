@@ -39,8 +39,8 @@ pub struct NbdEntry {
 const DISKS_MAX: usize = 256;
 
 impl Setup {
-    /// These disks, all paths of sockets made absolute. Without a path for the tap it is that of the first
-    /// socket with `.tap` appended.
+    /// These disks, all paths of sockets made absolute. Without a path for the tap it is that of
+    /// the first socket with `.tap` appended.
     ///
     /// # Errors
     /// Everything about them that does not fit together.
@@ -125,8 +125,8 @@ fn placed(disk: DiskEntry) -> DiskEntry {
     }
 }
 
-/// The kernel shows others a socket by the path that it was bound to, so that should not depend on where
-/// we are.
+/// The kernel shows others a socket by the path that it was bound to, so that should not depend on
+/// where we are.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

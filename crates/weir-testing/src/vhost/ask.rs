@@ -1,5 +1,5 @@
-//! [`BlockRequest`]: a request of the client, and [`RequestStatus`]: its outcome as reported by the back
-//! end.
+//! [`BlockRequest`]: a request of the client, and [`RequestStatus`]: its outcome as reported by the
+//! back end.
 
 use anyhow::{Result, bail};
 

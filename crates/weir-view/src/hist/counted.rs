@@ -12,8 +12,8 @@ use super::choice::HistogramChoice;
 /// The number of previous requests for the closest seek distance, as in vscsiStats.
 pub const CLOSEST_OF: usize = 16;
 
-/// Prefix of those causes in [`CountedHistograms::lost`] that end in a device: requests whose completion
-/// event was not received, so that their times are missing.
+/// Prefix of those causes in [`CountedHistograms::lost`] that end in a device: requests whose
+/// completion event was not received, so that their times are missing.
 pub const NO_COMPLETION: &str = "no_completion_event:";
 
 /// The key of the histograms.

@@ -123,7 +123,8 @@ pub struct TickAssembler {
 }
 
 impl TickAssembler {
-    /// Passes complete ticks to `handler`, in order. With `splits`, [`QueryPart::Single`] is queried.
+    /// Passes complete ticks to `handler`, in order. With `splits`, [`QueryPart::Single`] is
+    /// queried.
     pub fn new(splits: bool, handler: TickHandler) -> Arc<Mutex<TickAssembler>> {
         Arc::new(Mutex::new(TickAssembler {
             ticks: BTreeMap::new(),

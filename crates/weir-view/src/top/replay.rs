@@ -1,5 +1,5 @@
-//! [`TopReplay`]: the timing of a recording at the speed at which it was made, or as fast as it can be
-//! read; its last interval is completed.
+//! [`TopReplay`]: the timing of a recording at the speed at which it was made, or as fast as it can
+//! be read; its last interval is completed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

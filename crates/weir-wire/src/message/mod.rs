@@ -41,8 +41,8 @@ pub struct Received<M> {
     pub has_unknown: bool,
 }
 
-/// The counter of the note with the result of an agent's self-test: its total is 0 (ok), 1 (degraded)
-/// or 2 (missing), its cause what was found.
+/// The counter of the note with the result of an agent's self-test: its total is 0 (ok), 1
+/// (degraded) or 2 (missing), its cause what was found.
 pub const SELF_TEST: &str = "self_test";
 
 /// The largest message with its rows, in bytes.

@@ -96,8 +96,8 @@ struct SourceConfigArgs {
     /// such as 1e6 replays as fast as the recording can be read
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = pace)]
     pace: f64,
-    /// Time to add to the timestamps of a recording, such as 1h; for agents that replay parts of one
-    /// recording [default: the first timestamp becomes the present time]
+    /// Time to add to the timestamps of a recording, such as 1h; for agents that replay parts of
+    /// one recording [default: the first timestamp becomes the present time]
     #[arg(long, value_name = "DURATION", conflicts_with = "pace", value_parser = quantity::span)]
     shift: Option<Duration>,
     /// Exit when the recording has ended and the monitor has acknowledged all messages
@@ -351,8 +351,8 @@ fn unwatched(source_config: &SourceConfig) -> Option<String> {
     Some(why)
 }
 
-/// Starts the self-test of a live source, the same as that of `weir doctor`: a few direct reads of each
-/// disk must be reported once. Its result is received when it has ended.
+/// Starts the self-test of a live source, the same as that of `weir doctor`: a few direct reads of
+/// each disk must be reported once. Its result is received when it has ended.
 fn self_test(source_config: &SourceConfig) -> Result<Receiver<Fact>, Failure> {
     let (sender, receiver) = channel();
     if source_config.args.has_host() {

@@ -17,8 +17,8 @@ use weir_wire::certificates::{
 ///
 /// A certificate authority of the fleet signs the certificates of the monitor, the agents and the
 /// clients. A certificate contains the role of its owner. Existing files are overwritten only with
-/// --replace. Private keys are readable by their owner only. The key of the authority is needed only
-/// to sign: do not store it on the hosts of the fleet.
+/// --replace. Private keys are readable by their owner only. The key of the authority is needed
+/// only to sign: do not store it on the hosts of the fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir certificates authority -d fleet\n  \

@@ -20,9 +20,9 @@ use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, json};
 
 /// Characterise the workload of each disk and advise on its storage
 ///
-/// The report contains, for each virtual disk: the mix of reads and writes, sizes, sequential runs and
-/// interleaved streams, arrivals, queue depth, latency by load, and the working set; and advice, with
-/// the evidence for it. Events are analysed as they arrive, in bounded memory.
+/// The report contains, for each virtual disk: the mix of reads and writes, sizes, sequential runs
+/// and interleaved streams, arrivals, queue depth, latency by load, and the working set; and
+/// advice, with the evidence for it. Events are analysed as they arrive, in bounded memory.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir characterise --for 30s\n  \
@@ -38,8 +38,8 @@ pub struct CharacteriseArgs {
     /// Report only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
     #[arg(short = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
     only_disk: Option<String>,
-    /// Memory per disk for the blocks from which miss ratios are computed, 256KiB to 4GiB; if a disk
-    /// has more blocks, a sample of them is used
+    /// Memory per disk for the blocks from which miss ratios are computed, 256KiB to 4GiB; if a
+    /// disk has more blocks, a sample of them is used
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = memory)]
     memory: usize,
     /// Print the report as one JSON object
@@ -72,8 +72,9 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     };
     let stop = Stop::on_signals()?;
     let feed = EventFeed::open(&source, &selection, &stop)?;
-    // The page is created first, since an error at the end would discard the whole measurement. It is
-    // created after the source is opened, so that an error of the source does not erase an old page.
+    // The page is created first, since an error at the end would discard the whole measurement. It
+    // is created after the source is opened, so that an error of the source does not erase an old
+    // page.
     let page = match &args.html {
         Some(path) => {
             output::never_over(path, args.source.files())?;

@@ -1,5 +1,5 @@
-//! `weir doctor`: which features of the live tap work on this host, the effects of missing ones, and
-//! the remedies.
+//! `weir doctor`: which features of the live tap work on this host, the effects of missing ones,
+//! and the remedies.
 
 use clap::Args;
 use serde_json::json;
@@ -23,8 +23,8 @@ const COSTS_NO_MONITOR: &str =
 ///
 /// Attaches the probes briefly, reads a few blocks of each disk with direct I/O, and compares the
 /// observed requests with these reads and with the kernel's counters. Nothing is written. For each
-/// feature that does not work, the effect and the remedy are printed. The exit status is 0 if live I/O
-/// can be observed, otherwise 1.
+/// feature that does not work, the effect and the remedy are printed. The exit status is 0 if live
+/// I/O can be observed, otherwise 1.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir doctor\n  weir doctor --json\n  sudo weir doctor --device /dev/sda\n  weir doctor --monitor monitor.example"
@@ -33,12 +33,12 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Read only from this disk, such as /dev/sda; may be repeated [default: all disks with a medium,
-    /// except loop devices and RAM disks]
+    /// Read only from this disk, such as /dev/sda; may be repeated [default: all disks with a
+    /// medium, except loop devices and RAM disks]
     #[arg(long, value_name = "DEVICE", value_parser = source::device)]
     device: Vec<String>,
-    /// Address of the monitor whose connection is checked [default: that of /etc/weir/agent.toml if it
-    /// exists]
+    /// Address of the monitor whose connection is checked [default: that of /etc/weir/agent.toml if
+    /// it exists]
     #[arg(long, value_name = "ADDRESS")]
     monitor: Option<String>,
 }

@@ -150,8 +150,8 @@ fn watch(args: &WatchArgs) -> Result<Ending, Failure> {
     show::print_results(&mut client, &options, &answer, sink, &stop)
 }
 
-/// Prints where each part of a query would run in a monitor's fleet; with `analyze`, after it has run
-/// there for this time.
+/// Prints where each part of a query would run in a monitor's fleet; with `analyze`, after it has
+/// run there for this time.
 ///
 /// # Errors
 /// When the monitor rejects the query or cannot be reached.

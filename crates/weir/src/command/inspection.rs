@@ -1,5 +1,5 @@
-//! `weir inspection`: started by commands that observe this host, to read the processes of other users
-//! and to query QEMU after weir itself has dropped its privileges. Not for direct use.
+//! `weir inspection`: started by commands that observe this host, to read the processes of other
+//! users and to query QEMU after weir itself has dropped its privileges. Not for direct use.
 
 use std::sync::Arc;
 

@@ -170,8 +170,8 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     conclude(report, verbose)
 }
 
-/// The source, including the stacked devices that are named. In `selection`, devices get their kernel
-/// names. Names that do not exist on this host are rejected.
+/// The source, including the stacked devices that are named. In `selection`, devices get their
+/// kernel names. Names that do not exist on this host are rejected.
 fn with_names(args: &IostatArgs, selection: &mut DeviceSelection) -> Result<SourceArgs, Failure> {
     let mut source = args.source.clone();
     let named = !selection.devices.is_empty() || args.only_vm.is_some();

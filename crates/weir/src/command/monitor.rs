@@ -23,8 +23,8 @@ use weir_runtime::run_loop::{Stop, wall_clock};
 /// Run the central monitor of a fleet
 ///
 /// Agents connect to the monitor, and clients send their queries to it. By default it accepts
-/// connections at a unix socket that only its user and group can open. An IP address requires tokens
-/// or certificates, and TLS if it is not a loopback address.
+/// connections at a unix socket that only its user and group can open. An IP address requires
+/// tokens or certificates, and TLS if it is not a loopback address.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir monitor --state /tmp/fleet                        a fleet on this host\n  \

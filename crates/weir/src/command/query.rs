@@ -28,8 +28,8 @@ use weir_runtime::unobserved::UnobservedDevices;
 ///
 /// The query runs until Ctrl-C, for the time of --for, or until the end of the recording. On a
 /// terminal, a relation (the result of a query with a window or an aggregate) is redrawn in place;
-/// elsewhere its insertions and retractions are printed. With --monitor, the query runs on the hosts
-/// of a fleet.
+/// elsewhere its insertions and retractions are printed. With --monitor, the query runs on the
+/// hosts of a fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir query \"select op, count(*), avg(latency), quantile(latency, 0.99) from IO [range 5 s slide 1 s] group by op\"\n  \
@@ -60,8 +60,8 @@ pub struct PlacingArgs {
     /// Name of the query at the monitor [default: chosen by the monitor]
     #[arg(long, value_name = "NAME", requires = "monitor")]
     pub name: Option<String>,
-    /// Keep the query running without clients, also across restarts of the monitor, until `weir fleet
-    /// cancel`
+    /// Keep the query running without clients, also across restarts of the monitor, until `weir
+    /// fleet cancel`
     #[arg(long, requires = "monitor")]
     pub standing: bool,
     /// Placement strategy: agents send rows, partial aggregates, or the results that are local to a

@@ -115,8 +115,8 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     conclude(report, verbose)
 }
 
-/// Runs the queries of a script at a monitor. Errors in the script are reported before the monitor is
-/// contacted.
+/// Runs the queries of a script at a monitor. Errors in the script are reported before the monitor
+/// is contacted.
 fn at_monitor(args: &RunArgs, question: &QueryText) -> Result<Ending, Failure> {
     args::agents_choose(&args.source)?;
     let script = client::script::compile(question, TICK_NS)?;
@@ -166,8 +166,8 @@ fn submits(args: &RunArgs, question: &QueryText, queries: usize) -> impl Iterato
     })
 }
 
-/// Writes the results of all queries, each to its `dest :`, until they end. An error of one query ends
-/// all of them.
+/// Writes the results of all queries, each to its `dest :`, until they end. An error of one query
+/// ends all of them.
 fn show_all(
     args: &RunArgs,
     script: &Script,
@@ -234,8 +234,8 @@ fn each_dest_once(script: &Script) -> Result<(), Failure> {
     }
 }
 
-/// STREAM's Rstream emits the rows of an instant at the start of the next one, so it emits nothing for
-/// the last instant of its sources.
+/// STREAM's Rstream emits the rows of an instant at the start of the next one, so it emits nothing
+/// for the last instant of its sources.
 fn is_rstream(plan: &Plan) -> bool {
     let kind = ToStream::Rstream { every: None };
     matches!(&plan.node, Node::ToStream { kind: k, .. } if *k == kind)

@@ -22,11 +22,11 @@ use weir_tapdisk::service::{self, Companion, DiskEntry, NbdEntry, Owner, Setup, 
 
 /// Serve virtual disks to VMs and report each request of the guests
 ///
-/// The back end of a virtual disk over vhost-user-blk (QEMU, libvirt, Cloud Hypervisor, Firecracker)
-/// or NBD. The image is a raw file or a block device. `weir query --from tapdisk:PATH` receives each
-/// request with the times at which it was read from the queue, submitted and completed; events that
-/// no client needs are not created. Root is not required: the user must be able to read and write the
-/// image.
+/// The back end of a virtual disk over vhost-user-blk (QEMU, libvirt, Cloud Hypervisor,
+/// Firecracker) or NBD. The image is a raw file or a block device. `weir query --from tapdisk:PATH`
+/// receives each request with the times at which it was read from the queue, submitted and
+/// completed; events that no client needs are not created. Root is not required: the user must be
+/// able to read and write the image.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -95,15 +95,16 @@ struct DiskArgs {
     /// Logical block size for the guest: 512, 1024, 2048 or 4096 bytes [default: that of the image]
     #[arg(long, value_name = "BYTES", requires = "image", value_parser = service::block_size)]
     block_size: Option<u32>,
-    /// Engine that executes requests: uring (io_uring), sync (system calls), or auto (uring where the
-    /// kernel permits it)
+    /// Engine that executes requests: uring (io_uring), sync (system calls), or auto (uring where
+    /// the kernel permits it)
     #[arg(long, value_name = "ENGINE", default_value = "auto", hide_possible_values = true, value_parser = service::engine)]
     engine: EngineOption,
-    /// Use of the host's page cache: direct (O_DIRECT), page (page cache), or auto (direct where the
-    /// file system supports it)
+    /// Use of the host's page cache: direct (O_DIRECT), page (page cache), or auto (direct where
+    /// the file system supports it)
     #[arg(long, value_name = "CACHE", default_value = "auto", value_parser = service::cache)]
     cache: CacheOption,
-    /// Time to poll a queue before its thread sleeps, at most 10ms; 0 disables polling [default: 50us]
+    /// Time to poll a queue before its thread sleeps, at most 10ms; 0 disables polling [default:
+    /// 50us]
     #[arg(long, value_name = "DURATION", requires = "image", value_parser = service::poll)]
     poll: Option<Duration>,
     /// Delay requests, for tests, such as 20ms,op=r,rate=1%; may be repeated
@@ -115,8 +116,8 @@ struct DiskArgs {
     /// Do not lock the image; for an image that a running VM has open itself
     #[arg(long, requires = "image")]
     no_lock: bool,
-    /// Reject the image unless it is this file: a tap under a running VM must serve the file that the
-    /// VM has open
+    /// Reject the image unless it is this file: a tap under a running VM must serve the file that
+    /// the VM has open
     #[arg(long, value_name = "ID", requires = "image", hide = true)]
     identity: Option<Identity>,
 }
@@ -135,14 +136,16 @@ struct ServeArgs {
     /// Also serve the disks over NBD, at unix:PATH or 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS")]
     nbd: Option<NbdAddress>,
-    /// Maximum number of NBD clients; at the maximum, a new client replaces an idle one [default: 32]
+    /// Maximum number of NBD clients; at the maximum, a new client replaces an idle one [default:
+    /// 32]
     #[arg(long, value_name = "COUNT", value_parser = service::nbd_clients)]
     nbd_clients: Option<u16>,
     /// Time without requests after which an NBD client can be replaced [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = service::nbd_idle)]
     nbd_idle: Option<Duration>,
-    /// Unix socket at which requests are reported [default: the socket of the first disk, or of --nbd,
-    /// with .tap appended; for a port, weir-tapdisk/port-PORT.tap in /run or $XDG_RUNTIME_DIR]
+    /// Unix socket at which requests are reported [default: the socket of the first disk, or of
+    /// --nbd, with .tap appended; for a port, weir-tapdisk/port-PORT.tap in /run or
+    /// $XDG_RUNTIME_DIR]
     #[arg(long, value_name = "PATH")]
     tap: Option<PathBuf>,
     /// Access mode of the sockets in octal, as for chmod [default: 600]

@@ -13,9 +13,9 @@ use weir_tapdisk::insertion::{self, DiskSelector, Inserted, InsertionOutcome};
 
 /// Insert a tap into the disk path of a running VM
 ///
-/// The VM continues to run: QEMU completes the requests in flight, and sends further requests through
-/// a `weir tapdisk` process, which runs until the VM ends. Requires QEMU 6.1 or later with a QMP
-/// monitor or under libvirt, and a raw disk in a file or on a device of this host.
+/// The VM continues to run: QEMU completes the requests in flight, and sends further requests
+/// through a `weir tapdisk` process, which runs until the VM ends. Requires QEMU 6.1 or later with
+/// a QMP monitor or under libvirt, and a raw disk in a file or on a device of this host.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  weir tapdisk insert --vm web --disk vda\n  \

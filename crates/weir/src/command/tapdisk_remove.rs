@@ -10,8 +10,8 @@ use weir_tapdisk::insertion::{self, RemovalOutcome};
 
 /// Remove a tap from the disk path of a running VM
 ///
-/// Restores the disk path to its state before `weir tapdisk insert`, also if the tap or that command
-/// was killed. A disk without a tap is reported, and is not an error.
+/// Restores the disk path to its state before `weir tapdisk insert`, also if the tap or that
+/// command was killed. A disk without a tap is reported, and is not an error.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  weir tapdisk remove --vm web --disk vda")]
 pub struct RemoveArgs {

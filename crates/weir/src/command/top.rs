@@ -64,8 +64,8 @@ pub struct TopArgs {
     /// Show only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
     #[arg(short = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
     only_disk: Option<String>,
-    /// Omit columns QD and SEQ and the histograms of size and seek distance, which are computed from
-    /// single requests; the kernel aggregates all other values and transfers no requests
+    /// Omit columns QD and SEQ and the histograms of size and seek distance, which are computed
+    /// from single requests; the kernel aggregates all other values and transfers no requests
     #[arg(long)]
     frugal: bool,
     /// Print tables instead of drawing a screen; the default if standard output is not a terminal
@@ -128,8 +128,8 @@ fn speed(text: &str) -> Result<f64, String> {
 const RHYTHMS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
 
 impl TopArgs {
-    /// The arguments for a display without single requests: rows may be read in larger batches, which
-    /// is cheaper, and sampled.
+    /// The arguments for a display without single requests: rows may be read in larger batches,
+    /// which is cheaper, and sampled.
     fn unhurried(&self) -> TopArgs {
         let mut args = self.clone();
         args.source.optional_rows = true;
@@ -463,8 +463,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// A run that serves all views from the start, since taps are opened once, before privileges are
-    /// dropped; and whether it serves both levels.
+    /// A run that serves all views from the start, since taps are opened once, before privileges
+    /// are dropped; and whether it serves both levels.
     fn of_screen(
         args: &'a TopArgs,
         scope: &Scope,

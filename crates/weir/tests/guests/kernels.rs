@@ -1,5 +1,5 @@
-//! weir in guests with other kernels: for every device and operation its reports equal the counts of
-//! that kernel, and selections, groups, histograms and recordings have the same numbers.
+//! weir in guests with other kernels: for every device and operation its reports equal the counts
+//! of that kernel, and selections, groups, histograms and recordings have the same numbers.
 //!
 //! A test needs neither root and BPF on the host nor its kernel: everything runs in emulation. One
 //! boot serves all checks of a kernel. A device that a kernel does not have is logged as skipped.
@@ -157,8 +157,8 @@ struct Watched {
 }
 
 impl Watched {
-    /// Boots it on two processors with virtio disks, a SCSI disk, an NVMe disk with a queue for each
-    /// processor, and one with two controllers.
+    /// Boots it on two processors with virtio disks, a SCSI disk, an NVMe disk with a queue for
+    /// each processor, and one with two controllers.
     fn start(kit: &weir_testing::Kit) -> anyhow::Result<Watched> {
         let folder = Scratch::new();
         let path = |name: &str| folder.file(name);

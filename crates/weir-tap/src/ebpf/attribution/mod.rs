@@ -152,8 +152,8 @@ impl Attribution {
         }
     }
 
-    /// Fills `found` with the owner of each of `positions`: positions among the records, each with its
-    /// whole device.
+    /// Fills `found` with the owner of each of `positions`: positions among the records, each with
+    /// its whole device.
     pub fn attribute(
         &mut self,
         positions: impl Iterator<Item = (u32, u32)> + Clone,

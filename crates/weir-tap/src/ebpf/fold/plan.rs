@@ -117,8 +117,8 @@ impl Plan {
     }
 }
 
-/// The interval at which rings are read, for a requested `poll_interval`: at least twice in the shortest
-/// interval, so that one is always open.
+/// The interval at which rings are read, for a requested `poll_interval`: at least twice in the
+/// shortest interval, so that one is always open.
 pub fn poll_interval<'a>(
     plans: impl Iterator<Item = &'a Plan>,
     poll_interval: Duration,
