@@ -514,7 +514,7 @@ impl Agent {
     /// delivered at the end of the slide.
     fn drain_uplink(&mut self) {
         let now = self.now();
-        let (mut until, mut unheard) = (now, 0);
+        let (mut until, mut incomplete) = (now, 0);
         for plan in self.plans.values() {
             let folded = |d: &Declaration| self.folds.demand(&d.name).is_some();
             let end = match plan.sources().into_iter().any(folded) {
@@ -523,12 +523,12 @@ impl Agent {
             };
             match end - now <= DRAIN_TIMEOUT.as_nanos() as Nanos {
                 true => until = until.max(end),
-                false => unheard += 1,
+                false => incomplete += 1,
             }
         }
-        if unheard > 0 {
+        if incomplete > 0 {
             warn!(
-                fragments = unheard,
+                fragments = incomplete,
                 "the groups that the kernel computed since the last slide are lost"
             );
             self.note("agent", "slide_lost", Some("agent_ended"));

@@ -30,7 +30,7 @@ const NUMBERS_APART: i64 = 1 << 24;
 pub struct Service {
     tap: OpenTap,
     /// Events up to here were delivered before the tap was known to be open, and were dropped.
-    unheard: Nanos,
+    dropped_until: Nanos,
     next: Option<(OpenTap, Handover)>,
     changed: Instant,
     /// The counters of earlier taps.
@@ -73,7 +73,7 @@ impl Service {
     fn of(tap: OpenTap) -> Service {
         Service {
             tap,
-            unheard: Nanos::MIN,
+            dropped_until: Nanos::MIN,
             next: None,
             changed: Instant::now(),
             counted: Vec::new(),
@@ -187,7 +187,7 @@ impl Service {
             let unopened = self.tap.reached.is_none();
             self.take(word, now, emit);
             if unopened && self.tap.reached.is_some() {
-                let at = self.unheard;
+                let at = self.dropped_until;
                 emit(&mut self.tap, TapMessage::Opened { at });
                 break;
             }
@@ -214,7 +214,7 @@ impl Service {
                 if self.tap.reached.is_none() && batch.weights.is_none() =>
             {
                 let last = batch.ts.last().copied();
-                self.unheard = self.unheard.max(last.unwrap_or(Nanos::MIN));
+                self.dropped_until = self.dropped_until.max(last.unwrap_or(Nanos::MIN));
             }
             Message::Rows { demand, batch } => {
                 let batch = match handover {
@@ -231,7 +231,7 @@ impl Service {
             }
             Message::Reached(at) => {
                 if self.tap.reached.is_none() {
-                    self.unheard = self.unheard.max(at);
+                    self.dropped_until = self.dropped_until.max(at);
                 }
                 self.tap.reached = self.tap.reached.max(Some(at));
                 if let Some(handover) = handover {
@@ -258,7 +258,7 @@ impl Service {
         if batch.weights.is_some() {
             return Some(batch);
         }
-        match batch.ts.partition_point(|ts| *ts <= self.unheard) {
+        match batch.ts.partition_point(|ts| *ts <= self.dropped_until) {
             0 => Some(batch),
             all if all == batch.len() => None,
             first => Some(batch.slice(first, batch.len() - first)),

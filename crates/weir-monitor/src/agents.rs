@@ -22,7 +22,7 @@ use super::removed_agents::RemovedAgent;
 pub struct AgentId(pub u32);
 
 /// When this number of messages has become safe, they are acknowledged immediately.
-const TAKEN_WORDS: u64 = 16;
+const ACK_MESSAGES: u64 = 16;
 
 /// Maximum number of ended processes of an agent whose rows are remembered: the last one, and as
 /// many as an agent reports.
@@ -462,7 +462,7 @@ impl Session {
     /// disconnected.
     pub fn send(&mut self, safe: u64, now: Nanos, pause: Nanos, timeout: Nanos) -> bool {
         let (last_ack, acked_at) = self.last_ack;
-        let many = safe.saturating_sub(last_ack) >= TAKEN_WORDS;
+        let many = safe.saturating_sub(last_ack) >= ACK_MESSAGES;
         let due = safe > last_ack && (many || now.saturating_sub(acked_at) >= pause);
         if due && self.stuck_since.is_none() {
             self.last_ack = (safe, now);

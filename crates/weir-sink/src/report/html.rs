@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use weir_workload::{Advice, Profile, Report};
 
 use super::plots;
-use super::text::{disturbance, facts, grounds, impossible, time, unsaid};
+use super::text::{disturbance, facts, grounds, impossible, missing_figures, time};
 use crate::plot::svg::{Picture, STYLE, escaped};
 use crate::plot::thousands;
 use crate::time::readable;
@@ -110,7 +110,7 @@ fn together(out: &mut String, report: &Report) {
         let text = format!("no interference found among {pairs} pairs that share a device");
         paragraph(out, "", &text);
     }
-    for words in unsaid(&report.missing) {
+    for words in missing_figures(&report.missing) {
         paragraph(out, "faint", &words);
     }
     figures(out, &plots::of_disturbances(report));
@@ -133,7 +133,7 @@ fn section(out: &mut String, profile: &Profile, number: usize, began_ns: i64) {
         out.push_str("<h3>Recommendations</h3>\n");
     }
     profile.advice.iter().for_each(|a| advice(out, a));
-    for words in unsaid(&profile.missing) {
+    for words in missing_figures(&profile.missing) {
         paragraph(out, "faint", &words);
     }
     out.push_str("<h3>Plots</h3>\n");

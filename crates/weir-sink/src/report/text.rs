@@ -395,13 +395,13 @@ fn conclusions(out: &mut String, advice: &[Advice], missing: &[Missing]) {
         let words = format!("{} ({grounds})", advice.text);
         line(out, advice.topic.as_str(), &[words]);
     }
-    for words in unsaid(missing) {
+    for words in missing_figures(missing) {
         line(out, "missing", &[words]);
     }
 }
 
 /// Topics that are not assessed: a sentence for all with the same reason.
-pub(super) fn unsaid(missing: &[Missing]) -> Vec<String> {
+pub(super) fn missing_figures(missing: &[Missing]) -> Vec<String> {
     let mut reported: Vec<&str> = Vec::new();
     let mut sentences = Vec::new();
     for Missing { text, .. } in missing {
