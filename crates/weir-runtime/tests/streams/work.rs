@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 pub struct Sleeper {
     /// Its number.
     pub tid: i64,
-    /// How often it left its processor to wait.
-    pub waits: i64,
+    /// How often it left its processor to wait; a few times perhaps before it had its name.
+    pub waits: RangeInclusive<i64>,
     /// How often it was preempted; once or twice perhaps before it had its name.
     pub preemptions: RangeInclusive<i64>,
     /// The time it ran with its name, in nanoseconds.
@@ -52,7 +52,7 @@ impl Sleeper {
         let last = at_rest(tid);
         Sleeper {
             tid,
-            waits: last.voluntary - first.voluntary,
+            waits: last.voluntary - first.voluntary..=last.voluntary,
             preemptions: last.involuntary - first.involuntary..=last.involuntary,
             ran_ns: last.ran_ns - first.ran_ns,
             end: Some(end),
@@ -62,7 +62,7 @@ impl Sleeper {
 
     /// How often it left its processor.
     pub fn switches(&self) -> RangeInclusive<i64> {
-        self.waits + self.preemptions.start()..=self.waits + self.preemptions.end()
+        self.waits.start() + self.preemptions.start()..=self.waits.end() + self.preemptions.end()
     }
 }
 

@@ -25,6 +25,10 @@ impl TestBench {
         let disk = watched_disk(test)?;
         let scratch = Scratch::new();
         let agent = monitor.agent(&scratch, &["--device", disk.path()]);
+        // Its reads are requests of the disk, too.
+        monitor.until("the self-test has ended", |received| {
+            received.notes.iter().any(|n| n.counter == "self_test")
+        });
         Some(TestBench {
             disk,
             monitor,
