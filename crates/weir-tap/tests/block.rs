@@ -70,7 +70,7 @@ fn a_merged_request_counts_once_and_waits_since_its_first_bio() {
     assert_eq!(
         collected.io.column("comm"),
         [Value::text("dd")],
-        "who asked, not who issued"
+        "the submitter, not the issuer"
     );
     assert_eq!(collected.iostream.ts, [10_000, 30_000], "Q is at issue");
 }
@@ -191,7 +191,7 @@ fn times_that_are_not_known_are_null() {
     assert_eq!(
         collected.io.column("pid"),
         [Value::Null],
-        "who issued it is not who asked"
+        "the issuer is not the submitter"
     );
 }
 

@@ -231,7 +231,7 @@ fn a_disk_that_is_plugged_in_later_is_seen_by_its_monitor() {
     };
     let watch = watch(&[]);
     let is_it = |vm: &weir_model::Symbol| vm.as_str() == "weir-hotplug";
-    until(&watch, "the state is told", |s| {
+    until(&watch, "the state is reported", |s| {
         let vm = s.vms.iter().find(|vm| is_it(&vm.name));
         vm.is_some_and(|vm| vm.state.is_some_and(|state| state.as_str() == "prelaunch"))
     });

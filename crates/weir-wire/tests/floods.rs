@@ -187,7 +187,7 @@ fn hundreds_of_reconnecting_hosts_are_served() {
         }
     }
     let monitor = &attacked.monitor;
-    until("each that was let in is told to have left", || {
+    until("the end of each accepted connection is reported", || {
         let received = monitor.received.lock().unwrap();
         let count = |what: &str| received.iter().filter(|h| h.starts_with(what)).count();
         count("left") >= 100

@@ -358,7 +358,7 @@ fn silent_agents_are_disconnected_and_fast_ones_slowed() {
             .contains("no message from the agent for 2000 ms"),
         "{status}"
     );
-    until("it is told", || {
+    until("it is reported", || {
         attacked
             .monitor
             .has_received("left no message from the agent")

@@ -130,7 +130,7 @@ fn held(mode: &str, disk: &Disk, pace: &Pace, with_statistics: bool) -> Result<T
                 let runs = (runs.parse()?, time_ns.parse()?);
                 turn.programs.insert(program.into(), runs);
             }
-            _ => bail!("hist_hold says {line:?}"),
+            _ => bail!("hist_hold printed {line:?}"),
         }
     }
     Ok(turn)

@@ -30,7 +30,7 @@ fn oracle_and_engine_agree_with_the_examples() {
                 if !same(&got, example.result) {
                     let Example { call, rows, result } = example;
                     wrong.push(format!(
-                        "{call} of {rows:?} is {result}, the {who} says {got}"
+                        "{call} of {rows:?} is {result}, the {who} gives {got}"
                     ));
                 }
             }

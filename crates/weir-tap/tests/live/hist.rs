@@ -364,7 +364,7 @@ fn io_of_a_vm_counts_for_it_and_other_io_for_no_vm() {
             .subjects
             .iter()
             .find(|(s, _)| s.vm.map(|v| v.as_str()) == vm);
-        let (subject, histograms) = found.unwrap_or_else(|| panic!("{vm:?} is told"));
+        let (subject, histograms) = found.unwrap_or_else(|| panic!("{vm:?} has histograms"));
         assert_eq!(subject.pdisk.map(|p| p.as_str()), Some(device));
         let lengths = histograms.of(Metric::Length, Class::Of(op));
         (lengths.count, lengths.min, lengths.max)

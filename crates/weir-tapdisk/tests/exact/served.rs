@@ -125,7 +125,7 @@ impl Consumer {
                 TapEvent::Rows { batch, .. } => self.take(&batch),
                 TapEvent::Heartbeat(ts) if ts > until => return std::mem::take(&mut self.rows),
                 TapEvent::Heartbeat(_) => {}
-                other => panic!("the tap says {other:?}"),
+                other => panic!("unexpected event {other:?}"),
             }
         }
     }

@@ -249,7 +249,7 @@ impl Received {
                 }
                 TapEvent::End => self.is_over = true,
                 TapEvent::Quiet => {}
-                TapEvent::Folded { .. } => panic!("nobody asked for groups"),
+                TapEvent::Folded { .. } => panic!("no groups are demanded"),
             }
         }
     }

@@ -217,7 +217,7 @@ impl Asked {
         while !is_there(self) {
             assert!(
                 since.elapsed() < TIMEOUT,
-                "of sector {sector} nothing is told"
+                "no row of sector {sector}"
             );
             read_at(disk, sector);
             while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(100)) {

@@ -127,12 +127,12 @@ fn disks_of_each_kind_are_accepted_or_rejected_with_a_remedy() {
     let unknown = tapdisk("insert", "vdq");
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
     assert!(unknown.err.contains("/dev/vda"), "{unknown:?}");
-    let not_running = weir(&["tapdisk", "insert", "--vm", "nobody", "--disk", "vda"]);
+    let not_running = weir(&["tapdisk", "insert", "--vm", "absent", "--disk", "vda"]);
     assert_eq!(not_running.code, Some(2), "{not_running:?}");
     assert!(
         not_running
             .err
-            .contains("VM nobody is not running on this host"),
+            .contains("VM absent is not running on this host"),
         "{not_running:?}"
     );
     // An image file that was replaced while QEMU has it open is not served in its place.

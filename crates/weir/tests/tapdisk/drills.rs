@@ -68,19 +68,19 @@ fn injected_errors_fail_requests_and_are_recorded() {
         rows.iter()
             .find(|r| r["type"] == kind && r["op"] == op && r["sector"] == sector)
     };
-    let error = emitted("E", "w", 2048).expect("the failure is told");
+    let error = emitted("E", "w", 2048).expect("the failure is reported");
     assert_eq!(
         (&error["error"], &error["n"]),
         (&json!(28), &json!(1)),
         "{rows:?}"
     );
     assert_eq!(
-        emitted("R", "w", 2048).expect("the second write is told")["n"],
+        emitted("R", "w", 2048).expect("the second write is reported")["n"],
         1,
         "{rows:?}"
     );
     assert!(emitted("R", "w", 0).is_some(), "{rows:?}");
-    let read = emitted("R", "r", 2048).expect("the read is told");
+    let read = emitted("R", "r", 2048).expect("the read is reported");
     assert_eq!(read["late"], true, "a delay is service: {rows:?}");
     tapdisk.stop();
 }

@@ -143,7 +143,7 @@ fn events_without_consumers_are_not_created() {
     let asked = report.log.iter().flatten().map(|asked| asked.ask);
     let wanted = |ask: &BlockRequest| ask.kind == RequestKind::Write && ask.bytes >= 16 * 512;
     let large: Vec<BlockRequest> = asked.filter(wanted).collect();
-    wait_until("the last request is told", || {
+    wait_until("the last request is reported", || {
         let consumer = &served.consumers()[0];
         let emitted = [&consumer["records"], &consumer["avoided"]].map(|n| n.as_u64().unwrap());
         // One row for the request and one for its completion.
@@ -295,7 +295,7 @@ impl Running {
         std::thread::spawn(move || lines.for_each(drop));
         (
             Running(child),
-            found.unwrap_or_else(|| panic!("{args:?} never says {word}")),
+            found.unwrap_or_else(|| panic!("{args:?} never prints {word}")),
         )
     }
 }
@@ -352,7 +352,7 @@ fn an_agent_reports_the_disks_of_its_tap() {
     });
     let report = run(&served.sockets[1], 5);
     let whole = loop {
-        let row: Value = emitted.recv_timeout(TIMEOUT).expect("all is told");
+        let row: Value = emitted.recv_timeout(TIMEOUT).expect("all rows are reported");
         if row["vdisk"] == "/dev/vdb" && row["n"] == report.requests {
             break row;
         }

@@ -149,7 +149,7 @@ fn pairs_match(rows: &[Vec<String>]) {
     for row in rows {
         let (kind, id, op) = (&row[4], &row[9], &row[1]);
         if kind == "Q" {
-            assert_eq!(open.insert(id, op), None, "request {id} is told once");
+            assert_eq!(open.insert(id, op), None, "request {id} is reported once");
         } else if let Some(asked) = open.remove(id.as_str()) {
             assert_eq!(asked, op);
             done += 1;
@@ -255,10 +255,10 @@ fn the_end_of_the_vm_is_the_end_of_the_query() {
 
 #[test]
 fn a_vm_that_is_not_there_is_named() {
-    let printed = Weir::start(&["query", "--from", "qemu:nobody", "select op from IO"]).finish();
+    let printed = Weir::start(&["query", "--from", "qemu:absent", "select op from IO"]).finish();
     assert_eq!(printed.code, Some(1));
     assert!(
-        printed.err.contains("there is no QEMU VM `nobody`"),
+        printed.err.contains("there is no QEMU VM `absent`"),
         "{}",
         printed.err
     );

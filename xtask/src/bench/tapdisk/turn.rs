@@ -213,7 +213,7 @@ impl Running {
             .rsplit(' ')
             .next()
             .and_then(|n| n.parse().ok());
-        lost.with_context(|| format!("{} says {printed:?}", self.name))
+        lost.with_context(|| format!("{} printed {printed:?}", self.name))
     }
 
     fn end(mut self) -> Result<()> {

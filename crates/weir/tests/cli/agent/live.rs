@@ -117,7 +117,7 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
     ] {
         monitor.run(channel, query);
         bench.started(channel);
-        monitor.until("it tells of the load", |received| {
+        monitor.until("rows of the load have arrived", |received| {
             received.count(channel) > 0
         });
     }
@@ -130,7 +130,7 @@ fn a_live_agent_sends_each_request_once_while_taps_change() {
         let notes = received.notes.iter().filter(|n| n.counter == "handovers");
         notes.map(|n| n.total).max().unwrap_or(0)
     };
-    monitor.until("it says that taps changed", |received| {
+    monitor.until("the handovers are reported", |received| {
         handovers(received) >= 2
     });
     bench.agent.signal("TERM");
@@ -247,7 +247,7 @@ fn an_agent_without_privileges_keeps_running_and_reports_it() {
     }
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     let agent = monitor.agent_with(&scratch, &[]);
-    monitor.until("it says that it cannot watch", |received| {
+    monitor.until("the failed probe is reported", |received| {
         received.notes.iter().any(|n| n.counter == "probe_failed")
     });
     monitor.until("its self-test has failed", |received| {
@@ -259,7 +259,7 @@ fn an_agent_without_privileges_keeps_running_and_reports_it() {
         received.failed.contains_key(&1)
     });
     monitor.run(2, "select device from devices");
-    monitor.until("a relation is told", |received| received.count(2) > 0);
+    monitor.until("a relation is sent", |received| received.count(2) > 0);
     agent.signal("TERM");
     let (_, log) = agent.end();
     assert!(log.contains("permission denied: run as root"), "{log}");

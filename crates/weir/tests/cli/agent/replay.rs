@@ -44,7 +44,7 @@ fn every_row_of_a_recording_arrives_once() {
     let issued = issued.map(|i| format!("{:?}", vec![int(8 * i), text("w")]));
     assert_eq!(sorted(received.values(2)), sorted(issued.collect()));
     assert!(received.lost.is_empty());
-    let status = received.status.as_ref().expect("it says how it is");
+    let status = received.status.as_ref().expect("a status was received");
     let tallies: Vec<(u64, u64, u64)> = status
         .tallies
         .iter()
@@ -78,7 +78,7 @@ fn response_times_come_from_pairs_and_are_those_of_the_join() {
     let (pairs, join) = (sorted(received.values(1)), sorted(received.values(2)));
     assert_eq!(pairs.len(), 2_000);
     assert_eq!(pairs, join);
-    let status = received.status.as_ref().expect("it says how it is");
+    let status = received.status.as_ref().expect("a status was received");
     let rows_in = status.channels.iter().map(|c| (c.channel, c.rows_in));
     assert_eq!(rows_in.collect::<Vec<_>>(), [(1, 2_000), (2, 4_000)]);
 }
@@ -117,7 +117,7 @@ fn rows_are_in_the_monitors_time_whatever_the_agents_clock_shows() {
         numbers.insert(req_id >> 32);
     }
     assert!(numbers.len() == 1 && !numbers.contains(&0), "{numbers:?}");
-    let status = received.status.as_ref().expect("it says how it is");
+    let status = received.status.as_ref().expect("a status was received");
     assert!((status.offset_ns - 5_000_000_000).abs() < 500_000_000);
     assert!(status.offset_error_ns > 0);
 }
@@ -175,7 +175,7 @@ fn a_budget_that_is_too_small_is_kept_by_a_declared_and_counted_share() {
 
     let received = monitor.received();
     let declared = received.notes.iter().find(|n| n.counter == "shedding");
-    let declared = declared.expect("it says that it sheds");
+    let declared = declared.expect("the shedding is reported");
     assert_eq!(declared.cause.as_deref(), Some("cpu"));
     assert!(received.status.as_ref().is_some_and(|s| s.kept_share < 1.0));
     let shed = received.notes.iter().filter(|n| {
