@@ -215,10 +215,7 @@ impl Asked {
         let mark = format!(", dd, {sector}");
         let is_there = |asked: &Asked| asked.come.iter().any(|row| row.ends_with(&mark));
         while !is_there(self) {
-            assert!(
-                since.elapsed() < TIMEOUT,
-                "no row of sector {sector}"
-            );
+            assert!(since.elapsed() < TIMEOUT, "no row of sector {sector}");
             read_at(disk, sector);
             while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(100)) {
                 self.come

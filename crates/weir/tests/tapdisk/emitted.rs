@@ -352,7 +352,9 @@ fn an_agent_reports_the_disks_of_its_tap() {
     });
     let report = run(&served.sockets[1], 5);
     let whole = loop {
-        let row: Value = emitted.recv_timeout(TIMEOUT).expect("all rows are reported");
+        let row: Value = emitted
+            .recv_timeout(TIMEOUT)
+            .expect("all rows are reported");
         if row["vdisk"] == "/dev/vdb" && row["n"] == report.requests {
             break row;
         }

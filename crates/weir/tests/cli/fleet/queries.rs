@@ -114,7 +114,9 @@ fn a_reload_takes_over_the_queries_of_the_configuration() {
         .home
         .write("monitor.toml", &config.replace("count(*)", "cuont(*)"));
     monitor.signal("-HUP");
-    until("the message is printed", || monitor.printed().contains("not reloaded"));
+    until("the message is printed", || {
+        monitor.printed().contains("not reloaded")
+    });
     assert!(
         monitor.printed().contains("did you mean `count`?"),
         "{}",
