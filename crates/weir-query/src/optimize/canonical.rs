@@ -27,13 +27,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
             on.sort_by_cached_key(|(l, r)| (key(l), key(r)));
             on.dedup();
             let residual = join.residual.clone().and_then(|r| ordered(r.conjuncts()));
-            Plan::join(
-                join.left.clone(),
-                join.right.clone(),
-                join.kind,
-                on,
-                residual,
-            )
+            join.with_conditions(on, residual)
         }
         Node::Project { input, exprs } => {
             let exprs = exprs.iter().map(|e| e.map(&constant_on_right)).collect();

@@ -28,13 +28,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
                 let on = join.on.iter().map(|(l, r)| (fold(l), fold(r))).collect();
                 let residual = join.residual.as_ref().map(fold);
                 let residual = residual.filter(|r| *r != Expr::bool(true));
-                Plan::join(
-                    join.left.clone(),
-                    join.right.clone(),
-                    join.kind,
-                    on,
-                    residual,
-                )
+                join.with_conditions(on, residual)
             }
             _ => plan,
         }

@@ -4,29 +4,25 @@
 use std::sync::Arc;
 
 use crate::expr::{BinaryOp, Expr};
-use crate::plan::{JoinKind, JoinNode, Node, Plan};
+use crate::plan::{JoinKind, Node, Plan};
 
 use super::sides;
 
 /// Applies the rule everywhere.
 pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
     super::bottom_up(plan, &|plan| {
-        let Node::Join(JoinNode {
-            left,
-            right,
-            kind,
-            on,
-            residual: Some(residual),
-        }) = &plan.node
-        else {
+        let Node::Join(join) = &plan.node else {
+            return plan;
+        };
+        let Some(residual) = &join.residual else {
             return plan;
         };
         // The condition of NOT IN is its key only.
-        if *kind == JoinKind::NotIn {
+        if join.kind == JoinKind::NotIn {
             return plan;
         }
-        let middle = left.schema.len();
-        let (mut on, mut rest) = (on.clone(), Vec::new());
+        let middle = join.left.schema.len();
+        let (mut on, mut rest) = (join.on.clone(), Vec::new());
         for condition in residual.clone().conjuncts() {
             match key_pair(&condition, middle) {
                 Some(pair) if on.contains(&pair) => {}
@@ -35,7 +31,7 @@ pub fn apply(plan: &Arc<Plan>) -> Arc<Plan> {
             }
         }
         let residual = Expr::balanced(BinaryOp::And, rest);
-        Plan::join(left.clone(), right.clone(), *kind, on, residual)
+        join.with_conditions(on, residual)
     })
 }
 

@@ -13,6 +13,14 @@ use crate::window::Unbounded;
 /// The column of partial aggregates that counts the requests of each row.
 const REQUESTS: &str = "requests";
 
+impl JoinNode {
+    /// The join of the same inputs on other conditions.
+    pub fn with_conditions(&self, on: Vec<(Expr, Expr)>, residual: Option<Expr>) -> Arc<Plan> {
+        let (left, right) = (self.left.clone(), self.right.clone());
+        Plan::join(left, right, self.kind, on, residual)
+    }
+}
+
 impl Plan {
     fn like(input: &Arc<Plan>, node: Node) -> Arc<Plan> {
         Arc::new(Plan {
