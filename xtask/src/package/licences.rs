@@ -17,17 +17,17 @@ const NAMES: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
 const INSIDE: [&str; 4] = ["libbpf", "elfutils", "zlib", "zstd"];
 
 /// A list of the crates, and each text once with the crates it belongs to.
-pub fn texts() -> Result<String> {
+pub fn texts(crates: &Crates) -> Result<String> {
     let mut list = String::from("The program weir contains these crates.\n\n");
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for package in Crates::read()?.packages {
+    for package in &crates.packages {
         // The crates of weir have the licence of the repository.
         if package["source"].is_null() {
             continue;
         }
-        let name = format!("{} {}", text(&package, "name"), text(&package, "version"));
-        writeln!(list, "{name}: {}", text(&package, "license"))?;
-        let manifest = PathBuf::from(text(&package, "manifest_path"));
+        let name = format!("{} {}", text(package, "name"), text(package, "version"));
+        writeln!(list, "{name}: {}", text(package, "license"))?;
+        let manifest = PathBuf::from(text(package, "manifest_path"));
         let directory = manifest.parent().context("a manifest is in a directory")?;
         for file in files(directory)? {
             // Notes of some crates are not UTF-8.

@@ -82,6 +82,8 @@ struct Release {
     maintainer: Option<String>,
     output: PathBuf,
     is_fast: bool,
+    /// The crates in the program.
+    crates: sbom::Crates,
 }
 
 /// A binary and what it is packaged with.
@@ -178,6 +180,7 @@ fn parse(args: &[String]) -> Result<(Options, Release)> {
             .map(|(name, address)| format!("{name} <{address}>")),
         output: root().join("target/package"),
         is_fast: false,
+        crates: sbom::Crates::read()?,
     };
     let mut rest = args.iter();
     while let Some(option) = rest.next() {

@@ -88,7 +88,7 @@ fn checksums() -> Result<BTreeMap<(String, String), String>> {
 
 /// `weir-VERSION.cdx.json`.
 pub fn write(release: &Release, _: &Program) -> Result<PathBuf> {
-    let crates = Crates::read()?;
+    let crates = &release.crates;
     let checksums = checksums()?;
     let references: BTreeMap<&str, String> = crates
         .packages

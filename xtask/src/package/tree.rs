@@ -64,7 +64,7 @@ pub fn program(release: &Release, binary: &Path, native: &Path) -> Result<Progra
         let script = output(Command::new(native).args(["completions", shell]))?;
         write(&tree.join(to), script.as_bytes())?;
     }
-    let third_party = licences::texts()?;
+    let third_party = licences::texts(&release.crates)?;
     write(
         &tree.join("usr/share/doc/weir/third-party.txt"),
         third_party.as_bytes(),
