@@ -16,11 +16,12 @@ mod simulate;
 mod soak;
 mod test;
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
+use weir_testing::is_root;
+use weir_testing::repository::root;
 
 /// A task: its name, its description, and its function.
 type Task = (&'static str, &'static str, fn(&[String]) -> Result<()>);
@@ -110,15 +111,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The repository's root, independent of the current directory.
-fn root() -> PathBuf {
-    let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    xtask
-        .parent()
-        .expect("xtask is in the repository")
-        .to_path_buf()
-}
-
 /// The cargo that runs this program.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -156,11 +148,4 @@ fn number<N: FromStr>(option: &str, value: Option<&String>) -> Result<N> {
         Some(n) => Ok(n),
         None => bail!("{option} needs a whole number"),
     }
-}
-
-/// True when running as root.
-fn is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|l| l.strip_prefix("Uid:"));
-    effective.and_then(|uids| uids.split_whitespace().nth(1)) == Some("0")
 }

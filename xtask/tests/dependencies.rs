@@ -2,21 +2,13 @@
 //! sources of the dependencies, as `cargo metadata` reports them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use weir_testing::repository::{none, read, root};
 
 /// The only registry that dependencies may come from, as `cargo metadata` writes it.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is in the repository")
-        .into()
-}
 
 /// The packages that one of the supported platforms builds.
 fn packages() -> Vec<Value> {
@@ -37,7 +29,7 @@ fn text<'a>(package: &'a Value, key: &str) -> &'a str {
 
 /// The quoted strings of the list `key = [..]` in `deny.toml`, one line each: the first of a line.
 fn listed(key: &str) -> BTreeSet<String> {
-    let policy = fs::read_to_string(root().join("deny.toml")).expect("deny.toml");
+    let policy = read("deny.toml");
     let list = policy
         .split(&format!("\n{key} = [\n"))
         .nth(1)
@@ -106,7 +98,7 @@ fn every_licence_is_allowed() {
         .filter(|p| !permits(text(p, "license"), &allowed))
         .map(|p| format!("{}: {}", text(p, "name"), text(p, "license")))
         .collect();
-    assert!(refused.is_empty(), "{}", refused.join("\n"));
+    none(&refused, "deny.toml does not allow the licence");
 }
 
 #[test]
@@ -141,7 +133,7 @@ fn no_crate_is_built_in_two_versions_without_a_reason() {
             duplicates.push(unexplained.join(" and "));
         }
     }
-    assert!(duplicates.is_empty(), "{}", duplicates.join("\n"));
+    none(&duplicates, "a crate is built in two versions");
 }
 
 #[test]
@@ -151,5 +143,5 @@ fn every_dependency_is_of_crates_io() {
         .filter(|p| !p["source"].is_null() && text(p, "source") != REGISTRY)
         .map(|p| text(p, "id").to_owned())
         .collect();
-    assert!(foreign.is_empty(), "{}", foreign.join("\n"));
+    none(&foreign, "a dependency is not of crates.io");
 }

@@ -1,33 +1,17 @@
 //! The tables of docs/kernels.md list every name of the kernel that the programs use.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+
+use weir_testing::repository::{read, tracked};
 
 /// The sources of the programs and of their user side.
 const EBPF: &str = "crates/weir-tap/src/ebpf";
 
-fn read(path: impl AsRef<Path>) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-    let path = root.expect("xtask is in the repository").join(path);
-    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// The sources with these endings.
-fn sources(endings: &[&str]) -> Vec<(PathBuf, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(EBPF)];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a readable directory") {
-            let path = entry.expect("a readable directory").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if endings.iter().any(|e| path.to_string_lossy().ends_with(e)) {
-                let text = read(&path);
-                found.push((path, text));
-            }
-        }
-    }
+/// The paths and texts of the sources with these endings.
+fn sources(endings: &[&str]) -> Vec<(String, String)> {
+    let tracked = endings.iter().flat_map(|ending| tracked(ending));
+    let found = tracked.filter(|path| path.starts_with(EBPF));
+    let found: Vec<_> = found.map(|path| (path.clone(), read(&path))).collect();
     assert!(!found.is_empty());
     found
 }
@@ -79,7 +63,7 @@ fn literals(text: &str, wanted: impl Fn(&str) -> bool) -> BTreeSet<String> {
 
 /// The fields of the structures that a header of CO-RE declares.
 fn declared_fields() -> BTreeSet<String> {
-    let header = read(format!("{EBPF}/kernel.bpf.h"));
+    let header = read(&format!("{EBPF}/kernel.bpf.h"));
     let mut fields = BTreeSet::new();
     let mut structure = None;
     for line in header.lines() {
@@ -108,7 +92,7 @@ fn every_field_is_listed_and_checked() {
         listed.extend(code(&row[1]).map(|field| format!("{structure}.{field}")));
     }
     assert_eq!(listed, declared, "docs/kernels.md and kernel.bpf.h");
-    let kernel = read(format!("{EBPF}/kernel.rs"));
+    let kernel = read(&format!("{EBPF}/kernel.rs"));
     let is_field = |word: &str| {
         let identifier = |part: &str| part.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         word.split_once('.')
@@ -127,7 +111,7 @@ fn every_field_is_listed_and_checked() {
 
 #[test]
 fn every_enumerator_is_listed() {
-    let kernel = read(format!("{EBPF}/kernel.rs"));
+    let kernel = read(&format!("{EBPF}/kernel.rs"));
     let enumerator = |word: &str| {
         ["REQ_", "__RQ", "__REQ_", "MQ_"]
             .iter()
@@ -140,14 +124,14 @@ fn every_enumerator_is_listed() {
 fn every_tracepoint_is_listed() {
     let tracepoint = |word: &str| word.starts_with("block_") && !word.contains([' ', '.']);
     for source in ["kernel.rs", "programs.rs"] {
-        let found = literals(&read(format!("{EBPF}/{source}")), tracepoint);
+        let found = literals(&read(&format!("{EBPF}/{source}")), tracepoint);
         assert_eq!(found, listed("Tracepoints", 0), "{source}");
     }
 }
 
 #[test]
 fn every_helper_is_listed() {
-    let header = read(format!("{EBPF}/base.bpf.h"));
+    let header = read(&format!("{EBPF}/base.bpf.h"));
     let names = header.split("(*bpf_").skip(1);
     let names = names.map(|rest| format!("bpf_{}", rest.split(')').next().expect("a name")));
     let listed: BTreeSet<String> = listed("Helpers and features of BPF", 0);
@@ -166,11 +150,11 @@ fn every_fallback_is_listed() {
                 let field = of.rsplit("->").next().expect("a field");
                 let field = field.split(')').next().expect("a field");
                 let found = fallbacks.iter().any(|f| f.ends_with(&format!(".{field}")));
-                assert!(found, "{}: {line}", path.display());
+                assert!(found, "{path}: {line}");
             }
             for builtin in ["core_enum", "bpf_core_", "core_type", "__builtin_preserve"] {
                 let other = line.contains(builtin) && !is_definition;
-                assert!(!other, "{}: not in docs/kernels.md: {line}", path.display());
+                assert!(!other, "{path}: not in docs/kernels.md: {line}");
             }
         }
     }
@@ -192,7 +176,7 @@ fn every_version_is_listed() {
                 let listed = listed
                     .map(|w| w.trim_end_matches('.'))
                     .any(|w| w == version);
-                assert!(listed, "{}: {} {version}", path.display(), pair[0]);
+                assert!(listed, "{path}: {} {version}", pair[0]);
             }
         }
     }

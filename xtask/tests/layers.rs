@@ -1,8 +1,9 @@
 //! The direction of imports: between crates, and between the stages inside `weir-query`. What is
 //! listed here is the code map of ARCHITECTURE.md.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use weir_testing::repository::{none, read, root, tracked};
 
 /// Every crate and the crates of this workspace that it may use, tests aside.
 const CRATES: &[(&str, &[&str])] = &[
@@ -101,13 +102,6 @@ const STAGES: &[&[&str]] = &[
     &["reference"],
 ];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask lies in the repository")
-        .into()
-}
-
 /// The workspace's crates in a manifest's `[dependencies]`.
 fn dependencies(manifest: &str) -> Vec<&str> {
     let section = manifest.split("\n[dependencies]\n").nth(1).unwrap_or("");
@@ -123,8 +117,7 @@ fn dependencies(manifest: &str) -> Vec<&str> {
 fn crates_depend_only_on_crates_below_them() {
     let mut upward = Vec::new();
     for (name, may_use) in CRATES {
-        let path = root().join("crates").join(name).join("Cargo.toml");
-        let manifest = fs::read_to_string(path).expect("the crate has a manifest");
+        let manifest = read(&format!("crates/{name}/Cargo.toml"));
         let others = dependencies(&manifest).into_iter();
         upward.extend(
             others
@@ -132,12 +125,12 @@ fn crates_depend_only_on_crates_below_them() {
                 .map(|other| format!("{name} uses {other}")),
         );
     }
-    assert!(upward.is_empty(), "{}", upward.join("\n"));
+    none(&upward, "an import runs upward");
 }
 
 #[test]
 fn test_gear_is_not_in_the_binary() {
-    let manifest = fs::read_to_string(root().join("crates/weir/Cargo.toml")).expect("it is there");
+    let manifest = read("crates/weir/Cargo.toml");
     let used = dependencies(&manifest);
     assert!(used.contains(&"weir-query"), "{used:?}");
     let gear = used.iter().filter(|name| GEAR.contains(*name));
@@ -160,19 +153,21 @@ fn stages_named(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(dir).expect("a readable folder") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
+/// The Rust files of a crate, relative to the root.
+fn sources(crate_name: &str) -> impl Iterator<Item = String> {
+    let folder = format!("crates/{crate_name}/src/");
+    let files = tracked(".rs").into_iter();
+    files.filter(move |path| path.starts_with(&folder))
 }
 
 /// Files of `weir-query/src` that hold tests alone.
 const TEST_FILES: [&str; 4] = ["tests.rs", "testing.rs", "laws.rs", "kernel_law.rs"];
+
+fn is_test(path: &str) -> bool {
+    TEST_FILES
+        .iter()
+        .any(|name| Path::new(path).ends_with(name))
+}
 
 /// What a planner would name that does not work from capabilities alone: streams and relations.
 const STREAMS: [&str; 10] = [
@@ -190,48 +185,39 @@ const STREAMS: [&str; 10] = [
 
 #[test]
 fn the_query_engine_names_no_stream() {
-    let mut files = Vec::new();
-    rust_files(&root().join("crates/weir-query/src"), &mut files);
-    let is_test = |path: &PathBuf| TEST_FILES.iter().any(|name| path.ends_with(name));
     let mut named = Vec::new();
-    for path in files.iter().filter(|path| !is_test(path)) {
-        let text = fs::read_to_string(path).expect("a readable file");
+    for path in sources("weir-query").filter(|path| !is_test(path)) {
+        let text = read(&path);
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
         for (number, line) in code.lines().enumerate() {
             let is_comment = line.trim_start().starts_with("//");
             let is_named = |name: &&&str| line.contains(&format!("\"{name}\""));
             if let Some(name) = STREAMS.iter().find(is_named).filter(|_| !is_comment) {
-                named.push(format!("{}:{}: `{name}`", path.display(), number + 1));
+                named.push(format!("{path}:{}: `{name}`", number + 1));
             }
         }
     }
-    assert!(named.is_empty(), "{}", named.join("\n"));
+    none(&named, "the query engine names a stream");
 }
 
 #[test]
 fn stages_of_the_query_engine_import_downward() {
-    let source = root().join("crates/weir-query/src");
     let level = |name: &str| STAGES.iter().position(|stage| stage.contains(&name));
-    let mut files = Vec::new();
-    rust_files(&source, &mut files);
     let mut upward = Vec::new();
-    for path in files {
-        let inner = path.strip_prefix(&source).expect("it lies below");
-        let first = inner.iter().next().expect("a path has a first part");
-        let stage = first.to_string_lossy().replace(".rs", "");
-        let is_test = TEST_FILES.iter().any(|name| inner.ends_with(name));
-        if stage == "lib" || is_test {
+    for path in sources("weir-query") {
+        let first = path.split('/').nth(3).expect("it is below `src`");
+        let stage = first.replace(".rs", "");
+        if stage == "lib" || is_test(&path) {
             continue;
         }
         let own = level(&stage).unwrap_or_else(|| panic!("stage `{stage}` is not in STAGES"));
-        let text = fs::read_to_string(&path).expect("a readable file");
-        for (line, named) in stages_named(&text) {
+        for (line, named) in stages_named(&read(&path)) {
             if level(&named).is_some_and(|other| other > own) {
-                upward.push(format!("{}:{line}: {stage} uses {named}", inner.display()));
+                upward.push(format!("{path}:{line}: {stage} uses {named}"));
             }
         }
     }
-    assert!(upward.is_empty(), "{}", upward.join("\n"));
+    none(&upward, "an import runs upward");
 }
 
 /// The parts in backticks of a text, outside code blocks.
@@ -250,14 +236,9 @@ fn in_backticks(text: &str) -> Vec<&str> {
 
 /// True if the crate's sources define `name`.
 fn is_defined(crate_name: &str, name: &str) -> bool {
-    let mut files = Vec::new();
-    rust_files(
-        &root().join("crates").join(crate_name).join("src"),
-        &mut files,
-    );
     let keywords = ["fn ", "struct ", "enum ", "trait ", "mod ", "const "];
-    files.iter().any(|path| {
-        let text = fs::read_to_string(path).expect("a readable file");
+    sources(crate_name).any(|path| {
+        let text = read(&path);
         let defines = |keyword: &&str| {
             let definition = format!("{keyword}{name}");
             text.match_indices(&definition).any(|(at, _)| {
@@ -265,13 +246,16 @@ fn is_defined(crate_name: &str, name: &str) -> bool {
                 next.is_none_or(|c| !c.is_alphanumeric() && c != '_')
             })
         };
-        path.file_stem().is_some_and(|stem| stem == name) || keywords.iter().any(defines)
+        Path::new(&path)
+            .file_stem()
+            .is_some_and(|stem| stem == name)
+            || keywords.iter().any(defines)
     })
 }
 
 #[test]
 fn the_code_map_names_items_that_exist() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let text = read("ARCHITECTURE.md");
     let mut checked = 0;
     let mut missing = Vec::new();
     for item in in_backticks(&text) {
@@ -284,7 +268,7 @@ fn the_code_map_names_items_that_exist() {
         } else if item.contains('/') && !item.contains(' ') {
             // Paths are relative to the repository, to `crates`, or to the sources of some crate.
             let bases = [
-                root(),
+                root().to_owned(),
                 root().join("crates"),
                 root().join("crates/weir/src"),
             ];

@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// The directories whose names are held to the words of `names.txt`.
-const SCANNED: &[&str] = &["crates", "fuzz", "xtask"];
+use weir_testing::repository::{none, read, root, tracked};
 
 /// A word that is not part of a name, and the standard term for it.
 struct Word {
@@ -24,22 +23,9 @@ struct Lists {
     types: Vec<String>,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is in the repository")
-        .into()
-}
-
-/// Fails with every finding at once.
-fn none(findings: &[String], rule: &str) {
-    assert!(findings.is_empty(), "{rule}:\n{}", findings.join("\n"));
-}
-
 fn lists() -> Lists {
     let mut lists = Lists::default();
-    let text = fs::read_to_string(root().join("xtask/names.txt")).expect("a readable file");
-    for line in text.lines() {
+    for line in read("xtask/names.txt").lines() {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
@@ -63,29 +49,9 @@ fn lists() -> Lists {
     lists
 }
 
-/// The Rust files below a folder, as paths relative to the root, in order.
-fn rust_files(folder: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut folders = vec![root().join(folder)];
-    while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(&folder).expect("a readable folder");
-        for entry in entries {
-            let path = entry.expect("a readable entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let relative = path.strip_prefix(root()).expect("it is below the root");
-                found.push(relative.to_string_lossy().into_owned());
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
 /// The text without comments; quoted text stays, as it declares nothing.
 fn code(path: &str) -> String {
-    let text = fs::read_to_string(root().join(path)).expect("a readable file");
+    let text = read(path);
     let lines = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default());
@@ -210,21 +176,19 @@ fn names_use_the_terms_of_the_field() {
     let lists = lists();
     let mut found = Vec::new();
     let mut used = BTreeSet::new();
-    for folder in SCANNED {
-        for path in rust_files(folder) {
-            let mut names = declared(&code(&path));
-            let file = Path::new(&path).file_stem().expect("a file has a name");
-            names.insert(file.to_string_lossy().into_owned());
-            for name in names {
-                let parts = words(&name);
-                let Some(word) = lists.words.iter().find(|w| parts.contains(&w.word)) else {
-                    continue;
-                };
-                let allowed = (path.clone(), name.clone());
-                match lists.names.iter().position(|entry| *entry == allowed) {
-                    Some(index) => drop(used.insert(index)),
-                    None => found.push(format!("{path}: `{name}`: {}", word.term)),
-                }
+    for path in tracked(".rs") {
+        let mut names = declared(&code(&path));
+        let file = Path::new(&path).file_stem().expect("a file has a name");
+        names.insert(file.to_string_lossy().into_owned());
+        for name in names {
+            let parts = words(&name);
+            let Some(word) = lists.words.iter().find(|w| parts.contains(&w.word)) else {
+                continue;
+            };
+            let allowed = (path.clone(), name.clone());
+            match lists.names.iter().position(|entry| *entry == allowed) {
+                Some(index) => drop(used.insert(index)),
+                None => found.push(format!("{path}: `{name}`: {}", word.term)),
             }
         }
     }

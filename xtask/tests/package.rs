@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+use weir_testing::repository::root;
 use weir_testing::{Scratch, skip};
 
 /// The maintainer in the packages of this test.
@@ -27,12 +28,6 @@ const INSTALLED: &[&str] = &[
     "/usr/share/fish/vendor_completions.d/weir.fish",
     "/usr/share/doc/weir/examples/tapdisk.toml",
 ];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is in the repository")
-}
 
 /// The binary of a workspace build, beside xtask's own.
 fn weir(test: &str) -> Option<PathBuf> {

@@ -2,9 +2,9 @@
 //! program, the length of lines, and dead links.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::Command;
+
+use weir_testing::repository::{none, read, root, tracked};
 
 /// What is held to `language.txt` and to 100 columns: Markdown files below these paths, and
 /// comments of Rust files below them. A crate is added here when its comments pass.
@@ -54,41 +54,10 @@ struct Exception {
     text: String,
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask is in the repository")
-        .into()
-}
-
-/// Fails with every finding at once.
-fn none(findings: &[String], rule: &str) {
-    assert!(findings.is_empty(), "{rule}:\n{}", findings.join("\n"));
-}
-
 fn below(path: &str, folders: &[&str]) -> bool {
     folders
         .iter()
         .any(|folder| Path::new(path).starts_with(folder))
-}
-
-/// The files of the repository that end in `.ending`, as paths relative to the root.
-fn tracked(ending: &str) -> Vec<String> {
-    let listed = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
-        .current_dir(root())
-        .output()
-        .expect("git runs");
-    assert!(listed.status.success(), "git ls-files fails");
-    let text = String::from_utf8(listed.stdout).expect("paths are UTF-8");
-    text.lines()
-        .filter(|path| path.ends_with(ending) && root().join(path).is_file())
-        .map(str::to_owned)
-        .collect()
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(root().join(path)).expect("a readable file")
 }
 
 /// The lines of a Markdown text outside fenced code, with their numbers.

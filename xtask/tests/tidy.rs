@@ -1,8 +1,8 @@
 //! Tidy checks: what the house style asks of every file, held by a test.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+
+use weir_testing::repository::{none, read, tracked};
 
 /// Words without a meaning of their own, not used in names of files or types.
 const EMPTY_WORDS: [&str; 7] = [
@@ -24,64 +24,30 @@ const COLUMNS_MAX: usize = 140;
 /// Maximum columns of a comment.
 const COMMENT_COLUMNS_MAX: usize = 100;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("xtask lies in the repository")
-        .into()
-}
-
-/// The files that git tracks, as paths relative to the root.
-fn tracked() -> Vec<PathBuf> {
-    let listed = Command::new("git")
-        .arg("ls-files")
-        .current_dir(root())
-        .output()
-        .expect("git runs");
-    assert!(listed.status.success(), "git ls-files failed");
-    let text = String::from_utf8(listed.stdout).expect("paths are UTF-8");
-    text.lines()
-        .map(PathBuf::from)
-        .filter(|p| root().join(p).is_file())
-        .collect()
-}
-
-fn rust_files() -> Vec<(PathBuf, String)> {
-    let rust = tracked()
-        .into_iter()
-        .filter(|p| p.extension().is_some_and(|e| e == "rs"));
-    rust.map(|p| {
-        (
-            p.clone(),
-            fs::read_to_string(root().join(&p)).expect("a readable file"),
-        )
+/// The paths and texts of all Rust files.
+fn rust_files() -> impl Iterator<Item = (String, String)> {
+    tracked(".rs").into_iter().map(|path| {
+        let text = read(&path);
+        (path, text)
     })
-    .collect()
-}
-
-/// Fails with every finding at once.
-fn none(findings: Vec<String>, rule: &str) {
-    assert!(findings.is_empty(), "{rule}:\n{}", findings.join("\n"));
 }
 
 #[test]
 fn every_file_opens_with_what_it_is() {
-    let bare = rust_files()
-        .into_iter()
-        .filter(|(_, text)| !text.starts_with("//!"));
+    let bare = rust_files().filter(|(_, text)| !text.starts_with("//!"));
     none(
-        bare.map(|(p, _)| p.display().to_string()).collect(),
+        &bare.map(|(p, _)| p).collect::<Vec<_>>(),
         "a file opens with `//!`",
     );
 }
 
 #[test]
 fn no_file_is_two_ideas() {
-    let long = rust_files().into_iter().filter_map(|(path, text)| {
+    let long = rust_files().filter_map(|(path, text)| {
         let lines = text.lines().count();
-        (lines > LINES_MAX).then(|| format!("{}: {lines} lines", path.display()))
+        (lines > LINES_MAX).then(|| format!("{}: {lines} lines", path))
     });
-    none(long.collect(), "a file has at most 700 lines");
+    none(&long.collect::<Vec<_>>(), "a file has at most 700 lines");
 }
 
 #[test]
@@ -92,11 +58,11 @@ fn no_line_is_too_long_to_read() {
             // Prose in a literal is as long as it is; rustfmt leaves it alone too.
             let prose = line.contains('"');
             if line.chars().count() > COLUMNS_MAX && !prose {
-                long.push(format!("{}:{}", path.display(), number + 1));
+                long.push(format!("{}:{}", path, number + 1));
             }
         }
     }
-    none(long, "a line has at most 140 columns");
+    none(&long, "a line has at most 140 columns");
 }
 
 #[test]
@@ -108,18 +74,18 @@ fn a_comment_has_at_most_100_columns() {
             let is_prose = !line.contains(['"', ';', '|', '─']);
             let is_comment = line.trim_start().starts_with("//") && is_prose;
             if is_comment && line.chars().count() > COMMENT_COLUMNS_MAX {
-                long.push(format!("{}:{}", path.display(), number + 1));
+                long.push(format!("{}:{}", path, number + 1));
             }
         }
     }
-    none(long, "a comment has at most 100 columns");
+    none(&long, "a comment has at most 100 columns");
 }
 
 #[test]
 fn names_are_specific() {
     let mut empty = Vec::new();
     for (path, text) in rust_files() {
-        let stem = path
+        let stem = Path::new(&path)
             .file_stem()
             .expect("a file has a name")
             .to_string_lossy()
@@ -128,7 +94,7 @@ fn names_are_specific() {
             stem.split('_')
                 .any(|part| part == *w || part == format!("{w}s"))
         }) {
-            empty.push(path.display().to_string());
+            empty.push(path.clone());
         }
         for (number, line) in text.lines().enumerate() {
             let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
@@ -141,12 +107,12 @@ fn names_are_specific() {
                 if EMPTY_WORDS.iter().any(|w| name.ends_with(w))
                     && !line.trim_start().starts_with("//")
                 {
-                    empty.push(format!("{}:{}: {name}", path.display(), number + 1));
+                    empty.push(format!("{}:{}: {name}", path, number + 1));
                 }
             }
         }
     }
-    none(empty, "names are the field's nouns and verbs");
+    none(&empty, "names are the field's nouns and verbs");
 }
 
 #[test]
@@ -162,11 +128,11 @@ fn nothing_is_left_for_later() {
     for (path, text) in rust_files() {
         for (number, line) in text.lines().enumerate() {
             if marks.iter().any(|m| line.contains(m.as_str())) {
-                left.push(format!("{}:{}", path.display(), number + 1));
+                left.push(format!("{}:{}", path, number + 1));
             }
         }
     }
-    none(left, "no mark of unfinished work");
+    none(&left, "no mark of unfinished work");
 }
 
 #[test]
@@ -179,11 +145,11 @@ fn unsafe_lives_in_the_taps_only() {
         "crates/weir-testing/src/vhost",
         "xtask",
     ];
-    let outside = rust_files().into_iter().filter(|(path, text)| {
-        text.contains(&allow) && !taps.iter().any(|tap| path.starts_with(tap))
+    let outside = rust_files().filter(|(path, text)| {
+        text.contains(&allow) && !taps.iter().any(|tap| Path::new(path).starts_with(tap))
     });
     none(
-        outside.map(|(p, _)| p.display().to_string()).collect(),
+        &outside.map(|(p, _)| p).collect::<Vec<_>>(),
         "only weir-tap, weir-tapdisk and the load client allow unsafe code",
     );
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use crate::kernel::{GuestKernel, LINUX_6_1};
+use crate::repository::root;
 
 /// A folder with a guest's kernel and its initial file system.
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ impl Kit {
 
     /// The folder of a kernel's kit, in cargo's target folder.
     pub(crate) fn folder_of(kernel: &GuestKernel) -> PathBuf {
-        let target = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let target = || root().join("target");
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
         // A path without `..` is easier to read in messages.
         target.canonicalize().unwrap_or(target).join(kernel.folder)

@@ -42,6 +42,7 @@ pub mod plan;
 mod port;
 mod qmp;
 mod relay;
+pub mod repository;
 mod run;
 mod scratch;
 mod skip;
