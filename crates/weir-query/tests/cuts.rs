@@ -6,7 +6,6 @@ mod capabilities;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, Type};
@@ -14,13 +13,10 @@ use weir_query::place::fleet::{
     Cut, CutOptions, MeasuredFragment, PlacementStrategy, cut, explain_cut,
 };
 use weir_query::{CheckOptions, Plan, compile, compile_script, render};
+use weir_testing::repository::root;
 
 /// A tick of the thesis's scripts is a microsecond.
 const TICKS: i64 = 1_000_000;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests")
-}
 
 fn live_options() -> CutOptions {
     options(NANOS_PER_SECOND)
@@ -95,7 +91,7 @@ fn indented(text: &str, by: usize) -> String {
 
 /// Compares a text with the file of that name, or writes it there.
 fn compare(name: &str, text: &str) {
-    let path = folder().join("cuts").join(name);
+    let path = root().join("tests/cuts").join(name);
     if std::env::var_os("WEIR_BLESS").is_some() {
         fs::write(&path, text).expect("the file can be written");
     }
@@ -113,7 +109,7 @@ fn the_thesis_queries_are_cut_as_written_down() {
         "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "10M",
     ];
     for name in names {
-        let path = folder().join(format!("thesis/query_{name}.cql"));
+        let path = root().join(format!("tests/thesis/query_{name}.cql"));
         let script = fs::read_to_string(path).expect("the thesis's scripts are there");
         let script = compile_script(&script).expect("they are right");
         for query in &script.queries {
@@ -128,7 +124,7 @@ fn the_thesis_queries_are_cut_as_written_down() {
 
 #[test]
 fn typical_queries_are_cut_as_written_down() {
-    let path = folder().join("cuts/typical.cql");
+    let path = root().join("tests/cuts/typical.cql");
     let file = fs::read_to_string(path).expect("the queries are there");
     let mut text = String::new();
     for part in file.split_inclusive(';') {

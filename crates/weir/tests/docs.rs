@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use weir_testing::repository::root;
 use weir_testing::{Scratch, wait_until};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
@@ -16,13 +17,6 @@ const RECORDING: &str = "samples/fio-loop.parquet";
 
 /// Pages whose `sh` blocks run, in the order of the page, in a directory that contains `samples`.
 const COMMAND_PAGES: [&str; 3] = ["README.md", "docs/commands.md", "docs/cookbook.md"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .expect("the repository exists")
-}
 
 /// A fenced block of a Markdown page.
 struct Block {

@@ -12,6 +12,7 @@ use weir_model::Shape;
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::{CheckOptions, Dialect, Plan, compile, compile_unoptimized, render};
+use weir_testing::repository::root;
 
 use crate::blesses;
 use crate::support::case::{Case, Expected};
@@ -49,7 +50,7 @@ struct Prepared {
 
 /// A test for each case, named by its path: `window::rows_evicts_oldest`.
 pub fn tests() -> Vec<Trial> {
-    let folder = repository().join("tests/cases");
+    let folder = root().join("tests/cases");
     let mut files = Vec::new();
     collect(&folder, &mut files);
     files.sort();
@@ -64,11 +65,6 @@ pub fn tests() -> Vec<Trial> {
         Trial::test(path.replace('/', "::"), run)
     };
     files.into_iter().map(test).collect()
-}
-
-fn repository() -> PathBuf {
-    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    crate_folder.join("../..")
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

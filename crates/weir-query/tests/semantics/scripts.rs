@@ -16,6 +16,7 @@ use weir_model::{Catalog, Declaration, Type, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::render;
 use weir_query::script::{Script, compile_script};
+use weir_testing::repository::root;
 
 use crate::support::feed::{self, Action, Event, Random};
 use crate::support::history::Element;
@@ -28,7 +29,7 @@ const CUTS: u64 = 4;
 
 #[test]
 fn the_queries_of_the_thesis_give_its_tables() {
-    let folder = repository().join("tests/thesis");
+    let folder = root().join("tests/thesis");
     let mut wrong = Vec::new();
     for path in scripts(&folder) {
         let input = Input::declared(&path, &folder);
@@ -44,7 +45,7 @@ fn the_queries_of_the_thesis_give_its_tables() {
 
 #[test]
 fn scripts_mean_what_they_mean_in_stream() {
-    let folder = repository().join("tests/scripts");
+    let folder = root().join("tests/scripts");
     let mut wrong = Vec::new();
     for path in scripts(&folder) {
         let name = path
@@ -63,7 +64,7 @@ fn scripts_mean_what_they_mean_in_stream() {
 
 #[test]
 fn the_queries_of_the_thesis_run_on_the_predefined_stream() {
-    let folder = repository().join("tests/thesis");
+    let folder = root().join("tests/thesis");
     let mut wrong = Vec::new();
     for path in scripts(&folder) {
         let name = path
@@ -88,7 +89,7 @@ fn the_queries_of_the_thesis_run_on_the_predefined_stream() {
 fn the_tests_of_stream_give_its_sample_outputs() {
     let test = "the_tests_of_stream_give_its_sample_outputs";
     let shared = std::env::var_os("WEIR_SHARED").map(PathBuf::from);
-    let shared = shared.unwrap_or_else(|| repository().join("../shared"));
+    let shared = shared.unwrap_or_else(|| root().join("../shared"));
     let folder = shared.join("data/stream-cql");
     if !folder.exists() {
         weir_testing::skipped(test, format_args!("{} is absent", folder.display()));
@@ -124,10 +125,6 @@ fn the_tests_of_stream_give_its_sample_outputs() {
             line(&got)
         );
     }
-}
-
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn scripts(folder: &Path) -> Vec<PathBuf> {
