@@ -23,6 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::host::TestHost;
 use crate::memory::MemoryFolder;
@@ -151,6 +152,15 @@ impl Fleet {
     pub fn ask(&self, monitor: &MonitorProcess, args: &[&str]) -> Result<String> {
         let output = self.command(monitor, args).output()?;
         answer(&output).with_context(|| format!("weir {}", args.join(" ")))
+    }
+
+    /// The items of `weir fleet queries` or `hosts`.
+    ///
+    /// # Errors
+    /// When the command fails, or its output is not a list.
+    pub fn listed(&self, monitor: &MonitorProcess, what: &str) -> Result<Vec<Value>> {
+        let text = self.ask(monitor, &["fleet", what, "--json"])?;
+        serde_json::from_str(&text).with_context(|| format!("weir fleet {what}: {text}"))
     }
 
     /// The program.

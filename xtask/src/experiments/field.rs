@@ -113,7 +113,7 @@ impl Field {
         let started = Instant::now();
         let hosts = Some(self.hosts.len() as u64);
         loop {
-            let queries = self.queries()?;
+            let queries = self.fleet.listed(&self.monitor, "queries")?;
             let whole = |query: &Value| {
                 query["hosts"].as_u64() == hosts && query["hosts_responded"].as_u64() == hosts
             };
@@ -133,17 +133,6 @@ impl Field {
                 );
             }
             sleep(Duration::from_millis(100));
-        }
-    }
-
-    /// The monitor's queries as it lists them.
-    fn queries(&self) -> Result<Vec<Value>> {
-        let listed = self
-            .fleet
-            .ask(&self.monitor, &["fleet", "queries", "--json"])?;
-        match serde_json::from_str(&listed).context("weir fleet queries --json")? {
-            Value::Array(queries) => Ok(queries),
-            other => bail!("weir fleet queries --json: {other}"),
         }
     }
 
@@ -179,7 +168,7 @@ impl Field {
 
     /// Checks the queries: one without results, or without all of them, was not measured.
     fn check(&self) -> Result<()> {
-        for query in self.queries()? {
+        for query in self.fleet.listed(&self.monitor, "queries")? {
             if query["rows_lost"].as_u64() != Some(0) {
                 bail!("a query failed, or lost rows: {query}");
             }

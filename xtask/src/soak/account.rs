@@ -3,8 +3,7 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Context, Result};
 use weir_testing::{Fleet, MonitorProcess};
 
 /// The counts of one consumer.
@@ -86,7 +85,7 @@ impl CountingQuery {
         monitor: &MonitorProcess,
         (expected, source): (u64, &str),
     ) -> Result<Balance> {
-        let listed = listed(fleet, monitor, "queries")?;
+        let listed = fleet.listed(monitor, "queries")?;
         let query = listed.iter().find(|query| query["name"] == self.name);
         let query = query.with_context(|| format!("the monitor has no query {}", self.name))?;
         let count = |key: &str| {
@@ -114,15 +113,6 @@ fn sum_of_last_column(text: &str) -> Result<u64> {
         last.parse::<u64>().with_context(|| line.to_owned())
     });
     values.sum()
-}
-
-/// `weir fleet queries` or `hosts`.
-pub fn listed(fleet: &Fleet, monitor: &MonitorProcess, what: &str) -> Result<Vec<Value>> {
-    let text = fleet.ask(monitor, &["fleet", what, "--json"])?;
-    match serde_json::from_str(&text).with_context(|| format!("weir fleet {what}: {text}"))? {
-        Value::Array(items) => Ok(items),
-        other => bail!("weir fleet {what}: {other}"),
-    }
 }
 
 /// The counts of an exporter, from its metrics.

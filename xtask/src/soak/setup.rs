@@ -266,7 +266,7 @@ impl Setup {
 
     /// Whether all agents run all queries.
     fn is_complete(&self) -> Result<bool> {
-        let queries = account::listed(&self.fleet, self.monitor(), "queries")?;
+        let queries = self.fleet.listed(self.monitor(), "queries")?;
         let hosts = Some(AGENTS.len() as u64);
         let is_whole = |name: &str| {
             let query = queries.iter().find(|query| query["name"] == name);

@@ -199,8 +199,7 @@ impl Field {
 
     /// `weir fleet queries` or `hosts`.
     pub fn listed(&self, what: &str) -> Vec<Value> {
-        let printed = self.fleet.ask(self.monitor(), &["fleet", what, "--json"]);
-        serde_json::from_str(&printed.unwrap()).unwrap()
+        self.fleet.listed(self.monitor(), what).unwrap()
     }
 
     /// Waits until the delivered rows plus those counted as lost or late equal the produced rows,
@@ -244,17 +243,6 @@ pub fn requests(from: u64, to: u64) -> String {
 
 /// Asserts that an agent that replays its whole trace has ended without an error.
 pub fn ended_well(mut agent: FleetProcess) {
-    let started = Instant::now();
-    let status = loop {
-        if let Some(status) = agent.ended().unwrap() {
-            break status;
-        }
-        assert!(
-            started.elapsed() < TIMEOUT,
-            "it does not end: {}",
-            agent.output()
-        );
-        sleep(Duration::from_millis(50));
-    };
+    let status = agent.wait().unwrap();
     assert!(status.success(), "{status}: {}", agent.output());
 }
