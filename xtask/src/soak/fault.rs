@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use weir_testing::{LoopDisk, PacedLoad};
 
 use super::Run;
 use super::schedule::{FaultEvent, FaultKind};
@@ -45,10 +46,10 @@ pub fn cause(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
 fn kill_agent(run: &mut Run<'_>, event: &FaultEvent, is_cut: bool) -> Result<String> {
     if is_cut {
         run.setup.host().cut()?;
-        run.wait(event.length)?;
+        run.wait(event.length);
     }
     run.setup.disks().for_each(|(_, load)| load.pause());
-    run.wait(SETTLE)?;
+    run.wait(SETTLE);
     run.setup.kill_agent()?;
     run.setup.restart_agent()?;
     run.setup.disks().for_each(|(_, load)| load.resume());
@@ -60,52 +61,43 @@ fn kill_agent(run: &mut Run<'_>, event: &FaultEvent, is_cut: bool) -> Result<Str
 
 fn kill_monitor(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
     run.setup.kill_monitor()?;
-    run.wait(event.length)?;
+    run.wait(event.length);
     run.setup.restart_monitor()?;
     Ok("monitor killed".to_owned())
 }
 
 fn pause(run: &mut Run<'_>, event: &FaultEvent, name: &str, pid: u32) -> Result<String> {
     signal(pid, "STOP")?;
-    let waited = run.wait(event.length);
+    run.wait(event.length);
     signal(pid, "CONT")?;
-    waited?;
     run.setup.until_complete()?;
     Ok(format!("{name} paused"))
 }
 
 fn partition(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
     run.setup.host().cut()?;
-    let waited = run.wait(event.length);
+    run.wait(event.length);
     run.setup.host().mend()?;
-    waited?;
     run.setup.until_complete()?;
     Ok("network partition".to_owned())
 }
 
 fn detach(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
     let number = event.choice % run.setup.disks().count();
-    let disk = |run: &Run<'_>, act: fn(&weir_testing::LoopDisk) -> Result<()>| {
-        let (disk, _) = run
-            .setup
-            .disks()
-            .nth(number)
-            .expect("it is below the count");
-        act(disk)
+    let on_disk = |run: &Run<'_>, act: fn(&LoopDisk, &PacedLoad) -> Result<()>| {
+        let (disk, load) = run.setup.disks().nth(number).expect("it exists");
+        act(disk, load)
     };
-    let load = |run: &Run<'_>, act: fn(&weir_testing::PacedLoad)| {
-        let (_, load) = run
-            .setup
-            .disks()
-            .nth(number)
-            .expect("it is below the count");
-        act(load);
-    };
-    load(run, weir_testing::PacedLoad::pause);
-    disk(run, weir_testing::LoopDisk::detach)?;
-    run.wait(event.length)?;
-    disk(run, weir_testing::LoopDisk::reattach)?;
-    load(run, weir_testing::PacedLoad::resume);
+    on_disk(run, |disk, load| {
+        load.pause();
+        disk.detach()
+    })?;
+    run.wait(event.length);
+    on_disk(run, |disk, load| {
+        disk.reattach()?;
+        load.resume();
+        Ok(())
+    })?;
     Ok("disk detached and attached".to_owned())
 }
 
@@ -114,10 +106,9 @@ fn stuck_client(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
     let mut client = run.setup.fleet().command(run.setup.monitor(), &query);
     let client = client.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
     let mut client = client?;
-    let waited = run.wait(event.length);
+    run.wait(event.length);
     client.kill()?;
     client.wait()?;
-    waited?;
     Ok("client that does not read".to_owned())
 }
 
@@ -126,7 +117,7 @@ fn stuck_scraper(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
     silent.write_all(b"GET /metrics HTTP/1.1\r\nHo")?;
     let mut deaf = run.setup.connect_exporter()?;
     deaf.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-    run.wait(event.length)?;
+    run.wait(event.length);
     Ok("scrapers that do not write or read".to_owned())
 }
 
@@ -139,7 +130,7 @@ fn churn(run: &mut Run<'_>, event: &FaultEvent) -> Result<String> {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         clients.push((query, command.spawn()?));
     }
-    run.wait(Duration::from_millis(1_500))?;
+    run.wait(Duration::from_millis(1_500));
     for (query, client) in clients {
         let output = client.wait_with_output()?;
         if !output.status.success() {

@@ -252,7 +252,7 @@ impl Run<'_> {
         loop {
             let has_had_each = schedule.has_had_each();
             let event = schedule.next(self.started.elapsed() * 2 >= duration);
-            self.wait(event.gap)?;
+            self.wait(event.gap);
             let is_time_up = self.started.elapsed() >= duration;
             if self.is_stopped() || (is_time_up && has_had_each) {
                 return Ok(());
@@ -269,23 +269,22 @@ impl Run<'_> {
     }
 
     /// Waits for this time or until a signal arrives; takes samples and prints progress meanwhile.
-    fn wait(&mut self, time: Duration) -> Result<()> {
+    fn wait(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while Instant::now() < until && !self.is_stopped() {
-            self.poll()?;
+            self.poll();
             let rest = until.saturating_duration_since(Instant::now());
             std::thread::sleep(rest.min(Duration::from_millis(100)));
         }
-        Ok(())
     }
 
     /// Takes a sample and prints progress when they are due.
-    fn poll(&mut self) -> Result<()> {
+    fn poll(&mut self) {
         let now = Instant::now();
         if now >= self.next_sample {
             self.next_sample = now + share(self.options.duration, SAMPLES, SAMPLE_EVERY);
             let at = self.started.elapsed().as_secs_f64();
-            self.samples.take(at, &self.setup)?;
+            self.samples.take(at, &self.setup);
         }
         if now >= self.next_progress {
             self.next_progress = now + share(self.options.duration, 60, PROGRESS_EVERY);
@@ -298,7 +297,6 @@ impl Run<'_> {
                 self.samples.latest()
             );
         }
-        Ok(())
     }
 }
 

@@ -65,7 +65,6 @@ pub type BpfObject = (&'static str, u32);
 /// All samples of a run.
 #[derive(Default)]
 pub struct Samples {
-    times: Vec<f64>,
     readings: BTreeMap<String, Vec<(f64, Reading)>>,
     /// Processor time in ticks when it was last read, by process.
     ticks: BTreeMap<u32, (f64, f64)>,
@@ -85,8 +84,7 @@ const TICK_SECONDS: f64 = 0.01;
 
 impl Samples {
     /// Takes a sample of every process.
-    pub fn take(&mut self, at: f64, setup: &Setup) -> Result<()> {
-        self.times.push(at);
+    pub fn take(&mut self, at: f64, setup: &Setup) {
         for (name, pid, directories) in setup.subjects() {
             let reading = self.read(at, pid, directories.as_ref());
             self.readings
@@ -94,7 +92,6 @@ impl Samples {
                 .or_default()
                 .push((at, reading));
         }
-        Ok(())
     }
 
     fn read(&mut self, at: f64, pid: u32, directories: Option<&Directories>) -> Reading {
