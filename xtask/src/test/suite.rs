@@ -1,5 +1,6 @@
 //! One suite: a test executable that cargo built, or a call of `cargo test`.
 
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::cargo;
+use crate::{cargo, root};
 
 /// A suite of tests.
 pub struct Suite {
@@ -151,36 +152,29 @@ impl Suite {
     }
 
     fn command(&self) -> Command {
-        let mut command = match &self.runs {
+        let command = |program: &OsStr| {
+            if !self.is_in_background {
+                return Command::new(program);
+            }
+            let mut nice = Command::new("nice");
+            nice.args(["-n", "19"]).arg(program);
+            nice
+        };
+        match &self.runs {
             Runs::Executable { path, directory } => {
-                let mut command = Command::new(path);
+                let mut command = command(path.as_os_str());
                 command.current_dir(directory);
                 command.env("CARGO_MANIFEST_DIR", directory);
                 command
             }
             Runs::Cargo(args) => {
-                let mut command = cargo();
+                let mut command = command(cargo().get_program());
+                command.current_dir(root());
                 command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
                 command.args(args);
                 command
             }
-        };
-        if !self.is_in_background {
-            return command;
         }
-        let mut nice = Command::new("nice");
-        nice.args(["-n", "19"]).arg(command.get_program());
-        nice.args(command.get_args());
-        for (name, value) in command.get_envs() {
-            if let Some(value) = value {
-                nice.env(name, value);
-            }
-        }
-        if let Some(directory) = command.get_current_dir() {
-            nice.current_dir(directory);
-        }
-        command = nice;
-        command
     }
 }
 
