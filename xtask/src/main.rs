@@ -15,6 +15,7 @@ mod proto;
 mod simulate;
 mod soak;
 mod test;
+mod time_used;
 
 use std::process::{Command, ExitCode};
 use std::str::FromStr;

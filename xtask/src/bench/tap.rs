@@ -1,8 +1,7 @@
 //! The tap's part: the cost of observation for a disk under full load, compared with none and with
 //! other tools.
 
-use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, thread};
 
@@ -10,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::disk::{Disk, Load};
 use super::{Pace, spread};
+use crate::time_used::process_ns;
 use crate::{cargo, execute, is_root, packages, root};
 
 /// A tool that observes the disk.
@@ -211,9 +211,9 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
         .spawn()
         .with_context(|| format!("cannot start {}", watcher.name))?;
     thread::sleep(ATTACH);
-    let before = processor_ns(&child);
+    let before = process_ns(child.id())?;
     let load = disk.load(seconds);
-    let after = processor_ns(&child);
+    let after = process_ns(child.id())?;
     if child.try_wait()?.is_some() {
         return Ok(None);
     }
@@ -223,22 +223,6 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
         load: load?,
         watcher_ns: after - before,
     }))
-}
-
-/// User and system time of a process so far (`man 5 proc`, `/proc/PID/stat`, fields 14 and 15, in
-/// ticks of 10 ms).
-pub fn processor_ns(child: &Child) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-    // The command name, field 2, may contain spaces; field 3 follows its closing parenthesis.
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let fields: Vec<&str> = after_name.split_whitespace().collect();
-    let ticks = |i: usize| {
-        fields
-            .get(i)
-            .and_then(|f| f.parse::<f64>().ok())
-            .unwrap_or(0.0)
-    };
-    (ticks(11) + ticks(12)) * 1e7
 }
 
 fn print(watchers: &[&Watcher], measured: &[Vec<Turn>]) {

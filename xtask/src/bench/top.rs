@@ -6,8 +6,9 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::disk::Disk;
-use super::tap::{ATTACH, binary, processor_ns};
+use super::tap::{ATTACH, binary};
 use super::{Pace, spread};
+use crate::time_used::process_ns;
 use crate::{execute, is_root, packages};
 
 /// Requests per second; the last is the maximum of the disk.
@@ -61,9 +62,9 @@ fn turn(disk: &Disk, seconds: u32, rate_iops: Option<u32>, option: Option<&str>)
         .spawn()
         .context("cannot start weir top")?;
     thread::sleep(ATTACH);
-    let before = processor_ns(&child);
+    let before = process_ns(child.id())?;
     let load = disk.load_at(seconds, rate_iops);
-    let after = processor_ns(&child);
+    let after = process_ns(child.id())?;
     if child.try_wait()?.is_some() {
         anyhow::bail!("weir top ended before its time; run it by hand to see why");
     }

@@ -11,8 +11,8 @@ use weir_testing::{Fleet, FleetProcess, MonitorProcess, TestHost};
 
 use super::copying::{Vm, done};
 use super::local::SETTLE;
-use super::time_used::Look;
 use crate::root;
+use crate::time_used::Counters;
 
 /// Space for the output of monitor and agents.
 const FOLDER_MIB: u64 = 1_024;
@@ -141,9 +141,10 @@ impl Field {
         sleep(SETTLE);
         let mut pids: Vec<u32> = vec![self.monitor.pid()];
         pids.extend(self.agents.iter().map(FleetProcess::pid));
-        let (look, before) = (Look::now(&pids)?, (done(&self.vms)?, self.sent_bytes()?));
+        let counters = Counters::now(&pids)?;
+        let before = (done(&self.vms)?, self.sent_bytes()?);
         sleep(Duration::from_secs(seconds.into()));
-        let (used, after) = (look.since()?, (done(&self.vms)?, self.sent_bytes()?));
+        let (used, after) = (counters.since()?, (done(&self.vms)?, self.sent_bytes()?));
         self.check()?;
         for agent in self.agents {
             agent.stop()?;

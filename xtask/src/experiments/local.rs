@@ -11,8 +11,8 @@ use weir_testing::MemoryFolder;
 
 use super::copying::{Vm, done};
 use super::figures::by_turns;
-use super::time_used::Look;
 use super::{Experiment, Findings, Pace, scripts};
+use crate::time_used::Counters;
 use crate::{execute, root};
 
 /// Requests per second of a VM.
@@ -113,9 +113,9 @@ pub fn turn(beside: &Beside, vms: &[Vm], seconds: u32) -> Result<Vec<f64>> {
     let mut program = started(beside, vms, folder.path())?;
     sleep(SETTLE);
     let pids: Vec<u32> = program.iter().map(Child::id).collect();
-    let (look, before) = (Look::now(&pids)?, done(vms)?);
+    let (counters, before) = (Counters::now(&pids)?, done(vms)?);
     sleep(Duration::from_secs(seconds.into()));
-    let (used, after) = (look.since()?, done(vms)?);
+    let (used, after) = (counters.since()?, done(vms)?);
     if let Some(program) = &mut program {
         stop(program)?;
         has_results(beside, folder.path())?;

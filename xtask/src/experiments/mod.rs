@@ -16,7 +16,6 @@ mod kept;
 mod local;
 mod page;
 mod scripts;
-mod time_used;
 
 use anyhow::{Result, bail};
 

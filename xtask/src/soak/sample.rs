@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use anyhow::Result;
-
 use super::fit::GrowthBound;
 use super::setup::Setup;
+use crate::time_used::process_ns;
 
 /// What is sampled of a process, with the processes that it has started.
 pub struct Metric {
@@ -66,8 +65,8 @@ pub type BpfObject = (&'static str, u32);
 #[derive(Default)]
 pub struct Samples {
     readings: BTreeMap<String, Vec<(f64, Reading)>>,
-    /// Processor time in ticks when it was last read, by process.
-    ticks: BTreeMap<u32, (f64, f64)>,
+    /// When the processor time was last read, and its value, by process.
+    processor_ns: BTreeMap<u32, (f64, f64)>,
     bpf_objects: BTreeSet<BpfObject>,
 }
 
@@ -78,9 +77,6 @@ pub struct Directories {
     /// Files in it that are output.
     pub output: Vec<&'static str>,
 }
-
-/// The unit of processor time in proc_pid_stat(5).
-const TICK_SECONDS: f64 = 0.01;
 
 impl Samples {
     /// Takes a sample of every process.
@@ -99,7 +95,7 @@ impl Samples {
         for pid in family(pid) {
             usage.add(pid, &mut self.bpf_objects);
         }
-        let percent = self.percent(at, pid, usage.ticks);
+        let percent = self.percent(at, pid, usage.processor_ns);
         let of_processes = [
             usage.memory_kib / 1024.0,
             usage.descriptors,
@@ -122,10 +118,10 @@ impl Samples {
     }
 
     /// The processor time since the last sample, in percent of one processor.
-    fn percent(&mut self, at: f64, pid: u32, ticks: f64) -> Option<f64> {
-        let (then, before) = self.ticks.insert(pid, (at, ticks))?;
+    fn percent(&mut self, at: f64, pid: u32, ns: f64) -> Option<f64> {
+        let (then, before) = self.processor_ns.insert(pid, (at, ns))?;
         let seconds = (at - then).max(1e-3);
-        Some((100.0 * (ticks - before) * TICK_SECONDS / seconds).max(0.0))
+        Some((100.0 * (ns - before) / 1e9 / seconds).max(0.0))
     }
 
     /// Every metric of every process that has values.
@@ -201,7 +197,7 @@ struct Usage {
     threads: f64,
     /// Maps, programs, links.
     bpf: [f64; 3],
-    ticks: f64,
+    processor_ns: f64,
 }
 
 impl Usage {
@@ -215,11 +211,7 @@ impl Usage {
         };
         self.memory_kib += field("VmRSS:");
         self.threads += field("Threads:");
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // After the name, which may contain spaces, user and system time are fields 12 and 13.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let ticks = fields.split_whitespace().skip(11).take(2);
-        self.ticks += ticks.filter_map(|n| n.parse::<f64>().ok()).sum::<f64>();
+        self.processor_ns += process_ns(pid).unwrap_or_default();
         let open = fs::read_dir(format!("/proc/{pid}/fd"));
         for descriptor in open.into_iter().flatten().flatten() {
             self.descriptors += 1.0;

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::case::{Case, Consumer, Front, example};
 use super::medium::Medium;
-use crate::bench::tap::processor_ns;
 use crate::execute;
+use crate::time_used::process_ns;
 
 /// The result of one measurement.
 #[derive(Clone, Copy, Debug)]
@@ -40,15 +40,13 @@ pub fn turn(case: &Case, medium: &Medium, depth: u32, seconds: u32, folder: &Pat
     let mut consumer = consumer(case.consumer, &tap_of(&socket), medium)?;
     // Also ensures that the consumer is connected before anything is counted.
     load(case.front, &socket, depth, 1)?;
-    let before = (
-        back_end.spent_ns(),
-        consumer.as_ref().map_or(0.0, Running::spent_ns),
-    );
+    let spent_ns = || -> Result<_> {
+        let of_consumer = consumer.as_ref().map_or(Ok(0.0), Running::spent_ns);
+        Ok((back_end.spent_ns()?, of_consumer?))
+    };
+    let before = spent_ns()?;
     let loaded = load(case.front, &socket, depth, seconds)?;
-    let after = (
-        back_end.spent_ns(),
-        consumer.as_ref().map_or(0.0, Running::spent_ns),
-    );
+    let after = spent_ns()?;
     let lost = match consumer.take() {
         Some(consumer) => consumer.lost()?,
         None => 0.0,
@@ -195,8 +193,8 @@ impl Running {
         }
     }
 
-    fn spent_ns(&self) -> f64 {
-        processor_ns(&self.child)
+    fn spent_ns(&self) -> Result<f64> {
+        process_ns(self.child.id())
     }
 
     /// Ends a consumer; returns the number of events that it did not receive, from its line
