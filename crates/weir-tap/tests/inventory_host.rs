@@ -69,7 +69,7 @@ fn a_process_that_was_declared_is_a_vm_until_it_ends() {
 }
 
 #[test]
-fn a_process_that_is_nobodys_changes_nothing() {
+fn a_process_without_a_vm_is_not_in_the_inventory() {
     let watch = watch(&[]);
     let child = Running(Command::new("sleep").arg("600").spawn().unwrap());
     let pid = child.0.id();

@@ -371,61 +371,27 @@ mod versions;
 mod tests {
     use std::io::Write;
 
-    use weir_testing::Scratch;
-
+    use super::versions::BtfWriter;
     use super::*;
 
     /// An enumeration of a test: its name, or none; its size in bytes; its enumerators.
     type Enumeration<'a> = (&'a str, u32, &'a [(&'a str, u64)]);
 
-    /// Type information with these enumerations and a structure between them, in the format of the
-    /// kernel's Documentation/bpf/btf.rst.
+    /// Type information with these enumerations and a structure between them.
     fn kernel(enumerations: &[Enumeration<'_>]) -> Kernel {
-        const KIND_STRUCT: u32 = 4;
-        const KIND_ENUM: u32 = 6;
-        const KIND_ENUM64: u32 = 19;
-        let mut strings = vec![0];
-        let mut string = |text: &str| {
-            if text.is_empty() {
-                return 0;
-            }
-            let at = strings.len() as u32;
-            strings.extend(text.bytes().chain([0]));
-            at
-        };
-        let mut types: Vec<u32> = Vec::new();
+        let mut btf = BtfWriter::new();
         for (i, (name, bytes, enumerators)) in enumerations.iter().enumerate() {
-            types.extend([string(&format!("between_{i}")), KIND_STRUCT << 24, 0]);
-            let wide = *bytes == 8;
-            let kind = if wide { KIND_ENUM64 } else { KIND_ENUM };
-            let info = kind << 24 | enumerators.len() as u32;
-            types.extend([string(name), info, *bytes]);
-            for (name, value) in *enumerators {
-                types.extend([string(name), *value as u32]);
-                types.extend(wide.then_some((value >> 32) as u32));
-            }
+            btf.structure(&format!("between_{i}"), &[]);
+            btf.enumeration(name, *bytes, enumerators);
         }
-        let types_bytes = types.len() as u32 * 4;
-        let mut content = Vec::new();
-        let mut write = |bytes: &[u8]| content.extend_from_slice(bytes);
-        write(&0xeb9f_u16.to_ne_bytes());
-        write(&[1, 0]);
-        for word in [24, 0, types_bytes, types_bytes, strings.len() as u32] {
-            write(&word.to_ne_bytes());
-        }
-        types.iter().for_each(|word| write(&word.to_ne_bytes()));
-        write(&strings);
-        let scratch = Scratch::new();
-        let btf = Btf::from_path(scratch.write("btf", &content)).unwrap();
-        Kernel { btf }
+        Kernel { btf: btf.read() }
     }
 
     /// The bit of the flush sequence on a kernel of this release with these enumerations.
     fn flush_step(enumerations: &[Enumeration<'_>], release: (u32, u32)) -> (u32, bool) {
         let found = kernel(enumerations).enumerators(&[FLUSH_STEP]);
-        let numbers = Numbers::of(&|name| found.iter().find(|f| f.0 == name).map(|f| f.1), {
-            Some(release)
-        });
+        let find = |name: &str| found.iter().find(|f| f.0 == name).map(|f| f.1);
+        let numbers = Numbers::of(&find, Some(release));
         let is_missing = numbers.missing.iter().any(|m| m.name == FLUSH_STEP);
         (numbers.flush_step, is_missing)
     }

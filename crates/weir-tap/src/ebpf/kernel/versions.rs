@@ -45,7 +45,7 @@ struct Facts<'a> {
     /// `STRUCTURE.FIELD` and its type.
     fields: BTreeMap<&'a str, &'a str>,
     /// By enumeration, its enumerators.
-    enumerators: BTreeMap<&'a str, Vec<(&'a str, u32)>>,
+    enumerators: BTreeMap<&'a str, Vec<(&'a str, u64)>>,
     /// By tracepoint, its arguments.
     tracepoints: BTreeMap<&'a str, Vec<&'a str>>,
     /// Fields, enumerators and tracepoints that it lacks.
@@ -90,7 +90,7 @@ impl Facts<'_> {
             btf.structure(name, &members);
         }
         for (name, enumerators) in &self.enumerators {
-            btf.enumeration(name, enumerators);
+            btf.enumeration(name, 4, enumerators);
         }
         for (name, arguments) in &self.tracepoints {
             btf.tracepoint(name, arguments);
@@ -100,14 +100,14 @@ impl Facts<'_> {
 }
 
 /// Writes type information. Types are numbered in the order in which they are first named.
-struct BtfWriter {
+pub(super) struct BtfWriter {
     strings: Vec<u8>,
     numbers: BTreeMap<String, u32>,
     types: BTreeMap<u32, Vec<u32>>,
 }
 
 impl BtfWriter {
-    fn new() -> BtfWriter {
+    pub(super) fn new() -> BtfWriter {
         BtfWriter {
             strings: vec![0],
             numbers: BTreeMap::new(),
@@ -116,6 +116,9 @@ impl BtfWriter {
     }
 
     fn string(&mut self, text: &str) -> u32 {
+        if text.is_empty() {
+            return 0;
+        }
         let at = self.strings.len() as u32;
         self.strings.extend(text.bytes().chain([0]));
         at
@@ -149,17 +152,13 @@ impl BtfWriter {
         rest: &[u32],
     ) {
         let number = self.named(ty);
-        let name = if name.is_empty() {
-            0
-        } else {
-            self.string(name)
-        };
+        let name = self.string(name);
         let info = (kind as u32) << 24 | count as u32;
         let words = [name, info, size].into_iter().chain(rest.iter().copied());
         self.types.insert(number, words.collect());
     }
 
-    fn structure(&mut self, name: &str, members: &[(&str, u32)]) {
+    pub(super) fn structure(&mut self, name: &str, members: &[(&str, u32)]) {
         const EACH_BITS: u32 = 128;
         let mut entries = Vec::new();
         for (at, (field, ty)) in (0..).zip(members) {
@@ -170,14 +169,24 @@ impl BtfWriter {
         self.define(&ty, name, BtfKind::Struct, members.len(), bytes, &entries);
     }
 
-    fn enumeration(&mut self, name: &str, enumerators: &[(&str, u32)]) {
+    /// An enumeration of 4 or 8 bytes, with a name or without one.
+    pub(super) fn enumeration(&mut self, name: &str, bytes: u32, enumerators: &[(&str, u64)]) {
+        let is_wide = bytes == 8;
         let mut entries = Vec::new();
         for (enumerator, value) in enumerators {
-            entries.extend([self.string(enumerator), *value]);
+            entries.extend([self.string(enumerator), *value as u32]);
+            entries.extend(is_wide.then_some((value >> 32) as u32));
         }
-        let shown = if name == "-" { "" } else { name };
-        let ty = format!("enum:{name}");
-        self.define(&ty, shown, BtfKind::Enum, enumerators.len(), 4, &entries);
+        let kind = if is_wide {
+            BtfKind::Enum64
+        } else {
+            BtfKind::Enum
+        };
+        let ty = match name {
+            "" => format!("enum {}", self.numbers.len()),
+            name => format!("enum:{name}"),
+        };
+        self.define(&ty, name, kind, enumerators.len(), bytes, &entries);
     }
 
     /// The prototype that the kernel has for a tracepoint; its first argument is that of all.
@@ -200,7 +209,7 @@ impl BtfWriter {
         self.define(&alias, &alias, BtfKind::Typedef, 0, target, &[]);
     }
 
-    fn read(mut self) -> Btf<'static> {
+    pub(super) fn read(mut self) -> Btf<'static> {
         // Structures of which only the address is used.
         let named: Vec<(String, u32)> = self.numbers.clone().into_iter().collect();
         for (ty, number) in named {
