@@ -2,44 +2,52 @@
 
 use weir_model::{Column, ColumnBuilder, Type};
 
-use super::ScalarCall;
 use super::rows::in_result_terms;
-use crate::function::arguments::{argument_error, common_type};
+use super::{Scalar, ScalarCall};
+use crate::function::arguments::{argument_error, arity, common_type};
 use crate::function::element::{Element, Real, Text, nulls_of, only_nulls};
-use crate::function::{Argument, ArgumentError, EvalError, Returns};
+use crate::function::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
 
-/// Their return type.
-pub fn check(name: &str, args: &[Argument]) -> Result<Returns, ArgumentError> {
-    match args.iter().position(|arg| arg.ty == Type::Tally) {
-        Some(i) => Err(argument_error(
-            i,
-            format!("`{name}` requires ordered values, not a tally"),
-        )),
-        None => common_type(name, args),
+/// `least` or `greatest`.
+pub struct Pick {
+    pub doc: &'static FunctionDoc,
+    pub is_least: bool,
+}
+
+impl Scalar for Pick {
+    fn doc(&self) -> &'static FunctionDoc {
+        self.doc
+    }
+
+    fn check(&self, args: &[Argument]) -> Result<Returns, ArgumentError> {
+        let name = self.doc.name;
+        arity(name, args, 1, usize::MAX)?;
+        match args.iter().position(|arg| arg.ty == Type::Tally) {
+            Some(i) => Err(argument_error(
+                i,
+                format!("`{name}` requires ordered values, not a tally"),
+            )),
+            None => common_type(name, args),
+        }
+    }
+
+    fn eval(&self, call: &ScalarCall, args: &[Column], len: usize) -> Result<Column, EvalError> {
+        let columns = args
+            .iter()
+            .enumerate()
+            .map(|(i, arg)| in_result_terms(call, i, arg));
+        let columns = columns.collect::<Result<Vec<Column>, EvalError>>()?;
+        Ok(match call.ty {
+            Type::Bool => pick::<bool>(call.ty, &columns, len, self.is_least),
+            Type::Float => pick::<Real>(call.ty, &columns, len, self.is_least),
+            Type::Text => pick::<Text>(call.ty, &columns, len, self.is_least),
+            _ => pick::<i64>(call.ty, &columns, len, self.is_least),
+        })
     }
 }
 
-/// The least (`least`) or the greatest argument of each row, NULLs ignored.
-pub fn pick(
-    call: &ScalarCall,
-    args: &[Column],
-    len: usize,
-    least: bool,
-) -> Result<Column, EvalError> {
-    let columns = args
-        .iter()
-        .enumerate()
-        .map(|(i, arg)| in_result_terms(call, i, arg));
-    let columns = columns.collect::<Result<Vec<Column>, EvalError>>()?;
-    Ok(match call.ty {
-        Type::Bool => pick_typed::<bool>(call.ty, &columns, len, least),
-        Type::Float => pick_typed::<Real>(call.ty, &columns, len, least),
-        Type::Text => pick_typed::<Text>(call.ty, &columns, len, least),
-        _ => pick_typed::<i64>(call.ty, &columns, len, least),
-    })
-}
-
-fn pick_typed<K: Element>(ty: Type, columns: &[Column], len: usize, least: bool) -> Column {
+/// The least or the greatest argument of each row, NULLs ignored.
+fn pick<K: Element>(ty: Type, columns: &[Column], len: usize, is_least: bool) -> Column {
     let columns = columns.iter().filter(|column| !only_nulls(column));
     let columns: Vec<_> = columns
         .map(|column| (K::values(column), nulls_of(column)))
@@ -51,7 +59,10 @@ fn pick_typed<K: Element>(ty: Type, columns: &[Column], len: usize, least: bool)
             .iter()
             .filter(|(_, nulls)| nulls.as_ref().is_none_or(|n| n.is_valid(row)));
         let values = valid.map(|(values, _)| K::read(values, row));
-        K::write(&mut sink, if least { values.min() } else { values.max() });
+        K::write(
+            &mut sink,
+            if is_least { values.min() } else { values.max() },
+        );
     }
     drop(sink);
     builder.finish()
