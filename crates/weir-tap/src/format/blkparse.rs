@@ -94,13 +94,7 @@ impl Reader for Blkparse {
                 return Ok(false);
             };
             let offset = line.offset;
-            let text = line.bytes.map(std::str::from_utf8);
-            let events = match text {
-                Some(Ok(text)) => self.names.line(text),
-                Some(Err(_)) => Err("the line is not text".into()),
-                None => Err("the line is too long".into()),
-            };
-            match events {
+            match line.text().and_then(|text| self.names.line(text)) {
                 Ok(Line::Action(ts, action)) => out.push(TraceRecord {
                     ts,
                     what: What::Action(action),

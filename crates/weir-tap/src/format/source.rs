@@ -130,6 +130,17 @@ pub struct Line<'a> {
     pub bytes: Option<&'a [u8]>,
 }
 
+impl<'a> Line<'a> {
+    /// Its text.
+    ///
+    /// # Errors
+    /// The reason if it has none.
+    pub fn text(&self) -> Result<&'a str, String> {
+        let bytes = self.bytes.ok_or("the line is too long")?;
+        std::str::from_utf8(bytes).map_err(|_| "the line is not text".into())
+    }
+}
+
 impl Input {
     /// Opens a source at its start.
     ///

@@ -134,11 +134,9 @@ impl StreamSource {
                 break;
             };
             let offset = line.offset;
-            let row = match line.bytes.map(std::str::from_utf8) {
-                Some(Ok(text)) if text.trim().is_empty() => continue,
-                Some(Ok(text)) => parse(text, &self.types, self.shape),
-                Some(Err(_)) => Err("the line is not text".into()),
-                None => Err("the line is too long".into()),
+            let row = match line.text() {
+                Ok(text) if text.trim().is_empty() => continue,
+                text => text.and_then(|text| parse(text, &self.types, self.shape)),
             };
             match row {
                 Ok(row) if self.last_ts.is_some_and(|last| row.ts < last) => {

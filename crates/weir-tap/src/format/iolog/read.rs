@@ -52,13 +52,11 @@ impl Reader for Iolog {
                 return Ok(false);
             };
             let offset = line.offset;
-            let events = match line.bytes.map(std::str::from_utf8) {
-                Some(Ok(text)) if text.trim().is_empty() => Ok(None),
-                Some(Ok(text)) => parse(text, &mut self.version, &mut self.clock),
-                Some(Err(_)) => Err("the line is not text".into()),
-                None => Err("the line is too long".into()),
-            };
-            match events {
+            let record = line.text().and_then(|text| match text.trim() {
+                "" => Ok(None),
+                _ => parse(text, &mut self.version, &mut self.clock),
+            });
+            match record {
                 Ok(record) => out.extend(record),
                 Err(reason) => faults.bad(offset, reason)?,
             }
