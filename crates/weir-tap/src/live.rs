@@ -1,8 +1,11 @@
 //! The live taps of this host, and the streams that each serves.
 
+use std::sync::Arc;
+
 use weir_model::{Capabilities, Demand};
 
 use crate::ebpf::{self, LiveOptions};
+use crate::inventory::{InventoryWatch, WatchOptions};
 use crate::{Tap, TapError, inventory, qmp};
 
 /// A tap of this host and its capabilities.
@@ -31,6 +34,14 @@ impl LiveTap {
     pub fn of(stream: &str) -> Option<&'static LiveTap> {
         let serves = |t: &&&LiveTap| t.streams.iter().any(|s| s.eq_ignore_ascii_case(stream));
         TAPS.iter().find(serves).copied()
+    }
+}
+
+/// The inventory for a tap: that of its options, or a new one.
+pub fn inventory_of(options: &LiveOptions) -> Result<Arc<InventoryWatch>, TapError> {
+    match &options.inventory {
+        Some(watch) => Ok(watch.clone()),
+        None => InventoryWatch::start(&WatchOptions::default()),
     }
 }
 

@@ -10,9 +10,9 @@ use weir_model::capabilities::Rate;
 use weir_model::inventory::{BlockDevice, Disk, Row, Vm, changes};
 use weir_model::{Batch, Capabilities, Demand, Nanos, Symbol};
 
-use super::{InventoryWatch, NameConflict, Snapshot, WatchOptions};
+use super::{InventoryWatch, NameConflict, Snapshot};
 use crate::ebpf::clock::epoch_ns;
-use crate::live::LiveTap;
+use crate::live::{LiveTap, inventory_of};
 use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// The tap of the host's inventory.
@@ -20,10 +20,7 @@ pub static TAP: LiveTap = LiveTap {
     name: "inventory",
     streams: STREAMS,
     open: |demands, options| {
-        let watch = match &options.inventory {
-            Some(watch) => watch.clone(),
-            None => InventoryWatch::start(&WatchOptions::default())?,
-        };
+        let watch = inventory_of(options)?;
         let tap = Relations::new(demands, watch, options.host, options.poll_interval)?;
         Ok(Box::new(tap))
     },

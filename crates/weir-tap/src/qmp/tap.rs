@@ -15,8 +15,7 @@ use super::poll::{ListVms, PollFailure, PollResults, PolledDrive, Poller, VmResp
 use super::subject::device_id;
 use super::{BlockStats, Cause, LatencyHistogram, OpStats};
 use crate::ebpf::clock;
-use crate::inventory::{InventoryWatch, WatchOptions};
-use crate::live::LiveTap;
+use crate::live::{LiveTap, inventory_of};
 use crate::{EventCount, Tap, TapError, TapEvent};
 
 /// The live tap of QEMU's counters.
@@ -24,10 +23,7 @@ pub static TAP: LiveTap = LiveTap {
     name: "qmp",
     streams: STREAMS,
     open: |demands, options| {
-        let watch = match &options.inventory {
-            Some(watch) => watch.clone(),
-            None => InventoryWatch::start(&WatchOptions::default())?,
-        };
+        let watch = inventory_of(options)?;
         let every = options.qmp_every;
         let tap = match watch.inspection() {
             Some(process) => opened(demands, every, |histograms| {
