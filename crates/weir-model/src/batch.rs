@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, BooleanBufferBuilder, NullBufferBuilder};
 use arrow_array::{Array, BinaryArray, BooleanArray, Float64Array, Int64Array, UInt32Array};
-use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
+use arrow_buffer::{NullBuffer, ScalarBuffer};
 
 use crate::{Symbol, Tally, Type, Value};
 
@@ -174,11 +174,6 @@ impl Column {
     /// Floats, none NULL.
     pub fn floats(values: Vec<f64>) -> Column {
         Column::Float(Float64Array::new(values.into(), None))
-    }
-
-    /// Booleans, none NULL.
-    pub fn bools(values: Vec<bool>) -> Column {
-        Column::Bool(BooleanArray::new(BooleanBuffer::from(values), None))
     }
 
     /// Texts, none NULL.

@@ -261,7 +261,7 @@ mod tests {
     use std::collections::HashMap;
     use std::time::Instant;
 
-    use weir_model::{Column, Type};
+    use weir_model::{Column, Type, Value};
 
     use super::super::keys::{KeyPacker, Keys};
     use super::KeyTable;
@@ -349,7 +349,7 @@ mod tests {
         let zero = [
             Column::ints(vec![0]),
             Column::texts([""]),
-            Column::bools(vec![false]),
+            Column::from_values(Type::Bool, [Value::Bool(false)]),
         ];
         let mut distinct = KeyTable::new(packer.width());
         let keys = packer.pack(&zero, 1);
