@@ -106,10 +106,9 @@ fn names() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use weir_model::Catalog;
     use weir_query::{CheckOptions, compile};
+    use weir_testing::skipped;
 
     use super::*;
 
@@ -127,12 +126,7 @@ mod tests {
     fn a_link_means_the_device_and_other_names_stay() {
         let is_node = |name: &String| Path::new(name).exists();
         let Some(device) = names().into_iter().find(is_node) else {
-            writeln!(
-                std::io::stderr(),
-                "skipped: names of devices: there are none"
-            )
-            .unwrap();
-            return;
+            return skipped("a_link_means_the_device_and_other_names_stay", "no devices");
         };
         let name = on_host(&device);
         let scratch = tempfile::tempdir().unwrap();
@@ -155,12 +149,10 @@ mod tests {
     #[test]
     fn a_name_of_no_device_is_reported_with_the_nearest_one() {
         let Some(name) = names().into_iter().find(|name| name.len() > 7) else {
-            writeln!(
-                std::io::stderr(),
-                "skipped: names of devices: there are none"
-            )
-            .unwrap();
-            return;
+            return skipped(
+                "a_name_of_no_device_is_reported_with_the_nearest_one",
+                "no devices",
+            );
         };
         let report = report(&format!("{name}x"));
         assert!(report.contains("no block device"), "{report}");

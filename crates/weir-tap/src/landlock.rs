@@ -119,9 +119,12 @@ fn checked(done: libc::c_long) -> io::Result<libc::c_long> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
     use std::io::Write;
+
+    use weir_testing::skipped;
+
+    use super::*;
 
     #[test]
     fn open_files_stay_writable_and_others_are_only_read() {
@@ -156,11 +159,7 @@ mod tests {
         match version {
             4.. => assert_eq!(refused, [true; 4]),
             1..=3 => assert_eq!(refused[..3], [true; 3]),
-            _ => writeln!(
-                io::stderr(),
-                "skipped: open_files_stay_writable: no Landlock here"
-            )
-            .expect("standard error is open"),
+            _ => skipped("open_files_stay_writable", "no Landlock here"),
         }
     }
 }

@@ -3,7 +3,6 @@
 
 mod traces;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use weir_model::{Event, EventKind, IoBatch, IoEvent, Level, Op, Symbol, Value};
 use weir_tap::EventCount;
 use weir_tap::format::recording::RecordingWriter;
 use weir_tap::format::{self, Header, Input, TraceInput, TraceOptions, TraceWriter, convert};
+use weir_testing::skipped;
 
 /// In November 2023.
 const START: i64 = 1_700_000_000_000_000_000;
@@ -430,11 +430,7 @@ fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
         for (tool, lines, expected) in tools {
             match python(&lines) {
                 Some(output) => assert_eq!(output, expected, "{tool}"),
-                None => writeln!(
-                    std::io::stderr(),
-                    "skipped: duckdb_polars_and_pandas: python has no {tool}"
-                )
-                .expect("standard error is open"),
+                None => skipped("duckdb_polars_and_pandas", format!("python has no {tool}")),
             }
         }
     }
@@ -465,7 +461,7 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
     ] {
         let lines = lines.replace("FROM", path.to_str().unwrap());
         if python(&lines.replace("TO", again.to_str().unwrap())).is_none() {
-            weir_testing::skipped(
+            skipped(
                 "a_recording_rewritten",
                 format_args!("python has no {tool}"),
             );

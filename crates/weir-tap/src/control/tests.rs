@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use weir_testing::wait_until;
+use weir_testing::{skipped, wait_until};
 
 use super::message::{Body, decode, encode};
 use super::server::ReplyResult;
@@ -378,9 +378,7 @@ fn another_user_is_refused_on_both_sides() {
         connected.unwrap().request(&Ask::Count(0)).unwrap_err()
     };
     let Some(refused) = as_another_user(request) else {
-        let text = "skipped: another_user_is_refused_on_both_sides: not root";
-        writeln!(io::stderr(), "{text}").unwrap();
-        return;
+        return skipped("another_user_is_refused_on_both_sides", "not root");
     };
     let ControlError::Service(refused) = refused else {
         panic!("{refused:?}");

@@ -369,7 +369,7 @@ mod versions;
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use weir_testing::skipped;
 
     use super::versions::BtfWriter;
     use super::*;
@@ -509,7 +509,7 @@ mod tests {
                     );
                 }
             }
-            Err(why) => writeln!(std::io::stderr(), "skipped: enumerators: {why}").unwrap(),
+            Err(why) => skipped("the_running_kernel_lacks_none", why),
         }
     }
 

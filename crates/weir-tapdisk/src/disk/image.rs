@@ -288,10 +288,9 @@ fn device_discards(file: &File) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::unix::fs::FileExt;
 
-    use weir_testing::{LoopDisk, MemoryFolder};
+    use weir_testing::{LoopDisk, MemoryFolder, skipped};
 
     use super::*;
 
@@ -307,11 +306,8 @@ mod tests {
         let (device, _folder) = match device {
             Ok(made) => made,
             Err(why) => {
-                // Not `eprintln!`, which the test harness captures.
-                let mut err = io::stderr();
                 let test = "each_queue_receives_the_write_back_error_of_a_device";
-                writeln!(err, "skipped: {test}: {why:#}").unwrap();
-                return;
+                return skipped(test, format!("{why:#}"));
             }
         };
         let path = Path::new(device.path());
