@@ -18,9 +18,7 @@ use weir_query::script::compile_script;
 use weir_query::{
     CheckOptions, Diagnostic, Engine, EngineOptions, EngineOutput, compile, place, render, syntax,
 };
-use weir_sketch::{
-    Bytes, Distinct, ExactSum, Grid, LogLinear, Moments, ReuseHistogram, SketchDecodeError,
-};
+use weir_sketch::{Bytes, ExactSum, LogLinear, Moments, SketchDecodeError};
 use weir_tap::control::message::{self, Body};
 use weir_tap::control::{Service, frame};
 use weir_tap::format::{self, FORMATS, TraceInput, TraceOptions};
@@ -169,30 +167,20 @@ pub fn summary(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else {
         return;
     };
-    match kind % 7 {
-        0 => kept(bytes, Grid::decode, Grid::encode, |a, b| {
-            a.merge(b).expect("its own axes are like it");
-        }),
-        1 => kept(
-            bytes,
-            ReuseHistogram::decode,
-            ReuseHistogram::encode,
-            ReuseHistogram::merge,
-        ),
-        2 => kept(bytes, Distinct::decode, Distinct::encode, Distinct::merge),
-        3 => kept(
+    match kind % 4 {
+        0 => kept(
             bytes,
             LogLinear::<i64>::decode,
             LogLinear::encode,
             LogLinear::merge,
         ),
-        4 => kept(
+        1 => kept(
             bytes,
             LogLinear::<f64>::decode,
             LogLinear::encode,
             LogLinear::merge,
         ),
-        5 => kept(bytes, Moments::decode, Moments::encode, Moments::merge),
+        2 => kept(bytes, Moments::decode, Moments::encode, Moments::merge),
         _ => kept(bytes, ExactSum::decode, ExactSum::encode, ExactSum::merge),
     }
 }

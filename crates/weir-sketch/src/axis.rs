@@ -1,7 +1,5 @@
 //! [`Axis`]: how the values of one dimension of a [`Grid`](crate::Grid) map to cells.
 
-use crate::codec::{self, Bytes, SketchDecodeError};
-
 /// The largest number of cells of an axis.
 pub const AXIS_CELLS_MAX: usize = 4096;
 
@@ -89,44 +87,13 @@ impl Axis {
         }
     }
 
-    /// Whether both axes have the same cells once both have grown to the same range.
-    pub(crate) fn is_compatible(&self, other: &Axis) -> bool {
-        match (self, other) {
-            (Axis::Growing(mine), Axis::Growing(others)) => mine.cells == others.cells,
-            _ => self == other,
-        }
-    }
-
     /// This axis grown to cover `value`; `None` if it already does.
     pub(crate) fn grown_to(&self, value: i64) -> Option<Axis> {
         match self {
-            Axis::Growing(growing) if growing.cell(value).is_none() => Some(Axis::Growing(
-                growing.covering((value, value), growing.width),
-            )),
+            Axis::Growing(growing) if growing.cell(value).is_none() => {
+                Some(Axis::Growing(growing.covering(value)))
+            }
             _ => None,
-        }
-    }
-
-    /// This axis grown until each used cell of the compatible axis `other` lies within one cell of
-    /// the result; `None` if that is already so.
-    pub(crate) fn grown_over(&self, other: &Axis) -> Option<Axis> {
-        let (Axis::Growing(mine), Axis::Growing(others)) = (self, other) else {
-            return None;
-        };
-        let values = others.values()?;
-        let grown = mine.covering(values, mine.width.max(others.width));
-        (grown != *mine).then_some(Axis::Growing(grown))
-    }
-
-    /// Whether a cell may have a count.
-    pub(crate) fn is_used(&self, cell: usize) -> bool {
-        match self {
-            Axis::Limits(_) => true,
-            Axis::Growing(Growing {
-                used: Some((first, last)),
-                ..
-            }) => cell as i64 <= last.saturating_sub(*first),
-            Axis::Growing(_) => false,
         }
     }
 
@@ -148,63 +115,6 @@ impl Axis {
             _ => Some(cell),
         };
         (0..self.cells()).map(place).collect()
-    }
-
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        match self {
-            Axis::Limits(limits) => {
-                out.push(0);
-                codec::put_u64(out, limits.len() as u64);
-                limits.iter().for_each(|&limit| codec::put_i64(out, limit));
-            }
-            Axis::Growing(growing) => {
-                out.push(if growing.used.is_some() { 2 } else { 1 });
-                codec::put_u64(out, growing.cells as u64);
-                codec::put_i64(out, growing.width);
-                if let Some((first, last)) = growing.used {
-                    codec::put_i64(out, first);
-                    codec::put_i64(out, last);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn decode(bytes: &mut Bytes<'_>) -> Result<Axis, SketchDecodeError> {
-        let kind = bytes.byte()?;
-        if kind == 0 {
-            let count = bytes.length(1)?;
-            let limits = (0..count)
-                .map(|_| bytes.i64())
-                .collect::<Result<Vec<i64>, _>>()?;
-            let ascend = limits.windows(2).all(|pair| pair[0] < pair[1]);
-            return match ascend && limits.len() < AXIS_CELLS_MAX {
-                true => Ok(Axis::Limits(limits)),
-                false => Err(SketchDecodeError("limits are not ascending or too many")),
-            };
-        }
-        let (cells, width) = (bytes.u64()?, bytes.i64()?);
-        let used = match kind {
-            1 => None,
-            2 => Some((bytes.i64()?, bytes.i64()?)),
-            _ => return Err(SketchDecodeError("unknown kind of axis")),
-        };
-        let sound = (GROWING_CELLS_MIN as u64..=AXIS_CELLS_MAX as u64).contains(&cells)
-            && (1..=WIDTH_MAX).contains(&width)
-            && width.count_ones() == 1;
-        if !sound {
-            return Err(SketchDecodeError("invalid cells of an axis"));
-        }
-        let growing = Growing {
-            cells: cells as usize,
-            width,
-            used,
-        };
-        match used {
-            Some((first, last)) if !growing.holds(first, last) => {
-                Err(SketchDecodeError("an axis does not cover its values"))
-            }
-            _ => Ok(Axis::Growing(growing)),
-        }
     }
 }
 
@@ -229,14 +139,11 @@ impl Growing {
         usize::try_from(cell).ok().filter(|&cell| cell < self.cells)
     }
 
-    /// Covers the current values and the given range, with cells of at least `width`.
-    fn covering(&self, (least, greatest): (i64, i64), width: i64) -> Growing {
-        let (low, high) = self.values().unwrap_or((least, greatest));
-        let (low, high) = (low.min(least), high.max(greatest));
-        let mut grown = Growing {
-            width,
-            ..self.clone()
-        };
+    /// Covers the current values and the given one.
+    fn covering(&self, value: i64) -> Growing {
+        let (low, high) = self.values().unwrap_or((value, value));
+        let (low, high) = (low.min(value), high.max(value));
+        let mut grown = self.clone();
         loop {
             let (first, last) = (low.div_euclid(grown.width), high.div_euclid(grown.width));
             if grown.holds(first, last) {

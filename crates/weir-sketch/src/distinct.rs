@@ -4,7 +4,6 @@
 //! the improved estimator of Ertl (2017, "New cardinality estimation algorithms for HyperLogLog
 //! sketches", section 3), which needs no correction tables and is accurate for few and many keys.
 
-use crate::codec::{self, Bytes, SketchDecodeError};
 use crate::hash::mix;
 
 /// The number of registers, as a power of two.
@@ -13,9 +12,6 @@ const REGISTERS: usize = 1 << BITS;
 
 /// The greatest value of a register: one more than the hash bits that do not select the register.
 const RANK_MAX: u8 = 64 - BITS as u8 + 1;
-
-/// The version byte of the encoding.
-const VERSION: u8 = 1;
 
 /// An approximate set of keys that can only estimate its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,33 +70,6 @@ impl Distinct {
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
         self.registers.len()
-    }
-
-    /// Appends the encoded sketch.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        codec::put_bytes(out, &self.registers);
-    }
-
-    /// Decodes a sketch written by [`Distinct::encode`].
-    ///
-    /// # Errors
-    /// If the bytes are invalid or of another version.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Distinct, SketchDecodeError> {
-        if bytes.byte()? != VERSION {
-            return Err(SketchDecodeError(
-                "a distinct-count sketch of another version",
-            ));
-        }
-        let registers = bytes.bytes()?;
-        if registers.len() != REGISTERS || registers.iter().any(|&rank| rank > RANK_MAX) {
-            return Err(SketchDecodeError(
-                "invalid registers of a distinct-count sketch",
-            ));
-        }
-        Ok(Distinct {
-            registers: registers.into(),
-        })
     }
 }
 

@@ -3,13 +3,7 @@
 //! The authors of `vscsiStats` wanted this to relate seek distance to latency (Ahmad 2007, section
 //! 3.6). Memory is 8 bytes per cell, independent of the number of pairs.
 
-use std::fmt;
-
 use crate::axis::Axis;
-use crate::codec::{self, Bytes, SketchDecodeError};
-
-/// The version byte of the encoding.
-const VERSION: u8 = 1;
 
 /// The largest number of cells of a grid: 8 MiB.
 const CELLS_MAX: usize = 1 << 20;
@@ -23,18 +17,6 @@ pub struct Grid {
     counts: Vec<u64>,
     total: u64,
 }
-
-/// Two grids with different axes cannot be added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OtherAxes;
-
-impl fmt::Display for OtherAxes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the grids have different axes")
-    }
-}
-
-impl std::error::Error for OtherAxes {}
 
 impl Grid {
     /// An empty grid.
@@ -102,30 +84,6 @@ impl Grid {
         self.total
     }
 
-    /// Adds the counts of `other`.
-    ///
-    /// # Errors
-    /// If the axes differ; growing axes may have grown differently. Nothing is added then.
-    pub fn merge(&mut self, other: &Grid) -> Result<(), OtherAxes> {
-        if !self.x.is_compatible(&other.x) || !self.y.is_compatible(&other.y) {
-            return Err(OtherAxes);
-        }
-        let (x, y) = (self.x.grown_over(&other.x), self.y.grown_over(&other.y));
-        if x.is_some() || y.is_some() {
-            let (x, y) = (x.unwrap_or(self.x.clone()), y.unwrap_or(self.y.clone()));
-            self.move_to(x, y);
-        }
-        let (columns, rows) = (other.x.cells_in(&self.x), other.y.cells_in(&self.y));
-        for (column, row, count) in other.cells() {
-            let (Some(column), Some(row)) = (columns[column], rows[row]) else {
-                unreachable!("this grid has grown over the other");
-            };
-            tally(&mut self.counts[column * self.y.cells() + row], count);
-        }
-        tally(&mut self.total, other.total);
-        Ok(())
-    }
-
     /// The cells that are not empty: column, row, count.
     pub fn cells(&self) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
         let rows = self.y.cells();
@@ -141,55 +99,6 @@ impl Grid {
             Axis::Growing(_) => 0,
         };
         self.counts.capacity() * size_of::<u64>() + limits(&self.x) + limits(&self.y)
-    }
-
-    /// Appends the encoded grid: the axes, then for each nonempty cell its distance from the
-    /// previous one and its count.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        self.x.encode(out);
-        self.y.encode(out);
-        codec::put_u64(out, self.cells().count() as u64);
-        let mut before = 0;
-        for (column, row, count) in self.cells() {
-            let at = column * self.y.cells() + row;
-            codec::put_u64(out, (at - before) as u64);
-            codec::put_u64(out, count);
-            before = at;
-        }
-    }
-
-    /// Decodes a grid written by [`Grid::encode`].
-    ///
-    /// # Errors
-    /// If the bytes are invalid or of another version.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<Grid, SketchDecodeError> {
-        if bytes.byte()? != VERSION {
-            return Err(SketchDecodeError("a grid of another version"));
-        }
-        let (x, y) = (Axis::decode(bytes)?, Axis::decode(bytes)?);
-        if x.cells() * y.cells() > CELLS_MAX {
-            return Err(SketchDecodeError("a grid exceeds the size limit"));
-        }
-        let mut grid = Grid::new(x, y);
-        let mut at = 0u64;
-        for _ in 0..bytes.length(2)? {
-            at = at.wrapping_add(bytes.u64()?);
-            let cell = usize::try_from(at)
-                .ok()
-                .and_then(|at| grid.counts.get_mut(at));
-            let cell = cell.ok_or(SketchDecodeError("invalid cell"))?;
-            let count = bytes.u64()?;
-            tally(cell, count);
-            tally(&mut grid.total, count);
-        }
-        let sound = grid
-            .cells()
-            .all(|(x, y, _)| grid.x.is_used(x) && grid.y.is_used(y));
-        match sound {
-            true => Ok(grid),
-            false => Err(SketchDecodeError("a count outside the used cells")),
-        }
     }
 
     /// Moves the counts to axes that cover a superset of the current range.

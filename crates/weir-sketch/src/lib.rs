@@ -1,8 +1,8 @@
 //! Mergeable summaries of values: the state of an aggregate over the rows it has seen.
 //!
 //! A value is added with a weight and removed with the opposite weight, in any order. Merging two
-//! summaries gives the summary of all their values. Each summary can be encoded to bytes and
-//! decoded, so that a host can send it.
+//! summaries gives the summary of all their values. The states of aggregates can be encoded
+//! to bytes and decoded, so that a host can send them.
 //!
 //! - [`OrderedCounts`]: each distinct value with its count; least, greatest and n-th value, exact.
 //! - [`ExactSum`]: the sum as one wide integer, rounded once; with [`Moments`] the variance.
@@ -42,7 +42,7 @@ pub use codec::{Bytes, SketchDecodeError};
 pub use distinct::Distinct;
 pub use exact::ExactSum;
 pub use frequent::{Frequency, Frequent};
-pub use grid::{Grid, OtherAxes};
+pub use grid::Grid;
 pub use limits::{BucketLimits, PowerOfTwo};
 pub use log_bins::LogBins;
 pub use log_linear::{Bucket, Bucketed, LogLinear, SUB_BUCKET_BITS};

@@ -1,9 +1,9 @@
-//! Grids: pairs count in the cell of both values, growing axes lose nothing, and merging is exact.
+//! Grids: pairs count in the cell of both values and growing axes lose nothing.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use weir_sketch::{Axis, Bytes, Grid};
+use weir_sketch::{Axis, Grid};
 
 fn of(axes: &Grid, pairs: &[(i64, i64)]) -> Grid {
     let mut grid = axes.clone();
@@ -74,16 +74,6 @@ fn log_linear_limits_are_at_equal_relative_distances() {
     );
 }
 
-#[test]
-fn grids_with_different_axes_cannot_be_merged() {
-    let mut grid = empty();
-    assert!(grid.merge(&both_growing()).is_err());
-    assert!(
-        grid.merge(&Grid::new(Axis::growing(32, 4), empty().y().clone()))
-            .is_err()
-    );
-}
-
 fn any_value() -> impl Strategy<Value = i64> {
     prop_oneof![4 => -50i64..500, 2 => 0i64..1_000_000_000, 1 => any::<i64>()]
 }
@@ -120,45 +110,5 @@ proptest! {
             prop_assert!(holds(grid.x(), cell.0, *x) && holds(grid.y(), cell.1, *y));
         }
         prop_assert_eq!(counts(&grid), by_cell(&grid, &pairs));
-    }
-
-    #[test]
-    fn merged_parts_equal_the_whole(a in any_pairs(), b in any_pairs(), growing in any::<bool>()) {
-        let axes = if growing { both_growing() } else { empty() };
-        let mut sum = of(&axes, &a);
-        sum.merge(&of(&axes, &b)).unwrap();
-        prop_assert_eq!(counts(&sum), by_cell(&sum, &[a, b].concat()));
-    }
-
-    #[test]
-    fn merging_an_empty_grid_changes_nothing(pairs in any_pairs()) {
-        let mut grid = of(&both_growing(), &pairs);
-        let before = grid.clone();
-        grid.merge(&both_growing()).unwrap();
-        prop_assert_eq!(grid, before);
-    }
-
-    #[test]
-    fn encoding_round_trips(pairs in any_pairs(), growing in any::<bool>()) {
-        let grid = of(&if growing { both_growing() } else { empty() }, &pairs);
-        let mut bytes = Vec::new();
-        grid.encode(&mut bytes);
-        let mut rest = Bytes::new(&bytes);
-        prop_assert_eq!(Grid::decode(&mut rest).unwrap(), grid);
-        rest.end().unwrap();
-        for cut in 0..bytes.len() {
-            prop_assert!(Grid::decode(&mut Bytes::new(&bytes[..cut])).is_err());
-        }
-    }
-
-    #[test]
-    fn changed_bytes_are_an_error_or_a_grid(pairs in any_pairs(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-        let mut bytes = Vec::new();
-        of(&both_growing(), &pairs).encode(&mut bytes);
-        let at = at.index(bytes.len());
-        bytes[at] = byte;
-        if let Ok(mut grid) = Grid::decode(&mut Bytes::new(&bytes)) {
-            grid.add(i64::MAX, i64::MIN, 1);
-        }
     }
 }

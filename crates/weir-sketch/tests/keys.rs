@@ -1,7 +1,7 @@
 //! Distinct keys: the estimate is within the error, for one sketch and for merged ones.
 
 use proptest::prelude::*;
-use weir_sketch::{Bytes, Distinct};
+use weir_sketch::Distinct;
 
 fn distinct(keys: impl IntoIterator<Item = u64>) -> Distinct {
     let mut distinct = Distinct::default();
@@ -35,18 +35,5 @@ proptest! {
         let mut both = distinct(a.iter().copied());
         both.merge(&distinct(b.iter().copied()));
         prop_assert_eq!(both, distinct([a, b].concat()));
-    }
-
-    #[test]
-    fn encoding_round_trips(keys in prop::collection::vec(any::<u64>(), 0..500)) {
-        let distinct = distinct(keys);
-        let mut bytes = Vec::new();
-        distinct.encode(&mut bytes);
-        let mut rest = Bytes::new(&bytes);
-        prop_assert_eq!(Distinct::decode(&mut rest).unwrap(), distinct);
-        rest.end().unwrap();
-        prop_assert!(Distinct::decode(&mut Bytes::new(&bytes[1..])).is_err());
-        bytes[100] = 200;
-        prop_assert!(Distinct::decode(&mut Bytes::new(&bytes)).is_err());
     }
 }

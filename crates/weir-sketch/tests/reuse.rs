@@ -1,7 +1,7 @@
 //! Reuse distances against a plain list of keys, and samples against the exact curve.
 
 use proptest::prelude::*;
-use weir_sketch::{Bytes, ReuseHistogram, ReuseSampler, Touch};
+use weir_sketch::{ReuseHistogram, ReuseSampler, Touch};
 
 /// The cache sizes whose miss ratios are compared.
 fn sizes() -> impl Iterator<Item = u64> {
@@ -191,36 +191,5 @@ proptest! {
         let misses = misses_of_a_cache(&a, size) + misses_of_a_cache(&b, size);
         let ratio = misses as f64 / (a.len() + b.len()) as f64;
         prop_assert!((both.miss_ratio(size as u64).ratio - ratio).abs() < 1e-12);
-    }
-
-    #[test]
-    fn encoding_round_trips(keys in prop::collection::vec(0u64..20_000, 0..3_000), fine in any::<bool>()) {
-        let bits = if fine { ReuseHistogram::EXACT_BITS } else { ReuseHistogram::SKETCH_BITS };
-        let before = histogram(&keys, &mut ReuseSampler::with_rate(1 << 16, 0.5), bits);
-        let mut bytes = Vec::new();
-        before.encode(&mut bytes);
-        let mut rest = Bytes::new(&bytes);
-        let after = ReuseHistogram::decode(&mut rest).unwrap();
-        rest.end().unwrap();
-        // Bins of any width end at powers of two.
-        for size in (0..20).map(|power| 1 << power) {
-            let (estimate, expected) = (after.miss_ratio(size).ratio, before.miss_ratio(size).ratio);
-            prop_assert!((estimate - expected).abs() < 1e-9, "{estimate} for {expected} at {size}");
-        }
-        if !fine {
-            prop_assert_eq!(after, before);
-        }
-    }
-
-    #[test]
-    fn wrong_bytes_are_an_error_or_a_histogram(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        if let Some(version) = bytes.first_mut() {
-            *version = 1;
-        }
-        if let Ok(histogram) = ReuseHistogram::decode(&mut Bytes::new(&bytes)) {
-            prop_assert!(histogram.bytes() <= ReuseHistogram::SKETCH_BYTES_MAX + (1 << 12));
-            let ratio = histogram.miss_ratio(1_000).ratio;
-            prop_assert!((0.0..=1.0).contains(&ratio));
-        }
     }
 }

@@ -201,10 +201,6 @@ fn pairs_count_in_the_cell_of_both_values() {
             .is_none()
     );
     assert!(tally.bytes() < 3 * 60_000, "{}", tally.bytes());
-
-    let mut twice = tally.clone();
-    twice.merge(&tally);
-    assert_eq!(twice.grid(Pair::LengthLatency, read).unwrap().total(), 4);
 }
 
 #[test]

@@ -8,7 +8,6 @@
 //! from few, hot keys.
 
 use super::sampler::{GROUPS, Sampled, Touch};
-use crate::codec::{self, Bytes, SketchDecodeError};
 use crate::log_linear::Bucketed;
 
 /// Bins per power of two, as a power of two, of the groups from which errors are estimated.
@@ -16,9 +15,6 @@ const GROUP_BITS: u32 = 3;
 
 /// Student's t for 95 % and the 7 degrees of freedom of [`GROUPS`].
 const T_95: f64 = 2.365;
-
-/// The version byte of the encoding.
-const VERSION: u8 = 1;
 
 /// Distances by bin, and first references.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,47 +152,6 @@ impl ReuseHistogram {
         self.all.bytes() + groups + self.groups.capacity() * size_of::<Distances>()
     }
 
-    /// Appends the encoded histogram: 9 or more bytes for each nonempty bin, with bins coarsened to
-    /// [`ReuseHistogram::SKETCH_BITS`].
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        codec::put_u64(out, self.references);
-        codec::put_f64(out, self.rate);
-        if self.all.bits > ReuseHistogram::SKETCH_BITS {
-            let mut coarse = Distances::new(ReuseHistogram::SKETCH_BITS);
-            coarse.merge(&self.all);
-            coarse.encode(out);
-        } else {
-            self.all.encode(out);
-        }
-        self.groups.iter().for_each(|group| group.encode(out));
-    }
-
-    /// Decodes a histogram written by [`ReuseHistogram::encode`].
-    ///
-    /// # Errors
-    /// If the bytes are invalid or of another version.
-    pub fn decode(bytes: &mut Bytes<'_>) -> Result<ReuseHistogram, SketchDecodeError> {
-        if bytes.byte()? != VERSION {
-            return Err(SketchDecodeError("reuse distances of another version"));
-        }
-        let references = bytes.u64()?;
-        let rate = bytes.f64()?;
-        if !(rate > 0.0 && rate <= 1.0) {
-            return Err(SketchDecodeError("a sampling rate is not between 0 and 1"));
-        }
-        let all = Distances::decode(bytes)?;
-        let groups = (0..GROUPS)
-            .map(|_| Distances::decode(bytes))
-            .collect::<Result<_, _>>()?;
-        Ok(ReuseHistogram {
-            references,
-            all,
-            groups,
-            rate,
-        })
-    }
-
     fn add_sampled(&mut self, sampled: Sampled, distance: Option<u64>) {
         let weight = 1.0 / sampled.rate;
         self.rate = self.rate.min(sampled.rate);
@@ -317,50 +272,5 @@ impl Distances {
 
     fn bytes(&self) -> usize {
         self.bins.capacity() * size_of::<f64>()
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(self.bits as u8);
-        codec::put_f64(out, self.first);
-        let present = self
-            .bins
-            .iter()
-            .enumerate()
-            .filter(|(_, weight)| **weight > 0.0);
-        codec::put_u64(out, present.clone().count() as u64);
-        let mut before = 0;
-        for (bin, &weight) in present {
-            codec::put_u64(out, (bin - before) as u64);
-            codec::put_f64(out, weight);
-            before = bin;
-        }
-    }
-
-    fn decode(bytes: &mut Bytes<'_>) -> Result<Distances, SketchDecodeError> {
-        let bits = u32::from(bytes.byte()?);
-        if bits > ReuseHistogram::SKETCH_BITS {
-            return Err(SketchDecodeError("the resolution of distances is too fine"));
-        }
-        let mut distances = Distances::new(bits);
-        distances.first = weight(bytes)?;
-        let bins = i64::buckets(bits).1 as u64;
-        let mut bin = 0u64;
-        for _ in 0..bytes.length(9)? {
-            bin = bin.wrapping_add(bytes.u64()?);
-            if bin > bins {
-                return Err(SketchDecodeError("invalid distance"));
-            }
-            let least = distances.span(bin as usize).0;
-            distances.add(Some(least), weight(bytes)?);
-        }
-        Ok(distances)
-    }
-}
-
-fn weight(bytes: &mut Bytes<'_>) -> Result<f64, SketchDecodeError> {
-    let weight = bytes.f64()?;
-    match (0.0..=u64::MAX as f64).contains(&weight) {
-        true => Ok(weight),
-        false => Err(SketchDecodeError("invalid weight")),
     }
 }

@@ -146,17 +146,6 @@ impl PairTally {
         counts.collect()
     }
 
-    /// Adds the counts of `other`.
-    pub fn merge(&mut self, other: &PairTally) {
-        for (mine, others) in self.of.iter_mut().zip(&other.of) {
-            let Some(others) = others else { continue };
-            let mine = mine.get_or_insert_with(|| Box::new(Pair::ALL.map(Pair::empty)));
-            for (mine, others) in mine.iter_mut().zip(others.iter()) {
-                mine.merge(others).expect("a pair's axes are fixed");
-            }
-        }
-    }
-
     /// Bytes on the heap.
     pub fn bytes(&self) -> usize {
         let grids = self.of.iter().flatten().flat_map(|grids| grids.iter());
