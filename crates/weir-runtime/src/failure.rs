@@ -68,7 +68,7 @@ impl Failure {
             }
             Failure::World(error) => {
                 output::fail(format_args!("weir: {error:#}"));
-                if let Some(TapError::NotPermitted { detail }) = error.downcast_ref() {
+                if let Some(TapError::NotPermitted { detail, .. }) = error.downcast_ref() {
                     output::fail(match verbose {
                         true => detail.as_str(),
                         false => NOT_PERMITTED_HINT,

@@ -48,8 +48,12 @@ pub enum TapError {
         reason: String,
     },
     /// This user may not load programs into the kernel.
-    #[error("permission denied: run as root, or grant CAP_BPF and CAP_PERFMON")]
+    #[error("permission denied: {cause}; {remedy}")]
     NotPermitted {
+        /// The missing capability, or what else forbids it.
+        cause: String,
+        /// The remedy.
+        remedy: String,
         /// The operation that was refused, with the message of libbpf.
         detail: String,
     },

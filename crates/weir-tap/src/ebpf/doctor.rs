@@ -16,6 +16,7 @@ use super::hist::{HistOptions, HistTap};
 use super::kernel::{self, BTF, Kernel, Missing};
 use super::layout::{self, Config};
 use super::needs::Needs;
+use super::obstacle::{self, Obstacle, effective};
 use super::programs::{self, Probe, Programs, Sizes};
 use super::tap::{LiveOptions, open};
 use super::trial::{self, Outcome, Read};
@@ -75,13 +76,10 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     facts.push(loads);
     match loaded {
         true => facts.extend([histograms(options), self_test(options)]),
-        false => facts.extend(["histograms", "completeness"].map(|name| {
-            ok(name, "not checked, because the programs cannot be loaded").but(
-                CheckStatus::Missing,
-                "",
-                "",
-            )
-        })),
+        false => facts.extend(
+            ["histograms", "completeness"]
+                .map(|name| not_checked(name, "the programs cannot be loaded")),
+        ),
     }
     facts.push(memory(options));
     facts.push(cgroups());
@@ -99,6 +97,11 @@ fn ok(name: &str, found: impl Into<String>) -> Fact {
         costs: String::new(),
         remedy: String::new(),
     }
+}
+
+fn not_checked(name: &str, why: &str) -> Fact {
+    let found = format!("not checked, because {why}");
+    ok(name, found).but(CheckStatus::Missing, "", "")
 }
 
 impl Fact {
@@ -126,21 +129,17 @@ fn kernel() -> Fact {
 }
 
 fn type_information() -> Fact {
-    let path = Path::new(BTF);
-    match fs::metadata(path) {
-        Ok(meta) => ok(
-            "type information (BTF)",
-            format!("{}, {} bytes", path.display(), meta.len()),
-        ),
-        Err(error) => ok(
-            "type information (BTF)",
-            format!("{}: {error}", path.display()),
-        )
-        .but(
-            CheckStatus::Missing,
-            "the programs cannot locate the fields of kernel structures",
-            "run a kernel with CONFIG_DEBUG_INFO_BTF=y",
-        ),
+    const NAME: &str = "type information (BTF)";
+    match fs::metadata(BTF) {
+        Ok(meta) => ok(NAME, format!("{BTF}, {} bytes", meta.len())),
+        Err(error) => {
+            let obstacle = Obstacle::of_types(&error.to_string());
+            ok(NAME, obstacle.cause).but(
+                CheckStatus::Missing,
+                "the programs cannot locate the fields of kernel structures",
+                &obstacle.remedy,
+            )
+        }
     }
 }
 
@@ -151,13 +150,7 @@ fn constants() -> [Fact; 2] {
     let fact = |name: &str, of: &dyn Fn(&Kernel) -> Vec<Missing>| {
         let missing = match &kernel {
             Ok(kernel) => of(kernel),
-            Err(error) => {
-                return ok(name, error.to_string()).but(
-                    CheckStatus::Missing,
-                    "operations and flags of requests are unknown",
-                    "see the checks above",
-                );
-            }
+            Err(_) => return not_checked(name, "the type information is missing"),
         };
         if missing.is_empty() {
             return ok(name, "found");
@@ -187,50 +180,28 @@ fn constants() -> [Fact; 2] {
 }
 
 fn capabilities() -> Fact {
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_PERFMON: u32 = 38;
-    const CAP_BPF: u32 = 39;
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
-    let set = line
-        .and_then(|l| u64::from_str_radix(l.trim(), 16).ok())
-        .unwrap_or(0);
-    let has = |capability: u32| set >> capability & 1 == 1;
-    let fact = ok("capabilities", format!("effective set {set:016x}"));
-    let suffice = has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON));
+    const NAME: &str = "capabilities";
+    const COSTS: &str = "no BPF program can be loaded";
     let advice = elevation::advice("cap_bpf,cap_perfmon");
-    match suffice {
-        true if elevation::is_open_to_all() => fact.but(
+    if let Some(obstacle) = Obstacle::of_namespace() {
+        return ok(NAME, obstacle.cause).but(CheckStatus::Missing, COSTS, &obstacle.remedy);
+    }
+    if let Some(obstacle) = Obstacle::of_capabilities() {
+        return ok(NAME, obstacle.cause).but(CheckStatus::Missing, COSTS, &advice);
+    }
+    let fact = ok(NAME, format!("effective set {:016x}", effective()));
+    match elevation::is_open_to_all() {
+        true => fact.but(
             CheckStatus::Degraded,
             "every local user can execute this binary and observe the I/O of all other users",
             &advice,
         ),
-        true => fact,
-        false => fact.but(
-            CheckStatus::Missing,
-            "no BPF program can be loaded",
-            &advice,
-        ),
+        false => fact,
     }
 }
 
 fn lockdown() -> Fact {
-    let text = read_text(Path::new("/sys/kernel/security/lockdown")).unwrap_or_default();
-    let chosen = text
-        .split(['[', ']'])
-        .nth(1)
-        .unwrap_or("unknown")
-        .to_owned();
-    let confidential = chosen == "confidentiality";
-    let fact = ok("lockdown", chosen);
-    if confidential {
-        return fact.but(
-            CheckStatus::Missing,
-            "BPF programs cannot read kernel memory",
-            "boot with lockdown=integrity or without lockdown",
-        );
-    }
-    fact
+    ok("lockdown", obstacle::lockdown().unwrap_or("unknown".into()))
 }
 
 fn compiler() -> Fact {

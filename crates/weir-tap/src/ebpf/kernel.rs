@@ -15,6 +15,8 @@ use libbpf_rs::btf::{Btf, BtfType};
 use weir_model::Op;
 
 use super::devices::read_text;
+use super::object;
+use super::obstacle::Obstacle;
 use crate::TapError;
 
 /// Location of the kernel's type information.
@@ -160,12 +162,10 @@ impl Kernel {
     /// # Errors
     /// If the kernel has none.
     pub fn running() -> Result<Kernel, TapError> {
+        object::keep_messages();
         Btf::from_vmlinux()
             .map(|btf| Kernel { btf })
-            .map_err(|e| TapError::Unavailable {
-                what: format!("this kernel has no type information ({BTF}): {e}"),
-                remedy: "run a kernel with CONFIG_DEBUG_INFO_BTF=y".into(),
-            })
+            .map_err(|e| Obstacle::of_types(&e.to_string()).unavailable())
     }
 
     /// True if the kernel has this tracepoint with the arguments that the programs expect.

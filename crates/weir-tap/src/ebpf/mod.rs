@@ -30,6 +30,7 @@ mod kernel;
 pub(crate) mod layout;
 mod needs;
 mod object;
+mod obstacle;
 mod pace;
 pub(crate) mod privileges;
 mod programs;

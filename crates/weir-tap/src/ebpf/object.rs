@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 
+use super::obstacle::Obstacle;
 use crate::TapError;
 use crate::shared::Shared;
 
@@ -21,13 +22,7 @@ const LIBBPF_MESSAGES_MAX: usize = 1 << 16;
 /// # Errors
 /// If the bytes are not an object.
 pub fn open(bytes: &[u8]) -> Result<OpenObject, TapError> {
-    LIBBPF_MESSAGES.lock().expect("no panic while held").clear();
-    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-        let mut messages = LIBBPF_MESSAGES.lock().expect("no panic while held");
-        if messages.len() + text.len() <= LIBBPF_MESSAGES_MAX {
-            messages.push_str(&text);
-        }
-    })));
+    keep_messages();
     let mut builder = ObjectBuilder::default();
     let named = builder
         .name("weir")
@@ -35,6 +30,17 @@ pub fn open(bytes: &[u8]) -> Result<OpenObject, TapError> {
     named
         .open_memory(bytes)
         .map_err(|e| refused("the object", &e))
+}
+
+/// Keeps the messages of libbpf from now on, which it prints otherwise.
+pub fn keep_messages() {
+    LIBBPF_MESSAGES.lock().expect("no panic while held").clear();
+    libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+        let mut messages = LIBBPF_MESSAGES.lock().expect("no panic while held");
+        if messages.len() + text.len() <= LIBBPF_MESSAGES_MAX {
+            messages.push_str(&text);
+        }
+    })));
 }
 
 /// Maps the `values` values of `bytes` bytes each of a loaded object's table.
@@ -66,13 +72,18 @@ pub fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
     };
     let what = format!("the kernel refuses {what}: {error}{detail}");
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        return TapError::NotPermitted { detail: what };
+        let Obstacle { cause, remedy } = Obstacle::of_refusal();
+        return TapError::NotPermitted {
+            cause,
+            remedy,
+            detail: what,
+        };
     }
-    TapError::Unavailable {
-        what,
-        remedy: "run as root or with CAP_BPF and CAP_PERFMON; `weir doctor` lists what is missing"
-            .into(),
-    }
+    let remedy = match Obstacle::of_lockdown() {
+        Some(Obstacle { cause, remedy }) => format!("{cause}: {remedy}"),
+        None => "`weir doctor` lists what is missing".into(),
+    };
+    TapError::Unavailable { what, remedy }
 }
 
 fn no_memory(table: &str, error: &io::Error) -> TapError {

@@ -57,7 +57,7 @@ pub fn run(args: &DoctorArgs) -> Result<Ending, Failure> {
             let facts: Vec<_> = facts.iter().map(fact_json).collect();
             format!("{}\n", json!({ "live": works, "facts": facts }))
         }
-        false => format!("{}\n{}\n", page(&facts), verdict(works, &facts)),
+        false => format!("{}\n{}\n", page(&facts), verdict(&facts)),
     };
     output::print(&text)?;
     Ok(if works { Ending::Done } else { Ending::Failed })
@@ -111,9 +111,14 @@ fn page(facts: &[Fact]) -> String {
     page
 }
 
-fn verdict(works: bool, facts: &[Fact]) -> String {
-    if !works {
-        return "live I/O cannot be observed; recordings can be queried with --from FILE".into();
+fn verdict(facts: &[Fact]) -> String {
+    let mut missing = facts.iter().filter(|f| f.status == CheckStatus::Missing);
+    if let Some(first) = missing.next() {
+        let (found, remedy) = (shown(&first.found), shown(&first.remedy));
+        return format!(
+            "live I/O cannot be observed: {found}; {remedy}; recordings can be queried with \
+             --from FILE"
+        );
     }
     let degraded = facts.iter().filter(|f| f.status == CheckStatus::Degraded);
     let names: Vec<&str> = degraded.map(|f| f.name.as_str()).collect();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::watched_disk;
-use crate::support::{CommandOutput, Scratch, all_but_missed, interrupt, skipped, weir};
+use crate::support::{CommandOutput, Scratch, all_but_missed, interrupt, weir};
 
 /// A loop device and a directory for the collector of one test.
 struct Host {
@@ -374,30 +374,5 @@ fn each_transfers_every_request() {
     let line: Value = serde_json::from_str(stdout.lines().next().unwrap()).unwrap();
     for cell in line["cells"].as_array().unwrap() {
         assert_eq!((&cell[0], &cell[1]), (&4096.into(), &4096.into()), "{line}");
-    }
-}
-
-#[test]
-fn without_privileges_it_reports_what_is_missing() {
-    let test = "without_privileges_it_reports_what_is_missing";
-    let scratch = Scratch::new();
-    // A process of another user has to enter it.
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    fs::set_permissions(scratch.path(), open).unwrap();
-    let script = format!("{} hist -s", env!("CARGO_BIN_EXE_weir"));
-    let run = Command::new("setpriv")
-        .args(["--reuid", "65534", "--clear-groups", "--inh-caps=-all"])
-        .args(["sh", "-c", &script])
-        .env("RUNTIME_DIRECTORY", scratch.path())
-        .output();
-    match run {
-        Ok(output) if output.status.code() == Some(1) => {
-            let err = String::from_utf8(output.stderr).unwrap();
-            assert!(err.contains("permission denied: run as root"), "{err}");
-        }
-        other => skipped(
-            test,
-            format!("privileges cannot be dropped here: {other:?}"),
-        ),
     }
 }

@@ -224,43 +224,6 @@ fn the_doctor_agrees_with_what_works() {
 }
 
 #[test]
-fn an_unprivileged_user_learns_which_capabilities_are_missing() {
-    let test = "an_unprivileged_user_learns_which_capabilities_are_missing";
-    // Without privileges the process must report it, whatever the host supports.
-    let binary = env!("CARGO_BIN_EXE_weir");
-    let command = format!("{binary} query 'select op from IO'");
-    let run = Command::new("setpriv")
-        .args([
-            "--reuid",
-            "65534",
-            "--clear-groups",
-            "--inh-caps=-all",
-            "sh",
-            "-c",
-            &command,
-        ])
-        .output();
-    let output = match run {
-        Ok(output) if output.status.code() == Some(1) => output,
-        other => {
-            weir_testing::skipped(
-                test,
-                format_args!("privileges cannot be dropped here: {other:?}"),
-            );
-            return;
-        }
-    };
-    let err = String::from_utf8(output.stderr).unwrap();
-    let first = "weir: permission denied: run as root, or grant CAP_BPF and CAP_PERFMON";
-    assert_eq!(err.lines().next(), Some(first), "{err}");
-    assert!(
-        err.contains("weir doctor") && err.contains("--from"),
-        "{err}"
-    );
-    assert!(!err.contains("libbpf"), "{err}");
-}
-
-#[test]
 fn the_inventory_is_queried_live_without_privileges() {
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let declared_pid = format!("nap=pid:{}", child.id());

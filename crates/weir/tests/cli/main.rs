@@ -24,6 +24,7 @@ mod pipes;
 mod privileges;
 mod query;
 mod reference;
+mod refusals;
 mod script;
 mod simulate;
 mod support;

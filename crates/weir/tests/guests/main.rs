@@ -11,6 +11,7 @@ mod kernels;
 mod libvirt;
 mod matrix;
 mod places;
+mod refusals;
 mod screens;
 mod tapdisk;
 mod test_devices;

@@ -262,7 +262,10 @@ fn an_agent_without_privileges_keeps_running_and_reports_it() {
     monitor.until("a relation is sent", |received| received.count(2) > 0);
     agent.signal("TERM");
     let (_, log) = agent.end();
-    assert!(log.contains("permission denied: run as root"), "{log}");
+    assert!(
+        log.contains("permission denied: CAP_BPF and CAP_PERFMON are missing"),
+        "{log}"
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::support::{Scratch, weir};
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A user without privileges.
-const UNPRIVILEGED_UID: u32 = 65534;
+pub const UNPRIVILEGED_UID: u32 = 65534;
 
 /// A monitor that listens on a free port of this host.
 pub struct Monitor {
