@@ -406,11 +406,6 @@ impl Clock {
         self.lock().is_synchronised()
     }
 
-    /// See [`Discipline::steps`].
-    pub fn steps(&self) -> u64 {
-        self.lock().steps()
-    }
-
     /// Discards the estimate, for another monitor. Converted times may jump.
     pub fn reset(&self) {
         *self.lock() = Discipline::new();

@@ -29,9 +29,8 @@ use serde_json::Value;
 pub use address::QmpAddress;
 pub use error::{Cause, QmpError};
 pub use queries::{
-    BlockStats, Cpu, Drive, IoThread, Latencies, LatencyHistogram, OpStats, QmpImage, QmpNode,
-    RunState, block_stats, cpus, drives, human, iothreads, name, nodes, set_latency_histogram,
-    status, uuid,
+    BlockStats, Drive, Latencies, LatencyHistogram, OpStats, QmpImage, QmpNode, RunState,
+    block_stats, drives, human, name, set_latency_histogram, status, uuid,
 };
 pub use socket::QmpClient;
 pub use subject::{QmpSubject, device_id};

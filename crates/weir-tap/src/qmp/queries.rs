@@ -16,24 +16,6 @@ pub struct RunState {
     pub running: bool,
 }
 
-/// A virtual processor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cpu {
-    /// Index from 0.
-    pub index: i64,
-    /// The thread id on the host.
-    pub thread_id: u32,
-}
-
-/// A thread that performs disk I/O.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IoThread {
-    /// Its name in the configuration.
-    pub id: String,
-    /// The thread id on the host.
-    pub thread_id: u32,
-}
-
 /// A disk or drive of the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drive {
@@ -158,30 +140,6 @@ pub fn uuid(qemu: &mut dyn QemuMonitor) -> Result<Option<String>, QmpError> {
     Ok(text(&answer, "UUID").filter(given))
 }
 
-/// The virtual processors.
-pub fn cpus(qemu: &mut dyn QemuMonitor) -> Result<Vec<Cpu>, QmpError> {
-    let answer = qemu.execute("query-cpus-fast", Value::Null)?;
-    let cpu = |entry: &Value| {
-        Some(Cpu {
-            index: number(entry, "cpu-index")?,
-            thread_id: thread(entry)?,
-        })
-    };
-    Ok(entries(&answer).filter_map(cpu).collect())
-}
-
-/// The threads that perform disk I/O outside of QEMU's main loop.
-pub fn iothreads(qemu: &mut dyn QemuMonitor) -> Result<Vec<IoThread>, QmpError> {
-    let answer = qemu.execute("query-iothreads", Value::Null)?;
-    let iothread = |entry: &Value| {
-        Some(IoThread {
-            id: text(entry, "id")?,
-            thread_id: thread(entry)?,
-        })
-    };
-    Ok(entries(&answer).filter_map(iothread).collect())
-}
-
 /// The guest's disks and drives, including empty ones.
 pub fn drives(qemu: &mut dyn QemuMonitor) -> Result<Vec<Drive>, QmpError> {
     let answer = qemu.execute("query-block", Value::Null)?;
@@ -192,17 +150,6 @@ pub fn drives(qemu: &mut dyn QemuMonitor) -> Result<Vec<Drive>, QmpError> {
         node: entry.get("inserted").map(node),
     };
     Ok(entries(&answer).map(drive).collect())
-}
-
-/// All named block nodes, files and formats, without the backing images of each.
-pub fn nodes(qemu: &mut dyn QemuMonitor) -> Result<Vec<QmpNode>, QmpError> {
-    let flat = qemu.execute("query-named-block-nodes", json!({"flat": true}));
-    let answer = match flat {
-        // QEMU before 5.0 has no `flat`.
-        Err(error) if error.is_refusal() => qemu.execute("query-named-block-nodes", Value::Null)?,
-        other => other?,
-    };
-    Ok(entries(&answer).map(node).collect())
 }
 
 /// The counters of all drives of a guest; nodes without a device are omitted.
@@ -310,8 +257,4 @@ fn number(entry: &Value, key: &str) -> Option<i64> {
 
 fn flag(entry: &Value, key: &str) -> Option<bool> {
     entry.get(key)?.as_bool()
-}
-
-fn thread(entry: &Value) -> Option<u32> {
-    u32::try_from(number(entry, "thread-id")?).ok()
 }

@@ -25,7 +25,6 @@ pub struct QmpClient {
     pending: Vec<u8>,
     timeout: Duration,
     asked: u64,
-    version: Option<(i64, i64)>,
 }
 
 impl QmpClient {
@@ -69,24 +68,16 @@ impl QmpClient {
             pending: Vec::new(),
             timeout,
             asked: 0,
-            version: None,
         };
         let greeting = match client.read_value("the greeting", Instant::now() + timeout) {
             Err(QmpError::Silent { at, .. }) => return Err(QmpError::Busy { at }),
             other => other?,
         };
-        let Some(greeting) = greeting.get("QMP") else {
+        if greeting.get("QMP").is_none() {
             return Err(client.garbled("the greeting is invalid"));
-        };
-        let number = |part| greeting["version"]["qemu"][part].as_i64();
-        client.version = number("major").zip(number("minor"));
+        }
         client.execute("qmp_capabilities", Value::Null)?;
         Ok(client)
-    }
-
-    /// QEMU's version, major and minor, if reported.
-    pub fn version(&self) -> Option<(i64, i64)> {
-        self.version
     }
 
     #[cfg(test)]

@@ -62,7 +62,6 @@ fn ask(reply: &'static str, timeout: Duration) -> Result<Value, QmpError> {
         reply.replace("ID", &question["id"].to_string())
     });
     let mut client = QmpClient::connect(&folder.socket(), PATIENT).unwrap();
-    assert_eq!(client.version(), Some((7, 2)));
     client.timeout_for_test(timeout);
     let answer = client.execute("query-status", Value::Null);
     drop(client);

@@ -324,11 +324,6 @@ impl ServedDisk {
         })
     }
 
-    /// Its image, as named in errors.
-    pub fn path(&self) -> &Path {
-        &self.image.path
-    }
-
     pub(crate) fn is_device(&self) -> bool {
         self.image.is_device
     }
