@@ -308,7 +308,9 @@ impl Row for Vm {
                 |v| int(v.vcpus),
             ),
             (
-                column("memory", Int, "memory").unit(Unit::Bytes).nullable(),
+                column("memory", Int, "the memory of the VM")
+                    .unit(Unit::Bytes)
+                    .nullable(),
                 |v| int(v.memory_bytes),
             ),
             (

@@ -1,5 +1,6 @@
 //! Connection and disconnection of agents.
 
+use tracing::{info, warn};
 use weir_model::{Nanos, Symbol};
 use weir_wire::{ChannelId, Joined, MonitorMessage, Refusal, SessionId, Welcome};
 
@@ -46,6 +47,7 @@ impl Monitor {
         for channel in self.channels.iter() {
             agent.start(channel, since);
         }
+        info!(%host, peer = %joined.peer, "agent connected");
         self.own.record(now, Some(host), "agent_up", "", 1);
         self.send_orders(id, now);
         self.count_agent(id);
@@ -151,6 +153,7 @@ impl Monitor {
         };
         let agent = self.agents.get_mut(&id).expect("a session is of an agent");
         agent.session = None;
+        info!(host = %agent.host, reason = %why, "agent disconnected");
         self.record_join(id, "agent_down", why, 1, now);
         self.count_agent(id);
     }
@@ -159,6 +162,7 @@ impl Monitor {
     pub(super) fn bar(&mut self, id: AgentId, why: String, now: Nanos) {
         self.record_join(id, "agent_refused", &why, 1, now);
         let agent = self.agents.get_mut(&id).expect("it just spoke");
+        warn!(host = %agent.host, reason = %why, "agent disconnected and banned");
         agent.banned = Some((now.saturating_add(self.options.timeout), why));
         if let Some(session) = agent.session.take() {
             self.sessions.remove(&session.id);

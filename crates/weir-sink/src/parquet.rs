@@ -16,7 +16,7 @@ use crate::{ResultSchema, Sink, SinkError, SinkFormat, Target, arrow};
 /// `--format parquet`.
 pub static FORMAT: SinkFormat = SinkFormat {
     name: "parquet",
-    doc: "a Parquet file (requires -o), with columns `instant` and `weight` in addition",
+    doc: "a Parquet file, for -o or a pipe, with columns `instant` and `weight` in addition",
     open: |answer, target| Ok(Box::new(Parquet::open(answer, target)?)),
     resume: None,
 };

@@ -241,7 +241,7 @@ fn what_a_format_has_no_room_for_is_remarked() {
         .to_string();
     assert_eq!(
         refused,
-        "x.csv: the format does not follow from the file's extension; supported formats: recording, blktrace, iolog"
+        "x.csv: the file's extension names no format that can be written; use --to-format; supported formats: recording, blktrace, iolog"
     );
     assert!(
         for_writing(Path::new("x"), Some("msr"))

@@ -207,6 +207,12 @@ impl Dial {
 pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
+    if let Some(cause) = source
+        && text == "transport error"
+    {
+        // The title of every error of tonic's transport.
+        text = cause.to_string();
+    }
     while let Some(cause) = source {
         let cause_text = cause.to_string();
         // The message of rustls is long and contains a link.

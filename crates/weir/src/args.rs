@@ -79,7 +79,8 @@ parsed! {
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Source")]
 struct SourceLine {
-    #[arg(long, value_name = "SOURCE", default_value = LIVE.name, help = sources())]
+    #[arg(long, value_name = "SOURCE", default_value = LIVE.name, help = SOURCES,
+        long_help = sources())]
     from: Vec<String>,
     /// Format of the trace files, as listed by `weir convert --formats` [default: detected from
     /// their content]
@@ -170,14 +171,18 @@ impl From<OutputLine> for OutputOptions {
     }
 }
 
+/// The short help of `--from`.
+const SOURCES: &str = "Source of the events: live (this host), a file, - (standard input), qemu:VM \
+    or tapdisk:PATH; may be repeated";
+
 /// The help of `--from`.
 fn sources() -> String {
     let kind = |kind: &&SourceKind| format!("{}: {}", kind.usage(), kind.doc);
     let kinds: Vec<String> = KINDS.iter().map(kind).collect();
     format!(
-        "Source of the events; several sources are merged in timestamp order, and the files of a \
-         blktrace, one for each CPU, are one source: name any of them. {}",
-        kinds.join("; ")
+        "Source of the events; may be repeated: the events of several sources are merged in \
+         timestamp order\n\n{}",
+        kinds.join("\n\n")
     )
 }
 
@@ -216,6 +221,7 @@ impl QuestionArgs {
 
 /// Limits of the resources of queries.
 #[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
     /// Memory limit of a query; a query that exceeds it fails
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = quantity::size)]

@@ -130,11 +130,20 @@ impl Checker<'_> {
         };
         let message = format!("unknown {kind} `{}`", name.value);
         let found = codes::UNKNOWN_FUNCTION.at(name.span, message);
-        self.diagnostics.push(match near {
-            Some(near) => found.help(format!("did you mean `{near}`?")),
-            None => found.help("`weir functions` lists all functions"),
-        });
+        self.diagnostics
+            .push(match (percentile(&name.value), near) {
+                (Some(fraction), _) => found.help(format!("write `quantile(x, {fraction})`")),
+                (None, Some(near)) => found.help(format!("did you mean `{near}`?")),
+                (None, None) => found.help("`weir functions` lists all functions"),
+            });
     }
+}
+
+/// The fraction of a percentile that other systems have as a function: 0.99 for `p99`.
+fn percentile(name: &str) -> Option<String> {
+    let digits = name.strip_prefix(['p', 'P'])?;
+    let is_percentile = digits.len() >= 2 && digits.bytes().all(|b| b.is_ascii_digit());
+    (is_percentile && digits != "100").then(|| format!("0.{digits}"))
 }
 
 /// Whether an aggregate is called in `expr`, aliases followed, subqueries excluded.

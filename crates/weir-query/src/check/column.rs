@@ -106,7 +106,11 @@ impl Checker<'_> {
                 let names = tables.iter().flat_map(|t| t.column_names());
                 let found = codes::UNKNOWN_COLUMN.at(name.span, format!("unknown column `{full}`"));
                 let plain = tables.iter().flat_map(|t| t.schema.fields.iter());
+                let mut sets = plain.clone().filter_map(|f| f.values);
                 match nearest(&name.value, names) {
+                    _ if qualifier.is_none() && sets.any(|s| s.find(&name.value).is_some()) => {
+                        found.help(format!("a text is quoted: '{}'", name.value))
+                    }
                     Some(near) => found.help(format!("did you mean `{near}`?")),
                     None => {
                         let plain: Vec<_> = plain.map(|f| f.name.as_str()).collect();

@@ -144,14 +144,15 @@ fn mix(profile: &Profile) -> Vec<String> {
             percent(bytes)
         ));
     }
-    for (count, what) in [
-        (mix.reads, "reads"),
-        (mix.writes, "writes"),
-        (mix.flushes, "flushes"),
-        (mix.discards, "discards"),
-        (mix.write_zeroes, "write zeroes"),
-        (mix.failed, "failed"),
+    for (count, one, several) in [
+        (mix.reads, "read", "reads"),
+        (mix.writes, "write", "writes"),
+        (mix.flushes, "flush", "flushes"),
+        (mix.discards, "discard", "discards"),
+        (mix.write_zeroes, "write zeroes", "write zeroes"),
+        (mix.failed, "failed", "failed"),
     ] {
+        let what = if count == 1 { one } else { several };
         phrases.extend((count > 0).then(|| format!("{count} {what}")));
     }
     phrases

@@ -107,7 +107,7 @@ pub fn for_writing(path: &Path, format: Option<&str>) -> Result<&'static Format,
         None => writable().find(by_extension).ok_or_else(|| {
             refused(
                 path.display().to_string(),
-                "the format does not follow from the file's extension",
+                "the file's extension names no format that can be written; use --to-format",
             )
         }),
     }

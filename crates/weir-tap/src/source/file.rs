@@ -20,7 +20,8 @@ pub static KIND: SourceKind = SourceKind {
     name: "",
     argument: "FILE",
     aliases: &[],
-    doc: "a recording, or a trace in any format that weir knows; it may be a pipe",
+    doc: "a recording, or a trace in a format that `weir convert --formats` lists; also a pipe. \
+          blktrace writes a file for each CPU: name any one of them",
     is_live: false,
     open: |path, settings| Ok(Box::new(FileSource::open(path.as_ref(), settings)?)),
 };

@@ -12,7 +12,7 @@ pub static KIND: SourceKind = SourceKind {
     name: "live",
     argument: "",
     aliases: &[],
-    doc: "this host, observed in its kernel",
+    doc: "the block layer of this host",
     is_live: true,
     open: |_, _| Ok(Box::new(Host)),
 };

@@ -10,7 +10,7 @@ pub static KIND: SourceKind = SourceKind {
     name: "qemu:",
     argument: "VM",
     aliases: &[],
-    doc: "the requests of a VM as its guest makes them, traced in QEMU meanwhile",
+    doc: "each request of the guest of this VM, traced in QEMU",
     is_live: true,
     open: |vm, _| Ok(Box::new(TracedVm(vm.into()))),
 };

@@ -9,7 +9,7 @@ pub static KIND: SourceKind = SourceKind {
     name: "-",
     argument: "",
     aliases: STANDARD_INPUT_NAMES,
-    doc: "standard input, as FILE",
+    doc: "standard input, which is read like FILE",
     is_live: false,
     open: |_, settings| {
         Ok(Box::new(FileSource::open(

@@ -13,7 +13,7 @@ pub static KIND: SourceKind = SourceKind {
     name: "tapdisk:",
     argument: "PATH",
     aliases: &[],
-    doc: "the requests of the disks that a `weir tapdisk` serves, by its socket or a disk's",
+    doc: "the disks that a `weir tapdisk` serves; PATH is its socket or that of a disk",
     is_live: true,
     open: |path, _| Ok(Box::new(Tapdisk(path.into()))),
 };

@@ -157,8 +157,8 @@ fn subject(snapshot: &Snapshot, vm: &str) -> Result<QmpSubject, TapError> {
     let known = found.is_some();
     let names: Vec<&str> = all.iter().map(|s| s.vm.as_str()).collect();
     let can = match names.is_empty() {
-        true => "no VM on this host has one".into(),
-        false => format!("there are {}", names.join(", ")),
+        true => "no QEMU VM on this host has a QMP socket".into(),
+        false => format!("VMs with a QMP socket: {}", names.join(", ")),
     };
     let (what, remedy) = match known {
         true => (
@@ -167,7 +167,7 @@ fn subject(snapshot: &Snapshot, vm: &str) -> Result<QmpSubject, TapError> {
         ),
         false => (
             format!("there is no QEMU VM `{vm}`; {can}"),
-            "`weir query 'select * from vms'` lists the VMs",
+            "`weir query --for 1s --final 'select vm, kind from vms'` lists the VMs",
         ),
     };
     Err(unavailable(what, remedy))

@@ -356,8 +356,8 @@ fn failed(selected: &SelectedDisk, what: &str) -> InsertionError {
 
 fn no_vm(vm: &str) -> InsertionError {
     InsertionError::usage(format_args!(
-        "VM {vm} is not running on this host; `weir query \"select vm, vdisk from disks\"` lists \
-         VMs and disks"
+        "VM {vm} is not running on this host; `weir query --for 1s --final \"select vm, vdisk from \
+         disks\"` lists VMs and disks"
     ))
 }
 

@@ -176,7 +176,10 @@ fn started_words(started: &Collecting) -> String {
 
 fn none_of(done: &[Collecting], choice: &HistogramChoice) {
     if done.is_empty() {
-        output::notice(format_args!("weir: {}: not collected", choice.words()));
+        output::notice(format_args!(
+            "weir: {}: no collection is running",
+            choice.words()
+        ));
     }
 }
 

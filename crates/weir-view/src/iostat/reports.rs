@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use weir_model::Nanos;
+use weir_runtime::output;
 use weir_sink::SinkError;
 use weir_sink::iostat::{CpuTimes, DiskCounters, IostatReport, ReportedDisk};
 
@@ -35,6 +36,8 @@ pub struct Reports {
     whole: Whole,
     /// The state at the end of the previous report.
     before: Option<State>,
+    /// Whether a report had a disk.
+    has_disks: bool,
 }
 
 struct State {
@@ -56,6 +59,7 @@ impl Reports {
             output,
             whole: Whole::new(Path::new(SYSFS)),
             before: None,
+            has_disks: false,
         }
     }
 
@@ -105,6 +109,7 @@ impl Reports {
             cpu: before.cpu.zip(now.cpu),
             disks: disks.collect(),
         };
+        self.has_disks |= !report.disks.is_empty();
         self.output.write(&report)
     }
 
@@ -156,6 +161,9 @@ impl LedgerReader for Reports {
                 let now = self.state(totals, at);
                 self.report(&before, &now)?;
             }
+        }
+        if !self.options.live && !self.has_disks {
+            output::notice("weir: no requests were observed");
         }
         self.output.finish()
     }

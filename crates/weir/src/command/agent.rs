@@ -56,7 +56,8 @@ const HOME: &str = "agent";
     weir agent --monitor unix: --host replayed --state /tmp/replayed --from recording.parquet --once\n\n\
     Options on the command line override the configuration file. SIGHUP reloads the file: limits are \
     applied immediately, other changes are logged and need a restart. At SIGTERM or SIGINT the agent \
-    ends after the monitor has acknowledged its last messages, at the latest after 5 seconds.")]
+    ends after the monitor has acknowledged its last messages, at the latest after 5 seconds (with \
+    --once, 120 seconds).")]
 pub struct AgentArgs {
     /// Address of the monitor: HOST or HOST:PORT (default port 7733), https://HOST for TLS, or
     /// unix:PATH; unix: without a path is the default socket of this host

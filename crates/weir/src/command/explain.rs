@@ -37,16 +37,16 @@ use weir_runtime::source;
 pub struct ExplainArgs {
     #[command(flatten)]
     question: QuestionArgs,
-    #[command(flatten)]
-    source: SourceArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    fleet: FleetArgs,
     /// Run the query for the time of --for [default: 5s] and print its rows and processor time
     #[arg(long)]
     analyze: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
     /// Print how the query is split between agents and monitor, and the cost of each placement
     /// strategy for an agent on a host like this one; with --analyze, each strategy is run here
     #[arg(long = "fleet", help_heading = "Fleet", conflicts_with = "monitor")]
@@ -74,6 +74,12 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         output::print(&text)?;
         return Ok(Ending::Done);
     }
+    if is_code(question.text.trim()) {
+        return Err(Failure::words(format_args!(
+            "unknown diagnostic code `{}`; docs/reference/diagnostics.md lists the codes",
+            question.text.trim()
+        )));
+    }
     if args.fleet.monitor.is_some() {
         let submit = Submit {
             query: question.text,
@@ -100,6 +106,12 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
         return Ok(explained.ending);
     }
     of_this_host(args, &device_names::resolved(&checked.plan, &args.source))
+}
+
+/// Whether `text` has the form of a diagnostic code: `W` and four digits.
+fn is_code(text: &str) -> bool {
+    let digits = text.strip_prefix(['W', 'w']);
+    digits.is_some_and(|d| d.len() == 4 && d.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn of_this_host(args: &ExplainArgs, plan: &Arc<Plan>) -> Result<Ending, Failure> {

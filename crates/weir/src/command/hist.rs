@@ -65,7 +65,7 @@ pub struct HistArgs {
     /// Reset the histograms of the collection to zero
     #[arg(short = 'r', long, group = "verb")]
     reset: bool,
-    /// Only this VM, by name or by number
+    /// Select this VM, by name or number
     #[arg(
         short = 'w',
         long = "only-vm",
@@ -73,7 +73,7 @@ pub struct HistArgs {
         value_name = "VM"
     )]
     only_vm: Option<String>,
-    /// Only this disk, by its name in the VM or on the host (vda, /dev/sda), or by its number
+    /// Select this disk, by its name in the VM or on the host (vda, /dev/sda), or by its number
     #[arg(
         short = 'i',
         long = "only-disk",

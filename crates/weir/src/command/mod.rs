@@ -101,7 +101,7 @@ fn overview() -> String {
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Print more to standard error: all counters, and the messages of the kernel with errors
+    /// Print more to standard error: all counters and, with an error, the kernel's messages
     #[arg(short, long, global = true)]
     verbose: bool,
     /// Print the version; with --verbose also the commit, features, libbpf and the BPF objects

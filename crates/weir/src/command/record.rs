@@ -38,8 +38,6 @@ use weir_runtime::source;
     weir record --stream blockstats --for 1h -o counters.parquet\n  \
     weir record --from trace.blktrace.0 -o trace.parquet")]
 pub struct RecordArgs {
-    #[command(flatten)]
-    source: SourceArgs,
     /// File for the recording [default: weir-TIMESTAMP.parquet]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -52,6 +50,8 @@ pub struct RecordArgs {
     /// Record only events that match this predicate, a condition as in WHERE
     #[arg(long = "where", value_name = "PREDICATE")]
     predicate: Option<String>,
+    #[command(flatten)]
+    source: SourceArgs,
 }
 
 pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -105,8 +105,8 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         options,
         &stop,
     )?;
-    if verbose {
-        output::notice(format_args!("weir: {}", path.display()));
+    if verbose || args.output.is_none() {
+        output::notice(format_args!("weir: wrote {}", path.display()));
     }
     conclude(report, verbose)
 }
@@ -125,7 +125,8 @@ fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
     let found = catalog.find(name).cloned();
     found.ok_or_else(|| {
         Failure::words(format_args!(
-            "--stream {name}: the source has no such stream or relation{near}"
+            "--stream {name}: the source has no such stream or relation{near}; `weir \
+             streams` lists them"
         ))
     })
 }

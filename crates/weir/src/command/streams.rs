@@ -62,7 +62,10 @@ fn shape(declaration: &Declaration) -> &'static str {
     }
 }
 
-/// Columns as lines: name, type, unit, aliases, description.
+/// The header of a list of columns.
+const HEADER: [&str; 5] = ["COLUMN", "TYPE", "UNIT", "ALIASES", "DESCRIPTION"];
+
+/// Columns as lines below a header: name, type, unit, aliases, description.
 pub fn columns_text(fields: &[Field]) -> String {
     let row = |field: &Field| {
         let aliases: Vec<String> = field.aliases.iter().map(alias).collect();
@@ -74,7 +77,12 @@ pub fn columns_text(fields: &[Field]) -> String {
             field.doc.clone(),
         ]
     };
-    output::aligned(&fields.iter().map(row).collect::<Vec<_>>())
+    let header = HEADER.map(str::to_owned).to_vec();
+    output::aligned(
+        &std::iter::once(header)
+            .chain(fields.iter().map(row))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn alias(alias: &weir_model::Alias) -> String {

@@ -69,9 +69,9 @@ struct DiskArgs {
     /// Image of the disk: a raw file or a block device
     #[arg(long, value_name = "FILE", conflicts_with_all = ["disks", "config"])]
     image: Option<PathBuf>,
-    /// Format of the image: raw, whatever its content [default: raw, but an image that starts like
-    /// qcow2, vmdk, vhd, vhdx, vdi, qed or parallels is rejected, because the first write would
-    /// destroy it]
+    /// Format of the image: raw, the only one that is served. With this option the content is not
+    /// checked [default: raw; an image with the header of qcow2, vmdk, vhd, vhdx, vdi, qed or
+    /// parallels is rejected, because the first write would destroy it]
     #[arg(long, value_name = "FORMAT", requires = "image", value_parser = service::format)]
     format: Option<ImageFormat>,
     /// Serve the disk over vhost-user-blk at this unix socket

@@ -216,6 +216,8 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     let mut target = output::standard_output(live)?;
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
     let mut run = Run::new(args, scope, args.level())?;
+    let printed = Arc::new(AtomicBool::new(false));
+    let any = printed.clone();
     let take: TickHandler = run.whole_intervals(Box::new(move |tick| {
         // Intervals of a recording without requests are skipped.
         if !live && tick.lines.is_empty() {
@@ -229,6 +231,7 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
         };
         target.put(&text)?;
         target.flush()?;
+        any.store(true, Ordering::Relaxed);
         left -= 1;
         Ok(left > 0)
     }));
@@ -237,6 +240,9 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
     let splits = scope.splits(args.level());
     let (engine, inputs, shows) = run.begin(&TickAssembler::new(splits, take), None)?;
     let report = run_loop::run(engine, inputs, shows, options, stop)?;
+    if !printed.load(Ordering::Relaxed) {
+        output::notice("weir: no requests were observed");
+    }
     conclude(report, verbose)
 }
 

@@ -277,7 +277,11 @@ fn a_killed_collector_leaves_nothing_and_the_next_one_starts() {
     let script = host.of_disk(&["-p", "all", "-c"]);
     assert!(script.err.contains("with `weir hist -s`"), "{}", script.err);
     let none = host.hist(&["-x"]);
-    assert!(none.err.contains("not collected"), "{}", none.err);
+    assert!(
+        none.err.contains("no collection is running"),
+        "{}",
+        none.err
+    );
     host.of_disk(&["-s", "--for", "forever"]).fine();
     assert!(host.hist(&["-l"]).fine().contains("until stopped"));
     host.hist(&["-x"]).fine();

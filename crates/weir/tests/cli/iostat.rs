@@ -440,3 +440,24 @@ fn an_idle_disk_is_reported_in_each_interval() {
     let reports = &document["sysstat"]["hosts"][0]["statistics"];
     assert_eq!(reports.as_array().unwrap().len(), 3, "{text}");
 }
+
+#[test]
+fn a_recording_without_requests_of_the_selection_is_reported() {
+    let recording = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/fio-loop.parquet"
+    );
+    for selection in [["iostat", "sdq"], ["iostat", "-wnope"], ["top", "-dsdq"]] {
+        let [command, of] = selection;
+        let output = run(&[command, "--from", recording, of]);
+        assert_eq!(output.code, 0, "{}", output.err);
+        let message = "weir: no requests were observed";
+        assert!(
+            output.err.contains(message),
+            "{selection:?}: {}",
+            output.err
+        );
+    }
+    let output = run(&["iostat", "--from", recording, "loop1"]);
+    assert_eq!((output.code, output.err.as_str()), (0, ""));
+}

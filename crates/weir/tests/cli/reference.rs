@@ -132,6 +132,7 @@ fn streams_lists_columns_with_types_and_units() {
     let out = run(&["streams"]).fine();
     assert!(out.contains("IOstream") && out.contains("weir"), "{out}");
     let out = run(&["streams", "io"]).fine();
+    assert!(out.contains("\nCOLUMN "), "{out}");
     assert!(
         out.contains("latency") && out.contains("BlktapTS (us)"),
         "{out}"
@@ -161,6 +162,10 @@ fn functions_have_a_page_with_examples() {
 fn a_diagnostic_code_is_explained() {
     let out = run(&["explain", "w0103"]).fine();
     assert!(out.starts_with("W0103: "), "{out}");
+    let unknown = run(&["explain", "W9999"]);
+    assert_eq!(unknown.code, 2);
+    let message = "unknown diagnostic code `W9999`";
+    assert!(unknown.err.contains(message), "{}", unknown.err);
 }
 
 #[test]
