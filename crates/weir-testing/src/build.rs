@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::archive::Archive;
 use crate::kernel::{AT_BOOT, GuestKernel, ON_DEMAND};
 use crate::kit::{Kit, sources_hash, which};
 
@@ -19,7 +20,8 @@ impl Kit {
         }
         let folder = Kit::folder_of(kernel);
         let kit = Kit::at(&folder);
-        let package = newest(kernel.package)?;
+        let archive = Archive::of(kernel.suite)?;
+        let package = archive.newest(kernel.package)?;
         let made_of = format!("{package}\n{}\n", sources_hash());
         if fs::read_to_string(kit.stamp()).is_ok_and(|stamp| stamp == made_of) {
             return Ok(kit);
@@ -31,7 +33,7 @@ impl Kit {
         for part in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
             fs::create_dir_all(root.join(part))?;
         }
-        install_kernel(&kit, &folder, &package)?;
+        install_kernel(&kit, &folder, &archive, &package)?;
         install_modules(&folder, &root)?;
         install_programs(&kit, &root)?;
         pack(&root, &kit.initramfs())?;
@@ -42,60 +44,21 @@ impl Kit {
     }
 }
 
-/// The package of the newest kernel of a line, such as `linux-image-6.1.0-56-cloud-amd64`.
-fn newest(line: &str) -> Result<String> {
-    let ask = || output(Command::new("apt-cache").args(["depends", line]));
-    let found = |output: &str| {
-        let mut names = output
-            .lines()
-            .filter_map(|l| l.trim().strip_prefix("Depends: "));
-        names.next().map(str::to_owned)
-    };
-    if let Some(name) = found(&ask().unwrap_or_default()) {
-        return Ok(name);
-    }
-    output(Command::new("apt-get").args(["update", "-qq"]))?;
-    found(&ask()?).with_context(|| format!("apt has no package {line}"))
-}
-
 /// The temporary folder of an unpacked package.
 const UNPACKED: &str = "unpacked";
 
 /// Installs the kernel beside the root folder and leaves the package unpacked.
-fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
-    let download = || {
-        output(
-            Command::new("apt-get")
-                .args(["download", "-qq", package])
-                .current_dir(folder),
-        )
-    };
-    // A package list that is older than the last update refers to a file that the mirror does not
-    // have any more.
-    if download().is_err() {
-        output(Command::new("apt-get").args(["update", "-qq"]))?;
-        download()?;
-    }
-    let archive = files(folder)?
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|e| e == "deb"))
-        .with_context(|| format!("apt-get download {package} left no file"))?;
+fn install_kernel(kit: &Kit, folder: &Path, archive: &Archive, package: &str) -> Result<()> {
     let unpacked = folder.join(UNPACKED);
-    output(
-        Command::new("dpkg-deb")
-            .arg("-x")
-            .args([&archive, &unpacked]),
-    )?;
-    let images = files(&unpacked.join("boot"))?;
-    let image = images
-        .iter()
-        .find(|path| {
-            path.file_name()
-                .is_some_and(|n| n.to_string_lossy().starts_with("vmlinuz"))
-        })
-        .with_context(|| format!("{package} has no kernel"))?;
+    archive.unpack_kernel(package, &unpacked)?;
+    let files = all_files(&unpacked)?;
+    let is_image = |path: &&PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with("vmlinuz")
+    };
+    let image = files.iter().find(is_image);
+    let image = image.with_context(|| format!("{package} has no kernel"))?;
     fs::copy(image, kit.kernel())?;
-    fs::remove_file(archive)?;
     Ok(())
 }
 
@@ -104,7 +67,7 @@ fn install_kernel(kit: &Kit, folder: &Path, package: &str) -> Result<()> {
 /// built in, and absent for one that the kernel does not have.
 fn install_modules(folder: &Path, root: &Path) -> Result<()> {
     let unpacked = folder.join(UNPACKED);
-    let files = all_files(&unpacked.join("lib/modules"))?;
+    let files = all_files(&unpacked)?;
     let named = |path: &Path| {
         let name = path.file_name()?.to_str()?;
         let name = name
@@ -232,7 +195,7 @@ fn pack(root: &Path, archive: &Path) -> Result<()> {
 }
 
 /// The entries of a folder.
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("{}", folder.display()))?;
     let paths: Result<Vec<PathBuf>, _> = entries.map(|e| e.map(|e| e.path())).collect();
     Ok(paths?)
@@ -252,7 +215,7 @@ fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Runs a command; returns its standard output.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = format!("{command:?}");
     let output = command
         .stdin(Stdio::null())

@@ -11,6 +11,7 @@ pub struct GuestDisk {
     aio: &'static str,
     scsi: bool,
     direct: bool,
+    queues: Option<u32>,
 }
 
 impl GuestDisk {
@@ -24,6 +25,7 @@ impl GuestDisk {
             aio: "threads",
             scsi: false,
             direct: true,
+            queues: None,
         }
     }
 
@@ -47,6 +49,15 @@ impl GuestDisk {
     pub fn buffered(self) -> GuestDisk {
         GuestDisk {
             direct: false,
+            ..self
+        }
+    }
+
+    /// A virtio-blk disk with this number of queues; by default one for each of the guest's
+    /// processors.
+    pub fn queues(self, queues: u32) -> GuestDisk {
+        GuestDisk {
+            queues: Some(queues),
             ..self
         }
     }
@@ -77,7 +88,11 @@ impl GuestDisk {
         let (id, node) = (&self.id, self.node());
         let device = match self.scsi {
             true => format!("{bus},drive={node},id={id},serial={id},bus=scsi.0"),
-            false => format!("{bus},drive={node},id={id},serial={id}"),
+            false => {
+                let queues = self.queues.map(|n| format!(",num-queues={n}"));
+                let queues = queues.unwrap_or_default();
+                format!("{bus},drive={node},id={id},serial={id}{queues}")
+            }
         };
         let store = format!(
             "node-name={id}-storage,driver={driver},filename={},aio={},cache.direct={direct},\

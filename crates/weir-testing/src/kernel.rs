@@ -8,6 +8,8 @@ pub struct GuestKernel {
     /// The package that depends on the newest kernel of its line; the kernel's own name changes
     /// with each security update.
     pub(crate) package: &'static str,
+    /// The suite of Debian; `None` for those of the host, which is Debian 12.
+    pub(crate) suite: Option<&'static str>,
     /// Used by the tests that always run.
     pub is_usual: bool,
 }
@@ -16,6 +18,7 @@ pub struct GuestKernel {
 pub static LINUX_6_1: GuestKernel = GuestKernel {
     folder: "guest",
     package: "linux-image-cloud-amd64",
+    suite: None,
     is_usual: true,
 };
 
@@ -24,6 +27,7 @@ pub static LINUX_6_1: GuestKernel = GuestKernel {
 pub static LINUX_6_12: GuestKernel = GuestKernel {
     folder: "guest-6.12",
     package: "linux-image-6.12-cloud-amd64",
+    suite: None,
     is_usual: true,
 };
 
@@ -31,6 +35,7 @@ pub static LINUX_6_12: GuestKernel = GuestKernel {
 pub static LINUX_6_1_FULL: GuestKernel = GuestKernel {
     folder: "guest-6.1-full",
     package: "linux-image-amd64",
+    suite: None,
     is_usual: false,
 };
 
@@ -38,6 +43,7 @@ pub static LINUX_6_1_FULL: GuestKernel = GuestKernel {
 pub static LINUX_6_12_FULL: GuestKernel = GuestKernel {
     folder: "guest-6.12-full",
     package: "linux-image-6.12-amd64",
+    suite: None,
     is_usual: false,
 };
 
@@ -45,6 +51,7 @@ pub static LINUX_6_12_FULL: GuestKernel = GuestKernel {
 pub static LINUX_6_1_RT: GuestKernel = GuestKernel {
     folder: "guest-6.1-rt",
     package: "linux-image-rt-amd64",
+    suite: None,
     is_usual: false,
 };
 
@@ -52,6 +59,31 @@ pub static LINUX_6_1_RT: GuestKernel = GuestKernel {
 pub static LINUX_6_12_RT: GuestKernel = GuestKernel {
     folder: "guest-6.12-rt",
     package: "linux-image-6.12-rt-amd64",
+    suite: None,
+    is_usual: false,
+};
+
+/// The kernel of Debian 13 for virtual machines.
+pub static LINUX_TRIXIE: GuestKernel = GuestKernel {
+    folder: "guest-trixie",
+    package: "linux-image-cloud-amd64",
+    suite: Some("trixie"),
+    is_usual: false,
+};
+
+/// The kernel of Debian testing for virtual machines: 7.2 in November 2026.
+pub static LINUX_TESTING: GuestKernel = GuestKernel {
+    folder: "guest-testing",
+    package: "linux-image-cloud-amd64",
+    suite: Some("testing"),
+    is_usual: false,
+};
+
+/// The newest kernel for Debian 13, for all machines: 7.3 in November 2026.
+pub static LINUX_BACKPORTS: GuestKernel = GuestKernel {
+    folder: "guest-backports",
+    package: "linux-image-amd64",
+    suite: Some("trixie-backports"),
     is_usual: false,
 };
 
@@ -63,6 +95,9 @@ pub static KERNELS: &[&GuestKernel] = &[
     &LINUX_6_12_FULL,
     &LINUX_6_1_RT,
     &LINUX_6_12_RT,
+    &LINUX_TRIXIE,
+    &LINUX_TESTING,
+    &LINUX_BACKPORTS,
 ];
 
 /// Modules that are loaded at boot, where the kernel has them as modules.
@@ -83,14 +118,16 @@ pub(crate) const ON_DEMAND: &[&str] = &[
     "bfq",
     "dm_mod",
     "dm_crypt",
-    "dm_delay",
-    "dm_flakey",
+    "dm_thin_pool",
     "aesni_intel",
     "xts",
     "raid1",
+    "raid456",
     "null_blk",
     "scsi_debug",
     "lzo_rle",
     "zram",
     "loop",
+    "xfs",
+    "btrfs",
 ];

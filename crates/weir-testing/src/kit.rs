@@ -16,11 +16,12 @@ pub struct Kit {
 }
 
 /// The sources of a guest beside packages.
-pub(crate) const SOURCES: [&str; 5] = [
+pub(crate) const SOURCES: [&str; 6] = [
     include_str!("init.sh"),
     include_str!("bin/load.rs"),
     include_str!("plan.rs"),
     include_str!("build.rs"),
+    include_str!("archive.rs"),
     include_str!("kernel.rs"),
 ];
 
@@ -51,10 +52,7 @@ impl Kit {
 
     /// The folder of a kernel's kit, in cargo's target folder.
     pub(crate) fn folder_of(kernel: &GuestKernel) -> PathBuf {
-        let target = || root().join("target");
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
-        // A path without `..` is easier to read in messages.
-        target.canonicalize().unwrap_or(target).join(kernel.folder)
+        target_folder().join(kernel.folder)
     }
 
     pub(crate) fn at(folder: &Path) -> Kit {
@@ -91,6 +89,14 @@ impl Kit {
 
 /// The emulator.
 pub(crate) const QEMU: &str = "qemu-system-x86_64";
+
+/// Cargo's target folder.
+pub(crate) fn target_folder() -> PathBuf {
+    let target = || root().join("target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(target, PathBuf::from);
+    // A path without `..` is easier to read in messages.
+    target.canonicalize().unwrap_or(target)
+}
 
 pub(crate) fn sources_hash() -> String {
     let mut hasher = DefaultHasher::new();
