@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// Reports that `test`, or a part of it, is skipped.
 pub fn skipped(test: &str, why: impl Display) {
@@ -20,9 +21,13 @@ pub fn tried_again(test: &str, why: impl Display) {
     report("tried again", test, why);
 }
 
-/// Prints a line. Not with `eprintln!`, whose output the test runner captures.
+/// Prints a line. Not with `eprintln!`, whose output the test runner captures. Where both streams
+/// go to one file, such as a terminal, the runner has begun a line with the test's name.
 fn report(what: &str, test: &str, why: impl Display) {
-    let line = format!("{what}: {test}: {why:#}\n");
+    let number = |stream: BorrowedFd| rustix::fs::fstat(stream).map(|file| file.st_ino);
+    let is_shared = number(std::io::stdout().as_fd()) == number(std::io::stderr().as_fd());
+    let start = if is_shared { "\n" } else { "" };
+    let line = format!("{start}{what}: {test}: {why:#}\n");
     let written = std::io::stderr().write_all(line.as_bytes());
     written.expect("standard error is open");
 }
