@@ -328,3 +328,30 @@ fn the_crates_can_be_published() {
         }
     }
 }
+
+#[test]
+fn the_kernel_programs_are_those_of_every_architecture() {
+    // Registers and system calls differ between architectures; tracepoints and types do not.
+    let apart = [
+        "__TARGET_ARCH",
+        "PT_REGS",
+        "BPF_KPROBE",
+        "pt_regs",
+        "SEC(\"kprobe",
+        "__x64_",
+    ];
+    let folder = root().join("crates/weir-tap/src/ebpf");
+    let files = fs::read_dir(folder).expect("the sources").flatten();
+    let sources = files.map(|entry| entry.path()).filter(|path| {
+        let name = path.to_string_lossy().into_owned();
+        name.ends_with(".c") || name.ends_with(".h")
+    });
+    let mut read = 0;
+    for path in sources {
+        let text = fs::read_to_string(&path).expect("a source");
+        let found: Vec<&&str> = apart.iter().filter(|word| text.contains(**word)).collect();
+        assert!(found.is_empty(), "{}: {found:?}", path.display());
+        read += 1;
+    }
+    assert!(read > 10, "{read} sources");
+}

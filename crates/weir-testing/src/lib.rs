@@ -27,6 +27,7 @@
 mod archive;
 mod build;
 mod counts;
+mod cross;
 mod demonstration;
 mod disk;
 mod extent;
@@ -56,6 +57,7 @@ mod wait;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
+pub use cross::CrossRoot;
 pub use demonstration::DemoGuests;
 pub use disk::{GuestDisk, VhostDisk};
 pub use extent::{VARIABLE as EXTENT_VARIABLE, is_full};

@@ -6,6 +6,7 @@
 //! `packaging/`. The formats are written by their reference tools: debhelper, rpmbuild, GNU tar,
 //! umoci. Timestamps are those of the commit, so equal binaries give equal files.
 
+mod cross;
 mod deb;
 mod image;
 mod licences;
@@ -37,6 +38,7 @@ usage: cargo xtask package [OPTIONS]
 /// The Debian packages with the tools.
 pub const TOOLS: &[&str] = &[
     "debhelper",
+    "debian-archive-keyring",
     "lintian",
     "llvm",
     "mmdebstrap",
@@ -121,14 +123,6 @@ pub fn run(args: &[String]) -> Result<()> {
     let (options, release) = parse(args)?;
     packages::ensure(TOOLS)?;
     fs::create_dir_all(&release.output)?;
-    // The native program also writes the manual pages and completions for the other targets.
-    let native = match &options.binary {
-        Some(path) => path.clone(),
-        None => {
-            build(&release, &["--profile", &options.profile])?;
-            profile_directory("target", &options.profile).join("weir")
-        }
-    };
     let chosen = |format: &&Format| options.formats.iter().any(|name| name == format.0);
     let of = |linkage| {
         FORMATS
@@ -136,24 +130,31 @@ pub fn run(args: &[String]) -> Result<()> {
             .filter(chosen)
             .filter(move |f| f.1 == linkage)
     };
+    let is_built_here = |target: &String| target.starts_with(std::env::consts::ARCH);
+    // A program that runs on this host writes the manual pages and completions of all.
+    let mut native = options.binary.clone();
     let mut files = Vec::new();
-    if of(Linkage::Dynamic).next().is_some() {
-        let program = tree::program(&release, &native, &native)?;
+    if of(Linkage::Dynamic).next().is_some() || !options.targets.iter().any(is_built_here) {
+        let binary = match &options.binary {
+            Some(path) => path.clone(),
+            None => build(&release, &options.profile)?,
+        };
+        let program = tree::program(&release, &binary, &binary)?;
         for (_, _, write) in of(Linkage::Dynamic) {
             files.push(write(&release, &program)?);
         }
+        native = Some(binary);
     }
-    let targets = if of(Linkage::Static).next().is_some() {
-        &options.targets[..]
-    } else {
-        &[]
-    };
-    for target in targets {
+    let mut targets = options.targets;
+    targets.sort_by_key(|target| !is_built_here(target));
+    targets.retain(|_| of(Linkage::Static).next().is_some());
+    for target in &targets {
         let binary = match &options.binary {
             Some(path) => path.clone(),
-            None => static_binary(&release, target, &options.profile)?,
+            None => cross::build(target, &options.profile, &release.commit)?,
         };
-        let program = tree::program(&release, &binary, &native)?;
+        let native = native.get_or_insert_with(|| binary.clone());
+        let program = tree::program(&release, &binary, native)?;
         for (_, _, write) in of(Linkage::Static) {
             files.push(write(&release, &program)?);
         }
@@ -212,28 +213,24 @@ fn parse(args: &[String]) -> Result<(Options, Release)> {
     Ok((options, release))
 }
 
-/// The directory below a target directory to which cargo writes what it builds with a profile.
-fn profile_directory(target: &str, profile: &str) -> PathBuf {
-    let directory = if profile == "dev" { "debug" } else { profile };
-    root().join(target).join(directory)
-}
-
-/// Builds the program for a target with libbpf, libelf and zlib inside it.
-fn static_binary(release: &Release, target: &str, profile: &str) -> Result<PathBuf> {
-    let vendored = ["--features", "vendored", "--target", target];
-    build(release, &[&vendored[..], &["--profile", profile]].concat())?;
-    Ok(profile_directory(&format!("target/{target}"), profile).join("weir"))
-}
-
-/// Builds the program with the commit in it.
-fn build(release: &Release, options: &[&str]) -> Result<()> {
+/// Builds the program for this host, with the commit in it.
+fn build(release: &Release, profile: &str) -> Result<PathBuf> {
     let mut command = crate::cargo();
     command.env("WEIR_COMMIT", &release.commit);
-    execute(
-        command
-            .args(["build", "--locked", "--package", "weir"])
-            .args(options),
-    )
+    execute(command.args([
+        "build",
+        "--locked",
+        "--package",
+        "weir",
+        "--profile",
+        profile,
+    ]))?;
+    Ok(root().join("target").join(directory(profile)).join("weir"))
+}
+
+/// The directory of a profile in a target directory.
+fn directory(profile: &str) -> &str {
+    if profile == "dev" { "debug" } else { profile }
 }
 
 /// Writes the SHA-256 of each file to `SHA256SUMS`, as sha256sum(1) checks it.

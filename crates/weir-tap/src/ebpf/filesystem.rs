@@ -1,8 +1,5 @@
 //! Determines from its file system whether a file lies on a block device.
-#![allow(unsafe_code)]
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// File systems on block devices whose files report an anonymous device, by `f_type` of statfs(2):
@@ -16,14 +13,5 @@ pub fn on_block_device(path: &Path, dev: u64) -> bool {
 }
 
 fn kind(path: &Path) -> Option<i64> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
-    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a string that ends in zero and a buffer for the answer, both alive during the call.
-    let failed = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) } != 0;
-    if failed {
-        return None;
-    }
-    // SAFETY: the call succeeded, so the kernel has initialized it.
-    let found = unsafe { found.assume_init() };
-    Some(found.f_type)
+    rustix::fs::statfs(path).ok().map(|found| found.f_type)
 }

@@ -10,7 +10,7 @@ use super::loop_status;
 use super::stack::{self, Segment};
 
 /// `_IOWR(0xfd, 12, struct dm_ioctl)`.
-const DM_TABLE_STATUS: libc::c_ulong = 0xc138_fd0c;
+const DM_TABLE_STATUS: libc::Ioctl = 0xc138_fd0c_u32 as libc::Ioctl;
 
 /// Request the table, not the status of the targets.
 const DM_STATUS_TABLE_FLAG: u32 = 1 << 4;

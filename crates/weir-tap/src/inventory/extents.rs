@@ -44,10 +44,10 @@ const ELSEWHERE: [i64; 8] = [
 ];
 
 /// `_IOWR('f', 11, struct fiemap)`.
-const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b_u32 as libc::Ioctl;
 
 /// `_IOR('X', 31, struct fsxattr)`.
-const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
+const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f_u32 as libc::Ioctl;
 
 /// XFS stores the file's data on another device than the one that stat(2) names.
 const FS_XFLAG_REALTIME: u32 = 1;
@@ -225,15 +225,7 @@ fn is_realtime(file: &File) -> bool {
 }
 
 fn kind(file: &File) -> io::Result<i64> {
-    let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: an open descriptor and room for the result, both alive during the call.
-    let failed = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } != 0;
-    if failed {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so the kernel initialized it.
-    let found = unsafe { found.assume_init() };
-    Ok(found.f_type)
+    Ok(rustix::fs::fstatfs(file)?.f_type)
 }
 
 #[cfg(test)]

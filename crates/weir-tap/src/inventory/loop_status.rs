@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
+const LOOP_GET_STATUS64: libc::Ioctl = 0x4c05;
 
 /// Words of `struct loop_info64`: 232 bytes that begin with device and inode.
 const WORDS: usize = 29;
