@@ -39,4 +39,6 @@ pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Engine, EngineCounts, EngineOptions, EngineOutput, QueryId};
 pub use expr::Expr;
 pub use plan::Plan;
-pub use script::{Script, ScriptQuery, ScriptTable, compile_script, compile_script_as};
+pub use script::{
+    Script, ScriptQuery, ScriptTable, compile_script, compile_script_as, stream_definitions,
+};

@@ -1,7 +1,7 @@
 //! Printing a tree and parsing the text yields the same tree.
 
 use proptest::prelude::*;
-use weir_model::{Shape, Type};
+use weir_model::{ProbeField, ProbeType, Shape, Type, Unit};
 use weir_query::Span;
 use weir_query::expr::BinaryOp;
 use weir_query::syntax::ast::*;
@@ -408,7 +408,39 @@ fn statement() -> impl Strategy<Value = Statement> {
             })
         },
     );
-    prop_oneof![6 => query().prop_map(Statement::Query), 1 => view, 1 => register]
+    let statements = query().prop_map(Statement::Query);
+    prop_oneof![6 => statements, 1 => view, 1 => register, 1 => stream_definition()]
+}
+
+/// `CREATE STREAM .. AS PROBE ..`
+fn stream_definition() -> impl Strategy<Value = Statement> {
+    let text = (1_u64..=512).prop_map(|bytes| ProbeType::Text { bytes });
+    let integer = (prop::sample::select(vec![1_u8, 2, 4, 8]), any::<bool>());
+    let integer = integer.prop_map(|(bytes, is_signed)| ProbeType::Integer { bytes, is_signed });
+    let ty = prop::option::of(prop_oneof![text, integer]);
+    let units = [Unit::None, Unit::Nanoseconds, Unit::Bytes, Unit::Sectors];
+    let unit = prop::sample::select(units.to_vec());
+    let path = prop::sample::select(vec!["prev_pid", "rq.q.disk.major", "args[1]", "from"]);
+    let name = prop::option::of(ident().prop_map(|name| name.value));
+    let field = (path, name, ty, unit).prop_map(|(path, name, ty, unit)| {
+        let field = ProbeField {
+            path: path.into(),
+            name,
+            ty,
+            unit,
+        };
+        at(field)
+    });
+    let fields = prop::collection::vec(field, 0..3);
+    let most = prop::option::of((0_u64..9).prop_map(at));
+    (ident(), "[a-z:']{1,9}", fields, most).prop_map(|(name, probe, fields, hits_max)| {
+        Statement::Stream(StreamDefinition {
+            name,
+            probe: at(probe),
+            fields,
+            hits_max,
+        })
+    })
 }
 
 proptest! {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_model::{Catalog, NANOS_PER_SECOND};
 use weir_query::diagnostic::{Diagnostic, codes, render};
-use weir_query::{CheckOptions, Checked, Dialect, compile};
+use weir_query::syntax::ast::{Statement, StreamDefinition};
+use weir_query::syntax::parse;
+use weir_query::{CheckOptions, Checked, Dialect, Span, compile};
 use weir_tap::format::source::is_standard_input;
 
 use crate::failure::Failure;
@@ -79,6 +81,7 @@ impl QueryText {
     /// As [`QueryText::compile`].
     pub fn compile_over(&self, args: &SourceOptions) -> Result<Checked, Failure> {
         let options = options(args.is_live());
+        args.define(self, &self.definitions())?;
         let builtin = compile(&self.text, &Catalog::builtin(), &options);
         let is_foreign = |d: &Diagnostic| d.code == codes::UNKNOWN_SOURCE.code;
         let checked = match builtin {
@@ -91,6 +94,35 @@ impl QueryText {
         let checked = checked.map_err(|d| self.failure(&d))?;
         self.warn(&checked.warnings);
         Ok(checked)
+    }
+
+    /// The streams of probes that a query defines. Errors are those of [`QueryText::compile`].
+    fn definitions(&self) -> Vec<StreamDefinition> {
+        let statements = parse(&self.text).tree.into_iter();
+        let definition = |statement| match statement {
+            Statement::Stream(definition) => Some(definition),
+            _ => None,
+        };
+        statements.filter_map(definition).collect()
+    }
+
+    /// Adds the streams of probes that this text defines, which has nothing else, to those of the
+    /// host.
+    ///
+    /// # Errors
+    /// All its errors.
+    pub fn define(&self, args: &SourceOptions) -> Result<(), Failure> {
+        let parsed = parse(&self.text);
+        let mut diagnostics = parsed.diagnostics;
+        let definitions = self.definitions();
+        if definitions.len() != parsed.tree.len() && diagnostics.is_empty() {
+            let message = "a file of definitions has CREATE STREAM statements only";
+            diagnostics.push(codes::NOT_A_STATEMENT.at(Span::default(), message));
+        }
+        if !diagnostics.is_empty() {
+            return Err(self.failure(&diagnostics));
+        }
+        args.define(self, &definitions).map(|_| ())
     }
 
     /// The checked query; warnings are not printed.

@@ -18,6 +18,7 @@ pub mod inventory;
 mod io_columns;
 mod landlock;
 pub mod live;
+pub mod probe;
 pub mod qmp;
 mod retimed;
 mod seccomp;

@@ -219,6 +219,25 @@ impl QuestionArgs {
     }
 }
 
+/// Definitions of streams for a query.
+#[derive(Args, Debug, Clone)]
+pub struct DefineArgs {
+    /// Read definitions of streams (CREATE STREAM) from this file; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub define: Vec<PathBuf>,
+}
+
+impl DefineArgs {
+    /// Adds the streams to those of the host.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the errors in it.
+    pub fn add_to(&self, source: &SourceOptions) -> Result<(), Failure> {
+        let mut files = self.define.iter();
+        files.try_for_each(|path| QueryText::read(path)?.define(source))
+    }
+}
+
 /// Limits of the resources of queries.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Limits")]

@@ -32,7 +32,7 @@ pub fn compile(question: &QueryText, tick_ns: u32) -> Result<Script, Failure> {
         live: true,
         ..CheckOptions::script()
     };
-    let compiled = compile_script_as(&question.text, options);
+    let compiled = compile_script_as(&question.text, options, &[]);
     let mut script = compiled.map_err(|found| question.failure(&found))?;
     let sources = script.tables.iter().map(|table| &table.source);
     let mut sources = sources.chain(&script.iostream_source);

@@ -183,6 +183,8 @@ pub(crate) struct Checker<'a> {
     pub diagnostics: Vec<Diagnostic>,
     /// Named queries in scope; later ones hide earlier ones.
     pub views: Vec<NamedQuery>,
+    /// The streams that the text defines.
+    streams: Vec<String>,
     /// Set when a source could not be declared: an unknown name may then be that source.
     pub sources_missing: bool,
     /// How many sources have been read since the statement began.
@@ -199,6 +201,7 @@ impl<'a> Checker<'a> {
             options,
             diagnostics: Vec::new(),
             views: Vec::new(),
+            streams: Vec::new(),
             sources_missing: false,
             reads: 0,
             outer_scopes: Vec::new(),
@@ -218,6 +221,7 @@ impl<'a> Checker<'a> {
         for (i, statement) in statements.into_iter().enumerate() {
             match statement {
                 ast::Statement::View(view) => self.view(&view),
+                ast::Statement::Stream(definition) => self.stream(&definition),
                 ast::Statement::Query(query) if i + 1 == count => {
                     queries += 1;
                     plan = self.top_query(&query);
@@ -243,6 +247,25 @@ impl<'a> Checker<'a> {
                 .push(codes::NO_QUERY.at(end, "there is no query"));
         }
         plan
+    }
+
+    /// CREATE STREAM: the catalog has the streams of probes that the source attaches.
+    pub fn stream(&mut self, definition: &ast::StreamDefinition) {
+        let name = &definition.name;
+        let same = |other: &String| other.eq_ignore_ascii_case(&name.value);
+        if self.streams.iter().any(same) {
+            let message = format!("the stream `{}` already exists", name.value);
+            self.diagnostics
+                .push(codes::DUPLICATE_SOURCE.at(name.span, message));
+        } else if self.catalog.find(&name.value).is_none() && !self.sources_missing {
+            let message = format!("no source has the probe of `{}`", name.value);
+            let found = codes::UNKNOWN_SOURCE.at(name.span, message);
+            let help = "`weir query`, `run`, `explain` and `record` attach probes on this host";
+            self.diagnostics.push(found.help(help));
+            // Its uses have no further errors.
+            self.sources_missing = true;
+        }
+        self.streams.push(name.value.clone());
     }
 
     /// CREATE VIEW

@@ -72,13 +72,13 @@ UNKNOWN_UNIT = Error "W0007" "unknown unit":
 UNKNOWN_TYPE = Error "W0008" "unknown type":
     "The types are integer, float, text (also char(n) and byte), boolean and timestamp.";
 NO_QUERY = Error "W0009" "no query":
-    "The text contains no query. Several statements are separated by `;`; the last one is the query, those before it are CREATE VIEW.";
+    "The text contains no query. Several statements are separated by `;`; the last one is the query, those before it are CREATE VIEW or CREATE STREAM.";
 NOT_A_STATEMENT = Error "W0010" "misplaced statement":
-    "A text consists of any number of CREATE VIEW statements and one query at the end. REGISTER is only allowed in scripts, after `table :` or `vtable :`.";
+    "A text consists of any number of CREATE VIEW and CREATE STREAM statements and one query at the end. REGISTER is only allowed in scripts, after `table :` or `vtable :`.";
 TOO_MANY = Error "W0011" "too many errors":
     "Only the first hundred diagnostics of a text are shown.";
 UNKNOWN_SOURCE = Error "W0101" "unknown stream or relation":
-    "The catalog, WITH and CREATE VIEW define no stream or relation of this name. `weir streams` lists the catalog.";
+    "The catalog, WITH, CREATE VIEW and CREATE STREAM define no stream or relation of this name. `weir streams` lists the catalog.";
 UNKNOWN_COLUMN = Error "W0102" "unknown column":
     "None of the sources in FROM has a column of this name. `weir streams` lists the columns of each stream with their aliases.";
 UNKNOWN_FUNCTION = Error "W0103" "unknown function":
@@ -93,6 +93,8 @@ ALIAS_IN_WHERE = Error "W0107" "alias of SELECT used too early":
     "WHERE and ON are evaluated before SELECT, so they cannot use its aliases. Repeat the expression, or use a subquery. GROUP BY, HAVING and ORDER BY can use aliases.";
 BAD_ARGUMENTS = Error "W0108" "invalid function arguments":
     "The number, the types or the units of the arguments do not match the function. `weir functions NAME` shows its signature.";
+PROBE_UNAVAILABLE = Error "W0109" "probe not available":
+    "The probe of CREATE STREAM is not available on this host, or one of its fields is not. `weir probes PATTERN` lists probes with their fields.";
 NOT_GROUPED = Error "W0201" "column neither grouped nor aggregated":
     "In a query with GROUP BY or with aggregates, a row of the result represents many rows of the input. A column can be used there only if it is a grouping key, or inside an aggregate.";
 AGGREGATE_MISPLACED = Error "W0202" "misplaced aggregate":

@@ -25,7 +25,7 @@ use crate::diagnostic::{Diagnostic, Span, codes, counted};
 use crate::expr::Expr;
 use crate::optimize::optimize;
 use crate::plan::Plan;
-use crate::syntax::ast::{Registration, Statement};
+use crate::syntax::ast::{Registration, Statement, StreamDefinition};
 use crate::syntax::{Parsed, TEXT_BYTES_MAX, parse_part};
 use section::{Keyword, Section, sections};
 
@@ -71,14 +71,36 @@ pub struct ScriptQuery {
 /// # Errors
 /// All its errors, in the order of the text.
 pub fn compile_script(text: &str) -> Result<Script, Vec<Diagnostic>> {
-    compile_script_as(text, CheckOptions::script())
+    compile_script_as(text, CheckOptions::script(), &[])
 }
 
-/// As [`compile_script`], with other check options, such as a time that is not counted in ticks.
+/// The streams of probes that a script defines: `table : create stream S as probe '..';`. Errors
+/// are those of [`compile_script`].
+pub fn stream_definitions(text: &str) -> Vec<StreamDefinition> {
+    let of_section = |section: &Section| parse_part(text, section.body).tree;
+    let tables = sections(text)
+        .0
+        .into_iter()
+        .filter(|s| s.word == Keyword::Table);
+    let statements = tables.flat_map(|section| of_section(&section));
+    statements
+        .filter_map(|statement| match statement {
+            Statement::Stream(definition) => Some(definition),
+            _ => None,
+        })
+        .collect()
+}
+
+/// As [`compile_script`], with other check options, such as a time that is not counted in ticks,
+/// and with the streams of its probes.
 ///
 /// # Errors
 /// As [`compile_script`].
-pub fn compile_script_as(text: &str, options: CheckOptions) -> Result<Script, Vec<Diagnostic>> {
+pub fn compile_script_as(
+    text: &str,
+    options: CheckOptions,
+    probes: &[Declaration],
+) -> Result<Script, Vec<Diagnostic>> {
     if text.len() > TEXT_BYTES_MAX {
         let message = format!("the script has {}", counted(text.len(), "byte"));
         let found = codes::TOO_LONG.at(Span::default(), message);
@@ -95,6 +117,7 @@ pub fn compile_script_as(text: &str, options: CheckOptions) -> Result<Script, Ve
     };
     let (tables, iostream_source) = reader.tables();
     let mut catalog = Catalog::thesis();
+    catalog.declarations.extend_from_slice(probes);
     for table in &tables {
         let same = |d: &Declaration| d.name.eq_ignore_ascii_case(&table.declaration.name);
         catalog.declarations.retain(|d| !same(d));
@@ -136,6 +159,9 @@ impl Reader<'_> {
                 Keyword::Table => {
                     let source = self.sections.get(i + 1);
                     let source = source.filter(|s| s.word == Keyword::Source);
+                    if self.is_stream(section) {
+                        continue;
+                    }
                     let registration = self.registration(section);
                     self.sources_missing |= registration.is_none();
                     if source.is_none() {
@@ -162,7 +188,7 @@ impl Reader<'_> {
                         span,
                     });
                 }
-                Keyword::Source if before != Some(Keyword::Table) => {
+                Keyword::Source if before != Some(Keyword::Table) || self.follows_stream(i) => {
                     let path = self.path(section);
                     if iostream_source.is_some() {
                         let message = "there is no table before this source";
@@ -181,6 +207,10 @@ impl Reader<'_> {
     fn queries(&mut self, catalog: &Catalog, options: CheckOptions) -> Vec<ScriptQuery> {
         let mut checker = Checker::new(catalog, options);
         checker.sources_missing = self.sources_missing;
+        for definition in stream_definitions(self.text) {
+            checker.stream(&definition);
+        }
+        self.diagnostics.append(&mut checker.diagnostics);
         let mut queries = Vec::new();
         for (i, section) in self.sections.iter().enumerate() {
             let before = i.checked_sub(1).map(|i| self.sections[i].word);
@@ -248,6 +278,18 @@ impl Reader<'_> {
             return (None, vec![found]);
         }
         (if tree.len() == 1 { tree.pop() } else { None }, diagnostics)
+    }
+
+    /// Whether the section defines the stream of a probe.
+    fn is_stream(&self, section: &Section) -> bool {
+        let tree = parse_part(self.text, section.body).tree;
+        matches!(tree[..], [Statement::Stream(_)])
+    }
+
+    /// Whether the section before this one defines the stream of a probe.
+    fn follows_stream(&self, section: usize) -> bool {
+        let before = section.checked_sub(1).map(|i| &self.sections[i]);
+        before.is_some_and(|before| self.is_stream(before))
     }
 
     fn registration(&mut self, section: &Section) -> Option<Registration> {

@@ -2,7 +2,7 @@
 //!
 //! Every node has its position in the text. Two trees are equal when they differ in positions only.
 
-use weir_model::{Shape, Type};
+use weir_model::{ProbeDefinition, ProbeField, Shape, Type, probe};
 
 use super::measure::UnitName;
 use crate::diagnostic::Span;
@@ -40,6 +40,8 @@ pub type Ident = Spanned<String>;
 pub enum Statement {
     /// `CREATE VIEW name [(a, b)] AS query`
     View(ViewDefinition),
+    /// `CREATE STREAM name AS PROBE 'tp:sched:sched_switch' [(prev_pid, ..)]`
+    Stream(StreamDefinition),
     /// A query.
     Query(Query),
     /// `REGISTER STREAM name (a integer, ..)`
@@ -55,6 +57,35 @@ pub struct ViewDefinition {
     pub columns: Vec<Ident>,
     /// The query.
     pub query: Query,
+}
+
+/// `CREATE STREAM name AS PROBE 'probe' [(path [type] [AS name] [UNIT unit], ..)] [LIMIT hits]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamDefinition {
+    /// The name.
+    pub name: Ident,
+    /// What the probe is attached to.
+    pub probe: Spanned<String>,
+    /// Its fields; empty for all.
+    pub fields: Vec<Spanned<ProbeField>>,
+    /// Maximum number of hits per second and processor.
+    pub hits_max: Option<Spanned<u64>>,
+}
+
+impl StreamDefinition {
+    /// The definition without positions.
+    pub fn definition(&self) -> ProbeDefinition {
+        ProbeDefinition {
+            name: self.name.value.clone(),
+            probe: self.probe.value.clone(),
+            fields: self
+                .fields
+                .iter()
+                .map(|field| field.value.clone())
+                .collect(),
+            hits_max: self.hits_max.map_or(probe::HITS_MAX, |most| most.value),
+        }
+    }
 }
 
 /// `REGISTER STREAM S (a integer, ..)`, `REGISTER RELATION R (..)`, of STREAM's scripts.

@@ -2,11 +2,12 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use weir_model::Shape;
+use weir_model::{Shape, Unit};
 
 use super::ast::*;
 use super::level;
 use super::parser::is_reserved;
+use crate::diagnostic::Span;
 
 /// `a, b, c`
 struct Commas<'a, T>(&'a [T]);
@@ -47,8 +48,36 @@ impl Display for Statement {
                     view.query
                 )
             }
+            Statement::Stream(definition) => write!(f, "{definition}"),
             Statement::Query(query) => write!(f, "{query}"),
             Statement::Register(registration) => write!(f, "{registration}"),
+        }
+    }
+}
+
+impl Display for StreamDefinition {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let probe = self.probe.value.replace('\'', "''");
+        write!(f, "CREATE STREAM {} AS PROBE '{probe}'", self.name)?;
+        for (i, Spanned { value: field, .. }) in self.fields.iter().enumerate() {
+            let before = if i > 0 { ", " } else { " (" };
+            write!(f, "{before}{}", field.path)?;
+            if let Some(ty) = field.ty {
+                write!(f, " {ty}")?;
+            }
+            if let Some(name) = &field.name {
+                write!(f, " AS {}", Ident::new(name.clone(), Span::default()))?;
+            }
+            if field.unit != Unit::None {
+                write!(f, " UNIT {}", field.unit.symbol())?;
+            }
+        }
+        if !self.fields.is_empty() {
+            f.write_str(")")?;
+        }
+        match &self.hits_max {
+            Some(most) => write!(f, " LIMIT {}", most.value),
+            None => Ok(()),
         }
     }
 }

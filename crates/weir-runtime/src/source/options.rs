@@ -3,18 +3,23 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use weir_model::{Capabilities, Nanos, Symbol};
+use weir_model::probe::PROBES_MAX;
+use weir_model::{Capabilities, Declaration, Nanos, Symbol};
+use weir_query::diagnostic::codes;
+use weir_query::syntax::ast::StreamDefinition;
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, InventoryWatch, WatchOptions};
+use weir_tap::probe::ProbeStream;
 use weir_tap::source::{LIVE, SourceName, SourceSettings};
 use weir_tap::{TapError, elevation, format};
 
 use super::{OpenSource, OpenSources, QEMU_GUARD, inspector};
 use crate::failure::Failure;
 use crate::quantity;
+use crate::question::QueryText;
 
 /// Options of every command that reads events.
 #[derive(Debug, Clone)]
@@ -63,6 +68,8 @@ pub struct SourceOptions {
     pub without_responses: bool,
     /// The sources that were opened.
     pub opened: OpenSources,
+    /// The streams of probes that queries define.
+    probes: Arc<Mutex<Vec<Arc<ProbeStream>>>>,
     /// The host's inventory, once it is needed.
     watch: Arc<Mutex<Option<Arc<InventoryWatch>>>>,
 }
@@ -133,6 +140,7 @@ impl Default for SourceOptions {
             host: None,
             without_responses: false,
             opened: OpenSources::default(),
+            probes: Arc::default(),
             watch: Arc::default(),
         }
     }
@@ -223,6 +231,7 @@ impl SourceOptions {
         let (own, program) = (self.clone(), std::env::current_exe());
         SourceSettings {
             live: self.live(),
+            probes: self.lock_probes().clone(),
             inventory: Arc::new(move || own.inventory()),
             qemu_guard: match program {
                 Ok(program) => vec![program.into_os_string(), QEMU_GUARD.into()],
@@ -231,6 +240,54 @@ impl SourceOptions {
             traces: self.format_options(),
             cancel: self.opened.cancel.clone(),
         }
+    }
+
+    /// Adds the streams of probes that `definitions` in `text` state, if the host is a source; a
+    /// recording has its streams itself. Returns those of the host.
+    ///
+    /// # Errors
+    /// The diagnostics of the probes that this host lacks.
+    pub fn define(
+        &self,
+        text: &QueryText,
+        definitions: &[StreamDefinition],
+    ) -> Result<Vec<Declaration>, Failure> {
+        let mut probes = self.lock_probes();
+        let mut diagnostics = Vec::new();
+        for definition in definitions.iter().filter(|_| self.has_host()) {
+            let name = &definition.name;
+            let same = |probe: &Arc<ProbeStream>| probe.name().eq_ignore_ascii_case(&name.value);
+            if probes.iter().any(same) {
+                continue;
+            }
+            match ProbeStream::new(&definition.definition()) {
+                Ok(_) if probes.len() == PROBES_MAX => {
+                    let message = format!("more than {PROBES_MAX} probes");
+                    diagnostics.push(codes::PROBE_UNAVAILABLE.at(name.span, message));
+                }
+                Ok(probe) => probes.push(Arc::new(probe)),
+                Err(error) => {
+                    let field = error.field.map(|at| definition.fields[at].span);
+                    let span = field.unwrap_or(definition.probe.span);
+                    let found = codes::PROBE_UNAVAILABLE.at(span, error.message);
+                    diagnostics.push(match error.help {
+                        Some(help) => found.help(help),
+                        None => found,
+                    });
+                }
+            }
+        }
+        match diagnostics.is_empty() {
+            true => Ok(probes
+                .iter()
+                .map(|p| p.capabilities().declaration)
+                .collect()),
+            false => Err(text.failure(&diagnostics)),
+        }
+    }
+
+    fn lock_probes(&self) -> MutexGuard<'_, Vec<Arc<ProbeStream>>> {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The options for reading traces.

@@ -40,6 +40,19 @@ impl Root {
         Root::in_mounts(&fs::read_to_string("/proc/self/mounts").ok()?)
     }
 
+    /// The v2 hierarchy.
+    pub fn unified() -> Option<Root> {
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+        let mut v2 = mounts
+            .lines()
+            .filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        let path = v2.next()?.split(' ').nth(1)?;
+        Some(Root {
+            path: path.into(),
+            unified: true,
+        })
+    }
+
     /// Parses the text of `/proc/self/mounts`: device, mount point, type, options.
     fn in_mounts(mounts: &str) -> Option<Root> {
         let mut unified = None;

@@ -29,7 +29,7 @@ pub mod hist;
 mod kernel;
 pub(crate) mod layout;
 mod needs;
-mod object;
+pub(crate) mod object;
 mod obstacle;
 mod pace;
 pub(crate) mod privileges;

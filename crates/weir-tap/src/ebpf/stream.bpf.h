@@ -189,21 +189,21 @@ static __always_inline __u8 fold(const struct event *event)
 
 /* ---- Emission ------------------------------------------------------------------------------ */
 
-static __always_inline void emit(struct event *event, __u32 bytes)
+/*
+ * Whether a record is needed for the event: it passes a clause, and not all of its demands have it in
+ * groups. Fills in the head.
+ */
+static __always_inline bool selected(struct event *event)
 {
-	__u64 position, *from = (__u64 *)event;
-	struct stream_counts *own;
-	struct record *r;
-	__u32 cpu, i;
 	__u8 clauses;
+	__u32 i;
 
 	if (!state.live)
-		return;
-	cpu = bpf_get_smp_processor_id();
-	event->cpu = cpu;
+		return false;
+	event->cpu = bpf_get_smp_processor_id();
 	clauses = passing(event);
 	if (!clauses)
-		return;
+		return false;
 	event->clauses = clauses;
 	if (!event->ts_ns)
 		event->ts_ns = bpf_ktime_get_ns();
@@ -213,20 +213,49 @@ static __always_inline void emit(struct event *event, __u32 bytes)
 		for (i = 0; i < FOLDS; i++)
 			if (event->folded >> i & 1)
 				clauses &= ~folding.folds[i].clauses;
-		if (!clauses)
-			return;
 	}
-	r = reserve(cpu, &position, config.ring_slots - NESTED_MAX);
+	return clauses;
+}
+
+/* A record for the event in the ring of its processor; counted if there is no room. */
+static __always_inline struct record *record_of(const struct event *event, __u64 *position)
+{
+	struct stream_counts *own;
+	struct record *r;
+	__u32 cpu = event->cpu;
+
+	r = reserve(cpu, position, config.ring_slots - NESTED_MAX);
 	if (unlikely(!r)) {
 		own = bpf_map_lookup_elem(&counts, &cpu);
 		if (own)
 			__sync_fetch_and_add(&own->ring_full, 1);
-		return;
 	}
+	return r;
+}
+
+/* Copies the first `words` words of an event, except the mark. */
+static __always_inline void copy(struct record *r, const struct event *event, __u32 words)
+{
+	const __u64 *from = (const __u64 *)event;
+	__u32 i;
+
 #pragma unroll
 	for (i = 1; i < EVENT_BYTES_MAX / 8; i++)
-		if (i < bytes / 8)
+		if (i < words)
 			r->words[i] = from[i];
+}
+
+static __always_inline void emit(struct event *event, __u32 bytes)
+{
+	struct record *r;
+	__u64 position;
+
+	if (!selected(event))
+		return;
+	r = record_of(event, &position);
+	if (!r)
+		return;
+	copy(r, event, bytes / 8);
 	commit(&r->words[0], position);
 }
 

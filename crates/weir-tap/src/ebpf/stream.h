@@ -78,10 +78,13 @@ struct stream_config {
 };
 _Static_assert(sizeof(struct stream_config) == 8 * 616 + 8 * 16 + 2 * 64 + 16, "struct stream_config");
 
-/* The events of one processor that passed a clause. */
+/* The events of one processor. */
 struct stream_counts {
-	__u64 ring_full;	/* events lost */
-	__u64 spare[7];
+	__u64 ring_full;	/* lost after they passed a clause */
+	__u64 throttled;	/* not tested, since there were too many in the second */
+	__u64 second;		/* the second of `hits` */
+	__u64 hits;		/* events in this second */
+	__u64 spare[4];
 };
 _Static_assert(sizeof(struct stream_counts) == 64, "struct stream_counts");
 

@@ -1,11 +1,14 @@
 //! `live`: this host's block I/O, virtual machines and devices.
 
+use std::sync::Arc;
+
 use weir_model::{Capabilities, Demand};
 
 use super::{EventSource, SourceKind, SourceSettings, Started};
-use crate::TapError;
 use crate::ebpf::LiveOptions;
 use crate::live::{self, LiveTap};
+use crate::probe::ProbeStream;
+use crate::{Tap, TapError};
 
 /// This host.
 pub static KIND: SourceKind = SourceKind {
@@ -14,15 +17,71 @@ pub static KIND: SourceKind = SourceKind {
     aliases: &[],
     doc: "the block layer of this host",
     is_live: true,
-    open: |_, _| Ok(Box::new(Host)),
+    open: |_, settings| {
+        let probes = settings.probes.clone();
+        Ok(Box::new(Host { probes }))
+    },
 };
 
 /// The taps of this host, each of which is started when a demand needs it.
-struct Host;
+struct Host {
+    /// The streams of probes that queries define.
+    probes: Vec<Arc<ProbeStream>>,
+}
+
+/// What serves a demand.
+enum Serving<'a> {
+    Tap(&'static LiveTap),
+    Probe(&'a ProbeStream),
+}
+
+impl Host {
+    fn serving(&self, stream: &str) -> Option<Serving<'_>> {
+        if let Some(tap) = LiveTap::of(stream) {
+            return Some(Serving::Tap(tap));
+        }
+        let mut probes = self.probes.iter();
+        let probe = probes.find(|probe| probe.name().eq_ignore_ascii_case(stream));
+        probe.map(|probe| Serving::Probe(probe))
+    }
+}
+
+impl Serving<'_> {
+    fn is(&self, other: &Serving<'_>) -> bool {
+        match (self, other) {
+            (Serving::Tap(tap), Serving::Tap(other)) => std::ptr::eq(*tap, *other),
+            (Serving::Probe(probe), Serving::Probe(other)) => std::ptr::eq(*probe, *other),
+            _ => false,
+        }
+    }
+
+    fn open(
+        &self,
+        demands: &[Demand],
+        settings: &SourceSettings,
+    ) -> Result<Box<dyn Tap>, TapError> {
+        let tap = match self {
+            Serving::Probe(probe) => return probe.open(demands, &settings.live),
+            Serving::Tap(tap) => tap,
+        };
+        let inventory = match demands.iter().any(tap.needs_inventory) {
+            true => Some((settings.inventory)()?),
+            false => None,
+        };
+        let options = LiveOptions {
+            inventory,
+            ..settings.live.clone()
+        };
+        (tap.open)(demands, &options)
+    }
+}
 
 impl EventSource for Host {
     fn probe(&self) -> Result<Capabilities, TapError> {
-        Ok(live::capabilities())
+        let mut all = live::capabilities();
+        let probes = self.probes.iter().map(|probe| probe.capabilities());
+        all.streams.extend(probes);
+        Ok(all)
     }
 
     fn start(
@@ -30,32 +89,23 @@ impl EventSource for Host {
         demands: &[Demand],
         settings: &SourceSettings,
     ) -> Result<Vec<Started>, TapError> {
-        let mut parts: Vec<(&LiveTap, Vec<usize>)> = Vec::new();
+        let mut parts: Vec<(Serving<'_>, Vec<usize>)> = Vec::new();
         for (position, demand) in demands.iter().enumerate() {
-            let tap = LiveTap::of(&demand.stream).ok_or_else(|| TapError::Unavailable {
-                what: format!("`{}` is not available live", demand.stream),
-                remedy: "use --from FILE to query a recording".into(),
-            })?;
-            match parts
-                .iter_mut()
-                .find(|(known, _)| std::ptr::eq(*known, tap))
-            {
+            let serving = self
+                .serving(&demand.stream)
+                .ok_or_else(|| TapError::Unavailable {
+                    what: format!("`{}` is not available live", demand.stream),
+                    remedy: "use --from FILE to query a recording".into(),
+                })?;
+            match parts.iter_mut().find(|(known, _)| known.is(&serving)) {
                 Some((_, positions)) => positions.push(position),
-                None => parts.push((tap, vec![position])),
+                None => parts.push((serving, vec![position])),
             }
         }
-        let start = |(tap, positions): (&LiveTap, Vec<usize>)| {
+        let start = |(serving, positions): (Serving<'_>, Vec<usize>)| {
             let own: Vec<Demand> = positions.iter().map(|at| demands[*at].clone()).collect();
-            let inventory = match own.iter().any(tap.needs_inventory) {
-                true => Some((settings.inventory)()?),
-                false => None,
-            };
-            let options = LiveOptions {
-                inventory,
-                ..settings.live.clone()
-            };
             Ok(Started {
-                tap: (tap.open)(&own, &options).map_err(live::unwatched)?,
+                tap: serving.open(&own, settings).map_err(live::unwatched)?,
                 demands: positions,
             })
         };

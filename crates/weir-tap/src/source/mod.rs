@@ -22,6 +22,7 @@ use weir_model::{Capabilities, Demand};
 use crate::ebpf::LiveOptions;
 use crate::format::{self, Cancel};
 use crate::inventory::InventoryWatch;
+use crate::probe::ProbeStream;
 use crate::{Tap, TapError};
 
 use self::file::FileSource;
@@ -113,6 +114,8 @@ impl Started {
 pub struct SourceSettings {
     /// Options of live sources.
     pub live: LiveOptions,
+    /// The streams of probes that the host serves in addition to its own.
+    pub probes: Vec<Arc<ProbeStream>>,
     /// Starts the host's inventory, or returns the one that was started.
     pub inventory: Arc<dyn Fn() -> Result<Arc<InventoryWatch>, TapError> + Send + Sync>,
     /// The program, with arguments, that calls [`crate::vdisk::guard::run`].

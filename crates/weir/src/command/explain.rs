@@ -13,7 +13,7 @@ use weir_wire::Submit;
 
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, FleetArgs};
+use crate::args::{self, DefineArgs, FleetArgs};
 use weir_monitor::client;
 use weir_monitor::client::Answers;
 use weir_runtime::device_names;
@@ -37,6 +37,8 @@ use weir_runtime::source;
 pub struct ExplainArgs {
     #[command(flatten)]
     question: QuestionArgs,
+    #[command(flatten)]
+    define: DefineArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -93,6 +95,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
     if args.place.is_some() && !args.for_fleet {
         return Err(Failure::words("--place requires --fleet or --monitor"));
     }
+    args.define.add_to(&args.source)?;
     let checked = question.compile_over(&args.source)?;
     if args.for_fleet {
         let paired = plans::paired(&checked.plan, &args.source.capabilities()?);

@@ -18,6 +18,7 @@ mod inspection;
 mod iostat;
 mod man;
 mod monitor;
+mod probes;
 mod qemu_guard;
 pub mod query;
 mod record;
@@ -63,7 +64,15 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Watch", &["top", "iostat", "hist", "diskstats", "exporter"]),
     (
         "Query",
-        &["query", "run", "explain", "check", "streams", "functions"],
+        &[
+            "query",
+            "run",
+            "explain",
+            "check",
+            "streams",
+            "functions",
+            "probes",
+        ],
     ),
     ("Record", &["record", "convert"]),
     ("Characterise", &["characterise"]),
@@ -130,6 +139,7 @@ enum Command {
     Check(check::CheckArgs),
     Streams(streams::StreamsArgs),
     Functions(functions::FunctionsArgs),
+    Probes(probes::ProbesArgs),
     Record(record::RecordArgs),
     Convert(convert::ConvertArgs),
     Characterise(characterise::CharacteriseArgs),
@@ -166,6 +176,7 @@ impl Command {
                 | Command::Run(_)
                 | Command::Explain(_)
                 | Command::Record(_)
+                | Command::Probes(_)
                 | Command::Agent(_)
                 | Command::Doctor(_)
                 | Command::Inspection
@@ -213,6 +224,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Check(args) => check::run(&args),
         Command::Streams(args) => streams::run(&args),
         Command::Functions(args) => functions::run(&args),
+        Command::Probes(args) => probes::run(&args),
         Command::Record(args) => record::run(&args, cli.verbose),
         Command::Convert(args) => convert::run(&args, cli.verbose),
         Command::Agent(args) => agent::run(&args, cli.verbose),

@@ -12,7 +12,7 @@ use weir_wire::Submit;
 use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, FleetArgs, LimitArgs};
+use crate::args::{self, DefineArgs, FleetArgs, LimitArgs};
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
@@ -36,11 +36,15 @@ use weir_runtime::unobserved::UnobservedDevices;
     weir query --for 10s \"select comm, sum(bytes) from IO group by comm order by 2 desc limit 10\"\n  \
     weir query --from recording.parquet --final --format json \"select op, count(*) from IO group by op\"\n  \
     weir query --device /dev/sda \"select * from IO where latency > 10 ms\"\n  \
+    weir query --for 10s \"create stream woken as probe 'tp:sched:sched_wakeup' (prio); \\\n    \
+      select cpu, count(*) from woken group by cpu\"\n  \
     weir query --monitor monitor.example \"select host, count(*) from IO [range 10 s slide 10 s] group by host\"\n\n\
     `weir streams` lists the streams and relations that a query can read, `weir functions` the functions.")]
 pub struct QueryArgs {
     #[command(flatten)]
     question: QuestionArgs,
+    #[command(flatten)]
+    define: DefineArgs,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
@@ -76,6 +80,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     if args.fleet.monitor.is_some() {
         return of_fleet(args, &question);
     }
+    args.define.add_to(&args.source)?;
     let checked = question.compile_over(&args.source)?;
     let plan = device_names::resolved(&checked.plan, &args.source);
     let capabilities = args.source.capabilities()?;

@@ -16,7 +16,7 @@ use weir_tap::ebpf::Files;
 use weir_tap::format::{Header, TraceWriter, recording};
 use weir_tap::{EventCount, TapError};
 
-use crate::args::SourceArgs;
+use crate::args::{DefineArgs, SourceArgs};
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -38,6 +38,8 @@ use weir_runtime::source;
     weir record --stream blockstats --for 1h -o counters.parquet\n  \
     weir record --from trace.blktrace.0 -o trace.parquet")]
 pub struct RecordArgs {
+    #[command(flatten)]
+    define: DefineArgs,
     /// File for the recording [default: weir-TIMESTAMP.parquet]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -55,6 +57,7 @@ pub struct RecordArgs {
 }
 
 pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
+    args.define.add_to(&args.source)?;
     let stream = stream(args)?;
     let catalog = Catalog {
         declarations: vec![stream.clone()],

@@ -8,14 +8,14 @@ use clap::Args;
 use weir_model::NANOS_PER_MICRO;
 use weir_query::place::pairing::pair;
 use weir_query::plan::{Node, ToStream};
-use weir_query::{Plan, Script, compile_script};
+use weir_query::{CheckOptions, Plan, Script, compile_script_as, stream_definitions};
 use weir_sink::{InstantUnit, ResultSchema, Sink, stream};
 use weir_tap::ebpf::Files;
 use weir_wire::{Client, OfScript, Submit, SubmittedQuery};
 
 use crate::args::LimitArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, FleetArgs};
+use crate::args::{self, DefineArgs, FleetArgs};
 use crate::command::query::PlacingArgs;
 use weir_monitor::client;
 use weir_monitor::client::show::{self, PrintOptions};
@@ -54,6 +54,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "standing")]
     out_dir: Option<PathBuf>,
     #[command(flatten)]
+    define: DefineArgs,
+    #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
     limits: LimitArgs,
@@ -71,7 +73,12 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
     if args.fleet.monitor.is_some() {
         return at_monitor(args, &question);
     }
-    let script = compile_script(&question.text).map_err(|d| question.failure(&d))?;
+    args.define.add_to(&args.source)?;
+    let probes = args
+        .source
+        .define(&question, &stream_definitions(&question.text))?;
+    let script = compile_script_as(&question.text, CheckOptions::script(), &probes);
+    let script = script.map_err(|d| question.failure(&d))?;
     question.warn(&script.warnings);
     each_dest_once(&script)?;
     let capabilities = script_sources::capabilities(&script, &args.source)?;

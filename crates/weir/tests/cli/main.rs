@@ -22,6 +22,7 @@ mod pairing;
 mod partials;
 mod pipes;
 mod privileges;
+mod probes;
 mod query;
 mod reference;
 mod refusals;

@@ -4,6 +4,7 @@
 
 mod cursor;
 mod expr;
+mod probe;
 mod query;
 mod recovery;
 mod table;
@@ -142,6 +143,9 @@ impl<'a> Parser<'a> {
 
     fn statement(&mut self) -> Result<Statement> {
         if self.eat_word("create") {
+            if self.eat_word("stream") {
+                return self.stream_definition().map(Statement::Stream);
+            }
             self.expect_word("view")?;
             let name = self.ident("a name for the view")?;
             let columns = self.column_names()?;

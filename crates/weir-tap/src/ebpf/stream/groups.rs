@@ -6,7 +6,7 @@ use weir_model::Demand;
 use super::layout::{Config, KEY_WORDS, MEASURES, Slot};
 use super::rows::Decoder;
 use super::selection::Selection;
-use super::{KernelStream, StreamColumn};
+use super::{EventTable, StreamColumn};
 use crate::ebpf::fold::layout::{FOLDS, key};
 use crate::ebpf::fold::{self, NameGroups, Named, Plan, RawKey, Selected};
 
@@ -25,16 +25,16 @@ pub struct Groups {
     /// Those that do.
     pub plans: Vec<Plan>,
     /// The key columns of each.
-    pub keys: Vec<Vec<&'static StreamColumn>>,
+    pub keys: Vec<Vec<StreamColumn>>,
     /// The columns whose values are kept, by the number of the measure.
-    measures: Vec<&'static StreamColumn>,
+    measures: Vec<StreamColumn>,
     /// Why the others do not.
     declined: Vec<String>,
 }
 
 impl Groups {
     /// The folds of `demands`, whose rows are selected by `selection`.
-    pub fn of(stream: &'static KernelStream, demands: &[Demand], selection: &Selection) -> Groups {
+    pub fn of(stream: &EventTable, demands: &[Demand], selection: &Selection) -> Groups {
         let mut all = Groups::default();
         let mut measured: Vec<usize> = Vec::new();
         for demand in demands {
@@ -60,7 +60,7 @@ impl Groups {
                 Err(why) => all.declined.push(why),
             }
         }
-        all.measures = measured.iter().map(|at| &stream.columns[*at]).collect();
+        all.measures = measured.iter().map(|at| stream.columns[*at]).collect();
         all
     }
 
@@ -84,7 +84,7 @@ impl Groups {
 
     /// The folds that run in the kernel and those that do not, as text.
     pub fn lines(&self) -> Vec<String> {
-        let line = |(plan, keys): (&Plan, &Vec<&'static StreamColumn>)| {
+        let line = |(plan, keys): (&Plan, &Vec<StreamColumn>)| {
             let keys: Vec<&str> = keys.iter().map(|column| column.name).collect();
             plan.line(&keys, |measure| self.measures[usize::from(measure)].name)
         };
@@ -97,17 +97,16 @@ impl Groups {
 
 /// The plan of a demand's fold, and its key columns.
 fn plan(
-    stream: &'static KernelStream,
+    stream: &EventTable,
     number: usize,
     demand: &Demand,
     selection: &Selection,
     measured: &[usize],
-) -> Result<(Plan, Vec<&'static StreamColumn>), String> {
-    let capabilities = stream.capabilities();
-    capabilities.folds(demand)?;
+) -> Result<(Plan, Vec<StreamColumn>), String> {
+    stream.capabilities().folds(demand)?;
     let fold = demand.fold.as_ref().expect("it was checked just now");
-    let keys = fold.keys.iter().map(|at| &stream.columns[*at]);
-    let keys: Vec<&'static StreamColumn> = keys.collect();
+    let keys = fold.keys.iter().map(|at| stream.columns[*at]);
+    let keys: Vec<StreamColumn> = keys.collect();
     let words = words_of(&keys).len();
     if words > KEY_WORDS {
         return Err(format!(
@@ -133,14 +132,14 @@ fn plan(
     Ok((plan, keys))
 }
 
-fn words_of(keys: &[&'static StreamColumn]) -> Vec<Slot> {
+fn words_of(keys: &[StreamColumn]) -> Vec<Slot> {
     keys.iter().flat_map(|column| column.slots()).collect()
 }
 
 /// The names of a stream's groups.
 pub struct Naming<'a> {
     /// The key columns of each fold.
-    pub keys: &'a [Vec<&'static StreamColumn>],
+    pub keys: &'a [Vec<StreamColumn>],
     /// Converts numbers to names.
     pub decoder: &'a mut Decoder,
 }

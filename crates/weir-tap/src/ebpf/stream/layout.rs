@@ -39,7 +39,8 @@ pub const KEY_WORDS: usize = 4;
 /// Values that folds keep.
 pub const MEASURES: usize = 8;
 
-/// Bytes of `struct stream_counts`, whose first word is the number of lost events.
+/// Bytes of `struct stream_counts`, whose first words are the numbers of lost events and of events
+/// that were not tested.
 pub const COUNTS_BYTES: usize = 64;
 
 /// Bytes of `struct stream_state`, whose first word activates the programs.

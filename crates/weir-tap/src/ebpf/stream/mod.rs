@@ -22,22 +22,28 @@ mod groups;
 pub(crate) mod layout;
 mod rows;
 mod selection;
-mod tap;
+pub(crate) mod tap;
 
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use libbpf_rs::{Link, OpenObject, OpenProgramMut, ProgramMut};
 use weir_model::capabilities::{Measure, Rate, Select};
 use weir_model::{
     Alias, Capabilities, ColumnCapabilities, Declaration, Demand, Field, Schema, SelectionLimits,
-    Shape, StreamCapabilities, Type, Unit,
+    Shape, StreamCapabilities, Symbol, Type, Unit,
 };
 
 use self::layout::{CLAUSES, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS};
+use super::kernel::Kernel;
 use super::programs::Probe;
 use super::tap::LiveOptions;
 use crate::io_columns::GROUPS;
 use crate::{Tap, TapError};
 
 /// A stream of kernel events.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct KernelStream {
     /// Its name.
     pub name: &'static str,
@@ -56,6 +62,56 @@ pub struct KernelStream {
 
 /// The function that chooses the probes of a stream.
 pub type ChooseProbes = fn(&dyn Fn(&str) -> bool) -> Result<Vec<Probe>, String>;
+
+/// A stream as its tap reads it.
+#[derive(Clone, Debug)]
+pub(crate) struct EventStream {
+    /// Its name and its columns.
+    pub table: EventTable,
+    /// Bytes of a record in the rings.
+    pub record_bytes: usize,
+    /// Its programs.
+    pub programs: Arc<dyn Programs>,
+    /// The device of its counts.
+    pub device: Option<Symbol>,
+}
+
+/// The name of a stream and its columns; the first one is the time.
+#[derive(Clone, Debug)]
+pub(crate) struct EventTable {
+    /// Its name.
+    pub name: &'static str,
+    /// A description, in a sentence.
+    pub doc: &'static str,
+    /// Its columns, in their order.
+    pub columns: Cow<'static, [StreamColumn]>,
+}
+
+/// The kernel programs of a stream.
+pub(crate) trait Programs: fmt::Debug + Send + Sync {
+    /// The compiled object.
+    fn object(&self) -> Cow<'_, [u8]>;
+
+    /// Sets what is particular to the stream before the object is loaded, and returns the probes to
+    /// attach.
+    fn prepare(
+        &self,
+        object: &mut OpenObject,
+        options: &LiveOptions,
+    ) -> Result<Vec<StreamProbe>, TapError>;
+
+    /// Attaches the program of a probe.
+    fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>>;
+}
+
+/// A program of a stream, and what it is attached to.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamProbe {
+    /// The function.
+    pub program: &'static str,
+    /// The tracepoint, or another probe.
+    pub name: &'static str,
+}
 
 /// A column of a kernel stream.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +139,7 @@ pub struct StreamColumn {
 }
 
 /// The source of a column's values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValue {
     /// The time of the event.
     Time,
@@ -93,8 +149,23 @@ pub enum FieldValue {
     Name(FieldNumber, &'static [(i64, &'static str)]),
     /// A text of 16 bytes at this offset; empty is NULL.
     Text(usize),
+    /// A text of any size; empty is NULL.
+    LongText(LongText),
+    /// The path of the cgroup with this number.
+    Cgroup(FieldNumber),
     /// The name of this host.
     Host,
+}
+
+/// Where a text of more than 16 bytes is in a record. It ends at a NUL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LongText {
+    /// The offset of its first byte, a multiple of 8.
+    pub offset: usize,
+    /// Its maximum size, a multiple of 8.
+    pub bytes: usize,
+    /// The offset of its first 16 bytes in the event, if the kernel tests them.
+    pub prefix: Option<usize>,
 }
 
 /// Where a number is in an event, and its size. Offsets are those in the structure that the
@@ -209,7 +280,11 @@ impl StreamColumn {
         match self.value {
             FieldValue::Time => Type::Time,
             FieldValue::Number(_) => Type::Int,
-            FieldValue::Name(..) | FieldValue::Text(_) | FieldValue::Host => Type::Text,
+            FieldValue::Name(..)
+            | FieldValue::Text(_)
+            | FieldValue::LongText(_)
+            | FieldValue::Cgroup(_)
+            | FieldValue::Host => Type::Text,
         }
     }
 
@@ -227,9 +302,10 @@ impl StreamColumn {
 
     fn capabilities(&self) -> ColumnCapabilities {
         ColumnCapabilities {
-            select: match self.select {
-                true => Select::Exact,
-                false => Select::No,
+            select: match (self.select, self.value) {
+                (true, FieldValue::LongText(_)) => Select::AtLeast,
+                (true, _) => Select::Exact,
+                (false, _) => Select::No,
             },
             sample: self.sample,
             group: self.group,
@@ -250,18 +326,27 @@ impl StreamColumn {
             null: self.null,
         };
         match self.value {
-            FieldValue::Number(number) | FieldValue::Name(number, _) => vec![slot(number)],
-            FieldValue::Text(offset) => [0, 8]
+            FieldValue::Number(number)
+            | FieldValue::Name(number, _)
+            | FieldValue::Cgroup(number) => vec![slot(number)],
+            FieldValue::Text(offset)
+            | FieldValue::LongText(LongText {
+                prefix: Some(offset),
+                ..
+            }) => [0, 8]
                 .map(|word| slot(FieldNumber::unsigned(offset + word, 8)))
                 .into(),
-            FieldValue::Time | FieldValue::Host => Vec::new(),
+            FieldValue::Time | FieldValue::LongText(_) | FieldValue::Host => Vec::new(),
         }
     }
 
     /// What is wrong with it in an event of this size.
     fn fault(&self, event_bytes: usize) -> Option<&'static str> {
         let number = matches!(self.value, FieldValue::Number(_));
-        let named = matches!(self.value, FieldValue::Name(..) | FieldValue::Text(_));
+        let named = matches!(
+            self.value,
+            FieldValue::Name(..) | FieldValue::Text(_) | FieldValue::LongText(_)
+        );
         let outside = |slot: &Slot| {
             let (offset, bytes) = (usize::from(slot.offset), usize::from(slot.bytes));
             let aligned = [1, 2, 4, 8].contains(&bytes) && offset.is_multiple_of(bytes);
@@ -286,33 +371,21 @@ impl StreamColumn {
 impl KernelStream {
     /// Its declaration for queries.
     pub fn declaration(&self) -> Declaration {
-        let fields = self.columns.iter().map(StreamColumn::field).collect();
-        Declaration {
-            doc: self.doc.into(),
-            ..Declaration::new(self.name, Shape::Stream, Schema::new(fields))
-        }
+        self.table().declaration()
     }
 
     /// Its capabilities.
     pub fn capabilities(&self) -> Capabilities {
-        let stream = StreamCapabilities {
-            declaration: self.declaration(),
-            columns: self
-                .columns
-                .iter()
-                .map(StreamColumn::capabilities)
-                .collect(),
-            limits: SelectionLimits {
-                clauses: CLAUSES / 2,
-                tests: TESTS,
-                texts: TEXTS,
-            },
-            groups: Ok(GROUPS),
-            paired: Err("its rows are no requests and responses".into()),
-            rate: Rate::Events,
-        };
         Capabilities {
-            streams: vec![stream],
+            streams: vec![self.table().capabilities()],
+        }
+    }
+
+    fn table(&self) -> EventTable {
+        EventTable {
+            name: self.name,
+            doc: self.doc,
+            columns: self.columns.into(),
         }
     }
 
@@ -344,10 +417,81 @@ impl KernelStream {
     /// # Panics
     /// If the table of columns has a fault.
     pub fn open(
-        &'static self,
+        &self,
         demands: &[Demand],
         options: &LiveOptions,
     ) -> Result<Box<dyn Tap>, TapError> {
-        Ok(Box::new(tap::open(self, demands, options)?))
+        assert_eq!(self.fault(), None, "the table of columns");
+        let stream = EventStream {
+            table: self.table(),
+            record_bytes: self.event_bytes,
+            programs: Arc::new(*self),
+            device: None,
+        };
+        Ok(Box::new(tap::open(&stream, demands, options)?))
+    }
+}
+
+impl EventTable {
+    /// Its declaration for queries.
+    pub fn declaration(&self) -> Declaration {
+        let fields = self.columns.iter().map(StreamColumn::field).collect();
+        Declaration {
+            doc: self.doc.into(),
+            ..Declaration::new(self.name, Shape::Stream, Schema::new(fields))
+        }
+    }
+
+    /// Its capabilities.
+    pub fn capabilities(&self) -> StreamCapabilities {
+        StreamCapabilities {
+            declaration: self.declaration(),
+            columns: self
+                .columns
+                .iter()
+                .map(StreamColumn::capabilities)
+                .collect(),
+            limits: SelectionLimits {
+                clauses: CLAUSES / 2,
+                tests: TESTS,
+                texts: TEXTS,
+            },
+            groups: Ok(GROUPS),
+            paired: Err("its rows are no requests and responses".into()),
+            rate: Rate::Events,
+        }
+    }
+}
+
+impl Programs for KernelStream {
+    fn object(&self) -> Cow<'_, [u8]> {
+        self.object.into()
+    }
+
+    fn prepare(
+        &self,
+        object: &mut OpenObject,
+        options: &LiveOptions,
+    ) -> Result<Vec<StreamProbe>, TapError> {
+        let kernel = Kernel::running()?;
+        let without = |name: &str| options.without.iter().any(|w| w == name);
+        let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
+        let probes = (self.probes)(&has).map_err(|lacks| TapError::Unavailable {
+            what: format!("stream {}: this kernel has no {lacks}", self.name),
+            remedy: "`weir doctor` lists what is missing".into(),
+        })?;
+        for mut program in object.progs_mut() {
+            let wanted = probes.iter().any(|p| program.name() == p.program);
+            OpenProgramMut::set_autoload(&mut program, wanted);
+        }
+        let probe = |probe: &Probe| StreamProbe {
+            program: probe.program,
+            name: probe.tracepoint,
+        };
+        Ok(probes.iter().map(probe).collect())
+    }
+
+    fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
+        Ok(vec![program.attach()?])
     }
 }

@@ -7,7 +7,7 @@ use arrow_array::{Int64Array, UInt32Array};
 use weir_model::{Batch, Column as Values, Nanos, Symbol, Type};
 
 use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
-use super::{FieldValue, KernelStream, StreamColumn};
+use super::{EventTable, FieldValue, LongText, StreamColumn};
 use crate::ebpf::rings::Store;
 use crate::ebpf::rows::Names;
 
@@ -27,7 +27,7 @@ pub struct Rows {
     /// Its fold, a bit.
     folded: u8,
     /// Its columns; `None` where it has no use for one.
-    columns: Vec<Option<&'static StreamColumn>>,
+    columns: Vec<Option<StreamColumn>>,
 }
 
 /// Converts the numbers of events to values.
@@ -80,9 +80,9 @@ impl Store for Events {
 impl Rows {
     /// A builder of the columns at the positions `wanted`, of events that pass one of `clauses` and
     /// are not in the fold `folded`.
-    pub fn new(stream: &'static KernelStream, wanted: &[usize], clauses: u8, folded: u8) -> Rows {
+    pub fn new(stream: &EventTable, wanted: &[usize], clauses: u8, folded: u8) -> Rows {
         let columns = stream.columns.iter().enumerate();
-        let columns = columns.map(|(i, column)| wanted.contains(&i).then_some(column));
+        let columns = columns.map(|(i, column)| wanted.contains(&i).then_some(*column));
         Rows {
             clauses,
             folded,
@@ -122,9 +122,9 @@ impl Rows {
 
 impl Decoder {
     /// A decoder for the columns of `stream`.
-    pub fn new(stream: &KernelStream, names: Names) -> Decoder {
+    pub fn new(stream: &EventTable, names: Names) -> Decoder {
         let mut ids = HashMap::new();
-        for column in stream.columns {
+        for column in stream.columns.iter() {
             if let FieldValue::Name(_, named) = column.value {
                 let of =
                     |(number, name): &(i64, &str)| ((column.name, *number), Symbol::new(name).id());
@@ -148,6 +148,12 @@ impl Decoder {
                 let name = self.names.comm([words[0], words[1]]);
                 name.map(|name| name.id().into())
             }
+            FieldValue::Cgroup(_) => {
+                let path = self.names.cgroups.path(words[0]);
+                path.map(|path| path.id().into())
+            }
+            // It is no key, and its values are read from whole records.
+            FieldValue::LongText(_) => None,
         }
     }
 
@@ -156,6 +162,11 @@ impl Decoder {
             let offset = self.names.epoch_offset_ns;
             let times = rows.iter().map(|event| event[TIME_WORD] as Nanos + offset);
             return Values::Int(Int64Array::from_iter_values(times));
+        }
+        if let FieldValue::LongText(text) = column.value {
+            let texts = rows.iter().map(|event| long_text(event, text));
+            let ids = texts.map(|text| text.map(|text| text.id()));
+            return Values::Text(UInt32Array::from_iter(ids));
         }
         let slots = column.slots();
         let mut words = [0; 2];
@@ -173,6 +184,15 @@ impl Decoder {
             _ => Values::Int(Int64Array::from_iter(values)),
         }
     }
+}
+
+/// The text of a record; `None` if it is empty or there are too many texts.
+fn long_text(event: &[u64], text: LongText) -> Option<Symbol> {
+    let words = &event[text.offset / 8..][..text.bytes / 8];
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let end = bytes.iter().position(|byte| *byte == 0);
+    let text = String::from_utf8_lossy(&bytes[..end.unwrap_or(bytes.len())]);
+    Symbol::try_new(&text).ok().filter(|_| !text.is_empty())
 }
 
 /// The number of an event at `slot`, extended to 64 bits as in `number_at` of `stream.bpf.h`.

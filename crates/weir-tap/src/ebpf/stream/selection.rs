@@ -3,7 +3,7 @@
 use weir_model::{Demand, Operand, Symbol, Test};
 
 use super::layout::{self, CLAUSES, TESTS, TEXT_BYTES, TEXTS, TestKind};
-use super::{FieldValue, KernelStream, StreamColumn};
+use super::{FieldValue, StreamColumn};
 use crate::ebpf::explain::range;
 
 /// A clause that the programs test.
@@ -17,6 +17,8 @@ pub struct Clause {
     pub demands: u64,
     /// Whether it passes exactly the demanded rows.
     pub exact: bool,
+    /// Whether it tests only the beginning of a text.
+    begins: bool,
 }
 
 /// The clauses of all demands.
@@ -31,20 +33,25 @@ pub struct Selection {
 impl Selection {
     /// The selection for `demands`. If there are more clauses than the programs hold, the demands
     /// that do not fit share one that every event passes.
-    pub fn of(stream: &KernelStream, demands: &[Demand]) -> Selection {
+    pub fn of(columns: &[StreamColumn], demands: &[Demand]) -> Selection {
         let mut all = Selection::default();
         let mut rest = 0;
         for (i, demand) in demands.iter().enumerate() {
             let clauses = demand.predicate.clauses.iter();
             let own: Vec<Clause> = clauses
-                .filter_map(|clause| Clause::of(stream, i, &clause.tests))
+                .filter_map(|clause| Clause::of(columns, i, &clause.tests))
                 .collect();
             match all.clauses.len() + own.len() < CLAUSES {
                 true => all.clauses.extend(own),
                 false => rest |= 1 << i,
             }
         }
-        let relaxed = all.clauses.iter().filter(|c| !c.exact);
+        if all.clauses.iter().any(|c| c.begins) {
+            let most = TEXT_BYTES - 1;
+            all.relaxed
+                .push(format!("a kernel program tests {most} bytes of a text"));
+        }
+        let relaxed = all.clauses.iter().filter(|c| !c.exact && !c.begins);
         if relaxed.count() > 0 {
             let most = format!("{TESTS} tests, {TEXTS} texts of {TEXT_BYTES} bytes");
             all.relaxed.push(format!("a kernel program holds {most}"));
@@ -57,6 +64,7 @@ impl Selection {
                 text: Vec::new(),
                 demands: rest,
                 exact: false,
+                begins: false,
             });
         }
         all
@@ -73,18 +81,20 @@ impl Selection {
 
 impl Clause {
     /// The clause with these tests; `None` if no event passes them.
-    fn of(stream: &KernelStream, demand: usize, tests: &[Test]) -> Option<Clause> {
+    fn of(columns: &[StreamColumn], demand: usize, tests: &[Test]) -> Option<Clause> {
         let mut clause = Clause {
             tests: Vec::new(),
             text: Vec::new(),
             demands: 1 << demand,
             exact: true,
+            begins: false,
         };
         for test in tests {
-            let column = &stream.columns[test.operand().column()];
+            let column = &columns[test.operand().column()];
             match converted(column, test) {
                 Converted::Test(..) if clause.tests.len() == TESTS => clause.exact = false,
                 Converted::Test(test, text) => {
+                    clause.begins |= matches!(column.value, FieldValue::LongText(_));
                     clause.tests.push(test);
                     clause.text.push(text);
                 }
@@ -92,6 +102,7 @@ impl Clause {
                 Converted::NotTested => clause.exact = false,
             }
         }
+        clause.exact &= !clause.begins;
         Some(clause)
     }
 }
@@ -151,7 +162,22 @@ fn converted(column: &StreamColumn, test: &Test) -> Converted {
                 }
                 FieldValue::Text(_) => {
                     let fitting = texts.iter().filter(|t| t.as_str().len() <= TEXT_BYTES);
-                    of(TestKind::Texts, fitting.flat_map(words).collect(), text)
+                    of(
+                        TestKind::Texts,
+                        fitting
+                            .flat_map(|text| words(text.as_str().as_bytes()))
+                            .collect(),
+                        text,
+                    )
+                }
+                // Longer texts that begin in the same way pass as well.
+                FieldValue::LongText(_) => {
+                    let text = format!("{name} begins with ({})", list(texts));
+                    of(
+                        TestKind::Texts,
+                        texts.iter().flat_map(beginning).collect(),
+                        text,
+                    )
                 }
                 _ => Converted::NotTested,
             }
@@ -176,10 +202,16 @@ fn list(texts: &[Symbol]) -> String {
     texts.join(", ")
 }
 
+/// The beginning of a text as in an event. The kernel's copy of a longer text ends with a zero.
+fn beginning(text: &Symbol) -> [u64; 2] {
+    let bytes = text.as_str().as_bytes();
+    words(&bytes[..bytes.len().min(TEXT_BYTES - 1)])
+}
+
 /// A text as in an event: padded with zeros.
-fn words(text: &Symbol) -> [u64; 2] {
+fn words(text: &[u8]) -> [u64; 2] {
     let mut bytes = [0; TEXT_BYTES];
-    bytes[..text.as_str().len()].copy_from_slice(text.as_str().as_bytes());
+    bytes[..text.len()].copy_from_slice(text);
     let (first, second) = bytes.split_at(8);
     [first, second].map(|half| u64::from_ne_bytes(half.try_into().expect("half of the bytes")))
 }
@@ -188,7 +220,7 @@ fn words(text: &Symbol) -> [u64; 2] {
 mod tests {
     use weir_model::Predicate;
 
-    use super::super::FieldNumber;
+    use super::super::{FieldNumber, KernelStream};
     use super::*;
 
     static STREAM: KernelStream = KernelStream {
@@ -247,7 +279,7 @@ mod tests {
             one_of(2, &["c", "d"]),
             one_of(3, &["fio"]),
         ];
-        let selection = Selection::of(&STREAM, &[demand(&[&tests])]);
+        let selection = Selection::of(STREAM.columns, &[demand(&[&tests])]);
         let [clause] = &selection.clauses[..] else {
             panic!("{selection:?}");
         };
@@ -268,7 +300,7 @@ mod tests {
     fn untestable_clauses_are_relaxed_and_false_clauses_are_dropped() {
         let loose = [between(4, 1, 1), between(1, 3, 3)];
         let never = [one_of(2, &["unknown"])];
-        let selection = Selection::of(&STREAM, &[demand(&[&loose, &never])]);
+        let selection = Selection::of(STREAM.columns, &[demand(&[&loose, &never])]);
         assert_eq!((selection.clauses.len(), selection.bits(0)), (1, 1));
         assert!(!selection.clauses[0].exact && selection.relaxed.len() == 1);
         assert_eq!(selection.clauses[0].text, ["n = 3"]);
@@ -278,7 +310,7 @@ mod tests {
     fn demands_beyond_the_clauses_of_a_program_share_one() {
         let one = |n| demand(&[&[between(1, n, n)], &[between(1, n + 1, n + 1)]]);
         let demands: Vec<Demand> = (0..6).map(one).collect();
-        let selection = Selection::of(&STREAM, &demands);
+        let selection = Selection::of(STREAM.columns, &demands);
         let bits: Vec<u8> = (0..6).map(|i| selection.bits(i)).collect();
         assert_eq!(
             bits,

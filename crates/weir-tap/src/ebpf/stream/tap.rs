@@ -5,21 +5,19 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{Link, Object, OpenObject, OpenProgramMut};
+use libbpf_rs::{Link, Object, OpenObject};
 use weir_model::{Demand, Folded};
 
-use super::KernelStream;
 use super::groups::{Groups, Naming};
 use super::layout::{COUNTS_BYTES, Config, STATE_BYTES};
 use super::rows::{Decoder, Events, Rows};
 use super::selection::Selection;
-use crate::ebpf::cgroups::Cgroups;
+use super::{EventStream, StreamProbe};
+use crate::ebpf::cgroups::{Cgroups, Root};
 use crate::ebpf::fold::layout::Folding;
 use crate::ebpf::fold::{Folds, Tables, poll_interval};
-use crate::ebpf::kernel::Kernel;
 use crate::ebpf::object::{self, refused};
 use crate::ebpf::pace::Pace;
-use crate::ebpf::programs::Probe;
 use crate::ebpf::rings::{self, RING_BYTES, Rings};
 use crate::ebpf::rows::Names;
 use crate::ebpf::tap::{DEMANDS_MAX, LiveOptions};
@@ -30,7 +28,7 @@ use crate::{EventCount, FOLDED, Tap, TapError, TapEvent, elevation};
 /// A live source of one kernel stream.
 #[derive(Debug)]
 pub struct StreamTap {
-    stream: &'static KernelStream,
+    stream: EventStream,
     selection: Selection,
     groups: Groups,
     rows: Vec<Rows>,
@@ -42,6 +40,8 @@ pub struct StreamTap {
     /// Events lost because a ring was full although it was read in time, and while the consumer of
     /// the rows was busy.
     lost: [i64; 2],
+    /// Events that were not tested since there were too many in a second.
+    throttled: i64,
 }
 
 /// The objects of the kernel side.
@@ -52,7 +52,7 @@ struct Live {
     records: Shared,
     counts: Shared,
     folds: Option<Folds>,
-    probes: Vec<Probe>,
+    probes: Vec<StreamProbe>,
     // Order matters: links are dropped before the object that they belong to.
     _links: Vec<Link>,
     object: Object,
@@ -61,38 +61,38 @@ struct Live {
 /// Opens `stream` for `demands`.
 ///
 /// # Errors
-/// As [`KernelStream::open`].
+/// As [`super::KernelStream::open`].
 pub fn open(
-    stream: &'static KernelStream,
+    stream: &EventStream,
     demands: &[Demand],
     options: &LiveOptions,
 ) -> Result<StreamTap, TapError> {
-    assert_eq!(stream.fault(), None, "the table of columns");
     if demands.len() > DEMANDS_MAX {
         return Err(TapError::Unavailable {
             what: format!("{} demands are more than a live tap serves", demands.len()),
             remedy: format!("use at most {DEMANDS_MAX}, or merge those of one stream"),
         });
     }
-    let selection = Selection::of(stream, demands);
-    let groups = Groups::of(stream, demands, &selection);
-    let rows = demands
-        .iter()
-        .enumerate()
-        .map(|(i, demand)| Rows::new(stream, &demand.columns, selection.bits(i), groups.bit(i)));
+    let selection = Selection::of(&stream.table.columns, demands);
+    let groups = Groups::of(&stream.table, demands, &selection);
+    let rows = demands.iter().enumerate().map(|(i, demand)| {
+        let (clauses, folded) = (selection.bits(i), groups.bit(i));
+        Rows::new(&stream.table, &demand.columns, clauses, folded)
+    });
     let offset_ns = options.epoch_offset_ns;
     let offset_ns = offset_ns.unwrap_or_else(clock::epoch_offset_ns);
-    let names = Names::new(Cgroups::new(None), options.host, offset_ns);
+    let names = Names::new(Cgroups::new(Root::unified()), options.host, offset_ns);
     let poll_interval = poll_interval(groups.plans.iter(), options.poll_interval);
     let mut tap = StreamTap {
-        stream,
+        stream: stream.clone(),
         rows: rows.collect(),
-        decoder: Decoder::new(stream, names),
+        decoder: Decoder::new(&stream.table, names),
         live: None,
         queue: VecDeque::new(),
         pace: Pace::new(Instant::now(), poll_interval),
         events: 0,
         lost: [0; 2],
+        throttled: 0,
         selection,
         groups,
     };
@@ -125,17 +125,11 @@ impl StreamTap {
     /// Loads and attaches the programs.
     fn load(&self, options: &LiveOptions) -> Result<Live, TapError> {
         let _raised = elevation::raise(elevation::LOADING);
-        let stream = self.stream;
-        let kernel = Kernel::running()?;
-        let without = |name: &str| options.without.iter().any(|w| w == name);
-        let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
-        let probes = (stream.probes)(&has).map_err(|lacks| TapError::Unavailable {
-            what: format!("stream {}: this kernel has no {lacks}", stream.name),
-            remedy: "`weir doctor` lists what is missing".into(),
-        })?;
+        let stream = &self.stream;
+        let record_bytes = stream.record_bytes;
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
-        let slots = rings::ring_slots(options.ring_bytes, processors, stream.event_bytes);
+        let slots = rings::ring_slots(options.ring_bytes, processors, record_bytes);
         let folding = Folding::new(
             self.groups.plans.iter(),
             options.fold_bytes,
@@ -152,16 +146,13 @@ impl StreamTap {
             ..Config::default()
         };
         self.groups.configure(&mut config);
-        let mut object = object::open(stream.object)?;
-        for mut program in object.progs_mut() {
-            let wanted = probes.iter().any(|p| program.name() == p.program);
-            OpenProgramMut::set_autoload(&mut program, wanted);
-        }
+        let mut object = object::open(&stream.programs.object())?;
+        let probes = stream.programs.prepare(&mut object, options)?;
         size_tables(
             &mut object,
             &config,
             &folding,
-            stream.event_bytes,
+            record_bytes,
             processors as u32,
         )
         .map_err(|e| refused("a table", &e))?;
@@ -172,7 +163,7 @@ impl StreamTap {
             false => Some(Tables::map(&map, &folding, processors)?),
         };
         let ring_table = map("rings", RING_BYTES, processors)?;
-        let records = map("records", stream.event_bytes, processors * slots as usize)?;
+        let records = map("records", record_bytes, processors * slots as usize)?;
         let counts = map("counts", COUNTS_BYTES, processors)?;
         let state = map(".bss", STATE_BYTES, 1)?;
         let offset_ns = self.decoder.names.epoch_offset_ns;
@@ -184,16 +175,16 @@ impl StreamTap {
             let mut programs = object.progs_mut();
             let program = programs.find(|p| p.name() == probe.program);
             let program = program.expect("the object has every probe's program");
-            let link = program.attach();
-            links.push(link.map_err(|e| refused(probe.tracepoint, &e))?);
+            let own = stream.programs.attach(&program);
+            links.extend(own.map_err(|e| refused(probe.name, &e))?);
         }
         state.words()[0].store(1, Ordering::Release);
         Ok(Live {
             rings: Rings::new(
                 processors as u32,
                 slots,
-                stream.event_bytes,
-                Events::new(stream.event_bytes),
+                record_bytes,
+                Events::new(record_bytes),
             ),
             ring_table,
             records,
@@ -247,9 +238,13 @@ impl StreamTap {
     /// Adds the losses since the last call.
     fn count_lost(&mut self) {
         if let Some(live) = &self.live {
-            let words = live.counts.words().iter().step_by(COUNTS_BYTES / 8);
-            let total: u64 = words.map(|word| word.load(Ordering::Relaxed)).sum();
-            let more = total as i64 - self.lost.iter().sum::<i64>();
+            let total = |word: usize| {
+                let words = live.counts.words().iter().skip(word);
+                let words = words.step_by(COUNTS_BYTES / 8);
+                words.map(|word| word.load(Ordering::Relaxed)).sum::<u64>() as i64
+            };
+            self.throttled = total(1);
+            let more = total(0) - self.lost.iter().sum::<i64>();
             self.lost[usize::from(self.pace.was_late())] += more;
         }
     }
@@ -300,7 +295,7 @@ impl Tap for StreamTap {
         let missed = live.probes.iter().filter_map(|probe| {
             let mut programs = live.object.progs_mut();
             let program = programs.find(|p| p.name() == probe.program)?;
-            Some(cost::run_time(probe.tracepoint, program.as_fd()).missed as i64)
+            Some(cost::run_time(probe.name, program.as_fd()).missed as i64)
         });
         let [ring_full, slow_consumer] = self.lost;
         let all = [
@@ -309,23 +304,27 @@ impl Tap for StreamTap {
             (FOLDED, None, folded),
             ("events_lost", Some("ring_full"), ring_full),
             ("events_lost", Some("slow_consumer"), slow_consumer),
+            ("events_lost", Some("throttled"), self.throttled),
             ("events_lost", Some("recursion"), missed.sum()),
         ];
         let happened =
             |(counter, _, total): &(&str, _, i64)| *counter == "events_in" || *total != 0;
-        let count = |(counter, cause, total)| EventCount::of(counter, cause, total);
+        let count = |(counter, cause, total)| EventCount {
+            device: self.stream.device,
+            ..EventCount::of(counter, cause, total)
+        };
         all.into_iter().filter(happened).map(count).collect()
     }
 
     fn lost(&self) -> i64 {
-        self.lost.iter().sum()
+        self.lost.iter().sum::<i64>() + self.throttled
     }
 
     fn describe(&self) -> Vec<String> {
         let Some(live) = &self.live else {
             return vec!["live tap: no rows are requested, nothing is attached".into()];
         };
-        let names: Vec<&str> = live.probes.iter().map(|p| p.tracepoint).collect();
+        let names: Vec<&str> = live.probes.iter().map(|p| p.name).collect();
         let mut lines = vec![format!("live tap: attached to {}", names.join(", "))];
         for clause in self.selection.clauses.iter().filter(|c| !c.text.is_empty()) {
             lines.push(format!("kernel: selects {}", clause.text.join(" and ")));

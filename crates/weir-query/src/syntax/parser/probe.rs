@@ -1,0 +1,121 @@
+//! `CREATE STREAM name AS PROBE 'probe' (fields)`.
+
+use weir_model::probe::TEXT_BYTES_MAX;
+use weir_model::{ProbeField, ProbeType, Unit};
+
+use super::*;
+
+/// The units of a field.
+const UNITS: [Unit; 4] = [
+    Unit::Nanoseconds,
+    Unit::Microseconds,
+    Unit::Bytes,
+    Unit::Sectors,
+];
+
+impl Parser<'_> {
+    /// What follows `CREATE STREAM`.
+    pub(super) fn stream_definition(&mut self) -> Result<StreamDefinition> {
+        let name = self.ident("a name for the stream")?;
+        self.expect_word("as")?;
+        self.expect_word("probe")?;
+        let what = "the probe as a text, such as 'tp:sched:sched_switch'";
+        let span = self.expect(Token::Text, what)?;
+        let probe = Spanned::new(unquote(self.text_of(span)), span);
+        let mut fields = Vec::new();
+        if self.eat(Token::LeftParen) {
+            loop {
+                fields.push(self.probe_field()?);
+                if !self.eat(Token::Comma) {
+                    break;
+                }
+            }
+            self.expect(Token::RightParen, "`,` or `)`")?;
+        }
+        let hits_max = match self.eat_word("limit") {
+            true => Some(self.count("a number of hits per second")?),
+            false => None,
+        };
+        Ok(StreamDefinition {
+            name,
+            probe,
+            fields,
+            hits_max,
+        })
+    }
+
+    /// `rq.__data_len [type] [AS name] [UNIT unit]`
+    fn probe_field(&mut self) -> Result<Spanned<ProbeField>> {
+        let start = self.span();
+        let mut field = ProbeField::new(&self.field_path()?);
+        if self.word().is_some() && !self.is_any_word(&["as", "unit"]) {
+            field.ty = Some(self.field_type()?);
+        }
+        if self.eat_word("as") {
+            field.name = Some(self.ident("a name for the column")?.value);
+        }
+        if self.eat_word("unit") {
+            field.unit = self.field_unit()?;
+        }
+        Ok(Spanned::new(field, start.to(self.before())))
+    }
+
+    /// `rq.q.disk`, `args[1]`. Names of fields may be keywords.
+    fn field_path(&mut self) -> Result<String> {
+        let mut path = String::new();
+        loop {
+            let Some(word) = self.word() else {
+                return Err(self.unexpected("the name of a field"));
+            };
+            path.push_str(word);
+            self.at += 1;
+            if self.eat(Token::LeftBracket) {
+                let index = self.count("an index")?.value;
+                self.expect(Token::RightBracket, "`]`")?;
+                path.push_str(&format!("[{index}]"));
+            }
+            if !self.eat(Token::Dot) {
+                return Ok(path);
+            }
+            path.push('.');
+        }
+    }
+
+    fn field_type(&mut self) -> Result<ProbeType> {
+        let (span, word) = (self.span(), self.word().unwrap_or_default());
+        let Some(ty) = ProbeType::named(word) else {
+            let message = format!("unknown type `{word}`");
+            let help = match nearest(word, ProbeType::names()) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "types are u8 to u64, s8 to s64 and text".into(),
+            };
+            return Err(self.fail(codes::UNKNOWN_TYPE.at(span, message).help(help)));
+        };
+        self.at += 1;
+        if !matches!(ty, ProbeType::Text { .. }) || !self.eat(Token::LeftParen) {
+            return Ok(ty);
+        }
+        let bytes = self.count("a number of bytes")?;
+        self.expect(Token::RightParen, "`)`")?;
+        if !(1..=TEXT_BYTES_MAX).contains(&bytes.value) {
+            let message = format!("a text has 1 to {TEXT_BYTES_MAX} bytes");
+            return Err(self.fail(codes::BAD_NUMBER.at(bytes.span, message)));
+        }
+        Ok(ProbeType::Text { bytes: bytes.value })
+    }
+
+    fn field_unit(&mut self) -> Result<Unit> {
+        let Some(word) = self.word() else {
+            return Err(self.unexpected("a unit"));
+        };
+        let span = self.span();
+        let measure = self.measure(word)?;
+        let same =
+            |unit: &Unit| unit.dimension() == measure.dimension && unit.scale() == measure.scale;
+        UNITS.into_iter().find(same).ok_or_else(|| {
+            let message = format!("`{word}` is not a unit of a field");
+            let help = "fields are in ns, us, B or sectors";
+            self.fail(codes::UNKNOWN_UNIT.at(span, message).help(help))
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! [`ProbeStream`]: a stream of the hits of a probe that a query defines with `CREATE STREAM .. AS
+//! PROBE`.
+//!
+//! The life cycle of a definition:
+//! 1. [`ProbeTarget::parse`] reads what it is attached to, and [`resolve`] its fields from the
+//!    formats of tracepoints ([`format`]), the kernel's types ([`btf`]) or a program's notes
+//!    ([`elf`]).
+//! 2. The stream has its columns and capabilities as every kernel stream
+//!    ([`crate::ebpf::stream`]), so that the planner moves selections, sampling and groups to it.
+//! 3. [`generate`] makes instructions that read the fields in use. They replace the placeholders of
+//!    the compiled program `probe.bpf.c`; no compiler is needed where a query runs.
+//! 4. The tap of kernel streams loads the program, attaches it and reads its records.
+
+mod btf;
+mod code;
+mod elf;
+mod format;
+mod generate;
+pub mod list;
+
+mod resolve;
+mod target;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use libbpf_rs::{
+    Link, OpenObject, OpenProgramMut, ProgramAttachType, ProgramMut, ProgramType,
+    TracepointCategory, UprobeOpts,
+};
+use rustix::process::geteuid;
+use weir_model::{Demand, StreamCapabilities, Symbol, Unit};
+
+use self::code::Code;
+use self::elf::UsdtSite;
+use self::generate::{BLOCKS, Content, Layout, Origin};
+use crate::ebpf::LiveOptions;
+use crate::ebpf::object::refused;
+use crate::ebpf::stream::{
+    EventStream, EventTable, FieldValue, Programs, StreamColumn, StreamProbe, tap,
+};
+use crate::{Tap, TapError, elevation};
+
+pub use self::resolve::ProbeError;
+pub use self::target::{KINDS, ProbeKind, ProbeTarget};
+
+/// The compiled program.
+static OBJECT: &[u8] = include_bytes!("probe.bpf.o");
+
+/// The function of the program.
+const PROGRAM: &str = "on_hit";
+
+/// The table of the program's constants.
+const CONSTANTS: &str = ".rodata.probe";
+
+/// The stream of a probe's hits.
+#[derive(Clone, Debug)]
+pub struct ProbeStream {
+    /// The name of the stream.
+    name: &'static str,
+    /// Its meaning.
+    doc: &'static str,
+    columns: Vec<ProbeColumn>,
+    target: ProbeTarget,
+    /// Where a USDT probe or a function of a program is.
+    sites: Vec<UsdtSite>,
+    /// Maximum number of hits per second and processor.
+    hits_max: u64,
+}
+
+/// A column of a probe's stream.
+#[derive(Clone, Debug)]
+struct ProbeColumn {
+    name: &'static str,
+    doc: &'static str,
+    unit: Unit,
+    content: Content,
+    origin: Origin,
+}
+
+impl ProbeStream {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Its declaration and its capabilities.
+    pub fn capabilities(&self) -> StreamCapabilities {
+        self.table(|_, column| column.content.anywhere())
+            .capabilities()
+    }
+
+    /// Attaches the probe for `demands`.
+    ///
+    /// # Errors
+    /// If the kernel or the user's rights do not suffice.
+    pub fn open(
+        &self,
+        demands: &[Demand],
+        options: &LiveOptions,
+    ) -> Result<Box<dyn Tap>, TapError> {
+        let columns = self.columns.iter().map(|c| (c.content, c.origin.clone()));
+        let columns: Vec<(Content, Origin)> = columns.collect();
+        let layout = Layout::new(&columns, demands).map_err(|why| TapError::Unavailable {
+            what: format!("stream {}: {why}", self.name),
+            remedy: "use fewer or shorter fields".into(),
+        })?;
+        let stream = EventStream {
+            table: self.table(|at, _| layout.values[at]),
+            record_bytes: layout.record_bytes,
+            programs: Arc::new(ProbePrograms {
+                label: Symbol::new(&self.target.to_string()).as_str(),
+                target: self.target.clone(),
+                sites: self.sites.clone(),
+                code: layout.code,
+                event_words: layout.event_words as u32,
+                hits_max: self.hits_max,
+            }),
+            device: Some(Symbol::new(self.name)),
+        };
+        let opened = tap::open(&stream, demands, options);
+        Ok(Box::new(opened.map_err(|error| self.refused(error))?))
+    }
+
+    /// A kernel may refuse programs at functions to root as well.
+    fn refused(&self, error: TapError) -> TapError {
+        match (&self.target, error) {
+            (ProbeTarget::Function { .. }, TapError::NotPermitted { .. })
+                if geteuid().is_root() =>
+            {
+                TapError::Unavailable {
+                    what: "this kernel refuses programs at functions (fentry, fexit)".into(),
+                    remedy: "use a tracepoint, tp: or tp_btf:".into(),
+                }
+            }
+            (_, error) => error,
+        }
+    }
+
+    fn table(&self, value: impl Fn(usize, &ProbeColumn) -> FieldValue) -> EventTable {
+        let column = |(at, column): (usize, &ProbeColumn)| {
+            let described = StreamColumn::new(column.name, value(at, column));
+            let described = described.unit(column.unit).doc(column.doc);
+            match column.content {
+                Content::Number { .. } => described.tested().sampled().grouped().measured(),
+                Content::Text(bytes) if bytes <= 16 => described.tested().grouped(),
+                Content::Text(_) => described.tested(),
+                Content::Cgroup => described.grouped(),
+                Content::Head(FieldValue::Number(_)) => described.tested().grouped(),
+                Content::Head(FieldValue::Host) => described.grouped(),
+                Content::Head(_) => StreamColumn {
+                    unit: Unit::Nanoseconds,
+                    ..described
+                },
+            }
+        };
+        EventTable {
+            name: self.name,
+            doc: self.doc,
+            columns: self.columns.iter().enumerate().map(column).collect(),
+        }
+    }
+}
+
+/// The program of a probe.
+#[derive(Debug)]
+struct ProbePrograms {
+    label: &'static str,
+    target: ProbeTarget,
+    sites: Vec<UsdtSite>,
+    code: [Code; 2],
+    event_words: u32,
+    hits_max: u64,
+}
+
+impl Programs for ProbePrograms {
+    fn object(&self) -> Cow<'_, [u8]> {
+        let mut object = OBJECT.to_vec();
+        for (code, (mark, _)) in self.code.iter().zip(BLOCKS) {
+            let blocks = code
+                .patch(&mut object, mark)
+                .expect("the layout limits the code");
+            assert_ne!(blocks, 0, "the compiled program has placeholders");
+        }
+        object.into()
+    }
+
+    fn prepare(
+        &self,
+        object: &mut OpenObject,
+        _: &LiveOptions,
+    ) -> Result<Vec<StreamProbe>, TapError> {
+        let mut constants = self.hits_max.to_ne_bytes().to_vec();
+        constants.extend(self.event_words.to_ne_bytes());
+        constants.extend([0; 4]);
+        let wrong = |e| refused("the constants of a probe", &e);
+        for mut table in object.maps_mut() {
+            if table.name() == CONSTANTS {
+                table.set_initial_value(&constants).map_err(wrong)?;
+            }
+        }
+        let (kind, at, function) = match &self.target {
+            ProbeTarget::Tracepoint { .. } => (ProgramType::Tracepoint, None, None),
+            ProbeTarget::TypedTracepoint(name) => {
+                let at = ProgramAttachType::TraceRawTp;
+                (ProgramType::Tracing, Some(at), Some(name))
+            }
+            ProbeTarget::Function {
+                function,
+                is_return,
+            } => {
+                let at = match is_return {
+                    true => ProgramAttachType::TraceFexit,
+                    false => ProgramAttachType::TraceFentry,
+                };
+                (ProgramType::Tracing, Some(at), Some(function))
+            }
+            ProbeTarget::Kprobe { .. } | ProbeTarget::Uprobe { .. } | ProbeTarget::Usdt { .. } => {
+                (ProgramType::Kprobe, None, None)
+            }
+        };
+        let mut programs = object.progs_mut();
+        let program = programs.find(|program| program.name() == PROGRAM);
+        let mut program = program.expect("the object has the function");
+        OpenProgramMut::set_prog_type(&mut program, kind);
+        if let Some(at) = at {
+            OpenProgramMut::set_attach_type(&mut program, at);
+        }
+        if let Some(function) = function {
+            let set = OpenProgramMut::set_attach_target(&mut program, 0, Some(function.clone()));
+            set.map_err(|e| refused(self.label, &e))?;
+        }
+        Ok(vec![StreamProbe {
+            program: PROGRAM,
+            name: self.label,
+        }])
+    }
+
+    fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
+        // The files of tracefs are readable by root alone.
+        let _raised = elevation::raise(elevation::READING.union(elevation::LOADING));
+        let at_site = |file: &str, site: &UsdtSite, cookie: usize, is_return| {
+            let options = UprobeOpts {
+                ref_ctr_offset: site.semaphore as usize,
+                cookie: cookie as u64,
+                retprobe: is_return,
+                ..UprobeOpts::default()
+            };
+            program.attach_uprobe_with_opts(-1, file, site.offset as usize, options)
+        };
+        let sites = self.sites.iter().enumerate();
+        match &self.target {
+            ProbeTarget::Tracepoint { category, name } => {
+                let category = TracepointCategory::Custom(category.clone());
+                Ok(vec![program.attach_tracepoint(category, name)?])
+            }
+            ProbeTarget::TypedTracepoint(_) | ProbeTarget::Function { .. } => {
+                Ok(vec![program.attach_trace()?])
+            }
+            ProbeTarget::Kprobe {
+                function,
+                is_return,
+            } => Ok(vec![program.attach_kprobe(*is_return, function)?]),
+            ProbeTarget::Uprobe {
+                file, is_return, ..
+            } => sites
+                .map(|(n, site)| at_site(file, site, n, *is_return))
+                .collect(),
+            ProbeTarget::Usdt { file, .. } => sites
+                .map(|(n, site)| at_site(file, site, n, false))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! The columns of a probe: its fields, found on this host, and those that every probe has.
+
+use std::io;
+use std::path::Path;
+
+use libbpf_rs::btf::Btf;
+use weir_model::probe::{ProbeDefinition, ProbeField, ProbeType, TEXT_BYTES};
+use weir_model::suggest::nearest;
+use weir_model::{Catalog, Symbol, Unit};
+
+use super::btf::{Leaf, Prototype};
+use super::elf::{Program, UsdtArgument, UsdtSite, arguments_max, register_of};
+use super::format::{self, FieldKind, FormatField};
+use super::generate::{Content, Origin};
+use super::{ProbeColumn, ProbeStream, ProbeTarget};
+use crate::ebpf::stream::{FieldNumber, FieldValue};
+use crate::elevation;
+
+/// Arrays of more numbers are left out unless they are named.
+const ELEMENTS_MAX: usize = 8;
+
+/// Why a probe cannot be a stream on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeError {
+    /// The cause.
+    pub message: String,
+    /// The remedy.
+    pub help: Option<String>,
+    /// The position of the field that it concerns.
+    pub field: Option<usize>,
+}
+
+impl ProbeError {
+    /// An error without a remedy.
+    pub fn new(message: impl Into<String>) -> ProbeError {
+        ProbeError {
+            message: message.into(),
+            help: None,
+            field: None,
+        }
+    }
+
+    /// With a remedy.
+    pub(super) fn help(self, help: impl Into<String>) -> ProbeError {
+        ProbeError {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+
+    /// With the nearest of the names that are possible.
+    fn near<'a>(self, name: &str, names: impl IntoIterator<Item = &'a str> + Clone) -> ProbeError {
+        let mut listed: Vec<&str> = names.clone().into_iter().take(20).collect();
+        match nearest(name, names) {
+            Some(near) => self.help(format!("did you mean `{near}`?")),
+            None if listed.is_empty() => self,
+            None => {
+                listed.sort_unstable();
+                self.help(format!("there are {}", listed.join(", ")))
+            }
+        }
+    }
+}
+
+/// A field that was found: its type as it is declared, its content, and where it is.
+struct Found {
+    declared: String,
+    content: Content,
+    origin: Origin,
+}
+
+/// The function that finds a field.
+type Find<'a> = dyn Fn(&ProbeField) -> Result<Found, ProbeError> + 'a;
+
+/// The fields of a probe on this host.
+struct Fields<'a> {
+    /// The names of all fields that are read unless some are named.
+    names: Vec<String>,
+    /// The field of a path.
+    find: Box<Find<'a>>,
+}
+
+impl ProbeStream {
+    /// The stream of `definition` on this host.
+    ///
+    /// # Errors
+    /// What this host lacks, or what is wrong in the definition.
+    pub fn new(definition: &ProbeDefinition) -> Result<ProbeStream, ProbeError> {
+        if Catalog::builtin().find(&definition.name).is_some() {
+            return Err(ProbeError::new(format!(
+                "`{}` is a stream or relation of weir",
+                definition.name
+            )));
+        }
+        let target = ProbeTarget::parse(&definition.probe);
+        let target = target.map_err(|why| {
+            let message = format!("`{}` is not a probe", definition.probe);
+            ProbeError::new(message).help(why)
+        })?;
+        let _raised = elevation::raise(elevation::READING);
+        let mut stream = ProbeStream {
+            name: interned(&definition.name),
+            doc: interned(&format!("one row per hit of the probe {target}")),
+            columns: of_every_probe(),
+            sites: Vec::new(),
+            hits_max: definition.hits_max,
+            target,
+        };
+        match stream.target.clone() {
+            ProbeTarget::Tracepoint { category, name } => {
+                let fields = tracepoint(&category, &name)?;
+                stream.add(definition, of_format(&category, &fields))?;
+            }
+            ProbeTarget::TypedTracepoint(name) => {
+                let btf = kernel_types()?;
+                let prototype = Prototype::of_tracepoint(&btf, &name);
+                let prototype = prototype.ok_or_else(|| {
+                    let missing = format!("this kernel has no tracepoint `{name}` with types");
+                    ProbeError::new(missing).help(format!("`weir probes tp_btf:*{name}*` searches"))
+                })?;
+                stream.add(definition, of_prototype(&prototype, false))?;
+            }
+            ProbeTarget::Function {
+                function,
+                is_return,
+            } => {
+                let btf = kernel_types()?;
+                let prototype = Prototype::of_function(&btf, &function);
+                let prototype = prototype.ok_or_else(|| no_function(&function))?;
+                stream.add(definition, of_prototype(&prototype, is_return))?;
+            }
+            ProbeTarget::Kprobe {
+                function,
+                is_return,
+            } => {
+                if !Path::new("/sys/bus/event_source/devices/kprobe").exists() {
+                    let message = "this kernel has no kprobes (CONFIG_KPROBE_EVENTS)";
+                    return Err(ProbeError::new(message).help("use a tracepoint, tp: or tp_btf:"));
+                }
+                let btf = kernel_types()?;
+                if Prototype::of_function(&btf, &function).is_none() {
+                    return Err(no_function(&function));
+                }
+                stream.add(definition, of_registers(is_return, false))?;
+            }
+            ProbeTarget::Uprobe {
+                file,
+                symbol,
+                is_return,
+            } => {
+                stream.sites = function(&file, &symbol)?;
+                stream.add(definition, of_registers(is_return, true))?;
+            }
+            ProbeTarget::Usdt {
+                file,
+                provider,
+                name,
+            } => {
+                stream.sites = usdt(&file, &provider, &name)?;
+                let sites = stream.sites.clone();
+                stream.add(definition, of_usdt(&sites)?)?;
+            }
+        }
+        Ok(stream)
+    }
+
+    /// Adds the columns of the fields that `definition` names, or of all, and that of the host.
+    fn add(&mut self, definition: &ProbeDefinition, fields: Fields<'_>) -> Result<(), ProbeError> {
+        let is_all = definition.fields.is_empty();
+        let all: Vec<ProbeField> = match is_all {
+            true => fields
+                .names
+                .iter()
+                .map(|name| ProbeField::new(name))
+                .collect(),
+            false => definition.fields.clone(),
+        };
+        for (at, field) in all.iter().enumerate() {
+            let at_field = |error: ProbeError| ProbeError {
+                field: (!is_all).then_some(at),
+                ..error
+            };
+            let found = (fields.find)(field).map_err(at_field)?;
+            let content = typed(field, found.content).map_err(at_field)?;
+            if field.unit != Unit::None && !matches!(content, Content::Number { .. }) {
+                let message = format!("`{}` is a text, which has no unit", field.path);
+                return Err(at_field(ProbeError::new(message)));
+            }
+            let mut name = field.column();
+            if self
+                .columns
+                .iter()
+                .any(|c| c.name.eq_ignore_ascii_case(&name))
+            {
+                if !is_all {
+                    let message = format!("the stream has a column `{name}` already");
+                    let help = format!("give the field another name: `{} AS ..`", field.path);
+                    return Err(at_field(ProbeError::new(message).help(help)));
+                }
+                name = format!("field_{name}");
+            }
+            let of = found.declared;
+            self.columns.push(ProbeColumn {
+                name: interned(&name),
+                doc: interned(&match of.is_empty() {
+                    true => format!("`{}` of the probe", field.path),
+                    false => format!("`{}` of the probe: {of}", field.path),
+                }),
+                unit: field.unit,
+                content,
+                origin: found.origin,
+            });
+        }
+        self.columns.push(ProbeColumn {
+            name: "host",
+            doc: "this host",
+            unit: Unit::None,
+            content: Content::Head(FieldValue::Host),
+            origin: Origin::Head,
+        });
+        Ok(())
+    }
+}
+
+/// A text that is never freed: the names of streams and columns occur in symbols anyway.
+fn interned(text: &str) -> &'static str {
+    Symbol::new(text).as_str()
+}
+
+/// The columns that every probe has.
+fn of_every_probe() -> Vec<ProbeColumn> {
+    let number = |bytes| Content::Number {
+        bytes,
+        is_signed: false,
+    };
+    let column = |name, doc, content, origin| ProbeColumn {
+        name,
+        doc,
+        unit: Unit::None,
+        content,
+        origin,
+    };
+    let head = |value| (Content::Head(value), Origin::Head);
+    let (time, ts) = head(FieldValue::Time);
+    let (processor, cpu) = head(FieldValue::Number(FieldNumber::CPU));
+    vec![
+        column("ts", "when the probe was hit", time, ts),
+        column("cpu", "the processor", processor, cpu),
+        column("pid", "the current process", number(4), Origin::Pid),
+        column("tid", "the current thread", number(4), Origin::Tid),
+        column(
+            "comm",
+            "the command name of the current thread",
+            Content::Text(16),
+            Origin::Comm,
+        ),
+        column(
+            "cgroup",
+            "the cgroup (v2) of the current process",
+            Content::Cgroup,
+            Origin::Cgroup,
+        ),
+    ]
+}
+
+/// The content of a field with the type of its definition.
+fn typed(field: &ProbeField, declared: Content) -> Result<Content, ProbeError> {
+    let of = |ty: &str| {
+        let message = format!(
+            "`{}` is {ty} and cannot be read as another type",
+            field.path
+        );
+        Err(ProbeError::new(message))
+    };
+    match (field.ty, declared) {
+        (None, declared) => Ok(declared),
+        (Some(ProbeType::Text { bytes }), Content::Text(_)) => Ok(Content::Text(bytes as usize)),
+        (Some(ProbeType::Integer { bytes, is_signed }), Content::Number { bytes: own, .. }) => {
+            match usize::from(bytes) <= own {
+                true => Ok(Content::Number {
+                    bytes: bytes.into(),
+                    is_signed,
+                }),
+                false => of(&format!("a number of {own} bytes")),
+            }
+        }
+        (_, Content::Text(_)) => of("a text"),
+        (_, _) => of("a number"),
+    }
+}
+
+/// The fields of a tracepoint.
+fn tracepoint(category: &str, name: &str) -> Result<Vec<FormatField>, ProbeError> {
+    format::read(category, name).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if format::tracefs().is_none() => no_permission(&error),
+        io::ErrorKind::PermissionDenied => no_permission(&error),
+        io::ErrorKind::NotFound => {
+            let all = format::tracepoints().unwrap_or_default();
+            let own = all.iter().filter(|(other, _)| other == category);
+            let own: Vec<&str> = own.map(|(_, name)| &**name).collect();
+            match own.is_empty() {
+                true => {
+                    let mut categories: Vec<&str> = all.iter().map(|(c, _)| &**c).collect();
+                    categories.dedup();
+                    let message = format!("this kernel has no tracepoints of `{category}`");
+                    ProbeError::new(message).near(category, categories)
+                }
+                false => {
+                    let message = format!("this kernel has no tracepoint `{category}:{name}`");
+                    ProbeError::new(message).near(name, own)
+                }
+            }
+        }
+        _ => ProbeError::new(format!("{category}:{name}: {error}")),
+    })
+}
+
+/// Why the formats of tracepoints cannot be read.
+pub(super) fn no_permission(error: &io::Error) -> ProbeError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            let message = "only root can read the formats of tracepoints (/sys/kernel/tracing)";
+            ProbeError::new(message).help("run as root, or use `tp_btf:`")
+        }
+        io::ErrorKind::NotFound => {
+            let message = "the formats of tracepoints cannot be read: tracefs is not mounted";
+            ProbeError::new(message).help("mount -t tracefs tracefs /sys/kernel/tracing")
+        }
+        _ => ProbeError::new(format!(
+            "the formats of tracepoints cannot be read: {error}"
+        )),
+    }
+}
+
+/// The kernel's types.
+pub(super) fn kernel_types() -> Result<Btf<'static>, ProbeError> {
+    Btf::from_vmlinux().map_err(|error| {
+        let message = format!("this kernel has no type information: {error}");
+        ProbeError::new(message).help("run a kernel with CONFIG_DEBUG_INFO_BTF=y, or use `tp:`")
+    })
+}
+
+fn no_function(function: &str) -> ProbeError {
+    ProbeError::new(format!(
+        "this kernel has no function `{function}` with types"
+    ))
+}
+
+/// The fields of a tracepoint's format.
+fn of_format<'a>(category: &str, fields: &'a [FormatField]) -> Fields<'a> {
+    // The addresses that system calls receive are those of the process.
+    let is_user = category == "syscalls";
+    let names = fields.iter().flat_map(|field| match field.kind {
+        FieldKind::Other => Vec::new(),
+        FieldKind::Numbers(length) if length > ELEMENTS_MAX => Vec::new(),
+        FieldKind::Numbers(length) => {
+            let of = |at| format!("{}[{at}]", field.name);
+            (0..length).map(of).collect()
+        }
+        _ => vec![field.name.clone()],
+    });
+    let find = move |wanted: &ProbeField| {
+        let (name, index) = match wanted
+            .path
+            .strip_suffix(']')
+            .and_then(|p| p.split_once('['))
+        {
+            Some((name, index)) => (name, index.parse::<usize>().ok()),
+            None => (&*wanted.path, None),
+        };
+        let known = fields.iter().map(|field| &*field.name);
+        let field = fields.iter().find(|field| field.name == name);
+        let field = field.ok_or_else(|| {
+            let message = format!("the tracepoint has no field `{name}`");
+            ProbeError::new(message).near(name, known.collect::<Vec<_>>())
+        })?;
+        let at = field.offset as i16;
+        let unreadable = || {
+            let message = format!("field `{name}` is {}, which cannot be read", field.ty);
+            ProbeError::new(message)
+        };
+        let number = |bytes| Content::Number {
+            bytes,
+            is_signed: field.is_signed,
+        };
+        let bounded = Content::Text(TEXT_BYTES as usize);
+        let (content, origin) = match (field.kind, index) {
+            (FieldKind::Number, None) => (number(field.bytes), Origin::Context(at)),
+            (FieldKind::Numbers(length), Some(index)) if index < length => {
+                let bytes = field.bytes / length;
+                (number(bytes), Origin::Context(at + (index * bytes) as i16))
+            }
+            (FieldKind::Numbers(length), _) => {
+                let message = format!("field `{name}` is an array of {length} numbers");
+                return Err(ProbeError::new(message).help(format!("name one: `{name}[0]`")));
+            }
+            (FieldKind::Text, None) => (Content::Text(field.bytes), Origin::ContextText(at)),
+            (FieldKind::LocatedText { is_relative }, None) => {
+                (bounded, Origin::LocatedText { at, is_relative })
+            }
+            (FieldKind::TextAddress, None) => (bounded, Origin::TextAddress { at, is_user }),
+            _ => return Err(unreadable()),
+        };
+        Ok(Found {
+            declared: field.ty.clone(),
+            content,
+            origin,
+        })
+    };
+    Fields {
+        names: names.collect(),
+        find: Box::new(find),
+    }
+}
+
+/// The arguments of a tracepoint or a function, and what they refer to.
+fn of_prototype<'a>(prototype: &'a Prototype<'a>, is_return: bool) -> Fields<'a> {
+    let arguments = prototype.arguments();
+    let mut names: Vec<String> = arguments.iter().map(|a| a.name.clone()).collect();
+    if is_return && prototype.has_result() {
+        names.push("retval".into());
+    }
+    names.retain(|name| prototype.place(name).is_ok());
+    let find = move |field: &ProbeField| {
+        let wrong = |(why, names): (String, Vec<String>)| {
+            let name = field.path.rsplit('.').next().unwrap_or_default();
+            let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+            ProbeError::new(format!("`{}`: {why}", field.path)).near(name, names)
+        };
+        let place = prototype.place(&field.path).map_err(wrong)?;
+        let content = match place.leaf {
+            Leaf::Itself { bytes, is_signed }
+            | Leaf::Number {
+                bytes, is_signed, ..
+            }
+            | Leaf::Bits {
+                bytes, is_signed, ..
+            } => Content::Number { bytes, is_signed },
+            Leaf::Text { bytes, .. } => Content::Text(bytes),
+            Leaf::TextAddress { .. } => Content::Text(TEXT_BYTES as usize),
+        };
+        let argument = arguments
+            .get(place.argument)
+            .filter(|a| a.name == field.path);
+        Ok(Found {
+            declared: argument.map_or_else(String::new, |argument| argument.ty.clone()),
+            content,
+            origin: Origin::Place(place),
+        })
+    };
+    Fields {
+        names,
+        find: Box::new(find),
+    }
+}
+
+/// The arguments of a function that are in registers, or its result.
+fn of_registers<'a>(is_return: bool, is_user: bool) -> Fields<'a> {
+    let names: Vec<String> = match is_return {
+        true => vec!["retval".into()],
+        false => (0..arguments_max()).map(|at| format!("arg{at}")).collect(),
+    };
+    let known = names.clone();
+    let find = move |field: &ProbeField| {
+        let at = register_of(&field.path).filter(|_| known.contains(&field.path));
+        let at = at.ok_or_else(|| {
+            let message = format!("there is no `{}` here", field.path);
+            ProbeError::new(message).near(&field.path, known.iter().map(|name| &**name))
+        })?;
+        let (content, origin) = match field.ty {
+            Some(ProbeType::Text { bytes }) => {
+                let text = Content::Text(bytes as usize);
+                (text, Origin::TextAddress { at, is_user })
+            }
+            _ => (
+                Content::Number {
+                    bytes: 8,
+                    is_signed: true,
+                },
+                Origin::Context(at),
+            ),
+        };
+        Ok(Found {
+            declared: String::new(),
+            content,
+            origin,
+        })
+    };
+    Fields {
+        // Functions do not declare how many arguments they have.
+        names: if is_return { names } else { Vec::new() },
+        find: Box::new(find),
+    }
+}
+
+/// The program or library at `file`.
+fn program(file: &str) -> Result<Program, ProbeError> {
+    Program::read(Path::new(file)).map_err(|error| ProbeError::new(format!("{file}: {error}")))
+}
+
+/// Where a function of a program is.
+fn function(file: &str, symbol: &str) -> Result<Vec<UsdtSite>, ProbeError> {
+    let program = program(file)?;
+    let mut functions = program.functions.iter();
+    let found = functions.find(|function| function.name == symbol);
+    let found = found.ok_or_else(|| {
+        let message = format!("{file} has no function `{symbol}`");
+        let names = program.functions.iter().map(|function| &*function.name);
+        ProbeError::new(message).near(symbol, names.collect::<Vec<_>>())
+    })?;
+    Ok(vec![UsdtSite {
+        provider: String::new(),
+        name: symbol.into(),
+        offset: found.offset,
+        semaphore: 0,
+        arguments: String::new(),
+    }])
+}
+
+/// The sites of a USDT probe.
+fn usdt(file: &str, provider: &str, name: &str) -> Result<Vec<UsdtSite>, ProbeError> {
+    let program = program(file)?;
+    let is_it = |site: &&UsdtSite| site.provider == provider && site.name == name;
+    let sites: Vec<UsdtSite> = program.sites.iter().filter(is_it).cloned().collect();
+    match sites.is_empty() {
+        true => {
+            let message = format!("{file} has no USDT probe `{provider}:{name}`");
+            let names = program.sites.iter().map(|site| &*site.name);
+            Err(ProbeError::new(message).near(name, names.collect::<Vec<_>>()))
+        }
+        false => Ok(sites),
+    }
+}
+
+/// The arguments of a USDT probe.
+fn of_usdt<'a>(sites: &[UsdtSite]) -> Result<Fields<'a>, ProbeError> {
+    let unknown = |argument: String| {
+        ProbeError::new(format!(
+            "the location `{argument}` of an argument cannot be read"
+        ))
+    };
+    let all: Result<Vec<_>, String> = sites.iter().map(UsdtSite::operands).collect();
+    let all: Vec<Vec<UsdtArgument>> = all.map_err(unknown)?;
+    let count = all.iter().map(Vec::len).min().unwrap_or(0);
+    let names: Vec<String> = (0..count).map(|at| format!("arg{at}")).collect();
+    let known = names.clone();
+    let find = move |field: &ProbeField| {
+        let at = known.iter().position(|name| *name == field.path);
+        let at = at.ok_or_else(|| {
+            let message = format!("the probe has no argument `{}`", field.path);
+            ProbeError::new(message).near(&field.path, known.iter().map(|name| &**name))
+        })?;
+        let sites: Vec<UsdtArgument> = all.iter().map(|arguments| arguments[at]).collect();
+        let content = match field.ty {
+            Some(ProbeType::Text { bytes }) => Content::Text(bytes as usize),
+            _ => Content::Number {
+                bytes: sites.iter().map(|site| site.bytes).max().unwrap_or(8),
+                is_signed: sites.iter().any(|site| site.is_signed),
+            },
+        };
+        Ok(Found {
+            declared: String::new(),
+            content,
+            origin: Origin::Usdt(sites),
+        })
+    };
+    Ok(Fields {
+        names,
+        find: Box::new(find),
+    })
+}
