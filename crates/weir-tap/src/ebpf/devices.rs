@@ -175,6 +175,21 @@ impl Devices {
         disks
     }
 
+    /// A sentence about the demanded disks without requests, if there are any, for a tap without
+    /// probes for bios: these run for each bio of the host, and are attached only if there is such
+    /// a disk when the tap is opened.
+    pub fn added_without_probes(&self) -> Option<String> {
+        let disks = self.wanted_disks().into_iter().filter(|d| d.bio_based);
+        let paths: Vec<&str> = disks.map(|d| d.path.as_str()).collect();
+        (!paths.is_empty()).then(|| {
+            format!(
+                "not observed: {}, added after the probes were attached; start weir again to \
+                 observe it",
+                paths.join(", ")
+            )
+        })
+    }
+
     /// The marks of a device for the kernel programs: bit 0, demanded at all; bit 1 + i, passes
     /// clause i.
     pub fn marks(&self, device: &Device) -> u32 {

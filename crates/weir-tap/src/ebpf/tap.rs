@@ -578,7 +578,11 @@ impl Tap for BlockTap {
 
     fn messages(&self) -> Vec<String> {
         let notice = self.attribution.as_ref().and_then(Attribution::notice);
-        notice.into_iter().collect()
+        let live = self.live.as_ref();
+        let sees_bios = |l: &Live| l.programs.probes.contains(&programs::BIO_QUEUE);
+        let blind = live.filter(|live| !sees_bios(live));
+        let added = blind.and_then(|_| self.devices.added_without_probes());
+        notice.into_iter().chain(added).collect()
     }
 }
 

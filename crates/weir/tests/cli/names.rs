@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use weir_testing::{LoopDisk, wait_until};
 
-use crate::live::{on_disk, watchable};
+use crate::live::{loop_disk, on_disk, watchable};
+use crate::refusals::while_read;
 use crate::support::{CommandOutput, Scratch, run, skipped, weir};
 
 #[test]
@@ -129,4 +130,105 @@ fn a_stacked_device_is_watched_when_it_is_named_and_mentioned_when_it_is_not() {
     let row: Vec<&str> = row.expect(&stdout).split_whitespace().collect();
     let written: u64 = row[6].parse().unwrap();
     assert!((64..=4_096).contains(&written), "kilobytes: {stdout}");
+}
+
+/// A zram device, removed when this is dropped.
+struct Zram(String);
+
+impl Zram {
+    fn add(mebibytes: u64) -> std::io::Result<Zram> {
+        let number = fs::read_to_string("/sys/class/zram-control/hot_add")?;
+        let zram = Zram(number.trim().to_owned());
+        let size = format!("/sys/block/zram{}/disksize", zram.0);
+        fs::write(size, format!("{mebibytes}M"))?;
+        Ok(zram)
+    }
+}
+
+impl Drop for Zram {
+    fn drop(&mut self) {
+        let _ = fs::write(format!("/sys/block/zram{}/reset", self.0), "1");
+        let _ = fs::write("/sys/class/zram-control/hot_remove", &self.0);
+    }
+}
+
+#[test]
+fn a_device_without_requests_that_is_added_later_is_reported_as_not_observed() {
+    let test = "a_device_without_requests_that_is_added_later_is_reported_as_not_observed";
+    // A device that exists already is observed, and with it the one that is added.
+    let is_bio_based = |disk: &fs::DirEntry| {
+        let size = fs::read_to_string(disk.path().join("size")).unwrap_or_default();
+        !disk.path().join("mq").exists() && size.trim() != "0"
+    };
+    let mut disks = fs::read_dir("/sys/block").unwrap().flatten();
+    if !watchable(test) || disks.any(|disk| is_bio_based(&disk)) {
+        return skipped(test, "this host has a device without requests");
+    }
+    let mut command = weir(&["query", "--for", "5s", "select op from IO"]);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    wait_until("it watches", || {
+        fs::read_to_string(&status).is_ok_and(|text| text.contains("NoNewPrivs:\t1"))
+    });
+    let added = Zram::add(8);
+    let output = child.wait_with_output().unwrap();
+    let zram = match added {
+        Ok(zram) => zram,
+        Err(error) => return skipped(test, format!("no zram device: {error}")),
+    };
+    let err = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("not observed: /dev/zram{}, added after", zram.0);
+    assert!(err.contains(&expected), "{err}");
+}
+
+/// The commands that take the name of a device accept a link in `/dev/disk` for it.
+#[test]
+fn a_link_names_a_device_in_each_command() {
+    let test = "a_link_names_a_device_in_each_command";
+    let Some(disk) = watchable(test).then(|| loop_disk(test)).flatten() else {
+        return;
+    };
+    // One link for each run of the test, without a change of those of udev.
+    struct Link(String);
+    impl Drop for Link {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+    let link = format!("/dev/disk/by-id/weir-test-{}", std::process::id());
+    fs::create_dir_all("/dev/disk/by-id").unwrap();
+    std::os::unix::fs::symlink(disk.path(), &link).unwrap();
+    let link = Link(link);
+    let scratch = Scratch::new();
+    let recording = scratch.path().join("io.parquet").display().to_string();
+    let device = format!("pdisk = '{}'", link.0);
+    let name = disk.path().trim_start_matches("/dev/");
+    let query = format!("select pdisk from IO where {device}");
+    let commands: &[&[&str]] = &[
+        &["query", &query],
+        &["query", "--device", &link.0, "select pdisk from IO"],
+        &["top", "-b", "-d", &link.0],
+        &["iostat", &link.0, "0.5"],
+        &["hist", "--json", "-i", &link.0],
+        &["characterise", "-d", &link.0],
+        &["record", "-o", &recording, "--where", &device],
+        &["record", "-o", &recording, "--force", "--device", &link.0],
+    ];
+    while_read(&disk, || {
+        for args in commands {
+            let output = run(&[args, &["--for", "1500ms"][..]].concat());
+            let err = output.err.clone();
+            let found = match args[0] {
+                "record" => {
+                    output.fine();
+                    let recorded = "select pdisk from IO";
+                    run(&["query", "--from", &recording, recorded]).fine()
+                }
+                _ => output.fine(),
+            };
+            assert!(found.contains(name), "{args:?}: {found}{err}");
+            assert!(!found.contains("vda"), "{args:?}: {found}");
+        }
+    });
 }

@@ -62,7 +62,7 @@ fn command(mut started_by: Command, scratch: &Scratch, args: &[&str]) -> Command
 }
 
 /// Reads the disk directly until the value is dropped.
-fn while_read<T>(disk: &LoopDisk, run: impl FnOnce() -> T) -> T {
+pub fn while_read<T>(disk: &LoopDisk, run: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     let source = format!("if={}", disk.path());
     /// Ends the reads, also when the test fails.
