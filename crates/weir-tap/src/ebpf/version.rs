@@ -5,9 +5,10 @@
 use std::ffi::CStr;
 
 use super::programs::OBJECT;
+use crate::probe;
 
 /// The compiled kernel programs that [`super::open`] loads: name and content of each object.
-pub static OBJECTS: &[(&str, &[u8])] = &[("tap.bpf.o", OBJECT)];
+pub static OBJECTS: &[(&str, &[u8])] = &[("tap.bpf.o", OBJECT), ("probe.bpf.o", probe::OBJECT)];
 
 /// The version of libbpf with its prefix, for example `v1.7`.
 pub fn libbpf_version() -> String {

@@ -45,7 +45,7 @@ pub use self::resolve::ProbeError;
 pub use self::target::{KINDS, ProbeKind, ProbeTarget};
 
 /// The compiled program.
-static OBJECT: &[u8] = include_bytes!("probe.bpf.o");
+pub(crate) static OBJECT: &[u8] = include_bytes!("probe.bpf.o");
 
 /// The function of the program.
 const PROGRAM: &str = "on_hit";

@@ -19,22 +19,24 @@ fn the_verbose_version_names_what_it_was_built_from() {
     assert_eq!(run(&["-vV"]).fine(), text);
     let fields: Vec<(&str, &str)> = text.lines().filter_map(|l| l.split_once(": ")).collect();
     let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    let expected = ["commit", "target", "features", "libbpf", "BPF object"];
+    let of_program = ["commit", "target", "features", "libbpf"];
+    let expected = [&of_program[..], &["BPF object"; 2]].concat();
     assert_eq!(names, expected, "{text}");
     let commit = fields[0].1;
     let is_hash = commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit());
     assert!(commit == "not recorded" || is_hash, "{text}");
     assert!(fields[3].1.starts_with("v1."), "{text}");
-    // The hash is that of the object in the repository.
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weir-tap/src/ebpf");
-    let sum = Command::new("sha256sum")
-        .arg("tap.bpf.o")
-        .current_dir(folder)
-        .output()
-        .expect("sha256sum runs");
-    assert_eq!(
-        fields[4].1,
-        String::from_utf8_lossy(&sum.stdout).trim(),
-        "{text}"
-    );
+    // The hashes are those of the objects in the repository.
+    for (at, object) in [(4, "ebpf/tap.bpf.o"), (5, "probe/probe.bpf.o")] {
+        let object = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../weir-tap/src")
+            .join(object);
+        let sum = Command::new("sha256sum")
+            .arg(object.file_name().expect("a file"))
+            .current_dir(object.parent().expect("a folder"))
+            .output()
+            .expect("sha256sum runs");
+        let sum = String::from_utf8_lossy(&sum.stdout).into_owned();
+        assert_eq!(fields[at].1, sum.trim(), "{text}");
+    }
 }
