@@ -18,6 +18,7 @@ const HEADERS: &str = "crates/weir-tap/src/ebpf";
 const PROGRAMS: &[&str] = &[
     "crates/weir-tap/src/ebpf/tap",
     "crates/weir-tap/src/probe/probe",
+    "crates/weir-tap/src/ebpf/streams/fileio/fileio",
     "crates/weir-runtime/tests/streams/switches/switches",
 ];
 

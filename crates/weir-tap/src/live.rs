@@ -27,7 +27,12 @@ pub struct LiveTap {
 pub type TapOpener = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapError>;
 
 /// Every live tap. A stream is served by the first one that names it.
-pub static TAPS: &[&LiveTap] = &[&ebpf::TAP, &inventory::tap::TAP, &qmp::tap::TAP];
+pub static TAPS: &[&LiveTap] = &[
+    &ebpf::TAP,
+    &ebpf::streams::fileio::TAP,
+    &inventory::tap::TAP,
+    &qmp::tap::TAP,
+];
 
 impl LiveTap {
     /// The tap that serves `stream`.

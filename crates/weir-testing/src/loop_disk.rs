@@ -157,6 +157,11 @@ impl LoopDisk {
         self.mounted("mkfs.btrfs", &["-q", "-f"])
     }
 
+    /// Creates an xfs, for which the device needs 300 MiB, and mounts it; returns the mount point.
+    pub fn xfs(&self) -> Result<PathBuf> {
+        self.mounted("mkfs.xfs", &["-q", "-f"])
+    }
+
     fn mounted(&self, make: &str, options: &[&str]) -> Result<PathBuf> {
         let target = self.folder.path().join("mounted");
         fs::create_dir(&target)?;

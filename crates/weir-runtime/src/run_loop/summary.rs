@@ -110,6 +110,7 @@ fn why_unseen(cause: &str) -> Option<&'static str> {
     match cause {
         "recursion" => Some("weir's program was already running on that processor"),
         "not_run" => Some("the kernel did not run weir's program"),
+        "no_end" => Some("no tracepoint reports the end of this fsync"),
         "unknown" => Some("cause unknown"),
         _ => None,
     }

@@ -1,13 +1,15 @@
-//! A kernel stream that is not part of weir: the folder `switches` and a line in [`TAPS`]. Its
-//! rows, selections, samples, groups and counts of losses are compared with the counts that the
-//! kernel's scheduler keeps of each thread.
+//! Kernel streams. One is not part of weir: the folder `switches` and a line in [`TAPS`]. Its rows,
+//! selections, samples, groups and counts of losses are compared with the counts that the kernel's
+//! scheduler keeps of each thread. [`files`] has the tests of `FileIO`.
 //!
 //! Needs root and BPF; otherwise each test prints that it was skipped. The tests run one at a time,
 //! since they observe the same machine.
 
+mod files;
 mod switches;
 mod work;
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +25,8 @@ use weir_runtime::run_loop::{
 use weir_runtime::source::{self, SourceOptions};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::LiveOptions;
+use weir_tap::ebpf::stream::KernelStream;
+use weir_tap::ebpf::streams::fileio;
 use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
 use weir_tap::{EventCount, FOLDED, Tap, TapEvent};
@@ -31,7 +35,7 @@ use weir_testing::{Scratch, run, skip};
 use self::work::Sleeper;
 
 /// The live taps of these tests, as `weir_tap::live::TAPS` has those of weir.
-static TAPS: &[&LiveTap] = &[&switches::TAP];
+static TAPS: &[&LiveTap] = &[&switches::TAP, &fileio::TAP];
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -41,7 +45,7 @@ fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
     if run("id", &["-u"]).is_ok_and(|id| id != "0") {
         return skip(test, "only root can attach programs");
     }
-    if let Err(why) = open(&[everything()], &LiveOptions::default()) {
+    if let Err(why) = open(&[everything(&switches::STREAM)], &LiveOptions::default()) {
         return skip(test, why);
     }
     Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
@@ -68,11 +72,11 @@ fn open(demands: &[Demand], options: &LiveOptions) -> Result<Box<dyn Tap>, weir_
     (tap.open)(demands, options)
 }
 
-/// The demand for all columns and rows.
-fn everything() -> Demand {
+/// The demand for all columns and rows of a stream.
+fn everything(stream: &KernelStream) -> Demand {
     Demand {
-        stream: "switches".into(),
-        columns: (0..switches::STREAM.columns.len()).collect(),
+        stream: stream.name.into(),
+        columns: (0..stream.columns.len()).collect(),
         predicate: Predicate::all(),
         fold: None,
     }
@@ -165,9 +169,10 @@ fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
     let shows = vec![Show::new(id, Box::new(kept.clone()))];
     let (report, done) = thread::scope(|scope| {
         let observed = scope.spawn(|| run_loop::run(engine, vec![input], shows, options, &stop));
-        let done = work();
+        let done = panic::catch_unwind(AssertUnwindSafe(work));
         stop.live_until(wall_clock());
-        (observed.join().expect("the loop ends"), done)
+        let report = observed.join().expect("the loop ends");
+        (report, done.unwrap_or_else(|e| panic::resume_unwind(e)))
     });
     let report = report.unwrap_or_else(|_| panic!("{query}: the run failed"));
     let rows = std::mem::take(&mut *kept.0.lock().unwrap());
@@ -204,6 +209,54 @@ impl Sink for Last {
     fn finish(&mut self) -> Result<(), SinkError> {
         Ok(())
     }
+}
+
+/// Records all rows of a stream while `work` runs, and queries the recording: the number of rows
+/// recorded, and the rows of the query.
+fn record_and_ask<T>(
+    stream: &KernelStream,
+    query: &str,
+    work: impl FnOnce() -> T,
+) -> (i64, Vec<Vec<Value>>, T) {
+    let tap = open(&[everything(stream)], &LiveOptions::default());
+    let mut tap = tap.unwrap_or_else(|e| panic!("{e}"));
+    let done = work();
+    let folder = Scratch::new();
+    let path = folder.path().join("recording.parquet");
+    let header = Header {
+        stream: stream.declaration(),
+        ..Header::default()
+    };
+    let mut recording = recording::create(&path, &header).unwrap_or_else(|e| panic!("{e}"));
+    let end = wall_clock();
+    let mut written = 0;
+    loop {
+        match tap.next(Duration::from_millis(50)).unwrap() {
+            TapEvent::Rows { batch, .. } => {
+                written += batch.len() as i64;
+                recording.write(&batch).unwrap_or_else(|e| panic!("{e}"));
+            }
+            TapEvent::Heartbeat(at) if at >= end => break,
+            _ => {}
+        }
+    }
+    recording.finish().unwrap_or_else(|e| panic!("{e}"));
+
+    let name = path.to_str().expect("the name of the file is text");
+    let source = SourceOptions::of(name, &[], false, &[]).expect("the options are sound");
+    let capabilities = source.capabilities().unwrap_or_else(|_| panic!("{name}"));
+    let checked = compile(query, &capabilities.catalog(), &CheckOptions::live());
+    let plan = checked.unwrap_or_else(|e| panic!("{query}: {e:?}")).plan;
+    let placement = place::place(&[&plan], &capabilities);
+    let mut engine = Engine::new(EngineOptions::default());
+    let id = engine.add(&placement.plans[0]);
+    let (stop, kept) = (Stop::new(), Kept::default());
+    let inputs = source::open(&source, &placement, &stop).unwrap_or_else(|_| panic!("{name}"));
+    let shows = vec![Show::new(id, Box::new(Last(kept.clone())))];
+    let report = run_loop::run(engine, inputs, shows, options(&placement.plans[0]), &stop);
+    assert!(report.is_ok());
+    let rows = std::mem::take(&mut *kept.0.lock().unwrap());
+    (written, rows, done)
 }
 
 fn int(value: &Value) -> i64 {
@@ -366,44 +419,9 @@ fn a_recording_of_it_is_read_back() {
     let Some(_turn) = turn("a_recording_of_it_is_read_back") else {
         return;
     };
-    let mut tap = open(&[everything()], &LiveOptions::default()).unwrap_or_else(|e| panic!("{e}"));
-    let sleeper = Sleeper::run("sleeper-a", 200);
-    let folder = Scratch::new();
-    let path = folder.path().join("switches.parquet");
-    let header = Header {
-        stream: switches::STREAM.declaration(),
-        ..Header::default()
-    };
-    let mut recording = recording::create(&path, &header).unwrap_or_else(|e| panic!("{e}"));
-    let end = wall_clock();
-    let mut written = 0;
-    loop {
-        match tap.next(Duration::from_millis(50)).unwrap() {
-            TapEvent::Rows { batch, .. } => {
-                written += batch.len() as i64;
-                recording.write(&batch).unwrap_or_else(|e| panic!("{e}"));
-            }
-            TapEvent::Heartbeat(at) if at >= end => break,
-            _ => {}
-        }
-    }
-    recording.finish().unwrap_or_else(|e| panic!("{e}"));
-
-    let name = path.to_str().expect("the name of the file is text");
-    let source = SourceOptions::of(name, &[], false, &[]).expect("the options are sound");
-    let capabilities = source.capabilities().unwrap_or_else(|_| panic!("{name}"));
     let query = "select comm, cause, count(*), min(ran) from switches group by comm, cause";
-    let checked = compile(query, &capabilities.catalog(), &CheckOptions::live());
-    let plan = checked.unwrap_or_else(|e| panic!("{query}: {e:?}")).plan;
-    let placement = place::place(&[&plan], &capabilities);
-    let mut engine = Engine::new(EngineOptions::default());
-    let id = engine.add(&placement.plans[0]);
-    let (stop, kept) = (Stop::new(), Kept::default());
-    let inputs = source::open(&source, &placement, &stop).unwrap_or_else(|_| panic!("{name}"));
-    let shows = vec![Show::new(id, Box::new(Last(kept.clone())))];
-    let report = run_loop::run(engine, inputs, shows, options(&placement.plans[0]), &stop);
-    assert!(report.is_ok());
-    let rows = kept.0.lock().unwrap();
+    let work = || Sleeper::run("sleeper-a", 200);
+    let (written, rows, sleeper) = record_and_ask(&switches::STREAM, query, work);
     let own = rows.iter().filter(|row| row[0] == Value::text("sleeper-a"));
     assert_switches(own.map(|row| int(&row[2])).sum(), [&sleeper]);
     assert_eq!(rows.iter().map(|row| int(&row[2])).sum::<i64>(), written);

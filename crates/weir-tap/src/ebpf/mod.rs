@@ -38,6 +38,7 @@ mod rings;
 pub(crate) mod rows;
 mod selection;
 pub mod stream;
+pub mod streams;
 mod tables;
 mod tap;
 mod trial;

@@ -381,7 +381,7 @@ fn letters(bits: u8) -> String {
 
 /// `blk_errors` of block/blk-core.c. Numbers from 14 on have different meanings in different
 /// kernels and are mapped to EIO.
-fn errno(status: u16) -> Option<i64> {
+pub fn errno(status: u16) -> Option<i64> {
     if let negative @ ..0 = status as i16 {
         return Some(-i64::from(negative));
     }

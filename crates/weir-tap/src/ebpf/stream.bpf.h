@@ -259,6 +259,17 @@ static __always_inline void emit(struct event *event, __u32 bytes)
 	commit(&r->words[0], position);
 }
 
+/* Adds one to a counter of the stream, by its position in the list of the stream's Rust file. */
+static __always_inline void count(__u32 counter)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct stream_counts *own;
+
+	own = state.live ? bpf_map_lookup_elem(&counts, &cpu) : NULL;
+	if (own)
+		__sync_fetch_and_add(&own->other[counter], 1);
+}
+
 /* Emits an event, a structure that begins with `struct event event`. */
 #define EMIT(e)                                                                                    \
 	do {                                                                                       \

@@ -74,19 +74,22 @@ struct stream_config {
 	__u8 measure_count;
 	__u8 key_words[FOLDS];
 	__u8 ordered;		/* plain stores become visible in order (x86) */
-	__u8 spare[4];
+	__u32 columns;		/* those that a demand reads, one bit each */
+	__u8 unified;		/* tasks and bios are in the same hierarchy of cgroups */
+	__u8 spare[7];
 };
-_Static_assert(sizeof(struct stream_config) == 8 * 616 + 8 * 16 + 2 * 64 + 16, "struct stream_config");
+_Static_assert(sizeof(struct stream_config) == 8 * 616 + 8 * 16 + 2 * 64 + 24, "struct stream_config");
 
-/* The events of one processor. */
+/* What one processor counts. */
 struct stream_counts {
-	__u64 ring_full;	/* lost after they passed a clause */
+	__u64 ring_full;	/* events lost after they passed a clause */
 	__u64 throttled;	/* not tested, since there were too many in the second */
 	__u64 second;		/* the second of `hits` */
 	__u64 hits;		/* events in this second */
 	__u64 spare[4];
+	__u64 other[8];		/* the stream's own counters */
 };
-_Static_assert(sizeof(struct stream_counts) == 64, "struct stream_counts");
+_Static_assert(sizeof(struct stream_counts) == 128, "struct stream_counts");
 
 /* State that changes while the programs run: their `.bss`. */
 struct stream_state {

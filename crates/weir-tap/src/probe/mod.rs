@@ -108,6 +108,7 @@ impl ProbeStream {
         let stream = EventStream {
             table: self.table(|at, _| layout.values[at]),
             record_bytes: layout.record_bytes,
+            counters: &[],
             programs: Arc::new(ProbePrograms {
                 label: Symbol::new(&self.target.to_string()).as_str(),
                 target: self.target.clone(),
@@ -188,6 +189,7 @@ impl Programs for ProbePrograms {
     fn prepare(
         &self,
         object: &mut OpenObject,
+        _: &[Demand],
         _: &LiveOptions,
     ) -> Result<Vec<StreamProbe>, TapError> {
         let mut constants = self.hits_max.to_ne_bytes().to_vec();

@@ -78,7 +78,15 @@ impl<'a> Parser<'a> {
 
     /// Whether the next token is a name.
     pub(super) fn is_ident(&self) -> bool {
-        self.is(Token::QuotedWord) || self.word().is_some_and(|w| !is_reserved(w))
+        self.is(Token::QuotedWord) || self.word().is_some_and(|w| !self.is_reserved_here(w))
+    }
+
+    /// Whether the next token, `word`, is reserved: `offset`, which is the name of columns as well,
+    /// only before a number.
+    pub(super) fn is_reserved_here(&self, word: &str) -> bool {
+        let is_column =
+            word.eq_ignore_ascii_case("offset") && self.lexeme(1).token != Token::Integer;
+        is_reserved(word) && !is_column
     }
 
     pub(super) fn ident(&mut self, what: &str) -> Result<Ident> {

@@ -306,7 +306,7 @@ impl Parser<'_> {
             }
             // Functions of these names do not conflict with joins, which have no parenthesis here.
             "left" | "right" if calls => return self.column_or_call(span),
-            word if is_reserved(word) => return Err(self.unexpected("an expression")),
+            word if self.is_reserved_here(word) => return Err(self.unexpected("an expression")),
             _ => return self.column_or_call(span),
         };
         self.at += 1;

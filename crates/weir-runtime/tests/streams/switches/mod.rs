@@ -61,7 +61,8 @@ pub static STREAM: KernelStream = KernelStream {
             .doc("this host")
             .grouped(),
     ],
-    probes: |has| match has(SWITCH.tracepoint) {
+    counters: &[],
+    probes: |choice| match choice.has(SWITCH.tracepoint) {
         true => Ok(vec![SWITCH]),
         false => Err(SWITCH.tracepoint.into()),
     },

@@ -284,6 +284,29 @@ impl Attribution {
         }
     }
 
+    /// The VM of a process in a cgroup, where no location on a device is known. An unknown process
+    /// is scanned for, if a scan is due.
+    pub fn vm_of(
+        &mut self,
+        pid: u32,
+        by_kernel: bool,
+        cgroup: u64,
+        cgroups: &mut Cgroups,
+    ) -> Option<Symbol> {
+        let mut vm = || {
+            let charged = self.vm_of_cgroup(cgroup, cgroups);
+            match self.vm_of_pid(pid, by_kernel).or(charged) {
+                vm if charged.is_none() || vm == charged => vm,
+                _ => None,
+            }
+        };
+        let vm = match vm() {
+            None if !self.open.pids.is_empty() && self.look() => self.vm_of_pid(pid, by_kernel),
+            vm => vm,
+        };
+        self.owners.name(vm?)
+    }
+
     /// The request belongs to `vm`: finds its disk.
     fn by_vm(&mut self, vm: u32, record: &Record, disk: u32, target: Option<Target>) -> Owner {
         let name = self.owners.name(vm).unwrap_or_default();

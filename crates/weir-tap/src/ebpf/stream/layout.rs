@@ -39,9 +39,12 @@ pub const KEY_WORDS: usize = 4;
 /// Values that folds keep.
 pub const MEASURES: usize = 8;
 
-/// Bytes of `struct stream_counts`, whose first words are the numbers of lost events and of events
-/// that were not tested.
-pub const COUNTS_BYTES: usize = 64;
+/// Bytes of `struct stream_counts`: the numbers of lost events and of events that were not tested,
+/// and, in its second half, the stream's own counters.
+pub const COUNTS_BYTES: usize = 128;
+
+/// Maximum number of a stream's own counters.
+pub const COUNTERS_MAX: usize = COUNTS_BYTES / 16;
 
 /// Bytes of `struct stream_state`, whose first word activates the programs.
 pub const STATE_BYTES: usize = 16;
@@ -98,6 +101,10 @@ pub struct Config {
     pub keys: [Vec<Slot>; FOLDS],
     /// Records per processor, a power of two.
     pub ring_slots: u32,
+    /// The columns that a demand reads, one bit each.
+    pub columns: u32,
+    /// Tasks and bios are in the same hierarchy of cgroups.
+    pub unified: bool,
 }
 
 impl Slot {
@@ -154,7 +161,9 @@ impl Config {
         out.push(self.measures.len() as u8);
         out.extend(self.keys.iter().map(|words| words.len() as u8));
         out.push(cfg!(any(target_arch = "x86", target_arch = "x86_64")).into());
-        fill(&mut out, 16);
+        out.extend(self.columns.to_ne_bytes());
+        out.push(self.unified.into());
+        fill(&mut out, 24);
         out
     }
 }
@@ -183,8 +192,10 @@ mod tests {
             measures: vec![slot; MEASURES],
             keys: [vec![slot; KEY_WORDS], vec![slot]],
             ring_slots: 4,
+            columns: u32::MAX,
+            unified: true,
         };
-        let bytes = CLAUSES * CLAUSE_BYTES + (MEASURES + FOLDS * KEY_WORDS) * SLOT_BYTES + 16;
+        let bytes = CLAUSES * CLAUSE_BYTES + (MEASURES + FOLDS * KEY_WORDS) * SLOT_BYTES + 24;
         for config in [Config::default(), full] {
             assert_eq!(config.bytes().len(), bytes);
         }

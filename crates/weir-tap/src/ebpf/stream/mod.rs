@@ -20,6 +20,7 @@
 
 mod groups;
 pub(crate) mod layout;
+mod paths;
 mod rows;
 mod selection;
 pub(crate) mod tap;
@@ -32,10 +33,12 @@ use libbpf_rs::{Link, OpenObject, OpenProgramMut, ProgramMut};
 use weir_model::capabilities::{Measure, Rate, Select};
 use weir_model::{
     Alias, Capabilities, ColumnCapabilities, Declaration, Demand, Field, Schema, SelectionLimits,
-    Shape, StreamCapabilities, Symbol, Type, Unit,
+    Shape, StreamCapabilities, Symbol, Test, Type, Unit,
 };
 
-use self::layout::{CLAUSES, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS};
+use self::layout::{
+    CLAUSES, COUNTERS_MAX, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS,
+};
 use super::kernel::Kernel;
 use super::programs::Probe;
 use super::tap::LiveOptions;
@@ -55,13 +58,53 @@ pub struct KernelStream {
     pub event_bytes: usize,
     /// Its columns, in their order. The first one is the time.
     pub columns: &'static [StreamColumn],
-    /// The probes to attach; its argument tests whether the kernel has a tracepoint. The error is
-    /// what the kernel lacks.
+    /// The counters of its programs, each with a cause, in the order of their numbers there.
+    pub counters: &'static [(&'static str, &'static str)],
+    /// The probes to attach. The error is what the kernel lacks.
     pub probes: ChooseProbes,
 }
 
 /// The function that chooses the probes of a stream.
-pub type ChooseProbes = fn(&dyn Fn(&str) -> bool) -> Result<Vec<Probe>, String>;
+pub type ChooseProbes = fn(&ProbeChoice<'_>) -> Result<Vec<Probe>, String>;
+
+/// What the choice of a stream's probes depends on.
+pub struct ProbeChoice<'a> {
+    has: &'a dyn Fn(&str) -> bool,
+    stream: &'a KernelStream,
+    demands: &'a [Demand],
+}
+
+impl ProbeChoice<'_> {
+    /// True if the kernel has the tracepoint.
+    pub fn has(&self, tracepoint: &str) -> bool {
+        (self.has)(tracepoint)
+    }
+
+    /// True if a demand reads the column.
+    pub fn reads(&self, column: &str) -> bool {
+        self.demands.iter().any(|d| self.stream.reads(d, column))
+    }
+
+    /// True if a row with one of these values of the column may pass a demand.
+    pub fn admits(&self, column: &str, values: &[&str]) -> bool {
+        let at = self.stream.columns.iter().position(|c| c.name == column);
+        let passes = |test: &Test| match test {
+            Test::In { operand, texts } if Some(operand.column()) == at => {
+                texts.iter().any(|text| values.contains(&text.as_str()))
+            }
+            _ => true,
+        };
+        let clauses = self.demands.iter().flat_map(|d| &d.predicate.clauses);
+        let mut clauses = clauses.map(|clause| clause.tests.iter().all(passes));
+        clauses.any(|passes| passes)
+    }
+}
+
+impl fmt::Debug for ProbeChoice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProbeChoice({} demands)", self.demands.len())
+    }
+}
 
 /// A stream as its tap reads it.
 #[derive(Clone, Debug)]
@@ -70,6 +113,8 @@ pub(crate) struct EventStream {
     pub table: EventTable,
     /// Bytes of a record in the rings.
     pub record_bytes: usize,
+    /// The counters of its programs, as in [`KernelStream::counters`].
+    pub counters: &'static [(&'static str, &'static str)],
     /// Its programs.
     pub programs: Arc<dyn Programs>,
     /// The device of its counts.
@@ -97,6 +142,7 @@ pub(crate) trait Programs: fmt::Debug + Send + Sync {
     fn prepare(
         &self,
         object: &mut OpenObject,
+        demands: &[Demand],
         options: &LiveOptions,
     ) -> Result<Vec<StreamProbe>, TapError>;
 
@@ -151,8 +197,22 @@ pub enum FieldValue {
     Text(usize),
     /// A text of any size; empty is NULL.
     LongText(LongText),
+    /// The time of the event minus this number of nanoseconds.
+    Before(FieldNumber),
+    /// A letter for each bit of a number that is set, in this order.
+    Letters(FieldNumber, &'static str),
+    /// The `errno` of a status: negative, or, if positive, a status of the block layer; 0 is NULL.
+    Status(FieldNumber),
+    /// The path with this key, of `file.bpf.h`.
+    Path(FieldNumber),
     /// The path of the cgroup with this number.
     Cgroup(FieldNumber),
+    /// The path of the block device with this number.
+    Device(FieldNumber),
+    /// The VM of a process in a cgroup; the last number is 1 for a kernel thread.
+    Vm(FieldNumber, FieldNumber, FieldNumber),
+    /// The same text in each row.
+    Constant(&'static str),
     /// The name of this host.
     Host,
 }
@@ -206,7 +266,7 @@ impl StreamColumn {
         StreamColumn {
             name,
             unit: match value {
-                FieldValue::Time => Unit::Nanoseconds,
+                FieldValue::Time | FieldValue::Before(_) => Unit::Nanoseconds,
                 _ => Unit::None,
             },
             aliases: &[],
@@ -278,13 +338,9 @@ impl StreamColumn {
     /// Its type.
     pub fn ty(&self) -> Type {
         match self.value {
-            FieldValue::Time => Type::Time,
-            FieldValue::Number(_) => Type::Int,
-            FieldValue::Name(..)
-            | FieldValue::Text(_)
-            | FieldValue::LongText(_)
-            | FieldValue::Cgroup(_)
-            | FieldValue::Host => Type::Text,
+            FieldValue::Time | FieldValue::Before(_) => Type::Time,
+            FieldValue::Number(_) | FieldValue::Status(_) => Type::Int,
+            _ => Type::Text,
         }
     }
 
@@ -294,7 +350,10 @@ impl StreamColumn {
             .doc(self.doc)
             .aliases(self.aliases);
         match self.value {
-            FieldValue::Time => field,
+            FieldValue::Time
+            | FieldValue::Before(_)
+            | FieldValue::Letters(..)
+            | FieldValue::Constant(_) => field,
             FieldValue::Number(_) if self.null.is_none() => field,
             _ => field.nullable(),
         }
@@ -328,7 +387,13 @@ impl StreamColumn {
         match self.value {
             FieldValue::Number(number)
             | FieldValue::Name(number, _)
-            | FieldValue::Cgroup(number) => vec![slot(number)],
+            | FieldValue::Before(number)
+            | FieldValue::Letters(number, _)
+            | FieldValue::Status(number)
+            | FieldValue::Path(number)
+            | FieldValue::Cgroup(number)
+            | FieldValue::Device(number) => vec![slot(number)],
+            FieldValue::Vm(pid, cgroup, by_kernel) => [pid, cgroup, by_kernel].map(slot).into(),
             FieldValue::Text(offset)
             | FieldValue::LongText(LongText {
                 prefix: Some(offset),
@@ -336,7 +401,10 @@ impl StreamColumn {
             }) => [0, 8]
                 .map(|word| slot(FieldNumber::unsigned(offset + word, 8)))
                 .into(),
-            FieldValue::Time | FieldValue::LongText(_) | FieldValue::Host => Vec::new(),
+            FieldValue::Time
+            | FieldValue::LongText(_)
+            | FieldValue::Constant(_)
+            | FieldValue::Host => Vec::new(),
         }
     }
 
@@ -359,7 +427,7 @@ impl StreamColumn {
         if (self.sample || self.measure) && !number || self.select && !number && !named {
             return Some("the kernel cannot do that with its values");
         }
-        let time = matches!(self.value, FieldValue::Time);
+        let time = self.ty() == Type::Time;
         (self.group && time).then_some("the kernel does not group by time")
     }
 
@@ -398,6 +466,9 @@ impl KernelStream {
                 self.name, self.event_bytes
             ));
         }
+        if self.columns.len() > u32::BITS as usize || self.counters.len() > COUNTERS_MAX {
+            return Some(format!("{}: too many columns or counters", self.name));
+        }
         match self.columns.first().map(|column| column.value) {
             Some(FieldValue::Time) => (),
             _ => return Some(format!("{}: the first column is not the time", self.name)),
@@ -407,6 +478,12 @@ impl KernelStream {
             let fault = column.fault(self.event_bytes)?;
             Some(format!("{}.{}: {fault}", self.name, column.name))
         })
+    }
+
+    /// True if a demand reads the column, in rows or as the key of groups.
+    pub fn reads(&self, demand: &Demand, column: &str) -> bool {
+        let at = self.columns.iter().position(|c| c.name == column);
+        at.is_some_and(|at| columns_of(demand) >> at & 1 != 0)
     }
 
     /// Opens the stream for `demands`: loads and attaches its programs if a row is demanded.
@@ -425,6 +502,7 @@ impl KernelStream {
         let stream = EventStream {
             table: self.table(),
             record_bytes: self.event_bytes,
+            counters: self.counters,
             programs: Arc::new(*self),
             device: None,
         };
@@ -471,12 +549,18 @@ impl Programs for KernelStream {
     fn prepare(
         &self,
         object: &mut OpenObject,
+        demands: &[Demand],
         options: &LiveOptions,
     ) -> Result<Vec<StreamProbe>, TapError> {
         let kernel = Kernel::running()?;
         let without = |name: &str| options.without.iter().any(|w| w == name);
         let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
-        let probes = (self.probes)(&has).map_err(|lacks| TapError::Unavailable {
+        let choice = ProbeChoice {
+            has: &has,
+            stream: self,
+            demands,
+        };
+        let probes = (self.probes)(&choice).map_err(|lacks| TapError::Unavailable {
             what: format!("stream {}: this kernel has no {lacks}", self.name),
             remedy: "`weir doctor` lists what is missing".into(),
         })?;
@@ -494,4 +578,13 @@ impl Programs for KernelStream {
     fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
         Ok(vec![program.attach()?])
     }
+}
+
+/// The columns that a demand reads, one bit each.
+fn columns_of(demand: &Demand) -> u32 {
+    let keys = demand.fold.iter().flat_map(|fold| &fold.keys);
+    let all = demand.columns.iter().chain(keys);
+    all.fold(0, |bits, at| {
+        bits | 1_u32.checked_shl(*at as u32).unwrap_or(0)
+    })
 }

@@ -7,9 +7,12 @@ use arrow_array::{Int64Array, UInt32Array};
 use weir_model::{Batch, Column as Values, Nanos, Symbol, Type};
 
 use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
+use super::paths::Paths;
 use super::{EventTable, FieldValue, LongText, StreamColumn};
+use crate::ebpf::attribution::Attribution;
+use crate::ebpf::devices::{DeviceChoice, Devices};
 use crate::ebpf::rings::Store;
-use crate::ebpf::rows::Names;
+use crate::ebpf::rows::{Names, errno};
 
 /// The events of the rings that are still needed.
 #[derive(Debug)]
@@ -35,6 +38,12 @@ pub struct Rows {
 pub struct Decoder {
     /// Texts, and the name of this host.
     pub names: Names,
+    /// The paths of files, once the programs are loaded.
+    pub paths: Option<Paths>,
+    /// The VMs of processes; `None` without an inventory.
+    pub attribution: Option<Attribution>,
+    /// The block devices, once one occurs.
+    devices: Option<Devices>,
     /// The ids of the names of numbers, by column.
     ids: HashMap<(&'static str, i64), u32>,
 }
@@ -122,39 +131,77 @@ impl Rows {
 
 impl Decoder {
     /// A decoder for the columns of `stream`.
-    pub fn new(stream: &EventTable, names: Names) -> Decoder {
+    pub fn new(stream: &EventTable, names: Names, attribution: Option<Attribution>) -> Decoder {
         let mut ids = HashMap::new();
         for column in stream.columns.iter() {
-            if let FieldValue::Name(_, named) = column.value {
-                let of =
-                    |(number, name): &(i64, &str)| ((column.name, *number), Symbol::new(name).id());
-                ids.extend(named.iter().map(of));
+            let mut add = |number, name: &str| {
+                ids.insert((column.name, number), Symbol::new(name).id());
+            };
+            match column.value {
+                FieldValue::Name(_, named) => named.iter().for_each(|(n, name)| add(*n, name)),
+                FieldValue::Letters(_, letters) => (0..1 << letters.len()).for_each(|bits: i64| {
+                    let set = letters
+                        .chars()
+                        .enumerate()
+                        .filter(|(i, _)| bits >> i & 1 != 0);
+                    add(bits, &set.map(|(_, letter)| letter).collect::<String>());
+                }),
+                FieldValue::Constant(text) => add(0, text),
+                _ => {}
             }
         }
-        Decoder { names, ids }
+        Decoder {
+            names,
+            paths: None,
+            attribution,
+            devices: None,
+            ids,
+        }
+    }
+
+    /// The VM of a process in a cgroup.
+    fn vm(&mut self, pid: u32, cgroup: u64, by_kernel: bool) -> Option<Symbol> {
+        let attribution = self.attribution.as_mut()?;
+        attribution.vm_of(pid, by_kernel, cgroup, &mut self.names.cgroups)
+    }
+
+    /// The path of the block device with this number.
+    fn device(&mut self, number: u32) -> Option<Symbol> {
+        if number == 0 {
+            return None;
+        }
+        let all = || Devices::new(DeviceChoice::All, Vec::new(), 0, 1);
+        let devices = self.devices.get_or_insert_with(all);
+        if devices.get(number).is_none() {
+            devices.refresh();
+        }
+        devices.get(number).map(|device| device.path)
     }
 
     /// The value of a column for the words of its slots: a number, or the id of a text.
     pub fn value(&mut self, column: &StreamColumn, words: &[u64]) -> Option<i64> {
         let number = || Some(words[0]).filter(|word| Some(*word) != column.null);
-        match column.value {
-            FieldValue::Time | FieldValue::Host => self.names.host().map(|name| name.id().into()),
-            FieldValue::Number(_) => number().map(|word| word as i64),
-            FieldValue::Name(..) => {
+        let name = match column.value {
+            FieldValue::Number(_) => return number().map(|word| word as i64),
+            FieldValue::Status(_) => return errno(words[0] as u16),
+            FieldValue::Name(..) | FieldValue::Letters(..) => {
                 let id = self.ids.get(&(column.name, number()? as i64));
-                id.map(|id| (*id).into())
+                return id.map(|id| (*id).into());
             }
-            FieldValue::Text(_) => {
-                let name = self.names.comm([words[0], words[1]]);
-                name.map(|name| name.id().into())
-            }
-            FieldValue::Cgroup(_) => {
-                let path = self.names.cgroups.path(words[0]);
-                path.map(|path| path.id().into())
+            FieldValue::Constant(_) => {
+                let id = self.ids.get(&(column.name, 0));
+                return id.map(|id| (*id).into());
             }
             // It is no key, and its values are read from whole records.
             FieldValue::LongText(_) => None,
-        }
+            FieldValue::Time | FieldValue::Before(_) | FieldValue::Host => self.names.host(),
+            FieldValue::Text(_) => self.names.comm([words[0], words[1]]),
+            FieldValue::Path(_) => self.paths.as_mut()?.path(words[0]),
+            FieldValue::Cgroup(_) => self.names.cgroups.path(words[0]),
+            FieldValue::Device(_) => self.device(words[0] as u32),
+            FieldValue::Vm(..) => self.vm(words[0] as u32, words[1], words[2] != 0),
+        };
+        name.map(|name| name.id().into())
     }
 
     fn column(&mut self, column: &StreamColumn, rows: &[&[u64]]) -> Values {
@@ -169,7 +216,13 @@ impl Decoder {
             return Values::Text(UInt32Array::from_iter(ids));
         }
         let slots = column.slots();
-        let mut words = [0; 2];
+        if let FieldValue::Before(_) = column.value {
+            let offset = self.names.epoch_offset_ns;
+            let begin = |event: &&[u64]| event[TIME_WORD].wrapping_sub(number(event, &slots[0]));
+            let times = rows.iter().map(|event| begin(event) as Nanos + offset);
+            return Values::Int(Int64Array::from_iter_values(times));
+        }
+        let mut words = [0; 3];
         let values = rows.iter().map(|event| {
             for (word, slot) in words.iter_mut().zip(&slots) {
                 *word = number(event, slot);

@@ -242,6 +242,7 @@ mod tests {
             StreamColumn::new("text", FieldValue::Text(32)).tested(),
             StreamColumn::new("other", FieldValue::Number(FieldNumber::CPU)),
         ],
+        counters: &[],
         probes: |_| Err("tracepoints".into()),
     };
 

@@ -10,9 +10,11 @@ use weir_model::{Demand, Folded};
 
 use super::groups::{Groups, Naming};
 use super::layout::{COUNTS_BYTES, Config, STATE_BYTES};
+use super::paths::{self, Paths};
 use super::rows::{Decoder, Events, Rows};
 use super::selection::Selection;
-use super::{EventStream, StreamProbe};
+use super::{EventStream, FieldValue, StreamColumn, StreamProbe, columns_of};
+use crate::ebpf::attribution::Attribution;
 use crate::ebpf::cgroups::{Cgroups, Root};
 use crate::ebpf::fold::layout::Folding;
 use crate::ebpf::fold::{Folds, Tables, poll_interval};
@@ -81,12 +83,16 @@ pub fn open(
     });
     let offset_ns = options.epoch_offset_ns;
     let offset_ns = offset_ns.unwrap_or_else(clock::epoch_offset_ns);
-    let names = Names::new(Cgroups::new(Root::unified()), options.host, offset_ns);
+    // Without a hierarchy for tasks and bios the cgroup is unknown.
+    let root = Root::unified();
+    let unified = root.is_some();
+    let names = Names::new(Cgroups::new(root), options.host, offset_ns);
+    let attribution = options.inventory.clone().map(Attribution::new);
     let poll_interval = poll_interval(groups.plans.iter(), options.poll_interval);
     let mut tap = StreamTap {
         stream: stream.clone(),
         rows: rows.collect(),
-        decoder: Decoder::new(&stream.table, names),
+        decoder: Decoder::new(&stream.table, names, attribution),
         live: None,
         queue: VecDeque::new(),
         pace: Pace::new(Instant::now(), poll_interval),
@@ -99,7 +105,7 @@ pub fn open(
     if tap.selection.clauses.is_empty() {
         return Ok(tap);
     }
-    match tap.load(options) {
+    match tap.load(demands, unified, options) {
         // The kernel may reject the programs as too long with groups: then everything is delivered
         // as rows.
         Err(_) if !tap.groups.plans.is_empty() => {
@@ -114,16 +120,41 @@ pub fn open(
             )
         }
         Err(error) => Err(error),
-        Ok(live) => {
+        Ok((live, paths)) => {
             tap.live = Some(live);
+            tap.decoder.paths = paths;
             Ok(tap)
         }
     }
 }
 
+impl Live {
+    /// The sum of a word of the counts of all processors.
+    fn count(&self, word: usize) -> i64 {
+        let words = self.counts.words().iter().skip(word);
+        let words = words.step_by(COUNTS_BYTES / 8);
+        words.map(|word| word.load(Ordering::Relaxed) as i64).sum()
+    }
+
+    /// The counters of the stream's programs.
+    fn counters(&self, stream: &EventStream) -> Vec<(&'static str, Option<&'static str>, i64)> {
+        let counters = stream.counters.iter().enumerate();
+        counters
+            .map(|(i, (counter, cause))| {
+                (*counter, Some(*cause), self.count(COUNTS_BYTES / 16 + i))
+            })
+            .collect()
+    }
+}
+
 impl StreamTap {
     /// Loads and attaches the programs.
-    fn load(&self, options: &LiveOptions) -> Result<Live, TapError> {
+    fn load(
+        &self,
+        demands: &[Demand],
+        unified: bool,
+        options: &LiveOptions,
+    ) -> Result<(Live, Option<Paths>), TapError> {
         let _raised = elevation::raise(elevation::LOADING);
         let stream = &self.stream;
         let record_bytes = stream.record_bytes;
@@ -143,11 +174,13 @@ impl StreamTap {
                 .map(|c| c.tests.clone())
                 .collect(),
             ring_slots: slots,
+            columns: demands.iter().fold(0, |bits, d| bits | columns_of(d)),
+            unified,
             ..Config::default()
         };
         self.groups.configure(&mut config);
         let mut object = object::open(&stream.programs.object())?;
-        let probes = stream.programs.prepare(&mut object, options)?;
+        let probes = stream.programs.prepare(&mut object, demands, options)?;
         size_tables(
             &mut object,
             &config,
@@ -166,6 +199,11 @@ impl StreamTap {
         let records = map("records", record_bytes, processors * slots as usize)?;
         let counts = map("counts", COUNTS_BYTES, processors)?;
         let state = map(".bss", STATE_BYTES, 1)?;
+        let by_path = |c: &StreamColumn| matches!(c.value, FieldValue::Path(_));
+        let paths = match stream.table.columns.iter().any(by_path) {
+            true => Some(Paths::new(map("paths", paths::SLOT_BYTES, paths::SLOTS)?)),
+            false => None,
+        };
         let offset_ns = self.decoder.names.epoch_offset_ns;
         let shift_ns = options.interval_shift_ns.clone();
         let folds = folds
@@ -179,7 +217,7 @@ impl StreamTap {
             links.extend(own.map_err(|e| refused(probe.name, &e))?);
         }
         state.words()[0].store(1, Ordering::Release);
-        Ok(Live {
+        let live = Live {
             rings: Rings::new(
                 processors as u32,
                 slots,
@@ -193,7 +231,8 @@ impl StreamTap {
             probes,
             _links: links,
             object,
-        })
+        };
+        Ok((live, paths))
     }
 
     /// Reads the rings and queues the rows to be delivered.
@@ -201,6 +240,9 @@ impl StreamTap {
         let Some(live) = &mut self.live else {
             return;
         };
+        if let Some(attribution) = &mut self.decoder.attribution {
+            attribution.refresh();
+        }
         let mut naming = Naming {
             keys: &self.groups.keys,
             decoder: &mut self.decoder,
@@ -238,13 +280,8 @@ impl StreamTap {
     /// Adds the losses since the last call.
     fn count_lost(&mut self) {
         if let Some(live) = &self.live {
-            let total = |word: usize| {
-                let words = live.counts.words().iter().skip(word);
-                let words = words.step_by(COUNTS_BYTES / 8);
-                words.map(|word| word.load(Ordering::Relaxed)).sum::<u64>() as i64
-            };
-            self.throttled = total(1);
-            let more = total(0) - self.lost.iter().sum::<i64>();
+            self.throttled = live.count(1);
+            let more = live.count(0) - self.lost.iter().sum::<i64>();
             self.lost[usize::from(self.pace.was_late())] += more;
         }
     }
@@ -307,17 +344,25 @@ impl Tap for StreamTap {
             ("events_lost", Some("throttled"), self.throttled),
             ("events_lost", Some("recursion"), missed.sum()),
         ];
+        let own = live.counters(&self.stream);
         let happened =
             |(counter, _, total): &(&str, _, i64)| *counter == "events_in" || *total != 0;
         let count = |(counter, cause, total)| EventCount {
             device: self.stream.device,
             ..EventCount::of(counter, cause, total)
         };
-        all.into_iter().filter(happened).map(count).collect()
+        let all = all.into_iter().chain(own);
+        all.filter(happened).map(count).collect()
     }
 
     fn lost(&self) -> i64 {
-        self.lost.iter().sum::<i64>() + self.throttled
+        let own = self
+            .live
+            .iter()
+            .flat_map(|live| live.counters(&self.stream));
+        let own = own.filter(|(counter, ..)| *counter == "events_lost");
+        let own: i64 = own.map(|(.., total)| total).sum();
+        self.lost.iter().sum::<i64>() + self.throttled + own
     }
 
     fn describe(&self) -> Vec<String> {

@@ -1,0 +1,246 @@
+//! Stream `FileIO`: the requests that file systems send towards their devices.
+
+use weir_model::{Demand, Unit};
+
+use crate::ebpf::Probe;
+use crate::ebpf::stream::{FieldNumber, FieldValue, KernelStream, ProbeChoice, StreamColumn};
+use crate::live::LiveTap;
+
+/// The live tap of the stream.
+pub static TAP: LiveTap = LiveTap {
+    name: "file",
+    streams: &[STREAM.name],
+    open: |demands, options| STREAM.open(demands, options),
+    capabilities: || STREAM.capabilities(),
+    needs_inventory: |demand| reads_vm(demand),
+};
+
+fn reads_vm(demand: &Demand) -> bool {
+    STREAM.reads(demand, "vm")
+}
+
+const fn unsigned(offset: usize, bytes: usize) -> FieldValue {
+    FieldValue::Number(FieldNumber::unsigned(offset, bytes))
+}
+
+const PID: FieldNumber = FieldNumber::unsigned(96, 4);
+const CGROUP: FieldNumber = FieldNumber::unsigned(64, 8);
+const BY_KERNEL: FieldNumber = FieldNumber::unsigned(116, 1);
+
+/// Requests of file systems.
+pub static STREAM: KernelStream = KernelStream {
+    name: "FileIO",
+    doc: "one row per finished request that a file system sent towards a device",
+    object: include_bytes!("fileio.bpf.o"),
+    event_bytes: 120,
+    columns: &[
+        StreamColumn::new("ts", FieldValue::Time).doc("when the request finished"),
+        StreamColumn::new("op", FieldValue::Name(FieldNumber::unsigned(112, 1), OPS))
+            .doc("r read, w write, f fsync, d discard, z write zeroes")
+            .tested()
+            .grouped(),
+        // Its position is that of COLUMN_PATH in the program.
+        StreamColumn::new("path", FieldValue::Path(FieldNumber::unsigned(56, 8)))
+            .null(0)
+            .doc("the file, by its name when the request began; NULL without a name")
+            .grouped(),
+        StreamColumn::new("inode", unsigned(32, 8))
+            .null(u64::MAX)
+            .doc("the number of the file in its file system; NULL for a discard")
+            .tested()
+            .sampled()
+            .grouped(),
+        StreamColumn::new(
+            "fs",
+            FieldValue::Name(FieldNumber::unsigned(108, 4), FILE_SYSTEMS),
+        )
+        .doc("the type of the file system: ext4, xfs, btrfs, f2fs; NULL for another")
+        .tested()
+        .grouped(),
+        StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(104, 4)))
+            .doc("the device of the file system; with several, one of them")
+            .grouped(),
+        StreamColumn::new("offset", unsigned(40, 8))
+            .unit(Unit::Bytes)
+            .null(u64::MAX)
+            .doc("the first byte in the file; NULL for an fsync or a discard")
+            .tested(),
+        StreamColumn::new("bytes", unsigned(48, 8))
+            .unit(Unit::Bytes)
+            .doc("what was read or written; what was requested if it failed")
+            .tested()
+            .measured(),
+        StreamColumn::new(
+            "flags",
+            FieldValue::Letters(FieldNumber::unsigned(113, 1), "DSMAWG"),
+        )
+        .doc(
+            "D direct, S someone waits until it is on the device, M page fault of a mapped file, \
+             A read-ahead, W write-back, G with gaps in the file",
+        )
+        .grouped(),
+        StreamColumn::new("vm", FieldValue::Vm(PID, CGROUP, BY_KERNEL))
+            .doc("the VM of the process or of its cgroup; NULL without one")
+            .grouped(),
+        StreamColumn::new("pid", FieldValue::Number(PID))
+            .doc("the process that began it; for a write-back that of a kernel thread")
+            .tested()
+            .sampled()
+            .grouped(),
+        StreamColumn::new("tid", unsigned(100, 4))
+            .doc("its thread")
+            .tested()
+            .sampled()
+            .grouped(),
+        StreamColumn::new("comm", FieldValue::Text(80))
+            .doc("the command name of the thread")
+            .tested()
+            .grouped(),
+        StreamColumn::new("cgroup", FieldValue::Cgroup(CGROUP))
+            .doc("the cgroup that it is charged to")
+            .grouped(),
+        StreamColumn::new("user_data", unsigned(72, 8))
+            .null(u64::MAX)
+            .doc("the number that the application gave to the request of io_uring; else NULL"),
+        StreamColumn::new("begin", FieldValue::Before(FieldNumber::unsigned(24, 8)))
+            .doc("when the file system received or made the request"),
+        StreamColumn::new("latency", unsigned(24, 8))
+            .unit(Unit::Nanoseconds)
+            .doc("ts - begin")
+            .tested()
+            .measured(),
+        StreamColumn::new("error", FieldValue::Status(FieldNumber::signed(114, 2)))
+            .doc("errno of a failed request; else NULL"),
+        StreamColumn::new("level", FieldValue::Constant("file"))
+            .doc("where in the stack it was seen: file"),
+        StreamColumn::new("cpu", FieldValue::Number(FieldNumber::CPU))
+            .doc("the processor on which it finished")
+            .tested()
+            .grouped(),
+        StreamColumn::new("host", FieldValue::Host)
+            .doc("this host")
+            .grouped(),
+    ],
+    counters: &[
+        ("events_lost", "table_full"),
+        ("untied", "metadata"),
+        ("untied", "no_file"),
+        ("untied", "flush"),
+        ("unseen", "no_end"),
+    ],
+    probes,
+};
+
+const OPS: &[(i64, &str)] = &[
+    (b'r' as i64, "r"),
+    (b'w' as i64, "w"),
+    (b'f' as i64, "f"),
+    (b'd' as i64, "d"),
+    (b'z' as i64, "z"),
+];
+
+/// The numbers of `include/uapi/linux/magic.h`.
+const FILE_SYSTEMS: &[(i64, &str)] = &[
+    (0xEF53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683E, "btrfs"),
+    (0xF2F5_2010, "f2fs"),
+];
+
+const fn probe(program: &'static str, tracepoint: &'static str, without: &'static str) -> Probe {
+    Probe {
+        program,
+        tracepoint,
+        without,
+    }
+}
+
+/// Requests with data, and discards.
+const DATA: [Probe; 6] = [
+    probe("on_direct_begin", "iomap_dio_rw_begin", "no direct I/O"),
+    probe("on_direct_queued", "iomap_dio_rw_queued", "no direct I/O"),
+    probe("on_direct_complete", "iomap_dio_complete", "no direct I/O"),
+    probe("on_bio_queue", "block_bio_queue", "no buffered I/O"),
+    probe("on_bio_complete", "block_bio_complete", "no buffered I/O"),
+    probe(
+        "on_request_complete",
+        "block_rq_complete",
+        "no buffered I/O",
+    ),
+];
+
+/// The user data of io_uring.
+const URING: [Probe; 2] = [
+    probe(
+        "on_uring_submit",
+        "io_uring_submit_req",
+        "user_data is NULL",
+    ),
+    probe(
+        "on_uring_punt",
+        "io_uring_queue_async_work",
+        "user_data is NULL",
+    ),
+];
+
+/// Page faults, and their end; one without the other would mark reads as faults.
+const FAULTS: [Probe; 2] = [
+    probe("on_fault", "mm_filemap_fault", "flag M is missing"),
+    probe("on_read", "mm_filemap_get_pages", "flag M is missing"),
+];
+
+const EXT4_SYNC: [Probe; 2] = [
+    probe("on_ext4_sync", "ext4_sync_file_enter", "no fsync of ext4"),
+    probe("on_ext4_synced", "ext4_sync_file_exit", "no fsync of ext4"),
+];
+
+/// The fsyncs that end with the system call.
+const SYNC: [Probe; 2] = [
+    probe("on_xfs_sync", "xfs_file_fsync", "no fsync of xfs"),
+    probe("on_btrfs_sync", "btrfs_sync_file", "no fsync of btrfs"),
+];
+
+const CALL_END: Probe = probe("on_call_end", "sys_exit", "no fsync of xfs and btrfs");
+
+/// The probes for the operations and columns of the demands.
+fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
+    let mut chosen = Vec::new();
+    let has = |probe: &Probe| choice.has(probe.tracepoint);
+    if choice.admits("op", &["r", "w", "d", "z"]) {
+        if let Some(absent) = DATA.iter().find(|probe| !has(probe)) {
+            return Err(absent.tracepoint.into());
+        }
+        chosen.extend(DATA);
+        if choice.reads("user_data") && URING.iter().all(has) {
+            chosen.extend(URING);
+        }
+        if choice.reads("flags") && choice.admits("op", &["r"]) && FAULTS.iter().all(has) {
+            chosen.extend(FAULTS);
+        }
+    }
+    if choice.admits("op", &["f"]) {
+        if EXT4_SYNC.iter().all(has) {
+            chosen.extend(EXT4_SYNC);
+        }
+        let sync = SYNC.into_iter().filter(has);
+        if has(&CALL_END) {
+            let before = chosen.len();
+            chosen.extend(sync);
+            if chosen.len() > before {
+                chosen.push(CALL_END);
+            }
+        }
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_and_the_table_agree() {
+        assert_eq!(STREAM.fault(), None);
+        assert_eq!(STREAM.columns[2].name, "path");
+    }
+}

@@ -1,0 +1,3 @@
+//! The kernel streams: each a folder with its programs and its table of columns.
+
+pub mod fileio;
