@@ -147,6 +147,7 @@ fn every_fallback_is_listed() {
             let of = line.split("core_field_exists(").nth(1);
             let is_definition = line.starts_with("#define");
             if let (Some(of), false) = (of, is_definition) {
+                let of = of.split(" ? ").next().expect("a condition");
                 let field = of.rsplit("->").next().expect("a field");
                 let field = field.split(')').next().expect("a field");
                 let found = fallbacks.iter().any(|f| f.ends_with(&format!(".{field}")));
