@@ -3,7 +3,7 @@
 //!
 //! The life cycle of a definition:
 //! 1. [`ProbeTarget::parse`] reads what it is attached to, and [`resolve`] its fields from the
-//!    formats of tracepoints ([`format`]), the kernel's types ([`btf`]) or a program's notes
+//!    formats of tracepoints ([`mod@format`]), the kernel's types ([`btf`]) or a program's notes
 //!    ([`elf`]).
 //! 2. The stream has its columns and capabilities as every kernel stream
 //!    ([`crate::ebpf::stream`]), so that the planner moves selections, sampling and groups to it.
