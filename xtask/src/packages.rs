@@ -43,6 +43,9 @@ pub const GUEST: &[&str] = &[
     "sysstat",
 ];
 
+/// Required for guests of another architecture, besides what packages a release.
+pub const FOREIGN_GUEST: &[&str] = &["qemu-system-arm", "debian-archive-keyring", "mmdebstrap"];
+
 /// Installs all of them.
 pub fn run(_args: &[String]) -> Result<()> {
     ensure(BUILD)?;

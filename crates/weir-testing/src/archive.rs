@@ -1,4 +1,5 @@
-//! Debian's packages of one suite: the suite of the host's own apt, or another one on its mirror.
+//! Debian's packages of one suite and architecture: those of the host's own apt, or others on its
+//! mirror.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::build::{files, output};
+use crate::kernel::GuestKernel;
 use crate::kit::target_folder;
 
 /// The keys of all suites, from package debian-archive-keyring.
@@ -19,20 +21,22 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// The packages of `suite`, such as `testing`, or of the host's own suites. Another suite has
-    /// its package lists in cargo's target folder: the host does not install from it.
-    pub(crate) fn of(suite: Option<&str>) -> Result<Archive> {
-        let Some(suite) = suite else {
+    /// The packages of a kernel's suite and architecture. If its suite is not the host's, the
+    /// package lists are in cargo's target folder: the host does not install from them.
+    pub(crate) fn of(kernel: &GuestKernel) -> Result<Archive> {
+        let Some(suite) = kernel.suite else {
             return Ok(Archive { config: None });
         };
-        let folder = target_folder().join("apt").join(suite);
+        let architecture = kernel.architecture;
+        let name = format!("{suite}-{}", architecture.debian);
+        let folder = target_folder().join("apt").join(name);
         for part in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(folder.join(part))?;
         }
         let at = |name: &str| folder.join(name).display().to_string();
         let source = format!("deb [signed-by={KEYRING}] {} {suite} main\n", mirror()?);
         fs::write(at("sources"), source)?;
-        let options = format!(
+        let mut options = format!(
             "Dir::Etc::sourcelist \"{}\";\nDir::Etc::sourceparts \"-\";\n\
              Dir::State::lists \"{}\";\nDir::Cache \"{}\";\n\
              Acquire::Languages \"none\";\nAPT::Sandbox::User \"root\";\n\
@@ -41,6 +45,13 @@ impl Archive {
             at("lists"),
             at("cache")
         );
+        if architecture.is_foreign() {
+            let name = architecture.debian;
+            options += &format!(
+                "APT::Architecture \"{name}\";\nAPT::Architectures \"{name}\";\n\
+                 Dir::State::status \"/dev/null\";\n"
+            );
+        }
         let config = folder.join("apt.conf");
         fs::write(&config, options)?;
         Ok(Archive {
@@ -97,7 +108,8 @@ impl Archive {
         Ok(())
     }
 
-    fn unpack(&self, package: &str, unpacked: &Path) -> Result<()> {
+    /// Downloads a package and unpacks it into `unpacked`.
+    pub(crate) fn unpack(&self, package: &str, unpacked: &Path) -> Result<()> {
         let downloads = unpacked.with_extension("downloads");
         fs::create_dir_all(&downloads)?;
         let download = || {

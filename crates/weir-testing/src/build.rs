@@ -8,39 +8,48 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::archive::Archive;
-use crate::kernel::{AT_BOOT, GuestKernel, ON_DEMAND};
+use crate::cross::CrossRoot;
+use crate::kernel::{AT_BOOT, GuestKernel, ON_DEMAND, X86_64};
 use crate::kit::{Kit, sources_hash, which};
+use crate::repository;
 
 impl Kit {
-    /// The kit of a kernel, built if it does not exist or its sources have changed. Needs Debian's
-    /// apt, busybox-static, cpio and xz-utils, and rustc.
+    /// The kit of a kernel, built if it does not exist or its sources have changed. Needs an x86-64
+    /// host with Debian's apt, busybox-static, cpio and xz-utils, and rustc; for another
+    /// architecture what [`CrossRoot`] needs.
     pub fn build(kernel: &GuestKernel) -> Result<Kit> {
-        if std::env::consts::ARCH != "x86_64" {
-            bail!("the guest is an x86-64 one, and its load program is built on such a host");
+        if std::env::consts::ARCH != X86_64.name {
+            bail!("guests are built on an x86-64 host");
         }
-        let folder = Kit::folder_of(kernel);
-        let kit = Kit::at(&folder);
-        let archive = Archive::of(kernel.suite)?;
+        let kit = Kit::at(kernel);
+        let folder = kit.folder();
+        let archive = Archive::of(kernel)?;
         let package = archive.newest(kernel.package)?;
         let made_of = format!("{package}\n{}\n", sources_hash());
         if fs::read_to_string(kit.stamp()).is_ok_and(|stamp| stamp == made_of) {
             return Ok(kit);
         }
         if folder.exists() {
-            fs::remove_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+            fs::remove_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
         }
         let root = folder.join("root");
         for part in ["bin", "dev", "proc", "sys", "tmp", "modules"] {
             fs::create_dir_all(root.join(part))?;
         }
-        install_kernel(&kit, &folder, &archive, &package)?;
-        install_modules(&folder, &root)?;
-        install_programs(&kit, &root)?;
+        install_kernel(&kit, &archive, &package)?;
+        install_modules(folder, &root)?;
+        install_programs(&kit, &archive, &root)?;
+        fs::remove_dir_all(folder.join(UNPACKED))?;
         pack(&root, &kit.initramfs())?;
         fs::remove_dir_all(&root)?;
         // Written last: a kit without it is incomplete.
         fs::write(kit.stamp(), made_of)?;
         Ok(kit)
+    }
+
+    /// Whether its programs are for another architecture than the host's.
+    fn is_foreign(&self) -> bool {
+        self.architecture().is_foreign()
     }
 }
 
@@ -48,8 +57,8 @@ impl Kit {
 const UNPACKED: &str = "unpacked";
 
 /// Installs the kernel beside the root folder and leaves the package unpacked.
-fn install_kernel(kit: &Kit, folder: &Path, archive: &Archive, package: &str) -> Result<()> {
-    let unpacked = folder.join(UNPACKED);
+fn install_kernel(kit: &Kit, archive: &Archive, package: &str) -> Result<()> {
+    let unpacked = kit.folder().join(UNPACKED);
     archive.unpack_kernel(package, &unpacked)?;
     let files = all_files(&unpacked)?;
     let is_image = |path: &&PathBuf| {
@@ -95,7 +104,6 @@ fn install_modules(folder: &Path, root: &Path) -> Result<()> {
         }
     }
     fs::write(root.join("modules/order"), boot.join("\n"))?;
-    fs::remove_dir_all(unpacked)?;
     Ok(())
 }
 
@@ -146,27 +154,51 @@ fn is_built_in(files: &[PathBuf], name: &str) -> Result<bool> {
 }
 
 /// Installs init, busybox and the load program into the root folder.
-fn install_programs(kit: &Kit, root: &Path) -> Result<()> {
-    let busybox = which("busybox").context("no busybox on this host: install busybox-static")?;
+fn install_programs(kit: &Kit, archive: &Archive, root: &Path) -> Result<()> {
+    let busybox = match kit.is_foreign() {
+        true => {
+            let unpacked = kit.folder().join(UNPACKED);
+            archive.unpack("busybox-static", &unpacked)?;
+            unpacked.join("bin/busybox")
+        }
+        false => which("busybox").context("no busybox on this host: install busybox-static")?,
+    };
     fs::copy(&busybox, root.join("bin/busybox"))?;
     std::os::unix::fs::symlink("busybox", root.join("bin/sh"))?;
     fs::write(root.join("init"), include_str!("init.sh"))?;
     output(Command::new("chmod").arg("755").arg(root.join("init")))?;
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bin/load.rs");
-    output(
-        Command::new(rustc)
-            .args(["--edition=2024", "--crate-type=bin", "-Copt-level=2"])
-            .args([
-                "-Cpanic=abort",
-                "-Cstrip=symbols",
-                "-Ctarget-feature=+crt-static",
-            ])
-            .arg("-o")
-            .args([&kit.load_program(), &source]),
-    )?;
+    compile_load_program(kit)?;
     fs::copy(kit.load_program(), root.join("bin/load"))?;
     Ok(())
+}
+
+/// Compiles the load program, on the host or in the [`CrossRoot`].
+fn compile_load_program(kit: &Kit) -> Result<()> {
+    const SOURCE: &str = "crates/weir-testing/src/bin/load.rs";
+    let options = [
+        "--edition=2024",
+        "--crate-type=bin",
+        "-Copt-level=2",
+        "-Cpanic=abort",
+        "-Cstrip=symbols",
+        "-Ctarget-feature=+crt-static",
+        SOURCE,
+        "-o",
+    ];
+    if kit.is_foreign() {
+        let cross = CrossRoot::open()?;
+        let arch = kit.architecture().name;
+        let target = format!("--target={arch}-unknown-linux-gnu");
+        let linker = format!("-Clinker={arch}-linux-gnu-gcc");
+        let words = [&["rustc"], &options[..], &["/tmp/load", &target, &linker]].concat();
+        output(&mut cross.command(&[], &words)?)?;
+        fs::copy(cross.path("/tmp/load"), kit.load_program())?;
+        return Ok(());
+    }
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut rustc = Command::new(rustc);
+    let rustc = rustc.args(options).arg(kit.load_program());
+    output(rustc.current_dir(repository::root())).map(drop)
 }
 
 /// Builds the archive that the kernel unpacks into memory.

@@ -136,6 +136,11 @@ impl CrossRoot {
     }
 }
 
+/// The static program of weir for an architecture, which `cargo xtask guest --all` builds.
+pub fn static_program(arch: &str) -> PathBuf {
+    directory().join(format!("target/{arch}-unknown-linux-musl/demo/weir"))
+}
+
 fn directory() -> PathBuf {
     root().join("target/cross")
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
-use crate::kit::{Kit, QEMU};
+use crate::kit::Kit;
 use crate::port::{COMMAND, Port, Socket, last_log_lines};
 use crate::qmp::Qmp;
 use crate::scratch::Scratch;
@@ -127,26 +127,26 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU without disks. Machine `pc` with one processor boots fastest in emulation; `microvm` hangs
-/// at times.
+/// QEMU without disks.
 fn command(kit: &Kit, name: &str, folder: &Path) -> Command {
     let at = |name: &str| folder.join(name).display().to_string();
+    let architecture = kit.architecture();
     // If this process is killed, the guest must end too, since it holds its images.
     let mut command = Command::new("setpriv");
     command
-        .args(["--pdeathsig", "KILL", QEMU, "-name", name])
-        .args(["-M", "pc", "-accel", "tcg", "-cpu", "max"])
+        .args(["--pdeathsig", "KILL", architecture.emulator])
+        .args(["-name", name, "-accel", "tcg"])
+        .args(architecture.machine)
         .args(["-m", &MEMORY_MEBIBYTES.to_string()])
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
         .arg("-kernel")
         .arg(kit.kernel())
         .arg("-initrd")
         .arg(kit.initramfs())
-        // On a busy host the emulated timer is too late for the check at boot, which then panics.
-        .args(["-append", "console=ttyS0 panic=-1 quiet no_timer_check"])
+        .args(["-append", architecture.command_line])
         .args(["-serial", &format!("file:{}", at("console"))])
         .args(["-chardev", &format!("socket,id=port,path={}", at("port"))])
-        .args(["-serial", "chardev:port"])
+        .args(architecture.port)
         .args(["-qmp", &format!("unix:{},server=on,wait=off", at("qmp"))])
         .args([
             "-qmp",

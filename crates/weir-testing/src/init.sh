@@ -1,6 +1,6 @@
 #!/bin/sh
-# The guest's first process: loads the drivers, then runs each line that comes by the second serial
-# port and ends its output with a line `@@:STATUS`.
+# The guest's first process: loads the drivers, then runs each line that comes by the serial port
+# `port` of the kernel's command line, and ends its output with a line `@@:STATUS`.
 export PATH=/bin
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
@@ -17,8 +17,9 @@ load_module() {
     done
 }
 # Without an echo, and line ends as they are.
-stty raw -echo < /dev/ttyS1
-exec < /dev/ttyS1 > /dev/ttyS1 2>&1
+port=${port:-/dev/ttyS1}
+stty raw -echo < $port
+exec < $port > $port 2>&1
 echo READY
 # The shell's own `read` is not used: it discards a partial line when a job ends in the meantime.
 while line=$(head -n 1) && [ -n "$line" ]; do

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::kernel::{GuestKernel, LINUX_6_1};
+use crate::kernel::{Architecture, GuestKernel, LINUX_6_1};
 use crate::repository::root;
 
 /// A folder with a guest's kernel and its initial file system.
 #[derive(Clone, Debug)]
 pub struct Kit {
     folder: PathBuf,
+    architecture: &'static Architecture,
 }
 
 /// The sources of a guest beside packages.
@@ -37,28 +38,34 @@ impl Kit {
     /// The kit of a kernel that `cargo xtask guest` has built, if it exists and is current, and
     /// QEMU is installed too.
     pub fn of(kernel: &GuestKernel) -> Result<Kit> {
-        let kit = Kit::at(&Kit::folder_of(kernel));
+        let kit = Kit::at(kernel);
         if !kit.is_current() {
             bail!(
                 "no guest of these sources in {}: {REMEDY}",
                 kit.folder.display()
             );
         }
-        if which(QEMU).is_none() {
-            bail!("no {QEMU} on this host: {REMEDY}");
+        let emulator = kernel.architecture.emulator;
+        if which(emulator).is_none() {
+            bail!("no {emulator} on this host: {REMEDY}");
         }
         Ok(kit)
     }
 
-    /// The folder of a kernel's kit, in cargo's target folder.
-    pub(crate) fn folder_of(kernel: &GuestKernel) -> PathBuf {
-        target_folder().join(kernel.folder)
+    /// The kit of a kernel, in cargo's target folder.
+    pub(crate) fn at(kernel: &GuestKernel) -> Kit {
+        Kit {
+            folder: target_folder().join(kernel.folder),
+            architecture: kernel.architecture,
+        }
     }
 
-    pub(crate) fn at(folder: &Path) -> Kit {
-        Kit {
-            folder: folder.to_owned(),
-        }
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn architecture(&self) -> &'static Architecture {
+        self.architecture
     }
 
     /// The kernel.
@@ -71,7 +78,7 @@ impl Kit {
         self.folder.join("initramfs")
     }
 
-    /// The load program, which runs on the host as well.
+    /// The load program, which runs on a host of its architecture as well.
     pub fn load_program(&self) -> PathBuf {
         self.folder.join("load")
     }
@@ -86,9 +93,6 @@ impl Kit {
         stamp.lines().nth(1) == Some(&sources_hash())
     }
 }
-
-/// The emulator.
-pub(crate) const QEMU: &str = "qemu-system-x86_64";
 
 /// Cargo's target folder.
 pub(crate) fn target_folder() -> PathBuf {

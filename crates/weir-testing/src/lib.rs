@@ -57,7 +57,7 @@ mod wait;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
-pub use cross::CrossRoot;
+pub use cross::{CrossRoot, static_program};
 pub use demonstration::DemoGuests;
 pub use disk::{GuestDisk, VhostDisk};
 pub use extent::{VARIABLE as EXTENT_VARIABLE, is_full};

@@ -73,16 +73,19 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
         let path = path.with_context(|| format!("no {name} on this host"))?;
         let name = path.file_name().context("a program has a name")?;
         let copy = folder.join("bin").join(name);
-        libraries.extend(needed(&path)?);
+        let needed = needed(&path)?;
         fs::copy(&path, &copy)?;
         // Line tables are most of a debug build. Without binutils its size is not reduced.
         let _ = Command::new("strip").arg(&copy).status();
         bytes += fs::metadata(&copy)?.len();
         let name = name.to_string_lossy();
         // A program of another system is started by its own loader with its own libraries.
-        let start = format!(
-            "#!/bin/sh\nexec /tools/lib/ld-linux-x86-64.so.2 --library-path /tools/lib /tools/bin/{name} \"$@\"\n"
-        );
+        let loader = match needed.is_empty() {
+            true => "",
+            false => "/tools/lib/ld-linux-x86-64.so.2 --library-path /tools/lib ",
+        };
+        let start = format!("#!/bin/sh\nexec {loader}/tools/bin/{name} \"$@\"\n");
+        libraries.extend(needed);
         let script = folder.join(&*name);
         fs::write(&script, start)?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -94,10 +97,15 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The libraries that a program is linked with, its loader included, from `ldd`.
+/// The libraries that a program is linked with, its loader included, from `ldd`; none for a static
+/// program.
 fn needed(program: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(program).output()?;
     let listing = String::from_utf8_lossy(&output.stdout);
+    let messages = String::from_utf8_lossy(&output.stderr);
+    if messages.contains("not a dynamic executable") || listing.contains("statically linked") {
+        return Ok(Vec::new());
+    }
     if !output.status.success() || listing.contains("not found") {
         bail!("ldd {}: {listing}", program.display());
     }

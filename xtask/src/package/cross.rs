@@ -62,9 +62,25 @@ pub fn build(target: &str, profile: &str, commit: &str) -> Result<PathBuf> {
         "ac_cv_search_fts_close=none required".to_owned(),
         "ac_cv_search__obstack_free=none required".to_owned(),
     ];
-    let build = ["cargo", "build", "-Zbuild-std", "--locked"];
-    let program = ["--package", "weir", "--features", "vendored"];
-    let options = ["--target", target, "--profile", profile];
+    let build = ["cargo", "rustc", "-Zbuild-std", "--locked"];
+    let program = [
+        "--package",
+        "weir",
+        "--bin",
+        "weir",
+        "--features",
+        "vendored",
+    ];
+    // At a fixed address: ldd(1) runs a position-independent program instead of reporting that it
+    // is no dynamic one.
+    let options = [
+        "--target",
+        target,
+        "--profile",
+        profile,
+        "--",
+        "-Crelocation-model=static",
+    ];
     let words = [&build[..], &program, &options].concat();
     execute(&mut root.command(&environment, &words)?)?;
     let binary = root.path(&format!("/target/{target}/{}/weir", directory(profile)));

@@ -213,6 +213,15 @@ fn parse(args: &[String]) -> Result<(Options, Release)> {
     Ok((options, release))
 }
 
+/// Builds the static program of an architecture that tests use: [`weir_testing::static_program`].
+///
+/// # Errors
+/// When a tool is missing or the build fails.
+pub fn static_program(arch: &str) -> Result<PathBuf> {
+    let commit = git(&["rev-parse", "HEAD"]).unwrap_or_default();
+    cross::build(&format!("{arch}-unknown-linux-musl"), "demo", &commit)
+}
+
 /// Builds the program for this host, with the commit in it.
 fn build(release: &Release, profile: &str) -> Result<PathBuf> {
     let mut command = crate::cargo();

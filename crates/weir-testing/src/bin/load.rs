@@ -77,8 +77,12 @@ impl Done {
     }
 }
 
-/// `O_DIRECT` of Linux on x86 (`arch/x86/include/uapi/asm/fcntl.h` takes it from asm-generic).
-const O_DIRECT: i32 = 0o40000;
+/// `O_DIRECT` of Linux: `arch/arm64/include/uapi/asm/fcntl.h`, and asm-generic for x86.
+const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") {
+    0o200000
+} else {
+    0o40000
+};
 
 /// Runs a load.
 fn run(load: &DiskLoad) -> io::Result<Done> {

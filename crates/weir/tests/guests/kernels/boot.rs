@@ -14,7 +14,7 @@ use super::rows::PART_START;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The size of each disk without a file system.
-const DISK_MEBIBYTES: u64 = 128;
+pub const DISK_MEBIBYTES: u64 = 128;
 
 /// The requests at the start of `vdc`.
 pub const AT_START: i64 = 60;
@@ -87,8 +87,24 @@ impl Watched {
         ] {
             args.extend(words.map(str::to_owned));
         }
+        let mut watched = Watched::boot(kit, test, &args, tools, folder)?;
+        watched.run("mkdir -p /dev/mapper /mnt");
+        // weir starts itself a second time, so the system must find its libraries.
+        watched.run("mkdir -p /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/");
+        watched.run("export LD_LIBRARY_PATH=/tools/lib");
+        Ok(watched)
+    }
+
+    /// Boots it with these options of QEMU, and the programs on `vdb`.
+    pub fn boot(
+        kit: &Kit,
+        test: &str,
+        args: &[String],
+        tools: Tools,
+        folder: Scratch,
+    ) -> anyhow::Result<Watched> {
         let boot = || -> anyhow::Result<Guest> {
-            let mut guest = Guest::start(kit, "kernels", &args)?;
+            let mut guest = Guest::start(kit, "kernels", args)?;
             guest.ready()?;
             Ok(guest)
         };
@@ -98,10 +114,6 @@ impl Watched {
             boot()
         })?;
         guest.run(&Tools::mount("/dev/vdb"))?;
-        guest.run("mkdir -p /dev/mapper /mnt")?;
-        // weir starts itself a second time, so the system must find its libraries.
-        guest.run("mkdir -p /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/")?;
-        guest.run("export LD_LIBRARY_PATH=/tools/lib")?;
         Ok(Watched {
             guest,
             test: test.to_owned(),
