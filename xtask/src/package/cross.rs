@@ -18,7 +18,9 @@ set -e
 rm -rf "/musl/$1"
 mkdir -p "/musl/$1"
 cd "/musl/$1"
-printf '#!/bin/sh\nexec %s "$@" -specs /usr/lib/%s-linux-musl/musl-gcc.specs\n' "$2" "$1" >gcc
+# The functions for atomic operations of gcc on aarch64 are not linked.
+[ "$1" = aarch64 ] && flags=-mno-outline-atomics
+printf '#!/bin/sh\nexec %s %s "$@" -specs /usr/lib/%s-linux-musl/musl-gcc.specs\n' "$2" "$flags" "$1" >gcc
 chmod +x gcc
 cp "$($2 -print-file-name=libgcc_eh.a)" libunwind.a
 ./gcc -O2 -c /weir/packaging/musl/find_object.c
@@ -38,12 +40,6 @@ pub fn build(target: &str, profile: &str, commit: &str) -> Result<PathBuf> {
     let compiler = compiler(arch);
     let root = CrossRoot::open()?;
     execute(&mut root.command(&[], &["sh", "-c", MUSL, "sh", arch, compiler])?)?;
-    // The functions for atomic operations of gcc on aarch64 are not linked.
-    let atomics = if arch == "aarch64" {
-        " -mno-outline-atomics"
-    } else {
-        ""
-    };
     let name = target.replace('-', "_");
     let variable = format!("CARGO_TARGET_{}", name.to_uppercase());
     let environment = [
@@ -52,7 +48,7 @@ pub fn build(target: &str, profile: &str, commit: &str) -> Result<PathBuf> {
         "RUSTC_BOOTSTRAP=1".to_owned(),
         format!("CC_{name}=/musl/{arch}/gcc"),
         format!("AR_{name}=ar"),
-        format!("CFLAGS_{name}=-g0 -O2 -Wno-error -I/musl/{arch}/include{atomics}"),
+        format!("CFLAGS_{name}=-g0 -O2 -Wno-error -I/musl/{arch}/include"),
         format!("{variable}_LINKER=/musl/{arch}/gcc"),
         format!(
             "{variable}_RUSTFLAGS=-Clink-self-contained=no -Ctarget-feature=+crt-static -L/musl/{arch}"
