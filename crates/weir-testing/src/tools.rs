@@ -76,7 +76,7 @@ fn fill(folder: &Path, programs: &[&str]) -> Result<u64> {
         let needed = needed(&path)?;
         fs::copy(&path, &copy)?;
         // Line tables are most of a debug build. Without binutils its size is not reduced.
-        let _ = Command::new("strip").arg(&copy).status();
+        let _ = Command::new("strip").arg(&copy).output();
         bytes += fs::metadata(&copy)?.len();
         let name = name.to_string_lossy();
         // A program of another system is started by its own loader with its own libraries.
