@@ -203,7 +203,8 @@ fn a_relation_is_sent_completely_to_early_and_late_clients() {
     let (scratch, monitor) = (Scratch::new(), Monitor::start());
     // Relations need no privileges.
     let agent = monitor.agent(&scratch, &[]);
-    let query = "select device, host from devices";
+    // Other tests add and remove loop devices.
+    let query = "select device, host from devices where device not like '/dev/loop%'";
     for round in 0..2 {
         let channels = [10 * round + 1, 10 * round + 2];
         for channel in channels {
