@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::{loop_disk, on_disk, watchable};
-use crate::refusals::while_read;
+use crate::refusals::{run_time, while_read};
 use crate::support::{CommandOutput, Scratch, run, skipped, weir};
 
 #[test]
@@ -217,9 +217,7 @@ fn a_link_names_a_device_in_each_command() {
     ];
     while_read(&disk, || {
         for args in commands {
-            // The first page of `top` may be of a second without requests.
-            let time = if args[0] == "top" { "3500ms" } else { "1500ms" };
-            let output = run(&[args, &["--for", time][..]].concat());
+            let output = run(&[args, &["--for", run_time(args[0])][..]].concat());
             let err = output.err.clone();
             let found = match args[0] {
                 "record" => {
