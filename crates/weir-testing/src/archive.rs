@@ -7,9 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::build::{files, output};
+use crate::build::files;
 use crate::kernel::GuestKernel;
 use crate::kit::target_folder;
+use crate::run::output;
 
 /// The keys of all suites, from package debian-archive-keyring.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";

@@ -12,6 +12,7 @@ use crate::cross::CrossRoot;
 use crate::kernel::{AT_BOOT, GuestKernel, ON_DEMAND, X86_64};
 use crate::kit::{Kit, sources_hash, which};
 use crate::repository;
+use crate::run::output;
 
 impl Kit {
     /// The kit of a kernel, built if it does not exist or its sources have changed. Needs an x86-64
@@ -244,18 +245,4 @@ fn all_files(folder: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(all)
-}
-
-/// Runs a command; returns its standard output.
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let shown = format!("{command:?}");
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot start {shown}"))?;
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr);
-        bail!("{shown} ended with {}: {}", output.status, message.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -72,7 +72,7 @@ pub use plan::DiskLoad;
 pub use port::{Done, Port, Socket};
 pub use qmp::Qmp;
 pub use relay::Relay;
-pub use run::run;
+pub use run::{output, run};
 pub use scratch::Scratch;
 pub use skip::{is_root, skip, skipped, tried_again};
 pub use slow_disk::SlowDisk;

@@ -1,8 +1,22 @@
 //! Runs a program of the host.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+/// Runs a command, without input; returns its standard output.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {shown}"))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        bail!("{shown} ended with {}: {}", output.status, message.trim());
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{shown}: not UTF-8"))
+}
 
 /// Runs a command; returns its first line of output, or its error message.
 pub fn run(program: &str, args: &[&str]) -> Result<String> {

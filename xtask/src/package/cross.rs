@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use weir_testing::CrossRoot;
+use weir_testing::{CrossRoot, output};
 
-use super::{directory, output};
+use super::directory;
 use crate::execute;
 
 /// Makes a C compiler for musl: gcc with the paths of Debian's musl, the unwinder of gcc under the

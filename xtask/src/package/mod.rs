@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use weir_testing::output;
 
 use crate::{execute, packages, root};
 
@@ -257,22 +258,6 @@ fn git(args: &[&str]) -> Result<String> {
     let printed = output(Command::new("git").args(args).current_dir(root()));
     let printed = printed.context("not in a git repository: set SOURCE_DATE_EPOCH")?;
     Ok(printed.trim().to_owned())
-}
-
-/// The standard output of a command that succeeds.
-fn output(command: &mut Command) -> Result<String> {
-    let shown = format!("{command:?}");
-    let done = command
-        .output()
-        .with_context(|| format!("cannot start {shown}"))?;
-    if !done.status.success() {
-        bail!(
-            "{shown} ended with {}: {}",
-            done.status,
-            String::from_utf8_lossy(&done.stderr)
-        );
-    }
-    String::from_utf8(done.stdout).with_context(|| format!("{shown}: not UTF-8"))
 }
 
 /// The time of the release in a format of date(1), in UTC and English.

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use weir_testing::output;
 
-use super::{Program, Release, date, output};
+use super::{Program, Release, date};
 use crate::{cargo, root};
 
 /// The crates that are linked into `weir`, and the crates that each of them needs.

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use weir_testing::output;
 
-use super::{Program, Release, licences, output, scratch};
+use super::{Program, Release, licences, scratch};
 use crate::{execute, root};
 
 /// Files of the repository and where they are installed.

@@ -61,8 +61,8 @@ fn command(mut started_by: Command, scratch: &Scratch, args: &[&str]) -> Command
     started_by
 }
 
-/// How long a command runs until it has reported requests. `weir top` prints pages at whole seconds,
-/// and the first may be of a second without requests.
+/// How long a command runs until it has reported requests. `weir top` prints pages at whole
+/// seconds, and the first may be of a second without requests.
 pub fn run_time(command: &str) -> &'static str {
     match command {
         "top" => "3500ms",
