@@ -37,43 +37,39 @@ pub struct Root {
 impl Root {
     /// The v1 hierarchy of the `blkio` controller, or else v2.
     pub fn find() -> Option<Root> {
-        Root::in_mounts(&fs::read_to_string("/proc/self/mounts").ok()?)
+        let mounts = mounts()?;
+        let v1 = mount_point(&mounts, Some("blkio")).map(|path| Root::at(path, false));
+        v1.or_else(|| mount_point(&mounts, None).map(|path| Root::at(path, true)))
     }
 
     /// The v2 hierarchy.
     pub fn unified() -> Option<Root> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        let mut v2 = mounts
-            .lines()
-            .filter(|line| line.split(' ').nth(2) == Some("cgroup2"));
-        let path = v2.next()?.split(' ').nth(1)?;
-        Some(Root {
-            path: path.into(),
-            unified: true,
-        })
+        Some(Root::at(mount_point(&mounts()?, None)?, true))
     }
 
-    /// Parses the text of `/proc/self/mounts`: device, mount point, type, options.
-    fn in_mounts(mounts: &str) -> Option<Root> {
-        let mut unified = None;
-        for line in mounts.lines() {
-            let words: Vec<&str> = line.split(' ').collect();
-            let [_, path, kind, options, ..] = words[..] else {
-                continue;
-            };
-            let root = |unified| Root {
-                path: path.into(),
-                unified,
-            };
-            if kind == "cgroup" && options.split(',').any(|o| o == "blkio") {
-                return Some(root(false));
-            }
-            if kind == "cgroup2" {
-                unified = Some(root(true));
-            }
-        }
-        unified
+    fn at(path: &str, unified: bool) -> Root {
+        let path = path.into();
+        Root { path, unified }
     }
+}
+
+/// The text of `/proc/self/mounts`.
+pub fn mounts() -> Option<String> {
+    fs::read_to_string("/proc/self/mounts").ok()
+}
+
+/// Where the v1 hierarchy of a controller, or without one v2, is mounted according to the text of
+/// `/proc/self/mounts`: device, mount point, type, options.
+pub fn mount_point<'a>(mounts: &'a str, controller: Option<&str>) -> Option<&'a str> {
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (path, kind, options) = (words.next()?, words.next()?, words.next()?);
+        let is_found = match controller {
+            None => kind == "cgroup2",
+            Some(name) => kind == "cgroup" && options.split(',').any(|option| option == name),
+        };
+        is_found.then_some(path)
+    })
 }
 
 impl Cgroups {
@@ -139,15 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_blkio_hierarchy_goes_before_the_unified_one() {
+    fn each_hierarchy_is_found_by_its_type_and_controller() {
         let v2 = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let v1 = "cgroup /sys/fs/cgroup/blkio cgroup rw,relatime,blkio 0 0\n";
-        let found = Root::in_mounts(&format!("{v2}{v1}")).unwrap();
-        assert_eq!(
-            (found.path.to_str(), found.unified),
-            (Some("/sys/fs/cgroup/blkio"), false)
-        );
-        assert!(Root::in_mounts(v2).unwrap().unified);
-        assert_eq!(Root::in_mounts("proc /proc proc rw 0 0\n"), None);
+        let both = format!("proc /proc proc rw 0 0\n{v2}{v1}");
+        let blkio = Some("/sys/fs/cgroup/blkio");
+        assert_eq!(mount_point(&both, Some("blkio")), blkio);
+        assert_eq!(mount_point(&both, None), Some("/sys/fs/cgroup/unified"));
+        assert_eq!(mount_point(&both, Some("memory")), None);
+        assert_eq!(mount_point(v1, None), None);
     }
 }

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_model::Symbol;
 
@@ -323,7 +323,7 @@ fn read_sysfs() -> Vec<Device> {
         let Some(number) = number else {
             continue;
         };
-        let leaf = !hidden && is_leaf(&sysfs);
+        let leaf = !hidden && is_leaf(&sysfs, |file| file.into());
         let device = |number: u32, path: &str, disk: u32| Device {
             number,
             path: Symbol::new(path),
@@ -350,24 +350,21 @@ fn read_sysfs() -> Vec<Device> {
     devices
 }
 
-/// False for a device whose I/O is repeated on another block device below it.
-fn is_leaf(sysfs: &Path) -> bool {
-    let stacked =
-        fs::read_dir(sysfs.join("slaves")).is_ok_and(|mut slaves| slaves.next().is_some());
-    if stacked {
+/// False for a disk whose I/O is repeated on another block device below it. `sysfs` is its
+/// directory in sysfs; `path_of` returns the path in this process of a path of the host.
+pub fn is_leaf(sysfs: &Path, path_of: impl FnOnce(&str) -> PathBuf) -> bool {
+    let below = fs::read_dir(sysfs.join("slaves"));
+    if below.is_ok_and(|mut below| below.next().is_some()) {
         return false;
     }
-    match read_text(&sysfs.join("loop/backing_file")) {
-        None => true,
-        Some(file) => {
-            let path = Path::new(&file);
-            let on_device = |meta: fs::Metadata| {
-                meta.file_type().is_block_device() || filesystem::on_block_device(path, meta.dev())
-            };
-            // A deleted file still has a location; most likely on a device.
-            !fs::metadata(path).map_or(true, on_device)
-        }
-    }
+    let Some(file) = read_text(&sysfs.join("loop/backing_file")) else {
+        return true;
+    };
+    let path = path_of(&file);
+    // A deleted file still has a location; most likely on a device.
+    !fs::metadata(&path).map_or(true, |meta| {
+        meta.file_type().is_block_device() || filesystem::on_block_device(&path, meta.dev())
+    })
 }
 
 /// The number in `DIR/dev`, which has the form `major:minor`.

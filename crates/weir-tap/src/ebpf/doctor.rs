@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_model::event::io_schema;
 use weir_model::{Demand, Predicate};
 
-use super::cgroups::Root;
+use super::cgroups::{Root, mount_point, mounts};
 use super::clock;
 use super::completeness::counts_io;
 use super::devices::{Device, DeviceChoice, Devices, read_text};
@@ -408,28 +408,19 @@ fn memory(options: &LiveOptions) -> Fact {
 /// The lowest memory limit of this process's cgroup and its ancestors, in bytes.
 fn memory_limit() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-    let mount = |kind: &str, option: &str| {
-        let mut lines = mounts.lines().map(|l| l.split(' ').collect::<Vec<_>>());
-        let found = lines.find(|w| {
-            w.len() > 3
-                && w[2] == kind
-                && (option.is_empty() || w[3].split(',').any(|o| o == option))
-        });
-        found.map(|w| w[1].to_owned())
-    };
+    let mounts = mounts()?;
     let path = |controller: &str| {
         let mut lines = own.lines().map(|l| l.splitn(3, ':').collect::<Vec<_>>());
         let found = lines.find(|w| w.len() == 3 && w[1] == controller);
         found.map(|w| w[2].to_owned())
     };
-    let (root, path, file) = match (mount("cgroup", "memory"), path("memory")) {
+    let (root, path, file) = match (mount_point(&mounts, Some("memory")), path("memory")) {
         (Some(root), Some(path)) => (root, path, "memory.limit_in_bytes"),
-        _ => (mount("cgroup2", "")?, path("")?, "memory.max"),
+        _ => (mount_point(&mounts, None)?, path("")?, "memory.max"),
     };
     let folders = Path::new(path.trim_start_matches('/'))
         .ancestors()
-        .map(|p| Path::new(&root).join(p));
+        .map(|p| Path::new(root).join(p));
     let limits = folders.filter_map(|f| read_text(&f.join(file))?.parse::<u64>().ok());
     // v1 represents "no limit" as the largest number of pages.
     limits.filter(|l| *l < 1 << 60).min()

@@ -15,7 +15,7 @@
 #ifndef WEIR_FILE_BPF_H
 #define WEIR_FILE_BPF_H
 
-#include "base.bpf.h"
+#include "cgroup.bpf.h"
 
 /* ---- Kernel types -------------------------------------------------------------------------- */
 
@@ -122,26 +122,6 @@ struct block_device {
 	void *bd_holder;
 };
 
-struct kernfs_node {
-	__u64 id;
-};
-
-struct cgroup {
-	struct kernfs_node *kn;
-};
-
-struct cgroup_subsys_state {
-	struct cgroup *cgroup;
-};
-
-struct blkcg {
-	struct cgroup_subsys_state css;
-};
-
-struct blkcg_gq {
-	struct blkcg *blkcg;
-};
-
 struct bvec_iter {
 	__u32 bi_size;
 	__u32 bi_idx;
@@ -155,7 +135,6 @@ struct bio {
 	__u8 bi_status;
 	struct bvec_iter bi_iter;
 	void *bi_private;
-	struct blkcg_gq *bi_blkg;
 	unsigned short bi_vcnt;
 	struct bio_vec *bi_io_vec;
 };

@@ -7,37 +7,17 @@
  * Enumerators are not relocated: CO-RE finds them by the name of their enumeration, which some lack.
  * kernel.rs looks them up by their own names and passes their numbers in struct config.
  * docs/kernels.md lists every name here with the kernels that have it.
- * Sources: include/linux/{blk_types,blk-mq,blkdev,cgroup-defs,kernfs,sched}.h.
+ * Sources: include/linux/{blk_types,blk-mq,blkdev,sched}.h.
  */
 #ifndef WEIR_KERNEL_BPF_H
 #define WEIR_KERNEL_BPF_H
 
-#include "base.bpf.h"
+#include "cgroup.bpf.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct task_struct {
 	__u32 flags;
-};
-
-struct kernfs_node {
-	__u64 id;
-};
-
-struct cgroup {
-	struct kernfs_node *kn;
-};
-
-struct cgroup_subsys_state {
-	struct cgroup *cgroup;
-};
-
-struct blkcg {
-	struct cgroup_subsys_state css;
-};
-
-struct blkcg_gq {
-	struct blkcg *blkcg;
 };
 
 struct gendisk {
@@ -67,7 +47,6 @@ struct bio {
 	__u32 bi_opf;
 	__u8 bi_status;
 	struct bvec_iter bi_iter;
-	struct blkcg_gq *bi_blkg;
 };
 
 /* Only the name of this type is used: the name of a field's type must match. */

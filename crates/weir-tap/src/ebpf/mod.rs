@@ -22,7 +22,7 @@ pub mod cost;
 pub(crate) mod devices;
 mod doctor;
 mod explain;
-pub(crate) mod filesystem;
+mod filesystem;
 mod flow;
 pub(crate) mod fold;
 pub mod hist;

@@ -156,16 +156,10 @@ static __always_inline __u32 device_of(const struct view *v)
 	return (__u32)disk->major << 20 | disk->first_minor;
 }
 
-static __always_inline __u64 cgroup_of(struct bio *bio)
+/* The cgroup, if it is demanded. */
+static __always_inline __u64 demanded_cgroup(struct bio *bio)
 {
-	struct blkcg_gq *blkg;
-
-	if (!config.cgroup || !bio || !core_field_exists(bio->bi_blkg))
-		return 0;
-	blkg = bio->bi_blkg;
-	if (!blkg)
-		return 0;
-	return blkg->blkcg->css.cgroup->kn->id;
+	return config.cgroup ? cgroup_of(bio) : 0;
 }
 
 /* The number of bios after the first; counting stops at a number that no request of 4 KiB pages reaches. */

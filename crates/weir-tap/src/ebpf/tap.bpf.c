@@ -68,7 +68,7 @@ static __always_inline int start(struct view v)
 	io.clauses = passing(&io, io.op == OP_FLUSH ? AT_INSERT | AT_ISSUE : AT_INSERT);
 	if (!io.clauses || !locate(&io, device_of(&v)))
 		return 0;
-	io.cgroup = cgroup_of(v.bio);
+	io.cgroup = demanded_cgroup(v.bio);
 	own_cgroup(&io);
 	io.clauses &= passing(&io, WHERE);
 	if (!io.clauses)
@@ -156,7 +156,7 @@ static __always_inline bool select_at_issue(struct io *io, const struct view *v)
 	io->clauses = passing(io, AT_INSERT | AT_ISSUE);
 	if (!io->clauses || !locate(io, device_of(v)))
 		return false;
-	io->cgroup = cgroup_of(v->bio);
+	io->cgroup = demanded_cgroup(v->bio);
 	if (config.start && config.insert_only)
 		own_cgroup(io);
 	io->clauses &= passing(io, WHERE);
@@ -336,7 +336,7 @@ static __always_inline int complete_unknown(struct view v, __u64 request, __u16 
 	if (!locate(&io, device_of(&v)))
 		return 0;
 	describe(&io, &v);
-	io.cgroup = cgroup_of(v.bio);
+	io.cgroup = demanded_cgroup(v.bio);
 	io.status = status;
 	io.clauses = passing(&io, AT_INSERT | AT_ISSUE | WHERE);
 	if (unlikely(!last)) {
@@ -449,7 +449,7 @@ int on_bio_queue(__u64 *ctx)
 	if (io.op == OP_FLUSH)
 		io.sector = UNKNOWN;
 	io.flags = flags_of(bio->bi_opf);
-	io.cgroup = cgroup_of(bio);
+	io.cgroup = demanded_cgroup(bio);
 	own_cgroup(&io);
 	identify(&io);
 	io.clauses = passing(&io, AT_INSERT | AT_ISSUE | WHERE);

@@ -14,7 +14,7 @@ use weir_model::inventory::BlockDevice;
 use weir_model::{SECTOR_BYTES, Symbol};
 
 use super::host::Host;
-use crate::ebpf::{devices::number, filesystem};
+use crate::ebpf::devices::{is_leaf, number};
 
 /// Maximum number of devices that are listed.
 const DEVICES_MAX: usize = 1 << 16;
@@ -117,7 +117,7 @@ fn device(
         model: symbol(text("device/model").map(|model| model.trim().to_owned())),
         scheduler: symbol(text("queue/scheduler").map(|line| chosen(&line).to_owned())),
         rotational: text("queue/rotational").map(|flag| flag != "0"),
-        leaf: is_leaf(host, folder),
+        leaf: is_leaf(&host.path(folder), |file| host.path(file)),
     })
 }
 
@@ -209,22 +209,6 @@ fn device_with(host: &Host, number: u32) -> Option<Symbol> {
     let link = format!("/sys/dev/block/{}:{}", number >> 20, number & 0xf_ffff);
     let name = host.link(link)?.file_name()?.to_str()?.to_owned();
     Symbol::try_new(&device_path(&name)).ok()
-}
-
-/// False for a device whose I/O is observed again on another block device below it.
-fn is_leaf(host: &Host, folder: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    if !host.names(folder.join("slaves")).is_empty() {
-        return false;
-    }
-    let Some(file) = host.text(folder.join("loop/backing_file")) else {
-        return true;
-    };
-    let path = host.path(file);
-    // A deleted file is still stored somewhere, most likely on a device.
-    !fs::metadata(&path).map_or(true, |meta| {
-        meta.file_type().is_block_device() || filesystem::on_block_device(&path, meta.dev())
-    })
 }
 
 /// The names in /dev/disk/by-id, by kernel name; read only where udev's database has no entry.

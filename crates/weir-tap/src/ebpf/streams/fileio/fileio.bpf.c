@@ -359,16 +359,6 @@ static __always_inline bool is_direct(struct bio *bio, struct doing *doing, bool
 
 /* ---- Bios ---------------------------------------------------------------------------------- */
 
-static __always_inline __u64 cgroup_of(struct bio *bio)
-{
-	struct blkcg_gq *blkg;
-
-	if (!core_field_exists(bio->bi_blkg))
-		return 0;
-	blkg = bio->bi_blkg;
-	return blkg ? blkg->blkcg->css.cgroup->kn->id : 0;
-}
-
 SEC("tp_btf/block_bio_queue")
 int on_bio_queue(__u64 *ctx)
 {
