@@ -178,7 +178,13 @@ fn window() -> BoxedStrategy<WindowClause> {
     prop_oneof![
         Just(WindowSpec::Now),
         any::<u64>().prop_map(|n| WindowSpec::Rows(at(n))),
-        (duration(), slide()).prop_map(|(size, slide)| WindowSpec::Range { size, slide }),
+        (duration(), slide(), slide()).prop_map(|(size, slide, delay)| WindowSpec::Range {
+            size,
+            slide,
+            delay
+        }),
+        (duration(), prop::collection::vec(expr(), 0..2))
+            .prop_map(|(gap, keys)| WindowSpec::Session { gap, keys }),
         slide().prop_map(|slide| WindowSpec::Unbounded { slide }),
         (keys, any::<u64>()).prop_map(|(keys, n)| WindowSpec::Partition { keys, rows: at(n) }),
     ]

@@ -31,6 +31,14 @@ impl Checker<'_> {
             args,
             star,
         } = call;
+        // Other systems write the width first.
+        if let ([width, x], true) = (args, name.value.eq_ignore_ascii_case("time_bucket"))
+            && matches!(width.kind, ExprKind::Literal(_))
+            && !matches!(x.kind, ExprKind::Literal(_))
+        {
+            let args = &[x.clone(), width.clone()];
+            return self.call(Written { args, ..call }, names);
+        }
         if let Some(function) = aggregate::find(&name.value) {
             return self.aggregate(call, function, names);
         }
@@ -132,11 +140,22 @@ impl Checker<'_> {
         let found = codes::UNKNOWN_FUNCTION.at(name.span, message);
         self.diagnostics
             .push(match (percentile(&name.value), near) {
+                _ if is_window_function(&name.value) => {
+                    found.help("the window follows its stream: `IO [range 5 s slide 1 s]`")
+                }
                 (Some(fraction), _) => found.help(format!("write `quantile(x, {fraction})`")),
                 (None, Some(near)) => found.help(format!("did you mean `{near}`?")),
                 (None, None) => found.help("`weir functions` lists all functions"),
             });
     }
+}
+
+/// Whether it is a function of windows in GROUP BY, as in earlier versions of Flink.
+fn is_window_function(name: &str) -> bool {
+    let base = name.to_ascii_lowercase();
+    let base = base.strip_suffix("_start").unwrap_or(&base);
+    let base = base.strip_suffix("_end").unwrap_or(base);
+    ["tumble", "hop", "session"].contains(&base)
 }
 
 /// The fraction of a percentile that other systems have as a function: 0.99 for `p99`.

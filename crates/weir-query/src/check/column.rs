@@ -111,6 +111,9 @@ impl Checker<'_> {
                     _ if qualifier.is_none() && sets.any(|s| s.find(&name.value).is_some()) => {
                         found.help(format!("a text is quoted: '{}'", name.value))
                     }
+                    _ if ["window_start", "window_end"].contains(&&*name.value) => {
+                        found.help("a relation changes at the end of a slide: its time is that end")
+                    }
                     Some(near) => found.help(format!("did you mean `{near}`?")),
                     None => {
                         let plain: Vec<_> = plain.map(|f| f.name.as_str()).collect();

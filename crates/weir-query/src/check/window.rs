@@ -7,9 +7,10 @@ use weir_model::{Dimension, NANOS_PER_SECOND};
 use super::scope::Scope;
 use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
+use crate::expr::Expr;
 use crate::plan::{Plan, ToStream, Window};
 use crate::syntax::ast::{self, Number, Spanned, WindowSpec};
-use crate::window::{Now, Partition};
+use crate::window::{Delayed, Now, Partition, Range, Sessions};
 
 impl Checker<'_> {
     /// The relation that FROM reads: `plan` itself, or the stream through its window. `as_stream`:
@@ -62,35 +63,68 @@ impl Checker<'_> {
                 let slide = self.slide(slide.as_ref())?;
                 Some(Window::unbounded(slide))
             }
-            WindowSpec::Range { size, slide } => {
+            WindowSpec::Range { size, slide, delay } => {
                 let (size, slide) = (self.instants(size), self.slide(slide.as_ref()));
-                Some(Window::range(size?, slide?))
+                let delay = self.slide(delay.as_ref());
+                let (size, slide) = (size?, slide?);
+                Some(match delay? {
+                    None => Window::range(size, slide),
+                    Some(delay) => {
+                        let range = Range { size, slide };
+                        Delayed { range, delay }.into()
+                    }
+                })
+            }
+            WindowSpec::Session { gap, keys } => {
+                let gap = self.instants(gap);
+                let keys = self.window_keys(keys, scope, names, "SESSION BY");
+                Some(
+                    Sessions {
+                        gap: gap?,
+                        keys: keys?,
+                    }
+                    .into(),
+                )
             }
             WindowSpec::Partition { keys, rows } => {
                 let rows = self.at_least_one(rows);
-                let mut scope = scope;
-                let keys: Vec<_> = keys
-                    .iter()
-                    .map(|key| {
-                        // STREAM's examples write `S [Partition By S2.A Rows 1] as S2`, with the
-                        // alias that follows.
-                        let qualifier = match &key.kind {
-                            ast::ExprKind::Column {
-                                table: Some(table), ..
-                            } => Some(&table.value),
-                            _ => None,
-                        };
-                        let called =
-                            |n: &&&str| qualifier.is_some_and(|q| q.eq_ignore_ascii_case(n));
-                        scope.tables[0].name =
-                            names.iter().find(called).unwrap_or(&names[0]).to_string();
-                        self.plain_expr(key, &scope, "PARTITION BY")
-                    })
-                    .collect();
-                let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
-                Some(Partition { keys, rows: rows? }.into())
+                let keys = self.window_keys(keys, scope, names, "PARTITION BY");
+                Some(
+                    Partition {
+                        keys: keys?,
+                        rows: rows?,
+                    }
+                    .into(),
+                )
             }
         }
+    }
+
+    /// The keys of a window.
+    fn window_keys(
+        &mut self,
+        keys: &[ast::SpannedExpr],
+        mut scope: Scope,
+        names: &[&str],
+        clause: &'static str,
+    ) -> Option<Vec<Expr>> {
+        let keys: Vec<_> = keys
+            .iter()
+            .map(|key| {
+                // STREAM's examples write `S [Partition By S2.A Rows 1] as S2`, with the alias that
+                // follows.
+                let qualifier = match &key.kind {
+                    ast::ExprKind::Column {
+                        table: Some(table), ..
+                    } => Some(&table.value),
+                    _ => None,
+                };
+                let called = |n: &&&str| qualifier.is_some_and(|q| q.eq_ignore_ascii_case(n));
+                scope.tables[0].name = names.iter().find(called).unwrap_or(&names[0]).to_string();
+                self.plain_expr(key, &scope, clause)
+            })
+            .collect();
+        keys.into_iter().collect()
     }
 
     fn at_least_one(&mut self, rows: &Spanned<u64>) -> Option<u64> {

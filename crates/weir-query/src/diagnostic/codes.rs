@@ -147,6 +147,8 @@ ORDER_UNSEEN = Warning "W0602" "ORDER BY column not selected":
     "Without LIMIT, ORDER BY only affects the order in which rows are shown. The rows do not contain the column by which they are ordered, so it has no effect. Select the column too.";
 NO_SUCH_VALUE = Warning "W0603" "value that the column never has":
     "The column has a fixed set of values (`weir streams` lists them), and this is not one of them, so the comparison is never true. The long names are accepted as well: `op = 'read'` is `op = 'r'`.";
+WINDOW_IN_COMMENT = Warning "W0604" "window in a comment":
+    "`#` begins a comment, so that `IO#time(5 sec)` of Esper reads IO without a window. Write `IO [range 5 s]`.";
 }
 
 #[cfg(test)]

@@ -232,6 +232,12 @@ fn window(window: &Window, schema: &Schema) -> Result<(), PlanError> {
         Window::Range(range) => positive(range.size).and(optional(range.slide)),
         Window::Rows(rows) => rows_min(rows.rows),
         Window::Partition(last) => expressions(&last.keys, schema).and(rows_min(last.rows)),
+        Window::Sessions(sessions) => {
+            expressions(&sessions.keys, schema).and(positive(sessions.gap))
+        }
+        Window::Delayed(delayed) => positive(delayed.range.size)
+            .and(optional(delayed.range.slide))
+            .and(positive(delayed.delay)),
         Window::Unbounded(all) => optional(all.slide),
         Window::Since(since) => {
             expression(&since.origin, Some(schema))?;

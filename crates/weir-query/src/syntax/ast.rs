@@ -282,12 +282,21 @@ pub type WindowClause = Spanned<WindowSpec>;
 pub enum WindowSpec {
     /// `[Now]`
     Now,
-    /// `[Range size Slide slide]`
+    /// `[Range size Slide slide Delay delay]`
     Range {
         /// The length.
         size: Spanned<Duration>,
         /// The slide.
         slide: Option<Spanned<Duration>>,
+        /// How far in the past the window ends.
+        delay: Option<Spanned<Duration>>,
+    },
+    /// `[Session gap By keys]`
+    Session {
+        /// The pause that ends a session.
+        gap: Spanned<Duration>,
+        /// The keys.
+        keys: Vec<SpannedExpr>,
     },
     /// `[Rows n]`
     Rows(Spanned<u64>),

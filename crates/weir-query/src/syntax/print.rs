@@ -313,7 +313,20 @@ impl Display for WindowSpec {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             WindowSpec::Now => f.write_str("Now"),
-            WindowSpec::Range { size, slide } => write!(f, "Range {}{}", size.value, Slide(slide)),
+            WindowSpec::Range { size, slide, delay } => {
+                write!(f, "Range {}{}", size.value, Slide(slide))?;
+                match delay {
+                    Some(delay) => write!(f, " Delay {}", delay.value),
+                    None => Ok(()),
+                }
+            }
+            WindowSpec::Session { gap, keys } => {
+                write!(f, "Session {}", gap.value)?;
+                match keys.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, " By {}", Commas(keys)),
+                }
+            }
             WindowSpec::Rows(rows) => write!(f, "Rows {}", rows.value),
             WindowSpec::Partition { keys, rows } => {
                 write!(f, "Partition By {} Rows {}", Commas(keys), rows.value)

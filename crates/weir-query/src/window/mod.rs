@@ -2,12 +2,14 @@
 //! instant. A window is one file with its description in the plan, its properties and its
 //! operator, and one line in the list of [`Window`].
 
+mod delayed;
 mod merge;
 mod now;
 mod partition;
 mod range;
 mod rows;
 mod schedule;
+mod sessions;
 mod since;
 mod unbounded;
 
@@ -17,10 +19,12 @@ use weir_model::Schema;
 use crate::expr::Expr;
 use crate::operator::Operator;
 
+pub use delayed::Delayed;
 pub use now::Now;
 pub use partition::Partition;
 pub use range::Range;
 pub use rows::Rows;
+pub use sessions::Sessions;
 pub use since::Since;
 pub use unbounded::Unbounded;
 
@@ -172,6 +176,8 @@ windows! {
     Rows,
     Partition,
     Unbounded,
+    Delayed,
+    Sessions,
 }
 
 impl Window {
@@ -198,6 +204,17 @@ impl Window {
         }
         window
     }
+}
+
+/// Whether `condition` reads only columns that are among `keys`.
+fn reads_only(keys: &[Expr], condition: &Expr) -> bool {
+    let is_key = |column: usize| {
+        let mut keys = keys.iter();
+        keys.any(|key| matches!(key, Expr::Column { index, .. } if *index == column))
+    };
+    let mut reads_keys_only = true;
+    condition.visit_columns(&mut |column| reads_keys_only &= is_key(column));
+    reads_keys_only
 }
 
 /// `ts` rounded up to a multiple of `slide`.

@@ -42,13 +42,7 @@ impl WindowKind for Partition {
 
     // A condition on the keys drops all rows of a key or none.
     fn commutes_with(&self, condition: &Expr) -> bool {
-        let is_key = |column: usize| {
-            let mut keys = self.keys.iter();
-            keys.any(|key| matches!(key, Expr::Column { index, .. } if *index == column))
-        };
-        let mut reads_keys_only = true;
-        condition.visit_columns(&mut |column| reads_keys_only &= is_key(column));
-        reads_keys_only
+        super::reads_only(&self.keys, condition)
     }
 
     fn exprs(&self) -> &[Expr] {

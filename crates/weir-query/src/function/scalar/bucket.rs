@@ -17,7 +17,7 @@ static DOC: FunctionDoc = FunctionDoc {
     aliases: &["time_bucket"],
     signature: "bucket(x, width)",
     summary: "`x` rounded down to a multiple of `width`",
-    details: "Keeps the type and the unit of `x`, which is a number or a timestamp. `width` is a constant above 0, in any unit of the same kind: `bucket(latency, 100 us)`, `bucket(ts, 1 s)`.",
+    details: "Keeps the type and the unit of `x`, which is a number or a timestamp. `width` is a constant above 0, in any unit of the same kind: `bucket(latency, 100 us)`, `bucket(ts, 1 s)`. `time_bucket(1 s, ts)` is the same.",
     examples: &[
         Example::of("bucket(1234, 100)", "1200"),
         Example::of("bucket(-1, 100)", "-100"),

@@ -139,9 +139,14 @@ impl<'a> Parser<'a> {
     /// `5 seconds`, `250 ms`, `5`
     pub(super) fn duration(&mut self) -> Result<Spanned<Duration>> {
         let start = self.span();
+        if let Some(interval) = self.interval()? {
+            return Ok(Spanned::new(interval, start.to(self.before())));
+        }
         let count = self.number(false)?;
         let measure = match self.word() {
-            Some(word) if !is_reserved(word) && !self.is_any_word(&["slide", "rows"]) => {
+            Some(word)
+                if !is_reserved(word) && !self.is_any_word(&["slide", "rows", "delay", "by"]) =>
+            {
                 Some(self.measure(word)?)
             }
             _ => None,

@@ -3,6 +3,7 @@
 //! node, which causes no further diagnostics.
 
 mod cursor;
+mod dialect;
 mod expr;
 mod probe;
 mod query;
@@ -119,6 +120,7 @@ impl<'a> Parser<'a> {
     /// The diagnostics, in the order of the text.
     pub fn finish(mut self) -> Vec<Diagnostic> {
         self.diagnostics.sort_by_key(|d| d.span.start);
+        self.recognize();
         self.diagnostics
     }
 

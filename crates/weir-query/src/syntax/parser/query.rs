@@ -3,7 +3,7 @@
 use super::*;
 
 impl Parser<'_> {
-    /// `[WITH ..] body [ORDER BY ..] [LIMIT n] [OFFSET n]`
+    /// `[WITH ..] body [ORDER BY ..] [LIMIT n] [OFFSET n] [EMIT CHANGES]`
     pub(super) fn query(&mut self) -> Result<Query> {
         self.measured_query().map(|(query, _)| query)
     }
@@ -49,6 +49,8 @@ impl Parser<'_> {
                 limit = Some(self.count("a number of rows")?);
             } else if offset.is_none() && self.eat_word("offset") {
                 offset = Some(self.count("a number of rows")?);
+            } else if self.begins_emit() {
+                self.emit(&body)?;
             } else {
                 return Ok(Query {
                     views,
@@ -230,7 +232,7 @@ impl Parser<'_> {
 
     /// `AS x`, `x`, or nothing.
     pub(super) fn alias(&mut self, what: &str) -> Result<Option<Ident>> {
-        if self.eat_word("as") || self.is_ident() {
+        if self.eat_word("as") || self.is_ident() && !self.begins_emit() {
             return self.ident(what).map(Some);
         }
         Ok(None)

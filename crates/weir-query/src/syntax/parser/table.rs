@@ -50,7 +50,9 @@ impl Parser<'_> {
     fn table_ref(&mut self) -> Result<TableRef> {
         self.one_more_block()?;
         let start = self.span();
-        let table = if self.eat(Token::LeftParen) {
+        let table = if let Some(table) = self.window_function()? {
+            table
+        } else if self.eat(Token::LeftParen) {
             let query = Box::new(self.query()?);
             self.expect(Token::RightParen, "`)`")?;
             let (window, alias) = self.window_and_alias()?;
@@ -152,7 +154,19 @@ impl Parser<'_> {
             return Ok(WindowSpec::Range {
                 size,
                 slide: self.slide()?,
+                delay: match self.eat_word("delay") {
+                    true => Some(self.duration()?),
+                    false => None,
+                },
             });
+        }
+        if self.eat_word("session") {
+            let gap = self.duration()?;
+            let keys = match self.eat_word("by") {
+                true => self.exprs()?,
+                false => Vec::new(),
+            };
+            return Ok(WindowSpec::Session { gap, keys });
         }
         if self.eat_word("rows") {
             if self.eat_word("unbounded") {
@@ -162,18 +176,15 @@ impl Parser<'_> {
         }
         if self.eat_word("partition") {
             self.expect_word("by")?;
-            let mut keys = vec![self.expr()?];
-            while self.eat(Token::Comma) {
-                keys.push(self.expr()?);
-            }
+            let keys = self.exprs()?;
             self.expect_word("rows")?;
             return Ok(WindowSpec::Partition {
                 keys,
                 rows: self.count("a number of rows")?,
             });
         }
-        const WINDOWS: [&str; 5] = ["now", "range", "rows", "partition", "unbounded"];
-        let what = "now, range, rows, partition by or unbounded";
+        const WINDOWS: [&str; 6] = ["now", "range", "rows", "partition", "session", "unbounded"];
+        let what = "now, range, rows, partition by, session or unbounded";
         match self.word().map(|word| nearest(word, WINDOWS)) {
             Some(Some(near)) => {
                 let message = format!("expected {what}, found `{}`", self.text_of(self.span()));
@@ -182,6 +193,15 @@ impl Parser<'_> {
             }
             _ => Err(self.unexpected(what)),
         }
+    }
+
+    /// Expressions separated by commas.
+    pub(super) fn exprs(&mut self) -> Result<Vec<SpannedExpr>> {
+        let mut exprs = vec![self.expr()?];
+        while self.eat(Token::Comma) {
+            exprs.push(self.expr()?);
+        }
+        Ok(exprs)
     }
 
     fn slide(&mut self) -> Result<Option<Spanned<Duration>>> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use weir_query::plan::{GlobalGroup, Node, Plan, ToStream, Window};
 
 use crate::support::history::History;
-use weir_query::window::{Range, Since, Unbounded};
+use weir_query::window::{Delayed, Range, Sessions, Since, Unbounded};
 
 /// Every instant up to the end of `history` at which the result of `plan` can change, ascending.
 pub fn of(plan: &Plan, history: &History) -> Vec<i64> {
@@ -31,6 +31,13 @@ pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
                 })
                 | Window::Since(Since {
                     slide: Some(slide), ..
+                })
+                | Window::Delayed(Delayed {
+                    range:
+                        Range {
+                            slide: Some(slide), ..
+                        },
+                    ..
                 })
                 | Window::Unbounded(Unbounded { slide: Some(slide) }),
             ..
@@ -97,6 +104,10 @@ fn due(window: &Window, ts: i64) -> Vec<i64> {
             round_up(ts, *slide),
             round_up(ts.saturating_add(*size), *slide),
         ],
+        Window::Delayed(Delayed { range, delay }) => {
+            due(&Window::from(range.clone()), ts.saturating_add(*delay))
+        }
+        Window::Sessions(Sessions { gap, .. }) => vec![ts, ts.saturating_add(*gap)],
         Window::Unbounded(Unbounded { slide: Some(slide) }) => vec![round_up(ts, *slide)],
         Window::Unbounded(Unbounded { slide: None })
         | Window::Since(_)

@@ -7,7 +7,7 @@ use weir_query::plan::Window;
 
 use super::expr;
 use crate::support::Row;
-use weir_query::window::{Partition, Range, Rows, Since, Unbounded};
+use weir_query::window::{Delayed, Partition, Range, Rows, Sessions, Since, Unbounded};
 
 /// The content of `window` at the last of `instants`; `rows[i]` arrived at `instants[i]`.
 pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<Vec<Row>, String> {
@@ -33,6 +33,27 @@ pub fn content(window: &Window, instants: &[i64], rows: &[Vec<Row>]) -> Result<V
         Window::Range(Range { size, slide }) => {
             let upto = seen_from(slide);
             between(upto.checked_sub(*size), upto)
+        }
+        Window::Delayed(Delayed {
+            range: Range { size, slide },
+            delay,
+        }) => {
+            let upto = seen_from(slide).checked_sub(*delay);
+            upto.map_or(Vec::new(), |upto| between(upto.checked_sub(*size), upto))
+        }
+        Window::Sessions(Sessions { gap, keys }) => {
+            let mut sessions: BTreeMap<Row, (i64, Vec<Row>)> = BTreeMap::new();
+            for (ts, row) in all().filter(|(ts, _)| *ts <= now) {
+                let (last, held) = sessions.entry(expr::all(keys, row)?).or_default();
+                if !held.is_empty() && last.saturating_add(*gap) <= ts {
+                    held.clear();
+                }
+                *last = ts;
+                held.push(row.clone());
+            }
+            let open = sessions.into_values();
+            let open = open.filter(|(last, _)| last.saturating_add(*gap) > now);
+            open.flat_map(|(_, held)| held).collect()
         }
         Window::Unbounded(Unbounded { slide }) => between(None, seen_from(slide)),
         Window::Since(Since {

@@ -122,8 +122,8 @@ impl Grammar<'_, '_> {
     fn stream(&mut self, source: &str, name: &str) -> Table {
         let keys = self.choices.one(&self.words.keys);
         let window = self.window(keys);
-        // Equal values may leave a partitioned window in another order than they entered.
-        let ordered = !window.contains("Partition");
+        // Equal values may leave these windows in another order than they entered.
+        let ordered = !window.contains("Partition") && !window.contains("Session");
         self.source(format!("{source}{window}"), name, ordered)
     }
 
@@ -145,7 +145,13 @@ impl Grammar<'_, '_> {
     }
 
     fn window(&mut self, keys: &str) -> String {
-        match self.choices.pick(8) {
+        match self.choices.pick(9) {
+            8 => {
+                let gap = self.choices.one(&[1, 2, 3]);
+                let by = self.choices.one(&["", " By "]);
+                let keys = if by.is_empty() { "" } else { keys };
+                format!(" [Session {gap} s{by}{keys}]")
+            }
             6 => format!(" [Rows {}]", self.choices.one(&[1, 2, 3])),
             7 => {
                 let rows = self.choices.one(&[1, 2]);
@@ -160,7 +166,11 @@ impl Grammar<'_, '_> {
         let slide = self.choices.one(&slides);
         match self.choices.pick(5) {
             0 => String::new(),
-            1 | 2 => format!(" [Range {} s{slide}]", self.choices.one(&[3, 1, 2, 5])),
+            1 | 2 => {
+                let size = self.choices.one(&[3, 1, 2, 5]);
+                let delay = self.choices.one(&["", "", " Delay 1 s", " Delay 4 s"]);
+                format!(" [Range {size} s{slide}{delay}]")
+            }
             3 => " [Now]".into(),
             _ => format!(" [Range Unbounded{slide}]"),
         }
