@@ -10,6 +10,9 @@ pub const PROBES_MAX: usize = 64;
 /// Maximum size of a text of a probe in bytes.
 pub const TEXT_BYTES_MAX: u64 = 512;
 
+/// Maximum number of numbers by which two probes are paired.
+pub const PAIR_KEYS_MAX: usize = 4;
+
 /// Usual maximum size of a text whose length the kernel does not declare, in bytes.
 pub const TEXT_BYTES: u64 = 64;
 
@@ -25,8 +28,22 @@ pub struct ProbeDefinition {
     pub probe: String,
     /// Its fields; empty for all of them.
     pub fields: Vec<ProbeField>,
+    /// The probe that ends what the first one begins; a row is such a pair.
+    pub end: Option<ProbeEnd>,
     /// Maximum number of hits that are read, per second and processor.
     pub hits_max: u64,
+}
+
+/// The end of a pair of probes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeEnd {
+    /// The probe: `fexit:vfs_read`.
+    pub probe: String,
+    /// Its fields; if both probes have none, all of them.
+    pub fields: Vec<ProbeField>,
+    /// The numbers by which it is paired, of the beginning and of the end; none for the same call
+    /// of a function.
+    pub keys: Vec<(String, String)>,
 }
 
 /// A field of a probe.

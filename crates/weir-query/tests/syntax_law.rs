@@ -439,11 +439,21 @@ fn stream_definition() -> impl Strategy<Value = Statement> {
     });
     let fields = prop::collection::vec(field, 0..3);
     let most = prop::option::of((0_u64..9).prop_map(at));
-    (ident(), "[a-z:']{1,9}", fields, most).prop_map(|(name, probe, fields, hits_max)| {
+    let keys = prop::sample::select(vec!["tid", "next.pid", "args[0]"]).prop_map(str::to_owned);
+    let keys = prop::collection::vec((keys.clone(), keys), 0..3);
+    let probe = ("[a-z:']{1,9}".prop_map(at), fields);
+    let end = (probe.clone(), keys).prop_map(|((probe, fields), keys)| EndDefinition {
+        probe,
+        fields,
+        keys,
+    });
+    let parts = (ident(), probe, prop::option::of(end), most);
+    parts.prop_map(|(name, (probe, fields), end, hits_max)| {
         Statement::Stream(StreamDefinition {
             name,
-            probe: at(probe),
+            probe,
             fields,
+            end,
             hits_max,
         })
     })

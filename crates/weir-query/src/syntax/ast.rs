@@ -2,7 +2,7 @@
 //!
 //! Every node has its position in the text. Two trees are equal when they differ in positions only.
 
-use weir_model::{ProbeDefinition, ProbeField, Shape, Type, probe};
+use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, Shape, Type, probe};
 
 use super::measure::UnitName;
 use crate::diagnostic::Span;
@@ -59,7 +59,8 @@ pub struct ViewDefinition {
     pub query: Query,
 }
 
-/// `CREATE STREAM name AS PROBE 'probe' [(path [type] [AS name] [UNIT unit], ..)] [LIMIT hits]`
+/// `CREATE STREAM name AS PROBE 'probe' [(path [type] [AS name] [UNIT unit], ..)] [TO 'probe' ..]
+/// [LIMIT hits]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamDefinition {
     /// The name.
@@ -68,21 +69,39 @@ pub struct StreamDefinition {
     pub probe: Spanned<String>,
     /// Its fields; empty for all.
     pub fields: Vec<Spanned<ProbeField>>,
+    /// The end of what the probe begins.
+    pub end: Option<EndDefinition>,
     /// Maximum number of hits per second and processor.
     pub hits_max: Option<Spanned<u64>>,
+}
+
+/// `TO 'probe' [(path ..)] [ON path [= path] [AND ..]]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndDefinition {
+    /// What the probe is attached to.
+    pub probe: Spanned<String>,
+    /// Its fields.
+    pub fields: Vec<Spanned<ProbeField>>,
+    /// The numbers by which it is paired, of the beginning and of the end.
+    pub keys: Vec<(String, String)>,
 }
 
 impl StreamDefinition {
     /// The definition without positions.
     pub fn definition(&self) -> ProbeDefinition {
+        let plain = |fields: &[Spanned<ProbeField>]| {
+            let fields = fields.iter().map(|field| field.value.clone());
+            fields.collect()
+        };
         ProbeDefinition {
             name: self.name.value.clone(),
             probe: self.probe.value.clone(),
-            fields: self
-                .fields
-                .iter()
-                .map(|field| field.value.clone())
-                .collect(),
+            fields: plain(&self.fields),
+            end: self.end.as_ref().map(|end| ProbeEnd {
+                probe: end.probe.value.clone(),
+                fields: plain(&end.fields),
+                keys: end.keys.clone(),
+            }),
             hits_max: self.hits_max.map_or(probe::HITS_MAX, |most| most.value),
         }
     }

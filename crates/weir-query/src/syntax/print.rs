@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use weir_model::{Shape, Unit};
+use weir_model::{ProbeField, Shape, Unit};
 
 use super::ast::*;
 use super::level;
@@ -57,28 +57,42 @@ impl Display for Statement {
 
 impl Display for StreamDefinition {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let probe = self.probe.value.replace('\'', "''");
-        write!(f, "CREATE STREAM {} AS PROBE '{probe}'", self.name)?;
-        for (i, Spanned { value: field, .. }) in self.fields.iter().enumerate() {
-            let before = if i > 0 { ", " } else { " (" };
-            write!(f, "{before}{}", field.path)?;
-            if let Some(ty) = field.ty {
-                write!(f, " {ty}")?;
+        write!(f, "CREATE STREAM {} AS PROBE ", self.name)?;
+        probe(f, &self.probe.value, &self.fields)?;
+        if let Some(end) = &self.end {
+            f.write_str(" TO ")?;
+            probe(f, &end.probe.value, &end.fields)?;
+            for (i, (begin, end)) in end.keys.iter().enumerate() {
+                let before = if i > 0 { "AND" } else { "ON" };
+                write!(f, " {before} {begin} = {end}")?;
             }
-            if let Some(name) = &field.name {
-                write!(f, " AS {}", Ident::new(name.clone(), Span::default()))?;
-            }
-            if field.unit != Unit::None {
-                write!(f, " UNIT {}", field.unit.symbol())?;
-            }
-        }
-        if !self.fields.is_empty() {
-            f.write_str(")")?;
         }
         match &self.hits_max {
             Some(most) => write!(f, " LIMIT {}", most.value),
             None => Ok(()),
         }
+    }
+}
+
+/// `'probe' (path type AS name UNIT unit, ..)`
+fn probe(f: &mut Formatter<'_>, probe: &str, fields: &[Spanned<ProbeField>]) -> fmt::Result {
+    write!(f, "'{}'", probe.replace('\'', "''"))?;
+    for (i, Spanned { value: field, .. }) in fields.iter().enumerate() {
+        let before = if i > 0 { ", " } else { " (" };
+        write!(f, "{before}{}", field.path)?;
+        if let Some(ty) = field.ty {
+            write!(f, " {ty}")?;
+        }
+        if let Some(name) = &field.name {
+            write!(f, " AS {}", Ident::new(name.clone(), Span::default()))?;
+        }
+        if field.unit != Unit::None {
+            write!(f, " UNIT {}", field.unit.symbol())?;
+        }
+    }
+    match fields.is_empty() {
+        true => Ok(()),
+        false => f.write_str(")"),
     }
 }
 

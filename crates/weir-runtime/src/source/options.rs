@@ -267,8 +267,12 @@ impl SourceOptions {
                 }
                 Ok(probe) => probes.push(Arc::new(probe)),
                 Err(error) => {
-                    let field = error.field.map(|at| definition.fields[at].span);
-                    let span = field.unwrap_or(definition.probe.span);
+                    let (probe, fields) = match &definition.end {
+                        Some(end) if error.is_of_end => (&end.probe, &end.fields),
+                        _ => (&definition.probe, &definition.fields),
+                    };
+                    let field = error.field.map(|at| fields[at].span);
+                    let span = field.unwrap_or(probe.span);
                     let found = codes::PROBE_UNAVAILABLE.at(span, error.message);
                     diagnostics.push(match error.help {
                         Some(help) => found.help(help),

@@ -16,10 +16,14 @@ pub const R3: Register = Register(3);
 pub const CONTEXT: Register = Register(6);
 /// The memory that a block fills in.
 pub const MEMORY: Register = Register(7);
+/// The beginning of a pair, of which a block has the end.
+pub const BEGINNING: Register = Register(8);
 
 /// A function of the kernel that programs call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelFunction {
+    /// `bpf_get_smp_processor_id`
+    Processor = 8,
     /// `bpf_get_current_pid_tgid`
     PidTgid = 14,
     /// `bpf_get_current_comm`
@@ -84,6 +88,11 @@ impl Code {
     /// `to += from`
     pub fn add_register(&mut self, to: Register, from: Register) {
         self.push(0x0f, to, from, 0, 0);
+    }
+
+    /// `to -= from`
+    pub fn subtract(&mut self, to: Register, from: Register) {
+        self.push(0x1f, to, from, 0, 0);
     }
 
     /// `to &= value`

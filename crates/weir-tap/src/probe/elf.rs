@@ -284,6 +284,14 @@ pub fn arguments_max() -> usize {
     CALL.0.len()
 }
 
+/// The offset in the context of the stack pointer, and what is added to it at the return of a
+/// function so that it is that of the entry: on x86, the call has pushed the return address.
+#[cfg(target_arch = "x86_64")]
+pub const STACK_POINTER: (i16, i32) = (152, -8);
+/// See above.
+#[cfg(not(target_arch = "x86_64"))]
+pub const STACK_POINTER: (i16, i32) = (248, 0);
+
 /// The offset in the context of a function's argument, or of its result.
 pub fn register_of(name: &str) -> Option<i16> {
     if name == "retval" {

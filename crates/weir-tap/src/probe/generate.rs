@@ -1,17 +1,36 @@
-//! The instructions that read the fields of a probe, and the layout of its events and records.
+//! The instructions that read the fields of a probe, and the layout of its events, of its records
+//! and of the beginnings of pairs.
 
 use std::collections::BTreeSet;
 
 use weir_model::Demand;
 
 use super::btf::{Leaf, Place};
-use super::code::{CONTEXT, Code, KernelFunction, MEMORY, R0, R1, R2, R3, Register};
+use super::code::{BEGINNING, CONTEXT, Code, KernelFunction, MEMORY, R0, R1, R2, R3, Register};
 use super::elf::{Operand, UsdtArgument};
 use crate::ebpf::stream::layout::{EVENT_BYTES_MAX, HEAD_BYTES};
 use crate::ebpf::stream::{FieldNumber, FieldValue, LongText};
 
 /// The marks of the placeholders in `probe.bpf.c`, and the numbers of instructions that fit.
-pub const BLOCKS: [(i32, usize); 2] = [(0x7eed_be01, 256), (0x7eed_be02, 384)];
+pub const BLOCKS: [(i32, usize); 5] = [
+    (0x7eed_be01, 256),
+    (0x7eed_be02, 384),
+    (0x7eed_be03, 64),
+    (0x7eed_be04, 512),
+    (0x7eed_be05, 64),
+];
+
+/// The positions in [`BLOCKS`] of the key of a beginning, of its fields, and of the key of an end.
+const BEGIN_KEY: usize = 2;
+const BEGIN_FIELDS: usize = 3;
+const END_KEY: usize = 4;
+
+/// Size of `struct begun`, and of its head.
+const BEGINNING_BYTES_MAX: usize = 1024;
+const BEGINNING_HEAD_BYTES: usize = 8;
+
+/// Position of the time in an event or a record.
+const TIME_OFFSET: i16 = 8;
 
 /// Bytes of a text that is tested in the kernel.
 const SHORT_BYTES: usize = 16;
@@ -52,8 +71,21 @@ pub enum Origin {
     Comm,
     /// The cgroup of the current process.
     Cgroup,
+    /// The current processor.
+    Processor,
     /// An argument of a USDT probe: where it is at each of its sites, by their numbers.
     Usdt(Vec<UsdtArgument>),
+    /// Read by the beginning of a pair.
+    Begin(Box<Origin>),
+    /// In the beginning of a pair, at this offset.
+    Beginning(i16),
+    /// The time since the beginning of a pair.
+    Latency,
+    /// What the same call of a function has at its entry and its return: the address of the
+    /// context, which is on the stack.
+    ContextAddress,
+    /// The same: the stack pointer, at an offset of the context, and what is added to it.
+    StackPointer(i16, i32),
 }
 
 /// The values of a column.
@@ -61,6 +93,8 @@ pub enum Origin {
 pub enum Content {
     /// From the head of the event, or of the host.
     Head(FieldValue),
+    /// The time of the event minus a number.
+    Before,
     /// Numbers.
     Number {
         /// The size.
@@ -83,9 +117,14 @@ pub struct Layout {
     pub event_words: usize,
     /// Bytes of a record.
     pub record_bytes: usize,
+    /// Bytes of the beginning of a pair.
+    pub beginning_bytes: usize,
     /// The code of each of [`BLOCKS`].
-    pub code: [Code; 2],
+    pub code: [Code; BLOCKS.len()],
 }
+
+/// What a beginning and an end have in common: the numbers of each.
+pub type PairKeys = [Vec<(Content, Origin)>; 2];
 
 impl Content {
     /// The value without a position, for the description of the column.
@@ -97,6 +136,7 @@ impl Content {
     fn at(self, at: usize, whole: usize) -> FieldValue {
         match self {
             Content::Head(value) => value,
+            Content::Before => FieldValue::Before(FieldNumber::unsigned(at, 8)),
             Content::Number {
                 bytes,
                 is_signed: true,
@@ -117,7 +157,7 @@ impl Content {
         match self {
             Content::Head(_) => (0, 0, 1),
             Content::Number { bytes, .. } => (bytes, bytes, bytes),
-            Content::Cgroup => (8, 8, 8),
+            Content::Cgroup | Content::Before => (8, 8, 8),
             Content::Text(bytes) if bytes <= SHORT_BYTES => (SHORT_BYTES, SHORT_BYTES, 8),
             Content::Text(bytes) => (SHORT_BYTES, bytes.next_multiple_of(8), 8),
         }
@@ -130,7 +170,11 @@ impl Layout {
     ///
     /// # Errors
     /// If there is no room, in a sentence without full stop.
-    pub fn new(columns: &[(Content, Origin)], demands: &[Demand]) -> Result<Layout, String> {
+    pub fn new(
+        columns: &[(Content, Origin)],
+        keys: &PairKeys,
+        demands: &[Demand],
+    ) -> Result<Layout, String> {
         let tested = in_kernel(demands);
         let demanded = demands
             .iter()
@@ -138,7 +182,15 @@ impl Layout {
         let demanded: BTreeSet<usize> = demanded.collect();
         let contents = columns.iter().map(|(content, _)| *content);
         let mut values: Vec<FieldValue> = contents.map(Content::anywhere).collect();
-        let mut code = [Code::default(), Code::default()];
+        let mut code: [Code; BLOCKS.len()] = Default::default();
+        for (keys, block) in keys.iter().zip([BEGIN_KEY, END_KEY]) {
+            for (at, (content, origin)) in keys.iter().enumerate() {
+                let (bytes, ..) = content.sizes();
+                origin.read(*content, 8 * at, bytes, &mut code[block]);
+            }
+        }
+        let used = tested.union(&demanded).copied();
+        let (columns, beginning_bytes) = from_beginning(columns, used, &mut code[BEGIN_FIELDS]);
         let mut end = HEAD_BYTES;
         let mut starts = vec![0; columns.len()];
         for &at in &tested {
@@ -187,7 +239,7 @@ impl Layout {
             .iter()
             .zip(BLOCKS)
             .any(|(code, (_, most))| code.len() > most);
-        if end > RECORD_BYTES_MAX || is_long {
+        if end > RECORD_BYTES_MAX || beginning_bytes > BEGINNING_BYTES_MAX || is_long {
             return Err(
                 "a program does not hold so many fields; name only those that you need".into(),
             );
@@ -196,9 +248,37 @@ impl Layout {
             values,
             event_words,
             record_bytes: end.next_multiple_of(8),
+            beginning_bytes,
             code,
         })
     }
+}
+
+/// The columns as the end of a pair reads them, and the size of its beginning, whose fields `code`
+/// reads if they are in use.
+fn from_beginning(
+    columns: &[(Content, Origin)],
+    used: impl Iterator<Item = usize>,
+    code: &mut Code,
+) -> (Vec<(Content, Origin)>, usize) {
+    let mut columns = columns.to_vec();
+    let mut end = BEGINNING_HEAD_BYTES;
+    for at in used {
+        let (content, origin) = &mut columns[at];
+        let Origin::Begin(read) = origin else {
+            continue;
+        };
+        let (_, bytes, alignment) = content.sizes();
+        let start = end.next_multiple_of(alignment);
+        end = start + bytes;
+        let size = match content {
+            Content::Text(most) => *most,
+            _ => bytes,
+        };
+        read.read(*content, start, size, code);
+        *origin = Origin::Beginning(start as i16);
+    }
+    (columns, end.next_multiple_of(8))
 }
 
 /// The columns that the kernel tests, groups by or adds up.
@@ -274,7 +354,30 @@ impl Origin {
                 code.call(KernelFunction::CgroupId);
                 code.copy(R1, R0);
             }
+            Origin::Processor => {
+                code.call(KernelFunction::Processor);
+                code.copy(R1, R0);
+            }
             Origin::Usdt(sites) => return usdt(code, sites, content, at, bytes),
+            Origin::Begin(_) => unreachable!("the end reads what the beginning has read"),
+            Origin::Beginning(from) if is_text => {
+                code.copy(R3, BEGINNING);
+                code.add(R3, (*from).into());
+                return text(code, at, bytes, KernelFunction::ReadKernelText);
+            }
+            Origin::Beginning(from) => code.load(R1, BEGINNING, *from, bytes),
+            Origin::Latency => {
+                code.load(R1, MEMORY, TIME_OFFSET, 8);
+                code.load(R2, BEGINNING, 0, 8);
+                code.subtract(R1, R2);
+            }
+            Origin::ContextAddress => {
+                return code.store(MEMORY, at as i16, CONTEXT, bytes);
+            }
+            Origin::StackPointer(from, above) => {
+                code.load(R1, CONTEXT, *from, 8);
+                code.add(R1, *above);
+            }
         }
         code.store(MEMORY, at as i16, R1, bytes);
     }

@@ -10,6 +10,9 @@
 //! 3. [`generate`] makes instructions that read the fields in use. They replace the placeholders of
 //!    the compiled program `probe.bpf.c`; no compiler is needed where a query runs.
 //! 4. The tap of kernel streams loads the program, attaches it and reads its records.
+//!
+//! A pair of probes has two programs: the first one keeps the fields of the beginning in a table by
+//! what both have in common, and the second one emits the event with them.
 
 mod btf;
 mod code;
@@ -18,6 +21,7 @@ mod format;
 mod generate;
 pub mod list;
 
+mod pair;
 mod resolve;
 mod target;
 
@@ -33,7 +37,7 @@ use weir_model::{Demand, StreamCapabilities, Symbol, Unit};
 
 use self::code::Code;
 use self::elf::UsdtSite;
-use self::generate::{BLOCKS, Content, Layout, Origin};
+use self::generate::{BLOCKS, Content, Layout, Origin, PairKeys};
 use crate::ebpf::LiveOptions;
 use crate::ebpf::object::refused;
 use crate::ebpf::stream::{
@@ -47,8 +51,21 @@ pub use self::target::{KINDS, ProbeKind, ProbeTarget};
 /// The compiled program.
 pub(crate) static OBJECT: &[u8] = include_bytes!("probe.bpf.o");
 
-/// The function of the program.
+/// The function of a probe.
 const PROGRAM: &str = "on_hit";
+
+/// The functions of a pair.
+const PAIR: [&str; 2] = ["on_begin", "on_end"];
+
+/// The table of beginnings.
+const BEGINNING: &str = "begun";
+
+/// The counters of a pair, as in `enum pair_counter`.
+const PAIR_COUNTERS: &[(&str, &str)] = &[
+    ("events_lost", "table_full"),
+    ("unpaired", "no_end"),
+    ("unpaired", "no_begin"),
+];
 
 /// The table of the program's constants.
 const CONSTANTS: &str = ".rodata.probe";
@@ -61,11 +78,21 @@ pub struct ProbeStream {
     /// Its meaning.
     doc: &'static str,
     columns: Vec<ProbeColumn>,
+    /// The probe, or both of a pair.
+    attachments: Vec<Attachment>,
+    /// What a pair has in common.
+    keys: PairKeys,
+    /// Maximum number of hits per second and processor.
+    hits_max: u64,
+}
+
+/// What a program is attached to.
+#[derive(Clone, Debug)]
+struct Attachment {
+    program: &'static str,
     target: ProbeTarget,
     /// Where a USDT probe or a function of a program is.
     sites: Vec<UsdtSite>,
-    /// Maximum number of hits per second and processor.
-    hits_max: u64,
 }
 
 /// A column of a probe's stream.
@@ -101,19 +128,22 @@ impl ProbeStream {
     ) -> Result<Box<dyn Tap>, TapError> {
         let columns = self.columns.iter().map(|c| (c.content, c.origin.clone()));
         let columns: Vec<(Content, Origin)> = columns.collect();
-        let layout = Layout::new(&columns, demands).map_err(|why| TapError::Unavailable {
-            what: format!("stream {}: {why}", self.name),
-            remedy: "use fewer or shorter fields".into(),
-        })?;
+        let layout =
+            Layout::new(&columns, &self.keys, demands).map_err(|why| TapError::Unavailable {
+                what: format!("stream {}: {why}", self.name),
+                remedy: "use fewer or shorter fields".into(),
+            })?;
         let stream = EventStream {
             table: self.table(|at, _| layout.values[at]),
             record_bytes: layout.record_bytes,
-            counters: &[],
+            counters: match self.attachments.len() {
+                1 => &[],
+                _ => PAIR_COUNTERS,
+            },
             programs: Arc::new(ProbePrograms {
-                label: Symbol::new(&self.target.to_string()).as_str(),
-                target: self.target.clone(),
-                sites: self.sites.clone(),
+                attachments: self.attachments.clone(),
                 code: layout.code,
+                beginning_bytes: layout.beginning_bytes as u32,
                 event_words: layout.event_words as u32,
                 hits_max: self.hits_max,
             }),
@@ -125,16 +155,16 @@ impl ProbeStream {
 
     /// A kernel may refuse programs at functions to root as well.
     fn refused(&self, error: TapError) -> TapError {
-        match (&self.target, error) {
-            (ProbeTarget::Function { .. }, TapError::NotPermitted { .. })
-                if geteuid().is_root() =>
-            {
+        let mut targets = self.attachments.iter().map(|a| &a.target);
+        let at_function = targets.any(|target| matches!(target, ProbeTarget::Function { .. }));
+        match error {
+            TapError::NotPermitted { .. } if at_function && geteuid().is_root() => {
                 TapError::Unavailable {
                     what: "this kernel refuses programs at functions (fentry, fexit)".into(),
                     remedy: "use a tracepoint, tp: or tp_btf:".into(),
                 }
             }
-            (_, error) => error,
+            error => error,
         }
     }
 
@@ -149,7 +179,7 @@ impl ProbeStream {
                 Content::Cgroup => described.grouped(),
                 Content::Head(FieldValue::Number(_)) => described.tested().grouped(),
                 Content::Head(FieldValue::Host) => described.grouped(),
-                Content::Head(_) => StreamColumn {
+                Content::Head(_) | Content::Before => StreamColumn {
                     unit: Unit::Nanoseconds,
                     ..described
                 },
@@ -163,44 +193,24 @@ impl ProbeStream {
     }
 }
 
-/// The program of a probe.
+/// The programs of a probe or a pair.
 #[derive(Debug)]
 struct ProbePrograms {
-    label: &'static str,
-    target: ProbeTarget,
-    sites: Vec<UsdtSite>,
-    code: [Code; 2],
+    attachments: Vec<Attachment>,
+    code: [Code; BLOCKS.len()],
+    beginning_bytes: u32,
     event_words: u32,
     hits_max: u64,
 }
 
-impl Programs for ProbePrograms {
-    fn object(&self) -> Cow<'_, [u8]> {
-        let mut object = OBJECT.to_vec();
-        for (code, (mark, _)) in self.code.iter().zip(BLOCKS) {
-            let blocks = code
-                .patch(&mut object, mark)
-                .expect("the layout limits the code");
-            assert_ne!(blocks, 0, "the compiled program has placeholders");
-        }
-        object.into()
+impl Attachment {
+    /// Its text.
+    fn label(&self) -> &'static str {
+        Symbol::new(&self.target.to_string()).as_str()
     }
 
-    fn prepare(
-        &self,
-        object: &mut OpenObject,
-        _: &[Demand],
-        _: &LiveOptions,
-    ) -> Result<Vec<StreamProbe>, TapError> {
-        let mut constants = self.hits_max.to_ne_bytes().to_vec();
-        constants.extend(self.event_words.to_ne_bytes());
-        constants.extend([0; 4]);
-        let wrong = |e| refused("the constants of a probe", &e);
-        for mut table in object.maps_mut() {
-            if table.name() == CONSTANTS {
-                table.set_initial_value(&constants).map_err(wrong)?;
-            }
-        }
+    /// Sets the type of its program.
+    fn prepare(&self, program: &mut OpenProgramMut<'_>) -> Result<(), TapError> {
         let (kind, at, function) = match &self.target {
             ProbeTarget::Tracepoint { .. } => (ProgramType::Tracepoint, None, None),
             ProbeTarget::TypedTracepoint(name) => {
@@ -221,26 +231,19 @@ impl Programs for ProbePrograms {
                 (ProgramType::Kprobe, None, None)
             }
         };
-        let mut programs = object.progs_mut();
-        let program = programs.find(|program| program.name() == PROGRAM);
-        let mut program = program.expect("the object has the function");
-        OpenProgramMut::set_prog_type(&mut program, kind);
+        OpenProgramMut::set_prog_type(program, kind);
         if let Some(at) = at {
-            OpenProgramMut::set_attach_type(&mut program, at);
+            OpenProgramMut::set_attach_type(program, at);
         }
         if let Some(function) = function {
-            let set = OpenProgramMut::set_attach_target(&mut program, 0, Some(function.clone()));
-            set.map_err(|e| refused(self.label, &e))?;
+            let set = OpenProgramMut::set_attach_target(program, 0, Some(function.clone()));
+            set.map_err(|e| refused(self.label(), &e))?;
         }
-        Ok(vec![StreamProbe {
-            program: PROGRAM,
-            name: self.label,
-        }])
+        Ok(())
     }
 
+    /// Attaches its program.
     fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
-        // The files of tracefs are readable by root alone.
-        let _raised = elevation::raise(elevation::READING.union(elevation::LOADING));
         let at_site = |file: &str, site: &UsdtSite, cookie: usize, is_return| {
             let options = UprobeOpts {
                 ref_ctr_offset: site.semaphore as usize,
@@ -272,5 +275,60 @@ impl Programs for ProbePrograms {
                 .map(|(n, site)| at_site(file, site, n, false))
                 .collect(),
         }
+    }
+}
+
+impl Programs for ProbePrograms {
+    fn object(&self) -> Cow<'_, [u8]> {
+        let mut object = OBJECT.to_vec();
+        for (code, (mark, _)) in self.code.iter().zip(BLOCKS) {
+            let blocks = code
+                .patch(&mut object, mark)
+                .expect("the layout limits the code");
+            assert_ne!(blocks, 0, "the compiled program has placeholders");
+        }
+        object.into()
+    }
+
+    fn prepare(
+        &self,
+        object: &mut OpenObject,
+        _: &[Demand],
+        _: &LiveOptions,
+    ) -> Result<Vec<StreamProbe>, TapError> {
+        let mut constants = self.hits_max.to_ne_bytes().to_vec();
+        constants.extend(self.event_words.to_ne_bytes());
+        constants.extend([0; 4]);
+        let wrong = |e| refused("the tables of a probe", &e);
+        for mut table in object.maps_mut() {
+            if table.name() == CONSTANTS {
+                table.set_initial_value(&constants).map_err(wrong)?;
+            } else if table.name() == BEGINNING {
+                table.set_value_size(self.beginning_bytes).map_err(wrong)?;
+                let is_pair = self.attachments.len() > 1;
+                table.set_autocreate(is_pair).map_err(wrong)?;
+            }
+        }
+        for mut program in object.progs_mut() {
+            let mut own = self.attachments.iter();
+            let own = own.find(|attachment| program.name() == attachment.program);
+            OpenProgramMut::set_autoload(&mut program, own.is_some());
+            if let Some(attachment) = own {
+                attachment.prepare(&mut program)?;
+            }
+        }
+        let probe = |attachment: &Attachment| StreamProbe {
+            program: attachment.program,
+            name: attachment.label(),
+        };
+        Ok(self.attachments.iter().map(probe).collect())
+    }
+
+    fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
+        // The files of tracefs are readable by root alone.
+        let _raised = elevation::raise(elevation::READING.union(elevation::LOADING));
+        let mut own = self.attachments.iter();
+        let own = own.find(|attachment| program.name() == attachment.program);
+        own.expect("only its programs are attached").attach(program)
     }
 }

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
 /*
- * A probe that a query defines. The loader generates the instructions that read its fields
- * (generate.rs) and writes them over the two blocks of placeholders below, before the program is
- * loaded. It sets the type of the program as well. The first block reads the fields that the kernel
+ * A probe that a query defines, or a pair of probes. The loader generates the instructions that read
+ * its fields (generate.rs) and writes them over the blocks of placeholders below, before the program
+ * is loaded. It sets the type of the program as well. The first block reads the fields that the kernel
  * tests or groups by into the event; the second one writes the others to the record, if there is one.
+ * For a pair, the others compute the keys of its beginning and of its end, and read the fields of the
+ * beginning.
  *
  * Compile with `cargo xtask bpf`.
  */
 #include "stream.bpf.h"
+
+#define BPF_MAP_TYPE_LRU_HASH 9
+#define BPF_ANY 0
+#define BPF_NOEXIST 1
+#define EEXIST 17
+
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
+				   __u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 
 /* Constants set before the program is loaded; see generate.rs. */
 struct probe_config {
@@ -25,6 +36,35 @@ struct probed {
 };
 _Static_assert(sizeof(struct probed) == EVENT_BYTES_MAX, "struct probed");
 
+/* What a beginning and an end have in common. */
+struct pair_key {
+	__u64 words[4];
+};
+
+/* A beginning without an end so far. */
+struct begun {
+	__u64 ts_ns;		/* 0 until the fields are complete */
+	__u64 fields[127];
+};
+_Static_assert(sizeof(struct begun) == 1024, "struct begun");
+
+/* The oldest are dropped if there are too many. The loader sets the size of a value. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__uint(key_size, sizeof(struct pair_key));
+	__uint(value_size, sizeof(struct begun));
+} begun SEC(".maps");
+
+const volatile struct begun nothing SEC(".rodata.begun") = {};
+
+/* In the order of the counters in mod.rs. */
+enum pair_counter {
+	NOT_HELD,
+	WITHOUT_END,
+	WITHOUT_BEGIN,
+};
+
 /*
  * A block of `count` placeholders, `r0 = mark`. Generated instructions find the context in r6 and the
  * memory that they fill in in r7; they may change r0 to r5, r8 and r9.
@@ -37,6 +77,18 @@ _Static_assert(sizeof(struct probed) == EVENT_BYTES_MAX, "struct probed");
 			     : "+r"(r6), "+r"(r7)                                                  \
 			     :                                                                     \
 			     : "r0", "r1", "r2", "r3", "r4", "r5", "r8", "r9", "memory");          \
+	} while (0)
+
+/* The same for the end of a pair: the instructions find the beginning in r8. */
+#define GENERATED_END(mark, count, context, memory, beginning)                                     \
+	do {                                                                                       \
+		register void *r6 asm("r6") = (context);                                           \
+		register void *r7 asm("r7") = (memory);                                            \
+		register void *r8 asm("r8") = (beginning);                                         \
+		asm volatile(".rept " #count "\n\tr0 = " #mark "\n\t.endr"                         \
+			     : "+r"(r6), "+r"(r7), "+r"(r8)                                        \
+			     :                                                                     \
+			     : "r0", "r1", "r2", "r3", "r4", "r5", "r9", "memory");                \
 	} while (0)
 
 /* The clock is read once for so many hits, a power of two. */
@@ -84,5 +136,63 @@ int on_hit(void *ctx)
 	copy(r, &p.event, probe.event_words);
 	GENERATED(0x7eedbe02, 384, ctx, r);
 	commit(&r->words[0], position);
+	return 0;
+}
+
+/* The beginning of a pair. */
+SEC("begin")
+int on_begin(void *ctx)
+{
+	struct pair_key key = {};
+	struct begun *b;
+	long error;
+
+	if (!state.live || throttled())
+		return 0;
+	GENERATED(0x7eedbe03, 64, ctx, &key);
+	error = bpf_map_update_elem(&begun, &key, (const void *)&nothing, BPF_NOEXIST);
+	if (error == -EEXIST) {
+		count(WITHOUT_END);
+		error = bpf_map_update_elem(&begun, &key, (const void *)&nothing, BPF_ANY);
+	}
+	b = error ? NULL : bpf_map_lookup_elem(&begun, &key);
+	if (!b) {
+		count(NOT_HELD);
+		return 0;
+	}
+	GENERATED(0x7eedbe04, 512, ctx, b);
+	b->ts_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* The end of a pair. */
+SEC("end")
+int on_end(void *ctx)
+{
+	struct pair_key key = {};
+	struct probed p = {};
+	struct record *r;
+	__u64 position;
+	struct begun *b;
+
+	if (!state.live)
+		return 0;
+	p.event.ts_ns = bpf_ktime_get_ns();
+	GENERATED(0x7eedbe05, 64, ctx, &key);
+	b = bpf_map_lookup_elem(&begun, &key);
+	if (!b || !b->ts_ns) {
+		count(WITHOUT_BEGIN);
+		return 0;
+	}
+	GENERATED_END(0x7eedbe01, 256, ctx, &p, b);
+	if (selected(&p.event)) {
+		r = record_of(&p.event, &position);
+		if (r) {
+			copy(r, &p.event, probe.event_words);
+			GENERATED_END(0x7eedbe02, 384, ctx, r, b);
+			commit(&r->words[0], position);
+		}
+	}
+	bpf_map_delete_elem(&begun, &key);
 	return 0;
 }

@@ -4,15 +4,16 @@ use std::io;
 use std::path::Path;
 
 use libbpf_rs::btf::Btf;
-use weir_model::probe::{ProbeDefinition, ProbeField, ProbeType, TEXT_BYTES};
+use weir_model::probe::{PAIR_KEYS_MAX, ProbeDefinition, ProbeField, ProbeType, TEXT_BYTES};
 use weir_model::suggest::nearest;
 use weir_model::{Catalog, Symbol, Unit};
 
 use super::btf::{Leaf, Prototype};
 use super::elf::{Program, UsdtArgument, UsdtSite, arguments_max, register_of};
 use super::format::{self, FieldKind, FormatField};
-use super::generate::{Content, Origin};
-use super::{ProbeColumn, ProbeStream, ProbeTarget};
+use super::generate::{Content, Origin, PairKeys};
+use super::pair::{of_every_pair, of_hit, same_call, unsigned};
+use super::{Attachment, PAIR, PROGRAM, ProbeColumn, ProbeStream, ProbeTarget};
 use crate::ebpf::stream::{FieldNumber, FieldValue};
 use crate::elevation;
 
@@ -28,6 +29,8 @@ pub struct ProbeError {
     pub help: Option<String>,
     /// The position of the field that it concerns.
     pub field: Option<usize>,
+    /// It concerns the end of a pair.
+    pub is_of_end: bool,
 }
 
 impl ProbeError {
@@ -37,6 +40,7 @@ impl ProbeError {
             message: message.into(),
             help: None,
             field: None,
+            is_of_end: false,
         }
     }
 
@@ -92,42 +96,97 @@ impl ProbeStream {
                 definition.name
             )));
         }
-        let target = ProbeTarget::parse(&definition.probe);
-        let target = target.map_err(|why| {
-            let message = format!("`{}` is not a probe", definition.probe);
-            ProbeError::new(message).help(why)
-        })?;
+        let begin = parsed(&definition.probe)?;
         let _raised = elevation::raise(elevation::READING);
         let mut stream = ProbeStream {
             name: interned(&definition.name),
-            doc: interned(&format!("one row per hit of the probe {target}")),
+            doc: "",
             columns: of_every_probe(),
-            sites: Vec::new(),
+            attachments: Vec::new(),
+            keys: PairKeys::default(),
             hits_max: definition.hits_max,
-            target,
         };
-        match stream.target.clone() {
+        let of_program = |program| Part {
+            program,
+            ..Part::default()
+        };
+        match &definition.end {
+            None => {
+                stream.doc = interned(&format!("one row per hit of the probe {begin}"));
+                let whole = of_program(PROGRAM).fields(&definition.fields, definition);
+                stream.add(begin, &whole)?;
+            }
+            Some(end) => {
+                let at_end = |error: ProbeError| ProbeError {
+                    is_of_end: true,
+                    ..error
+                };
+                let target = parsed(&end.probe).map_err(at_end)?;
+                stream.doc = interned(&format!("one row from {begin} to {target}"));
+                stream.columns.extend(of_every_pair());
+                let call = same_call(&begin, &target);
+                if call.is_none() && end.keys.is_empty() {
+                    let message = "what these two probes have in common is not stated";
+                    let help = "ON follows the second probe: `ON tid` pairs the hits of a thread";
+                    return Err(at_end(ProbeError::new(message).help(help)));
+                }
+                if end.keys.len() > PAIR_KEYS_MAX {
+                    let message = format!("more than {PAIR_KEYS_MAX} numbers pair the probes");
+                    return Err(at_end(ProbeError::new(message)));
+                }
+                let keys: [Vec<&str>; 2] = [
+                    end.keys.iter().map(|(path, _)| &**path).collect(),
+                    end.keys.iter().map(|(_, path)| &**path).collect(),
+                ];
+                let [begin_keys, end_keys] = keys;
+                let first = of_program(PAIR[0]).fields(&definition.fields, definition);
+                let second = of_program(PAIR[1]).fields(&end.fields, definition);
+                stream.add(begin, &first.keys(begin_keys, 0))?;
+                let second = Part {
+                    is_call: call.is_some(),
+                    ..second.keys(end_keys, 1)
+                };
+                stream.add(target, &second).map_err(at_end)?;
+                if end.keys.is_empty() {
+                    stream.keys = call.unwrap_or_default();
+                }
+            }
+        }
+        stream.columns.push(ProbeColumn {
+            name: "host",
+            doc: "this host",
+            unit: Unit::None,
+            content: Content::Head(FieldValue::Host),
+            origin: Origin::Head,
+        });
+        Ok(stream)
+    }
+
+    /// Adds a probe with the columns of its fields.
+    fn add(&mut self, target: ProbeTarget, part: &Part<'_>) -> Result<(), ProbeError> {
+        let mut sites = Vec::new();
+        match &target {
             ProbeTarget::Tracepoint { category, name } => {
-                let fields = tracepoint(&category, &name)?;
-                stream.add(definition, of_format(&category, &fields))?;
+                let fields = tracepoint(category, name)?;
+                self.add_fields(part, of_format(category, &fields))?;
             }
             ProbeTarget::TypedTracepoint(name) => {
                 let btf = kernel_types()?;
-                let prototype = Prototype::of_tracepoint(&btf, &name);
+                let prototype = Prototype::of_tracepoint(&btf, name);
                 let prototype = prototype.ok_or_else(|| {
                     let missing = format!("this kernel has no tracepoint `{name}` with types");
                     ProbeError::new(missing).help(format!("`weir probes tp_btf:*{name}*` searches"))
                 })?;
-                stream.add(definition, of_prototype(&prototype, false))?;
+                self.add_fields(part, of_prototype(&prototype, false))?;
             }
             ProbeTarget::Function {
                 function,
                 is_return,
             } => {
                 let btf = kernel_types()?;
-                let prototype = Prototype::of_function(&btf, &function);
-                let prototype = prototype.ok_or_else(|| no_function(&function))?;
-                stream.add(definition, of_prototype(&prototype, is_return))?;
+                let prototype = Prototype::of_function(&btf, function);
+                let prototype = prototype.ok_or_else(|| no_function(function))?;
+                self.add_fields(part, of_prototype(&prototype, *is_return))?;
             }
             ProbeTarget::Kprobe {
                 function,
@@ -138,46 +197,51 @@ impl ProbeStream {
                     return Err(ProbeError::new(message).help("use a tracepoint, tp: or tp_btf:"));
                 }
                 let btf = kernel_types()?;
-                if Prototype::of_function(&btf, &function).is_none() {
-                    return Err(no_function(&function));
+                if Prototype::of_function(&btf, function).is_none() {
+                    return Err(no_function(function));
                 }
-                stream.add(definition, of_registers(is_return, false))?;
+                self.add_fields(part, of_registers(*is_return, false))?;
             }
             ProbeTarget::Uprobe {
                 file,
                 symbol,
                 is_return,
             } => {
-                stream.sites = function(&file, &symbol)?;
-                stream.add(definition, of_registers(is_return, true))?;
+                sites = function(file, symbol)?;
+                self.add_fields(part, of_registers(*is_return, true))?;
             }
             ProbeTarget::Usdt {
                 file,
                 provider,
                 name,
             } => {
-                stream.sites = usdt(&file, &provider, &name)?;
-                let sites = stream.sites.clone();
-                stream.add(definition, of_usdt(&sites)?)?;
+                sites = usdt(file, provider, name)?;
+                self.add_fields(part, of_usdt(&sites)?)?;
             }
         }
-        Ok(stream)
+        self.attachments.push(Attachment {
+            program: part.program,
+            target,
+            sites,
+        });
+        Ok(())
     }
 
-    /// Adds the columns of the fields that `definition` names, or of all, and that of the host.
-    fn add(&mut self, definition: &ProbeDefinition, fields: Fields<'_>) -> Result<(), ProbeError> {
-        let is_all = definition.fields.is_empty();
-        let all: Vec<ProbeField> = match is_all {
+    /// Adds the columns of the fields that the definition names, or of all, and the keys.
+    fn add_fields(&mut self, part: &Part<'_>, fields: Fields<'_>) -> Result<(), ProbeError> {
+        let all: Vec<ProbeField> = match part.is_all {
             true => fields
                 .names
                 .iter()
+                .filter(|name| !part.is_call || *name == "retval")
                 .map(|name| ProbeField::new(name))
                 .collect(),
-            false => definition.fields.clone(),
+            false => part.fields.to_vec(),
         };
+        let is_begin = part.program == PAIR[0];
         for (at, field) in all.iter().enumerate() {
             let at_field = |error: ProbeError| ProbeError {
-                field: (!is_all).then_some(at),
+                field: (!part.is_all).then_some(at),
                 ..error
             };
             let found = (fields.find)(field).map_err(at_field)?;
@@ -187,17 +251,22 @@ impl ProbeStream {
                 return Err(at_field(ProbeError::new(message)));
             }
             let mut name = field.column();
-            if self
-                .columns
-                .iter()
-                .any(|c| c.name.eq_ignore_ascii_case(&name))
-            {
-                if !is_all {
+            let known = |name: &str| {
+                let mut columns = self.columns.iter();
+                columns.any(|column| column.name.eq_ignore_ascii_case(name))
+            };
+            if known(&name) {
+                if !part.is_all {
                     let message = format!("the stream has a column `{name}` already");
                     let help = format!("give the field another name: `{} AS ..`", field.path);
                     return Err(at_field(ProbeError::new(message).help(help)));
                 }
-                name = format!("field_{name}");
+                let before = if part.program == PAIR[1] {
+                    "end"
+                } else {
+                    "field"
+                };
+                name = format!("{before}_{name}");
             }
             let of = found.declared;
             self.columns.push(ProbeColumn {
@@ -208,18 +277,69 @@ impl ProbeStream {
                 }),
                 unit: field.unit,
                 content,
-                origin: found.origin,
+                origin: match is_begin {
+                    true => Origin::Begin(Box::new(found.origin)),
+                    false => found.origin,
+                },
             });
         }
-        self.columns.push(ProbeColumn {
-            name: "host",
-            doc: "this host",
-            unit: Unit::None,
-            content: Content::Head(FieldValue::Host),
-            origin: Origin::Head,
-        });
+        for path in &part.keys {
+            let found = (fields.find)(&ProbeField::new(path));
+            let key = match found {
+                Ok(found) => (found.content, found.origin),
+                Err(error) => match of_hit(path) {
+                    Some(key) => key,
+                    None => return Err(error),
+                },
+            };
+            if !matches!(key.0, Content::Number { .. }) {
+                return Err(ProbeError::new(format!("`{path}` is no number")));
+            }
+            self.keys[part.number].push(key);
+        }
         Ok(())
     }
+}
+
+/// One probe of a definition.
+#[derive(Default)]
+struct Part<'a> {
+    /// The function of its program.
+    program: &'static str,
+    fields: &'a [ProbeField],
+    /// The definition names no fields.
+    is_all: bool,
+    /// It is the return of the call that the other probe is the entry of.
+    is_call: bool,
+    /// The numbers by which it is paired.
+    keys: Vec<&'a str>,
+    /// The position in the pair.
+    number: usize,
+}
+
+impl<'a> Part<'a> {
+    fn fields(self, fields: &'a [ProbeField], definition: &ProbeDefinition) -> Part<'a> {
+        let of_end = definition.end.iter().flat_map(|end| &end.fields);
+        Part {
+            fields,
+            is_all: definition.fields.is_empty() && of_end.count() == 0,
+            ..self
+        }
+    }
+
+    fn keys(self, keys: Vec<&'a str>, number: usize) -> Part<'a> {
+        Part {
+            keys,
+            number,
+            ..self
+        }
+    }
+}
+
+/// The target of a definition.
+fn parsed(probe: &str) -> Result<ProbeTarget, ProbeError> {
+    let target = ProbeTarget::parse(probe);
+    target.map_err(|why| ProbeError::new(format!("`{probe}` is not a probe")).help(why))
 }
 
 /// A text that is never freed: the names of streams and columns occur in symbols anyway.
@@ -229,10 +349,6 @@ fn interned(text: &str) -> &'static str {
 
 /// The columns that every probe has.
 fn of_every_probe() -> Vec<ProbeColumn> {
-    let number = |bytes| Content::Number {
-        bytes,
-        is_signed: false,
-    };
     let column = |name, doc, content, origin| ProbeColumn {
         name,
         doc,
@@ -246,8 +362,8 @@ fn of_every_probe() -> Vec<ProbeColumn> {
     vec![
         column("ts", "when the probe was hit", time, ts),
         column("cpu", "the processor", processor, cpu),
-        column("pid", "the current process", number(4), Origin::Pid),
-        column("tid", "the current thread", number(4), Origin::Tid),
+        column("pid", "the current process", unsigned(4), Origin::Pid),
+        column("tid", "the current thread", unsigned(4), Origin::Tid),
         column(
             "comm",
             "the command name of the current thread",

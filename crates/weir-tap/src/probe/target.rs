@@ -154,6 +154,19 @@ impl ProbeTarget {
         };
         target.ok_or_else(|| format!("write it as {}:{}", known.name, known.argument))
     }
+
+    /// The entry of the function whose return it is.
+    pub(super) fn of_entry(&self) -> Option<ProbeTarget> {
+        let mut entry = self.clone();
+        match &mut entry {
+            ProbeTarget::Kprobe { is_return, .. }
+            | ProbeTarget::Function { is_return, .. }
+            | ProbeTarget::Uprobe { is_return, .. } => {
+                std::mem::replace(is_return, false).then_some(entry)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for ProbeTarget {

@@ -4,6 +4,7 @@
 //!
 //! Needs root and BPF; otherwise each test prints that it was skipped.
 
+mod pairs;
 mod predicates;
 mod usdt;
 
@@ -32,6 +33,7 @@ fn definition(probe: &str) -> ProbeDefinition {
         name: "hits".into(),
         probe: probe.into(),
         fields: Vec::new(),
+        end: None,
         hits_max: HITS_MAX,
     }
 }

@@ -1,12 +1,12 @@
 //! weir where the kernel or its configuration restricts BPF: in lockdown, and without type
-//! information.
+//! information; before that, probes at the functions of these kernels.
 
 use std::time::Duration;
 
 use weir_testing::kernel::{GuestKernel, LINUX_6_1, LINUX_6_12};
 use weir_testing::{Guest, GuestDisk, Scratch, Tools};
 
-use crate::kit_of;
+use crate::{functions, kit_of};
 
 /// The time that a command in the guest may take, in emulation on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -41,6 +41,7 @@ fn restrict(kernel: &GuestKernel, test: &str) {
     run(&Tools::mount("/dev/vda"));
     run("mkdir -p /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/");
     run("export LD_LIBRARY_PATH=/tools/lib");
+    functions::match_the_calls(&mut run);
     run("mount -t securityfs none /sys/kernel/security");
     // It lists the modes, that in use in brackets.
     let modes = run("cat /sys/kernel/security/lockdown; true");

@@ -1,4 +1,4 @@
-//! `CREATE STREAM name AS PROBE 'probe' (fields)`.
+//! `CREATE STREAM name AS PROBE 'probe' (fields) TO 'probe' (fields) ON key`.
 
 use weir_model::probe::TEXT_BYTES_MAX;
 use weir_model::{ProbeField, ProbeType, Unit};
@@ -19,6 +19,26 @@ impl Parser<'_> {
         let name = self.ident("a name for the stream")?;
         self.expect_word("as")?;
         self.expect_word("probe")?;
+        let (probe, fields) = self.probe_with_fields()?;
+        let end = match self.eat_word("to") {
+            true => Some(self.probe_end()?),
+            false => None,
+        };
+        let hits_max = match self.eat_word("limit") {
+            true => Some(self.count("a number of hits per second")?),
+            false => None,
+        };
+        Ok(StreamDefinition {
+            name,
+            probe,
+            fields,
+            end,
+            hits_max,
+        })
+    }
+
+    /// `'probe' [(field, ..)]`
+    fn probe_with_fields(&mut self) -> Result<(Spanned<String>, Vec<Spanned<ProbeField>>)> {
         let what = "the probe as a text, such as 'tp:sched:sched_switch'";
         let span = self.expect(Token::Text, what)?;
         let probe = Spanned::new(unquote(self.text_of(span)), span);
@@ -32,15 +52,30 @@ impl Parser<'_> {
             }
             self.expect(Token::RightParen, "`,` or `)`")?;
         }
-        let hits_max = match self.eat_word("limit") {
-            true => Some(self.count("a number of hits per second")?),
-            false => None,
-        };
-        Ok(StreamDefinition {
-            name,
+        Ok((probe, fields))
+    }
+
+    /// What follows `TO`.
+    fn probe_end(&mut self) -> Result<EndDefinition> {
+        let (probe, fields) = self.probe_with_fields()?;
+        let mut keys = Vec::new();
+        if self.eat_word("on") {
+            loop {
+                let begin = self.field_path()?;
+                let end = match self.eat(Token::Equal) {
+                    true => self.field_path()?,
+                    false => begin.clone(),
+                };
+                keys.push((begin, end));
+                if !self.eat_word("and") {
+                    break;
+                }
+            }
+        }
+        Ok(EndDefinition {
             probe,
             fields,
-            hits_max,
+            keys,
         })
     }
 
