@@ -1,5 +1,9 @@
 //! Calls of aggregates and of scalar functions.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_model::{Type, Unit, Value};
+
 use super::Checker;
 use super::coerce::Operand;
 use super::expr::{AGGREGATES, Aggregates, Names};
@@ -54,10 +58,16 @@ impl Checker<'_> {
                 .push(codes::BAD_ARGUMENTS.at(span, message));
             return None;
         }
-        let operands = operands?;
+        let operands = match (function.doc().name, operands?) {
+            ("is_distinct_from", operands) => self.both_in_set(operands, names),
+            (_, operands) => operands,
+        };
         let returns = function.check(&arguments(&operands));
         let returns = returns.map_err(|r| argument_diagnostic(r, span, &operands, function.doc()));
         let returns = self.or_report(returns)?;
+        if function.doc().name == "now" {
+            return Some(self.now());
+        }
         let args = operands.into_iter().map(|o| o.expr).collect();
         Some(Expr::Call(ScalarCall {
             function,
@@ -65,6 +75,30 @@ impl Checker<'_> {
             ty: returns.ty,
             unit: returns.unit,
         }))
+    }
+
+    /// Both operands of a comparison, each with the values of the other one's column.
+    fn both_in_set(&mut self, mut operands: Vec<Operand>, names: &Names) -> Vec<Operand> {
+        if let [left, right] = &mut operands[..] {
+            *right = self.in_set(Some(left), right.clone(), names);
+            *left = self.in_set(Some(right), left.clone(), names);
+        }
+        operands
+    }
+
+    /// The time of the check, which is the same in all of the query.
+    fn now(&mut self) -> Expr {
+        let read = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.map_or(0, |since| {
+                i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+            })
+        };
+        Expr::Literal {
+            value: Value::Int(*self.started.get_or_insert_with(read)),
+            ty: Type::Time,
+            unit: Unit::Nanoseconds,
+        }
     }
 
     fn aggregate(

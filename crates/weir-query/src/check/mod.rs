@@ -20,6 +20,7 @@ mod scope;
 mod select;
 mod subquery;
 mod timestamp;
+mod trap;
 mod window;
 
 use std::collections::HashSet;
@@ -192,6 +193,8 @@ pub(crate) struct Checker<'a> {
     /// The scopes of the outer queries, to distinguish an unknown column from one that cannot be
     /// used here.
     outer_scopes: Vec<Scope>,
+    /// The value of `now()`, once it was read.
+    started: Option<i64>,
 }
 
 impl<'a> Checker<'a> {
@@ -205,6 +208,7 @@ impl<'a> Checker<'a> {
             sources_missing: false,
             reads: 0,
             outer_scopes: Vec::new(),
+            started: None,
         }
     }
 

@@ -149,6 +149,10 @@ NO_SUCH_VALUE = Warning "W0603" "value that the column never has":
     "The column has a fixed set of values (`weir streams` lists them), and this is not one of them, so the comparison is never true. The long names are accepted as well: `op = 'read'` is `op = 'r'`.";
 WINDOW_IN_COMMENT = Warning "W0604" "window in a comment":
     "`#` begins a comment, so that `IO#time(5 sec)` of Esper reads IO without a window. Write `IO [range 5 s]`.";
+NULL_COMPARED = Warning "W0605" "comparison with NULL":
+    "`x = NULL` and `x <> NULL` are NULL for every row, never true. Write `x IS NULL` or `x IS NOT NULL`; `x IS NOT DISTINCT FROM y` compares two values either of which may be NULL.";
+BARE_DURATION = Warning "W0606" "duration compared with a number without unit":
+    "A number without unit is in the unit of the column, and durations are in nanoseconds: `latency > 20` is 20 ns, which every request exceeds. Write the unit: `latency > 20 ms`, `latency > 20 us`; `20 ns` if that is intended.";
 }
 
 #[cfg(test)]
