@@ -100,7 +100,7 @@ mod fixture;
 
 #[cfg(test)]
 mod tests {
-    use weir_tap::ebpf::streams::fileio;
+    use weir_tap::ebpf::streams::{fileio, iopath};
 
     use super::fixture;
 
@@ -109,7 +109,9 @@ mod tests {
         let (fixture, mut live) = (fixture::live(), weir_tap::live::capabilities());
         let name = |s: &weir_model::StreamCapabilities| s.declaration.name.clone();
         // A kernel stream is planned by its table of columns, which is tested with the stream.
-        live.streams.retain(|s| name(s) != fileio::STREAM.name);
+        let kernel_streams = [fileio::STREAM.name, iopath::STREAM.name];
+        live.streams
+            .retain(|s| !kernel_streams.contains(&&*name(s)));
         let names = |c: &weir_model::Capabilities| c.streams.iter().map(name).collect::<Vec<_>>();
         assert_eq!(names(&fixture), names(&live));
         for (of_tests, real) in fixture.streams.iter().zip(&live.streams) {

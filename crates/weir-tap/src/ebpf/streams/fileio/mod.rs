@@ -140,7 +140,7 @@ const OPS: &[(i64, &str)] = &[
 ];
 
 /// The numbers of `include/uapi/linux/magic.h`.
-const FILE_SYSTEMS: &[(i64, &str)] = &[
+pub(super) const FILE_SYSTEMS: &[(i64, &str)] = &[
     (0xEF53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683E, "btrfs"),
