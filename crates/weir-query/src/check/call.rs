@@ -131,7 +131,7 @@ impl Checker<'_> {
                 aggregates: Aggregates::Forbidden("another aggregate"),
                 used: Vec::new(),
             };
-            self.operands(args, &mut inner)?
+            self.without_subqueries(|checker| checker.operands(args, &mut inner))?
         };
         let doc = function.doc();
         if star && distinct || !star && args.is_empty() {

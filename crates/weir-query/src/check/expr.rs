@@ -204,26 +204,16 @@ impl Checker<'_> {
                     names,
                 )
             }
-            ExprKind::InQuery { .. } | ExprKind::Exists { .. } => {
-                let message = "a subquery is not supported here";
-                let help = "make it a condition of WHERE, joined to the others by AND";
-                self.diagnostics.push(
-                    codes::SUBQUERY_UNSUPPORTED
-                        .at(expr.span, message)
-                        .help(help),
-                );
-                None
+            ExprKind::InQuery {
+                expr: x,
+                query,
+                negated,
+            } => {
+                let x = self.operand(x, names)?;
+                self.in_value(x, query, *negated, expr.span, names)
             }
-            ExprKind::Scalar { .. } => {
-                let message = "a subquery cannot be used as a value";
-                let help = "move it to FROM and join it";
-                self.diagnostics.push(
-                    codes::SUBQUERY_UNSUPPORTED
-                        .at(expr.span, message)
-                        .help(help),
-                );
-                None
-            }
+            ExprKind::Exists { query } => self.exists_value(query, expr.span, names),
+            ExprKind::Scalar { query } => self.scalar_subquery(query, expr.span, names),
         };
         checked.map(fold_expr)
     }

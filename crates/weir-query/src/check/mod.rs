@@ -21,6 +21,7 @@ mod select;
 mod subquery;
 mod timestamp;
 mod trap;
+mod value;
 mod window;
 
 use std::collections::HashSet;
@@ -195,6 +196,8 @@ pub(crate) struct Checker<'a> {
     outer_scopes: Vec<Scope>,
     /// The value of `now()`, once it was read.
     started: Option<i64>,
+    /// The subqueries of the expressions that are checked; `None` where they are not allowed.
+    subqueries: Option<value::Subqueries>,
 }
 
 impl<'a> Checker<'a> {
@@ -209,6 +212,7 @@ impl<'a> Checker<'a> {
             reads: 0,
             outer_scopes: Vec::new(),
             started: None,
+            subqueries: None,
         }
     }
 

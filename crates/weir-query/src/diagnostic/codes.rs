@@ -106,7 +106,7 @@ COLUMN_COUNT = Error "W0204" "numbers of columns differ":
 ORDER_ON_STREAM = Error "W0205" "order on a stream":
     "ORDER BY and LIMIT apply to a relation. Put them inside Istream(..), Dstream(..) or Rstream(..).";
 SUBQUERY_UNSUPPORTED = Error "W0206" "subquery that cannot be rewritten as a join":
-    "EXISTS and IN are rewritten as joins. Each must be a condition of WHERE of its own or be joined to others by AND; only the WHERE of a plain SELECT .. FROM .. WHERE can refer to the outer query. Move other subqueries to FROM.";
+    "A subquery is a condition or a value of at most one row: an aggregate without GROUP BY, or LIMIT 1. It is not allowed inside an aggregate, in GROUP BY and in ON. Its WHERE may refer to the outer query; outside of the conditions of the outer WHERE that are joined by AND, only by equalities.";
 STREAM_EXPECTED = Error "W0207" "stream where a relation is needed, or the reverse":
     "Istream, Dstream and Rstream turn a relation into a stream; a window turns a stream into a relation. Applying either twice has no meaning.";
 DISTINCT_ORDER = Error "W0208" "ORDER BY column not in SELECT DISTINCT":
