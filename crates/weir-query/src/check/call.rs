@@ -14,7 +14,7 @@ use crate::expr::Expr;
 use crate::function::{
     AggregateCall, Argument, ArgumentError, FunctionDoc, ScalarCall, aggregate, scalar,
 };
-use crate::syntax::ast::{self, ExprKind, Ident};
+use crate::syntax::ast::{self, ExprKind, Ident, Literal, Number};
 
 /// A call in the text.
 #[derive(Clone, Copy)]
@@ -42,6 +42,17 @@ impl Checker<'_> {
         {
             let args = &[x.clone(), width.clone()];
             return self.call(Written { args, ..call }, names);
+        }
+        if let Some(fraction) = aggregate::percentile_of(&name.value) {
+            let literal = ExprKind::Literal(Literal::Number(Number::Float(fraction)));
+            let fraction = ast::SpannedExpr::new(literal, name.span);
+            let args: Vec<_> = args.iter().cloned().chain([fraction]).collect();
+            let args = if call.args.is_empty() { &[] } else { &args[..] };
+            return self.aggregate(
+                Written { args, ..call },
+                &aggregate::quantile::Quantile,
+                names,
+            );
         }
         if let Some(function) = aggregate::find(&name.value) {
             return self.aggregate(call, function, names);
@@ -172,15 +183,13 @@ impl Checker<'_> {
         };
         let message = format!("unknown {kind} `{}`", name.value);
         let found = codes::UNKNOWN_FUNCTION.at(name.span, message);
-        self.diagnostics
-            .push(match (percentile(&name.value), near) {
-                _ if is_window_function(&name.value) => {
-                    found.help("the window follows its stream: `IO [range 5 s slide 1 s]`")
-                }
-                (Some(fraction), _) => found.help(format!("write `quantile(x, {fraction})`")),
-                (None, Some(near)) => found.help(format!("did you mean `{near}`?")),
-                (None, None) => found.help("`weir functions` lists all functions"),
-            });
+        self.diagnostics.push(match near {
+            _ if is_window_function(&name.value) => {
+                found.help("the window follows its stream: `IO [range 5 s slide 1 s]`")
+            }
+            Some(near) => found.help(format!("did you mean `{near}`?")),
+            None => found.help("`weir functions` lists all functions"),
+        });
     }
 }
 
@@ -192,17 +201,10 @@ fn is_window_function(name: &str) -> bool {
     ["tumble", "hop", "session"].contains(&base)
 }
 
-/// The fraction of a percentile that other systems have as a function: 0.99 for `p99`.
-fn percentile(name: &str) -> Option<String> {
-    let digits = name.strip_prefix(['p', 'P'])?;
-    let is_percentile = digits.len() >= 2 && digits.bytes().all(|b| b.is_ascii_digit());
-    (is_percentile && digits != "100").then(|| format!("0.{digits}"))
-}
-
 /// Whether an aggregate is called in `expr`, aliases followed, subqueries excluded.
 pub(super) fn has_aggregate(expr: &ast::SpannedExpr) -> bool {
     let mut found = match &expr.kind {
-        ExprKind::Call { name, .. } => aggregate::find(&name.value).is_some(),
+        ExprKind::Call { name, .. } => aggregate::is_aggregate(&name.value),
         _ => false,
     };
     expr.kind

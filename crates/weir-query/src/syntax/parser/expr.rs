@@ -420,6 +420,7 @@ impl Parser<'_> {
             }
         }
         self.expect(Token::RightParen, "`,` or `)`")?;
+        let (args, star) = self.aggregate_clauses(&name, args, star)?;
         self.node(
             ExprKind::Call {
                 name,

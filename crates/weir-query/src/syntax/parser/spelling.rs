@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::expr::timestamp;
+use crate::function::aggregate::is_aggregate;
 
 impl Parser<'_> {
     /// The call of `name`.
@@ -173,5 +174,53 @@ impl Parser<'_> {
         let text = self.expr()?;
         self.expect(Token::RightParen, "`)`")?;
         self.call_of("position", vec![part, text], start)
+    }
+
+    /// `WITHIN GROUP (ORDER BY x)`, which gives the first argument, and `FILTER (WHERE c)`, which
+    /// makes it `CASE WHEN c THEN x END`: aggregates ignore NULLs.
+    pub(super) fn aggregate_clauses(
+        &mut self,
+        name: &Ident,
+        mut args: Vec<SpannedExpr>,
+        mut star: bool,
+    ) -> Result<(Vec<SpannedExpr>, bool)> {
+        let follows = self.word_after(0).unwrap_or_default();
+        if self.is_word("within") && follows.eq_ignore_ascii_case("group") {
+            self.at += 2;
+            self.expect(Token::LeftParen, "`(order by x)`")?;
+            self.expect_word("order")?;
+            self.expect_word("by")?;
+            args.insert(0, self.expr()?);
+            self.eat_word("asc");
+            self.expect(Token::RightParen, "`)`")?;
+        }
+        let filters = self.is_word("filter") && self.lexeme(1).token == Token::LeftParen;
+        if !filters {
+            return Ok((args, star));
+        }
+        let start = self.span();
+        if !is_aggregate(&name.value) {
+            let message = format!("`{}` is not an aggregate, so it has no FILTER", name.value);
+            return Err(self.fail(codes::UNEXPECTED.at(start, message)));
+        }
+        self.at += 2;
+        self.expect_word("where")?;
+        let when = self.expr()?;
+        self.expect(Token::RightParen, "`)`")?;
+        let then = match args.is_empty() {
+            true if star => {
+                star = false;
+                SpannedExpr::new(ExprKind::Literal(Literal::Number(Number::Int(1))), start)
+            }
+            true => return Ok((args, star)),
+            false => args.remove(0),
+        };
+        let kind = ExprKind::Case {
+            operand: None,
+            branches: vec![(when, then)],
+            otherwise: None,
+        };
+        args.insert(0, self.node(kind, start)?);
+        Ok((args, star))
     }
 }
