@@ -29,6 +29,7 @@ mod tapdisk_insert;
 mod tapdisk_remove;
 mod tapdisk_status;
 mod top;
+mod watch;
 
 use std::io::IsTerminal;
 
@@ -66,6 +67,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Query",
         &[
             "query",
+            "watch",
             "run",
             "explain",
             "check",
@@ -134,6 +136,7 @@ enum Command {
     Diskstats(diskstats::DiskstatsArgs),
     Exporter(exporter::ExporterArgs),
     Query(query::QueryArgs),
+    Watch(watch::WatchArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
     Check(check::CheckArgs),
@@ -173,6 +176,7 @@ impl Command {
                 | Command::Exporter(_)
                 | Command::Characterise(_)
                 | Command::Query(_)
+                | Command::Watch(_)
                 | Command::Run(_)
                 | Command::Explain(_)
                 | Command::Record(_)
@@ -216,6 +220,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Exporter(args) => exporter::run(&args, cli.verbose),
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
+        Command::Watch(args) => watch::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),
         Command::Explain(args) => explain::run(&args),
         Command::Monitor(args) => monitor::run(&args, cli.verbose),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use weir_model::Catalog;
-use weir_sink::InstantUnit;
+use weir_model::{Catalog, Shape};
+use weir_sink::{InstantUnit, Sink};
 use weir_tap::ebpf::Files;
 use weir_wire::Submit;
 
@@ -42,6 +42,17 @@ use weir_runtime::unobserved::UnobservedDevices;
     `weir streams` lists the streams and relations that a query can read, `weir functions` the functions.")]
 pub struct QueryArgs {
     #[command(flatten)]
+    host: HostQueryArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+    #[command(flatten)]
+    placing: PlacingArgs,
+}
+
+/// A query on one host.
+#[derive(Args, Debug)]
+pub struct HostQueryArgs {
+    #[command(flatten)]
     question: QuestionArgs,
     #[command(flatten)]
     define: DefineArgs,
@@ -51,10 +62,6 @@ pub struct QueryArgs {
     output: OutputArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    #[command(flatten)]
-    fleet: FleetArgs,
-    #[command(flatten)]
-    placing: PlacingArgs,
 }
 
 /// How a query is placed at a monitor.
@@ -75,11 +82,24 @@ pub struct PlacingArgs {
 }
 
 pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
+    match args.fleet.monitor {
+        Some(_) => of_fleet(args, &args.host.question.read()?),
+        None => on_host(&args.host, verbose, None),
+    }
+}
+
+/// A sink that passes some rows to another one, and may end the run.
+pub type SinkWrap<'a> = &'a dyn Fn(Box<dyn Sink>, Stop) -> Box<dyn Sink>;
+
+/// Runs a query on this host. With `wrap` the rows of its result are written by that sink, as those
+/// of a stream.
+pub fn on_host(
+    args: &HostQueryArgs,
+    verbose: bool,
+    wrap: Option<SinkWrap>,
+) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let question = args.question.read()?;
-    if args.fleet.monitor.is_some() {
-        return of_fleet(args, &question);
-    }
     args.define.add_to(&args.source)?;
     let checked = question.compile_over(&args.source)?;
     let plan = device_names::resolved(&checked.plan, &args.source);
@@ -90,17 +110,24 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     let placement = plans::placed(&[plan], &capabilities);
     let id = engine.add(&placement.plans[0]);
     let stop = Stop::on_signals()?;
-    let answer = plans::answer(
+    let mut answer = plans::answer(
         plan,
         InstantUnit::Nanoseconds,
         args.output.raw,
         args.output.last,
     );
+    if wrap.is_some() {
+        (answer.shape, answer.order) = (Shape::Stream, Vec::new());
+    }
     let progress = args.output.progress(answer.shape);
     if let Some(path) = &args.output.output {
         output::never_over(path, args.source.files())?;
     }
     let sink = args.output.open(answer, live)?;
+    let sink = match wrap {
+        Some(wrap) => wrap(sink, stop.clone()),
+        None => sink,
+    };
     let unobserved = UnobservedDevices::of(&args.source);
     let inputs = source::open(&args.source, &placement, &stop)?;
     let options = LoopOptions {
@@ -123,7 +150,7 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
 
 /// Runs a query at a monitor. Errors in the query are reported before the monitor is contacted.
 fn of_fleet(args: &QueryArgs, question: &QueryText) -> Result<Ending, Failure> {
-    args::agents_choose(&args.source)?;
+    args::agents_choose(&args.host.source)?;
     let checked = question.compile(&Catalog::builtin(), true)?;
     let stop = Stop::on_signals()?;
     let mut client = args.fleet.connect()?;
@@ -134,19 +161,19 @@ fn of_fleet(args: &QueryArgs, question: &QueryText) -> Result<Ending, Failure> {
         place: args.placing.place.clone(),
         script: None,
     })?;
-    let answer = show::answer(&placed, args.output.raw)?;
+    let answer = show::answer(&placed, args.host.output.raw)?;
     if args.placing.standing {
         show::print_standing(&placed);
     }
-    let sink = args.output.open(answer.clone(), true)?;
+    let sink = args.host.output.open(answer.clone(), true)?;
     let options = PrintOptions {
         query: &placed,
         standing: args.placing.standing,
-        duration: args.source.span,
+        duration: args.host.source.span,
         instant_ns: 1,
     };
     let ending = show::print_results(&mut client, &options, &answer, sink, &stop)?;
-    if let (Some(_), Some(open)) = (args.source.span, checked.plan.open_slide(wall_clock())) {
+    if let (Some(_), Some(open)) = (args.host.source.span, checked.plan.open_slide(wall_clock())) {
         let slide = Duration::from_nanos((open.end - open.after).max(0) as u64);
         output::notice(format_args!(
             "weir: the last slide of {slide:?} is incomplete and is not printed; a monitor sends a slide at its end"

@@ -328,3 +328,22 @@ fn a_point_in_time_is_cast_to_iso_8601() {
         "{out}"
     );
 }
+
+#[test]
+fn watch_ends_with_the_first_row() {
+    let (_scratch, trace) = trace(3);
+    let watch = |query| run(&["watch", "--from", &trace, "--format", "csv", query]);
+    let out = watch("select op, count(*) as n from IO group by op having count(*) >= 2").fine();
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    assert_eq!(lines[0], "instant,op,n");
+    assert!(lines[1].ends_with(",r,2"), "{out}");
+
+    let none = watch("select op from IO where latency > 1 h");
+    assert_eq!(none.code, 1);
+    assert!(
+        none.err.contains("weir: the query has no row"),
+        "{}",
+        none.err
+    );
+}
