@@ -100,7 +100,7 @@ mod fixture;
 
 #[cfg(test)]
 mod tests {
-    use weir_tap::ebpf::streams::{fileio, iopath};
+    use weir_tap::ebpf::streams::{fileio, pagecache};
 
     use super::fixture;
 
@@ -109,9 +109,9 @@ mod tests {
         let (fixture, mut live) = (fixture::live(), weir_tap::live::capabilities());
         let name = |s: &weir_model::StreamCapabilities| s.declaration.name.clone();
         // A kernel stream is planned by its table of columns, which is tested with the stream.
-        let kernel_streams = [fileio::STREAM.name, iopath::STREAM.name];
+        let planned_by_table = [fileio::STREAM.name, pagecache::STREAM.name];
         live.streams
-            .retain(|s| !kernel_streams.contains(&&*name(s)));
+            .retain(|s| !planned_by_table.contains(&&*name(s)));
         let names = |c: &weir_model::Capabilities| c.streams.iter().map(name).collect::<Vec<_>>();
         assert_eq!(names(&fixture), names(&live));
         for (of_tests, real) in fixture.streams.iter().zip(&live.streams) {

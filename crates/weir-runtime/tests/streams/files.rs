@@ -63,14 +63,16 @@ impl Row {
 }
 
 /// A file system for one test.
-pub(super) struct FileSystem {
-    pub(super) disk: LoopDisk,
-    pub(super) folder: PathBuf,
+pub struct FileSystem {
+    disk: LoopDisk,
+    /// Where it is mounted.
+    pub folder: PathBuf,
     kind: &'static str,
 }
 
 impl FileSystem {
-    pub(super) fn new(kind: &'static str) -> FileSystem {
+    /// An empty one.
+    pub fn new(kind: &'static str) -> FileSystem {
         let disk = LoopDisk::new(DEVICE_MIB).expect("a loop device");
         let folder = match kind {
             "ext4" => disk.file_system(),
@@ -103,7 +105,7 @@ impl FileSystem {
     }
 
     /// Creates a file of `bytes` that is not in the page cache.
-    pub(super) fn file(&self, name: &str, bytes: usize) -> String {
+    pub fn file(&self, name: &str, bytes: usize) -> String {
         let path = self.folder.join(name);
         let mut file = File::create(&path).expect("a file");
         file.write_all(&vec![7; bytes]).expect("it is written");
@@ -119,7 +121,7 @@ impl FileSystem {
     }
 
     /// Runs fio in its folder: the report on each job.
-    pub(super) fn fio(&self, options: &str) -> Vec<Json> {
+    pub fn fio(&self, options: &str) -> Vec<Json> {
         let folder = format!("--directory={}", text(&self.folder));
         let mut args = vec!["--output-format=json", "--randrepeat=1", &folder];
         args.extend(options.split_whitespace());
@@ -134,12 +136,12 @@ impl FileSystem {
     }
 }
 
-pub(super) fn text(path: &Path) -> &str {
+fn text(path: &Path) -> &str {
     path.to_str().expect("paths of tests are text")
 }
 
 /// fio's count for a job.
-pub(super) fn count(job: &Json, direction: &str, counter: &str) -> i64 {
+fn count(job: &Json, direction: &str, counter: &str) -> i64 {
     job[direction][counter].as_i64().expect("fio counts it")
 }
 

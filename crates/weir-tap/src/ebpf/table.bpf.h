@@ -141,13 +141,11 @@ static __always_inline struct counts *counts_of(__u32 cpu, __u32 index)
 	return bpf_map_lookup_elem(&counters, &row);
 }
 
-#define COUNT_MORE(cpu, index, field, more)                                                        \
+#define COUNT(cpu, index, field)                                                                   \
 	do {                                                                                       \
 		struct counts *counts_ = counts_of(cpu, index);                                    \
 		if (counts_)                                                                       \
-			counts_->field += more;                                                    \
+			counts_->field++;                                                          \
 	} while (0)
-
-#define COUNT(cpu, index, field) COUNT_MORE(cpu, index, field, 1)
 
 #endif

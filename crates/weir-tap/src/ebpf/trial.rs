@@ -194,11 +194,7 @@ fn collect(tap: &mut BlockTap, reported: &mut Reported) -> Result<(), TapError> 
 
 /// The kernel's counts of finished requests, by device.
 fn counters() -> HashMap<u32, i64> {
-    let text = fs::read_to_string("/proc/diskstats").unwrap_or_default();
-    let counts = finished(&text).into_iter();
-    counts
-        .map(|(device, counts)| (device, counts.ios))
-        .collect()
+    finished(&fs::read_to_string("/proc/diskstats").unwrap_or_default())
 }
 
 impl Target {

@@ -8,7 +8,6 @@ mod expr;
 mod probe;
 mod query;
 mod recovery;
-mod spelling;
 mod table;
 
 use weir_model::{Shape, Type};

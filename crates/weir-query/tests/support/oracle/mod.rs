@@ -13,7 +13,6 @@ mod expr;
 mod instants;
 mod relation;
 mod scalar;
-mod text;
 mod window;
 
 use std::cell::RefCell;

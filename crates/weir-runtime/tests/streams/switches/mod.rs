@@ -62,6 +62,7 @@ pub static STREAM: KernelStream = KernelStream {
             .grouped(),
     ],
     counters: &[],
+    flush: None,
     probes: |choice| match choice.has(SWITCH.tracepoint) {
         true => Ok(vec![SWITCH]),
         false => Err(SWITCH.tracepoint.into()),

@@ -18,6 +18,7 @@
 //! 3. [`super::rings::Rings`] merges the rings in timestamp order.
 //! 4. [`rows::Rows`] converts the events that passed a demand's clauses to its columns.
 
+mod flush;
 mod groups;
 pub(crate) mod layout;
 mod paths;
@@ -37,7 +38,7 @@ use weir_model::{
 };
 
 use self::layout::{
-    CLAUSES, COUNTERS_MAX, CPU_OFFSET, HEAD_BYTES, LONG_EVENT_BYTES_MAX, Slot, TESTS, TEXTS,
+    CLAUSES, COUNTERS_MAX, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS,
 };
 use super::kernel::Kernel;
 use super::programs::Probe;
@@ -62,6 +63,9 @@ pub struct KernelStream {
     pub counters: &'static [(&'static str, &'static str)],
     /// The probes to attach. The error is what the kernel lacks.
     pub probes: ChooseProbes,
+    /// The program, of type `syscall`, that emits what the others counted; user space runs it several
+    /// times a second. `None` if the others emit.
+    pub flush: Option<&'static str>,
 }
 
 /// The function that chooses the probes of a stream.
@@ -148,6 +152,11 @@ pub(crate) trait Programs: fmt::Debug + Send + Sync {
 
     /// Attaches the program of a probe.
     fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>>;
+
+    /// The program that emits what the others counted.
+    fn flush(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A program of a stream, and what it is attached to.
@@ -459,7 +468,7 @@ impl KernelStream {
 
     /// The first fault of the table of columns, in a sentence.
     pub fn fault(&self) -> Option<String> {
-        let size = (HEAD_BYTES..=LONG_EVENT_BYTES_MAX).contains(&self.event_bytes);
+        let size = (HEAD_BYTES..=EVENT_BYTES_MAX).contains(&self.event_bytes);
         if !size || !self.event_bytes.is_multiple_of(8) {
             return Some(format!(
                 "{}: no event has {} bytes",
@@ -565,7 +574,8 @@ impl Programs for KernelStream {
             remedy: "`weir doctor` lists what is missing".into(),
         })?;
         for mut program in object.progs_mut() {
-            let wanted = probes.iter().any(|p| program.name() == p.program);
+            let mut names = probes.iter().map(|p| p.program).chain(self.flush);
+            let wanted = names.any(|name| program.name() == name);
             OpenProgramMut::set_autoload(&mut program, wanted);
         }
         let probe = |probe: &Probe| StreamProbe {
@@ -577,6 +587,10 @@ impl Programs for KernelStream {
 
     fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
         Ok(vec![program.attach()?])
+    }
+
+    fn flush(&self) -> Option<&'static str> {
+        self.flush
     }
 }
 

@@ -40,6 +40,23 @@ impl Paths {
         }
     }
 
+    /// Reads the new paths, which frees their slots: groups need them only at the end of an
+    /// interval, in which there may be more paths than slots.
+    pub fn read_new(&mut self) {
+        for at in 0..SLOTS {
+            let slot = &self.slots.words()[at * SLOT_WORDS..][..SLOT_WORDS];
+            let key = slot[1].load(Ordering::Acquire);
+            if slot[2].load(Ordering::Relaxed) == key {
+                continue;
+            }
+            if self.known.contains_key(&key) {
+                slot[2].store(key, Ordering::Release);
+            } else {
+                self.path(key);
+            }
+        }
+    }
+
     /// The path with this key; `None` if it is unknown.
     pub fn path(&mut self, key: u64) -> Option<Symbol> {
         if let Some(known) = self.known.get(&key) {

@@ -244,6 +244,7 @@ mod tests {
         ],
         counters: &[],
         probes: |_| Err("tracepoints".into()),
+        flush: None,
     };
 
     fn demand(clauses: &[&[Test]]) -> Demand {

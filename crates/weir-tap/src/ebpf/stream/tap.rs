@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{Link, Object, OpenObject};
 use weir_model::{Demand, Folded};
 
+use super::flush::Flush;
 use super::groups::{Groups, Naming};
 use super::layout::{COUNTS_BYTES, Config, STATE_BYTES};
 use super::paths::{self, Paths};
@@ -54,6 +55,7 @@ struct Live {
     records: Shared,
     counts: Shared,
     folds: Option<Folds>,
+    flush: Option<Flush>,
     probes: Vec<StreamProbe>,
     // Order matters: links are dropped before the object that they belong to.
     _links: Vec<Link>,
@@ -228,6 +230,7 @@ impl StreamTap {
             records,
             counts,
             folds,
+            flush: stream.programs.flush().map(Flush::new),
             probes,
             _links: links,
             object,
@@ -236,18 +239,21 @@ impl StreamTap {
     }
 
     /// Reads the rings and queues the rows to be delivered.
-    fn drain(&mut self) {
+    fn drain(&mut self) -> Result<(), TapError> {
         let Some(live) = &mut self.live else {
-            return;
+            return Ok(());
         };
         if let Some(attribution) = &mut self.decoder.attribution {
             attribution.refresh();
         }
+        let mut settled_ns = match &mut live.flush {
+            Some(flush) => flush.run(&live.object, self.decoder.paths.as_mut())?,
+            None => rings::settled_ns(),
+        };
         let mut naming = Naming {
             keys: &self.groups.keys,
             decoder: &mut self.decoder,
         };
-        let mut settled_ns = rings::settled_ns();
         if let Some(folds) = &mut live.folds {
             settled_ns = folds.advance(settled_ns, &mut naming);
         }
@@ -261,7 +267,7 @@ impl StreamTap {
             self.count_lost();
         }
         let Some(live) = &mut self.live else {
-            return;
+            return Ok(());
         };
         // Before the rows: a later row would imply that the interval is complete.
         let watermark_ns = live.rings.watermark_ns();
@@ -275,6 +281,7 @@ impl StreamTap {
                 self.queue.push_back(TapEvent::Rows { demand, batch });
             }
         }
+        Ok(())
     }
 
     /// Adds the losses since the last call.
@@ -303,7 +310,7 @@ impl Tap for StreamTap {
                 return Ok(event);
             }
             if self.pace.starts_by(until) {
-                self.drain();
+                self.drain()?;
                 if !self.queue.is_empty() {
                     let heartbeat = self.heartbeat();
                     self.queue.push_back(heartbeat);

@@ -4,6 +4,7 @@ use weir_model::{Demand, Unit};
 
 use crate::ebpf::Probe;
 use crate::ebpf::stream::{FieldNumber, FieldValue, KernelStream, ProbeChoice, StreamColumn};
+use crate::ebpf::streams::FILE_SYSTEMS;
 use crate::live::LiveTap;
 
 /// The live tap of the stream.
@@ -129,6 +130,7 @@ pub static STREAM: KernelStream = KernelStream {
         ("unseen", "no_end"),
     ],
     probes,
+    flush: None,
 };
 
 const OPS: &[(i64, &str)] = &[
@@ -137,14 +139,6 @@ const OPS: &[(i64, &str)] = &[
     (b'f' as i64, "f"),
     (b'd' as i64, "d"),
     (b'z' as i64, "z"),
-];
-
-/// The numbers of `include/uapi/linux/magic.h`.
-pub(super) const FILE_SYSTEMS: &[(i64, &str)] = &[
-    (0xEF53, "ext4"),
-    (0x5846_5342, "xfs"),
-    (0x9123_683E, "btrfs"),
-    (0xF2F5_2010, "f2fs"),
 ];
 
 const fn probe(program: &'static str, tracepoint: &'static str, without: &'static str) -> Probe {
