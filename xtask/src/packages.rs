@@ -10,7 +10,8 @@ use crate::{execute, is_root, package};
 pub const BUILD: &[&str] = &["gcc", "make", "pkg-config", "libelf-dev", "zlib1g-dev"];
 
 /// Required for the live tests and the comparisons with other tools: load generators, real
-/// workloads, tools to compare with and third-party clients; and the verifier of service units.
+/// workloads, tools to compare with and third-party clients; the verifier of service units; and the
+/// C compiler for aarch64.
 pub const TEST: &[&str] = &[
     "fio",
     "blktrace",
@@ -23,6 +24,8 @@ pub const TEST: &[&str] = &[
     "iproute2",
     "libnbd-bin",
     "systemd",
+    "gcc-aarch64-linux-gnu",
+    "libc6-dev-arm64-cross",
 ];
 
 /// Required for the tests with real guests: the emulator, the components of the guest, libvirt, and

@@ -1,5 +1,6 @@
 //! A live agent on a loop device: its counts are fio's, also while taps change.
 
+use std::fs;
 use std::process::{Child, Command, Stdio};
 
 use weir_model::Value;
@@ -24,11 +25,18 @@ impl TestBench {
     fn new(test: &str, monitor: Monitor) -> Option<TestBench> {
         let disk = watched_disk(test)?;
         let scratch = Scratch::new();
-        let agent = monitor.agent(&scratch, &["--device", disk.path()]);
+        let mut agent = monitor.agent(&scratch, &["--device", disk.path()]);
         // Its reads are requests of the disk, too.
         monitor.until("the self-test has ended", |received| {
             received.notes.iter().any(|n| n.counter == "self_test")
         });
+        // Its programs and tables are released with it.
+        let descriptors = format!("/proc/{}/fd", agent.child().id());
+        let of_bpf = fs::read_dir(descriptors)
+            .unwrap()
+            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+            .filter(|target| target.to_string_lossy().contains("bpf"));
+        assert_eq!(of_bpf.count(), 0, "descriptors after the self-test");
         Some(TestBench {
             disk,
             monitor,
