@@ -14,5 +14,6 @@ pub mod quantity;
 pub mod question;
 pub mod run_loop;
 pub mod script_sources;
+pub mod shipped;
 pub mod source;
 pub mod unobserved;

@@ -85,10 +85,13 @@ impl QueryText {
         let builtin = compile(&self.text, &Catalog::builtin(), &options);
         let is_foreign = |d: &Diagnostic| d.code == codes::UNKNOWN_SOURCE.code;
         let checked = match builtin {
-            Err(found) if found.iter().any(is_foreign) => match args.capabilities() {
-                Ok(capabilities) => compile(&self.text, &capabilities.catalog(), &options),
-                Err(_) => Err(found),
-            },
+            Err(found) if found.iter().any(is_foreign) => {
+                args.define_shipped(self, &found)?;
+                match args.capabilities() {
+                    Ok(capabilities) => compile(&self.text, &capabilities.catalog(), &options),
+                    Err(_) => Err(found),
+                }
+            }
             checked => checked,
         };
         let checked = checked.map_err(|d| self.failure(&d))?;
@@ -122,7 +125,7 @@ impl QueryText {
         if !diagnostics.is_empty() {
             return Err(self.failure(&diagnostics));
         }
-        args.define(self, &definitions).map(|_| ())
+        args.define(self, &definitions)
     }
 
     /// The checked query; warnings are not printed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weir_model::probe::PROBES_MAX;
 use weir_model::{Capabilities, Declaration, Nanos, Symbol};
-use weir_query::diagnostic::codes;
+use weir_query::diagnostic::{Diagnostic, codes};
 use weir_query::syntax::ast::StreamDefinition;
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, InventoryWatch, WatchOptions};
@@ -20,6 +20,7 @@ use super::{OpenSource, OpenSources, QEMU_GUARD, inspector};
 use crate::failure::Failure;
 use crate::quantity;
 use crate::question::QueryText;
+use crate::shipped::ShippedStream;
 
 /// Options of every command that reads events.
 #[derive(Debug, Clone)]
@@ -243,7 +244,7 @@ impl SourceOptions {
     }
 
     /// Adds the streams of probes that `definitions` in `text` state, if the host is a source; a
-    /// recording has its streams itself. Returns those of the host.
+    /// recording has its streams itself.
     ///
     /// # Errors
     /// The diagnostics of the probes that this host lacks.
@@ -251,7 +252,7 @@ impl SourceOptions {
         &self,
         text: &QueryText,
         definitions: &[StreamDefinition],
-    ) -> Result<Vec<Declaration>, Failure> {
+    ) -> Result<(), Failure> {
         let mut probes = self.lock_probes();
         let mut diagnostics = Vec::new();
         for definition in definitions.iter().filter(|_| self.has_host()) {
@@ -282,12 +283,65 @@ impl SourceOptions {
             }
         }
         match diagnostics.is_empty() {
-            true => Ok(probes
-                .iter()
-                .map(|p| p.capabilities().declaration)
-                .collect()),
+            true => Ok(()),
             false => Err(text.failure(&diagnostics)),
         }
+    }
+
+    /// Adds the shipped streams that `diagnostics` of `text` report as unknown, if the host is a
+    /// source. Returns whether there are some.
+    ///
+    /// # Errors
+    /// The diagnostics of those that this host lacks.
+    pub fn define_shipped(
+        &self,
+        text: &QueryText,
+        diagnostics: &[Diagnostic],
+    ) -> Result<bool, Failure> {
+        let mut absent = Vec::new();
+        let mut is_new = false;
+        let unknown = |d: &&Diagnostic| d.code == codes::UNKNOWN_SOURCE.code;
+        for found in diagnostics.iter().filter(unknown) {
+            let name = text.text.get(found.span.start..found.span.end);
+            match name.map(|name| self.define_shipped_stream(name)) {
+                Some(Ok(defined)) => is_new |= defined,
+                Some(Err(why)) => absent.push(codes::PROBE_UNAVAILABLE.at(found.span, why)),
+                None => (),
+            }
+        }
+        match absent.is_empty() {
+            true => Ok(is_new),
+            false => Err(text.failure(&absent)),
+        }
+    }
+
+    /// Adds the shipped stream called `name`, if there is one and the host is a source. Returns
+    /// whether it was added.
+    ///
+    /// # Errors
+    /// What this host lacks.
+    pub fn define_shipped_stream(&self, name: &str) -> Result<bool, String> {
+        let mut probes = self.lock_probes();
+        let is_known = probes.iter().any(|p| p.name().eq_ignore_ascii_case(name));
+        let Some(shipped) = ShippedStream::find(name).filter(|_| self.has_host() && !is_known)
+        else {
+            return Ok(false);
+        };
+        if probes.len() == PROBES_MAX {
+            return Err(format!("more than {PROBES_MAX} probes"));
+        }
+        let probe = shipped.on_this_host();
+        let probe =
+            probe.map_err(|why| format!("`{}` is absent: {}", shipped.name, why.message))?;
+        probes.push(Arc::new(probe));
+        Ok(true)
+    }
+
+    /// The declarations of the streams of probes.
+    pub fn defined(&self) -> Vec<Declaration> {
+        let probes = self.lock_probes();
+        let declarations = probes.iter().map(|p| p.capabilities().declaration);
+        declarations.collect()
     }
 
     fn lock_probes(&self) -> MutexGuard<'_, Vec<Arc<ProbeStream>>> {

@@ -430,7 +430,13 @@ fn follow(code: &mut Code, place: &Place) {
             code.add(R1, offset as i32);
         }
     }
-    nulls.into_iter().for_each(|null| code.end(null));
+    if !nulls.is_empty() {
+        // Linux 6.1 does not store parts of what it considers an address, be it NULL.
+        let over = code.jump();
+        nulls.into_iter().for_each(|null| code.end(null));
+        code.set(R1, 0);
+        code.end(over);
+    }
 }
 
 /// The argument of a USDT probe at the site whose number is the cookie of the attachment.

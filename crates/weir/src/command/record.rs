@@ -122,6 +122,8 @@ fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
     if let Some(known) = Catalog::builtin().find(name) {
         return Ok(known.clone());
     }
+    let shipped = args.source.define_shipped_stream(name);
+    shipped.map_err(|why| Failure::world(format_args!("--stream {why}")))?;
     let catalog = args.source.capabilities()?.catalog();
     let names = catalog.declarations.iter().map(|d| d.name.as_str());
     let near = nearest(name, names).map_or(String::new(), |n| format!("; did you mean `{n}`?"));

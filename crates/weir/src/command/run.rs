@@ -74,10 +74,19 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
         return at_monitor(args, &question);
     }
     args.define.add_to(&args.source)?;
-    let probes = args
-        .source
+    args.source
         .define(&question, &stream_definitions(&question.text))?;
-    let script = compile_script_as(&question.text, CheckOptions::script(), &probes);
+    let compile = || {
+        compile_script_as(
+            &question.text,
+            CheckOptions::script(),
+            &args.source.defined(),
+        )
+    };
+    let script = match compile() {
+        Err(found) if args.source.define_shipped(&question, &found)? => compile(),
+        script => script,
+    };
     let script = script.map_err(|d| question.failure(&d))?;
     question.warn(&script.warnings);
     each_dest_once(&script)?;

@@ -6,10 +6,13 @@ use weir_model::{Catalog, Declaration, Field, Shape};
 
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
+use weir_runtime::shipped::ShippedStream;
 
 /// List the streams and relations that queries can read
+///
+/// Streams of probes are marked `probe`, with what this host lacks of them.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  weir streams\n  weir streams IO")]
+#[command(after_help = "Examples:\n  weir streams\n  weir streams IO\n  weir streams run_queue")]
 pub struct StreamsArgs {
     /// Print the columns of this stream or relation [default: a list of all]
     #[arg(value_name = "NAME")]
@@ -20,35 +23,73 @@ pub struct StreamsArgs {
 }
 
 pub fn run(args: &StreamsArgs) -> Result<Ending, Failure> {
-    let catalog = Catalog::builtin();
-    let wanted: Vec<&Declaration> = match &args.name {
-        None => catalog.declarations.iter().collect(),
-        Some(name) => vec![catalog.find(name).ok_or_else(|| unknown(name, &catalog))?],
-    };
-    let text = if args.json {
-        let all: Vec<_> = wanted.into_iter().map(declaration_json).collect();
-        format!("{}\n", json!(all))
-    } else if args.name.is_some() {
-        let declaration = wanted[0];
-        let (shape, columns) = (shape(declaration), columns_text(&declaration.schema.fields));
-        format!(
-            "{} ({shape}): {}\n\n{columns}",
-            declaration.name, declaration.doc
-        )
-    } else {
-        let row = |d: &&Declaration| vec![d.name.clone(), shape(d).into(), d.doc.clone()];
-        output::aligned(&wanted.iter().map(row).collect::<Vec<_>>())
+    let text = match &args.name {
+        None => all(args.json),
+        Some(name) => one(&declaration(name)?, args.json),
     };
     output::print(&text)?;
     Ok(Ending::Done)
 }
 
-fn unknown(name: &str, catalog: &Catalog) -> Failure {
-    let known: Vec<&str> = catalog
-        .declarations
+/// The streams of the catalog and the shipped ones.
+fn all(json: bool) -> String {
+    let catalog = Catalog::builtin();
+    let shipped = ShippedStream::all();
+    let shipped = shipped
         .iter()
-        .map(|d| d.name.as_str())
-        .collect();
+        .map(|stream| (stream, stream.declaration().map_err(|why| why.message)));
+    if json {
+        let of_shipped = |(stream, found): (&ShippedStream, Result<Declaration, String>)| {
+            match found {
+                Ok(declaration) => declaration_json(&declaration),
+                Err(why) => {
+                    json!({ "name": stream.name, "shape": "stream", "doc": stream.doc, "absent": why })
+                }
+            }
+        };
+        let known = catalog.declarations.iter().map(declaration_json);
+        let all: Vec<_> = known.chain(shipped.map(of_shipped)).collect();
+        return format!("{}\n", json!(all));
+    }
+    let row = |d: &Declaration| vec![d.name.clone(), shape(d).into(), d.doc.clone()];
+    let of_shipped = |(stream, found): (&ShippedStream, Result<Declaration, String>)| {
+        let doc = match found {
+            Ok(_) => stream.doc.clone(),
+            Err(why) => format!("{} (absent: {why})", stream.doc),
+        };
+        vec![stream.name.clone(), "probe".into(), doc]
+    };
+    let rows = catalog.declarations.iter().map(row);
+    output::aligned(&rows.chain(shipped.map(of_shipped)).collect::<Vec<_>>())
+}
+
+/// A stream with its columns.
+fn one(declaration: &Declaration, json: bool) -> String {
+    if json {
+        return format!("{}\n", json!([declaration_json(declaration)]));
+    }
+    let (shape, columns) = (shape(declaration), columns_text(&declaration.schema.fields));
+    format!(
+        "{} ({shape}): {}\n\n{columns}",
+        declaration.name, declaration.doc
+    )
+}
+
+/// The stream called `name`.
+fn declaration(name: &str) -> Result<Declaration, Failure> {
+    let catalog = Catalog::builtin();
+    if let Some(known) = catalog.find(name) {
+        return Ok(known.clone());
+    }
+    let shipped = ShippedStream::find(name).ok_or_else(|| unknown(name, &catalog))?;
+    let found = shipped.declaration();
+    found.map_err(|why| Failure::world(format!("{} is absent: {}", shipped.name, why.message)))
+}
+
+fn unknown(name: &str, catalog: &Catalog) -> Failure {
+    let shipped = ShippedStream::all().into_iter().map(|stream| stream.name);
+    let known = catalog.declarations.iter().map(|d| d.name.clone());
+    let known: Vec<String> = known.chain(shipped).collect();
     let known = known.join(", ");
     Failure::words(format!(
         "unknown stream or relation `{name}`; the known ones are {known}"

@@ -27,6 +27,7 @@ mod query;
 mod reference;
 mod refusals;
 mod script;
+mod shipped;
 mod simulate;
 mod support;
 mod terminal;

@@ -28,6 +28,28 @@ const QUERIES: [(&str, &str); 6] = [
     ("fpair", "size, result, latency"),
 ];
 
+/// The shipped streams that every kernel has, also where its tracepoints have other names.
+pub fn streams_are_attached(run: &mut impl FnMut(&str) -> String) {
+    run("mount -t tracefs none /sys/kernel/tracing 2>/dev/null; true");
+    let listed = run("/tools/bin/weir streams");
+    for stream in [
+        "on_cpu",
+        "net_received",
+        "direct_reclaim",
+        "io_uring_requests",
+    ] {
+        let mut lines = listed.lines();
+        let line = lines.find(|line| line.starts_with(stream));
+        assert!(
+            line.is_some_and(|line| !line.contains("absent")),
+            "{listed}"
+        );
+        run(&format!(
+            "/tools/bin/weir query --for 10ms 'select * from {stream} where cpu < 0'"
+        ));
+    }
+}
+
 /// Holds the rows of `dd` against its reads, in a guest with weir in `/tools`.
 pub fn match_the_calls(run: &mut impl FnMut(&str) -> String) {
     let mut script = SCRIPT.to_owned();

@@ -42,6 +42,7 @@ fn restrict(kernel: &GuestKernel, test: &str) {
     run("mkdir -p /lib64 && ln -s /tools/lib/ld-linux-x86-64.so.2 /lib64/");
     run("export LD_LIBRARY_PATH=/tools/lib");
     functions::match_the_calls(&mut run);
+    functions::streams_are_attached(&mut run);
     run("mount -t securityfs none /sys/kernel/security");
     // It lists the modes, that in use in brackets.
     let modes = run("cat /sys/kernel/security/lockdown; true");
