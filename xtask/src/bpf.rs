@@ -19,6 +19,7 @@ const PROGRAMS: &[&str] = &[
     "crates/weir-tap/src/ebpf/tap",
     "crates/weir-tap/src/probe/probe",
     "crates/weir-tap/src/ebpf/streams/fileio/fileio",
+    "crates/weir-tap/src/ebpf/streams/iopath/iopath",
     "crates/weir-tap/src/ebpf/streams/pagecache/pagecache",
     "crates/weir-runtime/tests/streams/switches/switches",
 ];

@@ -100,7 +100,7 @@ mod fixture;
 
 #[cfg(test)]
 mod tests {
-    use weir_tap::ebpf::streams::{fileio, pagecache};
+    use weir_tap::ebpf::streams::{fileio, iopath, pagecache};
 
     use super::fixture;
 
@@ -109,7 +109,11 @@ mod tests {
         let (fixture, mut live) = (fixture::live(), weir_tap::live::capabilities());
         let name = |s: &weir_model::StreamCapabilities| s.declaration.name.clone();
         // A kernel stream is planned by its table of columns, which is tested with the stream.
-        let planned_by_table = [fileio::STREAM.name, pagecache::STREAM.name];
+        let planned_by_table = [
+            fileio::STREAM.name,
+            iopath::STREAM.name,
+            pagecache::STREAM.name,
+        ];
         live.streams
             .retain(|s| !planned_by_table.contains(&&*name(s)));
         let names = |c: &weir_model::Capabilities| c.streams.iter().map(name).collect::<Vec<_>>();

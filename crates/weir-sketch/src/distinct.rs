@@ -32,13 +32,31 @@ impl Distinct {
     /// The standard deviation of [`Distinct::count`], relative to the true number: 1.04 / √2048.
     pub const ERROR: f64 = 0.023;
 
-    /// Adds a key.
+    /// The register of a key and its rank there.
     #[inline]
-    pub fn add(&mut self, key: u64) {
+    pub fn place(key: u64) -> (usize, u8) {
         let hash = mix(key);
         // The lowest bit set bounds the rank, in place of the bits that selected the register.
         let rank = ((hash << BITS) | 1 << (BITS - 1)).leading_zeros() as u8 + 1;
-        let register = &mut self.registers[(hash >> (64 - BITS)) as usize];
+        ((hash >> (64 - BITS)) as usize, rank)
+    }
+
+    /// The set of the keys with these places; places that no key has are ignored.
+    pub fn of_places(places: impl Iterator<Item = (usize, u8)>) -> Distinct {
+        let mut distinct = Distinct::default();
+        for (register, rank) in places.filter(|(_, rank)| *rank <= RANK_MAX) {
+            if let Some(register) = distinct.registers.get_mut(register) {
+                *register = (*register).max(rank);
+            }
+        }
+        distinct
+    }
+
+    /// Adds a key.
+    #[inline]
+    pub fn add(&mut self, key: u64) {
+        let (register, rank) = Distinct::place(key);
+        let register = &mut self.registers[register];
         *register = (*register).max(rank);
     }
 

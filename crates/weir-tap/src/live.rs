@@ -30,6 +30,7 @@ pub type TapOpener = fn(&[Demand], &LiveOptions) -> Result<Box<dyn Tap>, TapErro
 pub static TAPS: &[&LiveTap] = &[
     &ebpf::TAP,
     &ebpf::streams::fileio::TAP,
+    &ebpf::streams::iopath::TAP,
     &ebpf::streams::pagecache::TAP,
     &inventory::tap::TAP,
     &qmp::tap::TAP,

@@ -311,6 +311,13 @@ fn help(counter: &str) -> &'static str {
             "Completed requests without a completion event, by cause; weir_io_* does not include \
              them."
         }
+        "sectors_seen" => {
+            "Sectors read and written on devices without requests, with a completion event."
+        }
+        "sectors_unseen" => {
+            "Sectors that only the kernel counted on devices without requests, at least; \
+             weir_io_* does not include them."
+        }
         "requests_untracked" => {
             "Requests without a start or completion event, by cause; their times are unknown."
         }

@@ -1,5 +1,9 @@
 //! Calls of aggregates and of scalar functions.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_model::{Type, Unit, Value};
+
 use super::Checker;
 use super::coerce::Operand;
 use super::expr::{AGGREGATES, Aggregates, Names};
@@ -10,7 +14,7 @@ use crate::expr::Expr;
 use crate::function::{
     AggregateCall, Argument, ArgumentError, FunctionDoc, ScalarCall, aggregate, scalar,
 };
-use crate::syntax::ast::{self, ExprKind, Ident};
+use crate::syntax::ast::{self, ExprKind, Ident, Literal, Number};
 
 /// A call in the text.
 #[derive(Clone, Copy)]
@@ -39,6 +43,17 @@ impl Checker<'_> {
             let args = &[x.clone(), width.clone()];
             return self.call(Written { args, ..call }, names);
         }
+        if let Some(fraction) = aggregate::percentile_of(&name.value) {
+            let literal = ExprKind::Literal(Literal::Number(Number::Float(fraction)));
+            let fraction = ast::SpannedExpr::new(literal, name.span);
+            let args: Vec<_> = args.iter().cloned().chain([fraction]).collect();
+            let args = if call.args.is_empty() { &[] } else { &args[..] };
+            return self.aggregate(
+                Written { args, ..call },
+                &aggregate::quantile::Quantile,
+                names,
+            );
+        }
         if let Some(function) = aggregate::find(&name.value) {
             return self.aggregate(call, function, names);
         }
@@ -54,10 +69,16 @@ impl Checker<'_> {
                 .push(codes::BAD_ARGUMENTS.at(span, message));
             return None;
         }
-        let operands = operands?;
+        let operands = match (function.doc().name, operands?) {
+            ("is_distinct_from", operands) => self.both_in_set(operands, names),
+            (_, operands) => operands,
+        };
         let returns = function.check(&arguments(&operands));
         let returns = returns.map_err(|r| argument_diagnostic(r, span, &operands, function.doc()));
         let returns = self.or_report(returns)?;
+        if function.doc().name == "now" {
+            return Some(self.now());
+        }
         let args = operands.into_iter().map(|o| o.expr).collect();
         Some(Expr::Call(ScalarCall {
             function,
@@ -65,6 +86,30 @@ impl Checker<'_> {
             ty: returns.ty,
             unit: returns.unit,
         }))
+    }
+
+    /// Both operands of a comparison, each with the values of the other one's column.
+    fn both_in_set(&mut self, mut operands: Vec<Operand>, names: &Names) -> Vec<Operand> {
+        if let [left, right] = &mut operands[..] {
+            *right = self.in_set(Some(left), right.clone(), names);
+            *left = self.in_set(Some(right), left.clone(), names);
+        }
+        operands
+    }
+
+    /// The time of the check, which is the same in all of the query.
+    fn now(&mut self) -> Expr {
+        let read = || {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH);
+            since.map_or(0, |since| {
+                i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+            })
+        };
+        Expr::Literal {
+            value: Value::Int(*self.started.get_or_insert_with(read)),
+            ty: Type::Time,
+            unit: Unit::Nanoseconds,
+        }
     }
 
     fn aggregate(
@@ -97,7 +142,7 @@ impl Checker<'_> {
                 aggregates: Aggregates::Forbidden("another aggregate"),
                 used: Vec::new(),
             };
-            self.operands(args, &mut inner)?
+            self.without_subqueries(|checker| checker.operands(args, &mut inner))?
         };
         let doc = function.doc();
         if star && distinct || !star && args.is_empty() {
@@ -138,15 +183,13 @@ impl Checker<'_> {
         };
         let message = format!("unknown {kind} `{}`", name.value);
         let found = codes::UNKNOWN_FUNCTION.at(name.span, message);
-        self.diagnostics
-            .push(match (percentile(&name.value), near) {
-                _ if is_window_function(&name.value) => {
-                    found.help("the window follows its stream: `IO [range 5 s slide 1 s]`")
-                }
-                (Some(fraction), _) => found.help(format!("write `quantile(x, {fraction})`")),
-                (None, Some(near)) => found.help(format!("did you mean `{near}`?")),
-                (None, None) => found.help("`weir functions` lists all functions"),
-            });
+        self.diagnostics.push(match near {
+            _ if is_window_function(&name.value) => {
+                found.help("the window follows its stream: `IO [range 5 s slide 1 s]`")
+            }
+            Some(near) => found.help(format!("did you mean `{near}`?")),
+            None => found.help("`weir functions` lists all functions"),
+        });
     }
 }
 
@@ -158,17 +201,10 @@ fn is_window_function(name: &str) -> bool {
     ["tumble", "hop", "session"].contains(&base)
 }
 
-/// The fraction of a percentile that other systems have as a function: 0.99 for `p99`.
-fn percentile(name: &str) -> Option<String> {
-    let digits = name.strip_prefix(['p', 'P'])?;
-    let is_percentile = digits.len() >= 2 && digits.bytes().all(|b| b.is_ascii_digit());
-    (is_percentile && digits != "100").then(|| format!("0.{digits}"))
-}
-
 /// Whether an aggregate is called in `expr`, aliases followed, subqueries excluded.
 pub(super) fn has_aggregate(expr: &ast::SpannedExpr) -> bool {
     let mut found = match &expr.kind {
-        ExprKind::Call { name, .. } => aggregate::find(&name.value).is_some(),
+        ExprKind::Call { name, .. } => aggregate::is_aggregate(&name.value),
         _ => false,
     };
     expr.kind

@@ -36,12 +36,16 @@ impl Checker<'_> {
         negated: bool,
         names: &mut Names,
     ) -> Option<Expr> {
+        let bounds = [low, high];
         let (x, low, high) = (
             self.operand(x, names),
             self.operand(low, names),
             self.operand(high, names),
         );
         let x = x?;
+        for bound in bounds {
+            self.warn_of_bare_number(&x, bound);
+        }
         self.repeatable(&x, 2)?;
         let from = self.or_report(coerce::binary(BinaryOp::GreaterEqual, x.clone(), low?));
         let to = self.or_report(coerce::binary(BinaryOp::LessEqual, x, high?));

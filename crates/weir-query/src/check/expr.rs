@@ -7,6 +7,7 @@ use super::Checker;
 use super::call::Written;
 use super::coerce::{self, Operand, describe_type};
 use super::scope::Scope;
+use super::timestamp;
 use crate::diagnostic::{Diagnostic, Span, codes};
 use crate::expr::fold_expr;
 use crate::expr::{BinaryOp, Expr, UnaryOp};
@@ -138,7 +139,11 @@ impl Checker<'_> {
             ExprKind::Literal(literal) => self.literal(literal, expr.span),
             ExprKind::Unary { op, expr: inner } => self.unary(*op, inner, names),
             ExprKind::Binary { op, left, right } => {
+                let sides = (left, right);
                 let (left, right) = (self.operand(left, names), self.operand(right, names));
+                if let (Some(left), Some(right)) = (&left, &right) {
+                    self.warn_of_trap(*op, sides.0, sides.1, (left, right));
+                }
                 let (left, right) = match op {
                     BinaryOp::Equal | BinaryOp::NotEqual => {
                         let right = self.in_set(left.as_ref(), right?, names);
@@ -199,26 +204,16 @@ impl Checker<'_> {
                     names,
                 )
             }
-            ExprKind::InQuery { .. } | ExprKind::Exists { .. } => {
-                let message = "a subquery is not supported here";
-                let help = "make it a condition of WHERE, joined to the others by AND";
-                self.diagnostics.push(
-                    codes::SUBQUERY_UNSUPPORTED
-                        .at(expr.span, message)
-                        .help(help),
-                );
-                None
+            ExprKind::InQuery {
+                expr: x,
+                query,
+                negated,
+            } => {
+                let x = self.operand(x, names)?;
+                self.in_value(x, query, *negated, expr.span, names)
             }
-            ExprKind::Scalar { .. } => {
-                let message = "a subquery cannot be used as a value";
-                let help = "move it to FROM and join it";
-                self.diagnostics.push(
-                    codes::SUBQUERY_UNSUPPORTED
-                        .at(expr.span, message)
-                        .help(help),
-                );
-                None
-            }
+            ExprKind::Exists { query } => self.exists_value(query, expr.span, names),
+            ExprKind::Scalar { query } => self.scalar_subquery(query, expr.span, names),
         };
         checked.map(fold_expr)
     }
@@ -312,7 +307,14 @@ impl Checker<'_> {
             }
             (Type::Int | Type::Float, Type::Int | Type::Float) => (x, unit),
             (_, Type::Text) | (Type::Text, Type::Int | Type::Float | Type::Bool) => (x, Unit::None),
-            (Type::Text, Type::Time) => (x, Unit::Nanoseconds),
+            // A literal is converted at once; other texts, and malformed ones, by the engine.
+            (Type::Text, Type::Time) => {
+                let operand = Operand { expr: x, span };
+                match timestamp::read(&operand) {
+                    Ok(literal) => return Some(literal),
+                    Err(_) => (operand.expr, Unit::Nanoseconds),
+                }
+            }
             (Type::Bool, Type::Int) | (Type::Int, Type::Bool) => (x, Unit::None),
             _ => {
                 let message = format!("{} cannot be cast to {ty}", describe_type(from, unit));

@@ -20,6 +20,8 @@ mod scope;
 mod select;
 mod subquery;
 mod timestamp;
+mod trap;
+mod value;
 mod window;
 
 use std::collections::HashSet;
@@ -192,6 +194,10 @@ pub(crate) struct Checker<'a> {
     /// The scopes of the outer queries, to distinguish an unknown column from one that cannot be
     /// used here.
     outer_scopes: Vec<Scope>,
+    /// The value of `now()`, once it was read.
+    started: Option<i64>,
+    /// The subqueries of the expressions that are checked; `None` where they are not allowed.
+    subqueries: Option<value::Subqueries>,
 }
 
 impl<'a> Checker<'a> {
@@ -205,6 +211,8 @@ impl<'a> Checker<'a> {
             sources_missing: false,
             reads: 0,
             outer_scopes: Vec::new(),
+            started: None,
+            subqueries: None,
         }
     }
 

@@ -9,6 +9,7 @@ use super::call::has_aggregate;
 use super::expr::{AGGREGATES, Aggregates, Names};
 use super::query::{limited, no_column_at, order_by, ordinal};
 use super::scope::{ResolvedColumn, Scope};
+use super::value::SUBQUERIES;
 use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
@@ -23,15 +24,29 @@ struct Output {
 }
 
 /// A block during its check: the plan below SELECT and the names that its expressions may use.
-struct Block<'s> {
+pub(super) struct Block<'s> {
     scope: &'s Scope,
     aliases: Vec<(&'s ast::Ident, &'s ast::SpannedExpr)>,
     /// Keys of GROUP BY, over the columns of `scope`.
-    keys: Vec<Expr>,
-    calls: Vec<AggregateCall>,
+    pub keys: Vec<Expr>,
+    pub calls: Vec<AggregateCall>,
     grouped: bool,
     /// False when a key has an error: then it is unknown what is grouped.
     keys_known: bool,
+}
+
+impl<'s> Block<'s> {
+    /// One group of the rows of `scope`.
+    pub fn over(scope: &'s Scope) -> Block<'s> {
+        Block {
+            scope,
+            aliases: Vec::new(),
+            keys: Vec::new(),
+            calls: Vec::new(),
+            grouped: true,
+            keys_known: true,
+        }
+    }
 }
 
 impl Checker<'_> {
@@ -45,13 +60,16 @@ impl Checker<'_> {
         let input = self.filter(from.plan, &from.scope, select);
         let mut block = self.block(select, query, &from.scope);
         block.keys_known = self.keys(select, &mut block);
-        let outputs = self.outputs(select, &mut block);
-        let having = select.having.as_ref().map(|having| {
-            let condition = self.block_condition(having, &mut block);
-            self.below_select(condition?, &block)
-        });
         let mut hidden = Vec::new();
-        let by = self.order_keys(query, &mut block, outputs.as_deref(), &mut hidden);
+        let ((outputs, having, by), subqueries) = self.with_subqueries(|checker| {
+            let outputs = checker.outputs(select, &mut block);
+            let having = select.having.as_ref().map(|having| {
+                let condition = checker.block_condition(having, &mut block);
+                checker.below_select(condition?, &block)
+            });
+            let by = checker.order_keys(query, &mut block, outputs.as_deref(), &mut hidden);
+            (outputs, having, by)
+        });
         let (mut plan, outputs, by) = (input?, outputs?, by?);
         if !block.keys_known {
             return None;
@@ -59,8 +77,14 @@ impl Checker<'_> {
         if block.grouped {
             plan = aggregated(plan, &block, self.options.dialect);
         }
+        let below = |expr: &Expr| match block.grouped {
+            true => over_groups(expr, &block),
+            false => Ok(expr.clone()),
+        };
+        let joined = self.join_subqueries(plan, &subqueries, below)?;
+        plan = joined.plan.clone();
         if let Some(having) = having {
-            plan = Plan::select(plan, having?);
+            plan = Plan::select(plan, joined.over(&having?));
         }
         let shown = outputs.len();
         let nullable = |expr: &Expr| {
@@ -71,9 +95,10 @@ impl Checker<'_> {
             .into_iter()
             .chain(hidden)
             .map(|o| {
-                let nullable = nullable(&o.expr);
+                let expr = joined.over(&o.expr);
+                let nullable = nullable(&expr);
                 (
-                    o.expr,
+                    expr,
                     Field {
                         nullable,
                         ..o.field
@@ -146,6 +171,22 @@ impl Checker<'_> {
         let checked = self.expr(expr, &mut names);
         let used = names.used;
         self.check_grouped(&checked?, expr.span, &used, block)
+    }
+
+    /// An expression over columns and aggregates whose groups are not known yet.
+    pub(super) fn block_value(
+        &mut self,
+        expr: &ast::SpannedExpr,
+        block: &mut Block,
+    ) -> Option<Expr> {
+        let mut names = Names {
+            scope: block.scope,
+            outer: None,
+            aliases: &[],
+            aggregates: Aggregates::Collect(&mut block.calls),
+            used: Vec::new(),
+        };
+        self.expr(expr, &mut names)
     }
 
     fn block_condition(&mut self, expr: &ast::SpannedExpr, block: &mut Block) -> Option<Expr> {
@@ -433,7 +474,7 @@ fn column_name(scope: &Scope, index: usize) -> String {
 }
 
 /// The node that groups.
-fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
+pub(super) fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
     let key_fields = block.keys.iter().enumerate().map(|(i, key)| {
         let nullable = key.is_nullable(&|i| input.schema[i].nullable);
         let name = match key {
@@ -468,11 +509,14 @@ fn aggregated(input: Arc<Plan>, block: &Block, dialect: Dialect) -> Arc<Plan> {
 
 /// An expression over the input and the results of aggregates as one over the columns of the
 /// grouping node. The error is a column of the input that is neither a key nor in an aggregate.
-fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
+pub(super) fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
     if let Some(i) = block.keys.iter().position(|key| key == expr) {
         return Ok(Expr::column(i, expr.ty(), expr.unit()));
     }
     if let Expr::Column { index, ty, unit } = expr {
+        if *index >= SUBQUERIES {
+            return Ok(expr.clone());
+        }
         return match index.checked_sub(AGGREGATES) {
             Some(call) => Ok(Expr::column(block.keys.len() + call, *ty, *unit)),
             None => Err(*index),

@@ -12,6 +12,7 @@ use super::call::has_aggregate;
 use super::coerce::{self, Operand};
 use super::expr::{Names, OUTER};
 use super::scope::Scope;
+use super::value::has_subquery;
 use crate::diagnostic::{Span, codes};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::plan::{JoinKind, Plan};
@@ -31,12 +32,12 @@ enum Part<'a> {
 }
 
 /// A subquery while it becomes the right side of a join.
-struct Right {
-    plan: Arc<Plan>,
+pub(super) struct Right {
+    pub plan: Arc<Plan>,
     /// Conditions over its columns, and over those of the outer query from [`OUTER`] on.
-    conditions: Vec<Expr>,
+    pub conditions: Vec<Expr>,
     /// The column that IN compares, over its columns.
-    item: Option<Operand>,
+    pub item: Option<Operand>,
 }
 
 impl Checker<'_> {
@@ -53,20 +54,25 @@ impl Checker<'_> {
         let mut parts = Vec::new();
         split(filter, false, &mut parts);
         let aliases = aliases(select);
-        let mut conditions = Vec::new();
-        for part in &parts {
-            if let Part::Condition(expr) = part {
-                conditions.push(self.where_condition(
-                    expr,
-                    &mut Names::plain(scope, "WHERE"),
-                    &aliases,
-                ));
+        let (conditions, subqueries) = self.with_subqueries(|checker| {
+            let mut conditions = Vec::new();
+            for part in &parts {
+                if let Part::Condition(expr) = part {
+                    let names = &mut Names::plain(scope, "WHERE");
+                    conditions.push(checker.where_condition(expr, names, &aliases));
+                }
             }
-        }
-        let conditions = conditions.into_iter().collect::<Option<Vec<_>>>();
-        let selected = |(plan, conditions)| Plan::select_all(plan, conditions);
-        let plan = plan.zip(conditions).map(selected);
-        self.semi_joins(plan, scope, parts)
+            conditions.into_iter().collect::<Option<Vec<_>>>()
+        });
+        let selected = plan.zip(conditions).and_then(|(plan, conditions)| {
+            let (joined, own) = conditions.into_iter().partition(has_subquery);
+            let plan = Plan::select_all(plan, own);
+            let plan = self.join_subqueries(plan, &subqueries, |expr| Ok(expr.clone()))?;
+            let joined: Vec<Expr> = joined;
+            let joined = joined.iter().map(|expr| plan.over(expr)).collect();
+            Some(Plan::select_all(plan.plan, joined))
+        });
+        self.semi_joins(selected, scope, parts)
     }
 
     /// A condition of WHERE; an alias of SELECT in it gets its own diagnostic.
@@ -176,12 +182,35 @@ impl Checker<'_> {
     }
 
     /// The right side of a join for a subquery.
-    fn right(&mut self, query: &ast::Query, outer: &Scope, compares: bool) -> Option<Right> {
+    pub(super) fn right(
+        &mut self,
+        query: &ast::Query,
+        outer: &Scope,
+        compares: bool,
+    ) -> Option<Right> {
+        self.without_subqueries(|checker| checker.right_side(query, outer, compares))
+    }
+
+    fn right_side(&mut self, query: &ast::Query, outer: &Scope, compares: bool) -> Option<Right> {
         let select = match &query.body.value {
             BodyKind::Select(select) if is_plain(query, select) => select,
             _ => return self.closed(query, compares),
         };
         let from = self.from(&select.from);
+        let right = self.conditions(select, from.plan, &from.scope, outer);
+        let item = self.item(select, &from.scope, query.body.span, compares);
+        let (right, item) = (right?, item?);
+        Some(Right { item, ..right })
+    }
+
+    /// The rows of a plain subquery, and the conditions that refer to the outer query.
+    pub(super) fn conditions(
+        &mut self,
+        select: &ast::SelectBlock,
+        plan: Option<Arc<Plan>>,
+        scope: &Scope,
+        outer: &Scope,
+    ) -> Option<Right> {
         let mut parts = Vec::new();
         if let Some(filter) = &select.filter {
             split(filter, false, &mut parts);
@@ -191,7 +220,7 @@ impl Checker<'_> {
         let mut sound = true;
         for part in &parts {
             if let Part::Condition(expr) = part {
-                let mut names = Names::plain(&from.scope, "WHERE");
+                let mut names = Names::plain(scope, "WHERE");
                 names.outer = Some(outer);
                 match self.where_condition(expr, &mut names, &aliases) {
                     Some(condition) if refers_outside(&condition) => conditions.push(condition),
@@ -200,14 +229,12 @@ impl Checker<'_> {
                 }
             }
         }
-        let plan = from.plan.map(|plan| Plan::select_all(plan, own));
-        let plan = self.semi_joins(plan, &from.scope, parts);
-        let item = self.item(select, &from.scope, query.body.span, compares);
-        let (plan, item) = (plan?, item?);
+        let plan = plan.map(|plan| Plan::select_all(plan, own));
+        let plan = self.semi_joins(plan, scope, parts)?;
         sound.then_some(Right {
             plan,
             conditions,
-            item,
+            item: None,
         })
     }
 
@@ -300,7 +327,29 @@ fn is_plain(query: &ast::Query, select: &ast::SelectBlock) -> bool {
         _ => false,
     });
     let simple = query.views.is_empty() && query.limit.is_none() && query.offset.is_none();
-    simple && select.group_by.is_empty() && select.having.is_none() && !aggregates
+    simple && !nests(select) && select.group_by.is_empty() && select.having.is_none() && !aggregates
+}
+
+/// Whether WHERE has a subquery inside an expression, which becomes a join of the whole block.
+pub(super) fn nests(select: &ast::SelectBlock) -> bool {
+    fn contains(expr: &ast::SpannedExpr) -> bool {
+        let mut found = matches!(
+            expr.kind,
+            ExprKind::Scalar { .. } | ExprKind::Exists { .. } | ExprKind::InQuery { .. }
+        );
+        expr.kind
+            .visit(&mut |child| found = found || contains(child));
+        found
+    }
+    let mut parts = Vec::new();
+    if let Some(filter) = &select.filter {
+        split(filter, false, &mut parts);
+    }
+    let inside = |part: &Part| match part {
+        Part::Condition(expr) => contains(expr),
+        Part::Subquery { item, .. } => item.is_some_and(contains),
+    };
+    parts.iter().any(inside)
 }
 
 /// The aliases of SELECT.
@@ -367,7 +416,7 @@ fn leads_to_subquery(expr: &ast::SpannedExpr) -> bool {
     }
 }
 
-fn refers_outside(expr: &Expr) -> bool {
+pub(super) fn refers_outside(expr: &Expr) -> bool {
     let mut outside = false;
     expr.visit_columns(&mut |i| outside |= i >= OUTER);
     outside

@@ -106,7 +106,7 @@ COLUMN_COUNT = Error "W0204" "numbers of columns differ":
 ORDER_ON_STREAM = Error "W0205" "order on a stream":
     "ORDER BY and LIMIT apply to a relation. Put them inside Istream(..), Dstream(..) or Rstream(..).";
 SUBQUERY_UNSUPPORTED = Error "W0206" "subquery that cannot be rewritten as a join":
-    "EXISTS and IN are rewritten as joins. Each must be a condition of WHERE of its own or be joined to others by AND; only the WHERE of a plain SELECT .. FROM .. WHERE can refer to the outer query. Move other subqueries to FROM.";
+    "A subquery is a condition or a value of at most one row: an aggregate without GROUP BY, or LIMIT 1. It is not allowed inside an aggregate, in GROUP BY and in ON. Its WHERE may refer to the outer query; outside of the conditions of the outer WHERE that are joined by AND, only by equalities.";
 STREAM_EXPECTED = Error "W0207" "stream where a relation is needed, or the reverse":
     "Istream, Dstream and Rstream turn a relation into a stream; a window turns a stream into a relation. Applying either twice has no meaning.";
 DISTINCT_ORDER = Error "W0208" "ORDER BY column not in SELECT DISTINCT":
@@ -149,6 +149,10 @@ NO_SUCH_VALUE = Warning "W0603" "value that the column never has":
     "The column has a fixed set of values (`weir streams` lists them), and this is not one of them, so the comparison is never true. The long names are accepted as well: `op = 'read'` is `op = 'r'`.";
 WINDOW_IN_COMMENT = Warning "W0604" "window in a comment":
     "`#` begins a comment, so that `IO#time(5 sec)` of Esper reads IO without a window. Write `IO [range 5 s]`.";
+NULL_COMPARED = Warning "W0605" "comparison with NULL":
+    "`x = NULL` and `x <> NULL` are NULL for every row, never true. Write `x IS NULL` or `x IS NOT NULL`; `x IS NOT DISTINCT FROM y` compares two values either of which may be NULL.";
+BARE_DURATION = Warning "W0606" "duration compared with a number without unit":
+    "A number without unit is in the unit of the column, and durations are in nanoseconds: `latency > 20` is 20 ns, which every request exceeds. Write the unit: `latency > 20 ms`, `latency > 20 us`; `20 ns` if that is intended.";
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ fn days_in(year: i64, month: i64) -> i64 {
 }
 
 /// Days since 1970-01-01 in the Gregorian calendar.
-fn days(year: i64, month: i64, day: i64) -> i64 {
+pub(crate) fn days(year: i64, month: i64, day: i64) -> i64 {
     let before = year - 1;
     let leap_days = before / 4 - before / 100 + before / 400;
     let months: i64 = (1..month).map(|m| days_in(year, m)).sum();

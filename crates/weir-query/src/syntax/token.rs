@@ -56,6 +56,20 @@ pub enum Token {
     GreaterEqual,
     /// `||`
     Concat,
+    /// `::`
+    DoubleColon,
+    /// `~`
+    Tilde,
+    /// `!~`
+    NotTilde,
+    /// `&`
+    Ampersand,
+    /// `|`
+    Bar,
+    /// `<<`
+    ShiftLeft,
+    /// `>>`
+    ShiftRight,
     /// Not a token of CQL.
     Unknown,
     /// After the last one.
@@ -72,7 +86,8 @@ pub struct Lexeme {
 }
 
 /// The tokens of `text` from byte `start` up to `end`, terminated by [`Token::End`], and the
-/// diagnostics. White space and comments (`#` or `--` up to the end of the line) are skipped.
+/// diagnostics. White space and comments are skipped: `#` or `--` up to the end of the line, and
+/// `/* .. */`, also nested.
 pub fn tokens(text: &str, start: usize, end: usize) -> (Vec<Lexeme>, Vec<Diagnostic>) {
     let mut lexer = Lexer {
         text: &text[..end],
@@ -126,10 +141,37 @@ impl Lexer<'_> {
             self.take_while(|c| c.is_whitespace() || c == '\u{feff}');
             if self.peek() == Some('#') || self.text[self.at..].starts_with("--") {
                 self.take_while(|c| c != '\n');
+            } else if self.text[self.at..].starts_with("/*") {
+                self.block_comment();
             } else {
                 return;
             }
         }
+    }
+
+    /// The comment at the cursor, which may contain others.
+    fn block_comment(&mut self) {
+        let start = self.at;
+        let mut depth = 0_usize;
+        while let Some(c) = self.peek() {
+            let rest = &self.text[self.at..];
+            if rest.starts_with("/*") {
+                depth += 1;
+                self.at += 2;
+            } else if rest.starts_with("*/") {
+                depth -= 1;
+                self.at += 2;
+                if depth == 0 {
+                    return;
+                }
+            } else {
+                self.at += c.len_utf8();
+            }
+        }
+        let span = Span::new(start, start + 2);
+        let message = "the closing */ is missing";
+        self.diagnostics
+            .push(codes::UNTERMINATED_TEXT.at(span, message));
     }
 
     fn next(&mut self) -> Token {
@@ -156,7 +198,10 @@ impl Lexer<'_> {
             ']' => Token::RightBracket,
             ',' => Token::Comma,
             ';' => Token::Semicolon,
+            ':' if self.take_if(':') => Token::DoubleColon,
             ':' => Token::Colon,
+            '~' => Token::Tilde,
+            '&' => Token::Ampersand,
             '.' => Token::Dot,
             '*' => Token::Star,
             '+' => Token::Plus,
@@ -168,12 +213,16 @@ impl Lexer<'_> {
                 Token::Equal
             }
             '!' if self.take_if('=') => Token::NotEqual,
+            '!' if self.take_if('~') => Token::NotTilde,
             '<' if self.take_if('=') => Token::LessEqual,
             '<' if self.take_if('>') => Token::NotEqual,
+            '<' if self.take_if('<') => Token::ShiftLeft,
             '<' => Token::Less,
             '>' if self.take_if('=') => Token::GreaterEqual,
+            '>' if self.take_if('>') => Token::ShiftRight,
             '>' => Token::Greater,
             '|' if self.take_if('|') => Token::Concat,
+            '|' => Token::Bar,
             _ => {
                 let span = Span::new(start, self.at);
                 let message = format!("`{}` is not a CQL symbol", c.escape_debug());
@@ -256,7 +305,7 @@ mod tests {
     #[test]
     fn comments_and_white_space_are_skipped() {
         assert_eq!(
-            kinds("a # b\n-- c\n 1.5e3 .5"),
+            kinds("a # b\n-- c\n 1.5e3 /* d /* e */\n f */ .5"),
             [Token::Word, Token::Decimal, Token::Decimal, Token::End]
         );
     }

@@ -15,6 +15,9 @@ const BAD: &str = "bad_records";
 /// Counter of requests whose start or end is unknown, so that their times are missing.
 const UNTRACKED: &str = "requests_untracked";
 
+/// Counter of sectors of devices without requests that only the kernel counted.
+const SECTORS_UNSEEN: &str = "sectors_unseen";
+
 /// Counters of events that occurred but were not received or could not be stored.
 pub const MISSED: [&str; 2] = ["events_lost", "unseen"];
 
@@ -44,7 +47,9 @@ pub fn summary(counts: &[EventCount], verbose: bool) -> Vec<String> {
         };
         let complete = completeness(seen, missed);
         // The losses after the end of a recording are unknown.
-        let at_most = if unfinished { "at most " } else { "" };
+        // The number of events whose sectors were not received is unknown as well.
+        let is_bound = unfinished || total(&[SECTORS_UNSEEN]) > 0;
+        let at_most = if is_bound { "at most " } else { "" };
         lines.push(format!(
             "{events} events, {missed} missed, {at_most}{complete} % complete"
         ));
@@ -69,13 +74,13 @@ fn completeness(seen: i64, missed: i64) -> f64 {
 
 fn is_loss(count: &EventCount) -> bool {
     let untracked = count.counter == UNTRACKED && count.cause == Some("table_full");
-    count.counter == BAD || MISSED.contains(&count.counter) || untracked
+    [BAD, SECTORS_UNSEEN].contains(&count.counter) || MISSED.contains(&count.counter) || untracked
 }
 
 fn line((counter, cause, device): Cause, total: i64) -> String {
     let device = device.map(weir_sink::text::shown);
-    let requests = || {
-        let noun = if total == 1 { "request" } else { "requests" };
+    let counted = |noun: &str| {
+        let noun = format!("{noun}{}", if total == 1 { "" } else { "s" });
         let on = device
             .as_ref()
             .map_or(String::new(), |d| format!(" on {d}"));
@@ -85,11 +90,15 @@ fn line((counter, cause, device): Cause, total: i64) -> String {
         ("unseen", cause) => {
             let why = cause.and_then(why_unseen);
             let why = why.map_or(String::new(), |why| format!(" ({why})"));
-            let requests = requests();
+            let requests = counted("request");
             format!("{requests}: no completion event was received; not in the results{why}")
         }
+        (SECTORS_UNSEEN, _) => {
+            let sectors = counted("sector");
+            format!("at least {sectors}: no event was received; not in the results")
+        }
         (UNTRACKED, Some("table_full")) => {
-            let requests = requests();
+            let requests = counted("request");
             format!("{requests}: the table of requests in flight was full; their times are unknown")
         }
         _ => {
@@ -164,6 +173,19 @@ mod tests {
                 &format!(
                     "1 request on /dev/sda: {not_received} (weir's program was already running on that processor)"
                 ),
+            ]
+        );
+    }
+
+    #[test]
+    fn sectors_without_an_event_make_completeness_a_bound() {
+        let mut unseen = count("sectors_unseen", None, 8);
+        unseen.device = Some(Symbol::new("/dev/zram0"));
+        assert_eq!(
+            summary(&[count("events_in", None, 5), unseen], false),
+            [
+                "5 events, 0 missed, at most 100 % complete",
+                "at least 8 sectors on /dev/zram0: no event was received; not in the results"
             ]
         );
     }

@@ -64,7 +64,8 @@ impl Row {
 
 /// A file system for one test.
 pub struct FileSystem {
-    disk: LoopDisk,
+    /// Its device.
+    pub disk: LoopDisk,
     /// Where it is mounted.
     pub folder: PathBuf,
     kind: &'static str,
@@ -136,12 +137,12 @@ impl FileSystem {
     }
 }
 
-fn text(path: &Path) -> &str {
+pub(super) fn text(path: &Path) -> &str {
     path.to_str().expect("paths of tests are text")
 }
 
 /// fio's count for a job.
-fn count(job: &Json, direction: &str, counter: &str) -> i64 {
+pub(super) fn count(job: &Json, direction: &str, counter: &str) -> i64 {
     job[direction][counter].as_i64().expect("fio counts it")
 }
 

@@ -7,6 +7,7 @@
 
 mod cache;
 mod files;
+mod paths;
 mod switches;
 mod work;
 
@@ -27,7 +28,7 @@ use weir_runtime::source::{self, SourceOptions};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::LiveOptions;
 use weir_tap::ebpf::stream::KernelStream;
-use weir_tap::ebpf::streams::{fileio, pagecache};
+use weir_tap::ebpf::streams::{fileio, iopath, pagecache};
 use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
 use weir_tap::{EventCount, FOLDED, Tap, TapEvent};
@@ -36,7 +37,7 @@ use weir_testing::{Scratch, run, skip};
 use self::work::Sleeper;
 
 /// The live taps of these tests, as `weir_tap::live::TAPS` has those of weir.
-static TAPS: &[&LiveTap] = &[&switches::TAP, &fileio::TAP, &pagecache::TAP];
+static TAPS: &[&LiveTap] = &[&switches::TAP, &fileio::TAP, &iopath::TAP, &pagecache::TAP];
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());

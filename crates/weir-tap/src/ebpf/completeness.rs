@@ -4,18 +4,25 @@
 //! The kernel increments its counters after the tracepoint of the completion, so the programs'
 //! count is ahead of them, never behind, unless a completion was not received.
 
+mod sectors;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
 use weir_model::Symbol;
 
+use self::sectors::{KernelSectors, ProgramSectors, SectorCheck};
 use super::devices::{Device, read_text};
+use super::layout::count;
+use crate::EventCount;
 
 /// The counts of both sides since the tap was opened, per disk.
 #[derive(Debug, Default)]
 pub struct CompletenessCheck {
     disks: HashMap<u32, Disk>,
+    /// Those of devices without requests.
+    sectors: SectorCheck,
     /// Runs of the completion's program that the kernel skipped, so far.
     misses: u64,
     /// Skipped runs to which no request has been assigned yet: the kernel's counters may be behind.
@@ -79,34 +86,43 @@ impl Completeness {
 }
 
 impl CompletenessCheck {
-    /// Updates the comparison. `seen` returns the programs' count of finished requests on a disk;
-    /// `misses` is how often the kernel counted that the completion's program did not run because
-    /// it was already running.
+    /// Updates the comparison. `count` returns a counter of the programs, by its position in
+    /// [`count`]; `misses` is how often the kernel counted that the completion's program did not
+    /// run because it was already running.
     ///
     /// A disk whose statistics are disabled (`queue/iostats`) cannot be checked and is skipped
     /// until they are enabled again.
-    pub fn take(&mut self, disks: &[&Device], seen: &dyn Fn(&Device) -> i64, misses: u64) {
-        let disks: Vec<&&Device> = disks
-            .iter()
-            .filter(|d| !d.bio_based && d.index != 0)
-            .collect();
+    pub fn take(&mut self, disks: &[&Device], count: &dyn Fn(&Device, usize) -> i64, misses: u64) {
+        let seen = |d: &Device| count(d, count::SEEN);
+        let sectors = |d: &Device| ProgramSectors {
+            submitted: count(d, count::SECTORS_SUBMITTED),
+            seen: count(d, count::SECTORS_SEEN),
+        };
+        let disks = disks.iter().filter(|d| d.index != 0);
         // The programs' count is read first: a request that ends in between is missing from it in
         // the first comparison only.
-        let before: Vec<i64> = disks.iter().map(|d| seen(d)).collect();
+        let disks: Vec<_> = disks.map(|d| (d, seen(d), sectors(d))).collect();
         let Ok(text) = fs::read_to_string("/proc/diskstats") else {
             self.disks.clear();
+            self.sectors = SectorCheck::default();
             return;
         };
         let kernel = finished(&text);
         let mut found = Vec::new();
-        for (disk, before) in disks.into_iter().zip(before) {
+        for (disk, seen_before, sectors_before) in disks {
             match kernel.get(&disk.number) {
+                Some(kernel) if disk.bio_based => {
+                    let now = || sectors(disk);
+                    self.sectors
+                        .compare(disk, kernel.sectors, sectors_before, &now);
+                }
                 Some(kernel) => {
-                    let more = self.compare(disk, *kernel, before, seen(disk));
+                    let more = self.compare(disk, kernel.ios, seen_before, seen(disk));
                     found.extend((more > 0).then_some((disk.number, more)));
                 }
                 None => {
                     self.disks.remove(&disk.number);
+                    self.sectors.remove(disk.number);
                 }
             }
         }
@@ -168,6 +184,31 @@ impl CompletenessCheck {
         self.misses_open
     }
 
+    /// The figures of all disks, as a tap reports them.
+    pub fn counts(&self) -> Vec<EventCount> {
+        let mut counts = Vec::new();
+        for disk in self.disks() {
+            let device = Some(disk.path);
+            let of = |counter, cause, total| EventCount {
+                device,
+                ..EventCount::of(counter, cause, total)
+            };
+            counts.push(of("seen", None, disk.seen));
+            let causes = disk.unseen.by_cause().into_iter();
+            let causes = causes.filter(|(_, total)| *total > 0);
+            counts.extend(causes.map(|(cause, total)| of("unseen", Some(cause), total)));
+        }
+        for device in self.sectors.devices() {
+            let of = |counter, total| EventCount {
+                device: Some(device.path),
+                ..EventCount::of(counter, None, total)
+            };
+            counts.push(of("sectors_seen", device.seen));
+            counts.push(of("sectors_unseen", device.unseen));
+        }
+        counts
+    }
+
     /// The disks with any activity, by path.
     pub fn disks(&self) -> Vec<Completeness> {
         let of = |d: &Disk| Completeness {
@@ -188,18 +229,35 @@ pub fn counts_io(disk: &Device) -> bool {
     read_text(&setting).is_none_or(|text| text != "0")
 }
 
-/// Requests that the kernel counted as finished, by device: reads, writes and discards
-/// (Documentation/admin-guide/iostats.rst).
-pub fn finished(diskstats: &str) -> HashMap<u32, i64> {
+/// The kernel's counters of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Finished reads, writes and discards.
+    pub ios: i64,
+    /// The sectors of reads and writes.
+    pub sectors: KernelSectors,
+}
+
+/// What the kernel counted, by device (Documentation/admin-guide/iostats.rst).
+pub fn finished(diskstats: &str) -> HashMap<u32, KernelCounts> {
     const READS: usize = 3;
     const WRITES: usize = 7;
+    const IN_FLIGHT: usize = 11;
     const DISCARDS: usize = 14;
+    /// Behind the number of reads, or writes.
+    const SECTORS: usize = 2;
     let line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let field = |i: usize| words.get(i)?.parse::<i64>().ok();
         let (major, minor) = (words.first()?.parse().ok()?, words.get(1)?.parse().ok()?);
-        let ios = field(READS)? + field(WRITES)? + field(DISCARDS).unwrap_or(0);
-        Some((super::devices::number(major, minor), ios))
+        let counts = KernelCounts {
+            ios: field(READS)? + field(WRITES)? + field(DISCARDS).unwrap_or(0),
+            sectors: KernelSectors {
+                sectors: field(READS + SECTORS)? + field(WRITES + SECTORS)?,
+                in_flight: field(IN_FLIGHT)?,
+            },
+        };
+        Some((super::devices::number(major, minor), counts))
     };
     diskstats.lines().filter_map(line).collect()
 }
@@ -209,13 +267,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_writes_and_discards_count_as_finished() {
-        let line = " 254       1 vda1 8 1 64 3 40 2 320 9 0 10 12 2 0 16 1 5 6\n";
+    fn the_fields_of_a_line_are_counted() {
+        let line = " 254       1 vda1 8 1 64 3 40 2 320 9 3 10 12 2 0 16 1 5 6\n";
         let counts = finished(line);
-        assert_eq!(counts.get(&(254 << 20 | 1)), Some(&(8 + 40 + 2)));
+        let expected = KernelCounts {
+            ios: 8 + 40 + 2,
+            sectors: KernelSectors {
+                sectors: 64 + 320,
+                in_flight: 3,
+            },
+        };
+        assert_eq!(counts.get(&(254 << 20 | 1)), Some(&expected));
     }
 
-    fn disk(number: u32) -> Device {
+    pub fn disk(number: u32) -> Device {
         Device {
             number,
             path: Symbol::new(&format!("/dev/loop{number}")),

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use weir_model::Symbol;
 
 use super::filesystem;
+use super::layout::test;
 use super::rows::Place;
 use super::selection::Clause;
 use crate::RECORDING;
@@ -154,12 +155,17 @@ impl Devices {
     }
 
     /// The whole disks of which every request is demanded, including partitions: those that can be
-    /// compared with the kernel's counters.
+    /// compared with the kernel's counters. Bios that no clause passes are not counted at their
+    /// ends, so a disk without requests needs a clause that tests only the device.
     pub fn whole_disks(&self) -> Vec<&Device> {
+        let clauses = self.clauses.iter().enumerate();
+        let open = clauses.filter(|(_, clause)| clause.raw.tests & !test::DEVICE == 0);
+        let open: u32 = open.map(|(i, _)| 1 << (1 + i)).sum();
         let mut disks = self.wanted_disks();
         disks.retain(|disk| {
+            let counted = if disk.bio_based { open } else { u32::MAX };
             let mut parts = self.iter().filter(|p| p.disk == disk.number);
-            parts.all(|p| self.marks(p) != 0)
+            parts.all(|p| self.marks(p) & counted != 0)
         });
         disks
     }

@@ -476,7 +476,9 @@ fn disks(options: &LiveOptions) -> Vec<Fact> {
     if !bios.is_empty() {
         let fact = ok(
             "disks without requests",
-            format!("{bios}: observed at their bios; wait is 0; their completeness is not checked"),
+            format!(
+                "{bios}: observed at their bios; wait is 0; their completeness is checked in sectors"
+            ),
         );
         let in_memory = list(&|d| {
             let prefixes = ["/dev/zram", "/dev/ram", "/dev/pmem"];

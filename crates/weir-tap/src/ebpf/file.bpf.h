@@ -123,6 +123,7 @@ struct block_device {
 };
 
 struct bvec_iter {
+	__u64 bi_sector;
 	__u32 bi_size;
 	__u32 bi_idx;
 	__u32 bi_bvec_done;

@@ -45,7 +45,7 @@ pub const STATE_HIST_UNTIL_WORD: usize = 2;
 pub const STATE_SHED_WORD: usize = 3;
 
 /// Bytes of `struct counts`.
-pub const COUNTS_BYTES: usize = 64;
+pub const COUNTS_BYTES: usize = 80;
 
 /// Maximum number of clauses of a kernel program.
 pub const CLAUSES: usize = 4;
@@ -130,6 +130,10 @@ pub mod count {
     pub const OTHER: usize = 6;
     /// Requests that were requeued.
     pub const REQUEUES: usize = 7;
+    /// Sectors of the bios of a device without requests that were submitted, except discards.
+    pub const SECTORS_SUBMITTED: usize = 8;
+    /// Sectors of those that finished.
+    pub const SECTORS_SEEN: usize = 9;
 }
 
 /// Position of the times of a `struct entry`, in 8-byte words.

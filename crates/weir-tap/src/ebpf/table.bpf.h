@@ -141,11 +141,13 @@ static __always_inline struct counts *counts_of(__u32 cpu, __u32 index)
 	return bpf_map_lookup_elem(&counters, &row);
 }
 
-#define COUNT(cpu, index, field)                                                                   \
+#define COUNT_MORE(cpu, index, field, more)                                                        \
 	do {                                                                                       \
 		struct counts *counts_ = counts_of(cpu, index);                                    \
 		if (counts_)                                                                       \
-			counts_->field++;                                                          \
+			counts_->field += more;                                                    \
 	} while (0)
+
+#define COUNT(cpu, index, field) COUNT_MORE(cpu, index, field, 1)
 
 #endif

@@ -428,6 +428,12 @@ int on_complete(__u64 *ctx)
 
 /* ---- Devices without requests: only bios are seen, from submission to completion -------------- */
 
+/* What is compared with the kernel's counters: a driver may split a bio, but not its sectors. */
+static __always_inline __u32 sectors_of(const struct io *io)
+{
+	return io->op == OP_DISCARD ? 0 : io->bytes >> 9;
+}
+
 SEC("tp_btf/block_bio_queue")
 int on_bio_queue(__u64 *ctx)
 {
@@ -461,6 +467,7 @@ int on_bio_queue(__u64 *ctx)
 	number(&io);
 	io.service_ns = UNKNOWN;
 	io.state = ISSUED;
+	COUNT_MORE(io.cpu, io.index, sectors_submitted, sectors_of(&io));
 	if (hist.on || config.kinds[KIND_RESPONSE] | config.kinds[KIND_ERROR]) {
 		e = find(request);
 		if (e)
@@ -472,6 +479,7 @@ int on_bio_queue(__u64 *ctx)
 			keep(e, &io, 0);
 		} else {
 			lost_track(&io);
+			COUNT_MORE(io.cpu, io.index, sectors_seen, sectors_of(&io));
 		}
 	}
 	if (io.clauses & config.kinds[KIND_REQUEST])
@@ -495,6 +503,7 @@ int on_bio_complete(__u64 *ctx)
 	io.status = bio->bi_status;
 	cpu = bpf_get_smp_processor_id();
 	COUNT(cpu, io.index, seen);
+	COUNT_MORE(cpu, io.index, sectors_seen, sectors_of(&io));
 	finish(cpu, request, &io);
 	return 0;
 }

@@ -130,8 +130,10 @@ struct counts {
 	__u64 flush_commands;	/* issued by the kernel itself */
 	__u64 other;		/* passthrough and zone commands */
 	__u64 requeues;
+	__u64 sectors_submitted; /* of bios of devices without requests, except discards */
+	__u64 sectors_seen;	/* of those that completed */
 };
-_Static_assert(sizeof(struct counts) == 64, "struct counts");
+_Static_assert(sizeof(struct counts) == 80, "struct counts");
 
 /* State that changes while the programs run: their `.bss`. */
 struct state {

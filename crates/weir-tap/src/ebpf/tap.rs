@@ -475,10 +475,10 @@ impl BlockTap {
             return;
         };
         if live.programs.probes.contains(&programs::COMPLETE) {
-            let seen = |d: &super::devices::Device| live.count(d.index, count::SEEN);
+            let count = |d: &super::devices::Device, word: usize| live.count(d.index, word);
             let misses = misses(live, true);
             self.completeness
-                .take(&self.devices.whole_disks(), &seen, misses as u64);
+                .take(&self.devices.whole_disks(), &count, misses as u64);
         }
     }
 
@@ -540,18 +540,7 @@ impl Tap for BlockTap {
         // counted the request.
         let missed = misses(live, false) + self.completeness.misses_open();
         counts.push(whole("events_lost", Some("recursion"), missed));
-        for disk in self.completeness.disks() {
-            let of = |counter, cause, total| EventCount {
-                counter,
-                cause,
-                device: Some(disk.path),
-                total,
-            };
-            counts.push(of("seen", None, disk.seen));
-            let causes = disk.unseen.by_cause().into_iter();
-            let causes = causes.filter(|(_, total)| *total > 0);
-            counts.extend(causes.map(|(cause, total)| of("unseen", Some(cause), total)));
-        }
+        counts.extend(self.completeness.counts());
         for disk in self.devices.wanted_disks() {
             self.count_disk(live, disk.path, disk.index, &mut counts);
         }

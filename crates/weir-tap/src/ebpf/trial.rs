@@ -194,7 +194,11 @@ fn collect(tap: &mut BlockTap, reported: &mut Reported) -> Result<(), TapError> 
 
 /// The kernel's counts of finished requests, by device.
 fn counters() -> HashMap<u32, i64> {
-    finished(&fs::read_to_string("/proc/diskstats").unwrap_or_default())
+    let text = fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let counts = finished(&text).into_iter();
+    counts
+        .map(|(device, counts)| (device, counts.ios))
+        .collect()
 }
 
 impl Target {

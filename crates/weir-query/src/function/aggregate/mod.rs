@@ -4,6 +4,7 @@
 //! weight), result, partial and merge, so that a group split over hosts or threads has the result
 //! of the whole.
 
+pub mod approx_count_distinct;
 mod arrivals;
 pub mod avg;
 pub mod count;
@@ -19,8 +20,12 @@ mod laws;
 pub mod max;
 pub mod median;
 pub mod min;
+pub mod mode;
 mod ordered;
 mod per_group;
+mod percentile;
+pub mod percentile_cont;
+pub mod percentile_disc;
 pub mod quantile;
 mod shared;
 mod single;
@@ -53,6 +58,10 @@ pub static AGGREGATES: &[&dyn Aggregate] = &[
     &max::MAX,
     &median::Median,
     &quantile::Quantile,
+    &percentile_cont::PERCENTILE_CONT,
+    &percentile_disc::PERCENTILE_DISC,
+    &mode::Mode,
+    &approx_count_distinct::ApproxCountDistinct,
     &histogram::Histogram,
     &top::Top,
     &first::FIRST,
@@ -211,6 +220,20 @@ fn of_integers(call: &AggregateCall, keep: impl FnOnce() -> PartialKind) -> Opti
 /// The aggregate called `name`, by its own name or an alias, without regard to case.
 pub fn find(name: &str) -> Option<&'static dyn Aggregate> {
     by_name::find(name)
+}
+
+/// The fraction of a percentile that is a name: 0.99 for `p99`.
+pub(crate) fn percentile_of(name: &str) -> Option<f64> {
+    let digits = name.strip_prefix(['p', 'P'])?;
+    let is_percentile = (2..=5).contains(&digits.len())
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && digits != "100";
+    is_percentile.then(|| format!("0.{digits}").parse().ok())?
+}
+
+/// Whether `name` is that of an aggregate, or of a percentile.
+pub(crate) fn is_aggregate(name: &str) -> bool {
+    find(name).is_some() || percentile_of(name).is_some()
 }
 
 impl fmt::Debug for AggregateCall {

@@ -13,7 +13,7 @@ pub struct Quantile;
 
 static DOC: FunctionDoc = FunctionDoc {
     name: "quantile",
-    aliases: &["percentile"],
+    aliases: &["percentile", "approx_quantile", "approx_percentile"],
     signature: "quantile(x, q)",
     summary: "the smallest value that is not exceeded by a fraction `q` of all values, with a relative error below 1/128",
     details: "`q` is a constant from 0 to 1: 0.99 is the 99th percentile. Keeps the type and the unit of `x`. The values are counted in buckets, \
@@ -21,7 +21,8 @@ static DOC: FunctionDoc = FunctionDoc {
               it lies between the least and the greatest value, and it is exact for integers up to 256 \
               and where a bucket holds only one value, as for sizes. \
               A group of latencies needs about 30 kB, independent of their number. \
-              `median` is exact.",
+              `p99(x)` is `quantile(x, 0.99)`, `p999(x)` is `quantile(x, 0.999)`, and so on. \
+              `median`, `percentile_cont` and `percentile_disc` are exact.",
     examples: &[
         Example::over("quantile(x, 0.5)", "10\n20\n30\nNULL", "20"),
         Example::over("quantile(x, 0.99)", "1\n2\n1000000", "1000000"),

@@ -71,7 +71,7 @@ fn most_frequent<K: Element>(k: usize) -> Box<dyn AggregateState> {
 }
 
 /// The count of each value, by value and by count.
-struct Ranking<K> {
+pub struct Ranking<K> {
     counts: OrderedCounts<K>,
     /// The values that occur more than once: of many distinct ones, most do not.
     ranks: OrderedCounts<(Reverse<i64>, K)>,
@@ -87,6 +87,13 @@ impl<K> Default for Ranking<K> {
 }
 
 impl<K: Element> Ranking<K> {
+    /// The most frequent value.
+    pub fn first(&self) -> Option<K> {
+        let several = self.ranks.iter().next().map(|((_, value), _)| value);
+        let mut once = self.counts.iter().filter(|&(_, count)| count == 1);
+        several.or_else(|| once.next().map(|(value, _)| value))
+    }
+
     fn top(&self, k: usize) -> Option<Arc<Tally>> {
         let several = self
             .ranks

@@ -66,7 +66,7 @@ fn formatted(ns: i128) -> String {
 /// Year, month and day of a number of days since 1970, in the Gregorian calendar (Howard Hinnant,
 /// "chrono-compatible low-level date algorithms", civil_from_days): years begin in March, so that
 /// the leap day is their last.
-fn civil(days: i128) -> (i128, i128, i128) {
+pub(super) fn civil(days: i128) -> (i128, i128, i128) {
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

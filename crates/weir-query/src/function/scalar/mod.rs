@@ -1,41 +1,64 @@
 //! Scalar functions: one value in a row for the arguments of that row.
 
 pub mod abs;
+pub mod bit_and;
+pub mod bit_or;
+pub mod bit_xor;
 pub mod bucket;
+mod calendar;
 pub mod ceil;
 pub mod coalesce;
 pub mod concat;
+pub mod date_part;
+pub mod date_trunc;
 pub mod exp;
 pub mod floor;
 pub mod gib;
 pub mod greatest;
+pub mod is_distinct_from;
 pub mod iso8601;
 pub mod kib;
 #[cfg(test)]
 mod laws;
 pub mod least;
+pub mod left;
 pub mod length;
 pub mod ln;
 pub mod log10;
 pub mod log2;
 pub mod lower;
+pub mod lpad;
+pub mod ltrim;
 pub mod mib;
 pub mod micros;
 pub mod millis;
+pub mod now;
 pub mod nullif;
+mod pattern;
 mod pick;
+pub mod position;
 pub mod pow;
 pub mod pow2_bucket;
+pub mod regexp_matches;
+pub mod regexp_replace;
 pub mod replace;
+pub mod right;
 pub mod round;
+mod row_function;
 mod rows;
+pub mod rpad;
+pub mod rtrim;
 pub mod sample;
 mod scaled;
 pub mod seconds;
+pub mod shift_left;
+pub mod shift_right;
 pub mod sign;
+pub mod split_part;
 pub mod sqrt;
 pub mod starts_with;
 pub mod substr;
+pub mod trim;
 pub mod upper;
 
 use std::fmt;
@@ -81,6 +104,26 @@ pub static SCALARS: &[&dyn Scalar] = &[
     &replace::Replace,
     &starts_with::StartsWith,
     &concat::Concat,
+    &left::LEFT,
+    &right::RIGHT,
+    &trim::TRIM,
+    &ltrim::LTRIM,
+    &rtrim::RTRIM,
+    &lpad::LPAD,
+    &rpad::RPAD,
+    &position::POSITION,
+    &split_part::SPLIT_PART,
+    &regexp_matches::REGEXP_MATCHES,
+    &regexp_replace::REGEXP_REPLACE,
+    &bit_and::BIT_AND,
+    &bit_or::BIT_OR,
+    &bit_xor::BIT_XOR,
+    &shift_left::SHIFT_LEFT,
+    &shift_right::SHIFT_RIGHT,
+    &is_distinct_from::IsDistinctFrom,
+    &now::QueryStartTime,
+    &date_part::DATE_PART,
+    &date_trunc::DATE_TRUNC,
     &iso8601::Iso8601,
 ];
 

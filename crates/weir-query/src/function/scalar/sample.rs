@@ -37,7 +37,7 @@ fn passing(share: &Expr) -> i64 {
 }
 
 /// FNV-1a (Fowler, Noll and Vo; RFC 9923) of a text.
-fn number_of(text: Text) -> i64 {
+pub fn number_of(text: Text) -> i64 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     text.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, fnv) as i64
 }

@@ -4,6 +4,27 @@ use super::*;
 use crate::expr::BinaryOp;
 use crate::syntax::level;
 
+/// What stands between two operands.
+#[derive(Clone, Copy, PartialEq)]
+enum Infix {
+    /// A binary operator.
+    Operator(BinaryOp),
+    /// An operator on bits: the call of this function.
+    Bits(&'static str),
+    /// IS, IN, BETWEEN, LIKE, `~`.
+    Predicate,
+}
+
+impl Infix {
+    fn level(self) -> u8 {
+        match self {
+            Infix::Operator(op) => level::of(op),
+            Infix::Bits(_) => level::CONCAT,
+            Infix::Predicate => level::COMPARISON,
+        }
+    }
+}
+
 /// Maximum length of a chain of AND or OR that becomes a left-associative tree, as it is printed.
 /// The tree of a longer chain has fewer operands than this between any two parentheses when it is
 /// printed, so it is parsed to the same tree again.
@@ -16,7 +37,7 @@ impl Parser<'_> {
     }
 
     /// The node `kind` from `start` to the last token, if it is not too high.
-    fn node(&mut self, kind: ExprKind, start: Span) -> Result<SpannedExpr> {
+    pub(super) fn node(&mut self, kind: ExprKind, start: Span) -> Result<SpannedExpr> {
         self.node_over(kind, start, 0)
     }
 
@@ -54,14 +75,20 @@ impl Parser<'_> {
         };
         let mut most = u8::MAX;
         while let Some(infix) = self.infix() {
-            let own = infix.map_or(level::COMPARISON, level::of);
+            let own = infix.level();
             if own < least || own > most {
                 break;
             }
             left = match infix {
-                None => self.predicate(left)?,
-                Some(op @ (BinaryOp::And | BinaryOp::Or)) => self.chain(op, left)?,
-                Some(op) => {
+                Infix::Predicate => self.predicate(left)?,
+                Infix::Bits(function) => {
+                    self.at += 1;
+                    let right = self.operators(own + 1)?;
+                    let start = left.span;
+                    self.call_of(function, vec![left, right], start)?
+                }
+                Infix::Operator(op @ (BinaryOp::And | BinaryOp::Or)) => self.chain(op, left)?,
+                Infix::Operator(op) => {
                     self.at += 1;
                     let right = self.operators(own + 1)?;
                     self.binary(op, left, right)?
@@ -78,7 +105,7 @@ impl Parser<'_> {
     /// Operands joined by `op`, from the first one on.
     fn chain(&mut self, op: BinaryOp, first: SpannedExpr) -> Result<SpannedExpr> {
         let mut operands = vec![first];
-        while self.infix() == Some(Some(op)) {
+        while self.infix() == Some(Infix::Operator(op)) {
             self.at += 1;
             operands.push(self.operators(level::of(op) + 1)?);
         }
@@ -101,9 +128,9 @@ impl Parser<'_> {
         self.binary(op, left, right)
     }
 
-    /// The binary operator at the cursor; `Some(None)` for IS, IN, BETWEEN and LIKE.
-    fn infix(&self) -> Option<Option<BinaryOp>> {
-        Some(Some(match self.lexeme(0).token {
+    /// The operator at the cursor.
+    fn infix(&self) -> Option<Infix> {
+        Some(Infix::Operator(match self.lexeme(0).token {
             Token::Equal => BinaryOp::Equal,
             Token::NotEqual => BinaryOp::NotEqual,
             Token::Less => BinaryOp::Less,
@@ -116,10 +143,15 @@ impl Parser<'_> {
             Token::Star => BinaryOp::Multiply,
             Token::Slash => BinaryOp::Divide,
             Token::Percent => BinaryOp::Modulo,
+            Token::Tilde | Token::NotTilde => return Some(Infix::Predicate),
+            Token::Ampersand => return Some(Infix::Bits("bit_and")),
+            Token::Bar => return Some(Infix::Bits("bit_or")),
+            Token::ShiftLeft => return Some(Infix::Bits("shift_left")),
+            Token::ShiftRight => return Some(Infix::Bits("shift_right")),
             Token::Word if self.is_word("or") => BinaryOp::Or,
             Token::Word if self.is_word("and") => BinaryOp::And,
             Token::Word if self.is_any_word(&["is", "not", "in", "between", "like", "ilike"]) => {
-                return Some(None);
+                return Some(Infix::Predicate);
             }
             _ => return None,
         }))
@@ -138,9 +170,10 @@ impl Parser<'_> {
         let start = expr.span;
         let expr = Box::new(expr);
         if self.eat_word("is") {
-            let negated = self.eat_word("not");
-            self.expect_word("null")?;
-            return self.node(ExprKind::IsNull { expr, negated }, start);
+            return self.is_predicate(expr);
+        }
+        if self.is(Token::Tilde) || self.is(Token::NotTilde) {
+            return self.regex_match(*expr);
         }
         let negated = self.eat_word("not");
         if self.eat_word("between") {
@@ -209,7 +242,7 @@ impl Parser<'_> {
     }
 
     /// An operand of a comparison.
-    fn operand(&mut self) -> Result<SpannedExpr> {
+    pub(super) fn operand(&mut self) -> Result<SpannedExpr> {
         self.operators(level::COMPARISON + 1)
     }
 
@@ -219,11 +252,12 @@ impl Parser<'_> {
             return self.deeper(Self::sign);
         }
         if !self.eat(Token::Minus) {
-            return self.primary();
+            return self.primary_cast();
         }
         // A sign belongs to the number that follows: the least integer cannot be written otherwise.
         if matches!(self.lexeme(0).token, Token::Integer | Token::Decimal) {
-            return self.number_literal(true, start);
+            let number = self.number_literal(true, start)?;
+            return self.casts(number);
         }
         let expr = Box::new(self.deeper(Self::sign)?);
         self.node(
@@ -235,7 +269,7 @@ impl Parser<'_> {
         )
     }
 
-    fn primary(&mut self) -> Result<SpannedExpr> {
+    pub(super) fn primary(&mut self) -> Result<SpannedExpr> {
         let Lexeme { token, span } = self.lexeme(0);
         match token {
             Token::Integer | Token::Decimal => self.number_literal(false, span),
@@ -288,13 +322,16 @@ impl Parser<'_> {
 
     fn word_primary(&mut self, span: Span) -> Result<SpannedExpr> {
         let calls = self.lexeme(1).token == Token::LeftParen;
+        if let Some(spelled) = self.sql_spelling(span) {
+            return spelled;
+        }
         let word = self.text_of(span).to_ascii_lowercase();
         let literal = match word.as_str() {
             "null" => Literal::Null,
             "true" => Literal::Bool(true),
             "false" => Literal::Bool(false),
             "case" => return self.case(span),
-            "cast" if calls => return self.cast(span),
+            "cast" | "try_cast" if calls => return self.cast(span),
             "exists" if calls => {
                 self.at += 2;
                 let (query, below) = self.measured_query()?;
@@ -383,6 +420,7 @@ impl Parser<'_> {
             }
         }
         self.expect(Token::RightParen, "`,` or `)`")?;
+        let (args, star) = self.aggregate_clauses(&name, args, star)?;
         self.node(
             ExprKind::Call {
                 name,

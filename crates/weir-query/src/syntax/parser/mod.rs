@@ -8,6 +8,7 @@ mod expr;
 mod probe;
 mod query;
 mod recovery;
+mod spelling;
 mod table;
 
 use weir_model::{Shape, Type};

@@ -230,12 +230,20 @@ impl Parser<'_> {
         Ok(Item::Expr { expr, alias })
     }
 
-    /// `AS x`, `x`, or nothing.
+    /// `AS x`, `x`, `AS 'x'`, `"x"`, or nothing.
     pub(super) fn alias(&mut self, what: &str) -> Result<Option<Ident>> {
-        if self.eat_word("as") || self.is_ident() && !self.begins_emit() {
-            return self.ident(what).map(Some);
+        let span = self.span();
+        let is_quoted = self.text_of(span).starts_with('"');
+        let after_as = self.eat_word("as");
+        if self.is(Token::Text) && (after_as || is_quoted) {
+            let span = self.span();
+            self.at += 1;
+            return Ok(Some(Ident::new(unquote(self.text_of(span)), span)));
         }
-        Ok(None)
+        match after_as || self.is_ident() && !self.begins_emit() {
+            true => self.ident(what).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn order_by(&mut self) -> Vec<OrderItem> {

@@ -50,6 +50,14 @@ fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
         let counts = |args: &&Row| args.iter().all(|x| !x.is_null());
         return Ok(Value::Int(args.iter().filter(counts).count() as i64));
     }
+    if name == "approx_count_distinct" {
+        // Exact for few values.
+        let mut values: Vec<&Value> = args.iter().map(|a| &a[0]).collect();
+        values.retain(|v| !v.is_null());
+        values.sort();
+        values.dedup();
+        return Ok(Value::Int(values.len() as i64));
+    }
     // All other aggregates ignore NULLs.
     let parameters: Row = args.first().map_or(vec![], |a| a[1..].to_vec());
     let values: Vec<Value> = args.into_iter().map(|mut a| a.swap_remove(0)).collect();
@@ -76,6 +84,28 @@ fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
         "stddev" => root(variance(&values, 1)),
         "stddev_pop" => root(variance(&values, 0)),
         "quantile" => quantile(values, &parameters[0]),
+        "mode" => match top(values, 1) {
+            Value::Tally(tally) => tally.0[0].0.clone(),
+            other => other,
+        },
+        "percentile_disc" => {
+            values.sort();
+            let share = floats(&parameters)[0];
+            let reached = |i: &usize| (i + 1) as f64 >= share * values.len() as f64;
+            let rank = (0..values.len()).find(reached).unwrap_or(values.len() - 1);
+            values.swap_remove(rank)
+        }
+        "percentile_cont" => {
+            let (sorted, share) = (floats(&values), floats(&parameters)[0]);
+            let position = share * (sorted.len() - 1) as f64;
+            let (low, part) = (position.trunc() as usize, position.fract());
+            let high = sorted[(low + 1).min(sorted.len() - 1)];
+            Value::Float(match (part, call.args[0].ty()) {
+                (0.0, _) => sorted[low],
+                (part, Type::Int) => sorted[low] + (high - sorted[low]) * part,
+                (part, _) => sorted[low] * (1.0 - part) + high * part,
+            })
+        }
         "histogram" => histogram(&values, &parameters),
         "top" => top(values, int(&parameters[0])),
         "first" => values.swap_remove(0),

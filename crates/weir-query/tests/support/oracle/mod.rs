@@ -13,6 +13,7 @@ mod expr;
 mod instants;
 mod relation;
 mod scalar;
+mod text;
 mod window;
 
 use std::cell::RefCell;

@@ -4,7 +4,7 @@ use weir_model::{Type, Unit, Value};
 use weir_query::function::ScalarCall;
 
 use super::aggregate::power_of_two;
-use super::calendar;
+use super::{calendar, text};
 
 /// The value of a call for these arguments.
 pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
@@ -36,6 +36,7 @@ pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
             let texts: Vec<String> = there.map(Value::to_string).collect();
             return Ok(Value::text(&texts.concat()));
         }
+        "is_distinct_from" => return Ok(text::differ(call, args)),
         _ => {}
     }
     if args.iter().any(Value::is_null) {
@@ -43,6 +44,9 @@ pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
     }
     if name == "sample" {
         return Ok(sampled(&args[0], float(&args[1])));
+    }
+    if let Some(value) = text::call(call, args) {
+        return Ok(value);
     }
     match &args[0] {
         Value::Text(_) => Ok(of_text(name, args)),

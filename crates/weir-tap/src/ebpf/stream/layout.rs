@@ -5,8 +5,11 @@ use crate::ebpf::fold::layout::FOLDS;
 /// Bytes of `struct event`, the head of each event.
 pub const HEAD_BYTES: usize = 24;
 
-/// Maximum size of an event in bytes.
+/// Maximum size of an event in bytes, unless its programs raise it.
 pub const EVENT_BYTES_MAX: usize = 128;
+
+/// Maximum size of an event of a stream whose programs raise the limit, in bytes.
+pub const LONG_EVENT_BYTES_MAX: usize = 192;
 
 /// Position of the processor in an event, in bytes.
 pub const CPU_OFFSET: usize = 16;

@@ -38,7 +38,7 @@ use weir_model::{
 };
 
 use self::layout::{
-    CLAUSES, COUNTERS_MAX, CPU_OFFSET, EVENT_BYTES_MAX, HEAD_BYTES, Slot, TESTS, TEXTS,
+    CLAUSES, COUNTERS_MAX, CPU_OFFSET, HEAD_BYTES, LONG_EVENT_BYTES_MAX, Slot, TESTS, TEXTS,
 };
 use super::kernel::Kernel;
 use super::programs::Probe;
@@ -468,7 +468,7 @@ impl KernelStream {
 
     /// The first fault of the table of columns, in a sentence.
     pub fn fault(&self) -> Option<String> {
-        let size = (HEAD_BYTES..=EVENT_BYTES_MAX).contains(&self.event_bytes);
+        let size = (HEAD_BYTES..=LONG_EVENT_BYTES_MAX).contains(&self.event_bytes);
         if !size || !self.event_bytes.is_multiple_of(8) {
             return Some(format!(
                 "{}: no event has {} bytes",

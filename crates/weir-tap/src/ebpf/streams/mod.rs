@@ -1,6 +1,7 @@
 //! The kernel streams: each a folder with its programs and its table of columns.
 
 pub mod fileio;
+pub mod iopath;
 pub mod pagecache;
 
 /// The types of file systems, by the numbers of `include/uapi/linux/magic.h`.

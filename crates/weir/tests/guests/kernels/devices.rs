@@ -22,6 +22,20 @@ pub const BIOS: &str = "null_blk without requests";
 /// A disk in memory that is read through the page cache.
 pub const PAGES: &str = "zram through the page cache";
 
+/// A disk whose requests are larger than its chunks.
+pub const SPLIT: &str = "dm split";
+
+/// The disks without requests that the kernel counts, except [`PAGES`].
+pub const COUNTED_BIOS: [&str; 7] = [
+    "dm linear",
+    SPLIT,
+    "dm crypt",
+    "dm thin",
+    "md raid1",
+    "md raid5",
+    "zram",
+];
+
 /// Two disks for a mirror, three for an array with parity, and one of its own.
 const NULL_BLK: &str = "null_blk nr_devices=6 queue_mode=2 submit_queues=2 gb=1";
 
@@ -56,6 +70,14 @@ const KINDS: &[Kind] = &[
         name: "dm linear",
         modules: &["dm_mod"],
         add: |guest| Some(guest.map("lin", "0 32768 linear /dev/sda 65536")),
+    },
+    Kind {
+        name: SPLIT,
+        modules: &["dm_mod"],
+        add: |guest| {
+            let disks = "/dev/sda 196608 /dev/sda 212992";
+            Some(guest.map("split", &format!("0 32768 striped 2 8 {disks}")))
+        },
     },
     Kind {
         name: "dm crypt",
@@ -213,15 +235,20 @@ impl Watched {
     /// Loads each device, and at last writes everything.
     pub fn load_devices(&mut self) {
         let devices: Vec<String> = self.devices.values().cloned().collect();
-        let pages = self.path_of(PAGES);
+        let (pages, split) = (self.path_of(PAGES), self.path_of(SPLIT));
         for (seed, device) in devices.into_iter().enumerate() {
             if Some(&device) != pages.as_ref() {
+                let bytes = match Some(&device) == split.as_ref() {
+                    true => 65536,
+                    false => 4096,
+                };
                 let done = self.load(&DiskLoad {
                     read: 60,
                     write: 40,
                     count: 120,
                     fsync: 20,
                     span: 8 << 20,
+                    bytes,
                     seed: seed as u64,
                     ..DiskLoad::on(&format!("/dev/{device}"))
                 });

@@ -19,7 +19,7 @@ use weir_testing::kernel::{
 use weir_testing::{Counts, DiskLoad, is_full};
 
 use self::boot::{AT_START, Watched};
-use self::devices::{BIOS, HEAD, PAGES};
+use self::devices::{BIOS, COUNTED_BIOS, HEAD, PAGES, SPLIT};
 use self::rows::Rows;
 use crate::kit_of;
 
@@ -121,6 +121,22 @@ fn observe(kernel: &GuestKernel, test: &str) {
             "{test}: flushes of {disk}"
         );
     }
+    for kind in COUNTED_BIOS.into_iter().chain([PAGES]) {
+        let Some(disk) = watched.path_of(kind) else {
+            continue;
+        };
+        let own = counts(&disk);
+        // Reads through the page cache without a bio are the only ones that weir misses.
+        let is_blind = kind == PAGES && rows.finished(&[&disk], "r") == 0;
+        let unseen = if is_blind { own.read_sectors } else { 0 };
+        let seen = own.read_sectors + own.write_sectors - unseen;
+        let found = rows::sectors(&summary, &disk);
+        assert_eq!(
+            found,
+            Some([seen, unseen]),
+            "{test}: {kind}: {own:?}\n{summary}"
+        );
+    }
     // A response has the processor of its request, wherever it arrived.
     for is_request in [true, false] {
         assert_eq!(
@@ -156,6 +172,11 @@ fn difference(watched: &Watched, rows: &Rows, disk: &str, own: Counts) -> Option
         // The kernel counts nothing, or flushes as reads.
         let done = &watched.loads[disk];
         expected = [done.reads, done.writes, 0];
+    }
+    if is(SPLIT) {
+        // The kernel counts the parts.
+        let done = &watched.loads[disk];
+        expected = [done.reads, done.writes + done.fsyncs, 0];
     }
     if is(PAGES) && reads == 0 && own.reads > 0 {
         // `weir doctor` must report it.

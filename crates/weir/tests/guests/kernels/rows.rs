@@ -18,8 +18,25 @@ struct Group {
 pub struct Rows(Vec<Group>);
 
 /// The query that reports them.
-pub const QUERY: &str = "query --no-fold --stacked --format csv \
+pub const QUERY: &str = "query -v --no-fold --stacked --format csv \
     'select type, pdisk, op, sector, error, cpu from IOstream'";
+
+/// The sectors of a disk without requests that weir received, and those that only the kernel
+/// counted, in the summary of the query; `None` if it has no figure.
+pub fn sectors(summary: &str, disk: &str) -> Option<[i64; 2]> {
+    let words = summary.lines().map(|line| line.split_whitespace());
+    let figure = |text: &[&str]| {
+        let mut lines = words.clone().map(Iterator::collect::<Vec<_>>);
+        lines.find_map(|words| {
+            let at = words.windows(text.len()).position(|w| w == text)?;
+            words[at.checked_sub(1)?].parse().ok()
+        })
+    };
+    let disk = format!("/dev/{disk}");
+    let seen = figure(&["sectors", "seen", "of", &disk])?;
+    let unseen = figure(&["sectors", "on", &format!("{disk}:")]);
+    Some([seen, unseen.unwrap_or(0)])
+}
 
 /// The first sector of the partition: what is before it belongs to one load.
 pub const PART_START: u64 = 2048;

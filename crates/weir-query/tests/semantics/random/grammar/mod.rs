@@ -288,7 +288,40 @@ impl<'a, 'b> Grammar<'a, 'b> {
     fn subquery_condition(&mut self, depth: usize, columns: &[(String, Kind)]) -> String {
         let kind = self.choices.one(&[Kind::Int, Kind::Text]);
         let not = self.choices.one(&["", "NOT "]);
-        match self.choices.pick(4) {
+        match self.choices.pick(7) {
+            4 => {
+                let x = self.value(columns, Kind::Int, 0);
+                let inner = self.table(0);
+                let value = self.aggregate_of(&inner.columns, Kind::Int);
+                let mut tie = String::new();
+                if self.choices.once_in(2) {
+                    let (left, right) = (
+                        self.value(&inner.columns, kind, 0),
+                        self.value(columns, kind, 0),
+                    );
+                    tie = format!(" WHERE {left} = {right}");
+                }
+                let op = self.choices.one(&["<", "=", ">="]);
+                format!("{x} {op} (SELECT {value} FROM {}{tie})", inner.text)
+            }
+            5 => {
+                let inner = self.table(0);
+                let (left, right) = (
+                    self.value(&inner.columns, kind, 0),
+                    self.value(columns, kind, 0),
+                );
+                let other = self.condition(columns, 0);
+                format!(
+                    "({other} OR {not}EXISTS (SELECT 1 FROM {} WHERE {left} = {right}))",
+                    inner.text
+                )
+            }
+            6 => {
+                let x = self.value(columns, kind, 0);
+                let (query, _) = self.relation(depth, Some(&[kind]));
+                let other = self.condition(columns, 0);
+                format!("({other} OR {x} {not}IN ({query}))")
+            }
             0 => {
                 let x = self.value(columns, kind, 0);
                 let (query, _) = self.relation(depth, Some(&[kind]));

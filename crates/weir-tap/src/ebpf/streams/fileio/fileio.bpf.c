@@ -20,85 +20,15 @@
  */
 #include "stream.bpf.h"
 #include "file.bpf.h"
+#include "submission.bpf.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct task_struct {
-	__u32 flags;
-};
-
-struct kiocb {
-	struct file *ki_filp;
-	__s64 ki_pos;
-	int ki_flags;
-};
-
-struct iov_iter {
-	bool data_source;
-	unsigned long count;
-};
-
-struct iomap_dio {
-	struct kiocb *iocb;
-};
-
-struct request {
-	struct bio *bio;
-};
-
-struct io_cqe {
-	__u64 user_data;
-};
-
-struct io_kiocb {
-	struct io_cqe cqe;
-};
 
 struct xfs_inode {
 	struct inode i_vnode;
 };
 
-enum req_op {
-	REQ_OP_READ,
-	REQ_OP_WRITE,
-	REQ_OP_DISCARD,
-	REQ_OP_SECURE_ERASE,
-	REQ_OP_WRITE_ZEROES,
-};
-
-enum req_flag_bits {
-	__REQ_SYNC,
-	__REQ_RAHEAD,
-};
-
 #pragma clang attribute pop
-
-#define NUMBER_OF(type, enumerator)                                                                \
-	__builtin_preserve_enum_value(*(typeof(enum type) *)enumerator, 1)
-
-/* include/linux/blk_types.h, include/linux/sched.h, include/linux/fs.h, include/uapi/linux/magic.h */
-#define REQ_OP_MASK 0xff
-#define PF_IO_WORKER 0x00000010
-#define PF_KTHREAD 0x00200000
-#define IOCB_DSYNC 2
-#define IOCB_SYNC 4
-#define BTRFS_SUPER_MAGIC 0x9123683E
-/* The first inode of a file in btrfs (BTRFS_FIRST_FREE_OBJECTID): smaller ones are its own, such as
- * that of its trees, which has no mode. */
-#define BTRFS_FIRST_FILE 256
-#define XFS_SUPER_MAGIC 0x58465342
-
-#define BPF_MAP_TYPE_HASH 1
-#define BPF_MAP_TYPE_LRU_HASH 9
-#define BPF_MAP_TYPE_TASK_STORAGE 29
-#define BPF_F_NO_PREALLOC 1
-#define BPF_LOCAL_STORAGE_GET_F_CREATE 1
-
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
-				   __u64 flags) = (void *)2;
-static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
-static void *(*bpf_task_storage_get)(void *map, struct task_struct *task, void *value,
-				     __u64 flags) = (void *)156;
 
 /* Positions in the table of columns. */
 #define COLUMN_PATH 2
@@ -365,30 +295,20 @@ int on_bio_queue(__u64 *ctx)
 	struct bio *bio = (struct bio *)ctx[0];
 	struct block_device *device = bio->bi_bdev;
 	struct super_block *sb = CAST(super_block, device->bd_holder);
-	__u32 op = bio->bi_opf & REQ_OP_MASK, bytes = bio->bi_iter.bi_size;
+	__u32 bytes = bio->bi_iter.bi_size;
 	struct cached cached = {};
 	struct file_io io = {};
 	struct doing *doing;
 	__u64 cgroup;
 
-	/* A file system with several devices has one of them here. */
-	if (!device->bd_holder ||
-	    (sb->s_bdev != device && sb->s_magic != BTRFS_SUPER_MAGIC && sb->s_magic != XFS_SUPER_MAGIC))
+	if (!is_of_file_system(device))
 		return 0;
 	if (!bytes) {
 		count(UNTIED_FLUSH);
 		return 0;
 	}
-	if (op == NUMBER_OF(req_op, REQ_OP_READ)) {
-		io.op = 'r';
-	} else if (op == NUMBER_OF(req_op, REQ_OP_WRITE)) {
-		io.op = 'w';
-	} else if (op == NUMBER_OF(req_op, REQ_OP_DISCARD) ||
-		   op == NUMBER_OF(req_op, REQ_OP_SECURE_ERASE)) {
-		io.op = 'd';
-	} else if (op == NUMBER_OF(req_op, REQ_OP_WRITE_ZEROES)) {
-		io.op = 'z';
-	} else {
+	io.op = letter_of(bio->bi_opf);
+	if (!io.op) {
 		count(UNTIED_METADATA);
 		return 0;
 	}
@@ -401,8 +321,7 @@ int on_bio_queue(__u64 *ctx)
 			count(UNTIED_NO_FILE);
 			return 0;
 		}
-		if (!is_regular(cached.inode) || cached.inode->i_sb != sb ||
-		    (sb->s_magic == BTRFS_SUPER_MAGIC && cached.inode->i_ino < BTRFS_FIRST_FILE)) {
+		if (cached.inode->i_sb != sb || has_metadata(cached.inode)) {
 			count(UNTIED_METADATA);
 			return 0;
 		}
@@ -425,9 +344,9 @@ int on_bio_queue(__u64 *ctx)
 		io.cgroup = cgroup;
 	io.bytes = bytes;
 	io.device = device->bd_dev;
-	if (bio->bi_opf >> NUMBER_OF(req_flag_bits, __REQ_SYNC) & 1 && io.op == 'w')
+	if (HAS_FLAG(bio->bi_opf, __REQ_SYNC) && io.op == 'w')
 		io.flags |= FLAG_SYNC;
-	if (bio->bi_opf >> NUMBER_OF(req_flag_bits, __REQ_RAHEAD) & 1)
+	if (HAS_FLAG(bio->bi_opf, __REQ_RAHEAD))
 		io.flags |= FLAG_READ_AHEAD;
 	keep(number_of(bio), &io);
 	return 0;

@@ -1,0 +1,276 @@
+//! Stream `IOpath`: the requests of block devices, each with the request of a file above it.
+
+use weir_model::Unit;
+
+use super::FILE_SYSTEMS;
+use crate::ebpf::Probe;
+use crate::ebpf::stream::{FieldNumber, FieldValue, KernelStream, ProbeChoice, StreamColumn};
+use crate::live::LiveTap;
+
+/// The live tap of the stream.
+pub static TAP: LiveTap = LiveTap {
+    name: "path",
+    streams: &[STREAM.name],
+    open: |demands, options| STREAM.open(demands, options),
+    capabilities: || STREAM.capabilities(),
+    needs_inventory: |demand| STREAM.reads(demand, "vm"),
+};
+
+const fn unsigned(offset: usize, bytes: usize) -> FieldValue {
+    FieldValue::Number(FieldNumber::unsigned(offset, bytes))
+}
+
+/// A time that is spent at a level; NULL if the request did not cross it.
+const fn stage(name: &'static str, offset: usize, doc: &'static str) -> StreamColumn {
+    StreamColumn::new(name, unsigned(offset, 8))
+        .unit(Unit::Nanoseconds)
+        .null(u64::MAX)
+        .doc(doc)
+        .tested()
+        .measured()
+}
+
+const PID: FieldNumber = FieldNumber::unsigned(156, 4);
+const CGROUP: FieldNumber = FieldNumber::unsigned(104, 8);
+const BY_KERNEL: FieldNumber = FieldNumber::unsigned(180, 1);
+
+/// Block requests with what is above them.
+pub static STREAM: KernelStream = KernelStream {
+    name: "IOpath",
+    doc: "one row per bio of a finished block request, with the request of the file above it and \
+          the time spent at each level",
+    object: include_bytes!("iopath.bpf.o"),
+    event_bytes: 184,
+    columns: &[
+        StreamColumn::new("ts", FieldValue::Time)
+            .doc("when the block request finished; for direct I/O, when that finished"),
+        StreamColumn::new("op", FieldValue::Name(FieldNumber::unsigned(176, 1), OPS))
+            .doc("r read, w write, f flush, d discard, z write zeroes")
+            .tested()
+            .grouped(),
+        StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(164, 4)))
+            .doc("the device of the block request")
+            .grouped(),
+        StreamColumn::new("sector", unsigned(72, 8))
+            .unit(Unit::Sectors)
+            .null(u64::MAX)
+            .doc("the first sector of the bio; NULL for a flush")
+            .tested(),
+        StreamColumn::new("bytes", unsigned(152, 4))
+            .unit(Unit::Bytes)
+            .doc("of the bio that are in this request")
+            .tested()
+            .measured(),
+        // Its position is that of COLUMN_PATH in the program.
+        StreamColumn::new("path", FieldValue::Path(FieldNumber::unsigned(96, 8)))
+            .null(0)
+            .doc("the file, by its name when the bio was queued; NULL if untied or without a name")
+            .grouped(),
+        StreamColumn::new("inode", unsigned(88, 8))
+            .null(u64::MAX)
+            .doc("the number of the file in its file system; NULL if untied")
+            .tested()
+            .grouped(),
+        StreamColumn::new(
+            "fs",
+            FieldValue::Name(FieldNumber::unsigned(168, 4), FILE_SYSTEMS),
+        )
+        .doc("the type of the file system: ext4, xfs, btrfs, f2fs; NULL for another or none")
+        .tested()
+        .grouped(),
+        StreamColumn::new("offset", unsigned(80, 8))
+            .unit(Unit::Bytes)
+            .null(u64::MAX)
+            .doc("the first byte in the file; NULL if unknown")
+            .tested(),
+        StreamColumn::new(
+            "flags",
+            FieldValue::Letters(FieldNumber::unsigned(177, 1), "DSMAWG"),
+        )
+        .doc(
+            "D direct, S someone waits until it is on the device, M page fault of a mapped file, \
+             A read-ahead, W write-back, G with gaps in the file",
+        )
+        .grouped(),
+        StreamColumn::new("vm", FieldValue::Vm(PID, CGROUP, BY_KERNEL))
+            .doc("the VM of the process or of its cgroup; NULL without one")
+            .grouped(),
+        StreamColumn::new("pid", FieldValue::Number(PID))
+            .doc("the process that submitted it; for a write-back that of a kernel thread")
+            .tested()
+            .sampled()
+            .grouped(),
+        StreamColumn::new("tid", unsigned(160, 4))
+            .doc("its thread")
+            .tested()
+            .sampled()
+            .grouped(),
+        StreamColumn::new("comm", FieldValue::Text(120))
+            .doc("the command name of the thread")
+            .tested()
+            .grouped(),
+        StreamColumn::new("cgroup", FieldValue::Cgroup(CGROUP))
+            .doc("the cgroup that it is charged to; for a write-back, that of the dirtied page")
+            .grouped(),
+        StreamColumn::new("user_data", unsigned(112, 8))
+            .null(u64::MAX)
+            .doc("the number that the application gave to the request of io_uring; else NULL"),
+        StreamColumn::new("submit", FieldValue::Before(FieldNumber::unsigned(24, 8))).doc(
+            "when the application submitted it; when the bio was queued if no application waits",
+        ),
+        StreamColumn::new("latency", unsigned(24, 8))
+            .unit(Unit::Nanoseconds)
+            .doc("ts - submit: the sum of the times at each level")
+            .tested()
+            .measured(),
+        stage(
+            "app_wait",
+            32,
+            "from the submission until its turn: behind others of the call, or for a worker",
+        ),
+        stage(
+            "file",
+            40,
+            "in system call and file system, until the bio was queued",
+        ),
+        stage(
+            "block_wait",
+            48,
+            "from there until the device received the request",
+        ),
+        stage("device", 56, "until the device had finished the request"),
+        stage("completion", 64, "until the direct I/O had finished"),
+        StreamColumn::new("request", unsigned(136, 8))
+            .doc("a number of the block request, the same in the rows of all its bios"),
+        StreamColumn::new("parent", unsigned(144, 8)).null(0).doc(
+            "a number of the direct I/O or bio, the same in all block requests that it needed",
+        ),
+        StreamColumn::new("part", unsigned(174, 2))
+            .doc("the position of the bio in the block request, from 0")
+            .tested(),
+        StreamColumn::new("parts", unsigned(172, 2))
+            .doc("the number of bios of the block request")
+            .tested(),
+        StreamColumn::new(
+            "untied",
+            FieldValue::Name(FieldNumber::unsigned(181, 1), CAUSES),
+        )
+        .doc("why no file is known; NULL if it is")
+        .tested()
+        .grouped(),
+        StreamColumn::new("error", FieldValue::Status(FieldNumber::signed(178, 2)))
+            .doc("errno of a failed request; else NULL"),
+        StreamColumn::new("cpu", FieldValue::Number(FieldNumber::CPU))
+            .doc("the processor on which it finished")
+            .tested()
+            .grouped(),
+        StreamColumn::new("host", FieldValue::Host)
+            .doc("this host")
+            .grouped(),
+    ],
+    flush: None,
+    counters: &[
+        ("events_lost", "table_full"),
+        ("untied", "metadata"),
+        ("untied", "no_file"),
+        ("untied", "no_data"),
+        ("untied", "no_file_system"),
+        ("untied", "not_seen"),
+        ("untied", "ambiguous"),
+    ],
+    probes,
+};
+
+const OPS: &[(i64, &str)] = &[
+    (b'r' as i64, "r"),
+    (b'w' as i64, "w"),
+    (b'f' as i64, "f"),
+    (b'd' as i64, "d"),
+    (b'z' as i64, "z"),
+];
+
+/// `enum cause` of the program.
+const CAUSES: &[(i64, &str)] = &[
+    (1, "metadata"),
+    (2, "no_file"),
+    (3, "no_data"),
+    (4, "no_file_system"),
+    (5, "not_seen"),
+    (6, "ambiguous"),
+];
+
+const fn probe(program: &'static str, tracepoint: &'static str, without: &'static str) -> Probe {
+    Probe {
+        program,
+        tracepoint,
+        without,
+    }
+}
+
+/// Bios and requests.
+const BLOCK: [Probe; 4] = [
+    probe("on_bio_queue", "block_bio_queue", "no paths"),
+    probe("on_bio_complete", "block_bio_complete", "no paths"),
+    probe("on_request_issue", "block_rq_issue", "no paths"),
+    probe("on_request_complete", "block_rq_complete", "no paths"),
+];
+
+/// Direct I/O.
+const DIRECT: [Probe; 3] = [
+    probe("on_direct_begin", "iomap_dio_rw_begin", "it is untied"),
+    probe("on_direct_queued", "iomap_dio_rw_queued", "it is untied"),
+    probe("on_direct_complete", "iomap_dio_complete", "it is untied"),
+];
+
+/// Requests of io_uring.
+const URING: [Probe; 2] = [
+    probe(
+        "on_uring_submit",
+        "io_uring_submit_req",
+        "user_data is NULL",
+    ),
+    probe(
+        "on_uring_punt",
+        "io_uring_queue_async_work",
+        "user_data is NULL",
+    ),
+];
+
+const CALL: Probe = probe("on_call", "sys_enter", "submit is that of the bio");
+
+const FAULT: Probe = probe("on_fault", "mm_filemap_fault", "flag M is missing");
+
+/// The columns that need the beginning of the system call.
+const TIMES: [&str; 4] = ["submit", "latency", "app_wait", "file"];
+
+/// The probes for the columns of the demands.
+fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
+    let has = |probe: &Probe| choice.has(probe.tracepoint);
+    let needed = BLOCK.iter().chain(&DIRECT);
+    if let Some(absent) = needed.clone().find(|probe| !has(probe)) {
+        return Err(absent.tracepoint.into());
+    }
+    let mut chosen: Vec<Probe> = needed.copied().collect();
+    let reads_times = TIMES.iter().any(|column| choice.reads(column));
+    if (reads_times || choice.reads("user_data")) && URING.iter().all(has) {
+        chosen.extend(URING);
+    }
+    // A fault ends with the next system call.
+    if (reads_times || choice.reads("flags")) && has(&CALL) && has(&FAULT) {
+        chosen.extend([CALL, FAULT]);
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_and_the_table_agree() {
+        assert_eq!(STREAM.fault(), None);
+        assert_eq!(STREAM.columns[5].name, "path");
+        let counted = STREAM.counters.iter().skip(1).map(|(_, cause)| *cause);
+        assert!(CAUSES.iter().map(|(_, cause)| *cause).eq(counted));
+    }
+}
