@@ -28,6 +28,7 @@ fn to(definition: ProbeDefinition, end: &str, fields: &[&str], keys: &[&str]) ->
 
 /// The function that is probed, which calls itself `depth` times.
 #[inline(never)]
+#[expect(clippy::only_used_in_recursion, reason = "the probe reads the text")]
 extern "C" fn nested_function(depth: u64, text: *const u8) -> u64 {
     thread::sleep(Duration::from_micros(200));
     match std::hint::black_box(depth) {

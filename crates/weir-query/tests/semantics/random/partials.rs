@@ -50,6 +50,13 @@ const CALLS: &[&str] = &[
     "var(f)",
     "stddev_pop(f)",
     "var_pop(b)",
+    "percentile_cont(b, 0.5)",
+    "percentile_cont(f, 0.9)",
+    "percentile_disc(b, 0.9)",
+    "percentile_disc(w, 0.1)",
+    "mode(b)",
+    "mode(t)",
+    "approx_count_distinct(b)",
     "sum(case when g then b else 1 end)",
 ];
 
