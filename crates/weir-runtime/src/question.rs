@@ -80,11 +80,27 @@ impl QueryText {
     /// # Errors
     /// As [`QueryText::compile`].
     pub fn compile_over(&self, args: &SourceOptions) -> Result<Checked, Failure> {
-        let options = options(args.is_live());
+        let checked = self.check_over(args, args.is_live())?;
+        let checked = checked.map_err(|d| self.failure(&d))?;
+        self.warn(&checked.warnings);
+        Ok(checked)
+    }
+
+    /// The checked query over the streams of the catalog, and of the sources if it names another,
+    /// or its diagnostics; nothing is printed.
+    ///
+    /// # Errors
+    /// When a stream of probes cannot be defined on this host.
+    pub fn check_over(
+        &self,
+        args: &SourceOptions,
+        live: bool,
+    ) -> Result<Result<Checked, Vec<Diagnostic>>, Failure> {
+        let options = options(live);
         args.define(self, &self.definitions())?;
         let builtin = compile(&self.text, &Catalog::builtin(), &options);
         let is_foreign = |d: &Diagnostic| d.code == codes::UNKNOWN_SOURCE.code;
-        let checked = match builtin {
+        Ok(match builtin {
             Err(found) if found.iter().any(is_foreign) => {
                 args.define_shipped(self, &found)?;
                 match args.capabilities() {
@@ -93,10 +109,7 @@ impl QueryText {
                 }
             }
             checked => checked,
-        };
-        let checked = checked.map_err(|d| self.failure(&d))?;
-        self.warn(&checked.warnings);
-        Ok(checked)
+        })
     }
 
     /// The streams of probes that a query defines. Errors are those of [`QueryText::compile`].

@@ -2,19 +2,17 @@
 
 use clap::Args;
 use serde_json::json;
-use weir_model::Catalog;
-use weir_query::compile;
 use weir_query::diagnostic::{Diagnostic, Severity};
 
-use crate::args::QuestionArgs;
+use crate::args::{DefineArgs, QuestionArgs};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
-use weir_runtime::question;
+use weir_runtime::source::SourceOptions;
 
 /// Check a query without running it
 ///
 /// Prints the columns of the result with types and units, or all errors of the query. The exit
-/// status is 2 if there are errors.
+/// status is 2 if there are errors. The query may read every stream of this host.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir check \"select op, avg(latency) from IO [range 5 s] group by op\"\n  \
@@ -22,6 +20,8 @@ use weir_runtime::question;
 pub struct CheckArgs {
     #[command(flatten)]
     question: QuestionArgs,
+    #[command(flatten)]
+    define: DefineArgs,
     /// Print a JSON object: ok, columns, and diagnostics with code, message, help and byte span
     #[arg(long)]
     json: bool,
@@ -29,11 +29,9 @@ pub struct CheckArgs {
 
 pub fn run(args: &CheckArgs) -> Result<Ending, Failure> {
     let question = args.question.read()?;
-    let checked = compile(
-        &question.text,
-        &Catalog::builtin(),
-        &question::options(false),
-    );
+    let host = SourceOptions::default();
+    args.define.add_to(&host)?;
+    let checked = question.check_over(&host, false)?;
     let columns = match &checked {
         Ok(checked) => checked.plan.schema.fields.clone(),
         Err(_) => Vec::new(),

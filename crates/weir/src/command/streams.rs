@@ -7,6 +7,7 @@ use weir_model::{Catalog, Declaration, Field, Shape};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::shipped::ShippedStream;
+use weir_tap::live;
 
 /// List the streams and relations that queries can read
 ///
@@ -31,9 +32,9 @@ pub fn run(args: &StreamsArgs) -> Result<Ending, Failure> {
     Ok(Ending::Done)
 }
 
-/// The streams of the catalog and the shipped ones.
+/// The streams of this host's taps and the shipped ones.
 fn all(json: bool) -> String {
-    let catalog = Catalog::builtin();
+    let catalog = live::capabilities().catalog();
     let shipped = ShippedStream::all();
     let shipped = shipped
         .iter()
@@ -77,7 +78,7 @@ fn one(declaration: &Declaration, json: bool) -> String {
 
 /// The stream called `name`.
 fn declaration(name: &str) -> Result<Declaration, Failure> {
-    let catalog = Catalog::builtin();
+    let catalog = live::capabilities().catalog();
     if let Some(known) = catalog.find(name) {
         return Ok(known.clone());
     }

@@ -36,6 +36,20 @@ fn check_reports_errors_without_running() {
 }
 
 #[test]
+fn streams_of_the_kernel_are_listed_and_checked() {
+    let list = run(&["streams"]).fine();
+    for name in ["IO", "FileIO", "IOpath", "PageCache"] {
+        let is_it = |line: &str| line.split_whitespace().next() == Some(name);
+        assert!(list.lines().any(is_it), "{name} in {list}");
+        let columns = run(&["streams", name]).fine();
+        assert!(columns.contains("COLUMN"), "{columns}");
+        let query = format!("select op, count(*) as n from {name} group by op");
+        let columns = run(&["check", &query]).fine();
+        assert!(columns.contains("integer"), "{columns}");
+    }
+}
+
+#[test]
 fn a_query_can_come_from_a_file_or_standard_input() {
     let scratch = Scratch::new();
     let file = scratch.write("q.cql", "select count(*)\nfrom IOO");
