@@ -35,7 +35,7 @@ const OF_THE_HOST: &[&str] = &[
 const SUITES_OF_THE_HOST: &[&str] = &["xtask, test soak"];
 
 /// The arguments of `cargo test` that select the tests of other kernels.
-const OF_KERNELS: [&str; 4] = ["--workspace", "--test", "guests", "kernels"];
+const OF_KERNELS: [&str; 3] = ["--test", "guests", "kernels"];
 
 /// Runs the tests of the whole workspace, or those that `args` select.
 pub fn run(args: &[String]) -> Result<()> {

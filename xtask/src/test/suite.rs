@@ -41,6 +41,9 @@ pub struct Finished {
     pub took: Duration,
 }
 
+/// The arguments of `cargo test` that select packages.
+const PACKAGES: [&str; 3] = ["--workspace", "--package", "-p"];
+
 /// Builds all tests of the workspace.
 ///
 /// # Errors
@@ -170,7 +173,10 @@ impl Suite {
             Runs::Cargo(args) => {
                 let mut command = command(cargo().get_program());
                 command.current_dir(root());
-                command.args(["test", "--locked", "--workspace", "--no-fail-fast"]);
+                command.args(["test", "--locked", "--no-fail-fast"]);
+                if !args.iter().any(|arg| PACKAGES.contains(&arg.as_str())) {
+                    command.arg("--workspace");
+                }
                 command.args(args);
                 command
             }
