@@ -10,6 +10,11 @@ use serde_json::Value;
 use crate::live::watchable;
 use crate::support::{Scratch, run, run_in, weir};
 
+const RECORDING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../samples/fio-loop.parquet"
+);
+
 /// Wake-ups, of which every machine has some.
 const WOKEN: &str = "create stream woken as probe 'tp:sched:sched_wakeup' (comm as name, prio)";
 
@@ -115,7 +120,9 @@ fn errors_show_what_is_wrong_with_a_definition() {
         "{}",
         refused.err
     );
-    let elsewhere = run(&["check", &format!("{WOKEN}; select name from woken")]);
+    let query = format!("{WOKEN}; select name from woken");
+    assert!(run(&["check", &query]).fine().contains("name"));
+    let elsewhere = run(&["query", "--from", RECORDING, &query]);
     assert!(
         elsewhere.err.contains("attach probes on this host"),
         "{}",
