@@ -8,14 +8,20 @@
 //! processes used the processors, is retried with a line that begins with `tried again:`. Both are
 //! collected and printed once more at the end, so that skipped tests are not mistaken for passed
 //! ones.
+//!
+//! Tests of real devices, kernels and guests depend on what the machine does meanwhile. If at most
+//! [`RETRIED_MAX`] of them fail, each runs once more, alone, after all others, and only the second
+//! failure counts; the first one is reported as a retry, with its output. All other tests have to
+//! pass at once.
 
 mod suite;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use weir_testing::EXTENT_VARIABLE;
 
 use self::suite::{Finished, Suite};
@@ -36,6 +42,9 @@ const SUITES_OF_THE_HOST: &[&str] = &["xtask, test soak"];
 
 /// The arguments of `cargo test` that select the tests of other kernels.
 const OF_KERNELS: [&str; 3] = ["--test", "guests", "kernels"];
+
+/// If more tests of the host fail, none is retried: the cause is not the machine.
+const RETRIED_MAX: usize = 3;
 
 /// Runs the tests of the whole workspace, or those that `args` select.
 pub fn run(args: &[String]) -> Result<()> {
@@ -68,7 +77,10 @@ pub fn run(args: &[String]) -> Result<()> {
         scope.spawn(|| run_in_order(&others, environment, &summary));
         run_in_order(&of_the_host, environment, &summary);
     });
-    let summary = summary.into_inner().expect("no thread panicked");
+    let mut summary = summary.into_inner().expect("no thread panicked");
+    if args.is_empty() {
+        summary.retry(&of_the_host, environment);
+    }
     summary.print();
     println!("{:.0?} in total", started.elapsed());
     match summary.failed.is_empty() {
@@ -98,11 +110,25 @@ fn run_in_order(suites: &[Suite], environment: &[(&str, &str)], summary: &Mutex<
     }
 }
 
+/// What failed.
+struct Failure {
+    suite: String,
+    /// The test, or why the suite has no result.
+    test: Result<String, String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Ok(what) | Err(what)) = &self.test;
+        write!(f, "{}: {what}", self.suite)
+    }
+}
+
 /// The results of all suites.
 #[derive(Default)]
 struct Summary {
     passed: u64,
-    failed: Vec<String>,
+    failed: Vec<Failure>,
     skipped: BTreeSet<String>,
     retried: Vec<String>,
 }
@@ -110,12 +136,15 @@ struct Summary {
 impl Summary {
     /// Prints the output of a suite, and adds its results.
     fn add(&mut self, suite: &Suite, finished: Result<Finished>) {
-        let finished = finished.with_context(|| format!("cannot run {}", suite.name));
+        let failure = |test| Failure {
+            suite: suite.name.clone(),
+            test,
+        };
         let finished = match finished {
             Ok(finished) => finished,
             Err(error) => {
-                eprintln!("{error:#}");
-                self.failed.push(format!("{error:#}"));
+                eprintln!("cannot run {}: {error:#}", suite.name);
+                self.failed.push(failure(Err(format!("{error:#}"))));
                 return;
             }
         };
@@ -125,21 +154,37 @@ impl Summary {
             eprint!("{}", finished.errors);
         }
         self.passed += finished.passed();
-        let failed = finished
-            .failed()
-            .map(|test| format!("{}: {test}", suite.name));
-        let failed: Vec<String> = failed.collect();
+        let failed: Vec<_> = finished.failed().map(|test| Ok(test.to_owned())).collect();
         if !finished.is_success && failed.is_empty() {
             self.failed
-                .push(format!("{}: ended without a result", suite.name));
+                .push(failure(Err("ended without a result".to_owned())));
         }
-        self.failed.extend(failed);
+        self.failed.extend(failed.into_iter().map(failure));
         for line in finished.errors.lines() {
             if line.starts_with("skipped:") {
                 self.skipped.insert(line.to_owned());
             } else if line.starts_with("tried again:") {
                 self.retried.push(line.to_owned());
             }
+        }
+    }
+
+    /// Runs the failed tests of these suites once more, one by one.
+    fn retry(&mut self, suites: &[Suite], environment: &[(&str, &str)]) {
+        let of_test = |failure: &Failure| {
+            let suite = suites.iter().find(|suite| suite.name == failure.suite)?;
+            Some((suite, failure.test.clone().ok()?))
+        };
+        let retried: Vec<_> = self.failed.iter().filter_map(of_test).collect();
+        if retried.len() > RETRIED_MAX {
+            return;
+        }
+        self.failed.retain(|failure| of_test(failure).is_none());
+        for (suite, test) in retried {
+            let finished = suite.run_one(&test, environment);
+            self.retried
+                .push(format!("{}: {test} failed and ran once more", suite.name));
+            self.add(suite, finished);
         }
     }
 
@@ -152,7 +197,11 @@ impl Summary {
                 "tests or parts of tests were skipped",
             ),
             (self.retried.clone(), "nothing was retried", "retries"),
-            (self.failed.clone(), "no test failed", "tests failed"),
+            (
+                self.failed.iter().map(Failure::to_string).collect(),
+                "no test failed",
+                "tests failed",
+            ),
         ] as [(Vec<String>, &str, &str); 3]
         {
             match lines.len() {
@@ -161,5 +210,73 @@ impl Summary {
             }
         }
         println!("{} tests passed", self.passed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use weir_testing::Scratch;
+
+    use super::*;
+
+    /// A suite with these tests, each of which fails in its first runs, as often as `failures`.
+    fn suite(directory: &Path, tests: &[&str], failures: usize) -> Suite {
+        let path = directory.join("suite");
+        let tests = tests.join(" ");
+        let script = format!(
+            r#"#!/bin/sh
+[ "$1" = --exact ] && tests=$2 || tests='{tests}'
+status=0
+for test in $tests; do
+    echo >> "$test"
+    if [ $(wc -l < "$test") -le {failures} ]; then
+        status=1
+        echo "test $test ... FAILED"
+    else
+        passed="$passed x"
+        echo "test $test ... ok"
+    fi
+done
+echo "test result: ok. $(echo $passed | wc -w) passed; rest"
+exit $status
+"#
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Suite::of_program("suite", &path, directory)
+    }
+
+    fn summary(tests: &[&str], failures: usize) -> Summary {
+        let directory = Scratch::new();
+        let suites = [suite(directory.path(), tests, failures)];
+        let summary = Mutex::new(Summary::default());
+        run_in_order(&suites, &[], &summary);
+        let mut summary = summary.into_inner().unwrap();
+        summary.retry(&suites, &[]);
+        summary
+    }
+
+    #[test]
+    fn a_test_that_passes_when_it_runs_alone_is_reported_as_retried() {
+        let summary = summary(&["first", "second"], 1);
+        assert_eq!((summary.passed, summary.failed.len()), (2, 0));
+        assert_eq!(summary.retried.len(), 2);
+    }
+
+    #[test]
+    fn a_test_that_fails_twice_has_failed() {
+        let summary = summary(&["first"], 2);
+        let failed: Vec<_> = summary.failed.iter().map(Failure::to_string).collect();
+        assert_eq!(failed, ["suite: first"]);
+    }
+
+    #[test]
+    fn of_many_that_fail_none_is_retried() {
+        let summary = summary(&["a", "b", "c", "d"], 1);
+        assert_eq!((summary.failed.len(), summary.retried.len()), (4, 0));
     }
 }

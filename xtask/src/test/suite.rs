@@ -80,15 +80,22 @@ impl Suite {
         let package = package.to_string_lossy().into_owned();
         let target = message["target"]["name"].as_str().context("a target")?;
         let kind = message["target"]["kind"][0].as_str().context("a kind")?;
-        Ok(Suite {
-            name: format!("{package}, {kind} {target}"),
-            package,
+        let name = format!("{package}, {kind} {target}");
+        let suite = Suite::of_program(&name, path, directory);
+        Ok(Suite { package, ..suite })
+    }
+
+    /// A program that prints as Rust's tests do.
+    pub fn of_program(name: &str, path: &Path, directory: &Path) -> Suite {
+        Suite {
+            name: name.to_owned(),
+            package: String::new(),
             runs: Runs::Executable {
                 path: path.into(),
                 directory: directory.into(),
             },
             is_in_background: false,
-        })
+        }
     }
 
     /// `cargo test` with further arguments.
@@ -115,9 +122,23 @@ impl Suite {
     ///
     /// If it cannot be started.
     pub fn run(&self, environment: &[(&str, &str)]) -> Result<Finished> {
+        self.run_with(&[], environment)
+    }
+
+    /// Runs one of the tests.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be started.
+    pub fn run_one(&self, test: &str, environment: &[(&str, &str)]) -> Result<Finished> {
+        self.run_with(&["--exact", test], environment)
+    }
+
+    fn run_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Result<Finished> {
         let started = Instant::now();
         let mut child = self
             .command()
+            .args(args)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
