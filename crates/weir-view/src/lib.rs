@@ -1,5 +1,6 @@
 //! The commands for common tasks: queries, and output formats for their rows.
 
+pub mod contents;
 pub mod disk_totals;
 pub mod exporter;
 pub mod hist;

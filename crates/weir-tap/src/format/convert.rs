@@ -40,8 +40,11 @@ pub fn convert(
     let written = for_writing(to, format)?;
     let source = from.path().display().to_string();
     let trace = Trace::open(from, options)?;
+    let provenance = trace.provenance();
     let header = Header {
         source,
+        host: provenance.host,
+        kernel: provenance.kernel,
         stream: trace.content(),
         responses_assumed: trace.responses_assumed(),
         paired: trace.capabilities().pairs(&IO_PAIRS).is_ok(),

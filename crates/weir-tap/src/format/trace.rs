@@ -7,7 +7,9 @@ use weir_model::{Capabilities, Declaration, Demand};
 
 use super::recording::Recording;
 use super::wanted::capabilities;
-use super::{Faults, Format, FormatReader, Input, Reader, Replay, SPOOL_BYTES_MAX, detect, named};
+use super::{
+    Faults, Format, FormatReader, Input, Provenance, Reader, Replay, SPOOL_BYTES_MAX, detect, named,
+};
 use crate::{Tap, TapError};
 
 /// Options for reading a trace.
@@ -75,6 +77,19 @@ impl Trace {
     /// True if its bytes can be read only once: those of a pipe.
     pub fn is_pipe(&self) -> bool {
         self.is_pipe
+    }
+
+    /// Its format.
+    pub fn format(&self) -> &'static Format {
+        self.format
+    }
+
+    /// What the file reports about its origin.
+    pub fn provenance(&self) -> Provenance {
+        match &self.opened {
+            Opened::Records(_) => Provenance::default(),
+            Opened::Recording(recording) => recording.provenance(),
+        }
     }
 
     /// Its capabilities.

@@ -13,6 +13,10 @@ pub struct Header {
     pub stream: Declaration,
     /// What was recorded, as text: the host and its devices, or the file it was converted from.
     pub source: String,
+    /// The name of the observed host, if it is known.
+    pub host: Option<String>,
+    /// The release of its kernel.
+    pub kernel: Option<String>,
     /// True if the source had no responses; see [`crate::Tap::responses_assumed`].
     pub responses_assumed: bool,
     /// True if the whole source is written, and it paired requests with their responses; see
@@ -25,6 +29,8 @@ impl Default for Header {
         Header {
             stream: recording(),
             source: String::new(),
+            host: None,
+            kernel: None,
             responses_assumed: false,
             paired: false,
         }

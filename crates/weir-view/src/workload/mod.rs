@@ -8,7 +8,7 @@
 
 mod feed;
 pub mod json;
-mod rows;
+pub(crate) mod rows;
 mod selection;
 
 pub use feed::{EventConsumer, EventFeed};

@@ -94,14 +94,16 @@ fn operation(letter: Symbol) -> Option<Op> {
     Op::ALL.into_iter().find(|op| op.symbol() == letter)
 }
 
-fn int(column: &Column, row: usize) -> Option<i64> {
+/// The integer in a row.
+pub fn int(column: &Column, row: usize) -> Option<i64> {
     match column {
         Column::Int(values) if !column.is_null(row) => Some(values.value(row)),
         _ => None,
     }
 }
 
-fn text(column: &Column, row: usize) -> Option<Symbol> {
+/// The text in a row.
+pub fn text(column: &Column, row: usize) -> Option<Symbol> {
     match column {
         Column::Text(values) if !column.is_null(row) => Some(Symbol::from_id(values.value(row))),
         _ => None,

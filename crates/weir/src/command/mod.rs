@@ -14,6 +14,7 @@ mod fleet;
 mod functions;
 mod hist;
 mod hist_collector;
+mod info;
 mod inspection;
 mod iostat;
 mod man;
@@ -76,7 +77,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "probes",
         ],
     ),
-    ("Record", &["record", "convert"]),
+    ("Record", &["record", "info", "convert"]),
     ("Characterise", &["characterise"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
     ("Disks", &["tapdisk"]),
@@ -144,6 +145,7 @@ enum Command {
     Functions(functions::FunctionsArgs),
     Probes(probes::ProbesArgs),
     Record(record::RecordArgs),
+    Info(info::InfoArgs),
     Convert(convert::ConvertArgs),
     Characterise(characterise::CharacteriseArgs),
     Agent(agent::AgentArgs),
@@ -231,6 +233,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Functions(args) => functions::run(&args),
         Command::Probes(args) => probes::run(&args),
         Command::Record(args) => record::run(&args, cli.verbose),
+        Command::Info(args) => info::run(&args, cli.verbose),
         Command::Convert(args) => convert::run(&args, cli.verbose),
         Command::Agent(args) => agent::run(&args, cli.verbose),
         Command::Tapdisk(args) => tapdisk::run(&args, cli.verbose),

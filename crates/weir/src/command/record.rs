@@ -25,6 +25,7 @@ use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{self, LoopOptions, ProgressKind, Show, Stop, wall_clock};
 use weir_runtime::source;
+use weir_view::iostat::output::host;
 
 /// Record events in a Parquet file
 ///
@@ -77,8 +78,11 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let paired = is_whole && capabilities.pairs(&IO_PAIRS).is_ok();
     let placement = plans::of_rows(&[&plan], &capabilities);
     let inputs = source::open(&args.source, &placement, &stop)?;
+    let observed = args.source.is_live().then(|| host(0));
     let header = Header {
         source: args.source.from.join(", "),
+        host: observed.as_ref().map(|host| host.nodename.clone()),
+        kernel: observed.map(|host| host.release),
         responses_assumed: inputs.iter().any(|i| i.tap.responses_assumed()),
         paired,
         stream,

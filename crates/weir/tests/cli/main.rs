@@ -13,6 +13,7 @@ mod folds;
 mod formats;
 mod hist;
 mod hist_live;
+mod info;
 mod inspection;
 mod iostat;
 mod live;

@@ -17,13 +17,13 @@ use crate::support::{CommandOutput, Scratch, interrupt, requests, run, run_in, w
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Requests of a trace, which exceeds the capacity of a pipe in every format.
-const REQUESTS: u64 = 4_500;
+pub const REQUESTS: u64 = 4_500;
 
 /// The names of standard input.
 const STANDARD_INPUT: [&str; 2] = ["-", "/dev/stdin"];
 
 /// Runs the binary to its end with `bytes` on its standard input, through a pipe.
-fn piped(args: &[&str], bytes: &[u8]) -> CommandOutput {
+pub fn piped(args: &[&str], bytes: &[u8]) -> CommandOutput {
     let mut command = weir(args);
     command.stdin(Stdio::piped());
     fed(command, bytes)
@@ -66,7 +66,7 @@ fn scattered(count: u64) -> String {
 
 /// A trace in a format, at a path whose file is called `stdin`, since a disk without another name
 /// is named after the file.
-fn specimen(format: &str, scratch: &Scratch) -> String {
+pub fn specimen(format: &str, scratch: &Scratch) -> String {
     let converted = |name: &str, requests: u64| {
         let from = scratch.write("from.csv", &scattered(requests));
         let path = scratch.path().join(name);

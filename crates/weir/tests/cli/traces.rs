@@ -169,9 +169,11 @@ fn a_dump_from_which_blkparse_left_events_out_misses_nothing() {
 }
 
 /// A recording at `path` with this number of lost requests, closed or not.
-fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
+pub fn recorded(trace: &str, path: &Path, lost: i64, close: bool) {
     let header = Header {
         source: "a test".into(),
+        host: Some("alpha".into()),
+        kernel: Some("6.1.0-test".into()),
         paired: true,
         ..Header::default()
     };
@@ -356,7 +358,7 @@ fn a_recorder_that_is_killed_leaves_a_recording_without_end() {
 }
 
 /// A recording of stream `sensors`, which is not built into weir: one row per millisecond.
-fn sensors(path: &Path) {
+pub fn sensors(path: &Path) {
     let fields = vec![
         Field::new("ts", Type::Time),
         Field::new("sensor", Type::Text).doc("its place"),

@@ -17,12 +17,14 @@ use weir_model::Capabilities;
 
 use super::super::source::Positioned;
 use super::super::spool::spool;
-use super::super::{Input, TraceOptions};
+use super::super::{FileEnd, Input, Provenance, TraceOptions};
 use super::losses;
 use super::pages;
 use super::recover::{Found, read_footer, value};
 use super::stored::Stored;
-use super::{CLOSED_KEY, PAIRED_KEY, RESPONSES_KEY, VERSION, VERSION_KEY};
+use super::{
+    CLOSED_KEY, HOST_KEY, KERNEL_KEY, PAIRED_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
+};
 use crate::{EventCount, TapError, UNFINISHED};
 
 /// Rows per read.
@@ -110,6 +112,31 @@ impl Recording {
         self.bytes_lost > 0 || value(self.metadata.metadata(), CLOSED_KEY) == Some("false")
     }
 
+    /// What its footer reports about its origin.
+    pub fn provenance(&self) -> Provenance {
+        let metadata = self.metadata.metadata();
+        let of = |key| value(metadata, key).map(str::to_owned);
+        Provenance {
+            source: of(SOURCE_KEY).filter(|source| !source.is_empty()),
+            host: of(HOST_KEY),
+            kernel: of(KERNEL_KEY),
+            writer: metadata.file_metadata().created_by().map(str::to_owned),
+            end: match value(metadata, CLOSED_KEY) {
+                _ if self.is_unfinished() => FileEnd::Interrupted {
+                    bytes_lost: self.bytes_lost,
+                },
+                _ if self.is_converted_unfinished() => FileEnd::ConvertedInterrupted,
+                Some(_) => FileEnd::Closed,
+                None => FileEnd::Unmarked,
+            },
+        }
+    }
+
+    /// True if the file from which it was converted was unfinished.
+    fn is_converted_unfinished(&self) -> bool {
+        self.recorded.iter().any(|c| c.counter == UNFINISHED)
+    }
+
     /// The counts of the recorder, and of what is missing since.
     pub fn counts(&self) -> Vec<EventCount> {
         let of = EventCount::of;
@@ -144,7 +171,7 @@ impl Recording {
                 remark += &format!(", including {bytes} bytes of an incomplete row group");
             }
             remarks.push(remark);
-        } else if self.recorded.iter().any(|c| c.counter == UNFINISHED) {
+        } else if self.is_converted_unfinished() {
             remarks.push(
                 "it was converted from a recording without footer: its last rows are missing"
                     .into(),

@@ -12,9 +12,10 @@
 //! - `ts`, `agent_ts` and `monitor_ts` are timestamps in ns, UTC; texts are dictionaries; the rest
 //!   are 64-bit integers. Each column's unit, meaning and other names are in the Arrow schema, as
 //!   field metadata `unit`, `doc` and `aliases`.
-//! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`RESPONSES_KEY`],
-//!   [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each counter under [`COUNT_PREFIX`]. Readers
-//!   report these counts as their own: events lost in the recording are missing in every result.
+//! - The footer's key-value metadata has [`VERSION_KEY`], [`SOURCE_KEY`], [`HOST_KEY`],
+//!   [`KERNEL_KEY`], [`RESPONSES_KEY`], [`PAIRED_KEY`], [`CLOSED_KEY`], and a count for each
+//!   counter under [`COUNT_PREFIX`]. Readers report these counts as their own: events lost in the
+//!   recording are missing in every result.
 //!
 //! **After a crash.** A Parquet file is unreadable without its footer, which is at the end.
 //! Therefore the writer adds a footer after every row group, and continues after it: offsets in a
@@ -48,6 +49,10 @@ pub const SHAPE_KEY: &str = "weir.shape";
 pub const DOC_KEY: &str = "weir.doc";
 /// Key of the description of the source, as text.
 pub const SOURCE_KEY: &str = "weir.source";
+/// Key of the name of the host that was observed, if it is known.
+pub const HOST_KEY: &str = "weir.host";
+/// Key of the release of that host's kernel.
+pub const KERNEL_KEY: &str = "weir.kernel";
 /// Key of the origin of responses: `known`, or `assumed` if the source had none and each request
 /// was assigned one at its own time.
 pub const RESPONSES_KEY: &str = "weir.responses";

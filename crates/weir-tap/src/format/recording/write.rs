@@ -20,8 +20,8 @@ use weir_model::{Batch, Type};
 use super::super::write::{Header, TraceWriter};
 use super::stored::Stored;
 use super::{
-    CLOSED_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY, VERSION, VERSION_KEY,
-    losses,
+    CLOSED_KEY, HOST_KEY, KERNEL_KEY, PAIRED_KEY, PART, PREVIOUS_KEY, RESPONSES_KEY, SOURCE_KEY,
+    VERSION, VERSION_KEY, losses,
 };
 use crate::{EventCount, TapError};
 
@@ -213,6 +213,15 @@ impl RecordingWriter {
             KeyValue::new(PAIRED_KEY.into(), self.header.paired.to_string()),
             KeyValue::new(CLOSED_KEY.into(), closed.to_string()),
         ];
+        for (key, text) in [
+            (HOST_KEY, &self.header.host),
+            (KERNEL_KEY, &self.header.kernel),
+        ] {
+            keys.extend(
+                text.iter()
+                    .map(|text| KeyValue::new(key.into(), text.clone())),
+            );
+        }
         let of_stream = self.stored.keys().into_iter();
         keys.extend(of_stream.map(|(key, text)| KeyValue::new(key.into(), text)));
         for count in &self.counts {
