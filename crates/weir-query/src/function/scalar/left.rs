@@ -2,7 +2,7 @@
 
 use weir_model::{Type, Value};
 
-use super::row_function::{RowFunction, int_at, nothing, text_at};
+use super::row_function::{RowFunction, byte_at, int_at, nothing, text_at};
 use super::rows::intern;
 use crate::function::{Example, FunctionDoc};
 
@@ -33,7 +33,6 @@ pub static LEFT: RowFunction = RowFunction {
                 .count()
                 .saturating_sub(n.unsigned_abs().try_into().unwrap_or(usize::MAX)),
         };
-        let end = text.char_indices().nth(kept).map_or(text.len(), |c| c.0);
-        Ok(Value::Text(intern(&text[..end])?))
+        Ok(Value::Text(intern(&text[..byte_at(text, kept)])?))
     },
 };

@@ -2,8 +2,8 @@
 
 use weir_model::{Type, Value};
 
-use super::row_function::{RowFunction, int_at, nothing, text_at};
-use super::rows::{TEXT_BYTES_MAX, intern, too_long};
+use super::row_function::{RowFunction, nothing, padding};
+use super::rows::intern;
 use crate::function::{Example, FunctionDoc};
 
 /// `lpad(t, n [, fill])`
@@ -25,16 +25,7 @@ pub static LPAD: RowFunction = RowFunction {
     returns: Type::Text,
     refuses: nothing,
     value: |args| {
-        let text = text_at(args, 0);
-        let length = usize::try_from(int_at(args, 1)).unwrap_or(0);
-        let fill = args.get(2).map_or(" ", |_| text_at(args, 2));
-        if length > TEXT_BYTES_MAX {
-            return Err(too_long());
-        }
-        let missing = length.saturating_sub(text.chars().count());
-        let fill = fill.chars().cycle().take(missing);
-        let text = &text[..text.char_indices().nth(length).map_or(text.len(), |c| c.0)];
-        let padded: String = fill.chain(text.chars()).collect();
-        Ok(Value::Text(intern(&padded)?))
+        let (text, fill) = padding(args)?;
+        Ok(Value::Text(intern(&(fill + text))?))
     },
 };

@@ -2,7 +2,7 @@
 
 use weir_model::{Type, Value};
 
-use super::row_function::{RowFunction, nothing, text_at};
+use super::row_function::{RowFunction, characters_at, nothing, text_at};
 use super::rows::intern;
 use crate::function::{Example, FunctionDoc};
 
@@ -24,7 +24,7 @@ pub static LTRIM: RowFunction = RowFunction {
     returns: Type::Text,
     refuses: nothing,
     value: |args| {
-        let characters = args.get(1).map_or(" ", |_| text_at(args, 1));
+        let characters = characters_at(args, 1);
         let rest = text_at(args, 0).trim_start_matches(|c| characters.contains(c));
         Ok(Value::Text(intern(rest)?))
     },

@@ -2,7 +2,7 @@
 
 use weir_model::{Type, Value};
 
-use super::row_function::{RowFunction, int_at, nothing, text_at};
+use super::row_function::{RowFunction, byte_at, int_at, nothing, text_at};
 use super::rows::intern;
 use crate::function::{Example, FunctionDoc};
 
@@ -30,7 +30,6 @@ pub static RIGHT: RowFunction = RowFunction {
             Ok(n) => text.chars().count().saturating_sub(n),
             Err(_) => n.unsigned_abs().try_into().unwrap_or(usize::MAX),
         };
-        let start = text.char_indices().nth(skipped).map_or(text.len(), |c| c.0);
-        Ok(Value::Text(intern(&text[start..])?))
+        Ok(Value::Text(intern(&text[byte_at(text, skipped)..])?))
     },
 };

@@ -2,6 +2,7 @@
 
 use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
 
+use super::rows::{TEXT_BYTES_MAX, too_long};
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, typed};
 use crate::function::{Argument, ArgumentError, EvalError, FunctionDoc, Returns};
@@ -82,4 +83,29 @@ pub fn int_at(args: &[Value], i: usize) -> i64 {
         Value::Int(x) => x,
         _ => 0,
     }
+}
+
+/// The characters of the optional argument `i`, by default a blank.
+pub fn characters_at(args: &[Value], i: usize) -> &'static str {
+    args.get(i).map_or(" ", |_| text_at(args, i))
+}
+
+/// Where character `n` of a text begins, or the end of a shorter text.
+pub fn byte_at(text: &str, n: usize) -> usize {
+    text.char_indices().nth(n).map_or(text.len(), |c| c.0)
+}
+
+/// The arguments `t, n [, fill]` as the first n characters of the text and what fills it up to n.
+///
+/// # Errors
+/// When n is longer than a text can be.
+pub fn padding(args: &[Value]) -> Result<(&'static str, String), EvalError> {
+    let text = text_at(args, 0);
+    let length = usize::try_from(int_at(args, 1)).unwrap_or(0);
+    if length > TEXT_BYTES_MAX {
+        return Err(too_long());
+    }
+    let missing = length.saturating_sub(text.chars().count());
+    let fill = characters_at(args, 2).chars().cycle().take(missing);
+    Ok((&text[..byte_at(text, length)], fill.collect()))
 }

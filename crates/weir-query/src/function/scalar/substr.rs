@@ -2,6 +2,7 @@
 
 use weir_model::{Column, ColumnBuilder, Type, Value};
 
+use super::row_function::byte_at;
 use super::rows::intern;
 use super::{Scalar, ScalarCall};
 use crate::function::arguments::{arity, text, typed};
@@ -66,9 +67,7 @@ fn part(text: &str, from: i64, count: Option<i64>) -> &str {
         .max(1);
     let byte = |place: i64| {
         let skipped = usize::try_from(place.max(1) - 1).unwrap_or(usize::MAX);
-        text.char_indices()
-            .nth(skipped)
-            .map_or(text.len(), |(byte, _)| byte)
+        byte_at(text, skipped)
     };
     let (start, end) = (byte(from), byte(end));
     &text[start..end.max(start)]
