@@ -7,16 +7,21 @@ use weir_model::{Catalog, Field, Shape, Type, Unit};
 
 use crate::diagnostic::{Severity, codes::CODES};
 use crate::function::aggregate::AGGREGATES;
+use crate::function::over::WINDOW_FUNCTIONS;
 use crate::function::scalar::SCALARS;
 use crate::function::{Example, FunctionDoc};
 
-/// The page of functions: aggregates, then scalar functions.
+/// The page of functions: aggregates, window functions, scalar functions.
 pub fn functions() -> String {
     let mut page = String::from(
         "# Functions\n\n## Aggregates\n\nAn aggregate computes one value from the rows of a group.\n",
     );
     for aggregate in AGGREGATES {
         function(&mut page, aggregate.doc());
+    }
+    page.push_str("\n## Window functions\n\nA window function computes a value for each row, from the rows of its partition. Aggregates can be called with OVER as well.\n");
+    for window in WINDOW_FUNCTIONS {
+        function(&mut page, window.doc);
     }
     page.push_str("\n## Scalar functions\n\nA scalar function computes one value from its arguments in a row.\n");
     for scalar in SCALARS {
@@ -148,6 +153,7 @@ mod tests {
             .iter()
             .map(|f| f.doc())
             .chain(SCALARS.iter().map(|f| f.doc()))
+            .chain(WINDOW_FUNCTIONS.iter().map(|f| f.doc))
         {
             assert!(
                 page.contains(&format!("### `{}`", name.signature)),

@@ -137,6 +137,7 @@ fn expr() -> BoxedStrategy<SpannedExpr> {
                     otherwise,
                 }
             });
+        let over = over(inner.clone());
         let cast = (boxed, ty()).prop_map(|(expr, ty)| ExprKind::Cast { expr, ty });
         let call = (
             function(),
@@ -154,11 +155,53 @@ fn expr() -> BoxedStrategy<SpannedExpr> {
                 }
             });
         prop_oneof![
-            unary, binary, is_null, between, in_list, like, case, cast, call
+            unary, binary, is_null, between, in_list, like, case, cast, call, over
         ]
         .prop_map(node)
     })
     .boxed()
+}
+
+/// A call with OVER.
+fn over(expr: impl Strategy<Value = SpannedExpr> + Clone + 'static) -> BoxedStrategy<ExprKind> {
+    let key = (expr.clone(), any::<bool>(), prop::option::of(any::<bool>())).prop_map(
+        |(expr, descending, nulls_first)| OrderItem {
+            expr,
+            descending,
+            nulls_first,
+        },
+    );
+    let bound = || {
+        prop_oneof![
+            Just(FrameBound::Unbounded),
+            Just(FrameBound::CurrentRow),
+            expr.clone().prop_map(FrameBound::Preceding),
+            expr.clone().prop_map(FrameBound::Following),
+        ]
+    };
+    let unit = prop_oneof![Just(FrameUnit::Rows), Just(FrameUnit::Range)];
+    let frame = (unit, bound(), bound())
+        .prop_map(|(unit, start, end)| at(FrameClause { unit, start, end }));
+    let list = |most| prop::collection::vec(expr.clone(), 0..most);
+    (
+        function(),
+        list(3),
+        list(3),
+        prop::collection::vec(key, 0..3),
+        prop::option::of(frame),
+    )
+        .prop_map(|(name, args, partition, order_by, frame)| {
+            ExprKind::Over(Box::new(OverClause {
+                name,
+                distinct: false,
+                args,
+                star: false,
+                partition,
+                order_by,
+                frame,
+            }))
+        })
+        .boxed()
 }
 
 fn function() -> impl Strategy<Value = Ident> {

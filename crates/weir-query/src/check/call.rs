@@ -1,5 +1,6 @@
 //! Calls of aggregates and of scalar functions.
 
+use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_model::{Type, Unit, Value};
@@ -12,7 +13,7 @@ use weir_model::suggest::nearest;
 use crate::diagnostic::{Diagnostic, Span, codes};
 use crate::expr::Expr;
 use crate::function::{
-    AggregateCall, Argument, ArgumentError, FunctionDoc, ScalarCall, aggregate, scalar,
+    AggregateCall, Argument, ArgumentError, FunctionDoc, ScalarCall, aggregate, over, scalar,
 };
 use crate::syntax::ast::{self, ExprKind, Ident, Literal, Number};
 
@@ -43,19 +44,12 @@ impl Checker<'_> {
             let args = &[x.clone(), width.clone()];
             return self.call(Written { args, ..call }, names);
         }
-        if let Some(fraction) = aggregate::percentile_of(&name.value) {
-            let literal = ExprKind::Literal(Literal::Number(Number::Float(fraction)));
-            let fraction = ast::SpannedExpr::new(literal, name.span);
-            let args: Vec<_> = args.iter().cloned().chain([fraction]).collect();
-            let args = if call.args.is_empty() { &[] } else { &args[..] };
-            return self.aggregate(
-                Written { args, ..call },
-                &aggregate::quantile::Quantile,
-                names,
-            );
+        if let Some((function, args)) = named_aggregate(name, args) {
+            let args = &args[..];
+            return self.aggregate(Written { args, ..call }, function, names);
         }
-        if let Some(function) = aggregate::find(&name.value) {
-            return self.aggregate(call, function, names);
+        if let Some(function) = over::find(&name.value) {
+            return self.without_over(call, function, names);
         }
         let operands = self.operands(args, names);
         let Some(function) = scalar::find(&name.value) else {
@@ -119,11 +113,7 @@ impl Checker<'_> {
         names: &mut Names,
     ) -> Option<Expr> {
         let Written {
-            span,
-            name,
-            distinct,
-            args,
-            star,
+            span, name, args, ..
         } = call;
         if let Aggregates::Forbidden(clause) = names.aggregates {
             let message = format!("the aggregate `{}` is not allowed in {clause}", name.value);
@@ -144,6 +134,32 @@ impl Checker<'_> {
             };
             self.without_subqueries(|checker| checker.operands(args, &mut inner))?
         };
+        let call = self.aggregate_call(call, function, operands)?;
+        let (ty, unit) = (call.ty, call.unit);
+        let Aggregates::Collect(calls) = &mut names.aggregates else {
+            unreachable!("forbidden aggregates are argument_diagnostic above");
+        };
+        let index = calls.iter().position(|c| *c == call).unwrap_or_else(|| {
+            calls.push(call);
+            calls.len() - 1
+        });
+        Some(Expr::column(AGGREGATES + index, ty, unit))
+    }
+
+    /// A call of an aggregate with these arguments.
+    pub(super) fn aggregate_call(
+        &mut self,
+        call: Written,
+        function: &'static dyn aggregate::Aggregate,
+        operands: Vec<Operand>,
+    ) -> Option<AggregateCall> {
+        let Written {
+            span,
+            name,
+            distinct,
+            args,
+            star,
+        } = call;
         let doc = function.doc();
         if star && distinct || !star && args.is_empty() {
             let message = format!("`{}` is missing its argument", name.value);
@@ -155,28 +171,20 @@ impl Checker<'_> {
         let returns = function.check(&arguments(&operands));
         let returns =
             self.or_report(returns.map_err(|r| argument_diagnostic(r, span, &operands, doc)))?;
-        let args = operands.into_iter().map(|o| o.expr).collect();
-        let call = AggregateCall {
+        Some(AggregateCall {
             function,
-            args,
+            args: operands.into_iter().map(|o| o.expr).collect(),
             distinct,
             ty: returns.ty,
             unit: returns.unit,
-        };
-        let Aggregates::Collect(calls) = &mut names.aggregates else {
-            unreachable!("forbidden aggregates are argument_diagnostic above");
-        };
-        let index = calls.iter().position(|c| *c == call).unwrap_or_else(|| {
-            calls.push(call);
-            calls.len() - 1
-        });
-        Some(Expr::column(AGGREGATES + index, returns.ty, returns.unit))
+        })
     }
 
-    fn unknown_function(&mut self, name: &Ident) {
+    pub(super) fn unknown_function(&mut self, name: &Ident) {
         let aggregates = || aggregate::AGGREGATES.iter().map(|f| f.doc().name);
         let scalars = scalar::SCALARS.iter().map(|f| f.doc().name);
-        let near = nearest(&name.value, aggregates().chain(scalars));
+        let windows = over::WINDOW_FUNCTIONS.iter().map(|f| f.doc.name);
+        let near = nearest(&name.value, aggregates().chain(scalars).chain(windows));
         let kind = match near.is_some_and(|near| aggregates().any(|a| a == near)) {
             true => "aggregate",
             false => "function",
@@ -191,6 +199,26 @@ impl Checker<'_> {
             None => found.help("`weir functions` lists all functions"),
         });
     }
+}
+
+/// The aggregate of a call and its arguments: of a percentile such as `p99`, the fraction as well.
+pub(super) fn named_aggregate<'e>(
+    name: &Ident,
+    args: &'e [ast::SpannedExpr],
+) -> Option<(
+    &'static dyn aggregate::Aggregate,
+    Cow<'e, [ast::SpannedExpr]>,
+)> {
+    let Some(fraction) = aggregate::percentile_of(&name.value) else {
+        return Some((aggregate::find(&name.value)?, Cow::Borrowed(args)));
+    };
+    let literal = ExprKind::Literal(Literal::Number(Number::Float(fraction)));
+    let fraction = ast::SpannedExpr::new(literal, name.span);
+    let mut args = args.to_vec();
+    if !args.is_empty() {
+        args.push(fraction);
+    }
+    Some((&aggregate::quantile::Quantile, Cow::Owned(args)))
 }
 
 /// Whether it is a function of windows in GROUP BY, as in earlier versions of Flink.
@@ -209,6 +237,18 @@ pub(super) fn has_aggregate(expr: &ast::SpannedExpr) -> bool {
     };
     expr.kind
         .visit(&mut |child| found = found || has_aggregate(child));
+    found
+}
+
+/// Whether a window function is called in `expr`, subqueries excluded.
+pub(super) fn has_window_function(expr: &ast::SpannedExpr) -> bool {
+    let mut found = match &expr.kind {
+        ExprKind::Over(_) => true,
+        ExprKind::Call { name, .. } => over::find(&name.value).is_some(),
+        _ => false,
+    };
+    let mut visit = |child| found = found || has_window_function(child);
+    expr.kind.visit(&mut visit);
     found
 }
 

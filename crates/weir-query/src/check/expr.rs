@@ -204,6 +204,7 @@ impl Checker<'_> {
                     names,
                 )
             }
+            ExprKind::Over(clause) => self.over(clause, expr.span, names),
             ExprKind::InQuery {
                 expr: x,
                 query,

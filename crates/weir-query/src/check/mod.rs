@@ -15,6 +15,7 @@ mod column;
 mod condition;
 mod expr;
 mod from;
+mod over;
 mod query;
 mod scope;
 mod select;
@@ -198,6 +199,8 @@ pub(crate) struct Checker<'a> {
     started: Option<i64>,
     /// The subqueries of the expressions that are checked; `None` where they are not allowed.
     subqueries: Option<value::Subqueries>,
+    /// The calls of window functions in those expressions; `None` where they are not allowed.
+    window_calls: Option<Vec<over::WindowCall>>,
 }
 
 impl<'a> Checker<'a> {
@@ -213,6 +216,7 @@ impl<'a> Checker<'a> {
             outer_scopes: Vec::new(),
             started: None,
             subqueries: None,
+            window_calls: None,
         }
     }
 

@@ -7,9 +7,9 @@ use weir_model::Field;
 
 use super::call::has_aggregate;
 use super::expr::{AGGREGATES, Aggregates, Names};
+use super::over::WINDOW_RESULTS;
 use super::query::{limited, no_column_at, order_by, ordinal};
 use super::scope::{ResolvedColumn, Scope};
-use super::value::SUBQUERIES;
 use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
@@ -60,17 +60,20 @@ impl Checker<'_> {
         let input = self.filter(from.plan, &from.scope, select);
         let mut block = self.block(select, query, &from.scope);
         block.keys_known = self.keys(select, &mut block);
-        let mut hidden = Vec::new();
+        let (mut hidden, mut windows) = (Vec::new(), Vec::new());
         let ((outputs, having, by), subqueries) = self.with_subqueries(|checker| {
-            let outputs = checker.outputs(select, &mut block);
+            let outputs = checker
+                .with_window_calls(&mut windows, |checker| checker.outputs(select, &mut block));
             let having = select.having.as_ref().map(|having| {
                 let condition = checker.block_condition(having, &mut block);
                 checker.below_select(condition?, &block)
             });
-            let by = checker.order_keys(query, &mut block, outputs.as_deref(), &mut hidden);
+            let by = checker.with_window_calls(&mut windows, |checker| {
+                checker.order_keys(query, &mut block, outputs.as_deref(), &mut hidden)
+            });
             (outputs, having, by)
         });
-        let (mut plan, outputs, by) = (input?, outputs?, by?);
+        let (mut plan, mut outputs, by) = (input?, outputs?, by?);
         if !block.keys_known {
             return None;
         }
@@ -87,18 +90,21 @@ impl Checker<'_> {
             plan = Plan::select(plan, joined.over(&having?));
         }
         let shown = outputs.len();
+        outputs.extend(hidden);
+        let mut exprs: Vec<&mut Expr> = outputs.iter_mut().map(|o| &mut o.expr).collect();
+        exprs.iter_mut().for_each(|expr| **expr = joined.over(expr));
+        let joined_over = |expr: &Expr| below(expr).map(|expr| joined.over(&expr));
+        plan = self.with_window_results(plan, windows, &mut exprs, joined_over)?;
         let nullable = |expr: &Expr| {
             let schema = plan.schema.clone();
             expr.is_nullable(&|i| schema[i].nullable)
         };
         let (exprs, fields): (Vec<_>, Vec<_>) = outputs
             .into_iter()
-            .chain(hidden)
             .map(|o| {
-                let expr = joined.over(&o.expr);
-                let nullable = nullable(&expr);
+                let nullable = nullable(&o.expr);
                 (
-                    expr,
+                    o.expr,
                     Field {
                         nullable,
                         ..o.field
@@ -514,7 +520,7 @@ pub(super) fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
         return Ok(Expr::column(i, expr.ty(), expr.unit()));
     }
     if let Expr::Column { index, ty, unit } = expr {
-        if *index >= SUBQUERIES {
+        if *index >= WINDOW_RESULTS {
             return Ok(expr.clone());
         }
         return match index.checked_sub(AGGREGATES) {

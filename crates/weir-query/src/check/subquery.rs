@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::Checker;
-use super::call::has_aggregate;
+use super::call::{has_aggregate, has_window_function};
 use super::coerce::{self, Operand};
 use super::expr::{Names, OUTER};
 use super::scope::Scope;
@@ -323,7 +323,7 @@ impl Checker<'_> {
 /// aggregates.
 fn is_plain(query: &ast::Query, select: &ast::SelectBlock) -> bool {
     let aggregates = select.items.iter().any(|item| match &item.value {
-        Item::Expr { expr, .. } => has_aggregate(expr),
+        Item::Expr { expr, .. } => has_aggregate(expr) || has_window_function(expr),
         _ => false,
     });
     let simple = query.views.is_empty() && query.limit.is_none() && query.offset.is_none();

@@ -82,11 +82,11 @@ impl Checker<'_> {
         (checked, found.unwrap_or_default())
     }
 
-    /// The result of a check that does not allow them.
+    /// The result of a check that allows neither them nor window functions.
     pub(super) fn without_subqueries<T>(&mut self, check: impl FnOnce(&mut Self) -> T) -> T {
-        let outside = self.subqueries.take();
+        let outside = (self.subqueries.take(), self.window_calls.take());
         let checked = check(self);
-        self.subqueries = outside;
+        (self.subqueries, self.window_calls) = outside;
         checked
     }
 

@@ -115,6 +115,8 @@ BAD_STAR = Error "W0209" "misplaced star":
     "`*` is only allowed in SELECT, for all columns, and in count(*), for rows.";
 BAD_JOIN = Error "W0210" "join condition missing or misplaced":
     "JOIN, LEFT JOIN, RIGHT JOIN and FULL JOIN need ON or USING; CROSS JOIN has neither. FULL JOIN supports ON only.";
+WINDOW_FUNCTION = Error "W0211" "misplaced or incomplete window function":
+    "A window function such as `rank() over (partition by op order by latency)` is called in SELECT or ORDER BY. To select rows by its result, write it in a subquery: `select * from (select *, rank() over (..) as place from ..) where place = 1`. lag and lead need ORDER BY; a frame is `rows between 2 preceding and current row`, or `range between 5 s preceding and current row` in the order of one integer or timestamp.";
 UNIT_MISMATCH = Error "W0301" "units do not match":
     "A duration, an amount of data and a timestamp cannot be added, compared or mixed. Divide one by a literal of its own unit to get a plain number: `latency / 1 ms`.";
 TYPE_MISMATCH = Error "W0302" "types do not match":

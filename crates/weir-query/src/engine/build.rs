@@ -3,6 +3,7 @@
 use super::aggregate::{Aggregate, Tumbling, UnboundedMerge};
 use super::join::Join;
 use super::order::Order;
+use super::over::Over;
 use super::project::Project;
 use super::select::Select;
 use super::set_op::{Combine, UnionAll};
@@ -82,6 +83,7 @@ pub(super) fn operator(
             let merged = UnboundedMerge::new(input(0), *keys, calls, *slide, schema);
             Box::new(merged.with_global_group(*global))
         }
+        Operation::Over { by, calls } => Box::new(Over::new(by, calls, input(0))),
         Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
         Operation::UnionAll => Box::new(UnionAll),
         Operation::SetOperation { op, all } => Box::new(Combine::new(*op, *all, input(0))),

@@ -43,6 +43,7 @@ fn operator(plan: &Plan) -> String {
         Node::Aggregate { keys, .. } => format!("the aggregation by {} keys", keys.len()),
         Node::Partial { .. } => "the partial aggregation".into(),
         Node::Merge { .. } => "the merge of partial aggregates".into(),
+        Node::Over { .. } => "OVER".into(),
         Node::Distinct { .. } => "DISTINCT".into(),
         Node::SetOp {
             op: SetOp::Union, ..

@@ -26,9 +26,11 @@ mod describe;
 mod graph;
 mod join;
 mod order;
+mod over;
 mod project;
 mod select;
 mod set_op;
+mod sort_key;
 mod source;
 #[cfg(test)]
 mod testing;

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use weir_model::types::float_key;
-use weir_model::{Batch, Column, Schema, Value};
+use weir_model::{Batch, Column, Schema};
 
+use super::sort_key::sort_key;
 use crate::eval::{Rows, eval};
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
@@ -70,7 +70,7 @@ impl Order {
         let mut out = Changes::default();
         let mut matters = false;
         for row in 0..batch.len() {
-            let place = self.place(&keys, &batch.columns, row);
+            let place = sort_key(&self.by, &keys, &batch.columns, row).bytes;
             matters |= self.bound.as_ref().is_none_or(|bound| place <= *bound);
             self.change(place, batch, row);
             if batch.ts.get(row + 1) != Some(&batch.ts[row]) {
@@ -159,30 +159,6 @@ impl Order {
         }
         self.shown = shown;
     }
-
-    /// A row's sort key.
-    fn place(&self, keys: &[Column], columns: &[Column], row: usize) -> Vec<u8> {
-        let mut place = Vec::with_capacity(9 * (keys.len() + columns.len()));
-        for (key, by) in keys.iter().zip(&self.by) {
-            let value = key.value(row);
-            if value.is_null() {
-                place.push(if by.nulls_first { 0 } else { 2 });
-                continue;
-            }
-            place.push(1);
-            let start = place.len();
-            append(&value, &mut place);
-            if by.descending {
-                place[start..].iter_mut().for_each(|b| *b = !*b);
-            }
-        }
-        for column in columns {
-            let value = column.value(row);
-            place.push(u8::from(!value.is_null()));
-            append(&value, &mut place);
-        }
-        place
-    }
 }
 
 #[derive(Default)]
@@ -190,43 +166,6 @@ struct Changes {
     ts: Vec<i64>,
     weights: Vec<i64>,
     slots: Vec<u32>,
-}
-
-/// Appends bytes that compare as the values of one type do, and of which none is a prefix of
-/// another.
-fn append(value: &Value, out: &mut Vec<u8>) {
-    const SIGN: u64 = 1 << 63;
-    match value {
-        Value::Null => {}
-        Value::Bool(x) => out.push(u8::from(*x)),
-        Value::Int(x) => out.extend((*x as u64 ^ SIGN).to_be_bytes()),
-        Value::Float(x) => {
-            let bits = float_key(*x);
-            let ordered = if bits & SIGN != 0 { !bits } else { bits ^ SIGN };
-            out.extend(ordered.to_be_bytes());
-        }
-        Value::Text(x) => append_bytes(x.as_str().as_bytes(), out),
-        Value::Tally(tally) => {
-            for (value, count) in &tally.0 {
-                out.push(1);
-                append(value, out);
-                append(&Value::Int(*count), out);
-            }
-            out.push(0);
-        }
-        Value::Bytes(bytes) => append_bytes(bytes, out),
-    }
-}
-
-/// Appends the bytes, a zero as 0 255, and a terminator of 0 0.
-fn append_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    for &byte in bytes {
-        out.push(byte);
-        if byte == 0 {
-            out.push(0xFF);
-        }
-    }
-    out.extend([0, 0]);
 }
 
 impl Operator for Order {

@@ -7,6 +7,7 @@ mod by_name;
 mod element;
 #[cfg(test)]
 mod examples;
+pub mod over;
 pub mod scalar;
 
 pub use aggregate::{Aggregate, AggregateCall, AggregateState, Shared};

@@ -141,6 +141,7 @@ fn prune(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
         }
         // Whole rows are compared, or order rows with equal sort keys.
         Node::Merge { .. }
+        | Node::Over { .. }
         | Node::Distinct { .. }
         | Node::SetOp { .. }
         | Node::Order { .. }

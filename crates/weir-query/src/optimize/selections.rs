@@ -3,7 +3,7 @@
 //! Conditions joined by AND are pushed separately. They pass projections, time-based windows (in
 //! which the presence of a row does not depend on other rows), the side of a join that they read,
 //! the keys of groups and of partitioned windows, and set operations. They stop at row-based
-//! windows, at LIMIT and at Rstream, which emits when its input changes.
+//! windows, at LIMIT, at window functions and at Rstream, which emits when its input changes.
 
 use std::sync::Arc;
 
@@ -83,6 +83,7 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         | Node::Aggregate { .. }
         | Node::Partial { .. }
         | Node::Merge { .. }
+        | Node::Over { .. }
         | Node::Order { .. }
         | Node::ToStream { .. } => Plan::select_all(input.clone(), conditions),
     }

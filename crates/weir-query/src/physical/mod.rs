@@ -17,7 +17,9 @@ use weir_model::{Declaration, Shape};
 use crate::expr::Expr;
 use crate::function::AggregateCall;
 pub use crate::place::fold::{FoldArgument, FoldedInput};
-use crate::plan::{GlobalGroup, JoinKind, Node, OrderBy, Plan, SetOp, Window};
+use crate::plan::{
+    GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, SetOp, Window,
+};
 use crate::window::Unbounded;
 
 /// An operator of the physical plan, and the operators that it reads.
@@ -107,6 +109,13 @@ pub enum Operation {
         slide: i64,
         /// Since when the one row of an aggregation without keys exists.
         global: GlobalGroup,
+    },
+    /// Emits each row with the results of window functions.
+    Over {
+        /// Partitions and their order.
+        by: Partitioning,
+        /// The window functions.
+        calls: Vec<OverCall>,
     },
     /// Emits each distinct row once.
     Distinct,
@@ -274,6 +283,7 @@ fn is_net(operation: &Operation, logical: &Plan, inputs: &[Arc<Physical>]) -> bo
         Operation::Source(_)
         | Operation::Window(_)
         | Operation::Join { .. }
+        | Operation::Over { .. }
         | Operation::UnionAll => false,
     }
 }

@@ -54,6 +54,10 @@ pub(super) fn operator(plan: &Arc<Plan>) -> Option<Choice> {
             slide: *slide,
             global: *global,
         },
+        Node::Over { by, calls, .. } => Operation::Over {
+            by: by.clone(),
+            calls: calls.clone(),
+        },
         Node::Distinct { .. } => Operation::Distinct,
         Node::SetOp {
             op: SetOp::Union,

@@ -174,8 +174,12 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         } => {
             walk(input, whole(input), None, visit);
         }
-        // Whole rows are compared or merged.
-        Node::Merge { .. } | Node::Distinct { .. } | Node::SetOp { .. } | Node::ToStream { .. } => {
+        // Whole rows are compared, ordered or merged.
+        Node::Merge { .. }
+        | Node::Over { .. }
+        | Node::Distinct { .. }
+        | Node::SetOp { .. }
+        | Node::ToStream { .. } => {
             for input in plan.inputs() {
                 walk(input, whole(input), none_yet.clone(), visit);
             }

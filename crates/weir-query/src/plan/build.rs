@@ -5,7 +5,10 @@ use std::sync::Arc;
 use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
-use super::{GlobalGroup, JoinKind, JoinNode, Node, OrderBy, Plan, SetOp, ToStream, Window};
+use super::{
+    GlobalGroup, JoinKind, JoinNode, Node, OrderBy, OverCall, Partitioning, Plan, SetOp, ToStream,
+    Window,
+};
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
 use crate::window::Unbounded;
@@ -213,6 +216,18 @@ impl Plan {
         )
     }
 
+    /// Each row with the results of window functions, which `fields` name.
+    pub fn over(
+        input: Arc<Plan>,
+        by: Partitioning,
+        calls: Vec<OverCall>,
+        fields: Vec<Field>,
+    ) -> Arc<Plan> {
+        debug_assert_eq!(calls.len(), fields.len(), "one field a call");
+        let schema = Schema::new([&input.schema.fields[..], &fields[..]].concat());
+        Plan::relation(Arc::new(schema), Node::Over { input, by, calls })
+    }
+
     /// Each distinct row once.
     pub fn distinct(input: Arc<Plan>) -> Arc<Plan> {
         Plan::relation(input.schema.clone(), Node::Distinct { input })
@@ -309,6 +324,10 @@ impl Plan {
                 let fields = self.schema.fields.clone();
                 let window = (*size, *slide);
                 Plan::merge(next(), window, *keys, calls.clone(), *global, fields)
+            }
+            Node::Over { by, calls, .. } => {
+                let fields = self.schema.fields[self.schema.len() - calls.len()..].to_vec();
+                Plan::over(next(), by.clone(), calls.clone(), fields)
             }
             Node::Distinct { .. } => Plan::distinct(next()),
             Node::SetOp { op, all, .. } => {

@@ -31,7 +31,10 @@ impl Plan {
                 offset: 0,
                 ..
             } => input.is_append_only(),
-            Node::Order { .. } | Node::Aggregate { .. } | Node::Merge { .. } => false,
+            Node::Order { .. }
+            | Node::Over { .. }
+            | Node::Aggregate { .. }
+            | Node::Merge { .. } => false,
         }
     }
 

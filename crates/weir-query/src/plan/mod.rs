@@ -6,6 +6,7 @@
 mod build;
 mod display;
 mod memory;
+pub mod over;
 mod print;
 mod renamed;
 mod slides;
@@ -14,6 +15,7 @@ pub mod wire;
 
 use std::sync::Arc;
 
+pub use over::{OverCall, Partitioning};
 pub use print::show;
 pub use renamed::renamed;
 pub use slides::OpenSlide;
@@ -124,6 +126,17 @@ pub enum Node {
         calls: Vec<AggregateCall>,
         /// As in [`Node::Aggregate`].
         global: GlobalGroup,
+    },
+    /// The rows, each with the results of window functions: the columns of the input, then one for
+    /// each of `calls`.
+    Over {
+        /// A relation.
+        #[serde(skip, default = "unread")]
+        input: Arc<Plan>,
+        /// Partitions and their order.
+        by: Partitioning,
+        /// The window functions.
+        calls: Vec<OverCall>,
     },
     /// Each distinct row once.
     Distinct {
@@ -281,6 +294,7 @@ impl Plan {
             | Node::Aggregate { input, .. }
             | Node::Partial { input, .. }
             | Node::Merge { input, .. }
+            | Node::Over { input, .. }
             | Node::Distinct { input }
             | Node::Order { input, .. }
             | Node::ToStream { input, .. } => vec![input],

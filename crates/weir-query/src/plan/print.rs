@@ -102,6 +102,11 @@ impl Plan {
                 let calls = grouped(&calls.join(", "), keys.iter().map(name));
                 format!("merge [{window}] {calls}")
             }
+            Node::Over { by, calls, .. } => {
+                let calls = calls.iter().map(|call| call.text(fields(0)));
+                let calls = calls.collect::<Vec<_>>().join(", ");
+                format!("{calls} over ({})", by.text(fields(0)))
+            }
             Node::Distinct { .. } => "distinct".into(),
             Node::SetOp { op, all, .. } => {
                 let op = match op {
@@ -165,7 +170,8 @@ pub(super) fn call_text(call: &AggregateCall, fields: &[Field]) -> String {
     format!("{}({distinct}{args})", call.function.doc().name)
 }
 
-fn order_text(by: &[OrderBy], limit: Option<u64>, offset: u64, fields: &[Field]) -> String {
+/// `ts desc, vm`
+pub(super) fn order_keys(by: &[OrderBy], fields: &[Field]) -> String {
     let keys = by.iter().map(|key| {
         let direction = if key.descending { " desc" } else { "" };
         let nulls = if key.nulls_first == key.descending {
@@ -177,7 +183,11 @@ fn order_text(by: &[OrderBy], limit: Option<u64>, offset: u64, fields: &[Field])
         };
         format!("{}{direction}{nulls}", show(&key.expr, fields))
     });
-    let keys = keys.collect::<Vec<_>>().join(", ");
+    keys.collect::<Vec<_>>().join(", ")
+}
+
+fn order_text(by: &[OrderBy], limit: Option<u64>, offset: u64, fields: &[Field]) -> String {
+    let keys = order_keys(by, fields);
     let mut parts = Vec::new();
     if !keys.is_empty() {
         parts.push(format!("order by {keys}"));

@@ -47,6 +47,10 @@ impl Renaming<'_> {
                 let args = calls.iter_mut().flat_map(|call| &mut call.args);
                 keys.iter_mut().chain(args).for_each(again);
             }
+            Node::Over { by, calls, .. } => {
+                let args = calls.iter_mut().flat_map(|call| call.function.exprs_mut());
+                by.exprs_mut().chain(args).for_each(again);
+            }
             Node::Order { by, .. } => by.iter_mut().for_each(|key| again(&mut key.expr)),
             Node::Window { window, .. } => {
                 *window = window.map_exprs(|expr| self.expr(expr, &all));
@@ -88,6 +92,7 @@ impl Renaming<'_> {
             }
             Node::Select { .. }
             | Node::Window { .. }
+            | Node::Over { .. }
             | Node::Distinct { .. }
             | Node::Order { .. }
             | Node::ToStream { .. } => below.swap_remove(0),

@@ -43,6 +43,7 @@ impl Plan {
             | Node::Project { .. }
             | Node::Join(_)
             | Node::Aggregate { .. }
+            | Node::Over { .. }
             | Node::Distinct { .. }
             | Node::SetOp { .. }
             | Node::Order { .. } => None,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
 
+use super::over::OverFunction;
 use super::wire::{PlanError, PlanStep, Steps};
-use super::{JoinNode, Node, PANES_MAX, Plan, ToStream, Window};
+use super::{JoinNode, Node, OverCall, PANES_MAX, Partitioning, Plan, ToStream, Window};
 use crate::expr::{BinaryOp, Expr, UnaryOp};
 use crate::function::{AggregateCall, Argument, ArgumentError, Returns, Shared};
 
@@ -149,6 +150,10 @@ fn check(node: &mut Node, inputs: &[Arc<Plan>], catalog: &Catalog) -> Result<Vec
             stream(&inputs[0])?;
             return merge((*size, *slide), *keys, calls, &schema.fields);
         }
+        Node::Over { by, calls, .. } => {
+            relation(&inputs[0])?;
+            return over(by, calls, schema);
+        }
         Node::Distinct { .. } => relation(&inputs[0])?,
         Node::SetOp { .. } => set_op(&inputs[0], &inputs[1])?,
         Node::Order { by, .. } => {
@@ -213,6 +218,42 @@ fn merge(
     ensure(fits, "the input of a merge has no partial aggregates")?;
     let types = keys.iter().map(|f| f.ty);
     Ok(types.chain(calls.iter().map(|c| c.ty)).collect())
+}
+
+/// The types of the input's columns and of the results.
+fn over(by: &Partitioning, calls: &[OverCall], schema: &Schema) -> Result<Vec<Type>, PlanError> {
+    expressions(&by.keys, schema)?;
+    for key in &by.order {
+        expression(&key.expr, Some(schema))?;
+    }
+    for OverCall { function, frame } in calls {
+        match function {
+            OverFunction::Aggregate(call) => aggregate_call(call, Some(schema))?,
+            OverFunction::Offset { value, default, .. } => {
+                let fits = |d: &Expr| same_representation(d.ty(), value.ty());
+                expression(value, Some(schema))?;
+                default
+                    .iter()
+                    .try_for_each(|d| expression(d, Some(schema)))?;
+                ensure(default.iter().all(fits), "a default differs in type")?;
+            }
+            OverFunction::First(value) | OverFunction::Last(value) => {
+                expression(value, Some(schema))?;
+            }
+            OverFunction::RowNumber | OverFunction::Rank | OverFunction::DenseRank => {}
+        }
+        let keyed = matches!(&by.order[..], [key] if same_representation(key.expr.ty(), Type::Int));
+        ensure(
+            keyed || !frame.has_distance(),
+            "a frame has distances without a key",
+        )?;
+        let is_distinct = matches!(function, OverFunction::Aggregate(call) if call.distinct);
+        ensure(!is_distinct, "a window function is DISTINCT")?;
+    }
+    let types = schema.fields.iter().map(|f| f.ty);
+    Ok(types
+        .chain(calls.iter().map(|c| c.function.returns().0))
+        .collect())
 }
 
 fn set_op(left: &Plan, right: &Plan) -> Result<(), PlanError> {

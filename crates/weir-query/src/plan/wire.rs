@@ -100,7 +100,9 @@ fn append(plan: &Plan, steps: &mut Vec<PlanStep>) {
         );
     }
     let named = match &plan.node {
-        Node::Project { .. } | Node::Aggregate { .. } | Node::Merge { .. } => plan.schema.len(),
+        Node::Project { .. } | Node::Aggregate { .. } | Node::Merge { .. } | Node::Over { .. } => {
+            plan.schema.len()
+        }
         Node::Partial { keys, .. } => keys.len(),
         _ => 0,
     };

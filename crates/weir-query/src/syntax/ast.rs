@@ -9,6 +9,7 @@ use crate::diagnostic::Span;
 use crate::expr::BinaryOp;
 pub use crate::expr::UnaryOp;
 pub use crate::plan::SetOp;
+pub use crate::plan::over::FrameUnit;
 
 /// A value and its position, which is ignored by comparisons.
 #[derive(Clone, Copy, Debug)]
@@ -504,8 +505,63 @@ pub enum ExprKind {
         /// `*` in place of arguments.
         star: bool,
     },
+    /// `f(x) OVER (PARTITION BY a ORDER BY b ROWS BETWEEN ..)`
+    Over(Box<OverClause>),
     /// A part with a syntax error.
     Error,
+}
+
+/// A call of a window function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverClause {
+    /// The function.
+    pub name: Ident,
+    /// DISTINCT
+    pub distinct: bool,
+    /// Its arguments.
+    pub args: Vec<SpannedExpr>,
+    /// `*` in place of arguments.
+    pub star: bool,
+    /// PARTITION BY
+    pub partition: Vec<SpannedExpr>,
+    /// ORDER BY
+    pub order_by: Vec<OrderItem>,
+    /// `ROWS BETWEEN .. AND ..`, `RANGE BETWEEN .. AND ..`
+    pub frame: Option<Spanned<FrameClause>>,
+}
+
+/// The rows of a partition from which a window function is computed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrameClause {
+    /// ROWS or RANGE.
+    pub unit: FrameUnit,
+    /// The first row.
+    pub start: FrameBound,
+    /// The last row.
+    pub end: FrameBound,
+}
+
+/// A bound of a frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FrameBound {
+    /// `UNBOUNDED PRECEDING` of a start, `UNBOUNDED FOLLOWING` of an end
+    Unbounded,
+    /// `CURRENT ROW`
+    CurrentRow,
+    /// `2 PRECEDING`
+    Preceding(SpannedExpr),
+    /// `2 FOLLOWING`
+    Following(SpannedExpr),
+}
+
+impl FrameBound {
+    /// Its distance from the current row.
+    pub fn distance(&self) -> Option<&SpannedExpr> {
+        match self {
+            FrameBound::Preceding(distance) | FrameBound::Following(distance) => Some(distance),
+            FrameBound::Unbounded | FrameBound::CurrentRow => None,
+        }
+    }
 }
 
 /// A constant.
@@ -585,6 +641,18 @@ impl ExprKind {
                 otherwise.iter().for_each(|x| visit(x));
             }
             ExprKind::Call { args, .. } => args.iter().for_each(visit),
+            ExprKind::Over(over) => {
+                over.args.iter().for_each(&mut *visit);
+                over.partition.iter().for_each(&mut *visit);
+                over.order_by.iter().for_each(|key| visit(&key.expr));
+                if let Some(frame) = &over.frame {
+                    let FrameClause { start, end, .. } = &frame.value;
+                    [start, end]
+                        .into_iter()
+                        .filter_map(FrameBound::distance)
+                        .for_each(visit);
+                }
+            }
         }
     }
 }

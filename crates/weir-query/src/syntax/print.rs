@@ -395,6 +395,46 @@ impl Display for Literal {
     }
 }
 
+impl Display for OverClause {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let distinct = if self.distinct { "DISTINCT " } else { "" };
+        match self.star {
+            true => write!(f, "{}({distinct}*)", self.name)?,
+            false => write!(f, "{}({distinct}{})", self.name, Commas(&self.args))?,
+        }
+        let mut parts = Vec::new();
+        if !self.partition.is_empty() {
+            parts.push(format!("PARTITION BY {}", Commas(&self.partition)));
+        }
+        if !self.order_by.is_empty() {
+            parts.push(format!("ORDER BY {}", Commas(&self.order_by)));
+        }
+        parts.extend(self.frame.as_ref().map(|frame| frame.value.to_string()));
+        write!(f, " OVER ({})", parts.join(" "))
+    }
+}
+
+impl Display for FrameClause {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            FrameUnit::Rows => "ROWS",
+            FrameUnit::Range => "RANGE",
+        };
+        // A distance is followed by a word, not by an operator.
+        let bound = |bound: &FrameBound, all: &str| match bound {
+            FrameBound::Unbounded => format!("UNBOUNDED {all}"),
+            FrameBound::CurrentRow => "CURRENT ROW".to_owned(),
+            FrameBound::Preceding(by) => format!("{} PRECEDING", At(by, level::COMPARISON + 1)),
+            FrameBound::Following(by) => format!("{} FOLLOWING", At(by, level::COMPARISON + 1)),
+        };
+        let (start, end) = (
+            bound(&self.start, "PRECEDING"),
+            bound(&self.end, "FOLLOWING"),
+        );
+        write!(f, "{unit} BETWEEN {start} AND {end}")
+    }
+}
+
 fn precedence(kind: &ExprKind) -> u8 {
     match kind {
         ExprKind::Binary { op, .. } => level::of(*op),
@@ -553,6 +593,7 @@ impl Display for SpannedExpr {
                     false => write!(f, "{name}({distinct}{})", Commas(args)),
                 }
             }
+            ExprKind::Over(over) => write!(f, "{over}"),
             ExprKind::Error => f.write_str("<error>"),
         }
     }

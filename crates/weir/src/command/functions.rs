@@ -1,10 +1,11 @@
-//! `weir functions`: the reference of aggregates and scalar functions, from the descriptions that
-//! the checker uses.
+//! `weir functions`: the reference of aggregates, window functions and scalar functions, from the
+//! descriptions that the checker uses.
 
 use clap::Args;
 use serde_json::json;
 use weir_model::suggest;
 use weir_query::function::aggregate::AGGREGATES;
+use weir_query::function::over::WINDOW_FUNCTIONS;
 use weir_query::function::scalar::SCALARS;
 use weir_query::function::{Example, FunctionDoc};
 
@@ -38,7 +39,11 @@ pub fn run(args: &FunctionsArgs) -> Result<Ending, Failure> {
         kind: "scalar",
         doc: f.doc(),
     });
-    let mut entries: Vec<Entry> = aggregates.chain(scalars).collect();
+    let windows = WINDOW_FUNCTIONS.iter().map(|f| Entry {
+        kind: "window",
+        doc: f.doc,
+    });
+    let mut entries: Vec<Entry> = aggregates.chain(windows).chain(scalars).collect();
     if let Some(name) = &args.name {
         let names: Vec<&str> = entries.iter().map(|e| e.doc.name).collect();
         let unknown = unknown(name, &names);

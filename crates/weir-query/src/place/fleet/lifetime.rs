@@ -80,8 +80,10 @@ pub(super) fn lifetime(plan: &Plan) -> Result<Lifetime, String> {
         },
         // Groups of an interval are merged at the monitor, independent of the process.
         (Node::Partial { .. }, [Passing]) => Passing,
-        (Node::Aggregate { .. } | Node::Distinct { .. }, [Instant]) => Instant,
-        (Node::Aggregate { .. } | Node::Distinct { .. }, [Relation]) => Relation,
+        (Node::Aggregate { .. } | Node::Over { .. } | Node::Distinct { .. }, [Instant]) => Instant,
+        (Node::Aggregate { .. } | Node::Over { .. } | Node::Distinct { .. }, [Relation]) => {
+            Relation
+        }
         (Node::Join(node), [left, right]) => {
             return join(plan, node.kind, *left, *right);
         }

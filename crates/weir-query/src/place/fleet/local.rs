@@ -146,6 +146,13 @@ pub(super) fn row_properties(
                 false => Err("a group may contain rows of several hosts".into()),
             }
         }
+        Node::Over { by, .. } => {
+            check_no_intake(&inputs[0])?;
+            match inputs[0].identify_host(&by.keys) {
+                true => Ok(one()),
+                false => Err("a partition may contain rows of several hosts".into()),
+            }
+        }
         // Groups are merged over hosts: the rows have no known properties.
         Node::Partial { .. } => Ok(RowProperties::default()),
         Node::Merge { .. } => Err("it merges the output of the agents".into()),

@@ -27,6 +27,8 @@ const QUERIES: &[&str] = &[
     "select vm, latency from IO [partition by vm rows 3] order by latency desc, vm limit 3 offset 1",
     "istream(select op, count(distinct vm), top(bytes, 3), histogram(latency), stddev(latency), \
      min(latency), max(latency), first(op), last(op), median(bytes) from IO [range 2 s] group by op)",
+    "select vm, lag(latency, 2, 0) over (partition by vm order by ts), rank() over (order by bytes), \
+     sum(bytes) over (order by ts range between 1 s preceding and current row) from IO [rows 9]",
     "rstream(select max(latency) from IO [range 10 s slide 2 s])",
     "select vm from IO [range 1 s] union all select vm from vms",
     "select vm from IO [range 1 s] except select vm from vms",

@@ -421,6 +421,9 @@ impl Parser<'_> {
         }
         self.expect(Token::RightParen, "`,` or `)`")?;
         let (args, star) = self.aggregate_clauses(&name, args, star)?;
+        if self.is_word("over") && self.lexeme(1).token == Token::LeftParen {
+            return self.over(name, distinct, args, star, start);
+        }
         self.node(
             ExprKind::Call {
                 name,

@@ -5,6 +5,7 @@
 mod cursor;
 mod dialect;
 mod expr;
+mod over;
 mod probe;
 mod query;
 mod recovery;

@@ -246,7 +246,7 @@ impl Parser<'_> {
         }
     }
 
-    fn order_by(&mut self) -> Vec<OrderItem> {
+    pub(super) fn order_by(&mut self) -> Vec<OrderItem> {
         let mut order_by = Vec::new();
         if !self.eat_word("order") {
             return order_by;
@@ -288,7 +288,7 @@ impl Parser<'_> {
         })
     }
 
-    fn clause_exprs(&mut self) -> Vec<SpannedExpr> {
+    pub(super) fn clause_exprs(&mut self) -> Vec<SpannedExpr> {
         let mut exprs = vec![self.clause_expr()];
         while self.eat(Token::Comma) {
             exprs.push(self.clause_expr());

@@ -37,7 +37,7 @@ pub fn content(
 }
 
 /// The value of one call over the rows of a group.
-fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
+pub fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
     let mut args: Vec<Row> = Vec::new();
     for row in rows {
         args.push(expr::all(&call.args, row)?);

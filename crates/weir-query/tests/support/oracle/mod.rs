@@ -11,6 +11,7 @@ mod aggregate;
 mod calendar;
 mod expr;
 mod instants;
+mod over;
 mod relation;
 mod scalar;
 mod text;
@@ -137,6 +138,10 @@ impl Oracle<'_> {
             }
             Node::Partial { .. } | Node::Merge { .. } => {
                 unreachable!("a query as written has no partials")
+            }
+            Node::Over { input, by, calls } => {
+                let rows = self.contents(input);
+                self.each_instant(|i| over::content(&rows[i], by, calls))
             }
             Node::Distinct { input } => {
                 let rows = self.contents(input);

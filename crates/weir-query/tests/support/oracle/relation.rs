@@ -89,7 +89,8 @@ pub fn first(rows: &[Row], by: &[OrderBy], limit: Option<u64>, offset: u64) -> C
     Ok(rows.map(|(_, row)| row.clone()).collect())
 }
 
-fn order(by: &OrderBy, a: &Value, b: &Value) -> Ordering {
+/// The order of two values of a sort key.
+pub fn order(by: &OrderBy, a: &Value, b: &Value) -> Ordering {
     match (a.is_null(), b.is_null()) {
         (true, true) => Ordering::Equal,
         (true, false) if by.nulls_first => Ordering::Less,

@@ -186,6 +186,55 @@ impl Grammar<'_, '_> {
         }
     }
 
+    /// A window function and its kind.
+    pub(super) fn window_function(&mut self, columns: &[(String, Kind)]) -> (String, Kind) {
+        let key = self.choices.one(&[Kind::Int, Kind::Text, Kind::Float]);
+        let partition = match self.choices.once_in(2) {
+            true => format!("PARTITION BY {} ", self.value(columns, key, 0)),
+            false => String::new(),
+        };
+        let kind = self.any_kind();
+        let direction = self.choices.one(&["", " DESC", " NULLS FIRST"]);
+        // A constant is no column position in OVER, but its rows are all equal.
+        let order = format!("ORDER BY {}{direction}", self.value(columns, Kind::Int, 0));
+        let x = self.value(columns, kind, 1);
+        let (call, kind) = match self.choices.pick(8) {
+            0 => ("row_number()".to_owned(), Kind::Int),
+            1 => ("rank()".to_owned(), Kind::Int),
+            2 => ("dense_rank()".to_owned(), Kind::Int),
+            3 => (format!("lag({x})"), kind),
+            4 => (format!("lead({x}, 2, {})", self.literal(kind)), kind),
+            which => {
+                let number = self.choices.one(&[Kind::Int, Kind::Float]);
+                let (call, kind) = match which {
+                    5 => (format!("first_value({x})"), kind),
+                    6 => (format!("last_value({x})"), kind),
+                    _ => (self.aggregate_of(columns, number), number),
+                };
+                let call = call.replace("DISTINCT ", "");
+                let start = self.choices.one(&[
+                    "UNBOUNDED PRECEDING",
+                    "2 PRECEDING",
+                    "CURRENT ROW",
+                    "1 FOLLOWING",
+                ]);
+                let end = self.choices.one(&[
+                    "CURRENT ROW",
+                    "1 PRECEDING",
+                    "2 FOLLOWING",
+                    "UNBOUNDED FOLLOWING",
+                ]);
+                let unit = self.choices.one(&["ROWS", "RANGE"]);
+                let frame = match self.choices.once_in(4) {
+                    true => String::new(),
+                    false => format!(" {unit} BETWEEN {start} AND {end}"),
+                };
+                return (format!("{call} OVER ({partition}{order}{frame})"), kind);
+            }
+        };
+        (format!("{call} OVER ({partition}{order})"), kind)
+    }
+
     /// An aggregate of this kind.
     pub(super) fn aggregate_of(&mut self, columns: &[(String, Kind)], kind: Kind) -> String {
         let distinct = self.choices.one(&["", "", "DISTINCT "]);

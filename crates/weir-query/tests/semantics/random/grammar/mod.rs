@@ -206,11 +206,17 @@ impl<'a, 'b> Grammar<'a, 'b> {
         columns: &[(String, Kind)],
         kinds: Option<&[Kind]>,
     ) -> (Vec<String>, Vec<Kind>, String) {
-        let kinds = kinds.map_or_else(|| self.kinds(columns), <[Kind]>::to_vec);
-        let items = kinds
+        let open = kinds.is_none();
+        let mut kinds = kinds.map_or_else(|| self.kinds(columns), <[Kind]>::to_vec);
+        let mut items: Vec<String> = kinds
             .iter()
             .map(|kind| self.value(columns, *kind, 1))
             .collect();
+        if open && self.choices.once_in(5) {
+            let (item, kind) = self.window_function(columns);
+            items.push(item);
+            kinds.push(kind);
+        }
         (items, kinds, String::new())
     }
 
