@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use libc::iovec;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::time::{ClockId, clock_gettime};
 use weir_model::Op;
 use weir_tapdisk::engine::{CacheOption, EngineOption};
 use weir_tapdisk::{DiskOptions, IoQueue, IoQueueOptions, Outcome, Request, ServedDisk};
+use weir_testing::cpu_time;
 
 const BLOCK: usize = 4096;
 const LASTS: Duration = Duration::from_secs(1);
@@ -103,7 +103,7 @@ impl Load {
         &mut self,
         lasts: Duration,
     ) -> Result<(u64, Duration, Duration), weir_tapdisk::DiskError> {
-        let (started, processor) = (Instant::now(), processor_time());
+        let (started, processor) = (Instant::now(), cpu_time());
         let mut done = Vec::new();
         let mut requests = 0;
         let mut free: Vec<u64> = (0..self.depth as u64).collect();
@@ -126,7 +126,7 @@ impl Load {
                 poll(&mut sources, None).expect("a poll that nothing interrupts");
             }
         }
-        let took = (started.elapsed(), processor_time() - processor);
+        let took = (started.elapsed(), cpu_time() - processor);
         self.io_queue.drain(&mut done)?;
         Ok((requests, took.0, took.1))
     }
@@ -152,9 +152,4 @@ impl Load {
         // queue.
         unsafe { self.io_queue.enqueue(request, &[buffer], piece) };
     }
-}
-
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

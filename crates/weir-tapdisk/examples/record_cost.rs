@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use weir_model::Op;
 use weir_tap::monotonic_ns;
 use weir_tap::tapdisk::ring::Readers;
 use weir_tap::tapdisk::words::{ClauseWord, DiskFigures, DiskWord, FieldWord, Wanted};
 use weir_tapdisk::histograms::HistogramCounter;
 use weir_tapdisk::{EndedRequest, Hub, Outcome, ReceivedRequest, Recorder, Request};
+use weir_testing::cpu_time;
 
 /// Requests per measurement.
 const REQUESTS: u64 = 1_000_000;
@@ -126,15 +126,15 @@ fn report(name: &str, hub: &Arc<Hub>) -> Result<(), weir_tapdisk::HubError> {
         let mut least = f64::INFINITY;
         for _ in 0..ATTEMPTS {
             let mut recorder = Recorder::new(hub, 0, 0)?;
-            let before = thread_ns();
+            let before = cpu_time();
             for number in 0..REQUESTS / requests {
                 round(&mut recorder, number * requests, requests);
                 if number % (REQUESTS_PER_PAUSE / requests) == 0 {
                     thread::sleep(READ_EVERY * 2);
                 }
             }
-            let took = thread_ns() - before;
-            least = least.min(took as f64 / REQUESTS as f64);
+            let took = cpu_time() - before;
+            least = least.min(took.as_nanos() as f64 / REQUESTS as f64);
         }
         print!(" {least:>9.1}");
     }
@@ -173,9 +173,4 @@ fn round(recorder: &mut Recorder, first: u64, requests: u64) {
         });
     }
     recorder.end();
-}
-
-fn thread_ns() -> i64 {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

@@ -27,6 +27,7 @@
 mod archive;
 mod build;
 mod counts;
+mod cpu_time;
 mod cross;
 mod demonstration;
 mod disk;
@@ -57,6 +58,7 @@ mod wait;
 pub mod workload;
 
 pub use counts::{Counts, disk_stats};
+pub use cpu_time::cpu_time;
 pub use cross::{CrossRoot, static_program};
 pub use demonstration::DemoGuests;
 pub use disk::{GuestDisk, VhostDisk};

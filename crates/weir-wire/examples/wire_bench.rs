@@ -7,8 +7,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use rustix::time::{ClockId, clock_gettime};
 use weir_model::{Batch, Column};
+use weir_testing::cpu_time;
 use weir_wire::ChannelId;
 use weir_wire::frame::texts::{ReceivedTexts, TextBudget, TextTable};
 use weir_wire::frame::{self, Compression, Decoded};
@@ -81,16 +81,11 @@ fn measure(batch: &Batch, compression: Compression, all: usize) -> Cost {
 fn least(rows: usize, all: usize, mut word: impl FnMut()) -> f64 {
     let words = all.div_ceil(rows);
     let rounds = (0..ROUNDS).map(|_| {
-        let before = thread_ns();
+        let before = cpu_time();
         (0..words).for_each(|_| word());
-        (thread_ns() - before) as f64 / (words * rows) as f64
+        (cpu_time() - before).as_nanos() as f64 / (words * rows) as f64
     });
     rounds.fold(f64::INFINITY, f64::min)
-}
-
-fn thread_ns() -> i64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 fn batch(rows: usize, columns: fn(usize) -> Vec<Column>) -> Batch {

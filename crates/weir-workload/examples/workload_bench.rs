@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 
 use weir_model::Op;
+use weir_testing::cpu_time;
 use weir_workload::analysis::access::AccessTally;
 use weir_workload::analysis::addresses::AddressTally;
 use weir_workload::analysis::arrivals::ArrivalTally;
@@ -41,9 +42,9 @@ fn main() {
     });
     let each = |run: fn(&[RequestEvent], &[Step])| {
         lengths.each_ref().map(|(events, steps)| {
-            let before = thread_ns();
+            let before = cpu_time();
             run(events, steps);
-            (thread_ns() - before) as f64 / REQUESTS as f64
+            (cpu_time() - before).as_nanos() as f64 / REQUESTS as f64
         })
     };
     for (what, run) in PARTS {
@@ -144,14 +145,4 @@ fn events(sectors: i64) -> Vec<RequestEvent> {
         }));
     }
     events
-}
-
-/// Processor time of this thread (Linux, Documentation/scheduler/sched-stats.rst).
-fn thread_ns() -> u64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells");
-    let first = stat
-        .split_whitespace()
-        .next()
-        .and_then(|ns| ns.parse().ok());
-    first.expect("the first number is the time")
 }

@@ -14,6 +14,8 @@ mod top;
 mod wire;
 mod workload;
 
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
 use crate::{build_weir, cargo, execute, number, packages};
@@ -49,7 +51,7 @@ pub fn run(args: &[String]) -> Result<()> {
     packages::ensure(packages::BUILD)?;
     let wanted = |part| parts.is_empty() || parts.contains(&part);
     if wanted("engine") {
-        engine::run()?;
+        engine::run(&pace)?;
     }
     if wanted("tap") {
         build_weir("release")?;
@@ -76,16 +78,15 @@ pub fn run(args: &[String]) -> Result<()> {
 
 /// Builds and runs an example of a crate.
 fn example(package: &str, name: &str) -> Result<()> {
-    execute(cargo().args([
-        "run",
-        "--release",
-        "--locked",
-        "--quiet",
-        "--package",
-        package,
-        "--example",
-        name,
-    ]))
+    execute(&mut example_command(package, name))
+}
+
+/// The command that builds and runs an example of a crate.
+fn example_command(package: &str, name: &str) -> Command {
+    let mut command = cargo();
+    command.args(["run", "--release", "--locked", "--quiet"]);
+    command.args(["--package", package, "--example", name]);
+    command
 }
 
 /// The minimum, the median and the maximum of some figures.

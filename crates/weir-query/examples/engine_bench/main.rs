@@ -1,91 +1,123 @@
-//! The benchmark of the engine: rows per second on one core for five queries over generated events.
+//! The benchmark of the engine: rows per second on one core for five queries over generated events,
+//! and their ratio to the floor, the same query written by hand (`floor.rs`).
 //!
 //! 5,000,000 events of 10 VMs with 2 disks each, 200,000 of them per second of stream time (every
 //! event has an instant of its own), requests and responses with lognormal latencies, in batches of
-//! 1,024. Generating them is not measured; times are processor time of the thread.
+//! 1,024. Generating them is not measured; times are processor time of the thread. First both
+//! results are compared, by the number of their rows and a checksum. Then engine and floor
+//! alternate in rounds; the figures are medians, the ratio has its minimum and maximum. The first
+//! line compares a floor with itself, which shows how much of a difference is noise: a bound is met
+//! only if it is exceeded by more than that.
 //!
 //! Then ratios of processor time within this run: 100 queries that share a window to one of them
 //! (W), a join of requests with their responses that is answered from pairs to the join (P), and a
 //! group-by that three agents and a monitor compute to one that a single engine computes (A).
 //!
 //! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M|W|P|A ..]`;
-//! `EVENTS=500000` makes it shorter.
+//! `EVENTS=500000` makes it shorter, `ROUNDS=9` more precise.
 
+mod floor;
 mod generator;
 
 use std::collections::HashMap;
-use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_model::event::IO_PAIRS;
-use weir_model::{Batch, Catalog, Event, EventBatch, EventKind, IoBatch, IoEvent};
+use weir_model::{Batch, Catalog, Column, Event, EventBatch, EventKind, IoBatch, IoEvent};
 use weir_query::place::fleet::{CutOptions, PlacementStrategy, cut};
 use weir_query::place::pairing::{PairingGuarantee, pair};
 use weir_query::{CheckOptions, Engine, EngineOptions, EngineOutput, Plan, compile};
+use weir_testing::cpu_time;
 
+use floor::{Floor, floor};
 use generator::Generator;
 
 const EVENTS: usize = 5_000_000;
 const BATCH_ROWS: usize = 1024;
+const ROUNDS: usize = 3;
 
 /// Agents that share the events; each receives this many batches in turn: about as many as arrive
 /// in the 50 ms between two heartbeats.
 const AGENTS: usize = 3;
 const AGENT_BATCHES: usize = 3;
 
-/// The queries, with the required rate and the target of the design, in millions of rows per
-/// second.
-const QUERIES: [(&str, &str, f64, f64, &str); 6] = [
-    ("F", "filter, half pass", 50.0, 100.0, "select * from IOstream where type = 'Q'"),
-    ("f", "filter, a tenth pass", 50.0, 100.0, "select * from IOstream where vm = 'vm3'"),
-    ("S", "running sum", 25.0, 45.0, "select sum(sectors) from IOstream"),
-    (
-        "G",
-        "group-by over 3 s",
-        8.0,
-        16.0,
-        "select vm, vdisk, op, count(*), avg(sectors) from IOstream [range 3 s] group by vm, vdisk, op",
-    ),
-    (
-        "J",
-        "request/response join over 3 s",
-        3.0,
-        6.0,
-        "select Q.req_id, R.ts - Q.ts from IOstream [range 3 s] as Q, IOstream [range 3 s] as R
+/// Events over which the results of engine and floor are compared.
+const COMPARED: usize = 1_500_000;
+
+/// A query of the benchmark.
+struct Query {
+    name: &'static str,
+    what: &'static str,
+    /// The required part of the floor's rate, and the target of the design.
+    bound: f64,
+    aim: f64,
+    text: &'static str,
+}
+
+const QUERIES: [Query; 6] = [
+    Query {
+        name: "F",
+        what: "filter, half pass",
+        bound: 0.65,
+        aim: 0.8,
+        text: "select * from IOstream where type = 'Q'",
+    },
+    Query {
+        name: "f",
+        what: "filter, a tenth pass",
+        bound: 0.65,
+        aim: 0.8,
+        text: "select * from IOstream where vm = 'vm3'",
+    },
+    Query {
+        name: "S",
+        what: "running sum",
+        bound: 0.4,
+        aim: 0.6,
+        text: "select sum(sectors) from IOstream",
+    },
+    Query {
+        name: "G",
+        what: "group-by over 3 s",
+        bound: 0.4,
+        aim: 0.6,
+        text: "select vm, vdisk, op, count(*), avg(sectors) from IOstream [range 3 s] group by vm, vdisk, op",
+    },
+    Query {
+        name: "J",
+        what: "request/response join over 3 s",
+        bound: 0.45,
+        aim: 0.6,
+        text: "select Q.req_id, R.ts - Q.ts from IOstream [range 3 s] as Q, IOstream [range 3 s] as R
          where Q.type = 'Q' and R.type = 'R' and Q.req_id = R.req_id and Q.vm = R.vm and Q.vdisk = R.vdisk",
-    ),
-    (
-        "M",
-        "join and group-by over 3 s",
-        2.5,
-        5.0,
-        "select Q.vm, Q.vdisk, avg(R.ts - Q.ts) from IOstream [range 3 s] as Q, IOstream [range 3 s] as R
+    },
+    Query {
+        name: "M",
+        what: "join and group-by over 3 s",
+        bound: 0.4,
+        aim: 0.6,
+        text: "select Q.vm, Q.vdisk, avg(R.ts - Q.ts) from IOstream [range 3 s] as Q, IOstream [range 3 s] as R
          where Q.type = 'Q' and R.type = 'R' and Q.req_id = R.req_id and Q.vm = R.vm and Q.vdisk = R.vdisk
          group by Q.vm, Q.vdisk",
-    ),
+    },
 ];
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
-    let events = std::env::var("EVENTS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(EVENTS);
-    println!("query                               M rows/s   bound     aim   rows out   MiB held");
-    for (name, what, bound, aim, text) in QUERIES {
-        if !is_wanted(name) {
-            continue;
-        }
-        let run = run(&[compiled(text)], events);
-        let rate = events as f64 / run.time.as_secs_f64() / 1e6;
-        println!(
-            "{name} {what:<32} {rate:>9.1} {bound:>7.1} {aim:>7.1} {:>10} {:>10.1}",
-            run.rows_out,
-            run.bytes as f64 / f64::from(1 << 20)
-        );
+    let events = variable("EVENTS").unwrap_or(EVENTS);
+    let rounds = variable("ROUNDS").unwrap_or(ROUNDS);
+    println!(
+        "query                              M rows/s   floor  ratio  (min - max)   bound   aim        \
+           rows out  MiB held"
+    );
+    let noise = calibrate(events, rounds);
+    for query in QUERIES.iter().filter(|query| is_wanted(query.name)) {
+        compare(query, events.min(COMPARED));
+        measure(query, events, rounds, noise);
     }
     if is_wanted("W") {
         share_a_window(events);
@@ -96,6 +128,116 @@ fn main() {
     if is_wanted("A") {
         merge_partials(events);
     }
+}
+
+fn variable(name: &str) -> Option<usize> {
+    std::env::var(name)
+        .ok()
+        .and_then(|number| number.parse().ok())
+}
+
+/// The ratios of pairs of times, sorted.
+fn ratios(pairs: &[(Duration, Duration)]) -> Vec<f64> {
+    let ratio = |(of, to): &(Duration, Duration)| of.as_secs_f64() / to.as_secs_f64();
+    let mut ratios: Vec<f64> = pairs.iter().map(ratio).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios
+}
+
+/// The greatest difference of a floor's time from its own, as a part of it.
+fn calibrate(events: usize, rounds: usize) -> f64 {
+    let time = || of_floor(floor("G"), events, &mut |_| ()).time;
+    let pairs: Vec<_> = (0..rounds).map(|_| (time(), time())).collect();
+    let ratios = ratios(&pairs);
+    let (least, most) = (ratios[0], ratios[rounds - 1]);
+    println!(
+        "= {:<50} {:.3}  ({least:.3} - {most:.3})",
+        "a floor against itself",
+        ratios[rounds / 2]
+    );
+    (1.0 - least).max(most - 1.0)
+}
+
+/// Checks that engine and floor have the same result.
+fn compare(query: &Query, events: usize) {
+    let (mut of_engine, mut of_floor) = (0u64, 0u64);
+    let ours = run_with(
+        &[compiled(query.text)],
+        events,
+        "IOstream",
+        events_of(),
+        &mut |batch| {
+            of_engine = of_engine.wrapping_add(checksum(batch));
+        },
+    );
+    let floor = self::of_floor(floor(query.name), events, &mut |batch| {
+        of_floor = of_floor.wrapping_add(checksum(batch));
+    });
+    assert_eq!(
+        (ours.rows_out, of_engine),
+        (floor.rows_out, of_floor),
+        "{}: engine and floor have the same rows",
+        query.name
+    );
+}
+
+/// Runs engine and floor in turn, and prints a line.
+fn measure(query: &Query, events: usize, rounds: usize, noise: f64) {
+    let plan = [compiled(query.text)];
+    let mut pairs = Vec::new();
+    let mut last = None;
+    for _ in 0..rounds {
+        let ours = run(&plan, events);
+        let least = of_floor(floor(query.name), events, &mut |_| ());
+        // The ratio of rates, ours to the floor's.
+        pairs.push((least.time, ours.time));
+        last = Some(ours);
+    }
+    let last = last.expect("at least one round");
+    let ratios = ratios(&pairs);
+    let rate = |times: &mut dyn Iterator<Item = Duration>| {
+        let mut times: Vec<_> = times.collect();
+        times.sort();
+        events as f64 / times[rounds / 2].as_secs_f64() / 1e6
+    };
+    let ratio = ratios[rounds / 2];
+    let verdict = match ratio / query.bound {
+        above if above >= 1.0 + noise => "met",
+        below if below <= 1.0 - noise => "missed",
+        _ => "in noise",
+    };
+    println!(
+        "{} {:<32} {:>8.1} {:>7.1}  {ratio:.3}  ({:.3} - {:.3})   {:<5}  {:<4}  {verdict:<8} {:>10} {:>9.1}",
+        query.name,
+        query.what,
+        rate(&mut pairs.iter().map(|pair| pair.1)),
+        rate(&mut pairs.iter().map(|pair| pair.0)),
+        ratios[0],
+        ratios[rounds - 1],
+        query.bound,
+        query.aim,
+        last.rows_out,
+        last.bytes as f64 / f64::from(1 << 20)
+    );
+}
+
+/// A sum over all rows that does not depend on their order.
+fn checksum(batch: &Batch) -> u64 {
+    let of_row = |row: usize| {
+        let mut hasher = DefaultHasher::new();
+        (batch.ts[row], batch.weight(row)).hash(&mut hasher);
+        for column in &batch.columns {
+            match column {
+                _ if column.is_null(row) => 0.hash(&mut hasher),
+                Column::Int(values) => values.value(row).hash(&mut hasher),
+                Column::Float(values) => values.value(row).to_bits().hash(&mut hasher),
+                Column::Text(values) => values.value(row).hash(&mut hasher),
+                other => panic!("{other:?} is in no result"),
+            }
+        }
+        hasher.finish()
+    };
+    (0..batch.len()).map(of_row).fold(0, u64::wrapping_add)
 }
 
 fn compiled(text: &str) -> Arc<Plan> {
@@ -115,7 +257,7 @@ fn share_a_window(events: usize) {
     let plans: Vec<Arc<Plan>> = (0..100).map(|i| plan(i * 300)).collect();
     let hundred = run(&plans, events);
     println!(
-        "W 100 queries over one window cost {:.2} times as much as one (bound 3)",
+        "W 100 queries over one window cost {:.2} times as much as one (bound 1.5)",
         hundred.time.as_secs_f64() / one.time.as_secs_f64()
     );
 }
@@ -182,18 +324,8 @@ fn merge_partials(events: usize) {
     );
 }
 
-/// The processor time of this thread so far, which depends less on the load of the machine than
-/// elapsed time (`Documentation/scheduler/sched-stats.rst`: the first figure, in ns).
-fn processor_time() -> Duration {
-    let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells run times");
-    let ran = stat
-        .split_whitespace()
-        .next()
-        .and_then(|ns| ns.parse().ok());
-    Duration::from_nanos(ran.expect("the first figure is the time on the processor"))
-}
-
 /// The result of a run.
+#[derive(Default)]
 struct Run {
     time: Duration,
     rows_in: usize,
@@ -228,7 +360,7 @@ impl Running {
     fn push_all(&mut self, batches: Vec<Batch>) -> Vec<Batch> {
         let last = batches.last().and_then(|batch| batch.ts.last());
         self.now = last.map_or(self.now, |ts| *ts);
-        let start = processor_time();
+        let start = cpu_time();
         for batch in batches {
             self.engine.push(self.source, batch);
         }
@@ -237,7 +369,7 @@ impl Running {
 
     /// Advances to an instant.
     fn advance(&mut self, at: i64) -> Vec<Batch> {
-        let start = processor_time();
+        let start = cpu_time();
         self.engine.heartbeat(self.source, at);
         self.step(start)
     }
@@ -245,7 +377,7 @@ impl Running {
     fn step(&mut self, start: Duration) -> Vec<Batch> {
         let mut given = Vec::new();
         self.engine.step(&mut |output| given.push(rows_of(output)));
-        self.time += processor_time() - start;
+        self.time += cpu_time() - start;
         self.rows_out += given.iter().map(Batch::len).sum::<usize>();
         given
     }
@@ -268,30 +400,71 @@ fn run_over(
     plans: &[Arc<Plan>],
     events: usize,
     source: &str,
-    mut rows: impl FnMut(Vec<Event>) -> Batch,
+    rows: impl FnMut(Vec<Event>) -> Batch,
+) -> Run {
+    run_with(plans, events, source, rows, &mut |_| ())
+}
+
+/// As [`run_over`]; `result` receives each batch of the result.
+fn run_with(
+    plans: &[Arc<Plan>],
+    events: usize,
+    source: &str,
+    rows: impl FnMut(Vec<Event>) -> Batch,
+    result: &mut dyn FnMut(&Batch),
 ) -> Run {
     let mut engine = Engine::new(EngineOptions::default());
     for plan in plans {
         engine.add(plan);
     }
-    let mut generator = Generator::new();
-    let mut run = Run {
-        time: Duration::ZERO,
-        rows_in: 0,
-        rows_out: 0,
-        bytes: 0,
+    let (mut bytes, mut now) = (0, i64::MIN);
+    let push = |batch: Option<Batch>, output: &mut dyn FnMut(Batch)| {
+        match batch {
+            Some(batch) => {
+                now = batch.ts.last().copied().unwrap_or(now);
+                engine.push(source, batch);
+            }
+            None => engine.heartbeat(source, now),
+        }
+        engine.step(&mut |rows| output(rows_of(rows)));
+        bytes = bytes.max(engine.counts().queries[0].bytes);
     };
+    let run = pass(events, rows, push, result);
+    Run { bytes, ..run }
+}
+
+/// As [`run`], for a query written by hand.
+fn of_floor(mut floor: Floor, events: usize, result: &mut dyn FnMut(&Batch)) -> Run {
+    let push = |batch: Option<Batch>, output: &mut dyn FnMut(Batch)| {
+        if let Some(batch) = batch {
+            output(floor(&batch));
+        }
+    };
+    pass(events, events_of(), push, result)
+}
+
+/// Passes all events to `push`, at last their end, and measures its time.
+fn pass(
+    events: usize,
+    mut rows: impl FnMut(Vec<Event>) -> Batch,
+    mut push: impl FnMut(Option<Batch>, &mut dyn FnMut(Batch)),
+    result: &mut dyn FnMut(&Batch),
+) -> Run {
+    let mut generator = Generator::new();
+    let mut run = Run::default();
     let mut left = events;
     while left > 0 {
         let batches = batches(&mut generator, &mut left, 64, &mut rows);
         run.rows_in += batches.iter().map(Batch::len).sum::<usize>();
-        let start = processor_time();
-        for batch in batches {
-            engine.push(source, batch);
-            engine.step(&mut |output| run.rows_out += black_box(rows_of(output)).len());
+        let end = (left == 0).then_some(None);
+        let start = cpu_time();
+        for batch in batches.into_iter().map(Some).chain(end) {
+            push(batch, &mut |batch| {
+                run.rows_out += batch.len();
+                result(black_box(&batch));
+            });
         }
-        run.time += processor_time() - start;
-        run.bytes = run.bytes.max(engine.counts().queries[0].bytes);
+        run.time += cpu_time() - start;
     }
     run
 }
