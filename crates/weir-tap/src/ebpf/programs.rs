@@ -36,6 +36,21 @@ pub struct Probe {
     pub without: &'static str,
 }
 
+impl Probe {
+    /// A program, its tracepoint, and the effect of its absence.
+    pub const fn new(
+        program: &'static str,
+        tracepoint: &'static str,
+        without: &'static str,
+    ) -> Probe {
+        Probe {
+            program,
+            tracepoint,
+            without,
+        }
+    }
+}
+
 /// Every program, in the order of a request's life cycle.
 pub const PROBES: &[Probe] = &[
     START,

@@ -84,6 +84,15 @@ impl ProbeChoice<'_> {
         (self.has)(tracepoint)
     }
 
+    /// Fails with the first tracepoint of `probes` that the kernel does not have.
+    pub fn require<'p>(&self, probes: impl IntoIterator<Item = &'p Probe>) -> Result<(), String> {
+        let mut probes = probes.into_iter();
+        match probes.find(|probe| !self.has(probe.tracepoint)) {
+            Some(absent) => Err(absent.tracepoint.into()),
+            None => Ok(()),
+        }
+    }
+
     /// True if a demand reads the column.
     pub fn reads(&self, column: &str) -> bool {
         self.demands.iter().any(|d| self.stream.reads(d, column))
@@ -224,6 +233,13 @@ pub enum FieldValue {
     Constant(&'static str),
     /// The name of this host.
     Host,
+}
+
+impl FieldValue {
+    /// An unsigned number of 1, 2, 4 or 8 bytes at this offset of the event.
+    pub const fn unsigned(offset: usize, bytes: usize) -> FieldValue {
+        FieldValue::Number(FieldNumber::unsigned(offset, bytes))
+    }
 }
 
 /// Where a text of more than 16 bytes is in a record. It ends at a NUL.

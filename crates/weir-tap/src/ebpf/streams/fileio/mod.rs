@@ -20,10 +20,6 @@ fn reads_vm(demand: &Demand) -> bool {
     STREAM.reads(demand, "vm")
 }
 
-const fn unsigned(offset: usize, bytes: usize) -> FieldValue {
-    FieldValue::Number(FieldNumber::unsigned(offset, bytes))
-}
-
 const PID: FieldNumber = FieldNumber::unsigned(96, 4);
 const CGROUP: FieldNumber = FieldNumber::unsigned(64, 8);
 const BY_KERNEL: FieldNumber = FieldNumber::unsigned(116, 1);
@@ -45,7 +41,7 @@ pub static STREAM: KernelStream = KernelStream {
             .null(0)
             .doc("the file, by its name when the request began; NULL without a name")
             .grouped(),
-        StreamColumn::new("inode", unsigned(32, 8))
+        StreamColumn::new("inode", FieldValue::unsigned(32, 8))
             .null(u64::MAX)
             .doc("the number of the file in its file system; NULL for a discard")
             .tested()
@@ -61,12 +57,12 @@ pub static STREAM: KernelStream = KernelStream {
         StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(104, 4)))
             .doc("the device of the file system; with several, one of them")
             .grouped(),
-        StreamColumn::new("offset", unsigned(40, 8))
+        StreamColumn::new("offset", FieldValue::unsigned(40, 8))
             .unit(Unit::Bytes)
             .null(u64::MAX)
             .doc("the first byte in the file; NULL for an fsync or a discard")
             .tested(),
-        StreamColumn::new("bytes", unsigned(48, 8))
+        StreamColumn::new("bytes", FieldValue::unsigned(48, 8))
             .unit(Unit::Bytes)
             .doc("what was read or written; what was requested if it failed")
             .tested()
@@ -88,7 +84,7 @@ pub static STREAM: KernelStream = KernelStream {
             .tested()
             .sampled()
             .grouped(),
-        StreamColumn::new("tid", unsigned(100, 4))
+        StreamColumn::new("tid", FieldValue::unsigned(100, 4))
             .doc("its thread")
             .tested()
             .sampled()
@@ -100,12 +96,12 @@ pub static STREAM: KernelStream = KernelStream {
         StreamColumn::new("cgroup", FieldValue::Cgroup(CGROUP))
             .doc("the cgroup that it is charged to")
             .grouped(),
-        StreamColumn::new("user_data", unsigned(72, 8))
+        StreamColumn::new("user_data", FieldValue::unsigned(72, 8))
             .null(u64::MAX)
             .doc("the number that the application gave to the request of io_uring; else NULL"),
         StreamColumn::new("begin", FieldValue::Before(FieldNumber::unsigned(24, 8)))
             .doc("when the file system received or made the request"),
-        StreamColumn::new("latency", unsigned(24, 8))
+        StreamColumn::new("latency", FieldValue::unsigned(24, 8))
             .unit(Unit::Nanoseconds)
             .doc("ts - begin")
             .tested()
@@ -141,22 +137,14 @@ const OPS: &[(i64, &str)] = &[
     (b'z' as i64, "z"),
 ];
 
-const fn probe(program: &'static str, tracepoint: &'static str, without: &'static str) -> Probe {
-    Probe {
-        program,
-        tracepoint,
-        without,
-    }
-}
-
 /// Requests with data, and discards.
 const DATA: [Probe; 6] = [
-    probe("on_direct_begin", "iomap_dio_rw_begin", "no direct I/O"),
-    probe("on_direct_queued", "iomap_dio_rw_queued", "no direct I/O"),
-    probe("on_direct_complete", "iomap_dio_complete", "no direct I/O"),
-    probe("on_bio_queue", "block_bio_queue", "no buffered I/O"),
-    probe("on_bio_complete", "block_bio_complete", "no buffered I/O"),
-    probe(
+    Probe::new("on_direct_begin", "iomap_dio_rw_begin", "no direct I/O"),
+    Probe::new("on_direct_queued", "iomap_dio_rw_queued", "no direct I/O"),
+    Probe::new("on_direct_complete", "iomap_dio_complete", "no direct I/O"),
+    Probe::new("on_bio_queue", "block_bio_queue", "no buffered I/O"),
+    Probe::new("on_bio_complete", "block_bio_complete", "no buffered I/O"),
+    Probe::new(
         "on_request_complete",
         "block_rq_complete",
         "no buffered I/O",
@@ -165,12 +153,12 @@ const DATA: [Probe; 6] = [
 
 /// The user data of io_uring.
 const URING: [Probe; 2] = [
-    probe(
+    Probe::new(
         "on_uring_submit",
         "io_uring_submit_req",
         "user_data is NULL",
     ),
-    probe(
+    Probe::new(
         "on_uring_punt",
         "io_uring_queue_async_work",
         "user_data is NULL",
@@ -179,31 +167,29 @@ const URING: [Probe; 2] = [
 
 /// Page faults, and their end; one without the other would mark reads as faults.
 const FAULTS: [Probe; 2] = [
-    probe("on_fault", "mm_filemap_fault", "flag M is missing"),
-    probe("on_read", "mm_filemap_get_pages", "flag M is missing"),
+    Probe::new("on_fault", "mm_filemap_fault", "flag M is missing"),
+    Probe::new("on_read", "mm_filemap_get_pages", "flag M is missing"),
 ];
 
 const EXT4_SYNC: [Probe; 2] = [
-    probe("on_ext4_sync", "ext4_sync_file_enter", "no fsync of ext4"),
-    probe("on_ext4_synced", "ext4_sync_file_exit", "no fsync of ext4"),
+    Probe::new("on_ext4_sync", "ext4_sync_file_enter", "no fsync of ext4"),
+    Probe::new("on_ext4_synced", "ext4_sync_file_exit", "no fsync of ext4"),
 ];
 
 /// The fsyncs that end with the system call.
 const SYNC: [Probe; 2] = [
-    probe("on_xfs_sync", "xfs_file_fsync", "no fsync of xfs"),
-    probe("on_btrfs_sync", "btrfs_sync_file", "no fsync of btrfs"),
+    Probe::new("on_xfs_sync", "xfs_file_fsync", "no fsync of xfs"),
+    Probe::new("on_btrfs_sync", "btrfs_sync_file", "no fsync of btrfs"),
 ];
 
-const CALL_END: Probe = probe("on_call_end", "sys_exit", "no fsync of xfs and btrfs");
+const CALL_END: Probe = Probe::new("on_call_end", "sys_exit", "no fsync of xfs and btrfs");
 
 /// The probes for the operations and columns of the demands.
 fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
     let mut chosen = Vec::new();
     let has = |probe: &Probe| choice.has(probe.tracepoint);
     if choice.admits("op", &["r", "w", "d", "z"]) {
-        if let Some(absent) = DATA.iter().find(|probe| !has(probe)) {
-            return Err(absent.tracepoint.into());
-        }
+        choice.require(&DATA)?;
         chosen.extend(DATA);
         if choice.reads("user_data") && URING.iter().all(has) {
             chosen.extend(URING);

@@ -16,13 +16,9 @@ pub static TAP: LiveTap = LiveTap {
     needs_inventory: |demand| STREAM.reads(demand, "vm"),
 };
 
-const fn unsigned(offset: usize, bytes: usize) -> FieldValue {
-    FieldValue::Number(FieldNumber::unsigned(offset, bytes))
-}
-
 /// A time that is spent at a level; NULL if the request did not cross it.
 const fn stage(name: &'static str, offset: usize, doc: &'static str) -> StreamColumn {
-    StreamColumn::new(name, unsigned(offset, 8))
+    StreamColumn::new(name, FieldValue::unsigned(offset, 8))
         .unit(Unit::Nanoseconds)
         .null(u64::MAX)
         .doc(doc)
@@ -51,12 +47,12 @@ pub static STREAM: KernelStream = KernelStream {
         StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(164, 4)))
             .doc("the device of the block request")
             .grouped(),
-        StreamColumn::new("sector", unsigned(72, 8))
+        StreamColumn::new("sector", FieldValue::unsigned(72, 8))
             .unit(Unit::Sectors)
             .null(u64::MAX)
             .doc("the first sector of the bio; NULL for a flush")
             .tested(),
-        StreamColumn::new("bytes", unsigned(152, 4))
+        StreamColumn::new("bytes", FieldValue::unsigned(152, 4))
             .unit(Unit::Bytes)
             .doc("of the bio that are in this request")
             .tested()
@@ -66,7 +62,7 @@ pub static STREAM: KernelStream = KernelStream {
             .null(0)
             .doc("the file, by its name when the bio was queued; NULL if untied or without a name")
             .grouped(),
-        StreamColumn::new("inode", unsigned(88, 8))
+        StreamColumn::new("inode", FieldValue::unsigned(88, 8))
             .null(u64::MAX)
             .doc("the number of the file in its file system; NULL if untied")
             .tested()
@@ -78,7 +74,7 @@ pub static STREAM: KernelStream = KernelStream {
         .doc("the type of the file system: ext4, xfs, btrfs, f2fs; NULL for another or none")
         .tested()
         .grouped(),
-        StreamColumn::new("offset", unsigned(80, 8))
+        StreamColumn::new("offset", FieldValue::unsigned(80, 8))
             .unit(Unit::Bytes)
             .null(u64::MAX)
             .doc("the first byte in the file; NULL if unknown")
@@ -100,7 +96,7 @@ pub static STREAM: KernelStream = KernelStream {
             .tested()
             .sampled()
             .grouped(),
-        StreamColumn::new("tid", unsigned(160, 4))
+        StreamColumn::new("tid", FieldValue::unsigned(160, 4))
             .doc("its thread")
             .tested()
             .sampled()
@@ -112,13 +108,13 @@ pub static STREAM: KernelStream = KernelStream {
         StreamColumn::new("cgroup", FieldValue::Cgroup(CGROUP))
             .doc("the cgroup that it is charged to; for a write-back, that of the dirtied page")
             .grouped(),
-        StreamColumn::new("user_data", unsigned(112, 8))
+        StreamColumn::new("user_data", FieldValue::unsigned(112, 8))
             .null(u64::MAX)
             .doc("the number that the application gave to the request of io_uring; else NULL"),
         StreamColumn::new("submit", FieldValue::Before(FieldNumber::unsigned(24, 8))).doc(
             "when the application submitted it; when the bio was queued if no application waits",
         ),
-        StreamColumn::new("latency", unsigned(24, 8))
+        StreamColumn::new("latency", FieldValue::unsigned(24, 8))
             .unit(Unit::Nanoseconds)
             .doc("ts - submit: the sum of the times at each level")
             .tested()
@@ -140,15 +136,17 @@ pub static STREAM: KernelStream = KernelStream {
         ),
         stage("device", 56, "until the device had finished the request"),
         stage("completion", 64, "until the direct I/O had finished"),
-        StreamColumn::new("request", unsigned(136, 8))
+        StreamColumn::new("request", FieldValue::unsigned(136, 8))
             .doc("a number of the block request, the same in the rows of all its bios"),
-        StreamColumn::new("parent", unsigned(144, 8)).null(0).doc(
-            "a number of the direct I/O or bio, the same in all block requests that it needed",
-        ),
-        StreamColumn::new("part", unsigned(174, 2))
+        StreamColumn::new("parent", FieldValue::unsigned(144, 8))
+            .null(0)
+            .doc(
+                "a number of the direct I/O or bio, the same in all block requests that it needed",
+            ),
+        StreamColumn::new("part", FieldValue::unsigned(174, 2))
             .doc("the position of the bio in the block request, from 0")
             .tested(),
-        StreamColumn::new("parts", unsigned(172, 2))
+        StreamColumn::new("parts", FieldValue::unsigned(172, 2))
             .doc("the number of bios of the block request")
             .tested(),
         StreamColumn::new(
@@ -199,46 +197,38 @@ const CAUSES: &[(i64, &str)] = &[
     (6, "ambiguous"),
 ];
 
-const fn probe(program: &'static str, tracepoint: &'static str, without: &'static str) -> Probe {
-    Probe {
-        program,
-        tracepoint,
-        without,
-    }
-}
-
 /// Bios and requests.
 const BLOCK: [Probe; 4] = [
-    probe("on_bio_queue", "block_bio_queue", "no paths"),
-    probe("on_bio_complete", "block_bio_complete", "no paths"),
-    probe("on_request_issue", "block_rq_issue", "no paths"),
-    probe("on_request_complete", "block_rq_complete", "no paths"),
+    Probe::new("on_bio_queue", "block_bio_queue", "no paths"),
+    Probe::new("on_bio_complete", "block_bio_complete", "no paths"),
+    Probe::new("on_request_issue", "block_rq_issue", "no paths"),
+    Probe::new("on_request_complete", "block_rq_complete", "no paths"),
 ];
 
 /// Direct I/O.
 const DIRECT: [Probe; 3] = [
-    probe("on_direct_begin", "iomap_dio_rw_begin", "it is untied"),
-    probe("on_direct_queued", "iomap_dio_rw_queued", "it is untied"),
-    probe("on_direct_complete", "iomap_dio_complete", "it is untied"),
+    Probe::new("on_direct_begin", "iomap_dio_rw_begin", "it is untied"),
+    Probe::new("on_direct_queued", "iomap_dio_rw_queued", "it is untied"),
+    Probe::new("on_direct_complete", "iomap_dio_complete", "it is untied"),
 ];
 
 /// Requests of io_uring.
 const URING: [Probe; 2] = [
-    probe(
+    Probe::new(
         "on_uring_submit",
         "io_uring_submit_req",
         "user_data is NULL",
     ),
-    probe(
+    Probe::new(
         "on_uring_punt",
         "io_uring_queue_async_work",
         "user_data is NULL",
     ),
 ];
 
-const CALL: Probe = probe("on_call", "sys_enter", "submit is that of the bio");
+const CALL: Probe = Probe::new("on_call", "sys_enter", "submit is that of the bio");
 
-const FAULT: Probe = probe("on_fault", "mm_filemap_fault", "flag M is missing");
+const FAULT: Probe = Probe::new("on_fault", "mm_filemap_fault", "flag M is missing");
 
 /// The columns that need the beginning of the system call.
 const TIMES: [&str; 4] = ["submit", "latency", "app_wait", "file"];
@@ -246,11 +236,8 @@ const TIMES: [&str; 4] = ["submit", "latency", "app_wait", "file"];
 /// The probes for the columns of the demands.
 fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
     let has = |probe: &Probe| choice.has(probe.tracepoint);
-    let needed = BLOCK.iter().chain(&DIRECT);
-    if let Some(absent) = needed.clone().find(|probe| !has(probe)) {
-        return Err(absent.tracepoint.into());
-    }
-    let mut chosen: Vec<Probe> = needed.copied().collect();
+    let mut chosen = [&BLOCK[..], &DIRECT].concat();
+    choice.require(&chosen)?;
     let reads_times = TIMES.iter().any(|column| choice.reads(column));
     if (reads_times || choice.reads("user_data")) && URING.iter().all(has) {
         chosen.extend(URING);

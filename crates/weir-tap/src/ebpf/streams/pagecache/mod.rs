@@ -26,13 +26,13 @@ const BY_KERNEL: FieldNumber = FieldNumber::unsigned(125, 1);
 
 /// A column of pages.
 const fn pages(name: &'static str, offset: usize, doc: &'static str) -> StreamColumn {
-    let value = FieldValue::Number(FieldNumber::unsigned(offset, 4));
+    let value = FieldValue::unsigned(offset, 4);
     StreamColumn::new(name, value).doc(doc).tested().measured()
 }
 
 /// The same in bytes.
 const fn bytes(name: &'static str, offset: usize, doc: &'static str) -> StreamColumn {
-    let value = FieldValue::Number(FieldNumber::unsigned(offset, 8));
+    let value = FieldValue::unsigned(offset, 8);
     let column = StreamColumn::new(name, value).unit(Unit::Bytes);
     column.doc(doc).tested().measured()
 }
@@ -56,7 +56,7 @@ pub static STREAM: KernelStream = KernelStream {
             .aliases(&[Alias::same("file")])
             .doc("the file; NULL without a name")
             .grouped(),
-        StreamColumn::new("inode", FieldValue::Number(FieldNumber::unsigned(24, 8)))
+        StreamColumn::new("inode", FieldValue::unsigned(24, 8))
             .doc("the number of the file in its file system")
             .tested()
             .sampled()
@@ -112,45 +112,37 @@ const OPS: &[(i64, &str)] = &[
     (b'a' as i64, "a"),
 ];
 
-const fn probe(program: &'static str, tracepoint: &'static str, without: &'static str) -> Probe {
-    Probe {
-        program,
-        tracepoint,
-        without,
-    }
-}
-
 /// What adds pages, and for whom.
 const ACCESSES: [Probe; 7] = [
-    probe("on_add", "mm_filemap_add_to_page_cache", "no misses"),
-    probe("on_get_pages", "mm_filemap_get_pages", "no reads"),
-    probe("on_sync_read_ahead", "page_cache_sync_ra", "no reads"),
-    probe("on_async_read_ahead", "page_cache_async_ra", "no reads"),
-    probe(
+    Probe::new("on_add", "mm_filemap_add_to_page_cache", "no misses"),
+    Probe::new("on_get_pages", "mm_filemap_get_pages", "no reads"),
+    Probe::new("on_sync_read_ahead", "page_cache_sync_ra", "no reads"),
+    Probe::new("on_async_read_ahead", "page_cache_async_ra", "no reads"),
+    Probe::new(
         "on_read_ahead",
         "page_cache_ra_unbounded",
         "no requested read-ahead",
     ),
-    probe("on_map_pages", "mm_filemap_map_pages", "no page faults"),
-    probe("on_fault", "mm_filemap_fault", "no page faults"),
+    Probe::new("on_map_pages", "mm_filemap_map_pages", "no page faults"),
+    Probe::new("on_fault", "mm_filemap_fault", "no page faults"),
 ];
 
 /// The ranges that file systems write.
 const WRITES: [Probe; 3] = [
-    probe("on_ext4_write", "ext4_write_begin", "no writes of ext4"),
-    probe(
+    Probe::new("on_ext4_write", "ext4_write_begin", "no writes of ext4"),
+    Probe::new(
         "on_ext4_delayed_write",
         "ext4_da_write_begin",
         "no writes of ext4",
     ),
-    probe(
+    Probe::new(
         "on_xfs_write",
         "xfs_file_buffered_write",
         "no writes of xfs",
     ),
 ];
 
-const DIRTY: Probe = probe("on_dirty", "writeback_dirty_folio", "no dirtied pages");
+const DIRTY: Probe = Probe::new("on_dirty", "writeback_dirty_folio", "no dirtied pages");
 
 /// The probes for the operations and columns of the demands.
 fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
@@ -180,10 +172,8 @@ fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
             chosen.push(DIRTY);
         }
     }
-    match chosen.iter().find(|probe| !choice.has(probe.tracepoint)) {
-        Some(absent) => Err(absent.tracepoint.into()),
-        None => Ok(chosen),
-    }
+    choice.require(&chosen)?;
+    Ok(chosen)
 }
 
 #[cfg(test)]
