@@ -137,21 +137,25 @@ fn expr() -> BoxedStrategy<SpannedExpr> {
                     otherwise,
                 }
             });
-        let over = over(inner.clone());
+        let (over, boxed_filter) = (over(inner.clone()), boxed.clone());
         let cast = (boxed, ty()).prop_map(|(expr, ty)| ExprKind::Cast { expr, ty });
         let call = (
             function(),
             any::<bool>(),
             prop::collection::vec(inner, 0..3),
             any::<bool>(),
+            prop::option::of(boxed_filter),
         )
-            .prop_map(|(name, distinct, args, star)| {
+            .prop_map(|(name, distinct, args, star, filter)| {
+                // Only aggregates have a filter.
+                let is_aggregate = ["count", "sum", "quantile"].contains(&name.value.as_str());
                 let args = if star { Vec::new() } else { args };
                 ExprKind::Call {
                     name,
                     distinct: distinct && (star || !args.is_empty()),
                     args,
                     star,
+                    filter: filter.filter(|_| is_aggregate),
                 }
             });
         prop_oneof![
@@ -196,6 +200,7 @@ fn over(expr: impl Strategy<Value = SpannedExpr> + Clone + 'static) -> BoxedStra
                 distinct: false,
                 args,
                 star: false,
+                filter: None,
                 partition,
                 order_by,
                 frame,

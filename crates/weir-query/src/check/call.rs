@@ -25,6 +25,7 @@ pub(super) struct Written<'e> {
     pub distinct: bool,
     pub args: &'e [ast::SpannedExpr],
     pub star: bool,
+    pub filter: Option<&'e ast::SpannedExpr>,
 }
 
 impl Checker<'_> {
@@ -35,6 +36,7 @@ impl Checker<'_> {
             distinct,
             args,
             star,
+            ..
         } = call;
         // Other systems write the width first.
         if let ([width, x], true) = (args, name.value.eq_ignore_ascii_case("time_bucket"))
@@ -44,9 +46,9 @@ impl Checker<'_> {
             let args = &[x.clone(), width.clone()];
             return self.call(Written { args, ..call }, names);
         }
-        if let Some((function, args)) = named_aggregate(name, args) {
-            let args = &args[..];
-            return self.aggregate(Written { args, ..call }, function, names);
+        if let Some((function, args)) = named_aggregate(call) {
+            let (args, star) = (&args[..], star && args.is_empty());
+            return self.aggregate(Written { args, star, ..call }, function, names);
         }
         if let Some(function) = over::find(&name.value) {
             return self.without_over(call, function, names);
@@ -159,6 +161,7 @@ impl Checker<'_> {
             distinct,
             args,
             star,
+            ..
         } = call;
         let doc = function.doc();
         if star && distinct || !star && args.is_empty() {
@@ -202,23 +205,42 @@ impl Checker<'_> {
 }
 
 /// The aggregate of a call and its arguments: of a percentile such as `p99`, the fraction as well.
-pub(super) fn named_aggregate<'e>(
-    name: &Ident,
-    args: &'e [ast::SpannedExpr],
+/// FILTER makes the first argument NULL where its condition is not true, since aggregates ignore
+/// NULLs; that of `count(*)` is then a constant.
+pub(super) fn named_aggregate(
+    call: Written<'_>,
 ) -> Option<(
     &'static dyn aggregate::Aggregate,
-    Cow<'e, [ast::SpannedExpr]>,
+    Cow<'_, [ast::SpannedExpr]>,
 )> {
-    let Some(fraction) = aggregate::percentile_of(&name.value) else {
-        return Some((aggregate::find(&name.value)?, Cow::Borrowed(args)));
+    let name = call.name;
+    let number = |number| {
+        let literal = ExprKind::Literal(Literal::Number(number));
+        ast::SpannedExpr::new(literal, name.span)
     };
-    let literal = ExprKind::Literal(Literal::Number(Number::Float(fraction)));
-    let fraction = ast::SpannedExpr::new(literal, name.span);
-    let mut args = args.to_vec();
-    if !args.is_empty() {
-        args.push(fraction);
+    let fraction = aggregate::percentile_of(&name.value);
+    let function = match fraction {
+        Some(_) => &aggregate::quantile::Quantile,
+        None => aggregate::find(&name.value)?,
+    };
+    let mut args = Cow::Borrowed(call.args);
+    if let Some(fraction) = fraction.filter(|_| !args.is_empty()) {
+        args.to_mut().push(number(Number::Float(fraction)));
     }
-    Some((&aggregate::quantile::Quantile, Cow::Owned(args)))
+    if let Some(filter) = call.filter.filter(|_| call.star || !args.is_empty()) {
+        let args = args.to_mut();
+        let then = match call.star {
+            true => number(Number::Int(1)),
+            false => args.remove(0),
+        };
+        let kind = ExprKind::Case {
+            operand: None,
+            branches: vec![(filter.clone(), then)],
+            otherwise: None,
+        };
+        args.insert(0, ast::SpannedExpr::new(kind, call.span));
+    }
+    Some((function, args))
 }
 
 /// Whether it is a function of windows in GROUP BY, as in earlier versions of Flink.

@@ -191,8 +191,10 @@ impl Checker<'_> {
                 distinct,
                 args,
                 star,
+                filter,
             } => {
                 let (span, distinct, star) = (expr.span, *distinct, *star);
+                let filter = filter.as_deref();
                 self.call(
                     Written {
                         span,
@@ -200,6 +202,7 @@ impl Checker<'_> {
                         distinct,
                         args,
                         star,
+                        filter,
                     },
                     names,
                 )

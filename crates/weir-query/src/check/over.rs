@@ -66,6 +66,7 @@ impl Checker<'_> {
             distinct: call.distinct,
             args: call.args.to_vec(),
             star: call.star,
+            filter: None,
             partition: Vec::new(),
             order_by: vec![ast::OrderItem {
                 expr: SpannedExpr::new(ts, call.span),
@@ -312,13 +313,15 @@ impl Checker<'_> {
             distinct: false,
             args: &clause.args,
             star: clause.star,
+            filter: clause.filter.as_deref(),
         };
-        let Some((function, args)) = named_aggregate(call.name, call.args) else {
+        let Some((function, args)) = named_aggregate(call) else {
             self.unknown_function(call.name);
             return None;
         };
         let call = Written {
             args: &args,
+            star: clause.star && args.is_empty(),
             ..call
         };
         let operands = self.operands(call.args, names);

@@ -504,6 +504,8 @@ pub enum ExprKind {
         args: Vec<SpannedExpr>,
         /// `*` in place of arguments.
         star: bool,
+        /// `FILTER (WHERE c)` after an aggregate.
+        filter: Option<Box<SpannedExpr>>,
     },
     /// `f(x) OVER (PARTITION BY a ORDER BY b ROWS BETWEEN ..)`
     Over(Box<OverClause>),
@@ -522,6 +524,8 @@ pub struct OverClause {
     pub args: Vec<SpannedExpr>,
     /// `*` in place of arguments.
     pub star: bool,
+    /// `FILTER (WHERE c)` after an aggregate.
+    pub filter: Option<Box<SpannedExpr>>,
     /// PARTITION BY
     pub partition: Vec<SpannedExpr>,
     /// ORDER BY
@@ -640,9 +644,13 @@ impl ExprKind {
                 }
                 otherwise.iter().for_each(|x| visit(x));
             }
-            ExprKind::Call { args, .. } => args.iter().for_each(visit),
+            ExprKind::Call { args, filter, .. } => {
+                args.iter().for_each(&mut *visit);
+                filter.iter().for_each(|x| visit(x));
+            }
             ExprKind::Over(over) => {
                 over.args.iter().for_each(&mut *visit);
+                over.filter.iter().for_each(|x| visit(x));
                 over.partition.iter().for_each(&mut *visit);
                 over.order_by.iter().for_each(|key| visit(&key.expr));
                 if let Some(frame) = &over.frame {

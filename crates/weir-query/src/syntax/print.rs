@@ -395,13 +395,30 @@ impl Display for Literal {
     }
 }
 
+/// `f(DISTINCT a, b) FILTER (WHERE c)`
+fn call(
+    f: &mut Formatter<'_>,
+    name: &Ident,
+    distinct: bool,
+    args: &[SpannedExpr],
+    star: bool,
+    filter: Option<&SpannedExpr>,
+) -> fmt::Result {
+    let distinct = if distinct { "DISTINCT " } else { "" };
+    match star {
+        true => write!(f, "{name}({distinct}*)")?,
+        false => write!(f, "{name}({distinct}{})", Commas(args))?,
+    }
+    match filter {
+        Some(filter) => write!(f, " FILTER (WHERE {filter})"),
+        None => Ok(()),
+    }
+}
+
 impl Display for OverClause {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let distinct = if self.distinct { "DISTINCT " } else { "" };
-        match self.star {
-            true => write!(f, "{}({distinct}*)", self.name)?,
-            false => write!(f, "{}({distinct}{})", self.name, Commas(&self.args))?,
-        }
+        let filter = self.filter.as_deref();
+        call(f, &self.name, self.distinct, &self.args, self.star, filter)?;
         let mut parts = Vec::new();
         if !self.partition.is_empty() {
             parts.push(format!("PARTITION BY {}", Commas(&self.partition)));
@@ -586,13 +603,8 @@ impl Display for SpannedExpr {
                 distinct,
                 args,
                 star,
-            } => {
-                let distinct = if *distinct { "DISTINCT " } else { "" };
-                match star {
-                    true => write!(f, "{name}({distinct}*)"),
-                    false => write!(f, "{name}({distinct}{})", Commas(args)),
-                }
-            }
+                filter,
+            } => call(f, name, *distinct, args, *star, filter.as_deref()),
             ExprKind::Over(over) => write!(f, "{over}"),
             ExprKind::Error => f.write_str("<error>"),
         }

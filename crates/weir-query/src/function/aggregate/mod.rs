@@ -5,8 +5,10 @@
 //! of the whole.
 
 pub mod approx_count_distinct;
+pub mod array_agg;
 mod arrivals;
 pub mod avg;
+mod by;
 pub mod count;
 #[cfg(test)]
 mod definitions;
@@ -17,9 +19,12 @@ pub mod histogram;
 pub mod last;
 #[cfg(test)]
 mod laws;
+mod list;
 pub mod max;
+pub mod max_by;
 pub mod median;
 pub mod min;
+pub mod min_by;
 pub mod mode;
 mod ordered;
 mod per_group;
@@ -31,6 +36,7 @@ mod shared;
 mod single;
 pub mod stddev;
 pub mod stddev_pop;
+pub mod string_agg;
 pub mod sum;
 pub mod top;
 mod total;
@@ -64,6 +70,10 @@ pub static AGGREGATES: &[&dyn Aggregate] = &[
     &approx_count_distinct::ApproxCountDistinct,
     &histogram::Histogram,
     &top::Top,
+    &max_by::MAX_BY,
+    &min_by::MIN_BY,
+    &string_agg::STRING_AGG,
+    &array_agg::ARRAY_AGG,
     &first::FIRST,
     &last::LAST,
     &stddev::STDDEV,

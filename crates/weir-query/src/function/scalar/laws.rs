@@ -9,12 +9,13 @@ use crate::expr::Expr;
 use crate::function::Argument;
 
 /// Functions that ignore NULL arguments.
-const SKIP_NULLS: [&str; 6] = [
+const SKIP_NULLS: [&str; 7] = [
     "coalesce",
     "nullif",
     "least",
     "greatest",
     "concat",
+    "format",
     "is_distinct_from",
 ];
 
@@ -55,6 +56,13 @@ fn calls() -> Vec<ScalarCall> {
             lists.push(vec![x.clone(), y.clone()]);
             lists.push(vec![x.clone(), y.clone(), y.clone()]);
         }
+    }
+    let integer = &columns[3];
+    for x in &columns {
+        for y in &columns {
+            lists.push(vec![x.clone(), y.clone(), y.clone(), integer.clone()]);
+        }
+        lists.push(vec![constant(Value::text("%s"), Unit::None), x.clone()]);
     }
     // `now()` has no argument; `regexp_replace` and `split_part` have a constant between others, and
     // the part of a date comes first.

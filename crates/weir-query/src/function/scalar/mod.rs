@@ -13,6 +13,7 @@ pub mod date_part;
 pub mod date_trunc;
 pub mod exp;
 pub mod floor;
+pub mod format;
 pub mod gib;
 pub mod greatest;
 pub mod is_distinct_from;
@@ -26,6 +27,7 @@ pub mod length;
 pub mod ln;
 pub mod log10;
 pub mod log2;
+pub mod log_bucket;
 pub mod lower;
 pub mod lpad;
 pub mod ltrim;
@@ -45,7 +47,7 @@ pub mod replace;
 pub mod right;
 pub mod round;
 mod row_function;
-mod rows;
+pub(crate) mod rows;
 pub mod rpad;
 pub mod rtrim;
 pub mod sample;
@@ -60,6 +62,7 @@ pub mod starts_with;
 pub mod substr;
 pub mod trim;
 pub mod upper;
+pub mod width_bucket;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -80,6 +83,8 @@ pub static SCALARS: &[&dyn Scalar] = &[
     &ceil::CEIL,
     &bucket::Bucket,
     &pow2_bucket::Pow2Bucket,
+    &log_bucket::LogBucket,
+    &width_bucket::WIDTH_BUCKET,
     &least::LEAST,
     &greatest::GREATEST,
     &sqrt::SQRT,
@@ -104,6 +109,7 @@ pub static SCALARS: &[&dyn Scalar] = &[
     &replace::Replace,
     &starts_with::StartsWith,
     &concat::Concat,
+    &format::TextFormat,
     &left::LEFT,
     &right::RIGHT,
     &trim::TRIM,

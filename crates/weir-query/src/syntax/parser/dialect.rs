@@ -313,6 +313,7 @@ fn tumbling(named: TableSource, alias: Option<Ident>, size: &Spanned<Duration>) 
                 quantity(size.value.clone()),
             ],
             star: false,
+            filter: None,
         })
     };
     let end = binary(BinaryOp::Add, start(), quantity(size.value.clone()));

@@ -420,9 +420,10 @@ impl Parser<'_> {
             }
         }
         self.expect(Token::RightParen, "`,` or `)`")?;
-        let (args, star) = self.aggregate_clauses(&name, args, star)?;
+        let filter = self.aggregate_clauses(&name, &mut args)?;
         if self.is_word("over") && self.lexeme(1).token == Token::LeftParen {
-            return self.over(name, distinct, args, star, start);
+            let over = self.over(name, distinct, args, star, filter)?;
+            return self.node(ExprKind::Over(Box::new(over)), start);
         }
         self.node(
             ExprKind::Call {
@@ -430,6 +431,7 @@ impl Parser<'_> {
                 distinct,
                 args,
                 star,
+                filter,
             },
             start,
         )

@@ -3,15 +3,15 @@
 use super::*;
 
 impl Parser<'_> {
-    /// `OVER (PARTITION BY a ORDER BY b ROWS ..)` after a call that began at `start`.
+    /// `OVER (PARTITION BY a ORDER BY b ROWS ..)` after a call.
     pub(super) fn over(
         &mut self,
         name: Ident,
         distinct: bool,
         args: Vec<SpannedExpr>,
         star: bool,
-        start: Span,
-    ) -> Result<SpannedExpr> {
+        filter: Option<Box<SpannedExpr>>,
+    ) -> Result<OverClause> {
         self.at += 2;
         let mut partition = Vec::new();
         if self.eat_word("partition") {
@@ -24,16 +24,16 @@ impl Parser<'_> {
             false => None,
         };
         self.expect(Token::RightParen, "`order by`, `rows`, `range` or `)`")?;
-        let over = OverClause {
+        Ok(OverClause {
             name,
             distinct,
             args,
             star,
+            filter,
             partition,
             order_by,
             frame,
-        };
-        self.node(ExprKind::Over(Box::new(over)), start)
+        })
     }
 
     /// `ROWS BETWEEN 2 PRECEDING AND CURRENT ROW`, `ROWS 2 PRECEDING`

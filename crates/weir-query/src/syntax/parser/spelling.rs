@@ -18,6 +18,7 @@ impl Parser<'_> {
             distinct: false,
             args,
             star: false,
+            filter: None,
         };
         self.node(kind, start)
     }
@@ -110,6 +111,7 @@ impl Parser<'_> {
             ("timestamp", Token::Text) => Some(self.timestamp(start)),
             ("extract", Token::LeftParen) => Some(self.extract(start)),
             ("position", Token::LeftParen) => Some(self.position(start)),
+            ("trim", Token::LeftParen) => Some(self.trim(start)),
             _ => None,
         }
     }
@@ -176,14 +178,41 @@ impl Parser<'_> {
         self.call_of("position", vec![part, text], start)
     }
 
-    /// `WITHIN GROUP (ORDER BY x)`, which gives the first argument, and `FILTER (WHERE c)`, which
-    /// makes it `CASE WHEN c THEN x END`: aggregates ignore NULLs.
+    /// `trim(both 'x' from t)`, `trim(leading from t)`, `trim(t, 'x')`
+    fn trim(&mut self, start: Span) -> Result<SpannedExpr> {
+        const SIDES: &[(&str, &str)] = &[
+            ("both", "trim"),
+            ("leading", "ltrim"),
+            ("trailing", "rtrim"),
+        ];
+        self.at += 2;
+        let ends = [Token::Comma, Token::RightParen, Token::Dot];
+        let side = SIDES.iter().find(|(side, _)| self.is_word(side));
+        let side = side.filter(|_| !ends.contains(&self.lexeme(1).token));
+        self.at += usize::from(side.is_some());
+        let mut args = Vec::new();
+        if !self.is_word("from") && !self.is(Token::RightParen) {
+            args.push(self.expr()?);
+        }
+        if self.eat_word("from") {
+            args.insert(0, self.expr()?);
+        } else if side.is_some() {
+            return Err(self.unexpected("`from`"));
+        }
+        while self.eat(Token::Comma) {
+            args.push(self.expr()?);
+        }
+        self.expect(Token::RightParen, "`)`")?;
+        self.call_of(side.map_or("trim", |(_, function)| function), args, start)
+    }
+
+    /// `WITHIN GROUP (ORDER BY x)`, which gives the first argument, and the condition of
+    /// `FILTER (WHERE c)`.
     pub(super) fn aggregate_clauses(
         &mut self,
         name: &Ident,
-        mut args: Vec<SpannedExpr>,
-        mut star: bool,
-    ) -> Result<(Vec<SpannedExpr>, bool)> {
+        args: &mut Vec<SpannedExpr>,
+    ) -> Result<Option<Box<SpannedExpr>>> {
         let follows = self.word_after(0).unwrap_or_default();
         if self.is_word("within") && follows.eq_ignore_ascii_case("group") {
             self.at += 2;
@@ -196,7 +225,7 @@ impl Parser<'_> {
         }
         let filters = self.is_word("filter") && self.lexeme(1).token == Token::LeftParen;
         if !filters {
-            return Ok((args, star));
+            return Ok(None);
         }
         let start = self.span();
         if !is_aggregate(&name.value) {
@@ -205,22 +234,8 @@ impl Parser<'_> {
         }
         self.at += 2;
         self.expect_word("where")?;
-        let when = self.expr()?;
+        let filter = self.expr()?;
         self.expect(Token::RightParen, "`)`")?;
-        let then = match args.is_empty() {
-            true if star => {
-                star = false;
-                SpannedExpr::new(ExprKind::Literal(Literal::Number(Number::Int(1))), start)
-            }
-            true => return Ok((args, star)),
-            false => args.remove(0),
-        };
-        let kind = ExprKind::Case {
-            operand: None,
-            branches: vec![(when, then)],
-            otherwise: None,
-        };
-        args.insert(0, self.node(kind, start)?);
-        Ok((args, star))
+        Ok(Some(Box::new(filter)))
     }
 }

@@ -57,6 +57,13 @@ const CALLS: &[&str] = &[
     "mode(b)",
     "mode(t)",
     "approx_count_distinct(b)",
+    "max_by(t, b)",
+    "max_by(b, f)",
+    "min_by(f, t)",
+    "min_by(w, a)",
+    "string_agg(t, '-')",
+    "array_agg(b)",
+    "array_agg(f)",
     "sum(case when g then b else 1 end)",
 ];
 

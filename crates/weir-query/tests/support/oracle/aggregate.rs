@@ -58,6 +58,18 @@ pub fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
         values.dedup();
         return Ok(Value::Int(values.len() as i64));
     }
+    if name == "max_by" || name == "min_by" {
+        let mut pairs: Vec<(Value, Value)> = args
+            .into_iter()
+            .map(|a| (a[1].clone(), a[0].clone()))
+            .collect();
+        pairs.retain(|(key, value)| !key.is_null() && !value.is_null());
+        let end = match name {
+            "max_by" => pairs.into_iter().max(),
+            _ => pairs.into_iter().min(),
+        };
+        return Ok(end.map_or(Value::Null, |(_, value)| value));
+    }
     // All other aggregates ignore NULLs.
     let parameters: Row = args.first().map_or(vec![], |a| a[1..].to_vec());
     let values: Vec<Value> = args.into_iter().map(|mut a| a.swap_remove(0)).collect();
@@ -84,6 +96,11 @@ pub fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
         "stddev" => root(variance(&values, 1)),
         "stddev_pop" => root(variance(&values, 0)),
         "quantile" => quantile(values, &parameters[0]),
+        "string_agg" => {
+            let separator = parameters.first().map_or(",".into(), Value::to_string);
+            Value::text(&joined(values, &separator))
+        }
+        "array_agg" => Value::text(&format!("[{}]", joined(values, ", "))),
         "mode" => match top(values, 1) {
             Value::Tally(tally) => tally.0[0].0.clone(),
             other => other,
@@ -112,6 +129,13 @@ pub fn result(call: &AggregateCall, rows: &[&Row]) -> Result<Value, String> {
         "last" => values.pop().expect("there are values"),
         other => panic!("the oracle knows the aggregate {other}"),
     })
+}
+
+/// The values in order as one text, short ones only.
+fn joined(mut values: Vec<Value>, separator: &str) -> String {
+    values.sort();
+    let texts: Vec<String> = values.iter().map(Value::to_string).collect();
+    texts.join(separator)
 }
 
 fn median(ty: Type, mut values: Vec<Value>) -> Value {

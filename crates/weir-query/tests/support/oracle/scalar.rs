@@ -31,6 +31,20 @@ pub fn call(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
             let [x, y] = [0, 1].map(|i| alike(&args[i], call.args[i].unit(), call));
             return Ok(if x == y { Value::Null } else { x });
         }
+        "format" => {
+            let mut values = args[1..].iter();
+            let mut text = String::new();
+            for (i, part) in args[0].to_string().split("%%").enumerate() {
+                text += if i > 0 { "%" } else { "" };
+                for (i, part) in part.split("%s").enumerate() {
+                    let value = (i > 0).then(|| values.next().expect("a value for each"));
+                    let shown = value.filter(|value| !value.is_null());
+                    text += &shown.map_or(String::new(), Value::to_string);
+                    text += part;
+                }
+            }
+            return Ok(Value::text(&text));
+        }
         "concat" => {
             let there = args.iter().filter(|x| !x.is_null());
             let texts: Vec<String> = there.map(Value::to_string).collect();
@@ -118,6 +132,30 @@ fn of_number(call: &ScalarCall, args: &[Value]) -> Result<Value, String> {
         ("round", _) => {
             let power = 10f64.powi(args.get(1).map_or(0, int) as i32);
             Value::Float((x * power).round() / power)
+        }
+        ("width_bucket", _) => {
+            let [low, high, n] = [1, 2, 3].map(|i| float(&args[i]));
+            let limit = |i: i64| low + (high - low) * i as f64 / n;
+            match low < high && n > 0.0 && !x.is_nan() {
+                true => Value::Int((0..=n as i64).filter(|i| limit(*i) <= x).count() as i64),
+                false => Value::Null,
+            }
+        }
+        ("log_bucket", Value::Int(x)) => {
+            let base = args.get(1).map_or(10, int);
+            let powers = (0..64).map_while(|k| i128::from(base).checked_pow(k));
+            let size = i128::from(*x).abs();
+            let power = powers.filter(|p| *p <= size).max().unwrap_or(0);
+            Value::Int((power * i128::from(x.signum())) as i64)
+        }
+        ("log_bucket", _) => {
+            let base = args.get(1).map_or(10.0, float);
+            let powers = (-1100..1100).map(|k| base.powi(k));
+            let size = powers.filter(|p| *p <= x.abs()).fold(0.0, f64::max);
+            match x == 0.0 || !x.is_finite() {
+                true => Value::Float(x),
+                false => Value::Float(size.copysign(x)),
+            }
         }
         ("bucket", _) => bucket(call, args)?,
         ("pow2_bucket", _) => power_of_two(&args[0]),

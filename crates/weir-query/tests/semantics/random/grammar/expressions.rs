@@ -40,7 +40,8 @@ impl Grammar<'_, '_> {
                 1 => format!("{}({x})", self.choices.one(&["abs", "floor", "round"])),
                 _ => format!("({x} {} {y})", self.choices.one(&["+", "-", "*"])),
             },
-            Kind::Text => match self.choices.pick(5) {
+            Kind::Text => match self.choices.pick(6) {
+                5 => format!("format('%s:%s%%', {x}, {y})"),
                 0 => format!("upper({x})"),
                 1 => format!("substr({x}, 1, 1)"),
                 2 => format!("CAST({} AS text)", self.value(columns, Kind::Int, depth)),
@@ -57,7 +58,9 @@ impl Grammar<'_, '_> {
     }
 
     fn integer(&mut self, columns: &[(String, Kind)], x: &str, y: &str, depth: usize) -> String {
-        match self.choices.pick(10) {
+        match self.choices.pick(12) {
+            10 => format!("log_bucket({x}, {})", self.choices.one(&[2, 10])),
+            11 => format!("width_bucket({x}, 0, 4, 2)"),
             0 => format!("-({x})"),
             1 => format!("{}({x})", self.choices.one(&["abs", "sign"])),
             2 => format!("length({})", self.value(columns, Kind::Text, depth)),
@@ -149,7 +152,17 @@ impl Grammar<'_, '_> {
     ) -> (String, Kind) {
         let kind = self.choices.one(&[Kind::Int, Kind::Float]);
         let any = self.any_kind();
-        match self.choices.pick(12) {
+        match self.choices.pick(14) {
+            12 => {
+                let name = self.choices.one(&["max_by", "min_by"]);
+                let y = self.value(columns, kind, 0);
+                (format!("{name}({}, {y})", self.value(columns, any, 0)), any)
+            }
+            13 => {
+                let name = self.choices.one(&["string_agg", "array_agg"]);
+                let x = self.value(columns, Kind::Text, 0);
+                (format!("{name}({x})"), Kind::Text)
+            }
             0..=3 => (self.aggregate_of(columns, kind), kind),
             4 | 5 if any != Kind::Bool => (self.aggregate_of(columns, any), any),
             6 if ordered => {
