@@ -293,7 +293,15 @@ mod tests {
             ("[uplink]\nspool = \"0\"", "2: `uplink.spool`: "),
             (
                 "stacked = 1",
-                "1: `stacked`: invalid type: integer `1`, expected a boolean",
+                "1: `stacked`: expected true or false, found integer `1`",
+            ),
+            (
+                "devices = \"sda\"",
+                "1: `devices`: expected a list, found string \"sda\"",
+            ),
+            (
+                "state = [1]",
+                "1: `state`: expected a path in quotes, found a list",
             ),
         ] {
             let faults = agent(text).unwrap_err();

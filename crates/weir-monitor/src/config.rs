@@ -282,8 +282,8 @@ mod tests {
             ),
             (
                 "\nheartbeat = 50\n",
-                "2: `heartbeat`: invalid type: integer `50`, \
-                 expected a quoted text with a number and its unit",
+                "2: `heartbeat`: expected a quoted text with a number and its unit, \
+                 found integer `50`",
             ),
             (
                 "idle = \"2 parsecs\"\n",
@@ -291,8 +291,7 @@ mod tests {
             ),
             (
                 "[limits]\nagents = 1\nqueries = 0\n",
-                "3: `limits.queries`: invalid value: integer `0`, \
-                 expected a whole number from 1 to 100000",
+                "3: `limits.queries`: expected a whole number from 1 to 100000, found integer `0`",
             ),
             (
                 "[limits]\nquery_memory = \"lots\"\n",
@@ -308,7 +307,7 @@ mod tests {
             ),
             (
                 &format!("{query}text = 1\n"),
-                "7: `query.text`: invalid type: integer `1`, expected a string",
+                "7: `query.text`: expected a text in quotes, found integer `1`",
             ),
             (
                 &format!("{sink}fromat = \"csv\"\n"),

@@ -132,7 +132,35 @@ fn explained(
         let prefix = if key.is_empty() { "" } else { "." };
         return format!("`{key}{prefix}{field}` is missing; add {field} = .. to this table");
     }
-    format!("`{key}`: {message}")
+    let invalid = ["invalid type: ", "invalid value: "];
+    let invalid = invalid
+        .iter()
+        .find_map(|prefix| message.strip_prefix(prefix));
+    match invalid.and_then(|types| types.rsplit_once(", expected ")) {
+        Some((found, expected)) => {
+            let found = found.trim_end_matches(" as i128");
+            format!(
+                "`{key}`: expected {}, found {}",
+                value_of(expected),
+                value_of(found)
+            )
+        }
+        None => format!("`{key}`: {message}"),
+    }
+}
+
+/// A type of value as TOML calls it, for serde's name of it.
+fn value_of(serde: &str) -> &str {
+    match serde {
+        "a string" => "a text in quotes",
+        "path string" => "a path in quotes",
+        "a boolean" => "true or false",
+        "a sequence" | "sequence" => "a list",
+        "a map" | "map" => "a table",
+        "i64" | "u64" | "usize" | "u32" | "u16" => "a whole number",
+        "f64" => "a number",
+        other => other,
+    }
 }
 
 /// The keys of a path, without the indexes of lists: the line identifies the item.

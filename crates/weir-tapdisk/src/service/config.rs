@@ -182,7 +182,7 @@ mod tests {
             (disk("delay = [\"soon\"]"), "4: `disk.delay`: "),
             (
                 disk("read_only = 1"),
-                "4: `disk.read_only`: invalid type: integer `1`, expected a bool",
+                "4: `disk.read_only`: expected true or false, found integer `1`",
             ),
             (
                 format!("{}[[disk]]\nvm = \"web\"", disk("")),
