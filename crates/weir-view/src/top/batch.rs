@@ -44,6 +44,9 @@ pub fn text(state: &State) -> String {
         out += line.trim_end();
         out.push('\n');
     }
+    if state.order.is_empty() {
+        out += &format!("{}\n", state.why_empty());
+    }
     if tick.lines_omitted > 0 {
         out += &format!("... {} more lines\n", tick.lines_omitted);
     }

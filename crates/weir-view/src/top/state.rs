@@ -249,6 +249,17 @@ impl State {
         KeyAction::QueryLevel
     }
 
+    /// Why the table has no lines.
+    pub fn why_empty(&self) -> &'static str {
+        match (self.lines().is_empty(), self.level) {
+            (false, _) => "no name contains the filter text; / changes the filter",
+            (true, TopLevel::Block) => "no I/O in this interval",
+            (true, TopLevel::Vdisk) => {
+                "QEMU counted no I/O of a VM with a QMP socket (docs/vdisk.md)"
+            }
+        }
+    }
+
     fn pause(&mut self) {
         self.paused = !self.paused;
         if let Some(tick) = self.latest.take() {

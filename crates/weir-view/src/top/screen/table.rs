@@ -95,10 +95,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
         draw_line(state, ink, &fit, line, &mut pen);
     }
     if seen.is_empty() && area.height > 1 {
-        let why = match (state.lines().is_empty(), state.filter.is_empty()) {
-            (false, false) => "no name contains the filter text; / changes the filter",
-            _ => "no I/O in this interval",
-        };
+        let why = state.why_empty();
         buffer.set_stringn(
             area.x + MARGIN,
             area.y + 1,

@@ -11,9 +11,10 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use weir_model::Symbol;
 
 use super::draw::{ScreenLayout, draw};
+use crate::top::batch;
 use crate::top::columns::{COLUMNS, index};
 use crate::top::gather::{Bars, Key, Tick, TopLine};
-use crate::top::queries::{HISTOGRAMS, TopDisk};
+use crate::top::queries::{HISTOGRAMS, TopDisk, TopLevel};
 use crate::top::state::{KeyAction, State, View};
 use weir_sink::plot::Ink;
 
@@ -234,6 +235,21 @@ fn a_filter_keeps_lines_that_have_it_in_a_name() {
 }
 
 #[test]
+fn an_empty_table_has_a_reason() {
+    let mut state = state([tick(Vec::new())]);
+    for (level, why) in [
+        (TopLevel::Block, "no I/O in this interval"),
+        (TopLevel::Vdisk, "QEMU counted no I/O"),
+    ] {
+        state.level = level;
+        let seen = text(&picture(&mut state, (80, 24), COLORS));
+        assert!(seen.contains(why), "{seen}");
+        let seen = batch::text(&state);
+        assert!(seen.contains(why), "{seen}");
+    }
+}
+
+#[test]
 fn a_vm_opens_to_its_disks_and_a_disk_to_its_histograms() {
     let mut state = state([tick(three_vms())]);
     assert_eq!(press(&mut state, KeyCode::Enter), KeyAction::QueryView);
@@ -342,7 +358,7 @@ fn rates_and_sums_of_an_interval_with_losses_are_marked_as_lower_bounds() {
         seen.contains(" >5.2k ") && !seen.contains(" 5.2k "),
         "{seen}"
     );
-    let plain = crate::top::batch::text(&state);
+    let plain = batch::text(&state);
     assert!(
         plain.contains("all: >=7.5k IOPS") && plain.contains(" >=5.2k "),
         "{plain}"
@@ -351,7 +367,7 @@ fn rates_and_sums_of_an_interval_with_losses_are_marked_as_lower_bounds() {
     let json: serde_json::Value = serde_json::from_str(&crate::top::batch::json(&state)).unwrap();
     assert_eq!(json["lower_bound"], true);
     state.add_tick(tick(three_vms()));
-    assert!(!crate::top::batch::text(&state).contains(">="));
+    assert!(!batch::text(&state).contains(">="));
 }
 
 #[test]
