@@ -96,7 +96,7 @@ impl HostNames {
     }
 }
 
-/// Rejects names given with `-w` and `-d` that this host does not have, and completes that of the
+/// Rejects names given with `-w` and `-i` that this host does not have, and completes that of the
 /// disk. A stacked device that is named is observed.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub fn find(
         names.vm("-w", vm)?;
     }
     if let Some(named) = disk {
-        let found = names.disk("-d", vm, named)?;
+        let found = names.disk("-i", vm, named)?;
         if found.is_device {
             source.also = vec![found.path.clone()];
         }
@@ -171,10 +171,10 @@ mod tests {
             far,
             "weir: -w mailserver: no such VM; this host has db, web1"
         );
-        let none = error(names.disk("-d", None, "/dev/nosuch"));
+        let none = error(names.disk("-i", None, "/dev/nosuch"));
         assert_eq!(
             none,
-            "weir: -d /dev/nosuch: no such disk; no disk was found on this host"
+            "weir: -i /dev/nosuch: no such disk; no disk was found on this host"
         );
     }
 

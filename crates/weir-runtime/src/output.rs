@@ -200,21 +200,3 @@ pub fn print(text: &str) -> Result<(), Failure> {
         _ => Ok(()),
     }
 }
-
-/// Rows of cells as aligned columns, separated by two spaces; the last column is not padded.
-pub fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |c: usize| rows.iter().map(|row| text::width(&row[c])).max();
-    let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
-    let mut lines = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let padding = width - text::width(cell);
-            line += &format!("{cell}{:padding$}  ", "");
-        }
-        lines += line.trim_end();
-        lines.push('\n');
-    }
-    lines
-}

@@ -29,6 +29,24 @@ pub fn fitting(text: &str, columns: usize) -> &str {
     text
 }
 
+/// Rows of cells as aligned columns, separated by two spaces; the last column is not padded.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |c: usize| rows.iter().map(|row| width(&row[c])).max();
+    let widths: Vec<usize> = (0..columns).map(|c| widest(c).unwrap_or(0)).collect();
+    let mut lines = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, columns) in row.iter().zip(&widths) {
+            let padding = columns - width(cell);
+            line += &format!("{cell}{:padding$}  ", "");
+        }
+        lines += line.trim_end();
+        lines.push('\n');
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use weir_model::{
     Batch, Declaration, Demand, EventKind, NANOS_PER_SECOND, Nanos, Op, Predicate, Symbol, Unit,
 };
-use weir_runtime::output::aligned;
+
 use weir_sink::number::scaled;
-use weir_sink::text::shown;
+use weir_sink::text::{aligned, shown};
 use weir_sink::time::{readable, timestamp};
 use weir_tap::format::{FileEnd, Input, Provenance, Trace, TraceOptions};
 use weir_tap::{EventCount, RECORDING, TapError, TapEvent};

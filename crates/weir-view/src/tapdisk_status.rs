@@ -8,8 +8,6 @@ use weir_sink::number::scaled;
 use weir_sink::text::shown;
 use weir_tap::tapdisk::words::{ConsumerStatus, DiskStatus, StatusWord};
 
-use weir_runtime::output;
-
 /// The status page; `now_ns` is the time of the request, since the Unix epoch.
 pub fn page(status: &StatusWord, now_ns: i64) -> String {
     let mut page = format!(
@@ -67,7 +65,7 @@ fn disk_page(disk: &DiskStatus) -> String {
         ]);
     }
     if rows.len() > 1 {
-        for line in output::aligned(&rows).lines() {
+        for line in weir_sink::text::aligned(&rows).lines() {
             let _ = writeln!(page, "    {line}");
         }
     }
@@ -91,7 +89,7 @@ fn consumers(consumers: &[ConsumerStatus], now_ns: i64) -> String {
             consumer.avoided.to_string(),
         ]);
     }
-    format!("\n{}", output::aligned(&rows))
+    format!("\n{}", weir_sink::text::aligned(&rows))
 }
 
 fn amount(value: f64, unit: Unit) -> String {

@@ -19,6 +19,7 @@ mod interference;
 pub mod json;
 pub mod little;
 mod metric;
+pub mod outliers;
 mod profile;
 mod ranks;
 mod track;

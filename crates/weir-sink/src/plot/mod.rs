@@ -6,6 +6,7 @@
 //! | [`HeatMap`] | counts by two measures |
 //! | [`Lines`] | values against a measure: miss-ratio curve, latency by load |
 //! | [`Points`] | a cloud: address over time |
+//! | [`TimelinePlot`] | requests as bars over time |
 //!
 //! ```
 //! use weir_sink::plot::{HistogramPlot, Ink, BinLayout, svg, terminal};
@@ -28,9 +29,11 @@ mod quantity;
 mod scale;
 pub mod svg;
 pub mod terminal;
+mod timeline;
 
 pub use heat_map::{Bands, HeatMap};
 pub use histogram::{Bin, BinLayout, HistogramPlot, PlotSeries, phrase};
 pub use ink::Ink;
 pub use lines::{Lines, Mark, PlotAxis, PlotLine, Points};
 pub use quantity::{Quantity, thousands};
+pub use timeline::{TimelineBar, TimelinePlot};

@@ -5,7 +5,9 @@
 //! | [`text`](mod@text) | words and numbers for a terminal |
 //! | [`html`] | the same as one page, with its plots |
 //! | [`plots`] | the plots |
+//! | [`outliers`] | the slowest requests of `weir outliers` |
 
 pub mod html;
+pub mod outliers;
 pub mod plots;
 pub mod text;

@@ -216,7 +216,7 @@ fn table(listed: &[Listed], choice: &HistogramChoice, running: &[Collecting]) ->
             collecting(disk, running).map_or("-".into(), when),
         ]);
     }
-    let mut text = output::aligned(&rows);
+    let mut text = weir_sink::text::aligned(&rows);
     let shown_by_disk =
         |c: &&Collecting| !listed.iter().any(|l| collecting(l, running) == Some(*c));
     for other in running.iter().filter(shown_by_disk) {

@@ -118,6 +118,7 @@ pub fn of_events(
     let selection = WorkloadSelection {
         vm: choice.vm.clone(),
         disk: None,
+        with_process: false,
     };
     let feed = EventFeed::open(source, &selection, stop)?;
     let counting = Counting::new(choice.clone(), by, pace.interval_ns(), pace.counted(each));

@@ -102,6 +102,7 @@ pub fn pairs(
     let selection = WorkloadSelection {
         vm: choice.vm.clone(),
         disk: None,
+        with_process: false,
     };
     let feed = EventFeed::open(&source, &selection, &stop)?;
     let pairs = Arc::new(Mutex::new(Pairs::new(two, choice, wanted.by)));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_model::capabilities::recording;
-use weir_model::{Batch, Catalog};
+use weir_model::{Batch, Catalog, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_sink::{Sink, SinkError};
 use weir_tap::ebpf::Files;
@@ -29,6 +29,11 @@ pub trait EventConsumer: Send {
     /// source does not know when requests completed, their ends follow immediately and without
     /// times: latencies and the number in flight are unknown.
     fn take(&mut self, subject: Subject, event: RequestEvent) -> bool;
+
+    /// The same with the command name of the process, if the selection reads it.
+    fn take_of(&mut self, subject: Subject, _: Option<Symbol>, event: RequestEvent) -> bool {
+        self.take(subject, event)
+    }
 }
 
 /// An open source.
@@ -140,7 +145,7 @@ impl<R: EventConsumer> Pour<R> {
         let mut events = lost
             .chain([(subject, event)])
             .filter(|(subject, _)| self.selection.has(subject));
-        events.all(|(subject, event)| reader.take(subject, event))
+        events.all(|(subject, event)| reader.take_of(subject, row.process, event))
     }
 }
 
@@ -235,6 +240,7 @@ mod tests {
         let selection = WorkloadSelection {
             disk: Some(disk.as_str().to_owned()),
             vm: all[0].0.vm.map(|vm| vm.as_str().to_owned()),
+            with_process: false,
         };
         let some = read(&path, &selection, usize::MAX);
         assert_eq!(some.len(), 4, "{some:?}");

@@ -18,6 +18,8 @@ pub struct Row {
     pub counted: CountScope,
     /// Requests in flight when the request was issued, itself included, by the source's own count.
     pub in_flight: Option<i64>,
+    /// The command name of the process, if it is read.
+    pub process: Option<Symbol>,
 }
 
 impl<'a> Rows<'a> {
@@ -47,7 +49,7 @@ impl<'a> Rows<'a> {
         else {
             unreachable!("the query has these columns");
         };
-        let [wait, service, latency, error] = times else {
+        let [wait, service, latency, error, rest @ ..] = times else {
             unreachable!("the query has these columns");
         };
         let subject = Subject {
@@ -86,6 +88,7 @@ impl<'a> Rows<'a> {
             event,
             counted: CountScope::device(host, subject.pdisk),
             in_flight: int(in_flight, row).filter(|_| in_order),
+            process: rest.first().and_then(|comm| text(comm, row)),
         })
     }
 }

@@ -12,7 +12,12 @@ pub struct WorkloadSelection {
     pub vm: Option<String>,
     /// This disk only, by its name in the VM (/dev/vda) or on the host (/dev/sda).
     pub disk: Option<String>,
+    /// Whether the command name of the process is read as well.
+    pub with_process: bool,
 }
+
+/// The column after [`COLUMNS`], if it is read.
+const PROCESS: &str = ", comm";
 
 /// The columns of [`WorkloadSelection::question`], in this order.
 pub const COLUMNS: [&str; 17] = [
@@ -45,7 +50,9 @@ impl WorkloadSelection {
             format!(" where vdisk = {disk} or pdisk = {disk}")
         });
         let condition: String = disk.collect();
-        format!("select {} from {RECORDING}{condition}", COLUMNS.join(", "))
+        let process = if self.with_process { PROCESS } else { "" };
+        let columns = COLUMNS.join(", ");
+        format!("select {columns}{process} from {RECORDING}{condition}")
     }
 
     /// Whether a subject is selected.

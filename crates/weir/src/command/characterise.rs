@@ -28,7 +28,7 @@ use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, json};
     weir characterise --for 30s\n  \
     weir characterise -w web1 --for 5m --json > web1.json\n  \
     weir characterise --from recording.parquet\n  \
-    weir characterise --from trace.vscsi -d /dev/sda --for 10m\n  \
+    weir characterise --from trace.vscsi -i /dev/sda --for 10m\n  \
     weir characterise --from recording.parquet --html report.html\n\n\
     The report is printed at Ctrl-C, after the time of --for, or at the end of the recording.")]
 pub struct CharacteriseArgs {
@@ -36,7 +36,7 @@ pub struct CharacteriseArgs {
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
     /// Report only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
-    #[arg(short = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
+    #[arg(short = 'i', short_alias = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
     only_disk: Option<String>,
     /// Memory per disk for the blocks from which miss ratios are computed, 256KiB to 4GiB; if a
     /// disk has more blocks, a sample of them is used
@@ -69,6 +69,7 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     let selection = WorkloadSelection {
         vm: args.only_vm.clone(),
         disk,
+        with_process: false,
     };
     let stop = Stop::on_signals()?;
     let feed = EventFeed::open(&source, &selection, &stop)?;

@@ -99,5 +99,5 @@ fn list() -> String {
         };
         vec![f.name.into(), ability.into(), f.doc.into()]
     };
-    output::aligned(&FORMATS.iter().map(row).collect::<Vec<_>>())
+    weir_sink::text::aligned(&FORMATS.iter().map(row).collect::<Vec<_>>())
 }

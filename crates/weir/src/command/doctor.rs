@@ -97,7 +97,7 @@ fn page(facts: &[Fact]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = facts.iter().map(row).collect();
-    let lines = output::aligned(&rows);
+    let lines = weir_sink::text::aligned(&rows);
     let indent = " ".repeat(CheckStatus::Degraded.as_str().len() + 2);
     let mut page = String::new();
     for (line, fact) in lines.lines().zip(facts) {

@@ -239,7 +239,7 @@ fn listed(list: &Value, json: bool, columns: &[Column]) -> Result<Ending, Failur
                 .collect(),
         );
     }
-    output::print(&output::aligned(&rows))?;
+    output::print(&weir_sink::text::aligned(&rows))?;
     Ok(Ending::Done)
 }
 

@@ -67,7 +67,7 @@ pub fn run(args: &FunctionsArgs) -> Result<Ending, Failure> {
                 e.doc.summary.to_owned(),
             ]
         };
-        output::aligned(&entries.iter().map(row).collect::<Vec<_>>())
+        weir_sink::text::aligned(&entries.iter().map(row).collect::<Vec<_>>())
     };
     output::print(&text)?;
     Ok(Ending::Done)

@@ -19,6 +19,7 @@ mod inspection;
 mod iostat;
 mod man;
 mod monitor;
+mod outliers;
 mod probes;
 mod qemu_guard;
 pub mod query;
@@ -78,7 +79,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Record", &["record", "info", "convert"]),
-    ("Characterise", &["characterise"]),
+    ("Characterise", &["characterise", "outliers"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
     ("Disks", &["tapdisk"]),
     ("Setup", &["doctor", "completions", "man"]),
@@ -148,6 +149,7 @@ enum Command {
     Info(info::InfoArgs),
     Convert(convert::ConvertArgs),
     Characterise(characterise::CharacteriseArgs),
+    Outliers(outliers::OutliersArgs),
     Agent(agent::AgentArgs),
     Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
@@ -177,6 +179,7 @@ impl Command {
                 | Command::Diskstats(_)
                 | Command::Exporter(_)
                 | Command::Characterise(_)
+                | Command::Outliers(_)
                 | Command::Query(_)
                 | Command::Watch(_)
                 | Command::Run(_)
@@ -221,6 +224,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Diskstats(args) => diskstats::run(&args, cli.verbose),
         Command::Exporter(args) => exporter::run(&args, cli.verbose),
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
+        Command::Outliers(args) => outliers::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Watch(args) => watch::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),

@@ -73,7 +73,7 @@ fn probe_text(probe: &ListedProbe, fields: bool) -> String {
             };
             vec![format!("  {}", field.name), field.ty.clone(), remark.into()]
         };
-        text += &output::aligned(&probe.fields.iter().map(row).collect::<Vec<_>>());
+        text += &weir_sink::text::aligned(&probe.fields.iter().map(row).collect::<Vec<_>>());
     }
     text
 }

@@ -61,7 +61,7 @@ fn all(json: bool) -> String {
         vec![stream.name.clone(), "probe".into(), doc]
     };
     let rows = catalog.declarations.iter().map(row);
-    output::aligned(&rows.chain(shipped.map(of_shipped)).collect::<Vec<_>>())
+    weir_sink::text::aligned(&rows.chain(shipped.map(of_shipped)).collect::<Vec<_>>())
 }
 
 /// A stream with its columns.
@@ -120,7 +120,7 @@ pub fn columns_text(fields: &[Field]) -> String {
         ]
     };
     let header = HEADER.map(str::to_owned).to_vec();
-    output::aligned(
+    weir_sink::text::aligned(
         &std::iter::once(header)
             .chain(fields.iter().map(row))
             .collect::<Vec<_>>(),

@@ -62,7 +62,7 @@ pub struct TopArgs {
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
     /// Show only this disk, by its name in the VM (/dev/vda) or on the host (/dev/sda)
-    #[arg(short = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
+    #[arg(short = 'i', short_alias = 'd', long = "only-disk", value_name = "DISK", value_parser = source::disk)]
     only_disk: Option<String>,
     /// Omit columns QD and SEQ and the histograms of size and seek distance, which are computed
     /// from single requests; the kernel aggregates all other values and transfers no requests

@@ -19,6 +19,7 @@ mod iostat;
 mod live;
 mod log;
 mod names;
+mod outliers;
 mod pairing;
 mod partials;
 mod pipes;

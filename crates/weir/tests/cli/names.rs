@@ -24,6 +24,9 @@ fn a_name_that_this_host_does_not_have_is_an_error() {
         "hist --for 1s -w nosuchvm",
         "exporter -w nosuchvm --listen 127.0.0.1:0",
         "characterise --for 1s -d nosuch",
+        "characterise --for 1s -i nosuch",
+        "outliers --for 1s -i nosuch",
+        "outliers --for 1s -w nosuchvm",
     ] {
         let args: Vec<&str> = line.split_whitespace().collect();
         let output = run(&args);

@@ -11,12 +11,14 @@ mod heat_map;
 mod histogram;
 mod lines;
 mod points;
+mod timeline;
 
 pub use canvas::escaped;
 pub use heat_map::heat_map;
 pub use histogram::histogram;
 pub use lines::lines;
 pub use points::points;
+pub use timeline::timeline;
 
 use canvas::number;
 

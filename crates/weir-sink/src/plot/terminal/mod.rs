@@ -3,10 +3,12 @@
 mod heat_map;
 mod histogram;
 mod lines;
+mod timeline;
 
 pub use heat_map::heat_map;
 pub use histogram::histogram;
 pub use lines::lines;
+pub use timeline::timeline;
 
 use crate::text::{fitting, shown, width};
 
