@@ -315,14 +315,25 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
         prop::option::of(filter),
         prop::collection::vec(expr(), 0..3),
         prop::option::of(expr()),
+        prop_oneof![2 => Just(None), 1 => Just(Some(Grouping::Rollup)), 1 => Just(Some(Grouping::Cube))],
     )
-        .prop_map(|(distinct, items, from, filter, group_by, having)| {
+        .prop_map(|(distinct, items, from, filter, group_by, having, grouping)| {
+            let sets = || match &group_by[..] {
+                [a, b, ..] if a != b => Grouping::Sets(vec![vec![0, 1], vec![1], vec![]]),
+                _ => Grouping::All,
+            };
+            let grouping = grouping.filter(|_| !group_by.is_empty()).unwrap_or_else(sets);
+            let group_by = match grouping {
+                Grouping::Sets(_) => group_by[..2].to_vec(),
+                _ => group_by,
+            };
             BodyKind::Select(Box::new(SelectBlock {
                 distinct,
                 items,
                 from,
                 filter,
                 group_by,
+                grouping,
                 having,
             }))
         })
@@ -431,6 +442,7 @@ fn query() -> BoxedStrategy<Query> {
         }],
         filter: None,
         group_by: Vec::new(),
+        grouping: Grouping::All,
         having: None,
     };
     let least = Query {

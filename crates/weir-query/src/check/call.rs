@@ -50,6 +50,9 @@ impl Checker<'_> {
             let (args, star) = (&args[..], star && args.is_empty());
             return self.aggregate(Written { args, star, ..call }, function, names);
         }
+        if name.value.eq_ignore_ascii_case("grouping") {
+            return self.grouping(call, names);
+        }
         if let Some(function) = over::find(&name.value) {
             return self.without_over(call, function, names);
         }

@@ -15,6 +15,7 @@ mod column;
 mod condition;
 mod expr;
 mod from;
+mod grouping;
 mod over;
 mod query;
 mod scope;
@@ -33,6 +34,7 @@ use weir_model::{Catalog, Declaration, Shape};
 use weir_model::suggest::nearest;
 
 use crate::diagnostic::{Diagnostic, Span, codes, counted, there_are};
+use crate::expr::Expr;
 use crate::plan::Plan;
 use crate::syntax::{self, ast};
 pub(crate) use coerce::describe_type;
@@ -201,6 +203,8 @@ pub(crate) struct Checker<'a> {
     subqueries: Option<value::Subqueries>,
     /// The calls of window functions in those expressions; `None` where they are not allowed.
     window_calls: Option<Vec<over::WindowCall>>,
+    /// The keys of the block whose expressions are checked, and whether it has grouping sets.
+    group_keys: Option<(Vec<Expr>, bool)>,
 }
 
 impl<'a> Checker<'a> {
@@ -217,6 +221,7 @@ impl<'a> Checker<'a> {
             started: None,
             subqueries: None,
             window_calls: None,
+            group_keys: None,
         }
     }
 

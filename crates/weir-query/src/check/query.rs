@@ -57,6 +57,7 @@ impl Checker<'_> {
                     }],
                     filter: None,
                     group_by: Vec::new(),
+                    grouping: ast::Grouping::All,
                     having: None,
                 };
                 self.select(&select, &bare(body.clone()))

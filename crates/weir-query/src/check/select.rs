@@ -7,9 +7,11 @@ use weir_model::Field;
 
 use super::call::has_aggregate;
 use super::expr::{AGGREGATES, Aggregates, Names};
+use super::grouping::{GROUPINGS, grouped_by_sets};
 use super::over::WINDOW_RESULTS;
 use super::query::{limited, no_column_at, order_by, ordinal};
 use super::scope::{ResolvedColumn, Scope};
+use super::value::SUBQUERIES;
 use super::{Checker, Dialect};
 use crate::diagnostic::{Span, codes};
 use crate::expr::Expr;
@@ -31,6 +33,8 @@ pub(super) struct Block<'s> {
     pub keys: Vec<Expr>,
     pub calls: Vec<AggregateCall>,
     grouped: bool,
+    /// The keys of each set of ROLLUP, CUBE or GROUPING SETS.
+    pub sets: Option<Vec<Vec<usize>>>,
     /// False when a key has an error: then it is unknown what is grouped.
     keys_known: bool,
 }
@@ -44,8 +48,14 @@ impl<'s> Block<'s> {
             keys: Vec::new(),
             calls: Vec::new(),
             grouped: true,
+            sets: None,
             keys_known: true,
         }
+    }
+
+    /// The sources.
+    pub fn scope(&self) -> &'s Scope {
+        self.scope
     }
 }
 
@@ -61,6 +71,8 @@ impl Checker<'_> {
         let mut block = self.block(select, query, &from.scope);
         block.keys_known = self.keys(select, &mut block);
         let (mut hidden, mut windows) = (Vec::new(), Vec::new());
+        let keys = (block.keys.clone(), block.sets.is_some());
+        let outside = self.group_keys.replace(keys);
         let ((outputs, having, by), subqueries) = self.with_subqueries(|checker| {
             let outputs = checker
                 .with_window_calls(&mut windows, |checker| checker.outputs(select, &mut block));
@@ -73,12 +85,17 @@ impl Checker<'_> {
             });
             (outputs, having, by)
         });
+        self.group_keys = outside;
         let (mut plan, mut outputs, by) = (input?, outputs?, by?);
         if !block.keys_known {
             return None;
         }
         if block.grouped {
-            plan = aggregated(plan, &block, self.options.dialect);
+            let dialect = self.options.dialect;
+            plan = match &block.sets {
+                None => aggregated(plan, &block, dialect),
+                Some(sets) => grouped_by_sets(&plan, &block, sets, dialect)?,
+            };
         }
         let below = |expr: &Expr| match block.grouped {
             true => over_groups(expr, &block),
@@ -145,7 +162,8 @@ impl Checker<'_> {
             .chain(&select.having)
             .chain(query.order_by.iter().map(|o| &o.expr));
         // HAVING alone makes one group of all rows, as in SQL.
-        let grouped = !select.group_by.is_empty() || select.having.is_some() || {
+        let has_sets = select.grouping != ast::Grouping::All;
+        let grouped = has_sets || !select.group_by.is_empty() || select.having.is_some() || {
             let mut exprs = exprs;
             exprs.any(has_aggregate)
         };
@@ -155,6 +173,7 @@ impl Checker<'_> {
             keys: Vec::new(),
             calls: Vec::new(),
             grouped,
+            sets: None,
             keys_known: true,
         }
     }
@@ -246,6 +265,7 @@ impl Checker<'_> {
     /// GROUP BY. False after an error.
     fn keys(&mut self, select: &ast::SelectBlock, block: &mut Block) -> bool {
         let mut sound = true;
+        let mut positions = Vec::new();
         for key in &select.group_by {
             let target = match ordinal(key) {
                 Some(n) => self.nth_item(select, n, key.span),
@@ -258,10 +278,18 @@ impl Checker<'_> {
                 self.expr(target, &mut names)
             });
             match checked {
-                Some(key) if block.keys.contains(&key) => {}
-                Some(key) => block.keys.push(key),
+                Some(key) => {
+                    let known = block.keys.iter().position(|known| *known == key);
+                    positions.push(known.unwrap_or(block.keys.len()));
+                    if known.is_none() {
+                        block.keys.push(key);
+                    }
+                }
                 None => sound = false,
             }
+        }
+        if sound {
+            block.sets = self.grouping_sets(select, &positions);
         }
         sound
     }
@@ -520,11 +548,16 @@ pub(super) fn over_groups(expr: &Expr, block: &Block) -> Result<Expr, usize> {
         return Ok(Expr::column(i, expr.ty(), expr.unit()));
     }
     if let Expr::Column { index, ty, unit } = expr {
+        let keys = block.keys.len();
+        if (GROUPINGS..SUBQUERIES).contains(index) {
+            return Ok(Expr::column(keys + index - GROUPINGS, *ty, *unit));
+        }
         if *index >= WINDOW_RESULTS {
             return Ok(expr.clone());
         }
+        let first_call = if block.sets.is_some() { 2 * keys } else { keys };
         return match index.checked_sub(AGGREGATES) {
-            Some(call) => Ok(Expr::column(block.keys.len() + call, *ty, *unit)),
+            Some(call) => Ok(Expr::column(first_call + call, *ty, *unit)),
             None => Err(*index),
         };
     }

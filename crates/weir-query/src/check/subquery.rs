@@ -327,7 +327,8 @@ fn is_plain(query: &ast::Query, select: &ast::SelectBlock) -> bool {
         _ => false,
     });
     let simple = query.views.is_empty() && query.limit.is_none() && query.offset.is_none();
-    simple && !nests(select) && select.group_by.is_empty() && select.having.is_none() && !aggregates
+    let is_grouped = !select.group_by.is_empty() || select.grouping != ast::Grouping::All;
+    simple && !nests(select) && !is_grouped && select.having.is_none() && !aggregates
 }
 
 /// Whether WHERE has a subquery inside an expression, which becomes a join of the whole block.

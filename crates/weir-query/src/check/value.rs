@@ -84,9 +84,13 @@ impl Checker<'_> {
 
     /// The result of a check that allows neither them nor window functions.
     pub(super) fn without_subqueries<T>(&mut self, check: impl FnOnce(&mut Self) -> T) -> T {
-        let outside = (self.subqueries.take(), self.window_calls.take());
+        let outside = (
+            self.subqueries.take(),
+            self.window_calls.take(),
+            self.group_keys.take(),
+        );
         let checked = check(self);
-        (self.subqueries, self.window_calls) = outside;
+        (self.subqueries, self.window_calls, self.group_keys) = outside;
         checked
     }
 
@@ -273,6 +277,7 @@ impl Checker<'_> {
             && query.limit.is_none()
             && query.offset.is_none()
             && select.group_by.is_empty()
+            && select.grouping == ast::Grouping::All
             && select.having.is_none();
         (bare && has_aggregate(expr) && !super::subquery::nests(select))
             .then(|| self.without_subqueries(|c| c.grouped(select, expr, query.body.span, outer)))

@@ -4,6 +4,7 @@
 
 use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, Shape, Type, probe};
 
+pub use super::grouping::{Grouping, SETS_MAX};
 use super::measure::UnitName;
 use crate::diagnostic::Span;
 use crate::expr::BinaryOp;
@@ -192,8 +193,10 @@ pub struct SelectBlock {
     pub from: Vec<FromItem>,
     /// WHERE
     pub filter: Option<SpannedExpr>,
-    /// GROUP BY
+    /// The keys of GROUP BY.
     pub group_by: Vec<SpannedExpr>,
+    /// By which of them the rows are grouped.
+    pub grouping: Grouping,
     /// HAVING
     pub having: Option<SpannedExpr>,
 }

@@ -3,6 +3,7 @@
 //! Printing a tree gives a text that parses to the same tree again.
 
 pub mod ast;
+mod grouping;
 mod level;
 pub mod measure;
 mod parser;

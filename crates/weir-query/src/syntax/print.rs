@@ -228,8 +228,20 @@ impl Display for SelectBlock {
         if let Some(filter) = &self.filter {
             write!(f, " WHERE {filter}")?;
         }
-        if !self.group_by.is_empty() {
-            write!(f, " GROUP BY {}", Commas(&self.group_by))?;
+        let keys = Commas(&self.group_by);
+        match &self.grouping {
+            Grouping::All if self.group_by.is_empty() => {}
+            Grouping::All => write!(f, " GROUP BY {keys}")?,
+            Grouping::Rollup => write!(f, " GROUP BY ROLLUP ({keys})")?,
+            Grouping::Cube => write!(f, " GROUP BY CUBE ({keys})")?,
+            Grouping::Sets(sets) => {
+                let sets = sets.iter().map(|set| {
+                    let keys = set.iter().map(|i| self.group_by[*i].to_string());
+                    format!("({})", keys.collect::<Vec<_>>().join(", "))
+                });
+                let sets = sets.collect::<Vec<_>>();
+                write!(f, " GROUP BY GROUPING SETS ({})", sets.join(", "))?;
+            }
         }
         if let Some(having) = &self.having {
             write!(f, " HAVING {having}")?;

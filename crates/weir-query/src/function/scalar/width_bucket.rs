@@ -28,7 +28,8 @@ pub static WIDTH_BUCKET: RowFunction = RowFunction {
     value: |args| {
         let at = |i: usize| as_f64(&args[i]).unwrap_or(f64::NAN);
         let (x, low, high, buckets) = (at(0), at(1), at(2), int_at(args, 3));
-        if !(low < high) || buckets <= 0 || x.is_nan() {
+        let is_range = low < high;
+        if !is_range || buckets <= 0 || x.is_nan() {
             return Ok(Value::Null);
         }
         Ok(Value::Int(match x {

@@ -334,6 +334,7 @@ fn tumbling(named: TableSource, alias: Option<Ident>, size: &Spanned<Duration>) 
         }],
         filter: None,
         group_by: Vec::new(),
+        grouping: Grouping::All,
         having: None,
     };
     let query = Box::new(Query {

@@ -158,6 +158,7 @@ impl Parser<'_> {
             from: Vec::new(),
             filter: None,
             group_by: Vec::new(),
+            grouping: Grouping::All,
             having: None,
         };
         if self.eat_word("from") {
@@ -172,12 +173,62 @@ impl Parser<'_> {
             if !self.eat_word("by") {
                 self.unexpected("`by`");
             }
-            select.group_by = self.clause_exprs();
+            self.group_by(&mut select)?;
         }
         if self.eat_word("having") {
             select.having = Some(self.clause_expr());
         }
         Ok(select)
+    }
+
+    /// The keys after GROUP BY, `ROLLUP (..)`, `CUBE (..)` or `GROUPING SETS (..)`.
+    fn group_by(&mut self, select: &mut SelectBlock) -> Result<()> {
+        let is_sets = self.is_word("grouping")
+            && self
+                .word_after(0)
+                .is_some_and(|word| word.eq_ignore_ascii_case("sets"));
+        let is_list =
+            self.is_any_word(&["rollup", "cube"]) && self.lexeme(1).token == Token::LeftParen;
+        if is_sets {
+            self.at += 2;
+            self.expect(Token::LeftParen, "`(`")?;
+            let mut sets = vec![self.grouping_set(&mut select.group_by)?];
+            while self.eat(Token::Comma) {
+                sets.push(self.grouping_set(&mut select.group_by)?);
+            }
+            self.expect(Token::RightParen, "`,` or `)`")?;
+            select.grouping = Grouping::Sets(sets);
+        } else if is_list {
+            select.grouping = match self.is_word("cube") {
+                true => Grouping::Cube,
+                false => Grouping::Rollup,
+            };
+            self.at += 2;
+            select.group_by = self.clause_exprs();
+            self.expect(Token::RightParen, "`,` or `)`")?;
+        } else {
+            select.group_by = self.clause_exprs();
+        }
+        Ok(())
+    }
+
+    /// `(a, b)`, `a` or `()`, as positions among the keys.
+    fn grouping_set(&mut self, keys: &mut Vec<SpannedExpr>) -> Result<Vec<usize>> {
+        let mut set = Vec::new();
+        if !self.eat(Token::LeftParen) {
+            let key = self.expr()?;
+            set.push(position_among(keys, key));
+            return Ok(set);
+        }
+        while !self.is(Token::RightParen) {
+            let key = self.expr()?;
+            set.push(position_among(keys, key));
+            if !self.eat(Token::Comma) {
+                break;
+            }
+        }
+        self.expect(Token::RightParen, "`,` or `)`")?;
+        Ok(set)
     }
 
     /// The select list, and whether all of it was parsed.
@@ -309,4 +360,14 @@ fn set_op(op: SetOp, all: bool, left: QueryBody, right: QueryBody) -> QueryBody 
         },
         span,
     )
+}
+
+/// The position of a key, which is added if it is new.
+fn position_among(keys: &mut Vec<SpannedExpr>, key: SpannedExpr) -> usize {
+    keys.iter()
+        .position(|known| *known == key)
+        .unwrap_or_else(|| {
+            keys.push(key);
+            keys.len() - 1
+        })
 }

@@ -264,7 +264,13 @@ impl<'a, 'b> Grammar<'a, 'b> {
         let names: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let mut tail = match names.is_empty() {
             true => String::new(),
-            false => format!(" GROUP BY {}", names.join(", ")),
+            false => {
+                let sets = self.choices.one(&["", "", "", "ROLLUP ", "CUBE "]);
+                match sets {
+                    "" => format!(" GROUP BY {}", names.join(", ")),
+                    sets => format!(" GROUP BY {sets}({})", names.join(", ")),
+                }
+            }
         };
         if self.choices.once_in(4) {
             let aggregate = self.aggregate_of(columns, Kind::Int);
