@@ -360,7 +360,13 @@ fn judged(fact: Fact, outcome: &Outcome) -> Fact {
     let (costs, remedy) = match outcome.disks.as_slice() {
         [] => (
             "no disk could be read, so the completeness is unknown",
-            "run as root, or name a readable disk: weir doctor --device DEVICE",
+            match rustix::process::geteuid().is_root() {
+                true => {
+                    "permit this container or service to read a disk, or name one that it can \
+                         read: weir doctor --device DEVICE"
+                }
+                false => "run as root, or name a readable disk: weir doctor --device DEVICE",
+            },
         ),
         disks if disks.iter().any(|d| d.reported > d.made) => (
             "requests are reported more than once",

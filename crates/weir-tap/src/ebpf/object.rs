@@ -60,6 +60,9 @@ fn is_table(full: &str, name: &str) -> bool {
     full == name || name.starts_with('.') && full.ends_with(name)
 }
 
+/// How libbpf begins what the verifier wrote about a program.
+const VERIFIER_LOG: &str = "BEGIN PROG LOAD LOG";
+
 /// The error when the kernel refuses `what`, with the last messages of libbpf.
 pub fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
     let messages = LIBBPF_MESSAGES.lock().expect("no panic while held");
@@ -72,7 +75,7 @@ pub fn refused(what: &str, error: &libbpf_rs::Error) -> TapError {
     };
     let what = format!("the kernel refuses {what}: {error}{detail}");
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        let Obstacle { cause, remedy } = Obstacle::of_refusal();
+        let Obstacle { cause, remedy } = Obstacle::of_refusal(messages.contains(VERIFIER_LOG));
         return TapError::NotPermitted {
             cause,
             remedy,

@@ -34,14 +34,19 @@ impl Obstacle {
         }
     }
 
-    /// The reason for which the kernel refused programs with EPERM.
-    pub fn of_refusal() -> Obstacle {
+    /// The reason for which the kernel refused a program with EPERM or EACCES; `is_verified`: the
+    /// verifier wrote messages, so bpf(2) itself is permitted.
+    pub fn of_refusal(is_verified: bool) -> Obstacle {
         let found = Self::of_namespace().or_else(Self::of_capabilities);
-        found.unwrap_or_else(|| {
-            Obstacle::new(
+        found.unwrap_or_else(|| match is_verified {
+            true => Obstacle::new(
+                "the kernel's verifier rejects the program",
+                "run another kernel, and report the messages that --verbose prints",
+            ),
+            false => Obstacle::new(
                 "a seccomp filter or a security module forbids bpf(2)",
                 "permit bpf(2) in the seccomp profile of the container or service",
-            )
+            ),
         })
     }
 
@@ -124,4 +129,21 @@ pub fn effective() -> u64 {
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"));
     line.and_then(|l| u64::from_str_radix(l.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_testing::skipped;
+
+    use super::Obstacle;
+
+    #[test]
+    fn messages_of_the_verifier_mean_that_bpf_is_permitted() {
+        if let Some(found) = Obstacle::of_namespace().or_else(Obstacle::of_capabilities) {
+            return skipped("messages of the verifier", &found.cause);
+        }
+        let cause = |is_verified| Obstacle::of_refusal(is_verified).cause;
+        assert!(cause(true).contains("verifier"));
+        assert!(cause(false).contains("seccomp"));
+    }
 }

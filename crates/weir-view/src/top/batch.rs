@@ -87,6 +87,9 @@ fn summary(tick: &Tick) -> String {
     if let (Some(seen), Some(missed), Some(late)) = (loss("seen"), loss("missed"), loss("late")) {
         text += &format!("   seen {seen}, missed {missed}, late {late}");
     }
+    if let Some(sectors) = loss("sectors_unseen").filter(|sectors| *sectors > 0.0) {
+        text += &format!(", {sectors} sectors unseen");
+    }
     if tick.single_paused {
         text += "   QD, SEQ paused";
     }

@@ -75,7 +75,7 @@ pub const TOTALS: [&str; 7] = [
 ];
 
 /// The columns of [`Scope::losses`].
-pub const LOSSES: [&str; 3] = ["seen", "missed", "late"];
+pub const LOSSES: [&str; 4] = ["seen", "missed", "late", "sectors_unseen"];
 
 /// A histogram of a disk's requests.
 #[derive(Debug)]
@@ -229,9 +229,11 @@ impl Scope {
         let read = count("place = 'tap' and counter = 'events_in'");
         let missed = count("place = 'tap' and counter in ('events_lost', 'unseen')");
         let late = count("place <> 'tap' and counter = 'events_lost'");
+        // Of devices without requests only the number of sectors is known.
+        let sectors = count("counter = 'sectors_unseen'");
         self.every(&format!(
             "select greatest({seen}, {read}) as seen,\n         {missed} as missed,\n         \
-             {late} as late\n  from weir"
+             {late} as late,\n         {sectors} as sectors_unseen\n  from weir"
         ))
     }
 

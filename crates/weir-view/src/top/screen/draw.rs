@@ -182,7 +182,10 @@ fn rest_and_losses(state: &State) -> (String, bool) {
     // Rounded down: only complete results have 100.
     let complete = (100_000.0 * seen / (seen + missed)).floor() / 1_000.0;
     let text = format!("{rest}   seen {complete} %, missed {missed}, late {late}");
-    (text, missed + late > 0.0)
+    match loss("sectors_unseen") {
+        0.0 => (text, missed + late > 0.0),
+        sectors => (format!("{text}, {sectors} sectors unseen"), true),
+    }
 }
 
 /// The path of the current view, the filter, and the notices.

@@ -82,7 +82,7 @@ fn tick(lines: Vec<TopLine>) -> Tick {
         // 2026-11-21 06:00:00
         at: 1_795_240_800_000_000_000,
         totals: totals.map(Some).to_vec(),
-        losses: [123_456.0, 0.0, 0.0].map(Some).to_vec(),
+        losses: [123_456.0, 0.0, 0.0, 0.0].map(Some).to_vec(),
         lines,
         ..Tick::default()
     }
@@ -339,10 +339,15 @@ fn the_line_that_was_chosen_is_followed_when_the_order_changes() {
 #[test]
 fn losses_are_highlighted() {
     let mut lossy = tick(three_vms());
-    lossy.losses = [999_999.0, 1.0, 2.0].map(Some).to_vec();
+    lossy.losses = [999_999.0, 1.0, 2.0, 24.0].map(Some).to_vec();
     let mut state = state([lossy]);
     let seen = text(&picture(&mut state, (80, 24), COLORS));
     assert!(seen.contains("seen 99.999 %, missed 1, late 2"), "{seen}");
+    let seen = batch::text(&state);
+    assert!(
+        seen.contains("missed 1, late 2, 24 sectors unseen"),
+        "{seen}"
+    );
 }
 
 #[test]
