@@ -56,6 +56,7 @@ mod unseen;
 pub mod vhost;
 mod wait;
 pub mod workload;
+mod write_limit;
 
 pub use counts::{Counts, disk_stats};
 pub use cpu_time::cpu_time;
@@ -81,3 +82,4 @@ pub use slow_disk::SlowDisk;
 pub use tools::Tools;
 pub use unseen::unseen_max;
 pub use wait::{TIMEOUT, wait_until};
+pub use write_limit::WriteLimit;

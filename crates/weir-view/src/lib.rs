@@ -5,6 +5,7 @@ pub mod disk_totals;
 pub mod exporter;
 pub mod hist;
 pub mod iostat;
+pub mod path;
 pub mod tapdisk_status;
 pub mod top;
 pub mod workload;

@@ -5,12 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 
 use serde_json::Value as Json;
 use weir_model::Value;
 use weir_tap::ebpf::streams::iopath;
-use weir_testing::{run, skipped};
+use weir_testing::{WriteLimit, run, skipped};
 
 use super::files::{FileSystem, count, text};
 use super::{Ran, ask, int, record_and_ask, turn};
@@ -292,30 +291,8 @@ fn paths_of_btrfs_are_those_of_the_load() {
     }
 }
 
-/// A cgroup with a limit of writes per second on a device, removed at the end.
-struct Limited(PathBuf);
-
-impl Limited {
-    /// Requests per second.
-    const RATE: u32 = 20;
-
-    /// `None` if the io controller of cgroups v1 is not mounted where it usually is.
-    fn new(system: &FileSystem) -> Option<Limited> {
-        let device = fs::read_to_string(system.disk.sysfs().join("dev")).expect("a device number");
-        let limited = Limited(format!("/sys/fs/cgroup/blkio/weir-{}", std::process::id()).into());
-        fs::create_dir(&limited.0).ok()?;
-        let limit = format!("{} {}", device.trim(), Limited::RATE);
-        let file = limited.0.join("blkio.throttle.write_iops_device");
-        fs::write(file, limit).ok()?;
-        Some(limited)
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.0);
-    }
-}
+/// Writes per second in the limited cgroup.
+const LIMIT_IOPS: u32 = 20;
 
 #[test]
 fn the_wait_for_a_limit_is_in_the_block_layer() {
@@ -324,15 +301,15 @@ fn the_wait_for_a_limit_is_in_the_block_layer() {
         return;
     };
     let system = FileSystem::new("ext4");
-    let Some(limited) = Limited::new(&system) else {
+    let Some(limited) = WriteLimit::new(&system.disk, LIMIT_IOPS) else {
         skipped(test, "no limits of blkio, cgroups v1");
         return;
     };
     let path = system.file("limited", 6 << 14);
     let (_, rows, ..) = observe(&system, || {
-        let script = r#"echo $$ > "$1/cgroup.procs"
+        let script = r#"echo $$ > "$1"
             exec dd if=/dev/zero of="$2" bs=16k count=6 oflag=direct conv=notrunc"#;
-        run("sh", &["-c", script, "sh", text(&limited.0), &path]).expect("dd writes");
+        run("sh", &["-c", script, "sh", &limited.processes(), &path]).expect("dd writes");
     });
     let written = of(&rows, "w", "limited");
     assert_covers(&written, 6 << 14);
@@ -340,7 +317,7 @@ fn the_wait_for_a_limit_is_in_the_block_layer() {
     let total: i64 = written.iter().map(|row| row.latency).sum();
     // The first may pass at once, the others wait for their turn.
     assert!(
-        total >= 4 * 1_000_000_000 / i64::from(Limited::RATE),
+        total >= 4 * 1_000_000_000 / i64::from(LIMIT_IOPS),
         "{written:?}"
     );
     assert!(waited(2) * 2 > total, "{written:?}");

@@ -20,6 +20,7 @@ mod iostat;
 mod man;
 mod monitor;
 mod outliers;
+mod path;
 mod probes;
 mod qemu_guard;
 pub mod query;
@@ -64,7 +65,10 @@ const FIRST: &str = "Start with:\n  \
 
 /// The commands by use.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Watch", &["top", "iostat", "hist", "diskstats", "exporter"]),
+    (
+        "Watch",
+        &["top", "path", "iostat", "hist", "diskstats", "exporter"],
+    ),
     (
         "Query",
         &[
@@ -133,6 +137,7 @@ impl Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Top(top::TopArgs),
+    Path(path::PathArgs),
     Iostat(iostat::IostatArgs),
     Hist(hist::HistArgs),
     Diskstats(diskstats::DiskstatsArgs),
@@ -173,6 +178,7 @@ impl Command {
         matches!(
             self,
             Command::Top(_)
+                | Command::Path(_)
                 | Command::Iostat(_)
                 | Command::Hist(_)
                 | Command::HistCollector
@@ -219,6 +225,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
     }
     match command {
         Command::Top(args) => top::run(&args, cli.verbose),
+        Command::Path(args) => path::run(&args, cli.verbose),
         Command::Iostat(args) => iostat::run(&args, cli.verbose),
         Command::Hist(args) => hist::run(&args, cli.verbose),
         Command::Diskstats(args) => diskstats::run(&args, cli.verbose),

@@ -22,6 +22,7 @@ mod names;
 mod outliers;
 mod pairing;
 mod partials;
+mod path;
 mod pipes;
 mod privileges;
 mod probes;

@@ -1,0 +1,15 @@
+//! `weir path`: where the time of requests goes, level by level, from stream `IOpath`.
+//!
+//! [`PathSelection`] makes the query for the rows. [`PathTable`] adds them up for each VM and disk,
+//! and keeps the slowest ones; [`run`](run::run) prints one at the end of each interval, as
+//! [`text`] or [`json`].
+
+pub mod json;
+mod row;
+pub mod run;
+mod selection;
+mod table;
+pub mod text;
+
+pub use selection::PathSelection;
+pub use table::PathTable;

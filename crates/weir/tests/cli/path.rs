@@ -1,0 +1,345 @@
+//! `weir path`: tables of a recording with known times, and delays planted at a known level.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::{Value as Json, json};
+use weir_model::{Batch, Column, Schema, Value};
+use weir_tap::ebpf::streams::iopath;
+use weir_tap::format::recording::RecordingWriter;
+use weir_tap::format::{Header, TraceWriter};
+use weir_testing::{LoopDisk, SlowDisk, WriteLimit};
+
+use crate::live::loop_disk;
+use crate::support::{Scratch, interrupt, run, skipped, weir};
+
+/// The columns of the recordings, which are those that the command reads.
+const COLUMNS: [&str; 18] = [
+    "ts",
+    "vm",
+    "pdisk",
+    "untied",
+    "latency",
+    "app_wait",
+    "file",
+    "block_wait",
+    "device",
+    "completion",
+    "op",
+    "bytes",
+    "path",
+    "offset",
+    "flags",
+    "pid",
+    "comm",
+    "user_data",
+];
+
+/// 2023-11-14 22:13:20.
+const START: i64 = 1_700_000_000_000_000_000;
+
+const MS: i64 = 1_000_000;
+
+/// A row 100 ms after the previous one, with these times in microseconds.
+fn row(number: i64, vm: Option<&str>, pdisk: &str, levels_us: [Option<i64>; 5]) -> Vec<Value> {
+    let text = |text: Option<&str>| text.map_or(Value::Null, Value::text);
+    let number_of = |n: Option<i64>| n.map_or(Value::Null, Value::Int);
+    let times = levels_us.map(|us| number_of(us.map(|us| 1_000 * us)));
+    let latency: i64 = levels_us.into_iter().flatten().sum();
+    let is_tied = levels_us[1].is_some();
+    let mut row = vec![
+        Value::Int(START + 100 * MS * number),
+        text(vm),
+        Value::text(pdisk),
+        text((!is_tied).then_some("metadata")),
+        Value::Int(1_000 * latency),
+    ];
+    row.extend(times);
+    row.extend([
+        Value::text("w"),
+        Value::Int(4096),
+        text(is_tied.then_some("/srv/a\u{1b}b")),
+        number_of(is_tied.then_some(8192)),
+        Value::text("D"),
+        Value::Int(77),
+        Value::text("fio"),
+        number_of(is_tied.then_some(5)),
+    ]);
+    row
+}
+
+/// A recording of ten requests in two seconds.
+fn recorded(path: &Path) {
+    let mut stream = iopath::STREAM.declaration();
+    let field = |name: &&str| {
+        let (at, _) = stream.schema.find(name).expect("a column of the stream");
+        stream.schema.fields[at].clone()
+    };
+    let fields: Vec<_> = COLUMNS.iter().map(field).collect();
+    let types: Vec<_> = fields.iter().map(|field| field.ty).collect();
+    stream.schema = Schema::new(fields).into();
+    let mut rows: Vec<Vec<Value>> = (0..8)
+        .map(|i| {
+            let levels = [0, 10, 20, 60 + 10 * i, 10].map(Some);
+            row(i, Some("web"), "/dev/sda", levels)
+        })
+        .collect();
+    let untied = [None, None, Some(900), Some(100), None];
+    rows.push(row(8, None, "/dev/sda", untied));
+    rows.push(row(15, None, "/dev/sdb", [0, 0, 0, 5, 0].map(Some)));
+    let ts: Vec<i64> = (0..rows.len())
+        .map(|i| match rows[i][0] {
+            Value::Int(ts) => ts,
+            _ => unreachable!("the first column is the time"),
+        })
+        .collect();
+    let columns = types
+        .iter()
+        .enumerate()
+        .map(|(column, ty)| Column::from_values(*ty, rows.iter().map(|row| row[column].clone())));
+    let batch = Batch::stream(ts, columns.collect());
+    let header = Header {
+        stream,
+        ..Header::default()
+    };
+    let mut writer = RecordingWriter::create(path, &header).unwrap();
+    writer.write(&batch).unwrap();
+    Box::new(writer).finish().unwrap();
+}
+
+fn tables(output: &str) -> Vec<Json> {
+    let lines = output.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().expect("an object per line")
+}
+
+#[test]
+fn the_times_of_a_recording_are_added_up() {
+    let scratch = Scratch::new();
+    let file = scratch.file("paths.parquet");
+    recorded(Path::new(&file));
+    let of =
+        |args: &[&str]| tables(&run(&[&["path", "--json", "--from", &file], args].concat()).fine());
+
+    let [all] = &of(&["--slowest", "2"])[..] else {
+        panic!("one table of everything");
+    };
+    assert_eq!(all["begin"], "2023-11-14T22:13:20.000000000Z");
+    assert_eq!(all["end"], "2023-11-14T22:13:21.500000000Z");
+    let web = &all["disks"][0];
+    assert_eq!(
+        (&web["vm"], &web["pdisk"]),
+        (&json!("web"), &json!("/dev/sda"))
+    );
+    // 8 requests of 40 us and, at the device, 60 to 130 us.
+    let total = 8 * 40 + 760;
+    for (level, sum, median) in [
+        ("app_wait", 0, 0),
+        ("file", 80, 10),
+        ("block_wait", 160, 20),
+        ("device", 760, 90),
+        ("completion", 80, 10),
+        ("total", total, 130),
+    ] {
+        let times = &web["levels"][level];
+        assert_eq!(
+            (&times["requests"], &times["sum"]),
+            (&json!(8), &json!(1_000 * sum))
+        );
+        assert_eq!(times["share"], json!(sum as f64 / total as f64), "{level}");
+        assert_eq!(times["mean"], json!(125.0 * sum as f64), "{level}");
+        let p50 = times["p50"].as_f64().unwrap();
+        let expected = 1_000.0 * f64::from(median);
+        assert!((p50 - expected).abs() <= expected / 128.0, "{level}: {p50}");
+    }
+    let host = &all["disks"][1];
+    assert_eq!(
+        (&host["vm"], &host["untied"]),
+        (&Json::Null, &json!({"metadata": 1}))
+    );
+    assert_eq!(host["levels"]["file"]["requests"], 0);
+    assert_eq!(all["disks"].as_array().unwrap().len(), 3);
+    let slowest = all["slowest"].as_array().unwrap();
+    let latencies: Vec<_> = slowest.iter().map(|row| &row["latency"]).collect();
+    assert_eq!(latencies, [&json!(1_000_000), &json!(170_000)]);
+    assert_eq!(slowest[1]["path"], "/srv/a\u{1b}b");
+    assert_eq!(
+        (&slowest[1]["device"], &slowest[1]["user_data"]),
+        (&json!(130_000), &json!(5))
+    );
+
+    let seconds = of(&["1"]);
+    let requests = |table: &Json| -> Vec<Json> {
+        let disks = table["disks"].as_array().unwrap().iter();
+        disks
+            .map(|disk| disk["levels"]["total"]["requests"].clone())
+            .collect()
+    };
+    let counts: Vec<_> = seconds.iter().map(requests).collect();
+    assert_eq!(counts, [vec![json!(8), json!(1)], vec![json!(1)]]);
+    assert_eq!(of(&["1", "1"]), seconds[..1]);
+    assert_eq!(requests(&of(&["-w", "web"])[0]), [json!(8)]);
+    assert_eq!(requests(&of(&["-i", "sdb"])[0]), [json!(1)]);
+    assert_eq!(requests(&of(&["-i", "/dev/sda"])[0]), [json!(8), json!(1)]);
+}
+
+#[test]
+fn tables_and_waterfalls_are_text() {
+    let scratch = Scratch::new();
+    let file = scratch.file("paths.parquet");
+    recorded(Path::new(&file));
+    let table = run(&["path", "--from", &file, "--slowest", "2"]).fine();
+    let line = |words: &[&str]| {
+        let is_it = |line: &&str| line.split_whitespace().eq(words.iter().copied());
+        assert!(table.lines().any(|line| is_it(&line)), "{words:?}: {table}");
+    };
+    line(&[
+        "VM", "DISK", "LEVEL", "REQUESTS", "SHARE", "MEAN", "P50", "P99",
+    ]);
+    line(&[
+        "web", "/dev/sda", "file", "8", "7.4", "%", "10.0", "us", "10.0", "us", "10.0", "us",
+    ]);
+    line(&["-", "/dev/sda", "file", "0", "0.0", "%", "-", "-", "-"]);
+    line(&["-", "/dev/sda:", "untied:", "metadata", "1"]);
+    let bar = "#".repeat(45);
+    line(&["block_wait", "900.0", "us", &bar]);
+    assert!(table.contains("\n1. 1.0 ms  -  /dev/sda  w 4.0 KiB  untied: metadata  fio[77]\n"));
+    assert!(
+        table.contains("at 8.0 KiB  fio[77]  user_data 5\n"),
+        "{table}"
+    );
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+}
+
+#[test]
+fn sources_without_levels_and_bad_options_are_rejected() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/fio-loop.parquet"
+    );
+    for (args, reason) in [
+        (&["path", "--from", sample][..], "IOpath"),
+        (&["path", "10ms"], "at least 100ms"),
+        (&["path", "--slowest", "2000"], "2000"),
+        (&["path", "-i", "nosuchdisk"], "nosuchdisk"),
+    ] {
+        let output = run(args);
+        assert_eq!(
+            (output.code, output.out.as_str()),
+            (2, ""),
+            "{args:?}: {}",
+            output.err
+        );
+        assert!(output.err.contains(reason), "{args:?}: {}", output.err);
+    }
+}
+
+/// Whether this host has stream `IOpath`; otherwise logs that `test` is skipped.
+fn has_levels(test: &str) -> bool {
+    let output = run(&["path", "--for", "10ms"]);
+    if output.code == 1 {
+        skipped(test, output.err.trim_end());
+    }
+    output.code == 0
+}
+
+/// The tables of a device while `work` runs, until they have a number of requests at `level`.
+fn observe(disk: &LoopDisk, level: &str, requests: i64, work: impl FnOnce()) -> Vec<Json> {
+    let args = [
+        "path",
+        "--json",
+        "--slowest",
+        "1",
+        "-i",
+        disk.name(),
+        "100ms",
+    ];
+    let mut path = weir(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(path.stdout.take().expect("piped")).lines();
+    let mut next = || -> Json {
+        let line = lines.next().expect("a table per interval").unwrap();
+        serde_json::from_str(&line).unwrap()
+    };
+    // Everything after the first table is observed.
+    next();
+    work();
+    let mut tables = Vec::new();
+    while of_level(&tables, level, "requests") < requests {
+        tables.push(next());
+    }
+    interrupt(&path);
+    let _ = path.wait();
+    tables
+}
+
+/// A figure of a level, of all tables.
+fn of_level(tables: &[Json], level: &str, figure: &str) -> i64 {
+    let disks = tables
+        .iter()
+        .flat_map(|table| table["disks"].as_array().unwrap());
+    disks
+        .map(|disk| disk["levels"][level][figure].as_i64().unwrap())
+        .sum()
+}
+
+/// The level with the largest share of the time.
+fn slowest_level(tables: &[Json]) -> &'static str {
+    let levels = ["app_wait", "file", "block_wait", "device", "completion"];
+    let slowest = levels
+        .into_iter()
+        .max_by_key(|level| of_level(tables, level, "sum"));
+    slowest.expect("there are levels")
+}
+
+#[test]
+fn a_limit_of_a_cgroup_is_a_wait_in_the_block_layer() {
+    let test = "a_limit_of_a_cgroup_is_a_wait_in_the_block_layer";
+    let Some(disk) = has_levels(test).then(|| loop_disk(test)).flatten() else {
+        return;
+    };
+    let Some(limit) = WriteLimit::new(&disk, 20) else {
+        return skipped(test, "no limits of blkio, cgroups v1");
+    };
+    let file = disk.file_system().unwrap().join("limited");
+    let file = file.to_str().unwrap();
+    let create = format!("of={file}");
+    weir_testing::run(
+        "dd",
+        &["if=/dev/zero", &create, "bs=16k", "count=6", "conv=fsync"],
+    )
+    .unwrap();
+    let tables = observe(&disk, "completion", 6, || {
+        let script = r#"echo $$ > "$1"
+            exec dd if=/dev/zero of="$2" bs=16k count=6 oflag=direct conv=notrunc"#;
+        weir_testing::run("sh", &["-c", script, "sh", &limit.processes(), file]).unwrap();
+    });
+    assert_eq!(slowest_level(&tables), "block_wait", "{tables:?}");
+    let slowest = tables
+        .iter()
+        .flat_map(|table| table["slowest"].as_array().unwrap());
+    let written: Vec<_> = slowest.filter(|row| row["path"] == file).collect();
+    assert!(!written.is_empty(), "{tables:?}");
+    assert!(
+        written
+            .iter()
+            .all(|row| row["comm"] == "dd" && row["op"] == "w")
+    );
+}
+
+#[test]
+fn a_slow_device_is_named() {
+    let test = "a_slow_device_is_named";
+    if !has_levels(test) {
+        return;
+    }
+    let disk = match SlowDisk::new(8, 20) {
+        Ok(disk) => disk,
+        Err(why) => return skipped(test, format!("{why:#}")),
+    };
+    let device = format!("of={}", disk.path());
+    let tables = observe(&disk, "device", 8, || {
+        let args = ["if=/dev/zero", &device, "bs=4k", "count=8", "oflag=direct"];
+        weir_testing::run("dd", &args).unwrap();
+    });
+    assert_eq!(slowest_level(&tables), "device", "{tables:?}");
+}
