@@ -215,9 +215,7 @@ where
     fn merge(&mut self, group: u32, partial: &[u8]) -> Result<(), EvalError> {
         let mut bytes = Bytes::new(partial);
         if bytes.byte()? != VERSION {
-            return Err(
-                SketchDecodeError("it was written by another version of weir of weir").into(),
-            );
+            return Err(SketchDecodeError("it was written by another version of weir").into());
         }
         let other = S::decode(&mut bytes)?;
         bytes.end()?;
