@@ -13,7 +13,7 @@ use weir_runtime::source::OpenSources;
 use weir_tap::source::file;
 use weir_view::contents;
 
-/// Describe a recording or trace: time span, disks, operations, losses, origin
+/// Describe a recording or trace: interval, disks, losses, origin
 ///
 /// The file is read once. The operations and disks are those of the completed requests, as stream
 /// IO has them. The losses are those that occurred when the file was recorded, and what cannot be

@@ -24,7 +24,7 @@ use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection};
 /// The number of requests that are listed without --over.
 const SLOWEST: usize = 10;
 
-/// Show the slowest requests, with the requests of other processes and VMs around each
+/// Show the slowest requests, and what was at the device with them
 ///
 /// For each slow request: its time in the queue of the host and at the device, and the requests
 /// that were at the device meanwhile, by VM, process and operation, with size and order, and as a
