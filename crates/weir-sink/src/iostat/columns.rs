@@ -1,7 +1,7 @@
 //! The columns of sysstat's reports: names, widths and units.
 
-use super::VolumeUnit;
 use super::rates::{ALL, Kind, Rates};
+use super::{Style, VolumeUnit};
 
 /// One column of a table and one member of a JSON object.
 pub(super) struct Column {
@@ -15,15 +15,19 @@ pub(super) struct Column {
 
 /// The value of a column.
 pub(super) enum Cell {
-    /// A number with two decimal places.
+    /// A number.
     Number(fn(&Rates) -> f64),
+    /// A share in percent.
+    Percent(fn(&Rates) -> f64),
+    /// A size in kilobytes, whatever the unit in use.
+    Size(fn(&Rates) -> f64),
     /// Sectors a second, in the unit in use.
     SectorRate(&'static [Kind]),
     /// Sectors in the interval, in the unit in use, without decimal places.
     SectorTotal(&'static [Kind]),
 }
 
-use Cell::{Number, SectorRate, SectorTotal};
+use Cell::{Number, Percent, SectorRate, SectorTotal, Size};
 use Kind::{Discard, Read, Write};
 
 const fn column(name: &'static str, width: usize, cell: Cell) -> Column {
@@ -55,25 +59,25 @@ static EXTENDED: &[Column] = &[
     column("r/s", 8, Number(|r| r.ios(&[Read]))),
     column("rkB/s", 10, SectorRate(&[Read])),
     column("rrqm/s", 9, Number(|r| r.merges(&[Read]))),
-    column("%rrqm", 7, Number(|r| r.merged_percent(Read))),
+    column("%rrqm", 7, Percent(|r| r.merged_percent(Read))),
     column("r_await", 8, Number(|r| r.await_ms(&[Read]))),
-    column("rareq-sz", 9, Number(|r| r.size_kb(&[Read]))),
+    column("rareq-sz", 9, Size(|r| r.size_kb(&[Read]))),
     column("w/s", 8, Number(|r| r.ios(&[Write]))),
     column("wkB/s", 10, SectorRate(&[Write])),
     column("wrqm/s", 9, Number(|r| r.merges(&[Write]))),
-    column("%wrqm", 7, Number(|r| r.merged_percent(Write))),
+    column("%wrqm", 7, Percent(|r| r.merged_percent(Write))),
     column("w_await", 8, Number(|r| r.await_ms(&[Write]))),
-    column("wareq-sz", 9, Number(|r| r.size_kb(&[Write]))),
+    column("wareq-sz", 9, Size(|r| r.size_kb(&[Write]))),
     column("d/s", 8, Number(|r| r.ios(&[Discard]))),
     column("dkB/s", 10, SectorRate(&[Discard])),
     column("drqm/s", 9, Number(|r| r.merges(&[Discard]))),
-    column("%drqm", 7, Number(|r| r.merged_percent(Discard))),
+    column("%drqm", 7, Percent(|r| r.merged_percent(Discard))),
     column("d_await", 8, Number(|r| r.await_ms(&[Discard]))),
-    column("dareq-sz", 9, Number(|r| r.size_kb(&[Discard]))),
+    column("dareq-sz", 9, Size(|r| r.size_kb(&[Discard]))),
     column("f/s", 8, Number(Rates::flushes)),
     column("f_await", 8, Number(Rates::flush_await_ms)),
     column("aqu-sz", 8, Number(Rates::queue)),
-    column("%util", 7, Number(Rates::busy_percent)),
+    column("%util", 7, Percent(Rates::busy_percent)),
 ];
 
 /// `iostat -x -s`
@@ -82,9 +86,9 @@ static EXTENDED_SHORT: &[Column] = &[
     column("kB/s", 10, SectorRate(ALL)),
     column("rqm/s", 9, Number(|r| r.merges(ALL))),
     column("await", 8, Number(|r| r.await_ms(ALL))),
-    column("areq-sz", 9, Number(|r| r.size_kb(ALL))),
+    column("areq-sz", 9, Size(|r| r.size_kb(ALL))),
     column("aqu-sz", 8, Number(Rates::queue)),
-    column("%util", 7, Number(Rates::busy_percent)),
+    column("%util", 7, Percent(Rates::busy_percent)),
 ];
 
 /// sysstat's order of the members of `iostat -x -o JSON`.
@@ -104,6 +108,16 @@ pub(super) fn of_table(extended: bool, short: bool) -> Vec<&'static Column> {
     }
     .iter()
     .collect()
+}
+
+/// The columns of each table of `--pretty`: those of `-x` are too many for a line.
+pub(super) fn of_pretty_tables(extended: bool, short: bool) -> Vec<Vec<&'static Column>> {
+    let columns = of_table(extended, short);
+    if !extended || short {
+        return vec![columns];
+    }
+    // Reads, writes, discards, and the rest.
+    columns.chunks(6).map(<[_]>::to_vec).collect()
 }
 
 /// The members of the JSON object, in their order.
@@ -126,11 +140,41 @@ impl Column {
     }
 
     /// Its value for a disk.
-    pub fn text(&self, rates: &Rates, unit: VolumeUnit) -> String {
+    pub fn text(&self, rates: &Rates, style: &Style) -> String {
+        let number = |value: f64| format!("{value:.0$}", style.decimals.into());
+        let volume = |sectors: f64| match style.human {
+            true => scaled(sectors / 2.0, style),
+            false => number(sectors / style.unit.sectors() as f64),
+        };
         match self.cell {
-            Number(value) => format!("{:.2}", value(rates)),
-            SectorRate(kinds) => format!("{:.2}", rates.sectors(kinds) / unit.sectors() as f64),
-            SectorTotal(kinds) => (rates.sectors_total(kinds) / unit.sectors()).to_string(),
+            Number(value) => number(value(rates)),
+            Percent(value) => percent(value(rates), style),
+            Size(value) if style.human => scaled(value(rates), style),
+            Size(value) => number(value(rates)),
+            SectorRate(kinds) => volume(rates.sectors(kinds)),
+            SectorTotal(kinds) if style.human => volume(rates.sectors_total(kinds) as f64),
+            SectorTotal(kinds) => (rates.sectors_total(kinds) / style.unit.sectors()).to_string(),
         }
     }
+}
+
+/// A share in percent, with its sign if it is to be read by humans.
+pub(super) fn percent(value: f64, style: &Style) -> String {
+    match style.human {
+        true => format!("{value:.0$}%", style.decimals.min(1).into()),
+        false => format!("{value:.0$}", style.decimals.into()),
+    }
+}
+
+/// Kilobytes with the letter of the largest unit that is not larger.
+fn scaled(mut kilobytes: f64, style: &Style) -> String {
+    let mut letters = ["k", "M", "G", "T", "P"].into_iter();
+    let mut letter = letters.next().unwrap_or_default();
+    while kilobytes >= 1024.0
+        && let Some(next) = letters.next()
+    {
+        kilobytes /= 1024.0;
+        letter = next;
+    }
+    format!("{kilobytes:.0$}{letter}", style.decimals.min(1).into())
 }

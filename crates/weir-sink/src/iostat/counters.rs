@@ -1,6 +1,7 @@
 //! [`DiskCounters`]: one line of /proc/diskstats.
 
 use std::fmt::Write;
+use std::ops::Add;
 
 /// The kernel's counters of a block device since boot, in the order and units of
 /// Documentation/admin-guide/iostats.rst.
@@ -33,6 +34,35 @@ pub struct OpCounters {
     pub sectors: u64,
     /// The total time of the requests, ms.
     pub time_ms: u64,
+}
+
+impl Add for DiskCounters {
+    type Output = DiskCounters;
+
+    fn add(self, other: DiskCounters) -> DiskCounters {
+        DiskCounters {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            in_flight: self.in_flight + other.in_flight,
+            busy_ms: self.busy_ms + other.busy_ms,
+            queue_ms: self.queue_ms + other.queue_ms,
+            discards: self.discards + other.discards,
+            flushes: self.flushes + other.flushes,
+        }
+    }
+}
+
+impl Add for OpCounters {
+    type Output = OpCounters;
+
+    fn add(self, other: OpCounters) -> OpCounters {
+        OpCounters {
+            ios: self.ios + other.ios,
+            merges: self.merges + other.merges,
+            sectors: self.sectors + other.sectors,
+            time_ms: self.time_ms + other.time_ms,
+        }
+    }
 }
 
 /// A line that is not valid in /proc/diskstats.

@@ -21,7 +21,7 @@ use columns::Column;
 use rates::Rates;
 
 /// The options of a report.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Style {
     /// `-x`: all columns.
     pub extended: bool,
@@ -37,6 +37,41 @@ pub struct Style {
     pub disks: bool,
     /// `-c`: the processors.
     pub cpu: bool,
+    /// `--dec`: the number of decimal places.
+    pub decimals: u8,
+    /// `--human`: volumes with the letter of a unit, shares with a percent sign.
+    pub human: bool,
+    /// `--pretty`: the names of disks at the end of lines, which are short.
+    pub pretty: bool,
+    /// `-g`: the sum of all disks.
+    pub group: Option<DiskGroup>,
+}
+
+/// The sum of all disks of a report.
+#[derive(Clone, Debug)]
+pub struct DiskGroup {
+    /// Its name.
+    pub name: String,
+    /// `-H`: without the lines of its disks.
+    pub alone: bool,
+}
+
+impl Default for Style {
+    fn default() -> Style {
+        Style {
+            extended: false,
+            short: false,
+            unit: VolumeUnit::default(),
+            timestamp: false,
+            active_only: false,
+            disks: true,
+            cpu: true,
+            decimals: 2,
+            human: false,
+            pretty: false,
+            group: None,
+        }
+    }
 }
 
 /// The unit of volumes.
@@ -124,30 +159,48 @@ pub fn text(report: &IostatReport<'_>, style: &Style) -> String {
     if let Some((before, now)) = report.cpu.as_ref().filter(|_| style.cpu) {
         text += "avg-cpu:  %user   %nice %system %iowait  %steal   %idle\n       ";
         for share in now.shares(before) {
-            write!(text, " {share:7.2}").expect("a String takes all");
+            write!(text, " {:>7}", columns::percent(share, style)).expect("a String takes all");
         }
         text += "\n\n";
     }
     if style.disks {
-        let columns = columns::of_table(style.extended, style.short);
-        text += &format!("{:<13}", "Device");
-        for column in &columns {
-            let title = column.title(style.unit);
-            write!(text, "{title:>width$}", width = column.width).expect("a String takes all");
-        }
-        text.push('\n');
-        for (name, rates) in shown(report, style) {
-            write!(text, "{:<13}", printable(name)).expect("a String takes all");
-            for column in &columns {
-                // A value that is too wide is still separated by a space.
-                let value = column.text(&rates, style.unit);
-                write!(text, " {value:>width$}", width = column.width - 1)
-                    .expect("a String takes all");
-            }
-            text.push('\n');
-        }
+        let rows = shown(report, style);
+        let tables = match style.pretty {
+            true => columns::of_pretty_tables(style.extended, style.short),
+            false => vec![columns::of_table(style.extended, style.short)],
+        };
+        let tables: Vec<String> = tables
+            .iter()
+            .map(|table| lines(table, &rows, style))
+            .collect();
+        text += &tables.join("\n");
     }
     text += "\n\n";
+    text
+}
+
+/// A table of disks.
+fn lines(columns: &[&Column], rows: &[(String, Rates)], style: &Style) -> String {
+    let line = |name: &str, cells: &mut dyn Iterator<Item = String>| {
+        let cells: String = cells.collect();
+        match style.pretty {
+            true => format!("{cells} {name}\n"),
+            false => format!("{name:<13}{cells}\n"),
+        }
+    };
+    let titles = columns.iter().map(|column| {
+        let title = column.title(style.unit);
+        format!("{title:>width$}", width = column.width)
+    });
+    let mut text = line("Device", &mut titles.into_iter());
+    for (name, rates) in rows {
+        let cells = columns.iter().map(|column| {
+            // A value that is too wide is still separated by a space.
+            let value = column.text(rates, style);
+            format!(" {value:>width$}", width = column.width - 1)
+        });
+        text += &line(&printable(name), &mut cells.into_iter());
+    }
     text
 }
 
@@ -180,14 +233,19 @@ pub fn json(report: &IostatReport<'_>, style: &Style) -> String {
     }
     if style.disks {
         let columns = columns::of_json(style.extended, style.short);
-        let disk = |(name, rates): (&str, Rates)| {
+        // As in sysstat, numbers are those of the default.
+        let numbers = Style {
+            unit: style.unit,
+            ..Style::default()
+        };
+        let disk = |(name, rates): &(String, Rates)| {
             let mut object = format!("\t\t\t\t\t\t{{\"disk_device\": {}", quoted(name));
             for column in &columns {
-                object += &member(column, &rates, style.unit);
+                object += &member(column, rates, &numbers);
             }
             object + "}"
         };
-        let disks: Vec<String> = shown(report, style).map(disk).collect();
+        let disks: Vec<String> = shown(report, style).iter().map(disk).collect();
         let disks = disks.join(",\n");
         let end = if disks.is_empty() { "" } else { "\n" };
         members.push(format!("\t\t\t\t\t\"disk\": [\n{disks}{end}\t\t\t\t\t]"));
@@ -202,20 +260,29 @@ pub const JSON_BETWEEN: &str = ",\n";
 pub const JSON_END: &str = "\n\t\t\t]\n\t\t}\n\t]\n}}\n";
 
 /// JSON names have no percent sign.
-fn member(column: &Column, rates: &Rates, unit: VolumeUnit) -> String {
-    let name = column.title(unit);
+fn member(column: &Column, rates: &Rates, style: &Style) -> String {
+    let name = column.title(style.unit);
     let name = name.trim_start_matches('%');
-    format!(", \"{name}\": {}", column.text(rates, unit))
+    format!(", \"{name}\": {}", column.text(rates, style))
 }
 
-fn shown<'r>(
-    report: &'r IostatReport<'_>,
-    style: &Style,
-) -> impl Iterator<Item = (&'r str, Rates)> + use<'r> {
-    let active_only = style.active_only;
+/// The disks and the group that are shown. The name of a group begins with a space.
+fn shown(report: &IostatReport<'_>, style: &Style) -> Vec<(String, Rates)> {
     let disks = report.disks.iter();
-    let rates = disks.map(|d| (d.name, Rates::new(d.before, d.now, report.interval_cs)));
-    rates.filter(move |(_, rates)| !(active_only && rates.idle()))
+    let rates = disks.map(|d| {
+        let rates = Rates::new(d.before, d.now, report.interval_cs);
+        (d.name.to_owned(), rates)
+    });
+    let mut rows: Vec<_> = rates.collect();
+    if let Some(group) = &style.group {
+        let sum = Rates::of_all(rows.iter().map(|(_, rates)| rates));
+        if group.alone {
+            rows.clear();
+        }
+        rows.extend(sum.map(|sum| (format!(" {}", group.name), sum)));
+    }
+    rows.retain(|(_, rates)| !(style.active_only && rates.idle()));
+    rows
 }
 
 /// `11/21/26`, as the C locale has it.

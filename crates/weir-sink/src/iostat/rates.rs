@@ -4,10 +4,13 @@ use super::{DiskCounters, OpCounters};
 
 /// A disk between two readings of its counters. The formulas are those of iostat(1), section
 /// "Device Utilization Report".
+#[derive(Clone, Copy)]
 pub(super) struct Rates {
     before: DiskCounters,
     now: DiskCounters,
     interval_cs: f64,
+    /// The number of disks whose counters these are.
+    disks: f64,
 }
 
 /// The kinds of requests that have merges and sectors.
@@ -34,7 +37,20 @@ impl Rates {
             },
             now,
             interval_cs: interval_cs.max(1) as f64,
+            disks: 1.0,
         }
+    }
+
+    /// Those of all disks together; `None` without disks.
+    pub fn of_all<'r>(disks: impl Iterator<Item = &'r Rates>) -> Option<Rates> {
+        disks.fold(None, |sum, disk| {
+            Some(sum.map_or(*disk, |sum: Rates| Rates {
+                before: sum.before + disk.before,
+                now: sum.now + disk.now,
+                interval_cs: disk.interval_cs,
+                disks: sum.disks + disk.disks,
+            }))
+        })
     }
 
     /// Requests per second.
@@ -94,9 +110,9 @@ impl Rates {
         self.per_second(delta(self.before.queue_ms, self.now.queue_ms)) / 1000.0
     }
 
-    /// Share of the time with requests in flight, percent.
+    /// Share of the time with requests in flight, percent; the mean of several disks.
     pub fn busy_percent(&self) -> f64 {
-        self.per_second(delta(self.before.busy_ms, self.now.busy_ms)) / 10.0
+        self.per_second(delta(self.before.busy_ms, self.now.busy_ms)) / 10.0 / self.disks
     }
 
     /// Whether the disk was idle.
@@ -128,4 +144,36 @@ fn delta(before: u64, now: u64) -> f64 {
 
 fn ratio(a: f64, b: f64) -> f64 {
     if b == 0.0 { 0.0 } else { a / b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_has_the_sums_and_means_of_its_disks() {
+        let disk = |ios, time_ms, busy_ms| {
+            let reads = OpCounters {
+                ios,
+                time_ms,
+                sectors: 16 * ios,
+                ..OpCounters::default()
+            };
+            let now = DiskCounters {
+                reads,
+                busy_ms,
+                queue_ms: time_ms,
+                ..DiskCounters::default()
+            };
+            Rates::new(DiskCounters::default(), now, 100)
+        };
+        assert!(Rates::of_all([].into_iter()).is_none());
+        let disks = [disk(100, 300, 400), disk(300, 100, 200)];
+        let group = Rates::of_all(disks.iter()).unwrap();
+        assert_eq!(group.ios(ALL), 400.0);
+        assert_eq!(group.await_ms(&[Kind::Read]), 1.0);
+        assert_eq!(group.size_kb(&[Kind::Read]), 8.0);
+        assert_eq!(group.queue(), 0.4);
+        assert_eq!(group.busy_percent(), 30.0);
+    }
 }

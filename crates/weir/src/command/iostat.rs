@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use weir_model::{NANOS_PER_SECOND, Nanos};
-use weir_sink::iostat::{CpuTimes, Style, VolumeUnit};
+use weir_sink::iostat::{CpuTimes, DiskGroup, Style, VolumeUnit};
 use weir_tap::ebpf::Files;
 
 use crate::args::LimitArgs;
@@ -90,6 +90,22 @@ pub struct IostatArgs {
     /// Print these devices, or ALL devices, with their partitions [default: no partitions]
     #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
     partitions: Option<Option<String>>,
+    /// Print the sum of all devices under this name as well
+    #[arg(short = 'g', value_name = "NAME")]
+    group: Option<String>,
+    /// Print the sum without its devices
+    #[arg(short = 'H', requires = "group")]
+    group_only: bool,
+    /// Number of decimal places: 0, 1 or 2
+    #[arg(long = "dec", value_name = "COUNT", default_value_t = 2, require_equals = true,
+          value_parser = clap::value_parser!(u8).range(0..=2))]
+    decimals: u8,
+    /// Print volumes with the letter of their unit, such as 1.5M, and shares with a percent sign
+    #[arg(long)]
+    human: bool,
+    /// Print short lines, each with the name of its device at the end
+    #[arg(long)]
+    pretty: bool,
     /// Show only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
@@ -265,6 +281,13 @@ fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
         active_only: args.active_only,
         disks: args.disks || !args.cpu,
         cpu: args.cpu || !args.disks,
+        decimals: args.decimals,
+        human: args.human,
+        pretty: args.pretty,
+        group: args.group.clone().map(|name| DiskGroup {
+            name,
+            alone: args.group_only,
+        }),
     };
     let (target, host) = (output::standard_output(false)?, host(processors));
     let json = args.format.is_some();

@@ -42,6 +42,23 @@ const OPTIONS: &[&str] = &[
     "-m -o JSON",
     "-t -x -d -o JSON",
     "-c -o JSON",
+    "--dec=0",
+    "-x --dec=1",
+    "-m --dec=0",
+    "--human",
+    "-x --human",
+    "-s --human --dec=0",
+    "-m --human --dec=1",
+    "--pretty",
+    "-x --pretty",
+    "-xs --pretty --human",
+    "-x --pretty --human --dec=0",
+    // sysstat's %util of a group decreases with each report, and it misreads a replaced sdb.
+    "-d -g sum sda sdq",
+    "-d -g sum -H sda sdq",
+    "-g sum --human --pretty sda sdq",
+    "-g sum -o JSON sda sdq",
+    "-d --human --pretty --dec=0 -o JSON",
 ];
 
 /// Runs iostat with the sample trees in place of /proc and /sys, one for each report: `$1` contains
