@@ -2,6 +2,7 @@
 //! and with the counters of the device, and paths with the names that the files have.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -37,14 +38,7 @@ struct Row {
 
 impl Row {
     fn of(values: &[Value]) -> Row {
-        let text = |at: usize| match &values[at] {
-            Value::Null => None,
-            value => Some(value.to_string()),
-        };
-        let number = |at: usize| match &values[at] {
-            Value::Null => None,
-            value => Some(int(value)),
-        };
+        let (text, number) = (|at| text_at(values, at), |at| number_at(values, at));
         assert_eq!(values[6], Value::Null, "no request failed: {values:?}");
         assert_eq!(int(&values[10]) - int(&values[9]), int(&values[11]));
         assert_eq!(values[12], Value::text("file"));
@@ -59,6 +53,35 @@ impl Row {
             pdisk: text(7),
             inode: number(8),
         }
+    }
+}
+
+/// The text of a column of a row; `None` is NULL.
+pub(super) fn text_at(values: &[Value], at: usize) -> Option<String> {
+    (values[at] != Value::Null).then(|| values[at].to_string())
+}
+
+/// The number of a column of a row; `None` is NULL.
+pub(super) fn number_at(values: &[Value], at: usize) -> Option<i64> {
+    (values[at] != Value::Null).then(|| int(&values[at]))
+}
+
+/// A request for a part of a file.
+pub(super) trait FilePart: Debug {
+    /// Its operation, and the path of the file.
+    fn target(&self) -> (&str, Option<&str>);
+
+    /// Its offset and size.
+    fn extent(&self) -> (Option<i64>, i64);
+}
+
+impl FilePart for Row {
+    fn target(&self) -> (&str, Option<&str>) {
+        (&self.op, self.path.as_deref())
+    }
+
+    fn extent(&self) -> (Option<i64>, i64) {
+        (self.offset, self.bytes)
     }
 }
 
@@ -147,28 +170,27 @@ pub(super) fn count(job: &Json, direction: &str, counter: &str) -> i64 {
 }
 
 /// The rows of an operation on a file.
-fn of<'a>(rows: &'a [Row], op: &str, name: &str) -> Vec<&'a Row> {
+pub(super) fn of<'a, R: FilePart>(rows: &'a [R], op: &str, name: &str) -> Vec<&'a R> {
     let end = format!("/{name}");
-    let own = |row: &&Row| row.op == op && row.path.as_ref().is_some_and(|p| p.ends_with(&end));
+    let own = |row: &&R| {
+        let (its, path) = row.target();
+        its == op && path.is_some_and(|path| path.ends_with(&end))
+    };
     rows.iter().filter(own).collect()
 }
 
-fn bytes(rows: &[&Row]) -> i64 {
-    rows.iter().map(|row| row.bytes).sum()
+pub(super) fn bytes<R: FilePart>(rows: &[&R]) -> i64 {
+    rows.iter().map(|row| row.extent().1).sum()
 }
 
-/// That the rows cover each byte of a file of whole pages once.
+/// That the rows cover each byte of a file once, and of its last page.
 #[track_caller]
-fn assert_covers(rows: &[&Row], bytes: i64) {
-    let mut parts: Vec<(i64, i64)> = rows
-        .iter()
-        .map(|row| {
-            (
-                row.offset.expect("a request with data has an offset"),
-                row.bytes,
-            )
-        })
-        .collect();
+pub(super) fn assert_covers<R: FilePart>(rows: &[&R], bytes: i64) {
+    let part = |row: &&R| match row.extent() {
+        (Some(offset), bytes) => (offset, bytes),
+        (None, _) => panic!("a request with data has an offset: {row:?}"),
+    };
+    let mut parts: Vec<(i64, i64)> = rows.iter().map(part).collect();
     parts.sort_unstable();
     let end = parts.iter().fold(0, |end, (offset, bytes)| {
         assert_eq!(*offset, end, "{parts:?}");

@@ -11,7 +11,9 @@ use weir_model::Value;
 use weir_tap::ebpf::streams::iopath;
 use weir_testing::{WriteLimit, run, skipped};
 
-use super::files::{FileSystem, count, text};
+use super::files::{
+    FilePart, FileSystem, assert_covers, bytes, count, number_at, of, text, text_at,
+};
 use super::{Ran, ask, int, record_and_ask, turn};
 
 const COLUMNS: &str = "op, pdisk, path, offset, bytes, flags, untied, request, parent, part, \
@@ -40,14 +42,7 @@ struct Row {
 
 impl Row {
     fn of(values: &[Value]) -> Row {
-        let text = |at: usize| match &values[at] {
-            Value::Null => None,
-            value => Some(value.to_string()),
-        };
-        let number = |at: usize| match &values[at] {
-            Value::Null => None,
-            value => Some(int(value)),
-        };
+        let (text, number) = (|at| text_at(values, at), |at| number_at(values, at));
         let row = Row {
             op: text(0).expect("each row has an operation"),
             path: text(2),
@@ -72,6 +67,16 @@ impl Row {
             "{row:?}"
         );
         row
+    }
+}
+
+impl FilePart for Row {
+    fn target(&self) -> (&str, Option<&str>) {
+        (&self.op, self.path.as_deref())
+    }
+
+    fn extent(&self) -> (Option<i64>, i64) {
+        (self.offset, self.bytes)
     }
 }
 
@@ -109,32 +114,6 @@ fn observe<T>(system: &FileSystem, work: impl FnOnce() -> T) -> (Ran, Vec<Row>, 
     (ran, rows, counted, done)
 }
 
-/// The rows of an operation on a file.
-fn of<'a>(rows: &'a [Row], op: &str, name: &str) -> Vec<&'a Row> {
-    let end = format!("/{name}");
-    let own = |row: &&Row| row.op == op && row.path.as_ref().is_some_and(|p| p.ends_with(&end));
-    rows.iter().filter(own).collect()
-}
-
-fn bytes<'a>(rows: impl IntoIterator<Item = &'a Row>) -> i64 {
-    rows.into_iter().map(|row| row.bytes).sum()
-}
-
-/// That the rows cover each byte of a file once.
-#[track_caller]
-fn assert_covers(rows: &[&Row], bytes: i64) {
-    let parts = rows
-        .iter()
-        .map(|row| (row.offset.expect("an offset"), row.bytes));
-    let mut parts: Vec<(i64, i64)> = parts.collect();
-    parts.sort_unstable();
-    let end = parts.iter().fold(0, |end, (offset, bytes)| {
-        assert_eq!(*offset, end, "{parts:?}");
-        end + bytes
-    });
-    assert_eq!(end, bytes, "{parts:?}");
-}
-
 /// That these are fio's direct requests, each with the times of all levels.
 #[track_caller]
 fn assert_direct(rows: &[&Row], job: &Json, direction: &str) {
@@ -156,7 +135,7 @@ fn assert_counts(rows: &[Row], counted: &Counted) {
         let requests: BTreeSet<i64> = own.clone().map(|row| row.request).collect();
         let first = own.clone().filter(|row| row.part == 0).count();
         assert_eq!(requests.len(), first);
-        (requests.len() as i64, bytes(own) >> 9)
+        (requests.len() as i64, bytes(&own.collect::<Vec<_>>()) >> 9)
     };
     let (reads, writes, flushes) = (of("r"), of("w"), of("f"));
     // The device counts flushes as writes.
@@ -224,7 +203,7 @@ fn loads(kind: &'static str) {
     let read = of(&rows, "r", "read");
     if kind == "btrfs" {
         // It reads into memory that is not present through the page cache.
-        assert!(bytes(read.iter().copied()) >= 1_228_800, "{read:?}");
+        assert!(bytes(&read) >= 1_228_800, "{read:?}");
     } else {
         assert_direct(&read, &direct[0], "read");
         // Less than fio measured, since it measures outside of the kernel, and most of that.
