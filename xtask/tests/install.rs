@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use weir_testing::{Scratch, is_full, is_root, skip};
 
 /// The packages of the root besides the essential ones: systemd, and what weir depends on, so that
-/// apt needs no mirror.
-const PACKAGES: &str = "--include=systemd,systemd-sysv,dbus,libelf1,zlib1g";
+/// apt needs no mirror; udev makes the group kvm.
+const PACKAGES: &str = "--include=systemd,systemd-sysv,dbus,udev,libelf1,zlib1g";
 
 /// Directories whose files change without weir.
 const VOLATILE: &[&str] = &[
@@ -36,6 +36,15 @@ const VOLATILE: &[&str] = &[
 /// The capabilities of the agent and the exporter: CAP_DAC_READ_SEARCH (bit 2), CAP_SYS_PTRACE
 /// (19), CAP_PERFMON (38) and CAP_BPF (39).
 const OBSERVING: &str = "000000c000080004";
+
+/// Starts a tapdisk with the example of the package, for an image where libvirt keeps them.
+const TAPDISK: &str = "
+set -e
+images=/var/lib/libvirt/images
+mkdir -p $images && truncate -s 64M $images/web.raw
+chgrp kvm $images/web.raw && chmod 660 $images/web.raw
+cp /usr/share/doc/weir/examples/tapdisk.toml /etc/weir/tapdisk/web.toml
+systemctl start weir-tapdisk@web";
 
 /// Waits at most so many seconds for a condition, and returns it.
 fn within(seconds: u64, mut condition: impl FnMut() -> bool) -> bool {
@@ -75,7 +84,8 @@ impl Root {
         }
         // It may do what weir needs; the units restrict it.
         let capabilities = "--capability=CAP_BPF,CAP_PERFMON,CAP_SYS_PTRACE,CAP_SYS_RESOURCE";
-        let calls = "--system-call-filter=bpf perf_event_open";
+        let calls = "--system-call-filter=bpf perf_event_open io_uring_setup io_uring_enter \
+                     io_uring_register";
         let options = [
             "--register=no",
             "--keep-unit",
@@ -249,7 +259,10 @@ fn the_package_installs_upgrades_and_leaves_nothing() {
     root.run("cd /usr/lib/systemd/system && systemd-analyze verify --man=no ./weir-*.service");
 
     root.run("systemctl start weir-monitor weir-agent weir-exporter");
+    root.run(TAPDISK);
     services_have_only_their_rights(&root);
+    let status = root.run("weir tapdisk status --json /run/weir-tapdisk/web/vda.tap");
+    assert!(status.contains("\"web\""), "{status}");
     root.run("systemctl reload weir-monitor weir-agent");
     let host = root.run("hostname");
     let hosts = || String::from_utf8_lossy(&root.output("weir fleet hosts").stdout).into_owned();
@@ -263,6 +276,7 @@ fn the_package_installs_upgrades_and_leaves_nothing() {
 
     root.run("echo '# changed here' >>/etc/weir/agent.toml");
     let agent = root.property("weir-agent", "MainPID");
+    let tapdisk = root.property("weir-tapdisk@web", "MainPID");
     root.run(&format!("apt-get install -y {second}"));
     root.run("weir --version | grep -q weir && grep -q 'changed here' /etc/weir/agent.toml");
     assert_eq!(root.property("weir-agent", "ActiveState"), "active");
@@ -270,6 +284,15 @@ fn the_package_installs_upgrades_and_leaves_nothing() {
         root.property("weir-agent", "MainPID"),
         agent,
         "the upgrade restarts the agent"
+    );
+    // A VM would lose its disk.
+    assert_eq!(
+        root.property("weir-tapdisk@web", "MainPID"),
+        tapdisk,
+        "the upgrade does not restart the tapdisk"
+    );
+    root.run(
+        "systemctl stop weir-tapdisk@web && rm -r /etc/weir/tapdisk/web.toml /var/lib/libvirt",
     );
 
     root.run("apt-get remove -y weir");
@@ -295,6 +318,7 @@ fn services_have_only_their_rights(root: &Root) {
         ("weir-agent", OBSERVING),
         ("weir-monitor", "0000000000000000"),
         ("weir-exporter", OBSERVING),
+        ("weir-tapdisk@web", "0000000000000000"),
     ];
     for (service, bounding) in expected {
         let log = || root.run(&format!("journalctl --no-pager -u {service}"));

@@ -108,9 +108,6 @@ impl CrossRoot {
     /// A command in the root, in a mount namespace of its own, with these variables `NAME=VALUE`
     /// and in the folder of the repository.
     pub fn command(&self, environment: &[String], words: &[&str]) -> Result<Command> {
-        let home = std::env::var("CARGO_HOME").map(PathBuf::from);
-        let home =
-            home.or_else(|_| std::env::var("HOME").map(|home| Path::new(&home).join(".cargo")))?;
         let mut command = Command::new("unshare");
         command
             .args([
@@ -126,7 +123,7 @@ impl CrossRoot {
             .args(words)
             .env("ROOT", &self.directory)
             .env("REPOSITORY", root())
-            .env("REGISTRY", home.join("registry"));
+            .env("REGISTRY", cargo_home()?.join("registry"));
         Ok(command)
     }
 
@@ -134,6 +131,17 @@ impl CrossRoot {
     pub fn path(&self, path: &str) -> PathBuf {
         self.directory.join(path.trim_start_matches('/'))
     }
+}
+
+/// The directory of cargo, `CARGO_HOME` or `~/.cargo`.
+///
+/// # Errors
+/// When neither variable is set.
+pub fn cargo_home() -> Result<PathBuf> {
+    let home = std::env::var("CARGO_HOME").map(PathBuf::from);
+    let of_user = || std::env::var("HOME").map(|home| Path::new(&home).join(".cargo"));
+    home.or_else(|_| of_user())
+        .context("neither CARGO_HOME nor HOME is set")
 }
 
 /// The static program of weir for an architecture, which `cargo xtask guest --all` builds.

@@ -60,7 +60,7 @@ mod write_limit;
 
 pub use counts::{Counts, disk_stats};
 pub use cpu_time::cpu_time;
-pub use cross::{CrossRoot, static_program};
+pub use cross::{CrossRoot, cargo_home, static_program};
 pub use demonstration::DemoGuests;
 pub use disk::{GuestDisk, VhostDisk};
 pub use extent::{VARIABLE as EXTENT_VARIABLE, is_full};

@@ -227,6 +227,13 @@ pub fn static_program(arch: &str) -> Result<PathBuf> {
 fn build(release: &Release, profile: &str) -> Result<PathBuf> {
     let mut command = crate::cargo();
     command.env("WEIR_COMMIT", &release.commit);
+    // Paths in messages are those of the static program, wherever this one is built.
+    let registry = weir_testing::cargo_home()?;
+    let flags = [
+        format!("--remap-path-prefix={}=/weir", root().display()),
+        format!("--remap-path-prefix={}=/cargo", registry.display()),
+    ];
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     execute(command.args([
         "build",
         "--locked",

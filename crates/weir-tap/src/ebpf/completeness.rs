@@ -12,6 +12,7 @@ use std::path::Path;
 
 use weir_model::Symbol;
 
+pub use self::sectors::SectorCompleteness;
 use self::sectors::{KernelSectors, ProgramSectors, SectorCheck};
 use super::devices::{Device, read_text};
 use super::layout::count;
@@ -198,7 +199,7 @@ impl CompletenessCheck {
             let causes = causes.filter(|(_, total)| *total > 0);
             counts.extend(causes.map(|(cause, total)| of("unseen", Some(cause), total)));
         }
-        for device in self.sectors.devices() {
+        for device in self.devices() {
             let of = |counter, total| EventCount {
                 device: Some(device.path),
                 ..EventCount::of(counter, None, total)
@@ -207,6 +208,11 @@ impl CompletenessCheck {
             counts.push(of("sectors_unseen", device.unseen));
         }
         counts
+    }
+
+    /// The devices without requests that had any activity, by path.
+    pub fn devices(&self) -> Vec<SectorCompleteness> {
+        self.sectors.devices()
     }
 
     /// The disks with any activity, by path.

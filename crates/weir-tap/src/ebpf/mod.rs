@@ -45,7 +45,7 @@ mod trial;
 pub mod version;
 
 pub use clock::{epoch_offset_ns, monotonic_ns};
-pub use completeness::Completeness;
+pub use completeness::{Completeness, SectorCompleteness};
 pub use devices::{DEVICE_COLUMNS, DeviceChoice, kernel_name, stacked_devices};
 pub use doctor::{CheckStatus, Fact, doctor, self_test};
 pub use pace::Pace;

@@ -16,6 +16,10 @@ pub const CLOSEST_OF: usize = 16;
 /// completion event was not received, so that their times are missing.
 pub const NO_COMPLETION: &str = "no_completion_event:";
 
+/// Prefix of those causes in [`CountedHistograms::lost`] that end in a device without requests:
+/// the sectors, at least, of its I/O that caused no event. Its number is one of sectors.
+pub const SECTORS_UNSEEN: &str = "sectors_unseen:";
+
 /// The key of the histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

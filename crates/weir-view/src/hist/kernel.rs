@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use weir_tap::TapError;
-use weir_tap::ebpf::{Completeness, DeviceChoice};
+use weir_tap::ebpf::{Completeness, DeviceChoice, SectorCompleteness};
 use weir_tap::hist::{self, HistOptions, HistTap, NotEntered};
 use weir_tap::inventory::InventoryWatch;
 
 use super::choice::HistogramChoice;
-use super::counted::{CLOSEST_OF, CountedHistograms, HistogramKey, NO_COMPLETION};
+use super::counted::{CLOSEST_OF, CountedHistograms, HistogramKey, NO_COMPLETION, SECTORS_UNSEEN};
 use super::disks::Listed;
 use super::gauge::Gauge;
 use weir_runtime::failure::Failure;
@@ -55,7 +55,7 @@ impl Gauge for KernelCount {
             at: seen.at,
             closest_of: CLOSEST_OF,
             subjects: Vec::new(),
-            lost: lost(&seen.not_entered, &seen.disks),
+            lost: lost(&seen.not_entered, &seen.disks, &seen.sectors),
             unreliable: Vec::new(),
         };
         // An object that was created again with its old name, such as a service's cgroup, has other
@@ -89,7 +89,11 @@ pub fn devices(given: DeviceChoice, choice: &HistogramChoice, listed: &[Listed])
     }
 }
 
-fn lost(not_entered: &NotEntered, disks: &[Completeness]) -> Vec<(String, u64)> {
+fn lost(
+    not_entered: &NotEntered,
+    disks: &[Completeness],
+    devices: &[SectorCompleteness],
+) -> Vec<(String, u64)> {
     let NotEntered {
         subjects_full,
         blocks_full,
@@ -111,6 +115,10 @@ fn lost(not_entered: &NotEntered, disks: &[Completeness]) -> Vec<(String, u64)> 
         let cause = format!("{NO_COMPLETION}{}", disk.path);
         (cause, u64::try_from(disk.unseen()).unwrap_or(0))
     });
-    let causes = all.into_iter().chain(unseen);
+    let sectors = devices.iter().map(|device| {
+        let cause = format!("{SECTORS_UNSEEN}{}", device.path);
+        (cause, u64::try_from(device.unseen).unwrap_or(0))
+    });
+    let causes = all.into_iter().chain(unseen).chain(sectors);
     causes.filter(|(_, n)| *n > 0).collect()
 }

@@ -9,7 +9,7 @@ use weir_testing::{LoopDisk, wait_until};
 
 use crate::live::{loop_disk, on_disk, watchable};
 use crate::refusals::{run_time, while_read};
-use crate::support::{CommandOutput, Scratch, run, skipped, weir};
+use crate::support::{CommandOutput, DeviceLink, Scratch, run, skipped, weir};
 
 #[test]
 fn a_name_that_this_host_does_not_have_is_an_error() {
@@ -192,31 +192,28 @@ fn a_link_names_a_device_in_each_command() {
     let Some(disk) = watchable(test).then(|| loop_disk(test)).flatten() else {
         return;
     };
-    // One link for each run of the test, without a change of those of udev.
-    struct Link(String);
-    impl Drop for Link {
-        fn drop(&mut self) {
-            let _ = fs::remove_file(&self.0);
-        }
-    }
-    let link = format!("/dev/disk/by-id/weir-test-{}", std::process::id());
-    fs::create_dir_all("/dev/disk/by-id").unwrap();
-    std::os::unix::fs::symlink(disk.path(), &link).unwrap();
-    let link = Link(link);
+    let link = DeviceLink::new(&disk, "cli");
     let scratch = Scratch::new();
     let recording = scratch.path().join("io.parquet").display().to_string();
-    let device = format!("pdisk = '{}'", link.0);
+    let device = format!("pdisk = '{}'", link.path());
     let name = disk.path().trim_start_matches("/dev/");
     let query = format!("select pdisk from IO where {device}");
     let commands: &[&[&str]] = &[
         &["query", &query],
-        &["query", "--device", &link.0, "select pdisk from IO"],
-        &["top", "-b", "-d", &link.0],
-        &["iostat", &link.0, "0.5"],
-        &["hist", "--json", "-i", &link.0],
-        &["characterise", "-d", &link.0],
+        &["query", "--device", link.path(), "select pdisk from IO"],
+        &["top", "-b", "-d", link.path()],
+        &["iostat", link.path(), "0.5"],
+        &["hist", "--json", "-i", link.path()],
+        &["characterise", "-d", link.path()],
         &["record", "-o", &recording, "--where", &device],
-        &["record", "-o", &recording, "--force", "--device", &link.0],
+        &[
+            "record",
+            "-o",
+            &recording,
+            "--force",
+            "--device",
+            link.path(),
+        ],
     ];
     while_read(&disk, || {
         for args in commands {

@@ -1,9 +1,10 @@
 //! Runs of the binary, and small inputs for it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use weir_testing::unseen_max;
+use weir_testing::{LoopDisk, unseen_max};
 
 pub use weir_testing::{Scratch, skipped};
 
@@ -40,6 +41,29 @@ impl CommandOutput {
     pub fn fine(self) -> String {
         assert_eq!(self.code, 0, "{}", self.err);
         self.out
+    }
+}
+
+/// A link in `/dev/disk/by-id` to a device, which udev does not know.
+pub struct DeviceLink(String);
+
+impl DeviceLink {
+    /// Makes the link; `name` distinguishes those of one process.
+    pub fn new(disk: &LoopDisk, name: &str) -> DeviceLink {
+        let link = format!("/dev/disk/by-id/weir-test-{}-{name}", std::process::id());
+        fs::create_dir_all("/dev/disk/by-id").unwrap();
+        std::os::unix::fs::symlink(disk.path(), &link).unwrap();
+        DeviceLink(link)
+    }
+
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for DeviceLink {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -31,4 +31,4 @@ pub use reader::{HistSnapshot, NotEntered};
 pub(super) use tables::{HistTables, Setup};
 pub use tap::HistTap;
 
-pub use super::completeness::Completeness;
+pub use super::completeness::{Completeness, SectorCompleteness};

@@ -9,7 +9,7 @@ use weir_workload::{Class, Histograms, Metric, Subject};
 use super::layout::{self, Bin, OPS, Part};
 use super::owners::OwnerTable;
 use super::tables::{HistTables, Setup};
-use super::{By, Completeness};
+use super::{By, Completeness, SectorCompleteness};
 use crate::ebpf::cgroups::Cgroups;
 use crate::ebpf::clock;
 use crate::ebpf::devices::Devices;
@@ -28,6 +28,8 @@ pub struct HistSnapshot {
     /// Finished requests, and those of them that only the kernel's own counters include, per disk,
     /// since the tap was opened. Disks whose statistics are disabled are missing.
     pub disks: Vec<Completeness>,
+    /// The same in sectors, per device without requests.
+    pub sectors: Vec<SectorCompleteness>,
 }
 
 /// Requests that are missing in the histograms, completely or partly.
@@ -120,6 +122,7 @@ impl Reader {
             subjects,
             not_entered: not_entered(tables, missed).since(&self.not_entered_before),
             disks: Vec::new(),
+            sectors: Vec::new(),
         }
     }
 

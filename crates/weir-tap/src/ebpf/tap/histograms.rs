@@ -61,6 +61,7 @@ impl BlockTap {
         let snapshot = kept.reader.snapshot(tables, &self.devices, cgroups, missed);
         Some(HistSnapshot {
             disks: self.completeness.disks(),
+            sectors: self.completeness.devices(),
             ..snapshot
         })
     }

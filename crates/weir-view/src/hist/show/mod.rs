@@ -17,7 +17,7 @@ use weir_sink::text;
 use weir_sink::time::timestamp_to;
 use weir_workload::{Histograms, Metric, Subject, little};
 
-use super::counted::{CountedHistograms, NO_COMPLETION, name};
+use super::counted::{CountedHistograms, NO_COMPLETION, SECTORS_UNSEEN, name};
 use super::disks::Listed;
 use super::saved;
 use weir_runtime::failure::Failure;
@@ -122,20 +122,25 @@ impl Printer {
 
     /// Reports on standard error what is missing in the histograms, and the causes.
     pub fn report_incomplete(&self, counted: &CountedHistograms) {
-        let device = |cause: &str| Some(cause.strip_prefix(NO_COMPLETION)?.to_owned());
-        let (unseen, lost): (Vec<_>, Vec<_>) = counted
-            .lost
-            .iter()
-            .partition(|(cause, _)| device(cause).is_some());
-        for (cause, n) in unseen {
-            output::notice(format_args!(
-                "weir: {n} requests on {}: no completion event was received; their times are not in the results",
-                text::shown(&device(cause).expect("it was partitioned by that"))
-            ));
+        let mut others = Vec::new();
+        for (cause, n) in &counted.lost {
+            if let Some(device) = cause.strip_prefix(NO_COMPLETION) {
+                output::notice(format_args!(
+                    "weir: {n} requests on {}: no completion event was received; their times are not in the results",
+                    text::shown(device)
+                ));
+            } else if let Some(device) = cause.strip_prefix(SECTORS_UNSEEN) {
+                output::notice(format_args!(
+                    "weir: at least {n} sectors on {}: no event was received; not in the results",
+                    text::shown(device)
+                ));
+            } else {
+                others.push((cause, n));
+            }
         }
-        let total: u64 = lost.iter().map(|(_, n)| n).sum();
+        let total: u64 = others.iter().map(|(_, n)| *n).sum();
         if total > 0 {
-            let causes = lost.iter().map(|(cause, n)| format!("{cause} {n}"));
+            let causes = others.iter().map(|(cause, n)| format!("{cause} {n}"));
             output::notice(format_args!(
                 "weir: {total} requests are not in the histograms: {}",
                 causes.collect::<Vec<_>>().join(", ")

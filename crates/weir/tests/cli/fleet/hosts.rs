@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::processes::{Monitor, Process, dealt, until};
 use crate::live::watched_disk;
+use crate::support::DeviceLink;
 
 /// Reads of 8 KiB are counted; reads of 4 KiB show that the agents count.
 const COUNTED: u64 = 300;
@@ -37,10 +38,16 @@ fn groups_made_in_the_kernel_are_of_the_agent_and_not_of_the_system() {
     let Some(disk) = watched_disk(test) else {
         return;
     };
+    let link = DeviceLink::new(&disk, "fleet");
     let queries = [
         query("seen", "bytes = 4096"),
         query("all", "bytes = 8192"),
         query("one", "bytes = 8192 and host = 'l9'"),
+        // The monitor does not know the links of a host; its agent does.
+        query(
+            "linked",
+            &format!("bytes = 8192 and pdisk = '{}'", link.path()),
+        ),
     ];
     let monitor = Monitor::configured(&queries.concat());
     // Two agents on one system, neither named like the system.
@@ -75,6 +82,9 @@ fn groups_made_in_the_kernel_are_of_the_agent_and_not_of_the_system() {
         sums.iter().map(|(_, count)| count).sum::<u64>() == 2 * COUNTED
     });
     assert_eq!(counts("all"), [of("l8"), of("l9")]);
+    until("those of the linked disk are counted", || {
+        counts("linked") == [of("l8"), of("l9")]
+    });
     until("those of one host are counted", || {
         counts("one") == [of("l9")]
     });

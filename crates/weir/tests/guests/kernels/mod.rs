@@ -91,13 +91,14 @@ fn observe(kernel: &GuestKernel, test: &str) {
     };
     let mut watched = Watched::start(&kit, test).unwrap();
     watched.add_devices();
-    watched.start_weir(&[("rows", rows::QUERY)]);
+    watched.start_weir(&[("rows", rows::QUERY), ("hist", "hist --json --by device")]);
     let before = watched.disk_stats();
     let flushes = load_with_each_scheduler(&mut watched);
     let submitter = watched.load_from_another_processor();
     watched.load_devices();
     let after = watched.disk_stats();
     let summary = watched.end("rows");
+    let of_histograms = watched.end("hist");
     let rows = Rows::parse(&watched.run(&Rows::command("/tmp/rows")));
 
     let counts = |disk: &str| after[disk].since(before.get(disk).unwrap_or(&Counts::default()));
@@ -135,6 +136,12 @@ fn observe(kernel: &GuestKernel, test: &str) {
             found,
             Some([seen, unseen]),
             "{test}: {kind}: {own:?}\n{summary}"
+        );
+        let reported = format!("at least {unseen} sectors on /dev/{disk}: no event was received");
+        assert_eq!(
+            of_histograms.contains(&reported),
+            is_blind,
+            "{test}: {kind}: {own:?}\n{of_histograms}"
         );
     }
     // A response has the processor of its request, wherever it arrived.
