@@ -36,6 +36,8 @@ pub struct AgentConfig {
     pub stacked: bool,
     /// Processes to be treated as VMs, as `--vm`.
     pub vms: Vec<String>,
+    /// The only VM whose rows the monitor may read; by default it may read all.
+    pub only_vm: Option<String>,
     /// The file that contains the agent's token.
     #[serde(serialize_with = "weir_runtime::config::optional_path_shown")]
     pub token_file: Option<PathBuf>,
@@ -109,6 +111,7 @@ impl Default for AgentConfig {
             devices: Vec::new(),
             stacked: false,
             vms: Vec::new(),
+            only_vm: None,
             token_file: None,
             tls: AgentTls::default(),
             uplink: UplinkConfig::default(),

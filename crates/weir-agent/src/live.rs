@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 use weir_model::{Catalog, Declaration, Nanos};
 use weir_query::engine::EngineOptions;
-use weir_query::plan::{Plan, wire};
+use weir_query::plan::{Plan, restricted, wire};
 use weir_tap::ebpf::Fact;
 use weir_wire::{AgentMessage, ChannelId, MonitorMessage, SELF_TEST, Uplink, UplinkEvent};
 
@@ -51,6 +51,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct AgentOptions {
     /// The source configuration.
     pub source_config: SourceConfig,
+    /// The only VM whose rows the monitor may read.
+    pub only_vm: Option<String>,
     /// Memory of one fragment, bytes.
     pub query_bytes: usize,
     /// The resource limits.
@@ -271,8 +273,15 @@ impl Agent {
             return;
         }
         let plan = match wire::decode(fragment, &Catalog::builtin()) {
-            Ok(plan) => plan,
+            Ok(plan) => Arc::new(plan),
             Err(error) => return self.refuse(channel, error.to_string()),
+        };
+        let plan = match &self.options.only_vm {
+            Some(vm) => match restricted(&plan, vm) {
+                Ok(plan) => plan,
+                Err(why) => return self.refuse(channel, why),
+            },
+            None => plan,
         };
         // Requested once, when the recording can be read.
         if self.served.capabilities.streams.is_empty() {
@@ -286,7 +295,7 @@ impl Agent {
         }
         debug!(channel = channel.0, "the fragment is started");
         // Pairs that the host's tap provides need not be joined.
-        let (plan, _) = device_names::resolve(&Arc::new(plan), &self.options.source_config.args);
+        let (plan, _) = device_names::resolve(&plan, &self.options.source_config.args);
         let capabilities = &self.served.capabilities;
         let paired = plans::paired(&plan, capabilities);
         let plan = self.folds.rewrite(&paired.plan, capabilities);

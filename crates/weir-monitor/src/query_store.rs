@@ -30,6 +30,9 @@ pub struct StoredQuery {
     /// The client that submitted it; `None` for the configuration, which is read again after a
     /// restart.
     pub owner: Option<String>,
+    /// The only VM whose rows it reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
     /// The time at which it started.
     pub since: Nanos,
     /// The size of its files when it started: until a checkpoint contains it, later content is

@@ -3,7 +3,11 @@
 use std::str::FromStr;
 
 use weir_model::Catalog;
-use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut, explain_cut};
+use weir_query::optimize::optimize;
+use weir_query::place::fleet::{
+    Cut, CutError, CutOptions, PlacementStrategy, Rates, cut, explain_cut,
+};
+use weir_query::plan::restricted;
 use weir_sink::{InstantUnit, ResultSchema};
 use weir_wire::{Refusal, Submit};
 
@@ -24,13 +28,16 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Checks a query and splits it by the requested placement strategy, else by `strategy`, else
-    /// by the one with the lowest cost in the current fleet.
+    /// Checks a query, restricts it to the rows of `vm`, if given, and splits it by the requested
+    /// placement strategy, else by `strategy`, else by the one with the lowest cost in the current
+    /// fleet.
     ///
     /// # Errors
-    /// The diagnostics, or the reason why the requested strategy is not possible.
+    /// The diagnostics, a source that cannot be restricted, or the reason why the requested
+    /// strategy is not possible.
     pub fn of(
         submit: &Submit,
+        vm: Option<&str>,
         strategy: Option<&str>,
         monitor: &Monitor,
     ) -> Result<Prepared, Refusal> {
@@ -45,7 +52,11 @@ impl Prepared {
                 .check(&Catalog::builtin(), true)
                 .map(|checked| checked.plan),
         };
-        let plan = &plan.map_err(words)?;
+        let mut plan = plan.map_err(words)?;
+        if let Some(vm) = vm {
+            plan = optimize(&restricted(&plan, vm).map_err(Refusal::Invalid)?);
+        }
+        let plan = &plan;
         let hint = submit
             .place
             .as_deref()
@@ -54,7 +65,11 @@ impl Prepared {
         let off = |error: CutError| Refusal::Invalid(error.to_string());
         let mut options = CutOptions {
             hint: hint.transpose().map_err(off)?,
-            rates: monitor.rates(),
+            // Measurements are those of all VMs.
+            rates: match vm {
+                Some(_) => Rates::default(),
+                None => monitor.rates(),
+            },
             capabilities: monitor.capabilities(),
             ..CutOptions::default()
         };

@@ -11,7 +11,7 @@ use tracing::warn;
 use weir_model::Nanos;
 use weir_query::engine::QueryId;
 use weir_query::place::fleet::PlacementStrategy;
-use weir_wire::{Refusal, Submit};
+use weir_wire::{Principal, Refusal, Submit};
 
 use super::files::{FileSink, path_of};
 use super::publish::PublisherLimits;
@@ -43,6 +43,8 @@ pub struct Entry {
     pub submit: Submit,
     /// The client that submitted it; `None` for the configuration.
     pub owner: Option<String>,
+    /// The only VM whose rows it reads.
+    pub vm: Option<String>,
     /// The time at which it started.
     pub since: Nanos,
     /// Its state.
@@ -72,6 +74,7 @@ struct RequestedQuery {
     name: String,
     submit: Submit,
     owner: Option<String>,
+    vm: Option<String>,
     sinks: Vec<SinkEntry>,
     /// The placement strategy before a restart.
     strategy: Option<String>,
@@ -128,14 +131,14 @@ impl Registry {
         self.configure(&config.queries, monitor, now)
     }
 
-    /// Starts a query for `owner`; returns its name.
+    /// Starts a query of `who`; returns its name.
     ///
     /// # Errors
     /// If it is not valid, its name is in use, a limit is reached, or it cannot be saved.
     pub fn place(
         &mut self,
         submit: Submit,
-        owner: &str,
+        who: &Principal,
         monitor: &mut Monitor,
         now: Nanos,
     ) -> Result<String, Refusal> {
@@ -144,11 +147,14 @@ impl Registry {
             None => self.free_name(),
         };
         if let Some(there) = self.entries.get(&name) {
-            return Err(Refusal::AlreadyExists(format!(
-                "query `{name}` already exists, submitted by {}; choose another name, or use \
-                 `weir fleet cancel {name}`",
-                there.owner()
-            )));
+            return Err(Refusal::AlreadyExists(match there.is_visible(who) {
+                true => format!(
+                    "query `{name}` already exists, submitted by {}; choose another name, or use \
+                     `weir fleet cancel {name}`",
+                    there.owner()
+                ),
+                false => format!("the name `{name}` is in use; choose another one"),
+            }));
         }
         let most = self.limits.queries;
         if self.entries.len() >= most {
@@ -156,7 +162,8 @@ impl Registry {
                 "the limit of {most} queries is reached (limits.queries); cancel one"
             )));
         }
-        let own = |entry: &&Entry| entry.owner.as_deref() == Some(owner);
+        let owner = &who.name;
+        let own = |entry: &&Entry| entry.owner.as_ref() == Some(owner);
         let most = self.limits.queries_per_client;
         if self.entries.values().filter(own).count() >= most {
             return Err(Refusal::LimitReached(format!(
@@ -167,7 +174,8 @@ impl Registry {
         let wanted = RequestedQuery {
             name: name.clone(),
             submit,
-            owner: Some(owner.to_owned()),
+            owner: Some(owner.clone()),
+            vm: who.vm.clone(),
             sinks: Vec::new(),
             strategy: None,
         };
@@ -179,8 +187,13 @@ impl Registry {
     ///
     /// # Errors
     /// If there is none, it is from the configuration, or the change cannot be saved.
-    pub fn cancel(&mut self, name: &str, monitor: &mut Monitor) -> Result<(), Refusal> {
-        let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
+    pub fn cancel(
+        &mut self,
+        name: &str,
+        who: &Principal,
+        monitor: &mut Monitor,
+    ) -> Result<(), Refusal> {
+        let entry = self.visible(name, who)?;
         if entry.owner.is_none() {
             return Err(Refusal::Failed(format!(
                 "`{name}` is defined in the monitor's configuration; remove it there and reload"
@@ -247,12 +260,19 @@ impl Registry {
             .map(|(name, entry)| (name.as_str(), entry))
     }
 
-    /// The running query of a name.
+    /// A query that `who` may see. To others it does not exist.
+    fn visible(&self, name: &str, who: &Principal) -> Result<&Entry, Refusal> {
+        let entry = self.entries.get(name);
+        let entry = entry.filter(|entry| entry.is_visible(who));
+        entry.ok_or_else(|| unknown(name))
+    }
+
+    /// The running query of a name, which `who` may see.
     ///
     /// # Errors
     /// If there is none, or it does not run.
-    pub fn find(&self, name: &str) -> Result<QueryId, Refusal> {
-        let entry = self.entries.get(name).ok_or_else(|| unknown(name))?;
+    pub fn find(&self, name: &str, who: &Principal) -> Result<QueryId, Refusal> {
+        let entry = self.visible(name, who)?;
         match &entry.state {
             QueryState::Runs { query, .. } => Ok(*query),
             QueryState::Failed(why) => {
@@ -354,6 +374,7 @@ impl Registry {
             name: standing.name.clone(),
             submit,
             owner: None,
+            vm: None,
             sinks: standing.sinks.clone(),
             strategy,
         };
@@ -372,6 +393,7 @@ impl Registry {
             },
             name: kept.name,
             owner: kept.owner,
+            vm: kept.vm,
             sinks: Vec::new(),
             strategy: Some(kept.strategy),
         };
@@ -381,12 +403,14 @@ impl Registry {
     /// Runs a standing query; if it cannot run, the error is logged and its state is failed.
     fn begin_or_log(&mut self, wanted: RequestedQuery, monitor: &mut Monitor, now: Nanos) {
         let (name, submit) = (wanted.name.clone(), wanted.submit.clone());
-        let (owner, sinks) = (wanted.owner.clone(), wanted.sinks.clone());
+        let (owner, vm) = (wanted.owner.clone(), wanted.vm.clone());
+        let sinks = wanted.sinks.clone();
         if let Err(refusal) = self.begin(wanted, monitor, now) {
             warn!(query = %name, reason = %refusal, "the query cannot run");
             let entry = Entry {
                 submit,
                 owner,
+                vm,
                 since: now,
                 state: QueryState::Failed(refusal.to_string()),
                 sinks,
@@ -404,10 +428,13 @@ impl Registry {
         now: Nanos,
     ) -> Result<(), Refusal> {
         let world = |error: StateError| Refusal::Failed(error.to_string());
-        let prepared = Prepared::of(&wanted.submit, wanted.strategy.as_deref(), monitor)?;
+        let (vm, strategy) = (wanted.vm.as_deref(), wanted.strategy.as_deref());
+        let prepared = Prepared::of(&wanted.submit, vm, strategy, monitor)?;
         let standing = wanted.submit.standing;
         let strategy = prepared.cut.strategy;
-        let is_it = |kept: &&StoredQuery| standing && kept.is_of(&wanted.name, &wanted.submit);
+        let is_it = |kept: &&StoredQuery| {
+            standing && kept.vm == wanted.vm && kept.is_of(&wanted.name, &wanted.submit)
+        };
         let before = self.book.kept().iter().find(is_it).cloned();
         let positions = match monitor.saved(&wanted.name).filter(|_| standing) {
             Some(saved) => &saved.positions[..],
@@ -423,6 +450,7 @@ impl Registry {
                 place: wanted.submit.place.clone(),
                 strategy: strategy.to_string(),
                 owner: wanted.owner.clone(),
+                vm: wanted.vm.clone(),
                 since: now,
                 files: files.iter_mut().filter_map(FileSink::position).collect(),
             },
@@ -442,6 +470,7 @@ impl Registry {
         let entry = Entry {
             submit: wanted.submit,
             owner: wanted.owner,
+            vm: wanted.vm,
             since,
             state: QueryState::Runs { query, strategy },
             sinks: wanted.sinks,
@@ -534,6 +563,12 @@ impl Registry {
 }
 
 impl Entry {
+    /// Whether `who` may see it: everybody who may read all VMs, and those who may read the same VM
+    /// only as this query does.
+    pub fn is_visible(&self, who: &Principal) -> bool {
+        who.vm.is_none() || who.vm == self.vm
+    }
+
     /// The client that submitted it.
     pub fn owner(&self) -> &str {
         self.owner.as_deref().unwrap_or("the configuration")

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 use tracing::warn;
 use weir_model::inventory::Row;
 use weir_model::{Host, Nanos, Value};
-use weir_wire::{ClientReply, ClientRequest, Refusal, ServerEvent, Submit};
+use weir_wire::{ClientReply, ClientRequest, Principal, Refusal, ServerEvent, Submit};
 
 use super::Monitor;
 use super::question::Prepared;
@@ -31,13 +31,18 @@ impl Registry {
             _ => return,
         };
         let answer = match request {
-            ClientRequest::Submit(submit) => self.submit(submit, &who.name, monitor, now),
-            ClientRequest::Watch { query } => self.watch(&query, monitor),
-            ClientRequest::Queries => Ok(ClientReply::Json(self.listed(monitor))),
+            ClientRequest::Submit(submit) => self.submit(submit, &who, monitor, now),
+            ClientRequest::Watch { query } => self.watch(&query, &who, monitor),
+            ClientRequest::Queries => Ok(ClientReply::Json(self.listed(&who, monitor))),
+            ClientRequest::Hosts if who.vm.is_some() => Err(Refusal::Failed(format!(
+                "`{}` may read the rows of VM `{}` only, not those of hosts",
+                who.name,
+                who.vm.as_deref().unwrap_or_default()
+            ))),
             ClientRequest::Hosts => Ok(ClientReply::Json(host_rows(&monitor.hosts(now)))),
-            ClientRequest::Explain(submit) => explain(&submit, monitor),
+            ClientRequest::Explain(submit) => explain(&submit, &who, monitor),
             ClientRequest::Cancel { query } => self
-                .cancel(&query, monitor)
+                .cancel(&query, &who, monitor)
                 .map(|()| ClientReply::Json(json!({ "cancelled": query }))),
         };
         // The client may have disconnected.
@@ -47,12 +52,12 @@ impl Registry {
     fn submit(
         &mut self,
         submit: Submit,
-        owner: &str,
+        who: &Principal,
         monitor: &mut Monitor,
         now: Nanos,
     ) -> Result<ClientReply, Refusal> {
-        let name = self.place(submit, owner, monitor, now)?;
-        let query = self.find(&name)?;
+        let name = self.place(submit, who, monitor, now)?;
+        let query = self.find(&name, who)?;
         let running = monitor.query_mut(query).expect("it was just placed");
         Ok(ClientReply::Query {
             name,
@@ -61,8 +66,13 @@ impl Registry {
         })
     }
 
-    fn watch(&self, name: &str, monitor: &mut Monitor) -> Result<ClientReply, Refusal> {
-        let query = self.find(name)?;
+    fn watch(
+        &self,
+        name: &str,
+        who: &Principal,
+        monitor: &mut Monitor,
+    ) -> Result<ClientReply, Refusal> {
+        let query = self.find(name, who)?;
         let running = monitor.query_mut(query);
         let running = running.ok_or_else(|| {
             // It failed; the next iteration of the loop removes it.
@@ -81,15 +91,16 @@ impl Registry {
         })
     }
 
-    fn listed(&self, monitor: &mut Monitor) -> Json {
+    fn listed(&self, who: &Principal, monitor: &mut Monitor) -> Json {
         self.entries()
+            .filter(|(_, entry)| entry.is_visible(who))
             .map(|(name, entry)| listed(name, entry, monitor))
             .collect()
     }
 }
 
-fn explain(submit: &Submit, monitor: &Monitor) -> Result<ClientReply, Refusal> {
-    let prepared = Prepared::of(submit, None, monitor)?;
+fn explain(submit: &Submit, who: &Principal, monitor: &Monitor) -> Result<ClientReply, Refusal> {
+    let prepared = Prepared::of(submit, who.vm.as_deref(), None, monitor)?;
     Ok(ClientReply::Json(prepared.explained()))
 }
 
@@ -102,6 +113,9 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
         "standing": entry.submit.standing,
         "query": entry.submit.query,
     });
+    if let Some(vm) = &entry.vm {
+        shown["vm"] = json!(vm);
+    }
     if let Some(script) = &entry.submit.script {
         shown["script"] = json!({ "query": script.query, "tick_ns": script.tick_ns });
     }

@@ -1,7 +1,8 @@
 //! Access control: tokens from a file, names and roles in certificates.
 //!
-//! A role has the same syntax in both: `read`, `place` (includes read), `agent`, or `agent:HOST`
-//! for an agent of that host alone. A line of the token file:
+//! A role has the same syntax in both: `read`, `place` (includes read), `agent`, `agent:HOST` for
+//! an agent of that host alone, or `vm:NAME`, which reads and places queries over the rows of that
+//! VM alone and excludes the others. A line of the token file:
 //!
 //! ```text
 //! # token                                           name   roles
@@ -35,6 +36,9 @@ const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=512;
 /// The scheme of a URI that names a role in a certificate.
 const URI_SCHEME: &str = "weir:";
 
+/// The end of an error about a role.
+const ROLES: &str = "the roles are read, place, agent, vm:NAME and agent:HOST";
+
 /// The permissions of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
@@ -50,6 +54,7 @@ impl Grant {
             principal: Principal {
                 name: peer.name(),
                 roles: vec![Role::Read, Role::Place, Role::Agent],
+                vm: None,
             },
             host: None,
         }
@@ -61,6 +66,7 @@ impl Grant {
             principal: Principal {
                 name: name.to_owned(),
                 roles: Vec::new(),
+                vm: None,
             },
             host: None,
         };
@@ -73,20 +79,23 @@ impl Grant {
                     grant.host = Some(host.to_owned());
                     Role::Agent
                 }
+                Some(("vm", vm)) if !vm.is_empty() && grant.principal.vm.is_none() => {
+                    grant.principal.vm = Some(vm.to_owned());
+                    Role::Place
+                }
                 _ => {
-                    return Err(format!(
-                        "unknown role `{word}`; the roles are read, place, agent and agent:HOST \
-                         (once)"
-                    ));
+                    return Err(format!("unknown role `{word}`; {ROLES} (once)"));
                 }
             };
             grant.principal.roles.push(role);
         }
-        match grant.principal.roles.is_empty() {
-            true => Err("the role is missing; the roles are read, place, agent and \
-                         agent:HOST"
-                .to_owned()),
-            false => Ok(grant),
+        match grant.principal.roles.as_slice() {
+            [] => Err(format!("the role is missing; {ROLES}")),
+            [_, _, ..] if grant.principal.vm.is_some() => Err(
+                "role vm:NAME restricts its owner, so it cannot be combined with other roles"
+                    .to_owned(),
+            ),
+            _ => Ok(grant),
         }
     }
 
@@ -341,6 +350,33 @@ mod tests {
         let access = access(&format!("{TOKEN} alice place"));
         let grant = access.grant(&shown(Some(&format!("bearer {TOKEN}"))));
         assert!(grant.unwrap().allows(Role::Read));
+    }
+
+    #[test]
+    fn the_role_of_a_vm_is_restricted_and_stands_alone() {
+        let header = format!("bearer {TOKEN}");
+        let grant = |roles: &str| {
+            let access = access(&format!("{TOKEN} tenant {roles}"));
+            access.grant(&shown(Some(&header))).unwrap()
+        };
+        let tenant = grant("vm:web:1");
+        assert_eq!(tenant.principal.vm.as_deref(), Some("web:1"));
+        assert!(tenant.allows(Role::Read) && tenant.allows(Role::Place));
+        assert!(!tenant.allows(Role::Agent));
+        assert_eq!(grant("place").principal.vm, None);
+        for roles in [
+            "vm:web,place",
+            "read,vm:web",
+            "agent,vm:web",
+            "agent:a,vm:b",
+        ] {
+            let error = parse_tokens(&format!("{TOKEN} tenant {roles}")).unwrap_err();
+            assert!(error.contains("cannot be combined"), "{roles}: {error}");
+        }
+        for roles in ["vm:", "vm", "vm:a,vm:b", "VM:a"] {
+            let error = parse_tokens(&format!("{TOKEN} tenant {roles}")).unwrap_err();
+            assert!(error.contains("unknown role"), "{roles}: {error}");
+        }
     }
 
     #[test]

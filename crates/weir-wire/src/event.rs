@@ -93,6 +93,8 @@ pub struct Principal {
     pub name: String,
     /// Its permissions.
     pub roles: Vec<Role>,
+    /// The only VM whose rows it may read; `None` for all.
+    pub vm: Option<String>,
 }
 
 /// A request of a client. The server has checked its role.

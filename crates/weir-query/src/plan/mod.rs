@@ -9,6 +9,7 @@ mod memory;
 pub mod over;
 mod print;
 mod renamed;
+mod restricted;
 mod slides;
 mod validate;
 pub mod wire;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 pub use over::{OverCall, Partitioning};
 pub use print::show;
 pub use renamed::renamed;
+pub use restricted::restricted;
 pub use slides::OpenSlide;
 
 pub use crate::window::{PANES_MAX, Window};

@@ -124,7 +124,10 @@ impl Shared {
                 return Status::unavailable("the monitor is shutting down");
             }
             let grant = rules.borrow().access.grant(&caller.credentials);
-            if !grant.is_ok_and(|g| g.allows(role) && g.host == caller.grant.host) {
+            let is_same = |g: &Grant| {
+                g.host == caller.grant.host && g.principal.vm == caller.grant.principal.vm
+            };
+            if !grant.is_ok_and(|g| g.allows(role) && is_same(&g)) {
                 return Status::unauthenticated("the credentials are no longer accepted");
             }
         }

@@ -180,6 +180,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         earlier: earlier.processes,
         tallies: home.tallies,
         probe_failed,
+        only_vm: config.only_vm.clone(),
         self_test,
         once: args.source_config.once,
     };

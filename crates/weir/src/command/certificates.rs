@@ -11,6 +11,7 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_wire::certificates::{
     self, Authority, CertificateInfo, DAYS_MAX, Overwrite, Purpose, check_address, check_name,
+    check_role,
 };
 
 /// Create and renew the certificates of a fleet
@@ -86,8 +87,8 @@ enum What {
         #[arg(value_name = "NAME", required = true, value_parser = check_name)]
         names: Vec<String>,
         /// Role of the clients: read permits watching queries; place also permits submitting and
-        /// cancelling them
-        #[arg(long, value_name = "ROLE", default_value = "read", value_parser = ["read", "place"])]
+        /// cancelling them; vm:NAME permits all of this over the rows of that VM only
+        #[arg(long, value_name = "ROLE", default_value = "read", value_parser = check_role)]
         role: String,
         #[command(flatten)]
         signing: SigningArgs,

@@ -9,3 +9,4 @@ mod processes;
 mod queries;
 mod restart;
 mod scripts;
+mod views;
