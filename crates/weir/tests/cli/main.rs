@@ -25,6 +25,7 @@ mod partials;
 mod path;
 mod pipes;
 mod privileges;
+mod probe_tools;
 mod probes;
 mod query;
 mod reference;
