@@ -91,8 +91,8 @@ pub(super) fn operator(
         Operation::Insertions => Box::new(Changes::new(1, input(0), is_net())),
         Operation::Retractions => Box::new(Changes::new(-1, input(0), is_net())),
         Operation::SnapshotsEvery(every) => Box::new(Content::every(*every, input(0), is_net())),
-        Operation::SnapshotsOnArrival(slides) => {
-            Box::new(Content::at_arrivals(slides.clone(), input(0), is_net()))
+        Operation::SnapshotsOnArrival(entrances) => {
+            Box::new(Content::at_arrivals(entrances.clone(), input(0), is_net()))
         }
     }
 }

@@ -11,6 +11,7 @@ use super::testing::{
 use super::{Engine, EngineOptions, EngineOutput};
 use crate::expr::BinaryOp;
 use crate::plan::{SetOp, ToStream, Window};
+use crate::window::{Delayed, Range};
 
 #[test]
 fn set_operators_of_bags_and_sets() {
@@ -115,6 +116,25 @@ fn rstream_emits_the_relation_when_an_equal_row_arrives() {
          > 3 + 2",
     );
     let slide = window(&source, Window::range(20, Some(10)));
+    let delayed = Delayed {
+        range: Range {
+            size: 20,
+            slide: Some(10),
+        },
+        delay: 15,
+    };
+    let past = window(&source, delayed.into());
+    check(
+        &to_stream(
+            &select(&past, big.clone()),
+            ToStream::Rstream { every: None },
+        ),
+        "< 1 S 2
+         < 13 S 0
+         < 60 S 0
+         > 20 + 2
+         > 30 + 2",
+    );
     check(
         &to_stream(&select(&slide, big), ToStream::Rstream { every: None }),
         "< 1 S 2

@@ -10,7 +10,7 @@ use super::consolidate::Consolidate;
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
 use crate::synopsis::gather::{batch_bytes, take_batch, whole_instants};
-use crate::window::round_up;
+use crate::window::{Entrance, round_up};
 
 /// `Istream` and `Dstream`: the net insertions, or retractions, of each instant, with their
 /// multiplicity.
@@ -82,13 +82,15 @@ enum Trigger {
     /// At the multiples of an interval.
     Every(i64),
     /// When the relation changes, and when a row enters it. The inputs after the relation are the
-    /// sources below it, each with the slides of the windows on the way, innermost first: rows
-    /// enter at multiples of those slides.
+    /// sources below it, each with the entrances of the windows on the way, innermost first.
     Arrivals {
-        slides: Vec<Vec<i64>>,
+        entrances: Vec<Vec<Entrance>>,
         due: BTreeSet<i64>,
     },
 }
+
+/// Bytes of an instant in a tree, with its share of a node.
+const DUE_BYTES: usize = 16;
 
 impl Content {
     /// All of a relation of this schema, at the multiples of `every`; `net`: its deltas are net
@@ -103,14 +105,18 @@ impl Content {
     }
 
     /// All of the relation whenever it changes or a row enters it. The operator's inputs are the
-    /// relation and then the sources below it; `slides` are those of the windows on the way from
+    /// relation and then the sources below it; `entrances` are those of the windows on the way from
     /// each, innermost first.
-    pub(super) fn at_arrivals(slides: Vec<Vec<i64>>, schema: &Schema, net: bool) -> Content {
+    pub(super) fn at_arrivals(
+        entrances: Vec<Vec<Entrance>>,
+        schema: &Schema,
+        net: bool,
+    ) -> Content {
         Content {
             consolidate: (!net).then(|| Consolidate::new(schema)),
             bag: Bag::new(schema),
             trigger: Trigger::Arrivals {
-                slides,
+                entrances,
                 due: BTreeSet::new(),
             },
         }
@@ -118,14 +124,14 @@ impl Content {
 
     /// Records when the arrived rows enter, and returns those instants up to `upto`.
     fn take_due(&mut self, inputs: &[&[Batch]], upto: i64) -> Vec<i64> {
-        let Trigger::Arrivals { slides, due } = &mut self.trigger else {
+        let Trigger::Arrivals { entrances, due } = &mut self.trigger else {
             return Vec::new();
         };
-        for (batches, slides) in inputs.iter().zip(slides) {
+        for (batches, entrances) in inputs.iter().zip(entrances) {
             let mut last = None;
             for ts in batches.iter().flat_map(|b| b.ts.iter().copied()) {
                 if last.replace(ts) != Some(ts) {
-                    due.insert(enters(ts, slides));
+                    due.insert(enters(ts, entrances));
                 }
             }
         }
@@ -165,10 +171,10 @@ struct Shown {
     bytes: usize,
 }
 
-/// When a row of `ts` enters through windows with these slides.
-fn enters(ts: i64, slides: &[i64]) -> i64 {
-    let each = slides.iter();
-    each.fold(ts, |ts, &slide| round_up(ts, Some(slide)))
+/// When a row of `ts` enters through windows with these entrances.
+fn enters(ts: i64, entrances: &[Entrance]) -> i64 {
+    let each = entrances.iter();
+    each.fold(ts, |ts, entrance| entrance.of(ts))
 }
 
 /// The multiples of `every` in (after, upto], ascending.
@@ -191,9 +197,9 @@ fn instants(batch: &Batch) -> impl Iterator<Item = Range<usize>> {
 impl Operator for Content {
     /// Groups stand for arrived rows; the windows over them change when their interval ends.
     fn take_folded(&mut self, input: usize, folded: &[Folded]) {
-        if let (Trigger::Arrivals { slides, due }, 1..) = (&mut self.trigger, input) {
+        if let (Trigger::Arrivals { entrances, due }, 1..) = (&mut self.trigger, input) {
             let some = folded.iter().filter(|f| f.groups() > 0);
-            due.extend(some.map(|f| enters(f.end, &slides[input - 1])));
+            due.extend(some.map(|f| enters(f.end, &entrances[input - 1])));
         }
     }
 
@@ -253,6 +259,11 @@ impl Operator for Content {
     }
 
     fn bytes(&self) -> usize {
-        self.bag.bytes() + self.consolidate.as_ref().map_or(0, Consolidate::bytes)
+        let due = match &self.trigger {
+            Trigger::Every(_) => 0,
+            // A delay keeps them for long.
+            Trigger::Arrivals { due, .. } => due.len() * DUE_BYTES,
+        };
+        self.bag.bytes() + self.consolidate.as_ref().map_or(0, Consolidate::bytes) + due
     }
 }

@@ -20,7 +20,7 @@ pub use crate::place::fold::{FoldArgument, FoldedInput};
 use crate::plan::{
     GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, SetOp, Window,
 };
-use crate::window::Unbounded;
+use crate::window::{Entrance, Unbounded};
 
 /// An operator of the physical plan, and the operators that it reads.
 #[derive(Debug)]
@@ -144,8 +144,8 @@ pub enum Operation {
     /// `Rstream .. EVERY d`: the relation at each multiple of an interval.
     SnapshotsEvery(i64),
     /// `Rstream`: the relation whenever it changes or a row enters it. Inputs after the first are
-    /// the sources below, each with the slides of the windows on the way, innermost first.
-    SnapshotsOnArrival(Vec<Vec<i64>>),
+    /// the sources below, each with the entrances of the windows on the way, innermost first.
+    SnapshotsOnArrival(Vec<Vec<Entrance>>),
 }
 
 /// Which queries can share an operator. Queries that start at the same time share any operator.

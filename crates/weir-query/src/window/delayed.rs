@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use weir_model::{Batch, Schema};
 
 use super::range::RangeOperator;
-use super::{Print, Range, WindowContent, WindowKind, round_up};
+use super::{Entrance, Print, Range, WindowContent, WindowKind};
 use crate::expr::Expr;
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
@@ -35,6 +35,13 @@ impl WindowKind for Delayed {
         self.range.slide()
     }
 
+    fn entrance(&self) -> Entrance {
+        Entrance {
+            delay: self.delay,
+            slide: self.range.slide,
+        }
+    }
+
     fn whole_slides(&self) -> Result<(Option<i64>, i64), String> {
         Err("its window lies in the past".into())
     }
@@ -58,8 +65,7 @@ impl WindowKind for Delayed {
 
     fn operator(&self, _: &Schema, _: i64) -> Box<dyn Operator> {
         Box::new(DelayedOperator {
-            delay: self.delay,
-            slide: self.range.slide,
+            entrance: self.entrance(),
             waiting: Fifo::default(),
             range: RangeOperator::new(Some(self.range.size), self.range.slide),
         })
@@ -68,19 +74,17 @@ impl WindowKind for Delayed {
 
 /// A window over rows that arrive later than their timestamps.
 struct DelayedOperator {
-    delay: i64,
-    slide: Option<i64>,
+    entrance: Entrance,
     /// Rows that are too young.
     waiting: Fifo,
     range: RangeOperator,
 }
 
 impl DelayedOperator {
-    /// When row `index` of those that wait enters; never, if that is after the last instant.
+    /// When row `index` of those that wait enters; never, if there is none.
     fn enters(&self, index: usize) -> i64 {
         let ts = self.waiting.ts(index);
-        let entry = ts.and_then(|ts| ts.checked_add(self.delay));
-        entry.map_or(i64::MAX, |ts| round_up(ts, self.slide))
+        ts.map_or(i64::MAX, |ts| self.entrance.of(ts))
     }
 }
 
@@ -89,12 +93,12 @@ impl Operator for DelayedOperator {
         for batch in whole_instants(inputs[0]) {
             self.waiting.push(batch);
         }
-        let due = match span.upto.checked_sub(self.delay) {
+        let due = match span.upto.checked_sub(self.entrance.delay) {
             Some(youngest) => self.waiting.take_until(youngest),
             None => Vec::new(),
         };
         let later = |batch: Batch| {
-            let ts: Vec<i64> = batch.ts.iter().map(|ts| ts + self.delay).collect();
+            let ts: Vec<i64> = batch.ts.iter().map(|ts| ts + self.entrance.delay).collect();
             Batch {
                 ts: ts.into(),
                 ..batch

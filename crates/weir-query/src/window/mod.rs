@@ -49,6 +49,14 @@ pub(crate) trait WindowKind {
         None
     }
 
+    /// When a row enters.
+    fn entrance(&self) -> Entrance {
+        Entrance {
+            delay: 0,
+            slide: self.slide(),
+        }
+    }
+
     /// The window that changes only at multiples of `every` and has the same content as this one
     /// there; `None` if there is none, or this one has a slide already.
     fn with_slide(&self, every: i64) -> Option<Window> {
@@ -126,6 +134,22 @@ pub(crate) struct Print<'a> {
     pub span: &'a dyn Fn(i64) -> String,
     /// An expression over a row of the stream.
     pub expr: &'a dyn Fn(&Expr) -> String,
+}
+
+/// When a row enters a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entrance {
+    /// How long after its timestamp.
+    pub delay: i64,
+    /// At multiples of this only, then.
+    pub slide: Option<i64>,
+}
+
+impl Entrance {
+    /// When a row of instant `ts` enters.
+    pub fn of(self, ts: i64) -> i64 {
+        round_up(ts.saturating_add(self.delay), self.slide)
+    }
 }
 
 impl Print<'_> {

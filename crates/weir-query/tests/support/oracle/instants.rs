@@ -14,8 +14,8 @@ pub fn of(plan: &Plan, history: &History) -> Vec<i64> {
     instants.into_iter().collect()
 }
 
-/// The instants at which rows of a source enter: when they arrive, or through a window with a slide
-/// at the next multiple.
+/// The instants at which rows of a source enter: when they arrive, through a window with a delay
+/// that much later, and through one with a slide at the next multiple.
 pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
     let inputs = plan.inputs();
     let below = inputs.iter().flat_map(|p| arrivals(p, history));
@@ -32,16 +32,16 @@ pub fn arrivals(plan: &Plan, history: &History) -> BTreeSet<i64> {
                 | Window::Since(Since {
                     slide: Some(slide), ..
                 })
-                | Window::Delayed(Delayed {
-                    range:
-                        Range {
-                            slide: Some(slide), ..
-                        },
-                    ..
-                })
                 | Window::Unbounded(Unbounded { slide: Some(slide) }),
             ..
         } => below.map(|ts| round_up(ts, *slide)).collect(),
+        Node::Window {
+            window: Window::Delayed(Delayed { range, delay }),
+            ..
+        } => below
+            .map(|ts| ts.saturating_add(*delay))
+            .map(|ts| range.slide.map_or(ts, |slide| round_up(ts, slide)))
+            .collect(),
         _ => below.collect(),
     }
 }
