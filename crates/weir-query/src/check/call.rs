@@ -8,6 +8,7 @@ use weir_model::{Type, Unit, Value};
 use super::Checker;
 use super::coerce::Operand;
 use super::expr::{AGGREGATES, Aggregates, Names};
+use super::foreign_function;
 use weir_model::suggest::nearest;
 
 use crate::diagnostic::{Diagnostic, Span, codes};
@@ -197,13 +198,15 @@ impl Checker<'_> {
         };
         let message = format!("unknown {kind} `{}`", name.value);
         let found = codes::UNKNOWN_FUNCTION.at(name.span, message);
-        self.diagnostics.push(match near {
+        let help = match (foreign_function::cql_for(&name.value), near) {
             _ if is_window_function(&name.value) => {
-                found.help("the window follows its stream: `IO [range 5 s slide 1 s]`")
+                "the window follows its stream: `IO [range 5 s slide 1 s]`".into()
             }
-            Some(near) => found.help(format!("did you mean `{near}`?")),
-            None => found.help("`weir functions` lists all functions"),
-        });
+            (Some(text), _) => format!("in CQL: `{text}`"),
+            (None, Some(near)) => format!("did you mean `{near}`?"),
+            (None, None) => "`weir functions` lists all functions".into(),
+        };
+        self.diagnostics.push(found.help(help));
     }
 }
 

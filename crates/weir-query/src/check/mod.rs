@@ -14,6 +14,7 @@ mod coerce;
 mod column;
 mod condition;
 mod expr;
+mod foreign_function;
 mod from;
 mod grouping;
 mod over;
