@@ -60,9 +60,7 @@ const FUNCTIONS: &[(&[&str], &str)] = &[
 /// The expression in CQL for a function of another system.
 pub(super) fn cql_for(name: &str) -> Option<&'static str> {
     let is_it = |known: &&str| known.eq_ignore_ascii_case(name);
-    let found = FUNCTIONS
-        .iter()
-        .find(|(names, _)| names.iter().any(|known| is_it(&known)));
+    let found = FUNCTIONS.iter().find(|(names, _)| names.iter().any(is_it));
     found.map(|(_, text)| *text)
 }
 
