@@ -14,7 +14,7 @@ use weir_model::{Event, EventKind, IoBatch, IoEvent, Level, Op, Symbol, Value};
 use weir_tap::EventCount;
 use weir_tap::format::recording::RecordingWriter;
 use weir_tap::format::{self, Header, Input, TraceInput, TraceOptions, TraceWriter, convert};
-use weir_testing::skipped;
+use weir_testing::{python_with, skip};
 
 /// In November 2023.
 const START: i64 = 1_700_000_000_000_000_000;
@@ -367,20 +367,16 @@ fn a_parquet_file_that_is_no_recording_is_refused() {
     assert!(message(b"").contains("no footer"));
 }
 
-/// Runs Python with these lines, in the environment `WEIR_PYTHON` if set.
-fn python(lines: &str) -> Option<String> {
-    let python = std::env::var_os("WEIR_PYTHON").unwrap_or("python3".into());
-    let output = Command::new(python).args(["-c", lines]).output().ok()?;
-    if !output.status.success()
-        && String::from_utf8_lossy(&output.stderr).contains("ModuleNotFoundError")
-    {
-        return None;
-    }
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+/// Runs Python, with this tool installed, with these lines; without the tool reports that `test` is
+/// skipped.
+fn python(test: &str, tool: &str, lines: &str) -> Option<String> {
+    let python = match python_with(tool) {
+        Ok(python) => python,
+        Err(why) => return skip(test, format!("no {tool}: {why:#}")),
+    };
+    let output = Command::new(python).args(["-c", lines]).output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{tool}: {message}");
     Some(String::from_utf8(output.stdout).unwrap().trim().to_owned())
 }
 
@@ -428,10 +424,8 @@ fn duckdb_polars_and_pandas_read_a_recording_as_it_is() {
             ),
         ];
         for (tool, lines, expected) in tools {
-            match python(&lines) {
-                Some(output) => assert_eq!(output, expected, "{tool}"),
-                None => skipped("duckdb_polars_and_pandas", format!("python has no {tool}")),
-            }
+            let output = python("duckdb_polars_and_pandas", tool, &lines);
+            assert!(output.is_none_or(|output| output == expected), "{tool}");
         }
     }
 }
@@ -460,11 +454,8 @@ fn a_recording_that_polars_or_pandas_has_rewritten_is_read() {
         ),
     ] {
         let lines = lines.replace("FROM", path.to_str().unwrap());
-        if python(&lines.replace("TO", again.to_str().unwrap())).is_none() {
-            skipped(
-                "a_recording_rewritten",
-                format_args!("python has no {tool}"),
-            );
+        let lines = lines.replace("TO", again.to_str().unwrap());
+        if python("a_recording_rewritten", tool, &lines).is_none() {
             continue;
         }
         let collected = read(&again);

@@ -5,36 +5,12 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use support::Monitor;
 use support::authority::Directory;
-
-/// The interpreter that has pyarrow, or why there is none.
-fn python() -> Result<PathBuf, String> {
-    let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyarrow");
-    let python = venv.join("bin/python3");
-    let run = |command: &mut Command| -> Result<(), String> {
-        let command_line = format!("{command:?}");
-        let output = command.stdin(Stdio::null()).output();
-        let output = output.map_err(|e| format!("{command_line}: {e}"))?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(format!(
-                "{command_line}: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            )),
-        }
-    };
-    let import = || run(Command::new(&python).args(["-c", "import pyarrow.flight"]));
-    if import().is_ok() {
-        return Ok(python);
-    }
-    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    run(Command::new(&python).args(["-m", "pip", "install", "-q", "--timeout", "20", "pyarrow"]))?;
-    import().map(|()| python)
-}
+use weir_testing::python_with;
 
 fn watch(python: &Path, monitor: &Monitor, words: &[&str]) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/watch.py");
@@ -50,7 +26,7 @@ fn watch(python: &Path, monitor: &Monitor, words: &[&str]) -> Output {
 
 #[test]
 fn a_python_client_prints_results_as_they_come() {
-    let python = match python() {
+    let python = match python_with("pyarrow.flight") {
         Ok(python) => python,
         Err(why) => {
             weir_testing::skipped("a_python_client_prints_results_as_they_come", why);
