@@ -7,6 +7,7 @@ mod bench;
 mod bpf;
 mod demo;
 mod experiments;
+mod fuzz;
 mod guest;
 mod package;
 mod packages;
@@ -58,6 +59,11 @@ const TASKS: &[Task] = &[
         "soak",
         "run everything under load and faults for a long time, and check counts and resources",
         soak::run,
+    ),
+    (
+        "fuzz",
+        "check and run ten million random and damaged queries, or as many as the argument states",
+        fuzz::run,
     ),
     (
         "guest",

@@ -315,7 +315,17 @@ impl Parser<'_> {
                 self.at += 1;
                 Literal::Quantity(number, measure)
             }
-            None => Literal::Number(number),
+            None => {
+                // `0x10` would otherwise be 0 with the alias `x10`.
+                let Lexeme { token, span } = self.lexeme(0);
+                if token == Token::Word && span.start == self.before().end {
+                    let word = self.text_of(span);
+                    if !is_reserved(word) {
+                        self.measure(word)?;
+                    }
+                }
+                Literal::Number(number)
+            }
         };
         self.node(ExprKind::Literal(literal), start)
     }

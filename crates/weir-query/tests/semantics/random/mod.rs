@@ -4,6 +4,7 @@
 //! it.
 
 mod choices;
+mod damaged;
 mod data;
 mod fleet;
 mod folding;
