@@ -181,8 +181,26 @@ impl Parser<'_> {
         Ok(select)
     }
 
-    /// The keys after GROUP BY, `ROLLUP (..)`, `CUBE (..)` or `GROUPING SETS (..)`.
+    /// The elements after GROUP BY: keys, `ROLLUP (..)`, `CUBE (..)` and `GROUPING SETS (..)`.
     fn group_by(&mut self, select: &mut SelectBlock) -> Result<()> {
+        let mut elements = vec![self.grouping_element()?];
+        while self.eat(Token::Comma) {
+            elements.push(self.grouping_element()?);
+        }
+        let is_plain = |(_, grouping): &GroupingElement| *grouping == Grouping::All;
+        (select.group_by, select.grouping) = match elements.iter().all(is_plain) {
+            true => {
+                let keys = elements.into_iter().flat_map(|(keys, _)| keys);
+                (keys.collect(), Grouping::All)
+            }
+            false if elements.len() == 1 => elements.remove(0),
+            false => cross_product(&elements),
+        };
+        Ok(())
+    }
+
+    /// A key, `ROLLUP (..)`, `CUBE (..)` or `GROUPING SETS (..)`.
+    fn grouping_element(&mut self) -> Result<GroupingElement> {
         let is_sets = self.is_word("grouping")
             && self
                 .word_after(0)
@@ -192,24 +210,25 @@ impl Parser<'_> {
         if is_sets {
             self.at += 2;
             self.expect(Token::LeftParen, "`(`")?;
-            let mut sets = vec![self.grouping_set(&mut select.group_by)?];
+            let mut keys = Vec::new();
+            let mut sets = vec![self.grouping_set(&mut keys)?];
             while self.eat(Token::Comma) {
-                sets.push(self.grouping_set(&mut select.group_by)?);
+                sets.push(self.grouping_set(&mut keys)?);
             }
             self.expect(Token::RightParen, "`,` or `)`")?;
-            select.grouping = Grouping::Sets(sets);
-        } else if is_list {
-            select.grouping = match self.is_word("cube") {
-                true => Grouping::Cube,
-                false => Grouping::Rollup,
-            };
-            self.at += 2;
-            select.group_by = self.clause_exprs();
-            self.expect(Token::RightParen, "`,` or `)`")?;
-        } else {
-            select.group_by = self.clause_exprs();
+            return Ok((keys, Grouping::Sets(sets)));
         }
-        Ok(())
+        if !is_list {
+            return Ok((vec![self.clause_expr()], Grouping::All));
+        }
+        let grouping = match self.is_word("cube") {
+            true => Grouping::Cube,
+            false => Grouping::Rollup,
+        };
+        self.at += 2;
+        let keys = self.clause_exprs();
+        self.expect(Token::RightParen, "`,` or `)`")?;
+        Ok((keys, grouping))
     }
 
     /// `(a, b)`, `a` or `()`, as positions among the keys.
@@ -360,6 +379,37 @@ fn set_op(op: SetOp, all: bool, left: QueryBody, right: QueryBody) -> QueryBody 
         },
         span,
     )
+}
+
+/// The keys of an element of GROUP BY, and by which of them it groups.
+type GroupingElement = (Vec<SpannedExpr>, Grouping);
+
+/// Each set of keys of one element together with each of the others, as in SQL:1999; at most one
+/// more than [`SETS_MAX`]. The keys are in the order in which the sets contain them.
+fn cross_product(elements: &[GroupingElement]) -> GroupingElement {
+    let mut sets: Vec<Vec<&SpannedExpr>> = vec![Vec::new()];
+    for (keys, grouping) in elements {
+        let all = || vec![(0..keys.len()).collect()];
+        let added = grouping.sets(keys.len()).unwrap_or_else(all);
+        let pairs = sets.iter().flat_map(|set| {
+            added.iter().map(|positions| {
+                let added = positions.iter().map(|i| &keys[*i]);
+                let mut both = set.clone();
+                both.extend(added.filter(|key| !set.contains(key)));
+                both
+            })
+        });
+        sets = pairs.take(SETS_MAX + 1).collect();
+    }
+    let mut keys = Vec::new();
+    let mut positions = |set: Vec<&SpannedExpr>| {
+        let set = set
+            .into_iter()
+            .map(|key| position_among(&mut keys, key.clone()));
+        set.collect()
+    };
+    let sets = sets.into_iter().map(&mut positions).collect();
+    (keys, Grouping::Sets(sets))
 }
 
 /// The position of a key, which is added if it is new.

@@ -265,11 +265,15 @@ impl<'a, 'b> Grammar<'a, 'b> {
         let mut tail = match names.is_empty() {
             true => String::new(),
             false => {
-                let sets = self.choices.one(&["", "", "", "ROLLUP ", "CUBE "]);
-                match sets {
-                    "" => format!(" GROUP BY {}", names.join(", ")),
-                    sets => format!(" GROUP BY {sets}({})", names.join(", ")),
-                }
+                let (all, first, last) = (names.join(", "), names[0], names[names.len() - 1]);
+                let clause = match self.choices.pick(8) {
+                    0 => format!("ROLLUP ({all})"),
+                    1 => format!("CUBE ({all})"),
+                    2 => format!("{first}, ROLLUP ({last})"),
+                    3 => format!("CUBE ({last}), GROUPING SETS (({all}), {first}, ())"),
+                    _ => all,
+                };
+                format!(" GROUP BY {clause}")
             }
         };
         if self.choices.once_in(4) {
