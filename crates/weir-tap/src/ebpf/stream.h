@@ -76,9 +76,9 @@ struct stream_config {
 	__u8 measure_count;
 	__u8 key_words[FOLDS];
 	__u8 ordered;		/* plain stores become visible in order (x86) */
-	__u32 columns;		/* those that a demand reads, one bit each */
 	__u8 unified;		/* tasks and bios are in the same hierarchy of cgroups */
-	__u8 spare[7];
+	__u8 spare[3];
+	__u64 columns;		/* those that a demand reads, one bit each */
 };
 _Static_assert(sizeof(struct stream_config) == 8 * 616 + 8 * 16 + 2 * 64 + 24, "struct stream_config");
 

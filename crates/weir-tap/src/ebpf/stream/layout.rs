@@ -27,6 +27,9 @@ pub const FOLDED_SHIFT: u32 = 24;
 /// Maximum number of clauses of all demands.
 pub const CLAUSES: usize = 8;
 
+/// Maximum number of columns: the programs receive a mask of 64 bits of those that are read.
+pub const COLUMNS_MAX: usize = u64::BITS as usize;
+
 /// Maximum number of tests of a clause.
 pub const TESTS: usize = 4;
 
@@ -104,10 +107,10 @@ pub struct Config {
     pub keys: [Vec<Slot>; FOLDS],
     /// Records per processor, a power of two.
     pub ring_slots: u32,
-    /// The columns that a demand reads, one bit each.
-    pub columns: u32,
     /// Tasks and bios are in the same hierarchy of cgroups.
     pub unified: bool,
+    /// The columns that a demand reads, one bit each.
+    pub columns: u64,
 }
 
 impl Slot {
@@ -164,8 +167,8 @@ impl Config {
         out.push(self.measures.len() as u8);
         out.extend(self.keys.iter().map(|words| words.len() as u8));
         out.push(cfg!(any(target_arch = "x86", target_arch = "x86_64")).into());
+        out.extend([self.unified.into(), 0, 0, 0]);
         out.extend(self.columns.to_ne_bytes());
-        out.push(self.unified.into());
         fill(&mut out, 24);
         out
     }
@@ -195,8 +198,8 @@ mod tests {
             measures: vec![slot; MEASURES],
             keys: [vec![slot; KEY_WORDS], vec![slot]],
             ring_slots: 4,
-            columns: u32::MAX,
             unified: true,
+            columns: u64::MAX,
         };
         let bytes = CLAUSES * CLAUSE_BYTES + (MEASURES + FOLDS * KEY_WORDS) * SLOT_BYTES + 24;
         for config in [Config::default(), full] {

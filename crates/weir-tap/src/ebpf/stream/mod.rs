@@ -38,7 +38,8 @@ use weir_model::{
 };
 
 use self::layout::{
-    CLAUSES, COUNTERS_MAX, CPU_OFFSET, HEAD_BYTES, LONG_EVENT_BYTES_MAX, Slot, TESTS, TEXTS,
+    CLAUSES, COLUMNS_MAX, COUNTERS_MAX, CPU_OFFSET, HEAD_BYTES, LONG_EVENT_BYTES_MAX, Slot, TESTS,
+    TEXTS,
 };
 use super::kernel::Kernel;
 use super::programs::Probe;
@@ -491,7 +492,7 @@ impl KernelStream {
                 self.name, self.event_bytes
             ));
         }
-        if self.columns.len() > u32::BITS as usize || self.counters.len() > COUNTERS_MAX {
+        if self.columns.len() > COLUMNS_MAX || self.counters.len() > COUNTERS_MAX {
             return Some(format!("{}: too many columns or counters", self.name));
         }
         match self.columns.first().map(|column| column.value) {
@@ -611,10 +612,10 @@ impl Programs for KernelStream {
 }
 
 /// The columns that a demand reads, one bit each.
-fn columns_of(demand: &Demand) -> u32 {
+fn columns_of(demand: &Demand) -> u64 {
     let keys = demand.fold.iter().flat_map(|fold| &fold.keys);
     let all = demand.columns.iter().chain(keys);
     all.fold(0, |bits, at| {
-        bits | 1_u32.checked_shl(*at as u32).unwrap_or(0)
+        bits | 1_u64.checked_shl(*at as u32).unwrap_or(0)
     })
 }
