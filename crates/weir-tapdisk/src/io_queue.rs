@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use libc::iovec;
 use weir_model::{Op, SECTOR_BYTES};
 use weir_tap::monotonic_ns;
+use weir_tap::tapdisk::mark::RequestMark;
 
 use crate::disk::{DiskError, QueueCounters, ServedDisk, engine_failed};
 use crate::engine::{EngineKind, SyncEngine, UringEngine, Work};
@@ -395,7 +396,12 @@ impl IoQueue {
                 now_ns
             }
             Engine::Uring(engine) => {
-                engine.start(slot, work, &self.disk);
+                let ReceivedRequest {
+                    id, received_ns, ..
+                } = self.slots[slot as usize].received;
+                let disk = &self.disk;
+                let mark = |mark: &RequestMark| disk.mark(mark, id, received_ns);
+                engine.begin(slot, mark, work, disk);
                 now_ns
             }
         }

@@ -19,7 +19,7 @@ struct event {
 };
 _Static_assert(sizeof(struct event) == 24, "struct event");
 
-/* Greatest size of an event with its fields, in bytes; a program may set it to at most 192. */
+/* Greatest size of an event with its fields, in bytes; a program may set it to at most 208. */
 #ifndef EVENT_BYTES_MAX
 #define EVENT_BYTES_MAX 128
 #endif

@@ -89,6 +89,35 @@ static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static void *(*bpf_task_storage_get)(void *map, struct task_struct *task, void *value,
 				     __u64 flags) = (void *)156;
 
+static long (*bpf_probe_read_user)(void *to, __u32 bytes, const void *from) = (void *)112;
+
+/* What a tapdisk has stored about its request at the address that is its user_data
+ * (src/tapdisk/mark.rs). */
+struct request_mark {
+	__u64 magic;
+	__u64 address;
+	__u64 number;
+	__u64 disk_key;
+	__u64 received_ns;
+};
+
+#define MARK_MAGIC 0x776569726d726b01ULL
+#define MARK_ALIGNMENT 64
+#define MARK_FREE_BITS 1
+#define USER_ADDRESS_BITS 56
+
+/* Reads the mark of a request of io_uring that this task submits; false if it has none. */
+static __always_inline bool has_mark(struct request_mark *mark, __u64 user_data)
+{
+	__u64 address = user_data & ~(__u64)MARK_FREE_BITS;
+
+	if (!address || address & (MARK_ALIGNMENT - 1) || address >> USER_ADDRESS_BITS)
+		return false;
+	if (bpf_probe_read_user(mark, sizeof(*mark), (const void *)address))
+		return false;
+	return mark->magic == MARK_MAGIC && mark->address == address;
+}
+
 #define HAS_FLAG(flags, flag) ((flags) >> NUMBER_OF(req_flag_bits, flag) & 1)
 
 /* The letter of an operation: of a request or a bio; 0 if it moves no data of a device. */

@@ -12,7 +12,9 @@ use weir_model::inventory::{BlockDevice, Disk, Vm};
 use weir_model::{Nanos, Symbol};
 
 use crate::control::frame;
-use crate::inventory::{DiskLayout, LaidDisk, NameConflict, PIECES_MAX, Piece, Snapshot};
+use crate::inventory::{
+    DiskLayout, LaidDisk, NameConflict, PIECES_MAX, Piece, Snapshot, TapdiskKey,
+};
 use crate::qmp::QmpAddress;
 
 /// The longest answer. The largest is the list of all VMs and disks.
@@ -109,6 +111,7 @@ struct DiskMessage {
     disk: Disk,
     vm: u32,
     layout: LayoutAt,
+    tapdisk: Option<TapdiskKey>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -156,6 +159,7 @@ impl Sent {
                 disk: laid.disk.clone(),
                 vm: laid.vm,
                 layout,
+                tapdisk: laid.tapdisk,
             });
         }
         let message = SnapshotMessage {
@@ -270,6 +274,7 @@ impl SnapshotReceiver {
                     .clone(),
                 disk: disk.disk,
                 vm: disk.vm,
+                tapdisk: disk.tapdisk,
             })
         };
         Ok(Snapshot {
@@ -362,6 +367,7 @@ mod tests {
             },
             vm: 0,
             layout: layout.clone(),
+            tapdisk: Some(TapdiskKey { pid: 9, disk: 11 }),
         }
     }
 

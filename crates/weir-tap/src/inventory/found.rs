@@ -1,5 +1,6 @@
 //! The VMs and disks found by one inventory, before the results of all inventories are merged.
 
+use serde::{Deserialize, Serialize};
 use weir_model::inventory::VmKind;
 
 use crate::qmp::QmpAddress;
@@ -72,6 +73,17 @@ pub struct FoundDisk {
     pub offset_bytes: u64,
     /// Size of a raw disk in its file or device.
     pub size_bytes: Option<u64>,
+    /// Its tapdisk, if one serves it.
+    pub tapdisk: Option<TapdiskKey>,
+}
+
+/// A disk of a tapdisk, as its requests in io_uring name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TapdiskKey {
+    /// The process.
+    pub pid: u32,
+    /// Of [`crate::tapdisk::mark::disk_key`].
+    pub disk: u64,
 }
 
 /// The location of the data of a virtual disk.

@@ -253,6 +253,7 @@ fn fill_disk(disk: &mut FoundDisk, other: &FoundDisk) {
     or(&mut disk.device, &other.device);
     or(&mut disk.bytes, &other.bytes);
     or(&mut disk.read_only, &other.read_only);
+    or(&mut disk.tapdisk, &other.tapdisk);
     // The backing images may have been replaced since: the other fields apply only to the same
     // source.
     if disk.source == other.source {

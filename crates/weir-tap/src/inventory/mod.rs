@@ -42,6 +42,7 @@ mod workers;
 
 pub use declared::Declared;
 pub use doctor::doctor;
+pub use found::TapdiskKey;
 pub use layout::{Image, Layouts, Located, PIECES_MAX};
 pub use names::{Claim, NameConflict, NameRank};
 pub use qemu::options::words as option_words;

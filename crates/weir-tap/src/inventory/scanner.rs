@@ -259,6 +259,7 @@ impl Scanner {
             layout: located.layout,
             disk,
             vm: number,
+            tapdisk: found.tapdisk,
         })
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_model::inventory::{BlockDevice, Disk, Vm};
 use weir_model::{Nanos, Symbol};
 
+use super::found::TapdiskKey;
 use super::names::{BY_PID, NameConflict};
 use crate::qmp::QmpAddress;
 
@@ -66,6 +67,8 @@ pub struct LaidDisk {
     pub vm: u32,
     /// The location of its data.
     pub layout: Arc<DiskLayout>,
+    /// Its tapdisk, if one serves it.
+    pub tapdisk: Option<TapdiskKey>,
 }
 
 /// The location of a virtual disk's data on the host's devices.

@@ -5,10 +5,11 @@
 use toml::de::{DeTable, DeValue};
 use weir_model::inventory::VmKind;
 
-use super::found::{FoundDisk, FoundVm, Source};
+use super::found::{FoundDisk, FoundVm, Source, TapdiskKey};
 use super::process::Process;
 use super::qemu::options::Options;
 use super::{Inventory, Scene};
+use crate::tapdisk::mark::disk_key;
 
 /// Processes that serve disks.
 pub(super) static INVENTORY: Inventory = Inventory {
@@ -284,6 +285,10 @@ impl Served {
             direct: None,
             offset_bytes: 0,
             size_bytes: None,
+            tapdisk: Some(TapdiskKey {
+                pid: self.pid,
+                disk: disk_key(self.vm.as_deref(), self.vdisk.as_deref()),
+            }),
             ..disk
         }
     }

@@ -3,10 +3,12 @@
 //! `weir tapdisk` serves virtual disks (crate `weir-tapdisk`) and listens on a unix socket. A
 //! consumer requests the records that its queries need with the messages in [`words`], and receives
 //! shared memory with a [`ring`] for each queue or connection. [`layout`] defines its layout.
+//! The kernel programs read a [`mark`] of each request in io_uring.
 //! [`TapdiskTap`] is the consumer.
 
 mod client;
 pub mod layout;
+pub mod mark;
 pub mod ring;
 mod rows;
 mod tap;

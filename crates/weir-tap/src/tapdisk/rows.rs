@@ -6,13 +6,9 @@ use std::sync::OnceLock;
 use weir_model::{Event, EventKind, IoEvent, Level, Nanos, Symbol};
 
 use super::layout::Record;
+use super::mark::REQUEST_BITS;
 use super::ring::Read;
 use super::words::DiskWord;
-
-/// Record numbers of one disk are below 2 to this power, so that numbers of several disks differ:
-/// the thesis's queries pair by the number alone. At a million requests a second that is nine
-/// years.
-const IDS_BITS: u32 = 48;
 
 /// The names of the records' disks.
 #[derive(Debug, Default)]
@@ -86,7 +82,7 @@ impl Names {
         let mut unknown = Disk::default();
         let disk = self.disks.get_mut(at).unwrap_or(&mut unknown);
         let id = i64::try_from(record.id).unwrap_or(i64::MAX);
-        let id = disk.ids_before.saturating_add(id) & ((1 << IDS_BITS) - 1);
+        let id = disk.ids_before.saturating_add(id) & ((1 << REQUEST_BITS) - 1);
         disk.last_id = disk.last_id.max(id);
         let epoch = |ns: u64| {
             i64::try_from(ns)
@@ -106,7 +102,7 @@ impl Names {
                 epoch(record.ts_ns),
                 record.kind,
                 record.op,
-                id | (at as i64) << IDS_BITS,
+                id | (at as i64) << REQUEST_BITS,
                 record.sector(),
                 i64::from(record.sectors),
             )

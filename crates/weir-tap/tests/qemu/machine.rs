@@ -106,6 +106,7 @@ impl Machine {
     /// The snapshot that an inventory would return.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let disk = |device: &str, node: &str, vdisk: &str| LaidDisk {
+            tapdisk: None,
             disk: Disk {
                 device: Some(Symbol::new(device)),
                 node: Some(Symbol::new(node)),

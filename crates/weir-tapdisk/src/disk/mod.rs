@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use weir_model::SECTOR_BYTES;
+use weir_tap::tapdisk::mark::{RequestMark, disk_key, request_number};
 use weir_tap::tapdisk::words::DiskWord;
 
 mod counters;
@@ -128,6 +129,8 @@ pub struct ServedDisk {
     step_bytes: u32,
     serial: String,
     subject: DiskNames,
+    /// The key of its names in the marks of its requests.
+    key: u64,
     choice: EngineChoice,
     injector: Injector,
     counters_by_queue: DiskCounters,
@@ -191,6 +194,7 @@ impl ServedDisk {
             step_bytes: 1 << size_bytes.trailing_zeros().min(block_size.trailing_zeros()),
             block_size,
             serial: options.serial.unwrap_or_else(|| serial_of(&path)),
+            key: disk_key(subject.vm.as_deref(), subject.vdisk.as_deref()),
             subject,
             choice,
             injector: Injector::new(options.injections),
@@ -322,6 +326,12 @@ impl ServedDisk {
             reason: "its requests cannot be recorded".into(),
             remedy: error.to_string(),
         })
+    }
+
+    /// Describes a request in its mark.
+    pub(crate) fn mark(&self, mark: &RequestMark, id: u64, received_ns: u64) {
+        let number = self.hub.get().map_or(0, |(_, number)| *number);
+        mark.set(request_number(number, id), self.key, received_ns);
     }
 
     pub(crate) fn is_device(&self) -> bool {

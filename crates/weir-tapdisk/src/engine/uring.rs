@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use io_uring::types::{Fixed, FsyncFlags};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::event::{EventfdFlags, eventfd};
+use weir_tap::tapdisk::mark::{FREE_BITS, RequestMark};
 
 use super::bounce::Pool;
 use super::sync::discard;
@@ -25,8 +26,10 @@ const IMAGE: Fixed = Fixed(0);
 /// The descriptor for flushes.
 const FLUSHED: Fixed = Fixed(1);
 
-/// Marks the result of a discard command beside the slot.
-const DISCARD: u64 = 1 << 32;
+/// Added to the `user_data` of a discard command.
+const DISCARD: u64 = 1;
+
+const _: () = assert!(DISCARD == FREE_BITS, "addresses of marks do not have it");
 
 /// `BLOCK_URING_CMD_DISCARD` (linux/blkdev.h, Linux 6.12): `_IO(0x12, 0)`.
 const DISCARD_COMMAND: u32 = 0x1200;
@@ -37,6 +40,8 @@ pub(crate) struct UringEngine {
     files: QueueFiles,
     event: OwnedFd,
     pool: Pool,
+    /// What the requests in flight are, by slot.
+    marks: Box<[RequestMark]>,
     /// Slots whose next call waits for a buffer or for an entry.
     waiting: VecDeque<u32>,
     /// Calls in the ring, submitted to the kernel or not.
@@ -47,7 +52,7 @@ pub(crate) struct UringEngine {
     unsubmitted: bool,
     /// The error of a submission that is not reported yet.
     broken: Option<io::Error>,
-    /// The results of one look at the ring: the slot with its marks, and the result.
+    /// The results of one look at the ring: the `user_data`, and the result.
     results: Vec<(u64, i32)>,
 }
 
@@ -93,7 +98,7 @@ pub(crate) fn try_uring() -> io::Result<()> {
 }
 
 impl UringEngine {
-    /// A ring for `depth` requests.
+    /// A ring for `depth` requests, with one more slot for those that are rejected.
     pub(crate) fn new(files: QueueFiles, depth: u32) -> io::Result<UringEngine> {
         let entries = depth.clamp(1, ENTRIES_MAX).next_power_of_two();
         let ring = cooperative(entries).or_else(|_| IoUring::new(entries))?;
@@ -106,6 +111,7 @@ impl UringEngine {
             files,
             event,
             pool: Pool::default(),
+            marks: (0..=depth).map(|_| RequestMark::default()).collect(),
             waiting: VecDeque::with_capacity(depth as usize),
             in_ring: 0,
             capacity: entries,
@@ -139,8 +145,20 @@ impl UringEngine {
         self.unsubmitted || self.broken.is_some()
     }
 
+    /// Queues the first call of a request.
+    pub(crate) fn begin(
+        &mut self,
+        slot: u32,
+        mark: impl FnOnce(&RequestMark),
+        work: &mut Work,
+        disk: &ServedDisk,
+    ) {
+        mark(&self.marks[slot as usize]);
+        self.start(slot, work, disk);
+    }
+
     /// Queues the next call of a request.
-    pub(crate) fn start(&mut self, slot: u32, work: &mut Work, disk: &ServedDisk) {
+    fn start(&mut self, slot: u32, work: &mut Work, disk: &ServedDisk) {
         if self.in_ring == self.capacity {
             self.waiting.push_back(slot);
             return;
@@ -149,7 +167,7 @@ impl UringEngine {
             self.waiting.push_back(slot);
             return;
         };
-        let entry = entry(call, slot);
+        let entry = entry(call, self.marks[slot as usize].user_data());
         // SAFETY: the memory of the entry stays valid until the request ends, which is not before
         // the kernel has delivered this call's result.
         let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -197,10 +215,10 @@ impl UringEngine {
             .map(|entry| (entry.user_data(), entry.result()));
         results.extend(entries);
         self.in_ring -= results.len() as u32;
-        for (marks, mut result) in results.drain(..) {
-            let slot = marks as u32;
+        for (user_data, mut result) in results.drain(..) {
+            let slot = self.slot_of(user_data);
             let work = &mut works[slot as usize];
-            if marks & DISCARD != 0 && is_unknown_command(result) {
+            if user_data & DISCARD != 0 && is_unknown_command(result) {
                 result = self.discard_here(work, disk);
             }
             match work.ended(result, disk, &mut self.pool) {
@@ -272,6 +290,12 @@ impl UringEngine {
         }
     }
 
+    /// The slot whose mark is there.
+    fn slot_of(&self, user_data: u64) -> u32 {
+        let bytes = (user_data & !DISCARD) - self.marks[0].user_data();
+        (bytes / size_of::<RequestMark>() as u64) as u32
+    }
+
     /// Discards in the I/O queue's thread, where the ring does not support it.
     fn discard_here(&mut self, work: &mut Work, disk: &ServedDisk) -> i32 {
         match work.call(disk, &mut self.pool) {
@@ -296,8 +320,7 @@ fn is_unknown_command(result: i32) -> bool {
     unknown.contains(&-result)
 }
 
-fn entry(call: Call, slot: u32) -> squeue::Entry {
-    let slot = u64::from(slot);
+fn entry(call: Call, user_data: u64) -> squeue::Entry {
     match call {
         Call::Read(span) => match piece(span) {
             Some((start, bytes)) => opcode::Read::new(IMAGE, start, bytes)
@@ -339,10 +362,10 @@ fn entry(call: Call, slot: u32) -> squeue::Entry {
                 .addr(Some(offset))
                 .cmd(command)
                 .build();
-            return entry.user_data(slot | DISCARD);
+            return entry.user_data(user_data | DISCARD);
         }
     }
-    .user_data(slot)
+    .user_data(user_data)
 }
 
 /// A span of one piece that fits a call's length. It needs no list, which the kernel would have to

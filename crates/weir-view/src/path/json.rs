@@ -13,6 +13,7 @@ pub fn json(begin: Nanos, end: Nanos, table: &PathTable) -> String {
     let disks = table.disks().into_iter().map(|(disk, all)| {
         json!({
             "vm": text(disk.vm),
+            "vdisk": text(disk.vdisk),
             "pdisk": text(disk.pdisk),
             "levels": levels(all),
             "untied": all.untied,
@@ -52,6 +53,7 @@ fn request(row: &PathRow) -> Json {
     let mut put = |name: &str, value: Json| request.insert(name.to_owned(), value);
     put("ts", time::timestamp(row.ts).into());
     put("vm", text(row.disk.vm).into());
+    put("vdisk", text(row.disk.vdisk).into());
     put("pdisk", text(row.disk.pdisk).into());
     if let Some(identity) = &row.identity {
         put("op", text(identity.op).into());

@@ -5,11 +5,13 @@ use weir_model::{Batch, Nanos, Symbol};
 use super::selection::LEVELS;
 use crate::workload::rows::{int, text};
 
-/// A device of the host, and the VM whose requests it has.
+/// A device of the host, and the VM and the virtual disk whose requests it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PathDisk {
     /// The VM; `None` for I/O that is not attributed to a VM.
     pub vm: Option<Symbol>,
+    /// The disk of the VM; `None` if its requests are not known.
+    pub vdisk: Option<Symbol>,
     /// The device.
     pub pdisk: Option<Symbol>,
 }
@@ -55,7 +57,7 @@ pub struct Identity {
 impl PathRow {
     /// A row of a batch; `None` without a latency.
     pub fn of(batch: &Batch, row: usize) -> Option<PathRow> {
-        let [vm, pdisk, untied, latency, rest @ ..] = &batch.columns[..] else {
+        let [vm, vdisk, pdisk, untied, latency, rest @ ..] = &batch.columns[..] else {
             unreachable!("the query has these columns");
         };
         let (levels, identity) = rest.split_at(LEVELS.len());
@@ -76,6 +78,7 @@ impl PathRow {
             ts: batch.ts[row],
             disk: PathDisk {
                 vm: text(vm, row),
+                vdisk: text(vdisk, row),
                 pdisk: text(pdisk, row),
             },
             untied: text(untied, row),

@@ -6,7 +6,14 @@ use weir_runtime::question::quoted;
 
 /// The levels, in the order in which a request crosses them: the columns of `IOpath` with the time
 /// at each.
-pub const LEVELS: [&str; 5] = ["app_wait", "file", "block_wait", "device", "completion"];
+pub const LEVELS: [&str; 6] = [
+    "vdisk_wait",
+    "app_wait",
+    "file",
+    "block_wait",
+    "device",
+    "completion",
+];
 
 /// The columns that identify a request, for those that are printed one by one.
 const IDENTITY: [&str; 8] = [
@@ -32,10 +39,10 @@ pub struct PathSelection {
 }
 
 impl PathSelection {
-    /// The CQL for the rows: VM and disk, why the file is not known, the latency, the time at each
-    /// level; then, if single requests are printed, what identifies them.
+    /// The CQL for the rows: VM, virtual disk and disk, why the file is not known, the latency, the
+    /// time at each level; then, if single requests are printed, what identifies them.
     pub fn rows(&self) -> String {
-        let mut columns = vec!["vm", "pdisk", "untied", "latency"];
+        let mut columns = vec!["vm", "vdisk", "pdisk", "untied", "latency"];
         columns.extend(LEVELS);
         if self.slowest > 0 {
             columns.extend(IDENTITY);

@@ -59,7 +59,10 @@ impl PathTable {
     pub fn disks(&self) -> Vec<(PathDisk, &DiskLevels)> {
         let mut disks: Vec<_> = self.disks.iter().map(|(disk, all)| (*disk, all)).collect();
         let name = |symbol: Option<Symbol>| symbol.map_or("", Symbol::as_str);
-        disks.sort_by_key(|(disk, _)| (disk.vm.is_none(), name(disk.vm), name(disk.pdisk)));
+        disks.sort_by_key(|(disk, _)| {
+            let names = [disk.vm, disk.vdisk, disk.pdisk].map(name);
+            (disk.vm.is_none(), names)
+        });
         disks
     }
 
@@ -134,12 +137,13 @@ mod tests {
         PathRow {
             ts: 0,
             disk: PathDisk {
+                vdisk: None,
                 vm: None,
                 pdisk: Some(Symbol::new(pdisk)),
             },
             untied: (device_ns == 0).then(|| Symbol::new("metadata")),
             latency_ns: 10 + device_ns,
-            levels_ns: [Some(0), Some(10), None, Some(device_ns), None],
+            levels_ns: [None, Some(0), Some(10), None, Some(device_ns), None],
             identity: None,
         }
     }
@@ -159,6 +163,7 @@ mod tests {
         assert_eq!(
             rows,
             [
+                ("vdisk_wait", 0, Some(0.0)),
                 ("app_wait", 3, Some(0.0)),
                 ("file", 3, Some(0.3)),
                 ("block_wait", 0, Some(0.0)),
@@ -167,11 +172,11 @@ mod tests {
                 ("total", 3, Some(1.0)),
             ]
         );
-        let device = &sda.levels[3];
+        let device = &sda.levels[4];
         assert_eq!(device.mean_ns(), Some(70.0 / 3.0));
         let quantiles = [0.5, 0.99].map(|q| device.quantile_ns(q));
         assert_eq!(quantiles, [Some(20), Some(50)]);
-        assert_eq!(sda.levels[2].mean_ns(), None);
+        assert_eq!(sda.levels[3].mean_ns(), None);
         assert_eq!(sda.untied, BTreeMap::from([("metadata", 1)]));
     }
 

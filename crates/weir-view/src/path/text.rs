@@ -9,12 +9,12 @@ use super::row::PathRow;
 use super::selection::LEVELS;
 use super::table::{PathTable, Times};
 
-const HEADER: [&str; 8] = [
-    "VM", "DISK", "LEVEL", "REQUESTS", "SHARE", "MEAN", "P50", "P99",
+const HEADER: [&str; 9] = [
+    "VM", "VDISK", "DISK", "LEVEL", "REQUESTS", "SHARE", "MEAN", "P50", "P99",
 ];
 
 /// The columns of [`HEADER`] with names, which are aligned to the left.
-const NAMES: usize = 3;
+const NAMES: usize = 4;
 
 /// The characters of the longest bar of a waterfall.
 const BAR: usize = 50;
@@ -26,10 +26,11 @@ pub fn text(begin: Nanos, end: Nanos, table: &PathTable) -> String {
     let mut rows = vec![HEADER.map(str::to_owned)];
     let mut untied = String::new();
     for (disk, all) in table.disks() {
-        let [vm, pdisk] = [disk.vm, disk.pdisk].map(name);
+        let [vm, vdisk, pdisk] = [disk.vm, disk.vdisk, disk.pdisk].map(name);
         for (level, times, share) in all.named() {
             rows.push([
                 vm.clone(),
+                vdisk.clone(),
                 pdisk.clone(),
                 level.to_owned(),
                 times.count().to_string(),
@@ -43,7 +44,7 @@ pub fn text(begin: Nanos, end: Nanos, table: &PathTable) -> String {
             let causes = all.untied.iter();
             let causes = causes.map(|(cause, requests)| format!("{cause} {requests}"));
             let causes: Vec<String> = causes.collect();
-            untied += &format!("{vm} {pdisk}: untied: {}\n", causes.join(", "));
+            untied += &format!("{vm} {vdisk} {pdisk}: untied: {}\n", causes.join(", "));
         }
     }
     out += &aligned(&rows);
@@ -96,6 +97,7 @@ fn waterfall(row: &PathRow) -> String {
     let mut title = vec![
         duration(Some(row.latency_ns as f64)),
         name(row.disk.vm),
+        name(row.disk.vdisk),
         name(row.disk.pdisk),
     ];
     if let Some(identity) = &row.identity {

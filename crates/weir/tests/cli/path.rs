@@ -15,12 +15,14 @@ use crate::live::loop_disk;
 use crate::support::{Scratch, interrupt, run, skipped, weir};
 
 /// The columns of the recordings, which are those that the command reads.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 20] = [
     "ts",
     "vm",
+    "vdisk",
     "pdisk",
     "untied",
     "latency",
+    "vdisk_wait",
     "app_wait",
     "file",
     "block_wait",
@@ -42,15 +44,16 @@ const START: i64 = 1_700_000_000_000_000_000;
 const MS: i64 = 1_000_000;
 
 /// A row 100 ms after the previous one, with these times in microseconds.
-fn row(number: i64, vm: Option<&str>, pdisk: &str, levels_us: [Option<i64>; 5]) -> Vec<Value> {
+fn row(number: i64, vm: Option<&str>, pdisk: &str, levels_us: [Option<i64>; 6]) -> Vec<Value> {
     let text = |text: Option<&str>| text.map_or(Value::Null, Value::text);
     let number_of = |n: Option<i64>| n.map_or(Value::Null, Value::Int);
     let times = levels_us.map(|us| number_of(us.map(|us| 1_000 * us)));
     let latency: i64 = levels_us.into_iter().flatten().sum();
-    let is_tied = levels_us[1].is_some();
+    let is_tied = levels_us[2].is_some();
     let mut row = vec![
         Value::Int(START + 100 * MS * number),
         text(vm),
+        text(vm.map(|_| "/dev/vda")),
         Value::text(pdisk),
         text((!is_tied).then_some("metadata")),
         Value::Int(1_000 * latency),
@@ -81,13 +84,14 @@ fn recorded(path: &Path) {
     stream.schema = Schema::new(fields).into();
     let mut rows: Vec<Vec<Value>> = (0..8)
         .map(|i| {
-            let levels = [0, 10, 20, 60 + 10 * i, 10].map(Some);
+            let levels = [5, 0, 10, 20, 60 + 10 * i, 10].map(Some);
             row(i, Some("web"), "/dev/sda", levels)
         })
         .collect();
-    let untied = [None, None, Some(900), Some(100), None];
+    let untied = [None, None, None, Some(900), Some(100), None];
     rows.push(row(8, None, "/dev/sda", untied));
-    rows.push(row(15, None, "/dev/sdb", [0, 0, 0, 5, 0].map(Some)));
+    let direct = [None, Some(0), Some(0), Some(0), Some(5), Some(0)];
+    rows.push(row(15, None, "/dev/sdb", direct));
     let ts: Vec<i64> = (0..rows.len())
         .map(|i| match rows[i][0] {
             Value::Int(ts) => ts,
@@ -128,18 +132,19 @@ fn the_times_of_a_recording_are_added_up() {
     assert_eq!(all["end"], "2023-11-14T22:13:21.500000000Z");
     let web = &all["disks"][0];
     assert_eq!(
-        (&web["vm"], &web["pdisk"]),
-        (&json!("web"), &json!("/dev/sda"))
+        (&web["vm"], &web["vdisk"], &web["pdisk"]),
+        (&json!("web"), &json!("/dev/vda"), &json!("/dev/sda"))
     );
-    // 8 requests of 40 us and, at the device, 60 to 130 us.
-    let total = 8 * 40 + 760;
+    // 8 requests of 45 us and, at the device, 60 to 130 us.
+    let total = 8 * 45 + 760;
     for (level, sum, median) in [
+        ("vdisk_wait", 40, 5),
         ("app_wait", 0, 0),
         ("file", 80, 10),
         ("block_wait", 160, 20),
         ("device", 760, 90),
         ("completion", 80, 10),
-        ("total", total, 130),
+        ("total", total, 135),
     ] {
         let times = &web["levels"][level];
         assert_eq!(
@@ -161,7 +166,7 @@ fn the_times_of_a_recording_are_added_up() {
     assert_eq!(all["disks"].as_array().unwrap().len(), 3);
     let slowest = all["slowest"].as_array().unwrap();
     let latencies: Vec<_> = slowest.iter().map(|row| &row["latency"]).collect();
-    assert_eq!(latencies, [&json!(1_000_000), &json!(170_000)]);
+    assert_eq!(latencies, [&json!(1_000_000), &json!(175_000)]);
     assert_eq!(slowest[1]["path"], "/srv/a\u{1b}b");
     assert_eq!(
         (&slowest[1]["device"], &slowest[1]["user_data"]),
@@ -194,16 +199,17 @@ fn tables_and_waterfalls_are_text() {
         assert!(table.lines().any(|line| is_it(&line)), "{words:?}: {table}");
     };
     line(&[
-        "VM", "DISK", "LEVEL", "REQUESTS", "SHARE", "MEAN", "P50", "P99",
+        "VM", "VDISK", "DISK", "LEVEL", "REQUESTS", "SHARE", "MEAN", "P50", "P99",
     ]);
     line(&[
-        "web", "/dev/sda", "file", "8", "7.4", "%", "10.0", "us", "10.0", "us", "10.0", "us",
+        "web", "/dev/vda", "/dev/sda", "file", "8", "7.1", "%", "10.0", "us", "10.0", "us", "10.0",
+        "us",
     ]);
-    line(&["-", "/dev/sda", "file", "0", "0.0", "%", "-", "-", "-"]);
-    line(&["-", "/dev/sda:", "untied:", "metadata", "1"]);
+    line(&["-", "-", "/dev/sda", "file", "0", "0.0", "%", "-", "-", "-"]);
+    line(&["-", "-", "/dev/sda:", "untied:", "metadata", "1"]);
     let bar = "#".repeat(45);
     line(&["block_wait", "900.0", "us", &bar]);
-    assert!(table.contains("\n1. 1.0 ms  -  /dev/sda  w 4.0 KiB  untied: metadata  fio[77]\n"));
+    assert!(table.contains("\n1. 1.0 ms  -  -  /dev/sda  w 4.0 KiB  untied: metadata  fio[77]\n"));
     assert!(
         table.contains("at 8.0 KiB  fio[77]  user_data 5\n"),
         "{table}"

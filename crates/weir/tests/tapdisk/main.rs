@@ -3,6 +3,7 @@
 //! a required tool, guest or privilege.
 
 mod boot;
+mod chain;
 mod drills;
 mod emitted;
 mod exact;

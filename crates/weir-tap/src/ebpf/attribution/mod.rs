@@ -26,7 +26,7 @@ use self::owners::{Spot, Target};
 use self::spans::NO_SECTOR;
 use super::cgroups::Cgroups;
 use super::layout::{Record, Submitter, UNKNOWN, flag};
-use crate::inventory::{InventoryWatch, ScanScope};
+use crate::inventory::{InventoryWatch, ScanScope, TapdiskKey};
 
 /// The owner of a request. The empty symbol, and [`NO_SECTOR`], stand for unknown values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,6 +305,20 @@ impl Attribution {
             vm => vm,
         };
         self.owners.name(vm?)
+    }
+
+    /// The names of a disk that a tapdisk serves: of its VM, and of the disk there. An unknown
+    /// process is scanned for, if a scan is due.
+    pub fn served(&mut self, key: TapdiskKey) -> Option<(Symbol, Symbol)> {
+        let unknown = self.owners.served(key).is_none();
+        if unknown {
+            self.vm_of_pid(key.pid, false);
+            if !self.open.pids.is_empty() {
+                self.look();
+            }
+        }
+        let disk = self.owners.served(key)?;
+        Some((disk.vm, disk.vdisk))
     }
 
     /// The request belongs to `vm`: finds its disk.

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weir_model::Symbol;
-use weir_model::inventory::FoundBy;
+use weir_model::inventory::{Disk, FoundBy};
 
 use super::spans::{NO_SECTOR, SEVERAL, Span, Spans};
-use crate::inventory::{DiskLayout, LaidDisk, Snapshot};
+use crate::inventory::{DiskLayout, LaidDisk, Snapshot, TapdiskKey};
 
 /// Maximum number of intervals of one device in the index of all VMs; with more, such requests have
 /// no VM.
@@ -57,6 +57,8 @@ pub struct Owners {
     vms: Vec<Arc<VmDisks>>,
     /// Indexes by whole device, for the devices looked up so far.
     all: HashMap<u32, AllDisks>,
+    /// The disks of tapdisks, as positions in the snapshot.
+    served: HashMap<TapdiskKey, usize>,
 }
 
 /// The disks of one VM.
@@ -115,8 +117,11 @@ impl Owners {
             }
         });
         let vms = own.collect();
+        let served = snapshot.disks.iter().enumerate();
+        let served = served.filter_map(|(at, laid)| Some((laid.tapdisk?, at)));
         Owners {
             all: HashMap::new(),
+            served: served.collect(),
             vms,
             snapshot,
         }
@@ -125,6 +130,12 @@ impl Owners {
     /// The VM that a process works for.
     pub fn vm_of_pid(&self, pid: u32) -> Option<u32> {
         self.snapshot.pids.get(&pid).copied()
+    }
+
+    /// A disk that a tapdisk serves.
+    pub fn served(&self, key: TapdiskKey) -> Option<&Disk> {
+        let at = self.served.get(&key)?;
+        self.snapshot.disks.get(*at).map(|laid| &laid.disk)
     }
 
     /// True if a process works for several VMs.

@@ -9,7 +9,7 @@ pub const HEAD_BYTES: usize = 24;
 pub const EVENT_BYTES_MAX: usize = 128;
 
 /// Maximum size of an event of a stream whose programs raise the limit, in bytes.
-pub const LONG_EVENT_BYTES_MAX: usize = 192;
+pub const LONG_EVENT_BYTES_MAX: usize = 208;
 
 /// Position of the processor in an event, in bytes.
 pub const CPU_OFFSET: usize = 16;

@@ -230,6 +230,10 @@ pub enum FieldValue {
     Device(FieldNumber),
     /// The VM of a process in a cgroup; the last number is 1 for a kernel thread.
     Vm(FieldNumber, FieldNumber, FieldNumber),
+    /// The same; the last number is the key of a disk of a tapdisk, which is this process, or 0.
+    VmOfDisk(FieldNumber, FieldNumber, FieldNumber, FieldNumber),
+    /// The disk with this key of the tapdisk that is this process.
+    Vdisk(FieldNumber, FieldNumber),
     /// The same text in each row.
     Constant(&'static str),
     /// The name of this host.
@@ -420,6 +424,10 @@ impl StreamColumn {
             | FieldValue::Cgroup(number)
             | FieldValue::Device(number) => vec![slot(number)],
             FieldValue::Vm(pid, cgroup, by_kernel) => [pid, cgroup, by_kernel].map(slot).into(),
+            FieldValue::VmOfDisk(pid, cgroup, by_kernel, disk) => {
+                [pid, cgroup, by_kernel, disk].map(slot).into()
+            }
+            FieldValue::Vdisk(pid, disk) => [pid, disk].map(slot).into(),
             FieldValue::Text(offset)
             | FieldValue::LongText(LongText {
                 prefix: Some(offset),

@@ -13,6 +13,7 @@ use crate::ebpf::attribution::Attribution;
 use crate::ebpf::devices::{DeviceChoice, Devices};
 use crate::ebpf::rings::Store;
 use crate::ebpf::rows::{Names, errno};
+use crate::inventory::TapdiskKey;
 
 /// The events of the rings that are still needed.
 #[derive(Debug)]
@@ -165,6 +166,12 @@ impl Decoder {
         attribution.vm_of(pid, by_kernel, cgroup, &mut self.names.cgroups)
     }
 
+    /// The VM and the name of a disk of a tapdisk.
+    fn served(&mut self, pid: u32, disk: u64) -> Option<(Symbol, Symbol)> {
+        let attribution = self.attribution.as_mut().filter(|_| disk != 0)?;
+        attribution.served(TapdiskKey { pid, disk })
+    }
+
     /// The path of the block device with this number.
     fn device(&mut self, number: u32) -> Option<Symbol> {
         if number == 0 {
@@ -200,6 +207,11 @@ impl Decoder {
             FieldValue::Cgroup(_) => self.names.cgroups.path(words[0]),
             FieldValue::Device(_) => self.device(words[0] as u32),
             FieldValue::Vm(..) => self.vm(words[0] as u32, words[1], words[2] != 0),
+            FieldValue::VmOfDisk(..) => match self.served(words[0] as u32, words[3]) {
+                Some((vm, _)) => Some(vm),
+                None => self.vm(words[0] as u32, words[1], words[2] != 0),
+            },
+            FieldValue::Vdisk(..) => self.served(words[0] as u32, words[1]).map(|(_, disk)| disk),
         };
         name.map(|name| name.id().into())
     }
@@ -222,7 +234,7 @@ impl Decoder {
             let times = rows.iter().map(|event| begin(event) as Nanos + offset);
             return Values::Int(Int64Array::from_iter_values(times));
         }
-        let mut words = [0; 3];
+        let mut words = [0; 4];
         let values = rows.iter().map(|event| {
             for (word, slot) in words.iter_mut().zip(&slots) {
                 *word = number(event, slot);

@@ -155,6 +155,14 @@ static __always_inline void keep(__u64 key, const struct file_io *io)
 
 /* ---- io_uring ------------------------------------------------------------------------------ */
 
+/* The number of a request: that of a tapdisk is in its mark. */
+static __always_inline __u64 number_by(__u64 user_data)
+{
+	struct request_mark mark;
+
+	return has_mark(&mark, user_data) ? mark.number : user_data;
+}
+
 SEC("tp_btf/io_uring_submit_req")
 int on_uring_submit(__u64 *ctx)
 {
@@ -164,7 +172,7 @@ int on_uring_submit(__u64 *ctx)
 	if (!doing)
 		return 0;
 	doing->request = number_of(request);
-	doing->user_data = request->cqe.user_data;
+	doing->user_data = number_by(request->cqe.user_data);
 	return 0;
 }
 
@@ -172,7 +180,7 @@ SEC("tp_btf/io_uring_queue_async_work")
 int on_uring_punt(__u64 *ctx)
 {
 	struct io_kiocb *request = (struct io_kiocb *)ctx[0];
-	__u64 address = number_of(request), user_data = request->cqe.user_data;
+	__u64 address = number_of(request), user_data = number_by(request->cqe.user_data);
 
 	bpf_map_update_elem(&punted, &address, &user_data, 0);
 	return 0;

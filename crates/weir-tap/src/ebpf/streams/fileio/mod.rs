@@ -98,7 +98,10 @@ pub static STREAM: KernelStream = KernelStream {
             .grouped(),
         StreamColumn::new("user_data", FieldValue::unsigned(72, 8))
             .null(u64::MAX)
-            .doc("the number that the application gave to the request of io_uring; else NULL"),
+            .doc(
+                "the number that the application gave to the request of io_uring, else NULL; of a \
+                 tapdisk, req_id of the request of the virtual disk",
+            ),
         StreamColumn::new("begin", FieldValue::Before(FieldNumber::unsigned(24, 8)))
             .doc("when the file system received or made the request"),
         StreamColumn::new("latency", FieldValue::unsigned(24, 8))

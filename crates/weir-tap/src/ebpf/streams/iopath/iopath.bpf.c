@@ -5,6 +5,7 @@
  *  - A bio is tied to a file when it is queued: by the direct I/O that it belongs to (bi_private), or by
  *    the page cache of its first page. Clones of it that dm, md or a split make share its segments,
  *    so the ties are found by the address of the segments.
+ *  - A request of io_uring whose user_data is the address of a mark is that of a virtual disk.
  *  - A request takes the ties of its bios when it completes: one event for each bio. The events of
  *    a direct I/O wait until that completes too, and have the time between.
  *  - The times of a path: the system call or the submission to io_uring, the beginning of the file's
@@ -13,7 +14,7 @@
  *
  * Compile with `cargo xtask bpf`.
  */
-#define EVENT_BYTES_MAX 184
+#define EVENT_BYTES_MAX 208
 #include "stream.bpf.h"
 #include "submission.bpf.h"
 
@@ -30,6 +31,13 @@ struct gendisk {
 /* In block_device: CO-RE ignores the suffix. */
 struct block_device___disk {
 	struct gendisk *bd_disk;
+	__u64 bd_start_sect;
+};
+
+/* block/fops.c: a direct I/O of a block device. */
+struct blkdev_dio {
+	struct kiocb *iocb;
+	struct bio bio;
 };
 
 struct btrfs_inode {
@@ -100,6 +108,9 @@ struct io_path {
 	__u8 by_kernel;
 	__u8 cause;
 	__u8 spare[2];
+	__u64 disk_key;		/* of a tapdisk; 0: it is no request of one */
+	__u64 vdisk_wait_ns;
+	__u64 vsector;
 };
 _Static_assert(sizeof(struct io_path) == EVENT_BYTES_MAX, "struct io_path");
 
@@ -125,6 +136,7 @@ struct tie {
 	struct io_path path;
 	__u64 bio;		/* addresses */
 	__u64 iocb;		/* 0: no direct I/O */
+	__u64 passed_on;	/* the bio of the file below that has the same segments; 0: none */
 	__u64 queue_ns;
 	__u64 sector;
 	__u32 bytes;
@@ -169,12 +181,19 @@ struct {
 	__uint(max_entries, 1 << 14);
 } ended SEC(".maps");
 
+/* Where a request of io_uring is from. */
+struct origin {
+	__u64 user_data;	/* or the number of the request of a virtual disk */
+	__u64 submit_ns;
+	__u64 disk_key;		/* as in io_path */
+	__u64 received_ns;	/* by the tapdisk */
+};
+
 /* What a task does. */
 struct doing {
 	__u64 iocb;		/* the direct I/O that it submits; 0: none */
 	__u64 request;		/* the last request of io_uring that it submitted */
-	__u64 user_data;	/* of that */
-	__u64 submit_ns;	/* of that */
+	struct origin origin;	/* of that */
 	__u64 call_ns;		/* its system call or page fault began; 0: it makes none */
 	__u64 turn_ns;		/* the call submitted the previous direct I/O */
 	__u64 faulted;		/* the inode of the file that it reads by a page fault; 0: none */
@@ -190,8 +209,7 @@ struct {
 
 /* Requests of io_uring that a worker executes, by their address. */
 struct punted {
-	__u64 user_data;
-	__u64 submit_ns;
+	struct origin origin;	/* with the time of the system call */
 	__u64 comm[2];		/* of the task that submitted it */
 	__u64 tid;
 };
@@ -256,6 +274,20 @@ int on_fault(__u64 *ctx)
 	return 0;
 }
 
+static __always_inline struct origin origin_by(struct io_kiocb *request)
+{
+	struct origin origin = { .user_data = request->cqe.user_data };
+	struct request_mark mark;
+
+	if (has_mark(&mark, origin.user_data)) {
+		origin.user_data = mark.number;
+		origin.disk_key = mark.disk_key;
+		origin.received_ns = mark.received_ns;
+	}
+	origin.submit_ns = bpf_ktime_get_ns();
+	return origin;
+}
+
 SEC("tp_btf/io_uring_submit_req")
 int on_uring_submit(__u64 *ctx)
 {
@@ -265,8 +297,7 @@ int on_uring_submit(__u64 *ctx)
 	if (!doing)
 		return 0;
 	doing->request = number_of(request);
-	doing->user_data = request->cqe.user_data;
-	doing->submit_ns = bpf_ktime_get_ns();
+	doing->origin = origin_by(request);
 	return 0;
 }
 
@@ -275,13 +306,20 @@ int on_uring_punt(__u64 *ctx)
 {
 	struct io_kiocb *request = (struct io_kiocb *)ctx[0];
 	__u64 address = number_of(request);
-	struct punted later = { .user_data = request->cqe.user_data };
 	struct doing *doing = doing_now(0);
+	struct punted later = {};
 
 	later.tid = (__u32)bpf_get_current_pid_tgid();
 	bpf_get_current_comm(later.comm, sizeof(later.comm));
-	if (doing && doing->request == address)
-		later.submit_ns = doing->call_ns ? doing->call_ns : doing->submit_ns;
+	if (doing && doing->request == address) {
+		later.origin = doing->origin;
+		if (doing->call_ns)
+			later.origin.submit_ns = doing->call_ns;
+	} else {
+		/* A device without room for it has rejected it; the task submits it again. */
+		later.origin = origin_by(request);
+		later.origin.submit_ns = 0;
+	}
 	bpf_map_update_elem(&punted, &address, &later, 0);
 	return 0;
 }
@@ -301,6 +339,48 @@ static __always_inline void by_task(struct io_path *path)
 	path->offset = UNKNOWN;
 	path->inode = UNKNOWN;
 	path->user_data = UNKNOWN;
+	path->vdisk_wait_ns = UNKNOWN;
+}
+
+/* The path begins with a request of io_uring; `submit_ns` is 0 if its system call was not seen. */
+static __always_inline void of_origin(struct io_path *path, const struct origin *origin,
+				      __u64 submit_ns, __u64 begin_ns)
+{
+	path->user_data = origin->user_data;
+	path->latency_ns = submit_ns ? submit_ns : begin_ns;
+	if (submit_ns)
+		path->app_wait_ns = begin_ns - submit_ns;
+	path->disk_key = origin->disk_key;
+	if (!origin->disk_key || origin->received_ns > path->latency_ns)
+		return;
+	path->vdisk_wait_ns = path->latency_ns - origin->received_ns;
+	path->latency_ns = origin->received_ns;
+}
+
+/* Whether the request with this kiocb is one of io_uring. `begin_ns`, now, becomes the time of its
+ * turn. */
+static __always_inline bool is_of_uring(struct io_path *path, __u64 iocb, struct doing *doing,
+					__u64 *begin_ns)
+{
+	struct punted *later;
+
+	/* A request of io_uring begins with its kiocb. */
+	if (doing && iocb && doing->request == iocb) {
+		*begin_ns = doing->origin.submit_ns;
+		of_origin(path, &doing->origin, doing->call_ns ? doing->call_ns : *begin_ns,
+			  *begin_ns);
+		return true;
+	}
+	if (!(bpf_get_current_task_btf()->flags & PF_IO_WORKER))
+		return false;
+	later = bpf_map_lookup_elem(&punted, &iocb);
+	if (!later)
+		return false;
+	path->tid = later->tid;
+	path->comm[0] = later->comm[0];
+	path->comm[1] = later->comm[1];
+	of_origin(path, &later->origin, later->origin.submit_ns, *begin_ns);
+	return true;
 }
 
 static __always_inline void of_file(struct io_path *path, struct inode *inode, struct dentry *dentry)
@@ -322,7 +402,6 @@ int on_direct_begin(__u64 *ctx)
 	struct doing *doing = doing_now(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u64 iocb = number_of(kiocb), submit_ns = 0;
 	struct direct direct = {};
-	struct punted *later;
 
 	if (!doing) {
 		count(TABLE_FULL);
@@ -337,28 +416,17 @@ int on_direct_begin(__u64 *ctx)
 	direct.path.parent = new_number();
 	direct.inode = number_of(inode);
 	direct.sb = number_of(inode->i_sb);
-	/* A request of io_uring begins with its kiocb. */
-	if (doing->request == iocb) {
-		direct.path.user_data = doing->user_data;
-		direct.begin_ns = doing->submit_ns;
-		submit_ns = doing->call_ns ? doing->call_ns : doing->submit_ns;
-	} else if (bpf_get_current_task_btf()->flags & PF_IO_WORKER) {
-		direct.begin_ns = bpf_ktime_get_ns();
-		later = bpf_map_lookup_elem(&punted, &iocb);
-		if (later) {
-			direct.path.user_data = later->user_data;
-			direct.path.tid = later->tid;
-			direct.path.comm[0] = later->comm[0];
-			direct.path.comm[1] = later->comm[1];
-			submit_ns = later->submit_ns;
-		}
-	} else {
-		submit_ns = doing->call_ns;
-		direct.begin_ns = submit_ns ? doing->turn_ns : bpf_ktime_get_ns();
+	direct.begin_ns = bpf_ktime_get_ns();
+	if (!is_of_uring(&direct.path, iocb, doing, &direct.begin_ns)) {
+		/* A worker of io_uring makes no system call. */
+		if (!(bpf_get_current_task_btf()->flags & PF_IO_WORKER))
+			submit_ns = doing->call_ns;
+		if (submit_ns)
+			direct.begin_ns = doing->turn_ns;
+		direct.path.latency_ns = submit_ns ? submit_ns : direct.begin_ns;
+		if (submit_ns)
+			direct.path.app_wait_ns = direct.begin_ns - submit_ns;
 	}
-	direct.path.latency_ns = submit_ns ? submit_ns : direct.begin_ns;
-	if (submit_ns)
-		direct.path.app_wait_ns = direct.begin_ns - submit_ns;
 	doing->iocb = iocb;
 	if (bpf_map_update_elem(&directs, &iocb, &direct, 0))
 		count(TABLE_FULL);
@@ -385,6 +453,10 @@ SUBPROGRAM int finish(struct io_path *path, __u64 now)
 {
 	path->event.ts_ns = now;
 	path->latency_ns = now - path->latency_ns;
+	/* An image is the whole disk. */
+	path->vsector = path->disk_key && path->offset != UNKNOWN ? path->offset >> 9 : UNKNOWN;
+	if (path->cause == NO_FILE_SYSTEM)
+		path->offset = UNKNOWN;
 	if (path->cause)
 		count(path->cause & CAUSE_MASK);
 	EMIT(*path);
@@ -477,6 +549,47 @@ static __always_inline __u64 key_of_bio(struct bio *bio)
 	return segments ? segments : number_of(bio);
 }
 
+/*
+ * The tie of a bio, or of that of which it is a clone; `key` becomes its key.
+ *
+ * A loop device with direct I/O passes the segments of a bio on to its file: the bio of that has its
+ * own address as its key. The clones of both have the segments, and the device of theirs.
+ */
+static __always_inline struct tie *tie_of(struct bio *bio, __u64 *key)
+{
+	struct tie *tie;
+
+	*key = key_of_bio(bio);
+	tie = bpf_map_lookup_elem(&ties, key);
+	if (!bio->bi_vcnt) {
+		if (!tie || !tie->passed_on || tie->device == bio->bi_bdev->bd_dev)
+			return tie;
+		*key = tie->passed_on;
+		return bpf_map_lookup_elem(&ties, key);
+	}
+	if (tie && tie->bio == number_of(bio))
+		return tie;
+	*key = number_of(bio);
+	tie = bpf_map_lookup_elem(&ties, key);
+	return tie && tie->bio == *key ? tie : NULL;
+}
+
+/* The key of the tie that `bio` needs; 0 if it is a clone of a bio that has one. */
+static __always_inline __u64 new_key(struct bio *bio, __u32 device)
+{
+	__u64 key = key_of_bio(bio), own = number_of(bio);
+	struct tie *other = bpf_map_lookup_elem(&ties, &key);
+
+	if (!other)
+		return key;
+	if (!bio->bi_vcnt && bio->bi_io_vec)
+		return 0;
+	if (other->bio == own || other->device == device)
+		return key;
+	other->passed_on = own;
+	return own;
+}
+
 /* The first bio of a system call or page fault began with that. */
 static __always_inline void of_call(struct tie *tie, struct doing *doing)
 {
@@ -521,6 +634,31 @@ static __always_inline void of_pages(struct tie *tie, struct bio *bio, struct ca
 		tie->path.flags |= FLAG_MMAP;
 }
 
+static __always_inline __u64 iocb_of(__u64 dio)
+{
+	return dio ? number_of(CAST(blkdev_dio, dio)->iocb) : 0;
+}
+
+/*
+ * Whether the bio belongs to a direct I/O of its block device that io_uring submitted. The first bio
+ * is a part of the I/O, further ones point to it.
+ */
+static __always_inline bool is_of_device(struct tie *tie, struct bio *bio, struct doing *doing)
+{
+	struct block_device___disk *device = (struct block_device___disk *)bio->bi_bdev;
+	__u64 begin_ns = tie->queue_ns;
+
+	if (!core_field_exists(((struct blkdev_dio *)0)->iocb))
+		return false;
+	if (!is_of_uring(&tie->path, iocb_of(number_of(bio) - OFFSET_OF(blkdev_dio, bio)), doing,
+			 &begin_ns) &&
+	    !is_of_uring(&tie->path, iocb_of(number_of(bio->bi_private)), doing, &begin_ns))
+		return false;
+	tie->path.file_ns = tie->queue_ns - begin_ns;
+	tie->path.offset = (tie->sector - device->bd_start_sect) << 9;
+	return true;
+}
+
 SUBPROGRAM int tie_bio(struct bio *bio, struct tie *tie)
 {
 	struct block_device *device = bio->bi_bdev;
@@ -533,7 +671,8 @@ SUBPROGRAM int tie_bio(struct bio *bio, struct tie *tie)
 	by_task(&tie->path);
 	if (!is_of_file_system(device)) {
 		tie->path.cause = NO_FILE_SYSTEM;
-		of_call(tie, doing);
+		if (!tie->bytes || !is_of_device(tie, bio, doing))
+			of_call(tie, doing);
 		return 0;
 	}
 	tie->path.fs = sb->s_magic;
@@ -566,13 +705,13 @@ int on_bio_queue(__u64 *ctx)
 	struct bio *bio = (struct bio *)ctx[0];
 	struct block_device *device = bio->bi_bdev;
 	char op = letter_of(bio->bi_opf);
-	__u64 key = key_of_bio(bio), cgroup;
 	struct tie tie = {};
+	__u64 key, cgroup;
 
 	if (!op || !state.live)
 		return 0;
-	/* A clone has no segments of its own. */
-	if (!bio->bi_vcnt && bio->bi_io_vec && bpf_map_lookup_elem(&ties, &key))
+	key = new_key(bio, device->bd_dev);
+	if (!key)
 		return 0;
 	tie.bio = number_of(bio);
 	tie.queue_ns = bpf_ktime_get_ns();
@@ -599,8 +738,8 @@ SEC("tp_btf/block_bio_complete")
 int on_bio_complete(__u64 *ctx)
 {
 	struct bio *bio = (struct bio *)ctx[1];
-	__u64 key = key_of_bio(bio), now = bpf_ktime_get_ns();
-	struct tie *tie = bpf_map_lookup_elem(&ties, &key);
+	__u64 key, now = bpf_ktime_get_ns();
+	struct tie *tie = tie_of(bio, &key);
 	struct io_path *path;
 
 	if (!tie || tie->bio != number_of(bio))
@@ -715,8 +854,8 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 {
 	struct bio *bio = CAST(bio, w->bio);
 	__u32 bytes = bio->bi_iter.bi_size, device = bio->bi_bdev->bd_dev;
-	__u64 key = key_of_bio(bio), iocb = 0;
 	struct io_path path = {};
+	__u64 key, iocb = 0;
 	struct tie *tie;
 
 	if (!w->bio || (!w->bytes && w->op != 'f'))
@@ -724,8 +863,8 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 	if (bytes > w->bytes)
 		bytes = w->bytes;
 	w->bytes -= bytes;
-	tie = bpf_map_lookup_elem(&ties, &key);
-	if (tie && (!bio->bi_vcnt || tie->bio == w->bio)) {
+	tie = tie_of(bio, &key);
+	if (tie) {
 		path = tie->path;
 		path.offset = offset_of(bio, tie, device);
 		if (w->issue_ns) {
@@ -747,6 +886,7 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 		path.offset = UNKNOWN;
 		path.inode = UNKNOWN;
 		path.user_data = UNKNOWN;
+		path.vdisk_wait_ns = UNKNOWN;
 		path.cause = w->has_metadata ? METADATA : NOT_SEEN;
 	}
 	path.event.ts_ns = w->now;

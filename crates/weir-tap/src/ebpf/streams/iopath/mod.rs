@@ -13,7 +13,11 @@ pub static TAP: LiveTap = LiveTap {
     streams: &[STREAM.name],
     open: |demands, options| STREAM.open(demands, options),
     capabilities: || STREAM.capabilities(),
-    needs_inventory: |demand| STREAM.reads(demand, "vm"),
+    needs_inventory: |demand| {
+        ["vm", "vdisk"]
+            .iter()
+            .any(|name| STREAM.reads(demand, name))
+    },
 };
 
 /// A time that is spent at a level; NULL if the request did not cross it.
@@ -28,6 +32,7 @@ const fn stage(name: &'static str, offset: usize, doc: &'static str) -> StreamCo
 
 const PID: FieldNumber = FieldNumber::unsigned(156, 4);
 const CGROUP: FieldNumber = FieldNumber::unsigned(104, 8);
+const DISK_KEY: FieldNumber = FieldNumber::unsigned(184, 8);
 const BY_KERNEL: FieldNumber = FieldNumber::unsigned(180, 1);
 
 /// Block requests with what is above them.
@@ -36,7 +41,7 @@ pub static STREAM: KernelStream = KernelStream {
     doc: "one row per bio of a finished block request, with the request of the file above it and \
           the time spent at each level",
     object: include_bytes!("iopath.bpf.o"),
-    event_bytes: 184,
+    event_bytes: 208,
     columns: &[
         StreamColumn::new("ts", FieldValue::Time)
             .doc("when the block request finished; for direct I/O, when that finished"),
@@ -88,9 +93,17 @@ pub static STREAM: KernelStream = KernelStream {
              A read-ahead, W write-back, G with gaps in the file",
         )
         .grouped(),
-        StreamColumn::new("vm", FieldValue::Vm(PID, CGROUP, BY_KERNEL))
-            .doc("the VM of the process or of its cgroup; NULL without one")
+        StreamColumn::new("vm", FieldValue::VmOfDisk(PID, CGROUP, BY_KERNEL, DISK_KEY))
+            .doc("the VM of the virtual disk, of the process or of its cgroup; NULL without one")
             .grouped(),
+        StreamColumn::new("vdisk", FieldValue::Vdisk(PID, DISK_KEY))
+            .doc("the virtual disk whose request a tapdisk executes; NULL for other processes")
+            .grouped(),
+        StreamColumn::new("vsector", FieldValue::unsigned(200, 8))
+            .unit(Unit::Sectors)
+            .null(u64::MAX)
+            .doc("the first sector there; NULL without one")
+            .tested(),
         StreamColumn::new("pid", FieldValue::Number(PID))
             .doc("the process that submitted it; for a write-back that of a kernel thread")
             .tested()
@@ -110,15 +123,24 @@ pub static STREAM: KernelStream = KernelStream {
             .grouped(),
         StreamColumn::new("user_data", FieldValue::unsigned(112, 8))
             .null(u64::MAX)
-            .doc("the number that the application gave to the request of io_uring; else NULL"),
+            .doc(
+                "the number that the application gave to the request of io_uring, else NULL; of a \
+                 tapdisk, req_id of the request of the virtual disk",
+            ),
         StreamColumn::new("submit", FieldValue::Before(FieldNumber::unsigned(24, 8))).doc(
-            "when the application submitted it; when the bio was queued if no application waits",
+            "when the tapdisk received it from the VM or the application submitted it; when the \
+             bio was queued if no application waits",
         ),
         StreamColumn::new("latency", FieldValue::unsigned(24, 8))
             .unit(Unit::Nanoseconds)
             .doc("ts - submit: the sum of the times at each level")
             .tested()
             .measured(),
+        stage(
+            "vdisk_wait",
+            192,
+            "from the receipt by the tapdisk until it submits the request to the kernel",
+        ),
         stage(
             "app_wait",
             32,
@@ -231,7 +253,10 @@ const CALL: Probe = Probe::new("on_call", "sys_enter", "submit is that of the bi
 const FAULT: Probe = Probe::new("on_fault", "mm_filemap_fault", "flag M is missing");
 
 /// The columns that need the beginning of the system call.
-const TIMES: [&str; 4] = ["submit", "latency", "app_wait", "file"];
+const TIMES: [&str; 5] = ["submit", "latency", "vdisk_wait", "app_wait", "file"];
+
+/// The columns that need the request of io_uring.
+const ORIGIN: [&str; 4] = ["user_data", "vm", "vdisk", "vsector"];
 
 /// The probes for the columns of the demands.
 fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
@@ -239,7 +264,8 @@ fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
     let mut chosen = [&BLOCK[..], &DIRECT].concat();
     choice.require(&chosen)?;
     let reads_times = TIMES.iter().any(|column| choice.reads(column));
-    if (reads_times || choice.reads("user_data")) && URING.iter().all(has) {
+    let reads_origin = ORIGIN.iter().any(|column| choice.reads(column));
+    if (reads_times || reads_origin) && URING.iter().all(has) {
         chosen.extend(URING);
     }
     // A fault ends with the next system call.
