@@ -166,8 +166,10 @@ fn expr() -> BoxedStrategy<SpannedExpr> {
     .boxed()
 }
 
-/// A call with OVER.
-fn over(expr: impl Strategy<Value = SpannedExpr> + Clone + 'static) -> BoxedStrategy<ExprKind> {
+/// `(w PARTITION BY .. ORDER BY ..)`
+fn row_window(
+    expr: impl Strategy<Value = SpannedExpr> + Clone + 'static,
+) -> BoxedStrategy<RowWindow> {
     let key = (expr.clone(), any::<bool>(), prop::option::of(any::<bool>())).prop_map(
         |(expr, descending, nulls_first)| OrderItem {
             expr,
@@ -183,27 +185,49 @@ fn over(expr: impl Strategy<Value = SpannedExpr> + Clone + 'static) -> BoxedStra
             expr.clone().prop_map(FrameBound::Following),
         ]
     };
-    let unit = prop_oneof![Just(FrameUnit::Rows), Just(FrameUnit::Range)];
+    let unit = prop_oneof![
+        Just(FrameUnit::Rows),
+        Just(FrameUnit::Range),
+        Just(FrameUnit::Groups)
+    ];
     let frame = (unit, bound(), bound())
         .prop_map(|(unit, start, end)| at(FrameClause { unit, start, end }));
-    let list = |most| prop::collection::vec(expr.clone(), 0..most);
     (
-        function(),
-        list(3),
-        list(3),
+        prop::option::of(ident()),
+        prop::collection::vec(expr.clone(), 0..3),
         prop::collection::vec(key, 0..3),
         prop::option::of(frame),
     )
-        .prop_map(|(name, args, partition, order_by, frame)| {
+        .prop_map(|(base, partition, order_by, frame)| RowWindow {
+            base,
+            is_bare: false,
+            partition,
+            order_by,
+            frame,
+        })
+        .boxed()
+}
+
+/// A call with OVER.
+fn over(expr: impl Strategy<Value = SpannedExpr> + Clone + 'static) -> BoxedStrategy<ExprKind> {
+    let bare = ident().prop_map(|name| RowWindow {
+        base: Some(name),
+        is_bare: true,
+        ..RowWindow::default()
+    });
+    (
+        function(),
+        prop::collection::vec(expr.clone(), 0..3),
+        prop_oneof![4 => row_window(expr), 1 => bare],
+    )
+        .prop_map(|(name, args, window)| {
             ExprKind::Over(Box::new(OverClause {
                 name,
                 distinct: false,
                 args,
                 star: false,
                 filter: None,
-                partition,
-                order_by,
-                frame,
+                window,
             }))
         })
         .boxed()
@@ -308,6 +332,8 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
     let scalar = select_query(inner.clone()).prop_map(|query| node(ExprKind::Scalar { query }));
     let filter =
         prop_oneof![3 => expr(), 1 => in_query_of(in_query.boxed()), 1 => exists, 1 => scalar];
+    let named_window =
+        (ident(), row_window(expr())).prop_map(|(name, window)| WindowDefinition { name, window });
     let select = (
         any::<bool>(),
         prop::collection::vec(item, 1..4),
@@ -316,8 +342,9 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
         prop::collection::vec(expr(), 0..3),
         prop::option::of(expr()),
         prop_oneof![2 => Just(None), 1 => Just(Some(Grouping::Rollup)), 1 => Just(Some(Grouping::Cube))],
+        prop::collection::vec(named_window, 0..2),
     )
-        .prop_map(|(distinct, items, from, filter, group_by, having, grouping)| {
+        .prop_map(|(distinct, items, from, filter, group_by, having, grouping, windows)| {
             let sets = || match &group_by[..] {
                 [a, b, ..] if a != b => Grouping::Sets(vec![vec![0, 1], vec![1], vec![]]),
                 _ => Grouping::All,
@@ -335,6 +362,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
                 group_by,
                 grouping,
                 having,
+                windows,
             }))
         })
         .boxed();
@@ -444,6 +472,7 @@ fn query() -> BoxedStrategy<Query> {
         group_by: Vec::new(),
         grouping: Grouping::All,
         having: None,
+        windows: Vec::new(),
     };
     let least = Query {
         views: Vec::new(),

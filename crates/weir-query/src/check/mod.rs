@@ -17,6 +17,7 @@ mod expr;
 mod foreign_function;
 mod from;
 mod grouping;
+mod named_window;
 mod over;
 mod query;
 mod scope;
@@ -204,6 +205,8 @@ pub(crate) struct Checker<'a> {
     subqueries: Option<value::Subqueries>,
     /// The calls of window functions in those expressions; `None` where they are not allowed.
     window_calls: Option<Vec<over::WindowCall>>,
+    /// The names that WINDOW of the block gives.
+    windows: Vec<ast::WindowDefinition>,
     /// The keys of the block whose expressions are checked, and whether it has grouping sets.
     group_keys: Option<(Vec<Expr>, bool)>,
 }
@@ -222,6 +225,7 @@ impl<'a> Checker<'a> {
             started: None,
             subqueries: None,
             window_calls: None,
+            windows: Vec::new(),
             group_keys: None,
         }
     }

@@ -67,13 +67,14 @@ impl Checker<'_> {
             args: call.args.to_vec(),
             star: call.star,
             filter: None,
-            partition: Vec::new(),
-            order_by: vec![ast::OrderItem {
-                expr: SpannedExpr::new(ts, call.span),
-                descending: false,
-                nulls_first: None,
-            }],
-            frame: None,
+            window: ast::RowWindow {
+                order_by: vec![ast::OrderItem {
+                    expr: SpannedExpr::new(ts, call.span),
+                    descending: false,
+                    nulls_first: None,
+                }],
+                ..ast::RowWindow::default()
+            },
         };
         self.over(&clause, call.span, names)
     }
@@ -148,7 +149,8 @@ impl Checker<'_> {
         if !is_rate {
             return self.expr(&difference(x), names);
         }
-        let key = clause.order_by.first().map(|key| &key.expr);
+        let window = self.resolved_window(&clause.window)?;
+        let key = window.order_by.first().map(|key| &key.expr);
         let checked = key.and_then(|key| self.expr(key, names));
         if checked.is_none_or(|key| key.ty() != Type::Time) {
             let message = format!("`{name}` needs a timestamp as its ORDER BY");
@@ -180,18 +182,23 @@ impl Checker<'_> {
         place: Span,
         names: &mut Names,
     ) -> Option<WindowCall> {
+        let clause = &OverClause {
+            window: self.resolved_window(&clause.window)?,
+            ..clause.clone()
+        };
+        let window = &clause.window;
         if clause.distinct {
             let message = "a window function takes no DISTINCT";
             self.diagnostics
                 .push(codes::WINDOW_FUNCTION.at(place, message));
             return None;
         }
-        let keys: Vec<_> = clause
+        let keys: Vec<_> = window
             .partition
             .iter()
             .map(|key| self.expr(key, names))
             .collect();
-        let order = clause.order_by.iter().map(|item| {
+        let order = window.order_by.iter().map(|item| {
             let key = self.expr(&item.expr, names);
             key.map(|key| order_by(key, item))
         });
@@ -203,7 +210,7 @@ impl Checker<'_> {
         let keys = keys.into_iter().collect::<Option<Vec<_>>>()?;
         let order = order.into_iter().collect::<Option<Vec<_>>>()?;
         let function = function?;
-        let frame = match &clause.frame {
+        let frame = match &window.frame {
             Some(frame) if function.has_frame() => self.frame(frame, &order)?,
             Some(frame) => {
                 let message = format!("`{name}` is computed from the partition, not from a frame");
@@ -251,8 +258,31 @@ impl Checker<'_> {
             "dense_rank" => OverFunction::DenseRank,
             "first_value" => OverFunction::First(value(self)?),
             "last_value" => OverFunction::Last(value(self)?),
+            "percent_rank" => OverFunction::PercentRank,
+            "cume_dist" => OverFunction::CumeDist,
+            "ntile" => OverFunction::Ntile(self.position(&args[0], names)?),
+            "nth_value" => {
+                let value = value(self)?;
+                OverFunction::Nth(value, self.position(&args[1], names)?)
+            }
             _ => return self.offset(name == "lag", args, names),
         })
+    }
+
+    /// The number of parts of `ntile` or the position of `nth_value`.
+    fn position(&mut self, number: &SpannedExpr, names: &mut Names) -> Option<i64> {
+        let checked = self.expr(number, names)?;
+        if let Expr::Literal {
+            value: Value::Int(n @ 1..),
+            ..
+        } = checked
+        {
+            return Some(n);
+        }
+        let message = "the number is not a constant integer from 1";
+        let found = codes::BAD_ARGUMENTS.at(number.span, message);
+        self.diagnostics.push(found);
+        None
     }
 
     /// `lag(x, n, default)`
@@ -336,6 +366,13 @@ impl Checker<'_> {
         order: &[OrderBy],
     ) -> Option<RowFrame> {
         let ast::FrameClause { unit, start, end } = &frame.value;
+        if *unit == FrameUnit::Groups && order.is_empty() {
+            let message = "a frame of GROUPS needs an order";
+            let found = codes::WINDOW_FUNCTION.at(frame.span, message);
+            self.diagnostics
+                .push(found.help("write `over (order by ts groups ..)`"));
+            return None;
+        }
         let start = self.bound(*unit, start, order)?;
         let end = self.bound(*unit, end, order)?;
         Some(RowFrame {
@@ -358,7 +395,7 @@ impl Checker<'_> {
             FrameBound::Preceding(distance) | FrameBound::Following(distance) => distance,
         };
         let key_unit = match (unit, order) {
-            (FrameUnit::Rows, _) => Unit::None,
+            (FrameUnit::Rows | FrameUnit::Groups, _) => Unit::None,
             (FrameUnit::Range, [key]) if matches!(key.expr.ty(), Type::Int | Type::Time) => {
                 key.expr.unit()
             }

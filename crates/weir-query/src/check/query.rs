@@ -59,6 +59,7 @@ impl Checker<'_> {
                     group_by: Vec::new(),
                     grouping: ast::Grouping::All,
                     having: None,
+                    windows: Vec::new(),
                 };
                 self.select(&select, &bare(body.clone()))
             }

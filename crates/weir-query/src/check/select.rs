@@ -73,6 +73,7 @@ impl Checker<'_> {
         let (mut hidden, mut windows) = (Vec::new(), Vec::new());
         let keys = (block.keys.clone(), block.sets.is_some());
         let outside = self.group_keys.replace(keys);
+        let windows_outside = self.begin_windows(&select.windows);
         let ((outputs, having, by), subqueries) = self.with_subqueries(|checker| {
             let outputs = checker
                 .with_window_calls(&mut windows, |checker| checker.outputs(select, &mut block));
@@ -86,6 +87,7 @@ impl Checker<'_> {
             (outputs, having, by)
         });
         self.group_keys = outside;
+        self.windows = windows_outside;
         let (mut plan, mut outputs, by) = (input?, outputs?, by?);
         if !block.keys_known {
             return None;
@@ -160,7 +162,8 @@ impl Checker<'_> {
         let exprs = items.map(|(expr, _)| expr);
         let exprs = exprs
             .chain(&select.having)
-            .chain(query.order_by.iter().map(|o| &o.expr));
+            .chain(query.order_by.iter().map(|o| &o.expr))
+            .chain(select.windows.iter().flat_map(|w| w.window.exprs()));
         // HAVING alone makes one group of all rows, as in SQL.
         let has_sets = select.grouping != ast::Grouping::All;
         let grouped = has_sets || !select.group_by.is_empty() || select.having.is_some() || {

@@ -58,6 +58,47 @@ pub static WINDOW_FUNCTIONS: &[WindowFunction] = &[
     },
     WindowFunction {
         doc: &FunctionDoc {
+            name: "ntile",
+            aliases: &[],
+            signature: "ntile(n) over (order by x)",
+            summary: "the number of the row's part, from 1, of `n` parts of equal size",
+            details: "`n` is a constant. The first parts have one row more where the rows cannot be divided evenly.",
+            examples: &[Example::over("ntile(2) over (order by x)", "5\n6\n7", "2")],
+        },
+        arguments: 1..=1,
+    },
+    WindowFunction {
+        doc: &FunctionDoc {
+            name: "percent_rank",
+            aliases: &[],
+            signature: "percent_rank() over (order by x)",
+            summary: "the share of the other rows that are before the row, from 0 to 1",
+            details: "`(rank() - 1) / (rows - 1)`; 0 in a partition of one row.",
+            examples: &[Example::over(
+                "percent_rank() over (order by x)",
+                "5\n6\n7",
+                "1",
+            )],
+        },
+        arguments: 0..=0,
+    },
+    WindowFunction {
+        doc: &FunctionDoc {
+            name: "cume_dist",
+            aliases: &[],
+            signature: "cume_dist() over (order by x)",
+            summary: "the share of the rows up to the row and those with the same sort key",
+            details: "More than 0, at most 1.",
+            examples: &[Example::over(
+                "cume_dist() over (order by x desc)",
+                "5\n7",
+                "0.5",
+            )],
+        },
+        arguments: 0..=0,
+    },
+    WindowFunction {
+        doc: &FunctionDoc {
             name: "lag",
             aliases: &[],
             signature: "lag(x [, n [, default]]) over (order by y)",
@@ -114,6 +155,21 @@ pub static WINDOW_FUNCTIONS: &[WindowFunction] = &[
             )],
         },
         arguments: 1..=1,
+    },
+    WindowFunction {
+        doc: &FunctionDoc {
+            name: "nth_value",
+            aliases: &[],
+            signature: "nth_value(x, n) over (order by y)",
+            summary: "the value of the row at position `n` of the frame, from 1",
+            details: "`n` is a constant. NULL in a frame of fewer rows.",
+            examples: &[Example::over(
+                "nth_value(x, 2) over (order by y)",
+                "5,1\n7,2",
+                "7",
+            )],
+        },
+        arguments: 2..=2,
     },
     WindowFunction {
         doc: &FunctionDoc {

@@ -54,6 +54,14 @@ pub enum OverFunction {
     Last(Expr),
     /// An aggregate of the rows of the frame, in their order.
     Aggregate(AggregateCall),
+    /// The number of the row's part, of this many parts of equal size, from 1.
+    Ntile(i64),
+    /// The share of the other rows that are before its first peer.
+    PercentRank,
+    /// The share of the rows up to its last peer.
+    CumeDist,
+    /// The value of the row at this position of the frame, from 1.
+    Nth(Expr, i64),
 }
 
 /// Consecutive rows of a partition, relative to a current row.
@@ -75,6 +83,8 @@ pub enum FrameUnit {
     /// Distances of the sort key from that of the current row, in the direction of the order: 0 is
     /// its peers.
     Range,
+    /// Groups of peers: 0 is that of the current row, 1 the next.
+    Groups,
 }
 
 impl RowFrame {
@@ -102,6 +112,7 @@ impl RowFrame {
         let unit = match self.unit {
             FrameUnit::Rows => "rows",
             FrameUnit::Range => "range",
+            FrameUnit::Groups => "groups",
         };
         let (start, end) = (bound(self.start, "preceding"), bound(self.end, "following"));
         format!("{unit} between {start} and {end}")
@@ -112,12 +123,15 @@ impl OverFunction {
     /// The type and unit of its result.
     pub fn returns(&self) -> (Type, Unit) {
         match self {
-            OverFunction::RowNumber | OverFunction::Rank | OverFunction::DenseRank => {
-                (Type::Int, Unit::None)
-            }
+            OverFunction::RowNumber
+            | OverFunction::Rank
+            | OverFunction::DenseRank
+            | OverFunction::Ntile(_) => (Type::Int, Unit::None),
+            OverFunction::PercentRank | OverFunction::CumeDist => (Type::Float, Unit::None),
             OverFunction::Offset { value, .. }
             | OverFunction::First(value)
-            | OverFunction::Last(value) => (value.ty(), value.unit()),
+            | OverFunction::Last(value)
+            | OverFunction::Nth(value, _) => (value.ty(), value.unit()),
             OverFunction::Aggregate(call) => (call.ty, call.unit),
         }
     }
@@ -126,28 +140,38 @@ impl OverFunction {
     pub fn has_frame(&self) -> bool {
         matches!(
             self,
-            OverFunction::First(_) | OverFunction::Last(_) | OverFunction::Aggregate(_)
+            OverFunction::First(_)
+                | OverFunction::Last(_)
+                | OverFunction::Nth(..)
+                | OverFunction::Aggregate(_)
         )
     }
 
     /// Whether its result can be NULL.
     pub fn is_nullable(&self) -> bool {
         match self {
-            OverFunction::RowNumber | OverFunction::Rank | OverFunction::DenseRank => false,
             OverFunction::Aggregate(call) => call.function.doc().name != "count",
-            _ => true,
+            OverFunction::Offset { .. }
+            | OverFunction::First(_)
+            | OverFunction::Last(_)
+            | OverFunction::Nth(..) => true,
+            _ => false,
         }
     }
 
     /// Its arguments.
     pub fn exprs_mut(&mut self) -> Vec<&mut Expr> {
         match self {
-            OverFunction::RowNumber | OverFunction::Rank | OverFunction::DenseRank => Vec::new(),
             OverFunction::Offset { value, default, .. } => {
                 [value].into_iter().chain(default).collect()
             }
-            OverFunction::First(value) | OverFunction::Last(value) => vec![value],
+            OverFunction::First(value)
+            | OverFunction::Last(value)
+            | OverFunction::Nth(value, _) => {
+                vec![value]
+            }
             OverFunction::Aggregate(call) => call.args.iter_mut().collect(),
+            _ => Vec::new(),
         }
     }
 }
@@ -182,6 +206,10 @@ impl OverCall {
             OverFunction::RowNumber => "row_number()".into(),
             OverFunction::Rank => "rank()".into(),
             OverFunction::DenseRank => "dense_rank()".into(),
+            OverFunction::Ntile(parts) => format!("ntile({parts})"),
+            OverFunction::PercentRank => "percent_rank()".into(),
+            OverFunction::CumeDist => "cume_dist()".into(),
+            OverFunction::Nth(value, n) => format!("nth_value({}, {n})", show(value, fields)),
             OverFunction::Offset {
                 value,
                 rows,

@@ -240,7 +240,16 @@ fn over(by: &Partitioning, calls: &[OverCall], schema: &Schema) -> Result<Vec<Ty
             OverFunction::First(value) | OverFunction::Last(value) => {
                 expression(value, Some(schema))?;
             }
-            OverFunction::RowNumber | OverFunction::Rank | OverFunction::DenseRank => {}
+            OverFunction::Nth(value, n) => {
+                expression(value, Some(schema))?;
+                ensure(*n >= 1, "a position in a frame is not from 1")?;
+            }
+            OverFunction::Ntile(parts) => ensure(*parts >= 1, "a partition has no parts")?,
+            OverFunction::RowNumber
+            | OverFunction::Rank
+            | OverFunction::DenseRank
+            | OverFunction::PercentRank
+            | OverFunction::CumeDist => {}
         }
         let keyed = matches!(&by.order[..], [key] if same_representation(key.expr.ty(), Type::Int));
         ensure(

@@ -6,6 +6,7 @@ use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, Shape, Type, probe};
 
 pub use super::grouping::{Grouping, SETS_MAX};
 use super::measure::UnitName;
+pub use super::row_window::{FrameBound, FrameClause, RowWindow, WindowDefinition};
 use crate::diagnostic::Span;
 use crate::expr::BinaryOp;
 pub use crate::expr::UnaryOp;
@@ -199,6 +200,8 @@ pub struct SelectBlock {
     pub grouping: Grouping,
     /// HAVING
     pub having: Option<SpannedExpr>,
+    /// WINDOW
+    pub windows: Vec<WindowDefinition>,
 }
 
 /// An item of the select list.
@@ -529,46 +532,8 @@ pub struct OverClause {
     pub star: bool,
     /// `FILTER (WHERE c)` after an aggregate.
     pub filter: Option<Box<SpannedExpr>>,
-    /// PARTITION BY
-    pub partition: Vec<SpannedExpr>,
-    /// ORDER BY
-    pub order_by: Vec<OrderItem>,
-    /// `ROWS BETWEEN .. AND ..`, `RANGE BETWEEN .. AND ..`
-    pub frame: Option<Spanned<FrameClause>>,
-}
-
-/// The rows of a partition from which a window function is computed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FrameClause {
-    /// ROWS or RANGE.
-    pub unit: FrameUnit,
-    /// The first row.
-    pub start: FrameBound,
-    /// The last row.
-    pub end: FrameBound,
-}
-
-/// A bound of a frame.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FrameBound {
-    /// `UNBOUNDED PRECEDING` of a start, `UNBOUNDED FOLLOWING` of an end
-    Unbounded,
-    /// `CURRENT ROW`
-    CurrentRow,
-    /// `2 PRECEDING`
-    Preceding(SpannedExpr),
-    /// `2 FOLLOWING`
-    Following(SpannedExpr),
-}
-
-impl FrameBound {
-    /// Its distance from the current row.
-    pub fn distance(&self) -> Option<&SpannedExpr> {
-        match self {
-            FrameBound::Preceding(distance) | FrameBound::Following(distance) => Some(distance),
-            FrameBound::Unbounded | FrameBound::CurrentRow => None,
-        }
-    }
+    /// `OVER w`, `OVER (PARTITION BY a ORDER BY b)`
+    pub window: RowWindow,
 }
 
 /// A constant.
@@ -654,15 +619,7 @@ impl ExprKind {
             ExprKind::Over(over) => {
                 over.args.iter().for_each(&mut *visit);
                 over.filter.iter().for_each(|x| visit(x));
-                over.partition.iter().for_each(&mut *visit);
-                over.order_by.iter().for_each(|key| visit(&key.expr));
-                if let Some(frame) = &over.frame {
-                    let FrameClause { start, end, .. } = &frame.value;
-                    [start, end]
-                        .into_iter()
-                        .filter_map(FrameBound::distance)
-                        .for_each(visit);
-                }
+                over.window.exprs().for_each(visit);
             }
         }
     }

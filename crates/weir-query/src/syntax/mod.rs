@@ -8,6 +8,7 @@ mod level;
 pub mod measure;
 mod parser;
 mod print;
+mod row_window;
 pub mod token;
 
 use crate::diagnostic::{Diagnostic, Span, codes};

@@ -246,6 +246,9 @@ impl Display for SelectBlock {
         if let Some(having) = &self.having {
             write!(f, " HAVING {having}")?;
         }
+        if !self.windows.is_empty() {
+            write!(f, " WINDOW {}", Commas(&self.windows))?;
+        }
         Ok(())
     }
 }
@@ -431,7 +434,32 @@ impl Display for OverClause {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let filter = self.filter.as_deref();
         call(f, &self.name, self.distinct, &self.args, self.star, filter)?;
+        write!(f, " OVER {}", self.window)
+    }
+}
+
+impl Display for WindowDefinition {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} AS {}", self.name, self.window)
+    }
+}
+
+/// The words with which a clause of a window begins; as a name they are quoted.
+pub(super) const CLAUSES_OF_WINDOWS: &[&str] = &["partition", "order", "rows", "range", "groups"];
+
+impl Display for RowWindow {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let (Some(base), true) = (&self.base, self.is_bare) {
+            return write!(f, "{base}");
+        }
         let mut parts = Vec::new();
+        parts.extend(self.base.as_ref().map(|base| {
+            let mut words = CLAUSES_OF_WINDOWS.iter();
+            match words.any(|word| base.value.eq_ignore_ascii_case(word)) {
+                true => format!("`{}`", base.value),
+                false => base.to_string(),
+            }
+        }));
         if !self.partition.is_empty() {
             parts.push(format!("PARTITION BY {}", Commas(&self.partition)));
         }
@@ -439,7 +467,7 @@ impl Display for OverClause {
             parts.push(format!("ORDER BY {}", Commas(&self.order_by)));
         }
         parts.extend(self.frame.as_ref().map(|frame| frame.value.to_string()));
-        write!(f, " OVER ({})", parts.join(" "))
+        write!(f, "({})", parts.join(" "))
     }
 }
 
@@ -448,6 +476,7 @@ impl Display for FrameClause {
         let unit = match self.unit {
             FrameUnit::Rows => "ROWS",
             FrameUnit::Range => "RANGE",
+            FrameUnit::Groups => "GROUPS",
         };
         // A distance is followed by a word, not by an operator.
         let bound = |bound: &FrameBound, all: &str| match bound {

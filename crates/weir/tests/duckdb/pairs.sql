@@ -216,6 +216,15 @@ select req_id as c0, count(*) over (order by pid range between 1 preceding and 1
 -- the default frame ends with the last row of equal sort keys
 select req_id as c0, count(*) over (order by cpu nulls last) as c1, last_value(cpu) over (order by cpu nulls last) as c2 from IO [range unbounded];
 
+-- shares of a partition
+select req_id as c0, ntile(3) over (order by req_id) as c1, percent_rank() over (order by pid nulls last) as c2, cume_dist() over (order by pid nulls last) as c3 from IO [range unbounded];
+
+-- a frame of groups of equal keys, and the second value of a frame
+select req_id as c0, count(*) over (order by pid nulls last groups between 1 preceding and 2 following) as c1, nth_value(req_id, 2) over (order by req_id rows between 1 preceding and 1 following) as c2 from IO [range unbounded];
+
+-- named windows
+select req_id as c0, rank() over w as c1, max(req_id) over (p order by req_id) as c2 from IO [range unbounded] window p as (partition by op), w as (p order by pid nulls last);
+
 -- window functions over groups
 select vm as c0, count(*) as c1, rank() over (order by count(*) desc) as c2, max(count(*)) over () as c3 from IO [range unbounded] group by vm;
 

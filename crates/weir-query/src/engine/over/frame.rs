@@ -16,6 +16,8 @@ pub(super) struct PartitionRows<'a> {
     first_peers: Vec<usize>,
     /// The end of the peers of each row.
     peers_end: Vec<usize>,
+    /// The first row of each group of peers.
+    groups: Vec<usize>,
     /// The values of the only sort key, if it is one of integers.
     distances: Option<Distances>,
 }
@@ -48,8 +50,10 @@ impl<'a> PartitionRows<'a> {
             [key] => Distances::of(&eval(&key.expr, rows)?, key.descending),
             _ => None,
         };
+        let groups = (0..len).filter(|row| first_peers[*row] == *row);
         Ok(PartitionRows {
             rows,
+            groups: groups.collect(),
             first_peers,
             peers_end,
             distances,
@@ -75,6 +79,34 @@ impl<'a> PartitionRows<'a> {
                 for (row, &first) in self.first_peers.iter().enumerate() {
                     rank += usize::from(first == row);
                     out.push(number(rank));
+                }
+            }
+            OverFunction::Ntile(parts) => {
+                let parts = usize::try_from(*parts).unwrap_or(usize::MAX);
+                // The first parts have one row more where the rows cannot be divided evenly.
+                let (size, longer) = (len / parts, len % parts);
+                let in_longer = longer * (size + 1);
+                let part = |row: usize| match row.checked_sub(in_longer) {
+                    None => row / (size + 1),
+                    Some(after) => longer + after / size.max(1),
+                };
+                (0..len).for_each(|row| out.push(number(part(row) + 1)));
+            }
+            OverFunction::PercentRank => {
+                let others = len.saturating_sub(1).max(1) as f64;
+                let before = self.first_peers.iter();
+                before.for_each(|before| out.push(Value::Float(*before as f64 / others)));
+            }
+            OverFunction::CumeDist => {
+                let ends = self.peers_end.iter();
+                ends.for_each(|end| out.push(Value::Float(*end as f64 / len as f64)));
+            }
+            OverFunction::Nth(value, n) => {
+                let values = eval(value, self.rows)?;
+                let skipped = usize::try_from(*n - 1).unwrap_or(usize::MAX);
+                for row in 0..len {
+                    let nth = self.frame(call.frame, row).nth(skipped);
+                    out.push(nth.map_or(Value::Null, |at| values.value(at)));
                 }
             }
             OverFunction::Offset {
@@ -167,6 +199,14 @@ impl<'a> PartitionRows<'a> {
                 let at = (row as i64).saturating_add(by);
                 let at = at.saturating_add(i64::from(past));
                 usize::try_from(at).unwrap_or(0).min(self.rows.len)
+            }
+            (FrameUnit::Groups, ..) => {
+                let own = self.groups.partition_point(|first| *first <= row) as i64 - 1;
+                let group = own.saturating_add(by).saturating_add(i64::from(past));
+                match usize::try_from(group) {
+                    Ok(group) => *self.groups.get(group).unwrap_or(&self.rows.len),
+                    Err(_) => 0,
+                }
             }
             (FrameUnit::Range, 1.. | ..=-1, Some(distances)) if distances.known.contains(&row) => {
                 distances.bound(row, by, past)

@@ -336,6 +336,7 @@ fn tumbling(named: TableSource, alias: Option<Ident>, size: &Spanned<Duration>) 
         group_by: Vec::new(),
         grouping: Grouping::All,
         having: None,
+        windows: Vec::new(),
     };
     let query = Box::new(Query {
         views: Vec::new(),

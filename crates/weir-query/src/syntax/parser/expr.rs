@@ -431,7 +431,7 @@ impl Parser<'_> {
         }
         self.expect(Token::RightParen, "`,` or `)`")?;
         let filter = self.aggregate_clauses(&name, &mut args)?;
-        if self.is_word("over") && self.lexeme(1).token == Token::LeftParen {
+        if self.begins_over() {
             let over = self.over(name, distinct, args, star, filter)?;
             return self.node(ExprKind::Over(Box::new(over)), start);
         }

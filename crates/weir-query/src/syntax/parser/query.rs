@@ -160,6 +160,7 @@ impl Parser<'_> {
             group_by: Vec::new(),
             grouping: Grouping::All,
             having: None,
+            windows: Vec::new(),
         };
         if self.eat_word("from") {
             select.from = self.sources();
@@ -178,6 +179,7 @@ impl Parser<'_> {
         if self.eat_word("having") {
             select.having = Some(self.clause_expr());
         }
+        select.windows = self.windows()?;
         Ok(select)
     }
 
@@ -310,7 +312,7 @@ impl Parser<'_> {
             self.at += 1;
             return Ok(Some(Ident::new(unquote(self.text_of(span)), span)));
         }
-        match after_as || self.is_ident() && !self.begins_emit() {
+        match after_as || self.is_ident() && !self.begins_emit() && !self.begins_windows() {
             true => self.ident(what).map(Some),
             false => Ok(None),
         }

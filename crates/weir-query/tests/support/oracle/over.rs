@@ -87,6 +87,28 @@ fn result(
             Some(last) => expr::value(value, last.row),
             None => Ok(Value::Null),
         },
+        OverFunction::Nth(value, n) => match frame().get(*n as usize - 1) {
+            Some(nth) => expr::value(value, nth.row),
+            None => Ok(Value::Null),
+        },
+        // The parts are filled in turns of one row each.
+        OverFunction::Ntile(parts) => {
+            let mut sizes = vec![0; rows.len().min(*parts as usize)];
+            (0..rows.len()).for_each(|row| sizes[row % *parts as usize] += 1);
+            let ends = (1..=sizes.len()).map(|n| sizes[..n].iter().sum::<usize>());
+            number(ends.filter(|end| *end <= at).count() + 1)
+        }
+        OverFunction::PercentRank => Ok(Value::Float(match rows.len() {
+            1 => 0.0,
+            len => rows.iter().filter(is_before).count() as f64 / (len - 1) as f64,
+        })),
+        OverFunction::CumeDist => {
+            let is_after = |row: &&Ordered| compare(order, row, &rows[at]).is_gt();
+            let after = rows.iter().filter(is_after).count();
+            Ok(Value::Float(
+                (rows.len() - after) as f64 / rows.len() as f64,
+            ))
+        }
         OverFunction::Aggregate(call) => {
             let rows: Vec<&Row> = frame().into_iter().map(|row| row.row).collect();
             aggregate::result(call, &rows)
@@ -102,13 +124,21 @@ fn is_inside(
     other: usize,
     order: &[OrderBy],
 ) -> bool {
+    // How many groups of peers `other` is after `at`; negative is before it.
+    let groups = || {
+        let (low, high) = (at.min(other), at.max(other));
+        let steps = (low..high).filter(|i| compare(order, &rows[*i], &rows[i + 1]).is_ne());
+        steps.count() as i64 * if other < at { -1 } else { 1 }
+    };
     let not_before = |bound: i64| match frame.unit {
         FrameUnit::Rows => other as i64 >= at as i64 + bound,
         FrameUnit::Range => distance(&rows[at], &rows[other], bound, order).is_ge(),
+        FrameUnit::Groups => groups() >= bound,
     };
     let not_after = |bound: i64| match frame.unit {
         FrameUnit::Rows => other as i64 <= at as i64 + bound,
         FrameUnit::Range => distance(&rows[at], &rows[other], bound, order).is_le(),
+        FrameUnit::Groups => groups() <= bound,
     };
     frame.start.is_none_or(not_before) && frame.end.is_none_or(not_after)
 }

@@ -211,7 +211,13 @@ impl Grammar<'_, '_> {
         // A constant is no column position in OVER, but its rows are all equal.
         let order = format!("ORDER BY {}{direction}", self.value(columns, Kind::Int, 0));
         let x = self.value(columns, kind, 1);
-        let (call, kind) = match self.choices.pick(8) {
+        let (call, kind) = match self.choices.pick(12) {
+            8 => (
+                format!("ntile({})", self.choices.one(&[1, 2, 3, 9])),
+                Kind::Int,
+            ),
+            9 => ("percent_rank()".to_owned(), Kind::Float),
+            10 => ("cume_dist()".to_owned(), Kind::Float),
             0 => ("row_number()".to_owned(), Kind::Int),
             1 => ("rank()".to_owned(), Kind::Int),
             2 => ("dense_rank()".to_owned(), Kind::Int),
@@ -222,6 +228,7 @@ impl Grammar<'_, '_> {
                 let (call, kind) = match which {
                     5 => (format!("first_value({x})"), kind),
                     6 => (format!("last_value({x})"), kind),
+                    11 => (format!("nth_value({x}, 2)"), kind),
                     _ => (self.aggregate_of(columns, number), number),
                 };
                 let call = call.replace("DISTINCT ", "");
@@ -237,7 +244,7 @@ impl Grammar<'_, '_> {
                     "2 FOLLOWING",
                     "UNBOUNDED FOLLOWING",
                 ]);
-                let unit = self.choices.one(&["ROWS", "RANGE"]);
+                let unit = self.choices.one(&["ROWS", "RANGE", "GROUPS"]);
                 let frame = match self.choices.once_in(4) {
                     true => String::new(),
                     false => format!(" {unit} BETWEEN {start} AND {end}"),

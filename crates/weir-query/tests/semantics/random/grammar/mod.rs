@@ -214,8 +214,14 @@ impl<'a, 'b> Grammar<'a, 'b> {
             .collect();
         if open && self.choices.once_in(5) {
             let (item, kind) = self.window_function(columns);
-            items.push(item);
             kinds.push(kind);
+            if self.choices.once_in(3)
+                && let Some((call, window)) = item.split_once(" OVER ")
+            {
+                items.push(format!("{call} OVER w"));
+                return (items, kinds, format!(" WINDOW w AS {window}"));
+            }
+            items.push(item);
         }
         (items, kinds, String::new())
     }
