@@ -186,6 +186,12 @@ select vm as c0, op as c1, count(*) as c2, grouping(vm) as c3, grouping(vm, op) 
 -- CUBE of three keys
 select vm as c0, op as c1, cpu as c2, count(*) as c3, grouping(vm, op, cpu) as c4 from IO [range unbounded] group by cube (vm, op, cpu);
 
+-- keys beside a ROLLUP and a CUBE are crossed
+select vm as c0, op as c1, cpu as c2, count(*) as c3, grouping(vm, op, cpu) as c4 from IO [range unbounded] group by vm, rollup (op), cube (cpu);
+
+-- a set that occurs twice gives its groups twice
+select vm as c0, count(*) as c1 from IO [range unbounded] group by grouping sets ((vm), (vm), ());
+
 -- GROUPING SETS of no rows: the total has a row
 select vm as c0, count(*) as c1 from IO [range unbounded] where false group by grouping sets ((vm), ());
 

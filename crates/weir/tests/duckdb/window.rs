@@ -19,6 +19,8 @@ enum Kind {
     },
     /// The last rows, of each group of equal keys.
     Rows { count: i64, keys: &'static str },
+    /// The rows since the last pause, of each group of equal keys.
+    Session { gap_ns: i64, keys: &'static str },
 }
 
 impl Window {
@@ -40,7 +42,11 @@ impl Window {
             slide_ns,
             delay_ns,
         };
-        let kind = match one(&[0, 1, 2, 3, 4, 5, 6]) {
+        let kind = match one(&[0, 1, 2, 3, 4, 5, 6, 7]) {
+            7 => Kind::Session {
+                gap_ns: one(&sizes),
+                keys: ["", "vm", "pid, comm"][one(&[0, 1, 2]) as usize],
+            },
             0 => Kind::Rows {
                 count: one(&[1, 2, 5]),
                 keys: "",
@@ -62,6 +68,8 @@ impl Window {
     pub fn cql(&self) -> String {
         let Window { stream, kind } = self;
         match kind {
+            Kind::Session { gap_ns, keys: "" } => format!("{stream} [Session {gap_ns} ns]"),
+            Kind::Session { gap_ns, keys } => format!("{stream} [Session {gap_ns} ns By {keys}]"),
             Kind::Rows { count, keys: "" } => format!("{stream} [Rows {count}]"),
             Kind::Rows { count, keys } => format!("{stream} [Partition By {keys} Rows {count}]"),
             Kind::Range {
@@ -89,11 +97,18 @@ impl Window {
     pub fn sql(&self, at: i64) -> String {
         let Window { stream, kind } = self;
         match kind {
+            Kind::Session { gap_ns, keys } => {
+                let partition = partition(keys);
+                format!(
+                    "(SELECT * FROM (SELECT *, max(ns) OVER ({partition}) AS last_ns, \
+                     max(CASE WHEN before IS NULL OR ns - before >= {gap_ns} THEN number END) \
+                     OVER ({partition}) AS first_number FROM (SELECT *, lag(ns) OVER \
+                     ({partition} ORDER BY number) AS before FROM {stream} WHERE ns <= {at})) \
+                     WHERE number >= first_number AND last_ns > {at} - {gap_ns})"
+                )
+            }
             Kind::Rows { count, keys } => {
-                let partition = match *keys {
-                    "" => String::new(),
-                    keys => format!("PARTITION BY {keys}"),
-                };
+                let partition = partition(keys);
                 format!(
                     "(SELECT * FROM {stream} WHERE ns <= {at} QUALIFY row_number() OVER \
                      ({partition} ORDER BY number DESC) <= {count})"
@@ -115,6 +130,7 @@ impl Window {
     pub fn instants(&self, ts: i64) -> Vec<i64> {
         match self.kind {
             Kind::Rows { .. } => vec![ts],
+            Kind::Session { gap_ns, .. } => vec![ts, ts + gap_ns],
             Kind::Range {
                 size_ns,
                 slide_ns,
@@ -142,5 +158,13 @@ impl Window {
             } => (last + slide - 1).div_euclid(slide) * slide,
             _ => last,
         }
+    }
+}
+
+/// PARTITION BY these keys, if there are any.
+fn partition(keys: &str) -> String {
+    match keys {
+        "" => String::new(),
+        keys => format!("PARTITION BY {keys}"),
     }
 }

@@ -1,11 +1,12 @@
 //! What other streaming SQLs write: windows as functions of a table, `EMIT`, intervals as texts. Of
 //! spellings that are not accepted the remedy is stated.
 
+use super::standard::CONSTRUCTS;
 use super::*;
 use crate::expr::BinaryOp;
 
 /// A spelling of another system: its words in the order in which they appear, and the remedy.
-struct Spelling(&'static [&'static str], &'static str);
+pub(super) struct Spelling(pub(super) &'static [&'static str], pub(super) &'static str);
 
 /// Spellings that are recognised in a text with an error.
 const SPELLINGS: &[Spelling] = &[
@@ -259,6 +260,7 @@ impl Parser<'_> {
             };
             SPELLINGS
                 .iter()
+                .chain(CONSTRUCTS)
                 .find(matches)
                 .map(|spelling| (at, spelling.1))
         });

@@ -10,6 +10,7 @@ mod probe;
 mod query;
 mod recovery;
 mod spelling;
+mod standard;
 mod table;
 
 use weir_model::{Shape, Type};

@@ -94,8 +94,12 @@ impl Grammar<'_> {
                     " GROUP BY CUBE ({0})",
                     " GROUP BY GROUPING SETS (({0}), ({1}), ())",
                     " GROUP BY GROUPING SETS (({0}), ({1}))",
+                    " GROUP BY {1}, ROLLUP ({2})",
+                    " GROUP BY CUBE ({1}), {2}",
+                    " GROUP BY ROLLUP ({1}), GROUPING SETS (({2}), ())",
+                    " GROUP BY {1}, CUBE ({0})",
                 ]);
-                Text::of(template, &[&list, &first])
+                Text::of(template, &[&list, &first, &texts[1]])
             }
             _ => Text::of(" GROUP BY {0}", &[&list]),
         }
