@@ -5,6 +5,8 @@
  *  - A bio is tied to a file when it is queued: by the direct I/O that it belongs to (bi_private), or by
  *    the page cache of its first page. Clones of it that dm, md or a split make share its segments,
  *    so the ties are found by the address of the segments.
+ *  - A bio of direct I/O that cannot have a clone needs no such tie: the direct I/O has the one path,
+ *    and no other table is used.
  *  - A request of io_uring whose user_data is the address of a mark is that of a virtual disk.
  *  - A request takes the ties of its bios when it completes: one event for each bio. The events of
  *    a direct I/O wait until that completes too, and have the time between.
@@ -20,11 +22,19 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct queue_limits {
+	__u32 max_sectors;
+	__u32 max_segment_size;
+	__u32 chunk_sectors;
+};
+
 struct request_queue {
 	void *mq_ops;
+	struct queue_limits limits;
 };
 
 struct gendisk {
+	char disk_name[32];
 	struct request_queue *queue;
 };
 
@@ -116,19 +126,24 @@ _Static_assert(sizeof(struct io_path) == EVENT_BYTES_MAX, "struct io_path");
 
 /* A direct I/O in flight, by the address of its kiocb. */
 struct direct {
-	struct io_path path;	/* what its bios have in common */
+	struct io_path path;	/* what its bios have in common; with a whole bio, that of the bio */
 	__u64 begin_ns;
 	__u64 inode;		/* addresses */
-	__u64 sb;
+	__u64 sb;		/* 0: it has completed */
+	__u64 whole;		/* a bio that is neither cloned nor split; 0: none, its bios have ties */
+	__u64 queue_ns;		/* of that */
+	__u64 issue_ns;		/* of that; 0: not issued, or merged with others */
 	__u32 ended;		/* paths that wait for its completion */
-	__u32 spare;
+	__u32 has_ended;	/* the whole bio */
 };
 
+/* An entry stays for the next direct I/O with this kiocb, whose address is used again: that is cheaper
+ * than to remove and insert it. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(key_size, 8);
 	__uint(value_size, sizeof(struct direct));
-	__uint(max_entries, 1 << 14);
+	__uint(max_entries, 1 << 15);
 } directs SEC(".maps");
 
 /* A bio in flight, by the address of its segments, or its own if it has none. */
@@ -340,6 +355,7 @@ static __always_inline void by_task(struct io_path *path)
 	path->inode = UNKNOWN;
 	path->user_data = UNKNOWN;
 	path->vdisk_wait_ns = UNKNOWN;
+	path->disk_key = 0;
 }
 
 /* The path begins with a request of io_uring; `submit_ns` is 0 if its system call was not seen. */
@@ -393,6 +409,22 @@ static __always_inline void of_file(struct io_path *path, struct inode *inode, s
 
 /* ---- Direct I/O ---------------------------------------------------------------------------- */
 
+SUBPROGRAM int add_direct(__u64 iocb)
+{
+	struct direct none = {};
+
+	return bpf_map_update_elem(&directs, &iocb, &none, 0);
+}
+
+static __always_inline struct direct *new_direct(__u64 iocb)
+{
+	struct direct *direct = bpf_map_lookup_elem(&directs, &iocb);
+
+	if (!direct && !add_direct(iocb))
+		direct = bpf_map_lookup_elem(&directs, &iocb);
+	return direct;
+}
+
 SEC("tp_btf/iomap_dio_rw_begin")
 int on_direct_begin(__u64 *ctx)
 {
@@ -400,36 +432,41 @@ int on_direct_begin(__u64 *ctx)
 	struct file *file = kiocb->ki_filp;
 	struct inode *inode = file->f_inode;
 	struct doing *doing = doing_now(BPF_LOCAL_STORAGE_GET_F_CREATE);
-	__u64 iocb = number_of(kiocb), submit_ns = 0;
-	struct direct direct = {};
+	__u64 iocb = number_of(kiocb), submit_ns = 0, begin_ns;
+	struct direct *direct = new_direct(iocb);
+	struct io_path *path;
 
-	if (!doing) {
+	if (!doing || !direct) {
 		count(TABLE_FULL);
 		return 0;
 	}
-	by_task(&direct.path);
-	of_file(&direct.path, inode, file->f_path.dentry);
-	direct.path.offset = kiocb->ki_pos;
-	direct.path.flags = FLAG_DIRECT;
+	path = &direct->path;
+	by_task(path);
+	of_file(path, inode, file->f_path.dentry);
+	path->offset = kiocb->ki_pos;
+	path->flags = FLAG_DIRECT;
 	if (kiocb->ki_flags & (IOCB_DSYNC | IOCB_SYNC))
-		direct.path.flags |= FLAG_SYNC;
-	direct.path.parent = new_number();
-	direct.inode = number_of(inode);
-	direct.sb = number_of(inode->i_sb);
-	direct.begin_ns = bpf_ktime_get_ns();
-	if (!is_of_uring(&direct.path, iocb, doing, &direct.begin_ns)) {
+		path->flags |= FLAG_SYNC;
+	path->parent = new_number();
+	begin_ns = bpf_ktime_get_ns();
+	if (!is_of_uring(path, iocb, doing, &begin_ns)) {
 		/* A worker of io_uring makes no system call. */
 		if (!(bpf_get_current_task_btf()->flags & PF_IO_WORKER))
 			submit_ns = doing->call_ns;
 		if (submit_ns)
-			direct.begin_ns = doing->turn_ns;
-		direct.path.latency_ns = submit_ns ? submit_ns : direct.begin_ns;
+			begin_ns = doing->turn_ns;
+		path->latency_ns = submit_ns ? submit_ns : begin_ns;
 		if (submit_ns)
-			direct.path.app_wait_ns = direct.begin_ns - submit_ns;
+			path->app_wait_ns = begin_ns - submit_ns;
 	}
+	direct->begin_ns = begin_ns;
+	direct->whole = 0;
+	direct->issue_ns = 0;
+	direct->ended = 0;
+	direct->has_ended = false;
+	direct->inode = number_of(inode);
+	direct->sb = number_of(inode->i_sb);
 	doing->iocb = iocb;
-	if (bpf_map_update_elem(&directs, &iocb, &direct, 0))
-		count(TABLE_FULL);
 	return 0;
 }
 
@@ -492,12 +529,19 @@ int on_direct_complete(__u64 *ctx)
 
 	if (doing && doing->iocb == iocb)
 		has_submitted(doing);
-	if (!direct)
+	if (!direct || !direct->sb)
 		return 0;
-	completion.parent = direct->path.parent;
 	completion.now = bpf_ktime_get_ns();
-	bpf_loop(direct->ended, step_to_ended, &completion, 0);
-	bpf_map_delete_elem(&directs, &iocb);
+	if (direct->has_ended) {
+		direct->path.completion_ns = completion.now - direct->path.event.ts_ns;
+		finish(&direct->path, completion.now);
+	}
+	if (direct->ended) {
+		completion.parent = direct->path.parent;
+		bpf_loop(direct->ended, step_to_ended, &completion, 0);
+	}
+	direct->sb = 0;
+	direct->path.parent = 0;
 	return 0;
 }
 
@@ -699,18 +743,76 @@ SUBPROGRAM int tie_bio(struct bio *bio, struct tie *tie)
 	return 0;
 }
 
-SEC("tp_btf/block_bio_queue")
-int on_bio_queue(__u64 *ctx)
+/* True if a bio of one segment becomes one request of the device, whole: no clone of it exists. */
+static __always_inline bool stays_whole(struct bio *bio, struct block_device *device)
 {
-	struct bio *bio = (struct bio *)ctx[0];
-	struct block_device *device = bio->bi_bdev;
-	char op = letter_of(bio->bi_opf);
-	struct tie tie = {};
-	__u64 key, cgroup;
+	struct gendisk *disk = ((struct block_device___disk *)device)->bd_disk;
+	struct request_queue *queue = disk->queue;
+	__u32 bytes = bio->bi_iter.bi_size;
 
-	if (!op || !state.live)
-		return 0;
-	key = new_key(bio, device->bd_dev);
+	/* dm clones bios, and its requests clone those of others. */
+	return bio->bi_vcnt == 1 && bytes && queue->mq_ops &&
+	       !(disk->disk_name[0] == 'd' && disk->disk_name[1] == 'm') &&
+	       bytes >> 9 <= queue->limits.max_sectors &&
+	       bytes <= queue->limits.max_segment_size && !queue->limits.chunk_sectors;
+}
+
+/* The direct I/O to which a bio points. */
+static __always_inline struct direct *direct_by(struct bio *bio)
+{
+	struct iomap_dio *dio = CAST(iomap_dio, bio->bi_private);
+	__u64 iocb = bio->bi_private ? number_of(dio->iocb) : 0;
+
+	return iocb ? bpf_map_lookup_elem(&directs, &iocb) : NULL;
+}
+
+/* The direct I/O whose whole bio this is. */
+static __always_inline struct direct *direct_with(struct bio *bio)
+{
+	struct direct *direct = bio->bi_vcnt == 1 ? direct_by(bio) : NULL;
+
+	return direct && direct->whole == number_of(bio) ? direct : NULL;
+}
+
+/*
+ * The first bio of a direct I/O, if it stays whole, needs no tie: the direct I/O has its path, which
+ * is completed where it is.
+ */
+static __always_inline bool is_whole(struct bio *bio, struct block_device *device, char op)
+{
+	struct direct *direct = stays_whole(bio, device) ? direct_by(bio) : NULL;
+	struct doing *doing;
+	struct io_path *path;
+	__u64 cgroup, iocb, sent;
+
+	if (!direct || direct->whole || direct->sb != number_of(device->bd_holder))
+		return false;
+	doing = doing_now(0);
+	iocb = number_of(CAST(iomap_dio, bio->bi_private)->iocb);
+	sent = CAST(iomap_dio, bio->bi_private)->size;
+	path = &direct->path;
+	/* A bio that waited for its cgroup is queued by a worker, perhaps after later bios. */
+	if (!doing || doing->iocb != iocb || sent != bio->bi_iter.bi_size)
+		return false;
+	direct->whole = number_of(bio);
+	direct->queue_ns = bpf_ktime_get_ns();
+	path->file_ns = direct->queue_ns - direct->begin_ns;
+	path->op = op;
+	path->sector = bio->bi_iter.bi_sector;
+	path->bytes = bio->bi_iter.bi_size;
+	path->device = device->bd_dev;
+	cgroup = cgroup_of(bio);
+	if (cgroup > 1)
+		path->cgroup = cgroup;
+	return true;
+}
+
+SUBPROGRAM int add_tie(struct bio *bio, char op)
+{
+	struct block_device *device = bio->bi_bdev;
+	__u64 key = new_key(bio, device->bd_dev), cgroup;
+	struct tie tie = {};
+
 	if (!key)
 		return 0;
 	tie.bio = number_of(bio);
@@ -730,6 +832,17 @@ int on_bio_queue(__u64 *ctx)
 		tie.path.parent = new_number();
 	if (bpf_map_update_elem(&ties, &key, &tie, 0))
 		count(TABLE_FULL);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_queue")
+int on_bio_queue(__u64 *ctx)
+{
+	struct bio *bio = (struct bio *)ctx[0];
+	char op = letter_of(bio->bi_opf);
+
+	if (op && state.live && !is_whole(bio, bio->bi_bdev, op))
+		add_tie(bio, op);
 	return 0;
 }
 
@@ -769,10 +882,20 @@ int on_request_issue(__u64 *ctx)
 	__u64 address = number_of(request);
 	struct issued issued = {};
 
+	struct direct *direct;
+	struct bio *bio;
+
 	if (!state.live || !letter_of(request->cmd_flags))
 		return 0;
-	/* One that is issued again keeps its first time. */
 	issued.issue_ns = bpf_ktime_get_ns();
+	bio = request->bio;
+	direct = bio && !bio->bi_next ? direct_with(bio) : NULL;
+	if (direct) {
+		if (!direct->issue_ns)
+			direct->issue_ns = issued.issue_ns;
+		return 0;
+	}
+	/* One that is issued again keeps its first time. */
 	bpf_map_update_elem(&issues, &address, &issued, BPF_NOEXIST);
 	return 0;
 }
@@ -850,11 +973,23 @@ static __always_inline bool waits(struct io_path *path, __u64 iocb)
 	return !bpf_map_update_elem(&ended, &key, path, 0);
 }
 
+/* The whole bio of a direct I/O is complete in this request. */
+static __always_inline void end_whole(struct direct *direct, __u64 now, __u64 issue_ns)
+{
+	struct io_path *path = &direct->path;
+
+	path->event.ts_ns = now;
+	path->block_wait_ns = issue_ns ? issue_ns - direct->queue_ns : UNKNOWN;
+	path->device_ns = now - (issue_ns ? issue_ns : direct->queue_ns);
+	direct->has_ended = true;
+}
+
 SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_walk *w)
 {
 	struct bio *bio = CAST(bio, w->bio);
 	__u32 bytes = bio->bi_iter.bi_size, device = bio->bi_bdev->bd_dev;
 	struct io_path path = {};
+	struct direct *direct;
 	__u64 key, iocb = 0;
 	struct tie *tie;
 
@@ -863,6 +998,18 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 	if (bytes > w->bytes)
 		bytes = w->bytes;
 	w->bytes -= bytes;
+	direct = direct_with(bio);
+	if (direct) {
+		if (bytes < bio->bi_iter.bi_size)
+			return 1;
+		direct->path.request = w->request;
+		direct->path.part = w->part++;
+		direct->path.parts = w->parts;
+		direct->path.status = w->status;
+		end_whole(direct, w->now, w->issue_ns);
+		w->bio = number_of(bio->bi_next);
+		return 0;
+	}
 	tie = tie_of(bio, &key);
 	if (tie) {
 		path = tie->path;
@@ -904,10 +1051,9 @@ SUBPROGRAM long step_to_part(__u32 step __attribute__((unused)), struct path_wal
 	return w->op == 'f';
 }
 
-SEC("tp_btf/block_rq_complete")
-int on_request_complete(__u64 *ctx)
+/* A request with several bios, or one whose bio may have clones. */
+SUBPROGRAM int end_request(struct request *request, __u32 ended, __u32 status)
 {
-	struct request *request = (struct request *)ctx[0];
 	__u32 bytes = request->__data_len;
 	__u64 address = number_of(request);
 	struct issued *issued = bpf_map_lookup_elem(&issues, &address);
@@ -916,15 +1062,13 @@ int on_request_complete(__u64 *ctx)
 	struct path_walk walk = {
 		.bio = number_of(bio),
 		.now = bpf_ktime_get_ns(),
-		.bytes = ctx[2],
-		.status = (__u8)ctx[1],
+		.bytes = ended,
+		.status = status,
 		.op = letter_of(request->cmd_flags),
 		.has_metadata = HAS_FLAG(request->cmd_flags, __REQ_META),
 		.parts = 1,
 	};
 
-	if (!state.live || !walk.op || !bio)
-		return 0;
 	if (!bytes) {
 		/* A flush without data, or the last step of one whose data were complete before. */
 		if (bio->bi_vcnt)
@@ -956,5 +1100,29 @@ int on_request_complete(__u64 *ctx)
 		issued->part = walk.part;
 		issued->parts = walk.parts;
 	}
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int on_request_complete(__u64 *ctx)
+{
+	struct request *request = (struct request *)ctx[0];
+	__u32 bytes = request->__data_len, ended = ctx[2];
+	struct bio *bio = request->bio;
+	struct direct *direct;
+
+	if (!state.live || !letter_of(request->cmd_flags) || !bio)
+		return 0;
+	direct = !bytes || bio->bi_next ? NULL : direct_with(bio);
+	if (!direct || !direct->issue_ns)
+		return end_request(request, ended, (__u8)ctx[1]);
+	/* One that completes in several steps has one row. */
+	if (ended < bytes)
+		return 0;
+	direct->path.request = new_number();
+	direct->path.part = 0;
+	direct->path.parts = 1;
+	direct->path.status = (__u8)ctx[1];
+	end_whole(direct, bpf_ktime_get_ns(), direct->issue_ns);
 	return 0;
 }
