@@ -411,6 +411,9 @@ impl Display for Literal {
 }
 
 /// `f(DISTINCT a, b) FILTER (WHERE c)`
+/// At the start of a key, these words begin sets of keys; as the name of a function they are quoted.
+const GROUPING_SETS: &[&str] = &["rollup", "cube"];
+
 fn call(
     f: &mut Formatter<'_>,
     name: &Ident,
@@ -420,9 +423,16 @@ fn call(
     filter: Option<&SpannedExpr>,
 ) -> fmt::Result {
     let distinct = if distinct { "DISTINCT " } else { "" };
+    match GROUPING_SETS
+        .iter()
+        .any(|word| name.value.eq_ignore_ascii_case(word))
+    {
+        true => write!(f, "`{}`", name.value)?,
+        false => write!(f, "{name}")?,
+    }
     match star {
-        true => write!(f, "{name}({distinct}*)")?,
-        false => write!(f, "{name}({distinct}{})", Commas(args))?,
+        true => write!(f, "({distinct}*)")?,
+        false => write!(f, "({distinct}{})", Commas(args))?,
     }
     match filter {
         Some(filter) => write!(f, " FILTER (WHERE {filter})"),

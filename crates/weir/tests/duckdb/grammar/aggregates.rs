@@ -231,7 +231,25 @@ impl Grammar<'_> {
             " ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING",
             " ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING",
         ]);
-        match self.rng.usize(0..10) {
+        match self.rng.usize(0..14) {
+            10 => (over(&Text::same("ntile(3)"), &total, ""), Kind::Int),
+            11 => {
+                let call = Text::same(self.one(&["percent_rank()", "cume_dist()"]));
+                (over(&call, &ties, ""), Kind::Opaque)
+            }
+            12 => {
+                let call = Text::of("nth_value({0}, 2)", &[&x]);
+                (over(&call, &total, rows), kind)
+            }
+            13 => {
+                let call = Text::of("count({0})", &[&x]);
+                let frame = self.one(&[
+                    " GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+                    " GROUPS 2 PRECEDING",
+                    " GROUPS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING",
+                ]);
+                (over(&call, &ties, frame), Kind::Int)
+            }
             0 => (over(&Text::same("row_number()"), &total, ""), Kind::Int),
             1 => (over(&Text::same("rank()"), &ties, ""), Kind::Int),
             2 => (over(&Text::same("dense_rank()"), &ties, ""), Kind::Int),
