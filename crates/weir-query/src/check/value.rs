@@ -332,8 +332,9 @@ impl Checker<'_> {
             };
             let mut all_outside = true;
             outer.visit_columns(&mut |i| all_outside &= i >= OUTER);
-            let outer = outer.map_columns(&|i| i - OUTER);
-            (all_outside && !refers_outside(inner)).then(|| (outer, inner.clone()))
+            // A side may have columns of both queries: `b + outer.a = c` is no such pair.
+            (all_outside && !refers_outside(inner))
+                .then(|| (outer.map_columns(&|i| i - OUTER), inner.clone()))
         };
         let pairs: Option<Vec<_>> = right.conditions.iter().map(pair).collect();
         if pairs.is_none() {
