@@ -72,8 +72,10 @@ impl Paths {
         }
     }
 
-    /// The rows until those for which `is_last` is true.
-    fn until(self, mut is_last: impl FnMut(&Value) -> bool) -> Vec<Value> {
+    /// The rows until those for which `is_last` is true; `None` if the kernel has skipped a program,
+    /// since another task had begun it on that processor: then a row may lack what it would have
+    /// found.
+    fn until(self, mut is_last: impl FnMut(&Value) -> bool) -> Option<Vec<Value>> {
         let mut rows = Vec::new();
         loop {
             let row = self.rows.recv_timeout(TIMEOUT).expect("a last row");
@@ -89,9 +91,12 @@ impl Paths {
         assert!(kill.unwrap().success());
         let output = self.child.wait_with_output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
+        if printed.contains("lost (recursion)") {
+            return None;
+        }
         assert!(!printed.contains("lost"), "{printed}");
         rows.extend(self.rows.try_iter());
-        rows
+        Some(rows)
     }
 }
 
@@ -233,6 +238,12 @@ fn asked(log: &[Vec<LoggedRequest>]) -> Vec<(String, i64, i64)> {
     all
 }
 
+/// Repeats an observation that lacks events, as on a busy host.
+#[track_caller]
+fn observe(complete: impl Fn() -> bool) {
+    assert!((0..5).any(|_| complete()), "each run has lost events");
+}
+
 const REPORTED: &str = "select vdisk, req_id, op, sector, sectors, latency from IO";
 
 #[test]
@@ -241,12 +252,17 @@ fn each_request_of_a_virtual_disk_is_tied_to_those_of_the_devices() {
     let Some(_turn) = ready(TEST, &["mkfs.ext4"]) else {
         return;
     };
-    let Some((served, _)) = Served::start(TEST, None) else {
-        return;
+    observe(|| each_request_is_tied(TEST));
+}
+
+/// True if no event was lost, or the host cannot run the test.
+fn each_request_is_tied(test: &str) -> bool {
+    let Some((served, _)) = Served::start(test, None) else {
+        return true;
     };
     let query = Query::start(&served.tapdisk, REPORTED);
-    let Some(paths) = served.paths(TEST) else {
-        return;
+    let Some(paths) = served.paths(test) else {
+        return true;
     };
     let shape = ClientShape {
         queues: 2,
@@ -284,11 +300,13 @@ fn each_request_of_a_virtual_disk_is_tied_to_those_of_the_devices() {
         log
     });
     let mut last = 0;
-    let rows = paths.until(|row| {
+    let Some(rows) = paths.until(|row| {
         let is_last = row["op"] == "r" && row["bytes"] == 3 << 12 && row["vsector"] == 0;
         last += i32::from(is_last && row["vdisk"] != "/dev/vdc");
         last == 2
-    });
+    }) else {
+        return false;
+    };
     let (reported, printed) = query.stop();
     assert!(!printed.contains("lost"), "{printed}");
 
@@ -338,6 +356,7 @@ fn each_request_of_a_virtual_disk_is_tied_to_those_of_the_devices() {
         assert_eq!(row["untied"], "metadata", "{row}");
     }
     served.tapdisk.stop();
+    true
 }
 
 #[test]
@@ -346,11 +365,16 @@ fn the_levels_have_the_time_that_the_client_has_waited() {
     let Some(_turn) = ready(TEST, &["mkfs.ext4"]) else {
         return;
     };
-    let Some((served, Some(_limit))) = Served::start(TEST, Some(25)) else {
-        return;
+    observe(|| levels_have_the_time(TEST));
+}
+
+/// True if no event was lost, or the host cannot run the test.
+fn levels_have_the_time(test: &str) -> bool {
+    let Some((served, Some(_limit))) = Served::start(test, Some(25)) else {
+        return true;
     };
-    let Some(paths) = served.paths(TEST) else {
-        return;
+    let Some(paths) = served.paths(test) else {
+        return true;
     };
     let mut client = served.client(0, ClientShape::default());
     let load = VhostLoad {
@@ -362,10 +386,12 @@ fn the_levels_have_the_time_that_the_client_has_waited() {
     };
     let log = client.run(&load, None).unwrap().log.concat();
     let mut count = 0;
-    let rows = paths.until(|row| {
+    let Some(rows) = paths.until(|row| {
         count += usize::from(row["vdisk"] == "/dev/vda");
         count == log.len()
-    });
+    }) else {
+        return false;
+    };
     let tied = by_request(&rows, "/dev/vda");
     assert_eq!(tied.len(), log.len());
     // One request at a time: their numbers are in their order.
@@ -385,4 +411,5 @@ fn the_levels_have_the_time_that_the_client_has_waited() {
         "{felt} ns, {seen} ns at the levels"
     );
     served.tapdisk.stop();
+    true
 }
