@@ -390,6 +390,8 @@ fn levels_have_the_time(test: &str) -> bool {
         count += usize::from(row["vdisk"] == "/dev/vda");
         count == log.len()
     }) else {
+        // The limit is removed when no process is in its cgroup.
+        served.tapdisk.stop();
         return false;
     };
     let tied = by_request(&rows, "/dev/vda");
