@@ -51,6 +51,9 @@ impl Checker<'_> {
             let (args, star) = (&args[..], star && args.is_empty());
             return self.aggregate(Written { args, star, ..call }, function, names);
         }
+        if name.value.eq_ignore_ascii_case("baseline") {
+            return self.baseline(call, names);
+        }
         if name.value.eq_ignore_ascii_case("grouping") {
             return self.grouping(call, names);
         }
@@ -260,7 +263,9 @@ fn is_window_function(name: &str) -> bool {
 /// Whether an aggregate is called in `expr`, aliases followed, subqueries excluded.
 pub(super) fn has_aggregate(expr: &ast::SpannedExpr) -> bool {
     let mut found = match &expr.kind {
-        ExprKind::Call { name, .. } => aggregate::is_aggregate(&name.value),
+        ExprKind::Call { name, .. } => {
+            aggregate::is_aggregate(&name.value) || name.value.eq_ignore_ascii_case("baseline")
+        }
         _ => false,
     };
     expr.kind

@@ -9,6 +9,7 @@
 //! All errors are reported in one pass. A part with an error is `None`, and causes no further
 //! errors.
 
+mod baseline;
 mod call;
 mod coerce;
 mod column;
@@ -205,6 +206,8 @@ pub(crate) struct Checker<'a> {
     subqueries: Option<value::Subqueries>,
     /// The calls of window functions in those expressions; `None` where they are not allowed.
     window_calls: Option<Vec<over::WindowCall>>,
+    /// The calls of `baseline` in those expressions; `None` where they are not allowed.
+    baselines: Option<Vec<baseline::Baseline>>,
     /// The names that WINDOW of the block gives.
     windows: Vec<ast::WindowDefinition>,
     /// The keys of the block whose expressions are checked, and whether it has grouping sets.
@@ -226,6 +229,7 @@ impl<'a> Checker<'a> {
             subqueries: None,
             window_calls: None,
             windows: Vec::new(),
+            baselines: None,
             group_keys: None,
         }
     }

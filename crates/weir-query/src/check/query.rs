@@ -303,7 +303,7 @@ fn converted(plan: Arc<Plan>, exprs: Vec<Expr>) -> Arc<Plan> {
 }
 
 /// The greatest common divisor of the windows' slides, if every window has one.
-fn slide_of(plan: &Plan) -> Option<i64> {
+pub(super) fn slide_of(plan: &Plan) -> Option<i64> {
     if let Node::Window { window, .. } = &plan.node {
         return window.kind().slide();
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use weir_model::Field;
 
+use super::baseline::over_past;
 use super::call::has_aggregate;
 use super::expr::{AGGREGATES, Aggregates, Names};
 use super::grouping::{GROUPINGS, grouped_by_sets};
@@ -53,6 +54,14 @@ impl<'s> Block<'s> {
         }
     }
 
+    /// How many columns of its groups are keys, or the marks of those that a row is not grouped by.
+    pub fn key_columns(&self) -> usize {
+        match self.sets {
+            None => self.keys.len(),
+            Some(_) => 2 * self.keys.len(),
+        }
+    }
+
     /// The sources.
     pub fn scope(&self) -> &'s Scope {
         self.scope
@@ -74,44 +83,50 @@ impl Checker<'_> {
         let keys = (block.keys.clone(), block.sets.is_some());
         let outside = self.group_keys.replace(keys);
         let windows_outside = self.begin_windows(&select.windows);
-        let ((outputs, having, by), subqueries) = self.with_subqueries(|checker| {
-            let outputs = checker
-                .with_window_calls(&mut windows, |checker| checker.outputs(select, &mut block));
-            let having = select.having.as_ref().map(|having| {
-                let condition = checker.block_condition(having, &mut block);
-                checker.below_select(condition?, &block)
-            });
-            let by = checker.with_window_calls(&mut windows, |checker| {
-                checker.order_keys(query, &mut block, outputs.as_deref(), &mut hidden)
-            });
-            (outputs, having, by)
+        let (checked, baselines) = self.with_baselines(|checker| {
+            checker.with_subqueries(|checker| {
+                let outputs = checker
+                    .with_window_calls(&mut windows, |checker| checker.outputs(select, &mut block));
+                let having = select.having.as_ref().map(|having| {
+                    let condition = checker.block_condition(having, &mut block);
+                    checker.below_select(condition?, &block)
+                });
+                let by = checker.with_window_calls(&mut windows, |checker| {
+                    checker.order_keys(query, &mut block, outputs.as_deref(), &mut hidden)
+                });
+                (outputs, having, by)
+            })
         });
+        let ((outputs, having, by), subqueries) = checked;
         self.group_keys = outside;
         self.windows = windows_outside;
         let (mut plan, mut outputs, by) = (input?, outputs?, by?);
         if !block.keys_known {
             return None;
         }
+        let mut past = Vec::new();
         if block.grouped {
-            let dialect = self.options.dialect;
+            let (dialect, input) = (self.options.dialect, plan.clone());
             plan = match &block.sets {
                 None => aggregated(plan, &block, dialect),
                 Some(sets) => grouped_by_sets(&plan, &block, sets, dialect)?,
             };
+            (plan, past) = self.join_baselines(plan, &input, &block, &baselines)?;
         }
         let below = |expr: &Expr| match block.grouped {
-            true => over_groups(expr, &block),
+            true => over_groups(expr, &block).map(|expr| over_past(&expr, &past)),
             false => Ok(expr.clone()),
         };
         let joined = self.join_subqueries(plan, &subqueries, below)?;
         plan = joined.plan.clone();
         if let Some(having) = having {
-            plan = Plan::select(plan, joined.over(&having?));
+            plan = Plan::select(plan, joined.over(&over_past(&having?, &past)));
         }
         let shown = outputs.len();
         outputs.extend(hidden);
         let mut exprs: Vec<&mut Expr> = outputs.iter_mut().map(|o| &mut o.expr).collect();
-        exprs.iter_mut().for_each(|expr| **expr = joined.over(expr));
+        let joined_past = |expr: &Expr| joined.over(&over_past(expr, &past));
+        exprs.iter_mut().for_each(|expr| **expr = joined_past(expr));
         let joined_over = |expr: &Expr| below(expr).map(|expr| joined.over(&expr));
         plan = self.with_window_results(plan, windows, &mut exprs, joined_over)?;
         let nullable = |expr: &Expr| {

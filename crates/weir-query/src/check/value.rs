@@ -88,9 +88,15 @@ impl Checker<'_> {
             self.subqueries.take(),
             self.window_calls.take(),
             self.group_keys.take(),
+            self.baselines.take(),
         );
         let checked = check(self);
-        (self.subqueries, self.window_calls, self.group_keys) = outside;
+        (
+            self.subqueries,
+            self.window_calls,
+            self.group_keys,
+            self.baselines,
+        ) = outside;
         checked
     }
 

@@ -30,6 +30,7 @@ const QUERIES: &[&str] = &[
     "Istream(select k, max(x) from s [range 20 s] group by k having max(x) > 40)",
     "Dstream(select k, x from u [rows 64])",
     "Rstream(select count(*) from s [range 20 s]) every 5 s",
+    "select k, sum(x), baseline(sum(x)) from s [range 20 s slide 5 s] group by k",
     "select max(n) from (select k, count(*) as n from s [range 20 s slide 5 s] group by k) as g",
 ];
 
@@ -106,6 +107,48 @@ fn long_runs_agree_with_the_oracle_however_they_are_cut() {
             let result = expected.agree(&run.query(query).changes, ["oracle", "engine"]);
             assert_eq!(result, Ok(()), "{text}");
         }
+    }
+}
+
+/// Each with its past as a join with the same windows that are delayed.
+const BASELINES: &[[&str; 2]] = &[
+    [
+        "select k, sum(x), baseline(sum(x)), baseline(count(*), 12 s) from s [range 6 s slide 3 s] group by k",
+        "select a.k, a.x, b.x, c.n \
+         from (select k, sum(x) as x from s [range 6 s slide 3 s] group by k) as a \
+         left join (select k, sum(x) as x from s [range 6 s slide 3 s delay 6 s] group by k) as b \
+         on a.k is not distinct from b.k \
+         left join (select k, count(*) as n from s [range 6 s slide 3 s delay 12 s] group by k) as c \
+         on a.k is not distinct from c.k",
+    ],
+    [
+        "select k, avg(x) from s [range 16 s slide 4 s] group by k having avg(x) > baseline(x)",
+        "select a.k, a.x from (select k, avg(x) as x from s [range 16 s slide 4 s] group by k) as a \
+         join (select k, avg(x) as x from s [range 16 s slide 4 s delay 16 s] group by k) as b \
+         on a.k is not distinct from b.k where a.x > b.x",
+    ],
+];
+
+#[test]
+fn a_baseline_is_the_same_window_delayed() {
+    let mut random = Random::new(14);
+    let feed = feed(400, &mut random);
+    let names: Vec<String> = sources().into_iter().map(|s| s.name).collect();
+    let catalog = Catalog {
+        declarations: sources(),
+    };
+    for [text, delayed] in BASELINES {
+        let delayed = compile_unoptimized(delayed, &catalog, &OPTIONS).expect("it is right");
+        let history = feed::history(&feed, &names, &delayed.plan);
+        let expected = oracle::evaluate(&delayed.plan, &history).changes;
+        assert!(expected.instants.len() > 10, "{text} has something to say");
+        let mut run = engine(64);
+        run.begin(history.begin);
+        let query = run.add(&plan(text));
+        run.act(&feed::cut(&feed, 3, &mut random));
+        run.finish();
+        let result = expected.agree(&run.query(query).changes, ["delayed", "baseline"]);
+        assert_eq!(result, Ok(()), "{text}");
     }
 }
 
