@@ -1,6 +1,7 @@
 //! Probes that a query defines, from the command line: in queries, views, joins, scripts, files and
 //! recordings; `weir probes`; and what remains after kill -9.
 
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -198,53 +199,96 @@ fn names_of_probes_are_completed() {
     );
 }
 
-/// The numbers of the programs that a process holds.
-fn programs_of(pid: u32) -> Vec<String> {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo"))
-        .into_iter()
-        .flatten();
-    let texts = files
-        .flatten()
-        .filter_map(|file| std::fs::read_to_string(file.path()).ok());
+/// The numbers that the descriptors of a process have under this name: `prog_id`, `link_id`.
+fn numbers_of(pid: u32, name: &str) -> Vec<String> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let texts = files.into_iter().flatten().flatten();
+    let texts = texts.filter_map(|file| std::fs::read_to_string(file.path()).ok());
     let number = |text: String| {
         let mut lines = text.lines();
-        lines.find_map(|line| Some(line.strip_prefix("prog_id:")?.trim().to_owned()))
+        lines.find_map(|line| {
+            Some(
+                line.strip_prefix(name)?
+                    .strip_prefix(':')?
+                    .trim()
+                    .to_owned(),
+            )
+        })
     };
     texts.filter_map(number).collect()
 }
 
-/// A killed process holds no descriptors, so its programs are gone.
+/// Path and content of the code of the C library that a process has in memory.
+fn library_of(pid: u32) -> Option<(String, Vec<u8>)> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let mut lines = maps.lines();
+    let line = lines.find(|line| line.contains(" r-xp ") && line.contains("/libc.so"))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let [start, end] = [start, end].map(|n| u64::from_str_radix(n, 16).expect("an address"));
+    let mut code = vec![0; (end - start) as usize];
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+    memory.read_exact_at(&mut code, start).ok()?;
+    Some((line.split_whitespace().last()?.to_owned(), code))
+}
+
+/// Whether `condition` holds within 10 seconds.
+fn comes_true(mut condition: impl FnMut() -> bool) -> bool {
+    (0..200).any(|_| {
+        thread::sleep(Duration::from_millis(50));
+        condition()
+    })
+}
+
+/// A killed process holds no descriptors, so its programs and links are gone, and the code of a
+/// probed process is as before.
 #[test]
 fn nothing_remains_attached_after_kill() {
-    let is_loaded = |number: &String| {
+    let is_there = |what: &str, number: &String| {
         let shown = Command::new("bpftool")
-            .args(["prog", "show", "id", number])
+            .args([what, "show", "id", number])
             .output();
         shown.ok().map(|shown| shown.status.success())
     };
-    if !watchable("probes") || is_loaded(&"1".into()).is_none() {
+    if !watchable("probes") || is_there("prog", &"1".into()).is_none() {
         return;
     }
-    let query = format!("{WOKEN}; select count(*) from woken [range 1 s slide 1 s]");
+    let mut probed = Command::new("sleep").arg("60").spawn().expect("sleep");
+    let mut found = None;
+    assert!(comes_true(|| {
+        found = library_of(probed.id());
+        found.is_some()
+    }));
+    let (library, code) = found.expect("it was found");
+    let query = format!(
+        "{WOKEN}; create stream locked as probe 'uprobe:{library}:lckpwdf'; \
+         select count(*) from woken [range 1 s slide 1 s] as w \
+         join locked [range 1 s slide 1 s] as l on w.pid = l.pid"
+    );
     let mut child = weir(&["query", &query])
         .stdout(Stdio::null())
         .spawn()
         .expect("it starts");
-    let mut programs = Vec::new();
-    for _ in 0..100 {
-        thread::sleep(Duration::from_millis(50));
-        programs = programs_of(child.id());
-        if !programs.is_empty() {
-            break;
-        }
+    let code_now = |pid| library_of(pid).expect("it sleeps").1;
+    assert!(
+        comes_true(|| code_now(probed.id()) != code),
+        "a breakpoint is in the code of the process"
+    );
+    let held = ["prog", "link"].map(|what| (what, numbers_of(child.id(), &format!("{what}_id"))));
+    for (what, numbers) in &held {
+        assert!(numbers.len() >= 2, "{what}: {numbers:?}");
+        assert!(
+            numbers.iter().all(|n| is_there(what, n) == Some(true)),
+            "{what}"
+        );
     }
-    assert!(!programs.is_empty() && programs.iter().all(|n| is_loaded(n) == Some(true)));
     child.kill().expect("it runs");
     child.wait().expect("it ended");
     // The kernel frees programs some time after the last descriptor is closed.
-    let gone = (0..100).any(|_| {
-        thread::sleep(Duration::from_millis(50));
-        programs.iter().all(|n| is_loaded(n) == Some(false))
-    });
-    assert!(gone, "{programs:?}");
+    let gone = |(what, numbers): &(&str, Vec<String>)| {
+        numbers.iter().all(|n| is_there(what, n) == Some(false))
+    };
+    assert!(comes_true(|| held.iter().all(gone)), "{held:?}");
+    assert!(code_now(probed.id()) == code, "the code is as before");
+    probed.kill().expect("it sleeps");
+    probed.wait().expect("it ended");
 }
