@@ -19,6 +19,9 @@ pub const TEXT_BYTES: u64 = 64;
 /// Usual maximum number of hits that are read, per second and processor.
 pub const HITS_MAX: u64 = 1_000_000;
 
+/// Usual maximum share of a processor that the programs of a definition use, in percent.
+pub const CPU_PERCENT_MAX: u8 = 10;
+
 /// A stream of the hits of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeDefinition {
@@ -32,6 +35,8 @@ pub struct ProbeDefinition {
     pub end: Option<ProbeEnd>,
     /// Maximum number of hits that are read, per second and processor.
     pub hits_max: u64,
+    /// Maximum share of each processor that its programs use, in percent; hits above it are lost.
+    pub cpu_percent_max: u8,
 }
 
 /// The end of a pair of probes.

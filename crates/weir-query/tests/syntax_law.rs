@@ -536,14 +536,16 @@ fn stream_definition() -> impl Strategy<Value = Statement> {
         fields,
         keys,
     });
-    let parts = (ident(), probe, prop::option::of(end), most);
-    parts.prop_map(|(name, (probe, fields), end, hits_max)| {
+    let share = prop::option::of((1_u8..101).prop_map(at));
+    let parts = (ident(), probe, prop::option::of(end), most, share);
+    parts.prop_map(|(name, (probe, fields), end, hits_max, cpu_percent_max)| {
         Statement::Stream(StreamDefinition {
             name,
             probe,
             fields,
             end,
             hits_max,
+            cpu_percent_max,
         })
     })
 }

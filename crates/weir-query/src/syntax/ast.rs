@@ -63,7 +63,7 @@ pub struct ViewDefinition {
 }
 
 /// `CREATE STREAM name AS PROBE 'probe' [(path [type] [AS name] [UNIT unit], ..)] [TO 'probe' ..]
-/// [LIMIT hits]`
+/// [LIMIT hits] [CPU percent %]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamDefinition {
     /// The name.
@@ -76,6 +76,8 @@ pub struct StreamDefinition {
     pub end: Option<EndDefinition>,
     /// Maximum number of hits per second and processor.
     pub hits_max: Option<Spanned<u64>>,
+    /// Maximum share of a processor, in percent.
+    pub cpu_percent_max: Option<Spanned<u8>>,
 }
 
 /// `TO 'probe' [(path ..)] [ON path [= path] [AND ..]]`
@@ -106,6 +108,9 @@ impl StreamDefinition {
                 keys: end.keys.clone(),
             }),
             hits_max: self.hits_max.map_or(probe::HITS_MAX, |most| most.value),
+            cpu_percent_max: self
+                .cpu_percent_max
+                .map_or(probe::CPU_PERCENT_MAX, |most| most.value),
         }
     }
 }

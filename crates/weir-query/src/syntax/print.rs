@@ -67,8 +67,11 @@ impl Display for StreamDefinition {
                 write!(f, " {before} {begin} = {end}")?;
             }
         }
-        match &self.hits_max {
-            Some(most) => write!(f, " LIMIT {}", most.value),
+        if let Some(most) = &self.hits_max {
+            write!(f, " LIMIT {}", most.value)?;
+        }
+        match &self.cpu_percent_max {
+            Some(most) => write!(f, " CPU {} %", most.value),
             None => Ok(()),
         }
     }

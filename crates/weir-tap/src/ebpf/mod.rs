@@ -26,7 +26,7 @@ mod filesystem;
 mod flow;
 pub(crate) mod fold;
 pub mod hist;
-mod kernel;
+pub(crate) mod kernel;
 pub(crate) mod layout;
 mod needs;
 pub(crate) mod object;

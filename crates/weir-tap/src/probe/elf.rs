@@ -41,6 +41,8 @@ pub struct UsdtSite {
     pub semaphore: u64,
     /// Its arguments as the file declares them: `-4@%edi 8@-8(%rbp)`.
     pub arguments: String,
+    /// Its instruction is a NOP of five bytes of x86, which kernels replace with a call.
+    pub is_long_nop: bool,
 }
 
 /// An argument of a USDT probe at one of its sites.
@@ -105,6 +107,10 @@ impl Program {
                 sites.extend(site(note, base, &offset));
             }
         }
+        for site in &mut sites {
+            let code = bytes.get(site.offset as usize..).unwrap_or_default();
+            site.is_long_nop = cfg!(target_arch = "x86_64") && nop_bytes(code) == Some(5);
+        }
         Ok(Program { functions, sites })
     }
 }
@@ -155,7 +161,39 @@ fn site(note: &[u8], base: Option<u64>, offset: &dyn Fn(u64) -> Option<u64>) -> 
             0 => 0,
             semaphore => offset(semaphore.wrapping_add(moved))?,
         },
+        is_long_nop: false,
     })
+}
+
+/// The size of the NOP of x86-64 that `code` begins with: prefixes, then `90` or `0f 1f` with an
+/// operand in memory (Intel 64 and IA-32 Software Developer's Manual, volume 2, NOP).
+fn nop_bytes(code: &[u8]) -> Option<usize> {
+    let is_prefix = |byte: &u8| {
+        let of_rex = 0x40..=0x4f;
+        [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66].contains(byte) || of_rex.contains(byte)
+    };
+    let prefixes = code.iter().take_while(|byte| is_prefix(byte)).count();
+    match code.get(prefixes..)? {
+        [0x90, ..] => Some(prefixes + 1),
+        [0x0f, 0x1f, operand, rest @ ..] if operand & 0x38 == 0 => {
+            let (mode, register) = (operand >> 6, operand & 7);
+            // Register 4 is followed by a byte (SIB), whose base 5 means a displacement.
+            let has_more = register == 4 && mode != 3;
+            let base = if has_more {
+                rest.first()? & 7
+            } else {
+                register
+            };
+            let displacement = match mode {
+                0 if base == 5 => 4,
+                1 => 1,
+                2 => 4,
+                _ => 0,
+            };
+            Some(prefixes + 3 + usize::from(has_more) + displacement)
+        }
+        _ => None,
+    }
 }
 
 impl UsdtSite {
@@ -314,6 +352,7 @@ mod tests {
             offset: 0,
             semaphore: 0,
             arguments: "-4@%edi 8@-16(%rbp) 2@$-7 1@(%rax)".into(),
+            is_long_nop: false,
         };
         let all = site.operands().expect("all are known");
         let operands: Vec<_> = all
@@ -332,6 +371,29 @@ mod tests {
             ..site
         };
         assert_eq!(unknown.operands(), Err("8@counter(%rip,%rax,8)".into()));
+    }
+
+    /// The recommended NOPs of the manual, and instructions that are none.
+    #[test]
+    fn nops_are_recognised_with_their_size() {
+        let nops: [&[u8]; 9] = [
+            &[0x90],
+            &[0x66, 0x90],
+            &[0x0f, 0x1f, 0x00],
+            &[0x0f, 0x1f, 0x40, 0x00],
+            &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+            &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+            &[0x0f, 0x1f, 0x80, 0x00, 0x00, 0x00, 0x00],
+            &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+            &[0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
+        ];
+        for nop in nops {
+            let followed = [nop, &[0xcc; 4]].concat();
+            assert_eq!(nop_bytes(&followed), Some(nop.len()), "{nop:x?}");
+        }
+        for other in [&[0xcc_u8] as &[u8], &[0xe8, 0, 0, 0, 0], &[0x0f, 0x1f], &[]] {
+            assert_eq!(nop_bytes(other), None, "{other:x?}");
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod list;
 mod pair;
 mod resolve;
 mod target;
+mod usdt;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -60,8 +61,10 @@ const PAIR: [&str; 2] = ["on_begin", "on_end"];
 /// The table of beginnings.
 const BEGINNING: &str = "begun";
 
-/// The counters of a pair, as in `enum pair_counter`.
-const PAIR_COUNTERS: &[(&str, &str)] = &[
+/// The counters of the programs, as in `enum probe_counter`: the first one of every probe, the
+/// others of a pair.
+const COUNTERS: &[(&str, &str)] = &[
+    ("events_lost", "cpu_share"),
     ("events_lost", "table_full"),
     ("unpaired", "no_end"),
     ("unpaired", "no_begin"),
@@ -69,6 +72,9 @@ const PAIR_COUNTERS: &[(&str, &str)] = &[
 
 /// The table of the program's constants.
 const CONSTANTS: &str = ".rodata.probe";
+
+/// A hundredth of a second.
+const BUSY_NS_PER_PERCENT: u32 = 10_000_000;
 
 /// The stream of a probe's hits.
 #[derive(Clone, Debug)]
@@ -84,6 +90,8 @@ pub struct ProbeStream {
     keys: PairKeys,
     /// Maximum number of hits per second and processor.
     hits_max: u64,
+    /// Maximum share of a processor's time.
+    cpu_percent_max: u8,
 }
 
 /// What a program is attached to.
@@ -137,8 +145,8 @@ impl ProbeStream {
             table: self.table(|at, _| layout.values[at]),
             record_bytes: layout.record_bytes,
             counters: match self.attachments.len() {
-                1 => &[],
-                _ => PAIR_COUNTERS,
+                1 => &COUNTERS[..1],
+                _ => COUNTERS,
             },
             programs: Arc::new(ProbePrograms {
                 attachments: self.attachments.clone(),
@@ -146,6 +154,7 @@ impl ProbeStream {
                 beginning_bytes: layout.beginning_bytes as u32,
                 event_words: layout.event_words as u32,
                 hits_max: self.hits_max,
+                busy_ns_max: u32::from(self.cpu_percent_max) * BUSY_NS_PER_PERCENT,
             }),
             device: Some(Symbol::new(self.name)),
         };
@@ -201,6 +210,8 @@ struct ProbePrograms {
     beginning_bytes: u32,
     event_words: u32,
     hits_max: u64,
+    /// Maximum run time per second and processor.
+    busy_ns_max: u32,
 }
 
 impl Attachment {
@@ -298,7 +309,7 @@ impl Programs for ProbePrograms {
     ) -> Result<Vec<StreamProbe>, TapError> {
         let mut constants = self.hits_max.to_ne_bytes().to_vec();
         constants.extend(self.event_words.to_ne_bytes());
-        constants.extend([0; 4]);
+        constants.extend(self.busy_ns_max.to_ne_bytes());
         let wrong = |e| refused("the tables of a probe", &e);
         for mut table in object.maps_mut() {
             if table.name() == CONSTANTS {

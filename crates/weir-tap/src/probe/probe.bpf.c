@@ -24,7 +24,7 @@ static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 struct probe_config {
 	__u64 hits_max;		/* per second and processor */
 	__u32 event_words;	/* words of the event that are copied to the record */
-	__u32 spare;
+	__u32 busy_ns_max;	/* run time per second and processor */
 };
 _Static_assert(sizeof(struct probe_config) == 16, "struct probe_config");
 
@@ -59,11 +59,15 @@ struct {
 const volatile struct begun nothing SEC(".rodata.begun") = {};
 
 /* In the order of the counters in mod.rs. */
-enum pair_counter {
+enum probe_counter {
+	OVER_SHARE,
 	NOT_HELD,
 	WITHOUT_END,
 	WITHOUT_BEGIN,
 };
+
+/* Where the counts have the run time of this second, in ns, which is no counter. */
+#define BUSY_NS 7
 
 /*
  * A block of `count` placeholders, `r0 = mark`. Generated instructions find the context in r6 and the
@@ -91,31 +95,87 @@ enum pair_counter {
 			     : "r0", "r1", "r2", "r3", "r4", "r5", "r9", "memory");                \
 	} while (0)
 
-/* The clock is read once for so many hits, a power of two. */
+/* The clock is read for one of so many hits, a power of two, and the run time of this one measured. */
 #define HITS_PER_CLOCK 64
 
-/* Whether the second has had as many hits as are allowed. */
-static __always_inline bool throttled(void)
+/* A longer run was interrupted: the rest of the time is not that of the program. */
+#define RUN_NS_MAX 50000
+
+static __always_inline struct stream_counts *own_counts(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct stream_counts *own = bpf_map_lookup_elem(&counts, &cpu);
-	__u64 second;
+
+	return bpf_map_lookup_elem(&counts, &cpu);
+}
+
+/* Begins another second of the counts when it has come. */
+static __always_inline void count_second(struct stream_counts *own, __u64 now_ns)
+{
+	__u64 second = now_ns / 1000000000;
+
+	if (own->second != second) {
+		own->second = second;
+		own->hits = 0;
+		own->other[BUSY_NS] = 0;
+	}
+}
+
+/* Whether the programs have used their share of the processor in this second; counts the loss. */
+static __always_inline bool over_share(struct stream_counts *own)
+{
+	if (own->other[BUSY_NS] < probe.busy_ns_max)
+		return false;
+	__sync_fetch_and_add(&own->other[OVER_SHARE], 1);
+	return true;
+}
+
+/*
+ * Whether the second has had as many hits, or as much run time, as is allowed. Sets the time at which
+ * a hit that is measured began.
+ */
+static __always_inline bool throttled(__u64 *began_ns)
+{
+	struct stream_counts *own = own_counts();
 
 	if (!own)
 		return true;
-	if (own->hits % HITS_PER_CLOCK == 0 || own->hits >= probe.hits_max) {
-		second = bpf_ktime_get_ns() / 1000000000;
-		if (own->second != second) {
-			own->second = second;
-			own->hits = 0;
-		}
+	if (own->hits % HITS_PER_CLOCK == 0 || own->hits >= probe.hits_max ||
+	    own->other[BUSY_NS] >= probe.busy_ns_max) {
+		*began_ns = bpf_ktime_get_ns();
+		count_second(own, *began_ns);
 		if (own->hits >= probe.hits_max) {
 			__sync_fetch_and_add(&own->throttled, 1);
 			return true;
 		}
+		if (over_share(own))
+			return true;
 	}
 	own->hits++;
 	return false;
+}
+
+/* Adds the run time of `runs` hits, each as long as that which began then. */
+static __always_inline void add_run_time(__u64 began_ns, __u64 runs)
+{
+	struct stream_counts *own = own_counts();
+	__u64 run_ns = bpf_ktime_get_ns() - began_ns;
+
+	if (run_ns > RUN_NS_MAX)
+		run_ns = RUN_NS_MAX;
+	if (own)
+		own->other[BUSY_NS] += run_ns * runs;
+}
+
+/* Adds the run time of a measured hit. It stands for those before it that were not. */
+static __always_inline void measured(__u64 began_ns)
+{
+	struct stream_counts *own;
+
+	if (!began_ns)
+		return;
+	own = own_counts();
+	if (own)
+		add_run_time(began_ns, own->hits > HITS_PER_CLOCK ? HITS_PER_CLOCK : 1);
 }
 
 SEC("hit")
@@ -123,19 +183,20 @@ int on_hit(void *ctx)
 {
 	struct probed p = {};
 	struct record *r;
-	__u64 position;
+	__u64 position, began_ns = 0;
 
-	if (!state.live || throttled())
+	if (!state.live || throttled(&began_ns))
 		return 0;
 	GENERATED(0x7eedbe01, 256, ctx, &p);
-	if (!selected(&p.event))
-		return 0;
-	r = record_of(&p.event, &position);
-	if (!r)
-		return 0;
-	copy(r, &p.event, probe.event_words);
-	GENERATED(0x7eedbe02, 384, ctx, r);
-	commit(&r->words[0], position);
+	if (selected(&p.event)) {
+		r = record_of(&p.event, &position);
+		if (r) {
+			copy(r, &p.event, probe.event_words);
+			GENERATED(0x7eedbe02, 384, ctx, r);
+			commit(&r->words[0], position);
+		}
+	}
+	measured(began_ns);
 	return 0;
 }
 
@@ -144,10 +205,11 @@ SEC("begin")
 int on_begin(void *ctx)
 {
 	struct pair_key key = {};
+	__u64 began_ns = 0;
 	struct begun *b;
 	long error;
 
-	if (!state.live || throttled())
+	if (!state.live || throttled(&began_ns))
 		return 0;
 	GENERATED(0x7eedbe03, 64, ctx, &key);
 	error = bpf_map_update_elem(&begun, &key, (const void *)&nothing, BPF_NOEXIST);
@@ -162,26 +224,34 @@ int on_begin(void *ctx)
 	}
 	GENERATED(0x7eedbe04, 512, ctx, b);
 	b->ts_ns = bpf_ktime_get_ns();
+	measured(began_ns);
 	return 0;
 }
 
-/* The end of a pair. */
+/* The end of a pair. Each is measured: it may be on another processor than its beginning. */
 SEC("end")
 int on_end(void *ctx)
 {
+	struct stream_counts *own = own_counts();
 	struct pair_key key = {};
 	struct probed p = {};
 	struct record *r;
-	__u64 position;
+	__u64 position, began_ns;
 	struct begun *b;
 
-	if (!state.live)
+	if (!state.live || !own)
 		return 0;
-	p.event.ts_ns = bpf_ktime_get_ns();
+	began_ns = bpf_ktime_get_ns();
+	p.event.ts_ns = began_ns;
 	GENERATED(0x7eedbe05, 64, ctx, &key);
 	b = bpf_map_lookup_elem(&begun, &key);
 	if (!b || !b->ts_ns) {
 		count(WITHOUT_BEGIN);
+		return 0;
+	}
+	count_second(own, began_ns);
+	if (over_share(own)) {
+		bpf_map_delete_elem(&begun, &key);
 		return 0;
 	}
 	GENERATED_END(0x7eedbe01, 256, ctx, &p, b);
@@ -194,5 +264,6 @@ int on_end(void *ctx)
 		}
 	}
 	bpf_map_delete_elem(&begun, &key);
+	add_run_time(began_ns, 1);
 	return 0;
 }

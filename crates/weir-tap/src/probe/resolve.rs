@@ -13,6 +13,7 @@ use super::elf::{Program, UsdtArgument, UsdtSite, arguments_max, register_of};
 use super::format::{self, FieldKind, FormatField};
 use super::generate::{Content, Origin, PairKeys};
 use super::pair::{of_every_pair, of_hit, same_call, unsigned};
+use super::usdt::usdt;
 use super::{Attachment, PAIR, PROGRAM, ProbeColumn, ProbeStream, ProbeTarget};
 use crate::ebpf::stream::{FieldNumber, FieldValue};
 use crate::elevation;
@@ -53,7 +54,11 @@ impl ProbeError {
     }
 
     /// With the nearest of the names that are possible.
-    fn near<'a>(self, name: &str, names: impl IntoIterator<Item = &'a str> + Clone) -> ProbeError {
+    pub(super) fn near<'a>(
+        self,
+        name: &str,
+        names: impl IntoIterator<Item = &'a str> + Clone,
+    ) -> ProbeError {
         let mut listed: Vec<&str> = names.clone().into_iter().take(20).collect();
         match nearest(name, names) {
             Some(near) => self.help(format!("did you mean `{near}`?")),
@@ -105,6 +110,7 @@ impl ProbeStream {
             attachments: Vec::new(),
             keys: PairKeys::default(),
             hits_max: definition.hits_max,
+            cpu_percent_max: definition.cpu_percent_max,
         };
         let of_program = |program| Part {
             program,
@@ -610,7 +616,7 @@ fn of_registers<'a>(is_return: bool, is_user: bool) -> Fields<'a> {
 }
 
 /// The program or library at `file`.
-fn program(file: &str) -> Result<Program, ProbeError> {
+pub(super) fn program(file: &str) -> Result<Program, ProbeError> {
     Program::read(Path::new(file)).map_err(|error| ProbeError::new(format!("{file}: {error}")))
 }
 
@@ -630,22 +636,8 @@ fn function(file: &str, symbol: &str) -> Result<Vec<UsdtSite>, ProbeError> {
         offset: found.offset,
         semaphore: 0,
         arguments: String::new(),
+        is_long_nop: false,
     }])
-}
-
-/// The sites of a USDT probe.
-fn usdt(file: &str, provider: &str, name: &str) -> Result<Vec<UsdtSite>, ProbeError> {
-    let program = program(file)?;
-    let is_it = |site: &&UsdtSite| site.provider == provider && site.name == name;
-    let sites: Vec<UsdtSite> = program.sites.iter().filter(is_it).cloned().collect();
-    match sites.is_empty() {
-        true => {
-            let message = format!("{file} has no USDT probe `{provider}:{name}`");
-            let names = program.sites.iter().map(|site| &*site.name);
-            Err(ProbeError::new(message).near(name, names.collect::<Vec<_>>()))
-        }
-        false => Ok(sites),
-    }
 }
 
 /// The arguments of a USDT probe.

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use weir_model::probe::HITS_MAX;
+use weir_model::probe::{CPU_PERCENT_MAX, HITS_MAX};
 use weir_model::{
     Clause, ColumnCapabilities, Demand, Operand, Predicate, ProbeDefinition, ProbeField, ProbeType,
     Schema, StreamCapabilities, Symbol, Test, Unit, Value,
@@ -35,6 +35,7 @@ fn definition(probe: &str) -> ProbeDefinition {
         fields: Vec::new(),
         end: None,
         hits_max: HITS_MAX,
+        cpu_percent_max: CPU_PERCENT_MAX,
     }
 }
 
@@ -348,6 +349,34 @@ fn hits_above_the_limit_are_counted_as_lost() {
         Some("hits"),
         "losses have the stream's name"
     );
+}
+
+/// Each of the calls is a row or a loss, and only a bound that they exceed has losses.
+#[test]
+fn hits_above_the_share_of_a_processor_are_counted_as_lost() {
+    const CALLS: i64 = 1_000_000;
+    for (cpu_percent_max, is_exceeded) in [(1, true), (100, false)] {
+        let definition = ProbeDefinition {
+            cpu_percent_max,
+            ..definition("tp:syscalls:sys_enter_sched_yield")
+        };
+        let Some(watched) = watch("share", &definition, all) else {
+            return;
+        };
+        (0..CALLS).for_each(|_| thread::yield_now());
+        let seen = watched.seen();
+        let over = seen.total("events_lost", Some("cpu_share"));
+        let lost = seen.counts.iter().filter(|c| c.counter == "events_lost");
+        let lost: i64 = lost.map(|c| c.total).sum();
+        let events = seen.total("events_in", None);
+        assert_eq!(
+            over > 0,
+            is_exceeded,
+            "{cpu_percent_max} %: {:?}",
+            seen.counts
+        );
+        assert!(events > 0 && events + lost >= CALLS, "{:?}", seen.counts);
+    }
 }
 
 /// Every tracepoint of some categories that can be defined as a stream is accepted by the kernel.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use weir_model::{ProbeType, Value};
+use weir_tap::probe::ProbeStream;
 use weir_tap::probe::list::list;
 use weir_testing::{Scratch, run, skip};
 
@@ -108,6 +109,40 @@ fn hits_of_a_usdt_probe_equal_those_of_the_program() {
         assert_eq!(row[at[2]], Value::text(name), "{number}");
     }
     assert_eq!(steps(&program, STEPS), 0, "the counter is restored");
+}
+
+/// Kernels since 6.18 replace a NOP of 5 bytes with a call, which writes into the red zone.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_site_that_the_kernel_would_corrupt_is_refused() {
+    let scratch = Scratch::new();
+    let source = scratch.path().join("steps.c");
+    let file = scratch.path().join("steps").display().to_string();
+    let code = SOURCE.replace("990: nop", "990: .byte 0x0f, 0x1f, 0x44, 0, 0");
+    assert_ne!(code, SOURCE);
+    std::fs::write(&source, code).expect("a temporary file");
+    if let Err(why) = run("gcc", &["-O1", "-o", &file, &source.display().to_string()]) {
+        return skip("usdt", why).unwrap_or_default();
+    }
+    let release = run("uname", &["-r"]).expect("coreutils");
+    let numbers: Vec<u32> = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|n| n.parse().ok())
+        .collect();
+    let definition = of_fields(&format!("usdt:{file}:weir_test:step"), &[]);
+    let is_replaced = (numbers[0], numbers[1]) >= (6, 18);
+    match ProbeStream::new(&definition) {
+        Ok(_) => assert!(!is_replaced, "{release}"),
+        Err(error) => {
+            assert!(is_replaced, "{release}: {}", error.message);
+            assert!(
+                error.message.contains("a NOP of 5 bytes"),
+                "{}",
+                error.message
+            );
+            assert!(error.help.is_some());
+        }
+    }
 }
 
 /// Runs the program; the number of hits that it counts.

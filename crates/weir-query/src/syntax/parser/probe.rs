@@ -28,13 +28,31 @@ impl Parser<'_> {
             true => Some(self.count("a number of hits per second")?),
             false => None,
         };
+        let cpu_percent_max = match self.eat_word("cpu") {
+            true => Some(self.percent()?),
+            false => None,
+        };
         Ok(StreamDefinition {
             name,
             probe,
             fields,
             end,
             hits_max,
+            cpu_percent_max,
         })
+    }
+
+    /// `5 %`: 1 to 100.
+    fn percent(&mut self) -> Result<Spanned<u8>> {
+        let count = self.count("a share of a processor, such as `5 %`")?;
+        self.expect(Token::Percent, "`%`")?;
+        match u8::try_from(count.value) {
+            Ok(percent @ 1..=100) => Ok(Spanned::new(percent, count.span)),
+            _ => {
+                let message = "the share of a processor is 1 % to 100 %";
+                Err(self.fail(codes::BAD_NUMBER.at(count.span, message)))
+            }
+        }
     }
 
     /// `'probe' [(field, ..)]`
