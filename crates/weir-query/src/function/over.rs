@@ -89,11 +89,7 @@ pub static WINDOW_FUNCTIONS: &[WindowFunction] = &[
             signature: "cume_dist() over (order by x)",
             summary: "the share of the rows up to the row and those with the same sort key",
             details: "More than 0, at most 1.",
-            examples: &[Example::over(
-                "cume_dist() over (order by x desc)",
-                "5\n7",
-                "0.5",
-            )],
+            examples: &[Example::over("cume_dist() over (order by x)", "5\n7", "1")],
         },
         arguments: 0..=0,
     },
