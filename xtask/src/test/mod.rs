@@ -18,6 +18,8 @@ mod suite;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -25,7 +27,7 @@ use anyhow::{Result, bail};
 use weir_testing::EXTENT_VARIABLE;
 
 use self::suite::{Finished, Suite};
-use crate::{guest, packages};
+use crate::{execute, guest, is_root, packages};
 
 /// Packages whose tests use what a host has once: devices, kernel programs, guests, sockets. They
 /// run one after another.
@@ -46,6 +48,19 @@ const OF_KERNELS: [&str; 3] = ["--test", "guests", "kernels"];
 /// If more tests of the host fail, none is retried: the cause is not the machine.
 const RETRIED_MAX: usize = 3;
 
+/// Mounts tracefs, which tests of probes read, where systemd has not done so at boot: in a
+/// container, or in a small VM. It remains mounted, as on other machines.
+fn mount_tracefs() {
+    let folder = "/sys/kernel/tracing";
+    if !is_root() || Path::new(folder).join("events").exists() {
+        return;
+    }
+    match execute(Command::new("mount").args(["-t", "tracefs", "tracefs", folder])) {
+        Ok(()) => println!("mounted tracefs at {folder}"),
+        Err(why) => eprintln!("no tracefs, so tests of probes will fail: {why:#}"),
+    }
+}
+
 /// Runs the tests of the whole workspace, or those that `args` select.
 pub fn run(args: &[String]) -> Result<()> {
     let first = args.first().map(String::as_str);
@@ -56,6 +71,7 @@ pub fn run(args: &[String]) -> Result<()> {
         false => &args[usize::from(is_full)..],
     };
     packages::run(&[])?;
+    mount_tracefs();
     let guests = is_full.then(|| "--all".to_owned());
     if let Err(why) = guest::run(guests.as_slice()) {
         eprintln!("no guest, so tests that need one will be skipped: {why:#}");
