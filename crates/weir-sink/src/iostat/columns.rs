@@ -120,9 +120,9 @@ pub(super) fn of_pretty_tables(extended: bool, short: bool) -> Vec<Vec<&'static 
     columns.chunks(6).map(<[_]>::to_vec).collect()
 }
 
-/// The members of the JSON object, in their order.
+/// The members of the JSON object, in their order. As in sysstat, `-s` changes them with `-x` only.
 pub(super) fn of_json(extended: bool, short: bool) -> Vec<&'static Column> {
-    let columns = of_table(extended, short);
+    let columns = of_table(extended, extended && short);
     if !extended || short {
         return columns;
     }

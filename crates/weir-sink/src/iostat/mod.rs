@@ -43,17 +43,12 @@ pub struct Style {
     pub human: bool,
     /// `--pretty`: the names of disks at the end of lines, which are short.
     pub pretty: bool,
-    /// `-g`: the sum of all disks.
-    pub group: Option<DiskGroup>,
-}
-
-/// The sum of all disks of a report.
-#[derive(Clone, Debug)]
-pub struct DiskGroup {
-    /// Its name.
-    pub name: String,
-    /// `-H`: without the lines of its disks.
-    pub alone: bool,
+    /// `--compact`: all columns of `--pretty` in one table.
+    pub compact: bool,
+    /// `-H`: groups without the lines of their disks.
+    pub groups_only: bool,
+    /// Disks without any I/O are shown too.
+    pub unused: bool,
 }
 
 impl Default for Style {
@@ -69,7 +64,9 @@ impl Default for Style {
             decimals: 2,
             human: false,
             pretty: false,
-            group: None,
+            compact: false,
+            groups_only: false,
+            unused: false,
         }
     }
 }
@@ -107,7 +104,15 @@ pub struct IostatReport<'a> {
     pub interval_cs: u64,
     /// The processor times before and now, if known.
     pub cpu: Option<(CpuTimes, CpuTimes)>,
-    /// The disks, in display order.
+    /// The disks by group, in display order.
+    pub groups: Vec<DiskGroup<'a>>,
+}
+
+/// Disks of a report, and their sum.
+pub struct DiskGroup<'a> {
+    /// The name of the sum; `None`: it is not shown.
+    pub name: Option<&'a str>,
+    /// Its disks, in display order.
     pub disks: Vec<ReportedDisk<'a>>,
 }
 
@@ -166,8 +171,8 @@ pub fn text(report: &IostatReport<'_>, style: &Style) -> String {
     if style.disks {
         let rows = shown(report, style);
         let tables = match style.pretty {
-            true => columns::of_pretty_tables(style.extended, style.short),
-            false => vec![columns::of_table(style.extended, style.short)],
+            true if !style.compact => columns::of_pretty_tables(style.extended, style.short),
+            _ => vec![columns::of_table(style.extended, style.short)],
         };
         let tables: Vec<String> = tables
             .iter()
@@ -247,8 +252,7 @@ pub fn json(report: &IostatReport<'_>, style: &Style) -> String {
         };
         let disks: Vec<String> = shown(report, style).iter().map(disk).collect();
         let disks = disks.join(",\n");
-        let end = if disks.is_empty() { "" } else { "\n" };
-        members.push(format!("\t\t\t\t\t\"disk\": [\n{disks}{end}\t\t\t\t\t]"));
+        members.push(format!("\t\t\t\t\t\"disk\": [\n{disks}\n\t\t\t\t\t]"));
     }
     format!("\t\t\t\t{{\n{}\n\t\t\t\t}}", members.join(",\n"))
 }
@@ -266,21 +270,28 @@ fn member(column: &Column, rates: &Rates, style: &Style) -> String {
     format!(", \"{name}\": {}", column.text(rates, style))
 }
 
-/// The disks and the group that are shown. The name of a group begins with a space.
+/// The disks and groups that are shown. The name of a group begins with a space, so that it differs
+/// from that of a disk.
 fn shown(report: &IostatReport<'_>, style: &Style) -> Vec<(String, Rates)> {
-    let disks = report.disks.iter();
-    let rates = disks.map(|d| {
-        let rates = Rates::new(d.before, d.now, report.interval_cs);
-        (d.name.to_owned(), rates)
-    });
-    let mut rows: Vec<_> = rates.collect();
-    if let Some(group) = &style.group {
-        let sum = Rates::of_all(rows.iter().map(|(_, rates)| rates));
-        if group.alone {
-            rows.clear();
+    let mut rows = Vec::new();
+    for group in &report.groups {
+        let rates = |d: &ReportedDisk<'_>| Rates::new(d.before, d.now, report.interval_cs);
+        let disks: Vec<Rates> = group.disks.iter().map(rates).collect();
+        if group.name.is_none() || !style.groups_only {
+            let names = group.disks.iter().map(|disk| disk.name.to_owned());
+            rows.extend(names.zip(disks.iter().copied()));
         }
-        rows.extend(sum.map(|sum| (format!(" {}", group.name), sum)));
+        if let Some(name) = group.name {
+            let sum = match Rates::of_all(disks.iter()) {
+                // As in sysstat, a group without disks has a line of zeros, but not with -x.
+                None if style.extended => continue,
+                None => Rates::new(DiskCounters::default(), DiskCounters::default(), 0),
+                Some(sum) => sum,
+            };
+            rows.push((format!(" {name}"), sum));
+        }
     }
+    rows.retain(|(_, rates)| style.unused || rates.is_used());
     rows.retain(|(_, rates)| !(style.active_only && rates.idle()));
     rows
 }

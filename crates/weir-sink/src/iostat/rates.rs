@@ -115,6 +115,11 @@ impl Rates {
         self.per_second(delta(self.before.busy_ms, self.now.busy_ms)) / 10.0 / self.disks
     }
 
+    /// Whether the disk had a request since boot.
+    pub fn is_used(&self) -> bool {
+        self.now.ios() > 0
+    }
+
     /// Whether the disk was idle.
     pub fn idle(&self) -> bool {
         self.before.ios() == self.now.ios()

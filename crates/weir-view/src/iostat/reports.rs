@@ -6,7 +6,7 @@ use std::path::Path;
 use weir_model::Nanos;
 use weir_runtime::output;
 use weir_sink::SinkError;
-use weir_sink::iostat::{CpuTimes, DiskCounters, IostatReport, ReportedDisk};
+use weir_sink::iostat::{CpuTimes, DiskCounters, DiskGroup, IostatReport, ReportedDisk};
 
 use super::names::DeviceNames;
 use super::output::Output;
@@ -98,18 +98,26 @@ impl Reports {
             let parent = now.parents.get(name).map(String::as_str);
             selection.lists(name, parent)
         });
-        let disks = shown.map(|(place, counters)| ReportedDisk {
-            name: names.of(&place.1),
-            before: before.disks.get(place).copied().unwrap_or_default(),
-            now: *counters,
+        let groups = selection.grouped(shown.collect(), |((_, name), _)| name);
+        let groups = groups.into_iter().map(|(name, disks)| {
+            let disks = disks.into_iter().map(|(place, counters)| ReportedDisk {
+                name: names.of(&place.1),
+                before: before.disks.get(place).copied().unwrap_or_default(),
+                now: *counters,
+            });
+            DiskGroup {
+                name,
+                disks: disks.collect(),
+            }
         });
         let report = IostatReport {
             at_ns: now.at,
             interval_cs: u64::try_from((now.at - before.at) / NANOS_PER_CENTISECOND).unwrap_or(0),
             cpu: before.cpu.zip(now.cpu),
-            disks: disks.collect(),
+            groups: groups.collect(),
         };
-        self.has_disks |= !report.disks.is_empty();
+        let mut groups = report.groups.iter();
+        self.has_disks |= groups.any(|group| !group.disks.is_empty());
         self.output.write(&report)
     }
 

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use weir_sink::SinkError;
-use weir_sink::iostat::{CpuTimes, DiskCounters, IostatReport, ReportedDisk};
+use weir_sink::iostat::{CpuTimes, DiskCounters, DiskGroup, IostatReport, ReportedDisk};
 
 use super::names::DeviceNames;
 use super::output::Output;
-use super::selection::{DeviceSelection, Partitions};
+use super::selection::DeviceSelection;
 use weir_runtime::failure::Failure;
 
 /// The content of a tree.
@@ -70,17 +70,13 @@ impl Tree {
     /// The listed devices, from the same source as in sysstat: with `-p` alone from diskstats,
     /// otherwise from /sys/block by name, if the tree has it.
     fn listed(&self, selection: &DeviceSelection) -> Vec<Counted> {
-        let used = |disk: &&Counted| selection.unused_too() || disk.1.ios() > 0;
-        let by_file = matches!(
-            selection.partitions,
-            Some(Partitions::Used | Partitions::All)
-        );
+        let by_file = selection.has_all_partitions();
         let Some(devices) = self.devices.as_ref().filter(|_| !by_file) else {
             let listed = self
                 .disks
                 .iter()
                 .filter(|disk| selection.lists(&disk.0, None));
-            return listed.filter(used).cloned().collect();
+            return listed.cloned().collect();
         };
         let mut listed: Vec<Counted> = Vec::new();
         for (name, device) in devices {
@@ -93,7 +89,6 @@ impl Tree {
                     .cloned(),
             );
         }
-        listed.retain(|disk| used(&disk));
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         listed
     }
@@ -107,7 +102,7 @@ impl Tree {
 }
 
 /// Writes a report for each tree: the first one since boot unless it is omitted, the others since
-/// the previous tree.
+/// the previous tree. A single tree is not omitted.
 ///
 /// # Errors
 /// When the output fails.
@@ -120,27 +115,32 @@ pub fn report(
     output: &mut Output,
 ) -> Result<(), SinkError> {
     for (i, tree) in trees.iter().enumerate() {
-        if i == 0 && omit_first {
+        if i == 0 && omit_first && trees.len() > 1 {
             output.omit()?;
             continue;
         }
         let before = i.checked_sub(1).map(|i| &trees[i]);
-        let disks = tree.listed(selection);
+        let listed = tree.listed(selection);
         let earlier = |name: &str| before.and_then(|t| t.counters(name, selection));
         let uptime_cs = before.map_or(0, |tree| tree.uptime_cs);
         let cpu_before = before.map_or(Some(CpuTimes::default()), |tree| tree.cpu);
+        let groups = selection.grouped(listed.iter().collect(), |(name, _): &&Counted| name);
+        let groups = groups.into_iter().map(|(name, disks)| {
+            let disks = disks.into_iter().map(|(name, counters)| ReportedDisk {
+                name: names.of(name),
+                before: earlier(name).unwrap_or_default(),
+                now: *counters,
+            });
+            DiskGroup {
+                name,
+                disks: disks.collect(),
+            }
+        });
         output.write(&IostatReport {
             at_ns,
             interval_cs: tree.uptime_cs.saturating_sub(uptime_cs),
             cpu: cpu_before.zip(tree.cpu),
-            disks: disks
-                .iter()
-                .map(|(name, counters)| ReportedDisk {
-                    name: names.of(name),
-                    before: earlier(name).unwrap_or_default(),
-                    now: *counters,
-                })
-                .collect(),
+            groups: groups.collect(),
         })?;
     }
     output.finish()

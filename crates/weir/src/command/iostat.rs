@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use weir_model::{NANOS_PER_SECOND, Nanos};
-use weir_sink::iostat::{CpuTimes, DiskGroup, Style, VolumeUnit};
+use weir_sink::iostat::{CpuTimes, Style, VolumeUnit};
 use weir_tap::ebpf::Files;
 
 use crate::args::LimitArgs;
 use crate::args::SourceArgs;
+use crate::command::iostat_devices::DeviceArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::names::{self, HostNames};
 use weir_runtime::output;
@@ -22,7 +23,7 @@ use weir_view::disk_totals::{self, CounterSelection, Devices, Questions, SLIDE_M
 use weir_view::iostat::names::DeviceNames;
 use weir_view::iostat::output::{Output, host};
 use weir_view::iostat::reports::{self, Reports};
-use weir_view::iostat::selection::DeviceSelection;
+use weir_view::iostat::selection::{DeviceArgument, DeviceSelection};
 use weir_view::iostat::trees::{self, Tree};
 
 /// Disks beyond this number are counted in one row.
@@ -40,7 +41,8 @@ const INTERVAL_DEFAULT_S: f64 = 1.0;
 #[command(after_help = "Examples:\n  \
     weir iostat -x 1                    all columns, every second\n  \
     weir iostat -dxz -w web 5 12        the disks of VM web for a minute\n  \
-    weir iostat -x -o JSON 10 web:vda   one disk, as JSON\n  \
+    weir iostat -x -o JSON web:vda 10   one disk, as JSON\n  \
+    weir iostat -g db db:vda db:vdb -g web web:vda 5   two groups with their sums\n  \
     weir iostat -x --from recording.parquet 1\n  \
     weir iostat -x --from before/ --from after/\n\n\
     Counters start at zero with the command: the first report covers the first interval, not the time \
@@ -49,10 +51,8 @@ const INTERVAL_DEFAULT_S: f64 = 1.0;
     A directory given with --from contains the files diskstats and uptime, directly or below proc/. \
     Several directories are snapshots: each report covers the time between two of them.")]
 pub struct IostatArgs {
-    /// Devices, such as web:vda or sda [default: all]; then the interval in seconds, and the number
-    /// of reports [default: unlimited]
-    #[arg(value_name = "DEVICE] [INTERVAL [COUNT]")]
-    words: Vec<String>,
+    #[command(flatten)]
+    devices: DeviceArgs,
     /// Print extended statistics: all columns
     #[arg(short = 'x')]
     extended: bool,
@@ -87,15 +87,9 @@ pub struct IostatArgs {
     /// /dev/disk/by-* [default: the names of the kernel]
     #[arg(short = 'j', value_name = "KIND")]
     persistent: Option<String>,
-    /// Print these devices, or ALL devices, with their partitions [default: no partitions]
-    #[arg(short = 'p', value_name = "DEVICE,..|ALL", num_args = 0..=1)]
-    partitions: Option<Option<String>>,
-    /// Print the sum of all devices under this name as well
-    #[arg(short = 'g', value_name = "NAME")]
-    group: Option<String>,
-    /// Print the sum without its devices
+    /// Print the sums of groups without their devices
     #[arg(short = 'H', requires = "group")]
-    group_only: bool,
+    groups_only: bool,
     /// Number of decimal places: 0, 1 or 2
     #[arg(long = "dec", value_name = "COUNT", default_value_t = 2, require_equals = true,
           value_parser = clap::value_parser!(u8).range(0..=2))]
@@ -106,6 +100,9 @@ pub struct IostatArgs {
     /// Print short lines, each with the name of its device at the end
     #[arg(long)]
     pretty: bool,
+    /// Print all columns of --pretty in one table
+    #[arg(long)]
+    compact: bool,
     /// Show only this VM
     #[arg(short = 'w', long = "only-vm", value_name = "VM")]
     only_vm: Option<String>,
@@ -121,31 +118,21 @@ pub struct IostatArgs {
     limits: LimitArgs,
 }
 
-/// The positional arguments.
+/// What the arguments without an option select.
 #[derive(Debug, PartialEq)]
 struct Words {
-    devices: Vec<String>,
+    devices: Vec<DeviceArgument>,
     interval_s: Option<f64>,
     reports_max: Option<usize>,
 }
 
 pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
-    // As in sysstat, a number after `-p` is the interval.
-    let given = args.partitions.as_ref().map(Option::as_deref);
-    let (partitions, first) = match given {
-        Some(Some(number)) if seconds(number).is_some() => (Some(None), Some(number.to_owned())),
-        given => (given, None),
-    };
-    let words: Vec<String> = first
-        .into_iter()
-        .chain(args.words.iter().cloned())
-        .collect();
-    let words = Words::new(&words)?;
-    let mut selection = DeviceSelection::new(partitions, &words.devices);
+    let words = Words::new(&args.devices.arguments)?;
+    let mut selection = DeviceSelection::new(&words.devices);
     let names = names(args)?;
     let trees: Vec<PathBuf> = directories(&args.source);
     if !trees.is_empty() {
-        return report_trees(args, &trees, &selection, &names);
+        return report_trees(args, &trees, words.interval_s, &selection, &names);
     }
     let live = args.source.is_live();
     let wanted = CounterSelection {
@@ -153,7 +140,7 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
         vm: args.only_vm.clone(),
         busy: args.extended,
         limits_ns: Vec::new(),
-        devices: match (live, partitions.is_some() || !words.devices.is_empty()) {
+        devices: match (live, selection.has_devices()) {
             (false, _) => Devices::AsReported,
             (true, false) => Devices::Whole,
             (true, true) => Devices::WholeAndPartitions,
@@ -168,8 +155,8 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
     let unobserved = UnobservedDevices::of(&source);
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let reports = Reports::new(
-        options(&words, live, selection, names),
-        begin(args, CpuTimes::processors(&stat))?,
+        options(&words, live, selection.clone(), names),
+        begin(args, &selection, CpuTimes::processors(&stat))?,
     );
     let opened = disk_totals::open(
         &source,
@@ -190,7 +177,8 @@ pub fn run(args: &IostatArgs, verbose: bool) -> Result<Ending, Failure> {
 /// kernel names. Names that do not exist on this host are rejected.
 fn with_names(args: &IostatArgs, selection: &mut DeviceSelection) -> Result<SourceArgs, Failure> {
     let mut source = args.source.clone();
-    let named = !selection.devices.is_empty() || args.only_vm.is_some();
+    let devices: Vec<String> = selection.devices().map(str::to_owned).collect();
+    let named = !devices.is_empty() || args.only_vm.is_some();
     let Some(host) = (match named {
         true => HostNames::of(&source)?,
         false => None,
@@ -200,7 +188,7 @@ fn with_names(args: &IostatArgs, selection: &mut DeviceSelection) -> Result<Sour
     if let Some(vm) = &args.only_vm {
         host.vm("-w", vm)?;
     }
-    for device in selection.devices.clone() {
+    for device in devices {
         // The link of a device may have a colon, as those of /dev/disk/by-path.
         let (vm, disk) = match device.split_once([':', '@']) {
             Some((vm, disk)) if names::device(&device).is_none() => (Some(vm), disk),
@@ -241,6 +229,7 @@ fn options(
 fn report_trees(
     args: &IostatArgs,
     directories: &[PathBuf],
+    interval_s: Option<f64>,
     selection: &DeviceSelection,
     names: &DeviceNames,
 ) -> Result<Ending, Failure> {
@@ -254,8 +243,9 @@ fn report_trees(
         .iter()
         .map(read)
         .collect::<Result<Vec<Tree>, Failure>>()?;
-    let mut output = begin(args, trees[0].processors)?;
-    let omit_first = args.omit_first;
+    let mut output = begin(args, selection, trees[0].processors)?;
+    // As in sysstat, a single report is not omitted.
+    let omit_first = args.omit_first && (interval_s.is_some() || trees.len() > 1);
     trees::report(
         &trees,
         selection,
@@ -268,7 +258,13 @@ fn report_trees(
 }
 
 /// The output, with its heading.
-fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
+fn begin(
+    args: &IostatArgs,
+    selection: &DeviceSelection,
+    processors: usize,
+) -> Result<Output, Failure> {
+    // -c alone prints no disks, unless another option asks for them.
+    let disks = args.disks || !args.cpu || args.extended || selection.has_devices();
     let style = Style {
         extended: args.extended,
         short: args.short,
@@ -279,15 +275,16 @@ fn begin(args: &IostatArgs, processors: usize) -> Result<Output, Failure> {
         },
         timestamp: args.timestamp,
         active_only: args.active_only,
-        disks: args.disks || !args.cpu,
+        disks,
         cpu: args.cpu || !args.disks,
         decimals: args.decimals,
         human: args.human,
-        pretty: args.pretty,
-        group: args.group.clone().map(|name| DiskGroup {
-            name,
-            alone: args.group_only,
-        }),
+        // As in sysstat: persistent names are long.
+        pretty: args.pretty || args.persistent.is_some(),
+        compact: args.compact,
+        groups_only: args.groups_only,
+        // Only the kernel's counters include devices without any I/O.
+        unused: selection.unused_too() || directories(&args.source).is_empty(),
     };
     let (target, host) = (output::standard_output(false)?, host(processors));
     let json = args.format.is_some();
@@ -321,10 +318,20 @@ fn names(args: &IostatArgs) -> Result<DeviceNames, Failure> {
 }
 
 impl Words {
-    fn new(words: &[String]) -> Result<Words, Failure> {
-        let numbers = words.iter().rev().take_while(|w| seconds(w).is_some());
-        let at = words.len() - numbers.count();
-        let (devices, numbers) = words.split_at(at);
+    /// As in sysstat, numbers are the interval and the number of reports wherever they stand, also
+    /// after `-p`.
+    fn new(arguments: &[DeviceArgument]) -> Result<Words, Failure> {
+        let (mut devices, mut numbers) = (Vec::new(), Vec::new());
+        for argument in arguments {
+            match argument {
+                DeviceArgument::Device(word) if seconds(word).is_some() => numbers.push(word),
+                DeviceArgument::Partitions(Some(word)) if seconds(word).is_some() => {
+                    numbers.push(word);
+                    devices.push(DeviceArgument::Partitions(None));
+                }
+                argument => devices.push(argument.clone()),
+            }
+        }
         if let Some(excess) = numbers.get(2) {
             return Err(Failure::words(format_args!(
                 "`{excess}`: unexpected argument after the interval and the number of reports"
@@ -337,14 +344,14 @@ impl Words {
                 "interval {short} s is too short; the minimum is {slice_s} s"
             )));
         }
-        let count = |text: &String| match text.parse::<usize>() {
+        let count = |text: &&String| match text.parse::<usize>() {
             Ok(n) if n > 0 => Ok(n),
             _ => Err(Failure::words(format_args!(
                 "`{text}` is not a number of reports; it must be a positive integer"
             ))),
         };
         Ok(Words {
-            devices: devices.to_vec(),
+            devices,
             interval_s,
             reports_max: numbers.get(1).map(count).transpose()?,
         })
@@ -363,14 +370,16 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> Result<Words, Failure> {
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let words = text.split_whitespace().map(str::to_owned);
+        let words: Vec<DeviceArgument> = words.map(DeviceArgument::Device).collect();
         Words::new(&words)
     }
 
     #[test]
     fn numbers_at_the_end_are_interval_and_count() {
         let all = words("web:vda sda 0.5 3").unwrap();
-        let devices = vec!["web:vda".to_owned(), "sda".to_owned()];
+        let devices = ["web:vda", "sda"].map(|name| DeviceArgument::Device(name.to_owned()));
+        let devices = devices.to_vec();
         assert_eq!(
             all,
             Words {

@@ -17,6 +17,7 @@ mod hist_collector;
 mod info;
 mod inspection;
 mod iostat;
+mod iostat_devices;
 mod man;
 mod monitor;
 mod outliers;

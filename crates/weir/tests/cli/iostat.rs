@@ -10,7 +10,7 @@ use crate::support::{CommandOutput, Scratch, interrupt, run, run_in, shared, ski
 use weir_testing::wait_until;
 
 /// The number of instants in sysstat's sample trees.
-const MOMENTS: usize = 3;
+pub const MOMENTS: usize = 3;
 
 /// Arguments of iostat; each must give the same output from weir.
 const OPTIONS: &[&str] = &[
@@ -89,7 +89,7 @@ done
 wait "$iostat"
 "#;
 
-fn trees(test: &str) -> Option<PathBuf> {
+pub fn trees(test: &str) -> Option<PathBuf> {
     shared(test, "iostat-sysstat").map(|folder| folder.join("tests"))
 }
 
@@ -103,7 +103,7 @@ fn ours(trees: &Path, options: &[&str]) -> String {
 }
 
 /// The text without the day and the time at which it was made.
-fn timeless(text: &str) -> String {
+pub fn timeless(text: &str) -> String {
     let is_time = |word: &str| {
         let word = word.trim_matches(['"', ',']);
         word.len() == 8 && word.chars().all(|c| c.is_ascii_digit() || "/:".contains(c))
@@ -126,6 +126,15 @@ fn timeless(text: &str) -> String {
     lines.join("\n")
 }
 
+/// True if sysstat's iostat can run with other files in place of /proc and /sys.
+pub fn can_replace_proc() -> bool {
+    let script = "iostat -V && mount -t tmpfs none /mnt";
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .output();
+    output.is_ok_and(|output| output.status.success())
+}
+
 #[test]
 fn the_sample_trees_give_sysstats_own_expected_output() {
     let Some(trees) = trees("the_sample_trees_give_sysstats_own_expected_output") else {
@@ -145,15 +154,7 @@ fn the_sample_trees_give_sysstats_own_expected_output() {
 fn sysstat_prints_the_same_with_every_option() {
     let test = "sysstat_prints_the_same_with_every_option";
     let Some(trees) = trees(test) else { return };
-    let can = Command::new("unshare")
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            "iostat -V && mount -t tmpfs none /mnt",
-        ])
-        .output();
-    if !can.is_ok_and(|o| o.status.success()) {
+    if !can_replace_proc() {
         return skipped(test, "needs root and sysstat's iostat");
     }
     let scratch = Scratch::new();
@@ -238,6 +239,14 @@ fn a_recording_gives_a_row_for_each_virtual_disk() {
     assert!(rows(&report(&["sda"])).is_empty());
     assert_eq!(rows(&report(&["-w", "vm1"])), whole);
     assert!(rows(&report(&["-w", "vm2"])).is_empty());
+    // A group has the sum of its disks: here of one, in the second group.
+    let name = whole[0][0].as_str();
+    let text = report(&["-g", "none", "sda", "-g", "all", name]);
+    assert_eq!(rows(&text), whole);
+    let sum = text.lines().find(|line| line.starts_with(" all ")).unwrap();
+    assert!(sum.split_whitespace().skip(1).eq(&whole[0][1..]), "{text}");
+    let alone = report(&["-H", "-g", "all"]);
+    assert!(rows(&alone).is_empty() && alone.contains(sum), "{alone}");
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod hist_live;
 mod info;
 mod inspection;
 mod iostat;
+mod iostat_options;
 mod live;
 mod log;
 mod names;
