@@ -1,5 +1,6 @@
-//! The cost of the live tap per I/O, in each of its modes, compared with no probe and with empty
-//! programs.
+//! The cost of the live tap per I/O, in each of its modes, compared with no probe, with empty
+//! programs, and with a floor: two small programs that write 64 bytes for each request and
+//! response, and a consumer that copies them.
 //!
 //! `cargo run --release -p weir-tap --example tap_cost -- [--rounds N] [--seconds S]
 //! [--modes a,b] [--stats] [--owners]`
@@ -22,7 +23,7 @@ use weir_model::inventory::{Disk, FoundBy, Vm, VmKind};
 use weir_model::{
     Clause, Demand, Fold, FoldCall, Operand, PartialKind, Predicate, Schema, Symbol, Test,
 };
-use weir_tap::ebpf::cost::{EmptyPrograms, RunTime, Statistics, thread_time_ns};
+use weir_tap::ebpf::cost::{EmptyPrograms, FloorPrograms, RunTime, Statistics, thread_time_ns};
 use weir_tap::ebpf::{self, BlockTap, LiveOptions};
 use weir_tap::inventory::{DiskLayout, InventoryWatch, LaidDisk, Piece, ScanScope, Snapshot};
 use weir_tap::{Tap, TapEvent};
@@ -36,12 +37,29 @@ type Mode = (
     fn() -> Vec<Test>,
 );
 
+/// The least for each request and response, which is compared with [`COMPARED`].
+const FLOOR: &str = "floor, records";
+
+/// The least for a histogram of latencies in the kernel.
+const FLOOR_BINS: &str = "floor, log2 bins";
+
+/// The mode whose ratio to the floor has a bound.
+const COMPARED: &str = "requests and responses";
+
+/// The bounds on the ratios to the floor, of program and consumer.
+const BOUNDS: [f64; 2] = [1.5, 2.0];
+
+/// The pause of the floor's consumer.
+const FLOOR_PAUSE: Duration = Duration::from_millis(10);
+
 /// The columns used by the thesis's queries.
 const THESIS: &[&str] = &["ts", "type", "op", "req_id", "sector", "sectors", "pdisk"];
 
 const MODES: &[Mode] = &[
     ("none", "", &[], Vec::new),
     ("empty", "", &[], Vec::new),
+    (FLOOR, "", &[], Vec::new),
+    (FLOOR_BINS, "", &[], Vec::new),
     ("requests and responses", "IOstream", THESIS, Vec::new),
     ("responses", "IOstream", THESIS, || {
         vec![text(value("type"), "R")]
@@ -147,7 +165,9 @@ fn main() {
         Statistics::enable().unwrap_or_else(|e| panic!("the kernel's statistics are needed: {e}"))
     });
     let chosen = |m: &&Mode| {
-        only.is_empty() || ["none", "empty"].contains(&m.0) || only.iter().any(|o| m.0.contains(o))
+        only.is_empty()
+            || ["none", "empty", FLOOR].contains(&m.0)
+            || only.iter().any(|o| m.0.contains(o))
     };
     let owners = args.iter().any(|a| a == "--owners");
     let modes = MODES.iter().filter(chosen);
@@ -172,9 +192,10 @@ fn print(modes: &[Case], results: &[Vec<Round>], with_statistics: bool) {
         "mode", "IOPS", "ratio", "program ns", "consumer ns", "rows/I/O", "lost"
     );
     let base = median(&results[0], |r| r.iops);
+    let program = |rounds: &[Round]| least(rounds, |r| above_empty(r, &results[1]));
     for ((mode, with_owners), rounds) in modes.iter().zip(results) {
         let iops = median(rounds, |r| r.iops);
-        let program = least(rounds, |r| above_empty(r, &results[1]));
+        let program = program(rounds);
         println!(
             "{:<24} {:>9.0} {:>6.3} {:>12} {:>12.1} {:>9.3} {:>6}",
             if *with_owners {
@@ -193,6 +214,28 @@ fn print(modes: &[Case], results: &[Vec<Round>], with_statistics: bool) {
             median(rounds, |r| r.rows),
             rounds.iter().map(|r| r.lost).sum::<i64>(),
         );
+    }
+    let of = |name: &str| {
+        let at = modes.iter().position(|(mode, _)| mode.0 == name);
+        at.map(|at| &results[at][..])
+    };
+    let (Some(floor), Some(ours)) = (of(FLOOR), of(COMPARED)) else {
+        return;
+    };
+    let consumer = |rounds: &[Round]| least(rounds, |r| r.consumer_ns);
+    let ratios = [
+        program(ours) / program(floor),
+        consumer(ours) / consumer(floor),
+    ];
+    let names = ["program ns", "consumer ns"];
+    for (at, (name, bound)) in names.into_iter().zip(BOUNDS).enumerate() {
+        // The programs are measured only with the kernel's statistics, which slow the consumer.
+        if (at == 0) == with_statistics {
+            println!(
+                "{COMPARED}, ratio of {name} to the floor's: {:.2} (bound {bound})",
+                ratios[at]
+            );
+        }
     }
 }
 
@@ -228,6 +271,22 @@ fn measure((mode, with_owners): Case, disk: &LoopDisk, seconds: u64) -> Round {
             let round = with_fio(disk, seconds, |_| ());
             Round {
                 programs: programs.run_times(),
+                ..round
+            }
+        }
+        FLOOR | FLOOR_BINS => {
+            let programs = FloorPrograms::attach(mode.0 == FLOOR);
+            let mut programs = programs.unwrap_or_else(|e| panic!("{e}"));
+            let (mut records, mut consumer) = (0, 0);
+            let round = with_fio(disk, seconds, |fio| {
+                if mode.0 == FLOOR {
+                    (records, consumer) = copy(&mut programs, fio);
+                }
+            });
+            Round {
+                programs: programs.run_times(),
+                consumer_ns: consumer as f64 / round.ios,
+                rows: records as f64 / round.ios,
                 ..round
             }
         }
@@ -355,6 +414,20 @@ fn consume(tap: &mut BlockTap, fio: &mut Child) -> (usize, i64) {
             if fio.try_wait().expect("fio is ours").is_some() {
                 return (rows, thread_time_ns() - start);
             }
+        }
+    }
+}
+
+/// Copies the floor's records until fio has ended; returns their number and the CPU time used.
+fn copy(programs: &mut FloorPrograms, fio: &mut Child) -> (usize, i64) {
+    let start = thread_time_ns();
+    let (mut records, mut drains) = (0, 0);
+    loop {
+        std::thread::sleep(FLOOR_PAUSE);
+        records += std::hint::black_box(programs.drain()).len();
+        drains += 1;
+        if drains % 10 == 0 && fio.try_wait().expect("fio is ours").is_some() {
+            return (records, thread_time_ns() - start);
         }
     }
 }

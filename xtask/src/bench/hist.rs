@@ -13,8 +13,9 @@ use super::tap::{ATTACH, BIOLATENCY, with_tracefs};
 use super::{Pace, spread};
 use crate::{cargo, execute, is_root, packages, root};
 
-/// Program time per I/O, in excess of empty programs.
-const BOUND_NS: f64 = 150.0;
+/// Program time per I/O in excess of empty programs, relative to that of one histogram of powers of
+/// two.
+const BOUND_FLOOR: f64 = 2.0;
 
 /// IOPS relative to those without any program.
 const BOUND_RATIO: f64 = 0.98;
@@ -30,6 +31,7 @@ enum Attached {
 const CASES: &[(&str, Attached)] = &[
     ("off", Attached::Nothing),
     ("empty programs", Attached::Held("empty")),
+    ("floor: one log2 histogram", Attached::Held("floor")),
     ("histograms without flushes", Attached::Held("rw")),
     ("histograms", Attached::Held("histograms")),
     ("histograms with waits", Attached::Held("waits")),
@@ -137,8 +139,7 @@ fn held(mode: &str, disk: &Disk, pace: &Pace, with_statistics: bool) -> Result<T
 }
 
 fn under_biolatency(disk: &Disk, pace: &Pace) -> Result<Turn> {
-    let mut child: Child = with_tracefs("bpftrace")
-        .args(["-e", BIOLATENCY])
+    let mut child: Child = with_tracefs("bpftrace", &["-e", BIOLATENCY])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -156,11 +157,14 @@ fn under_biolatency(disk: &Disk, pace: &Pace) -> Result<Turn> {
 
 fn print(cases: &[&(&str, Attached)], rates: &[Vec<Turn>], times: &[Vec<Turn>]) {
     println!(
-        "{:<28} {:>8} {:>22} {:>6} {:>20} {:>6} {:>6}",
-        "", "IOPS", "ratio [min..max]", "bound", "program ns [least]", "bound", "MiB"
+        "{:<28} {:>8} {:>22} {:>6} {:>20} {:>8} {:>6} {:>6}",
+        "", "IOPS", "ratio [min..max]", "bound", "program ns [least]", "x floor", "bound", "MiB"
     );
-    // The order of `CASES`: no program first, then empty programs.
+    // The order of `CASES`: no program first, then empty programs, then the floor.
     let (off, empty) = (&rates[0], &times[1]);
+    let least_above =
+        |times: &[Turn]| spread(times.iter().map(|t| above_empty(t, empty)).collect());
+    let floor = least_above(&times[2]).0;
     for (((name, attached), rates), times) in cases.iter().zip(rates).zip(times) {
         let iops = spread(rates.iter().map(|t| t.iops).collect()).1;
         let ratios = rates
@@ -174,17 +178,17 @@ fn print(cases: &[&(&str, Attached)], rates: &[Vec<Turn>], times: &[Vec<Turn>]) 
             println!("{name:<28} {iops:>8.0} {ratio:>22}");
             continue;
         }
-        let above = times.iter().map(|turn| above_empty(turn, empty));
-        let (least, program, _) = spread(above.collect());
+        let (least, program, _) = least_above(times);
+        let to_floor = least / floor;
         let program = format!("{program:.0} [{least:.0}]");
         let mebibytes = times[0].bytes / f64::from(1 << 20);
         println!(
-            "{name:<28} {iops:>8.0} {ratio:>22} {BOUND_RATIO:>6.2} {program:>20} {BOUND_NS:>6.0} {mebibytes:>6.0}"
+            "{name:<28} {iops:>8.0} {ratio:>22} {BOUND_RATIO:>6.2} {program:>20} {to_floor:>8.2} {BOUND_FLOOR:>6.1} {mebibytes:>6.0}"
         );
     }
     println!(
         "\nratio: IOPS against no program in the same round; program ns: time in the programs for one I/O, by the \
-         kernel's BPF run statistics, above as many empty runs; MiB: all tables, which do not grow"
+         kernel's BPF run statistics, above as many empty runs; x floor: the least of it, relative to that of the floor; MiB: all tables, which do not grow"
     );
 }
 

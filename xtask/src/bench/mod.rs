@@ -1,13 +1,15 @@
 //! `cargo xtask bench`: the costs of weir, measured on this machine and printed with their bounds.
 //!
 //! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload` and `..
-//! wire` run one part. Ratios are computed within one run, from rounds that include every
-//! configuration, because the performance of machines drifts. Bounds are printed for comparison and
-//! never fail the run.
+//! wire` run one part. `.. --peers` compares the engine with Esper and Flink, and the tap with the
+//! tools that a user would take instead, all of which it installs; `.. tap --peers` the tap only.
+//! Ratios are computed within one run, from rounds that include every configuration, because the
+//! performance of machines drifts. Bounds are printed for comparison and never fail the run.
 
 mod disk;
 mod engine;
 mod hist;
+mod peers;
 mod tap;
 mod tapdisk;
 mod top;
@@ -35,27 +37,35 @@ pub fn run(args: &[String]) -> Result<()> {
         seconds: 3,
     };
     let mut parts = Vec::new();
+    let mut with_peers = false;
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
             "engine" | "tap" | "hist" | "tapdisk" | "top" | "workload" | "wire" => {
                 parts.push(arg.as_str())
             }
+            "--peers" => with_peers = true,
             "--rounds" => pace.rounds = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire] [--peers] [--rounds N] [--seconds N]"
             ),
         }
     }
     packages::ensure(packages::BUILD)?;
-    let wanted = |part| parts.is_empty() || parts.contains(&part);
+    if parts.is_empty() && with_peers {
+        parts = vec!["engine", "tap"];
+    }
+    let wanted = |part| parts.contains(&part) || parts.is_empty();
     if wanted("engine") {
-        engine::run(&pace)?;
+        match with_peers {
+            true => peers::run(&pace)?,
+            false => engine::run(&pace)?,
+        }
     }
     if wanted("tap") {
         build_weir("release")?;
-        tap::run(&pace)?;
+        tap::run(&pace, with_peers)?;
     }
     if wanted("hist") {
         hist::run(&pace)?;

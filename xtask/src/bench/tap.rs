@@ -1,6 +1,7 @@
 //! The tap's part: the cost of observation for a disk under full load, compared with none and with
 //! other tools.
 
+use std::io::{Read, Seek, SeekFrom};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, thread};
@@ -19,8 +20,6 @@ struct Watcher {
     bound: Option<f64>,
     /// The command, for a device; none for the baseline.
     command: Option<fn(&str) -> Command>,
-    /// The required program, besides weir.
-    program: Option<&'static str>,
 }
 
 const WATCHERS: &[Watcher] = &[
@@ -28,7 +27,6 @@ const WATCHERS: &[Watcher] = &[
         name: "no watcher",
         bound: None,
         command: None,
-        program: None,
     },
     Watcher {
         name: "weir: every request and response, counted per second",
@@ -40,7 +38,6 @@ const WATCHERS: &[Watcher] = &[
                           where pdisk = 'DEVICE' group by type, op",
             )
         }),
-        program: None,
     },
     Watcher {
         name: "weir: latency quantiles per second",
@@ -52,7 +49,6 @@ const WATCHERS: &[Watcher] = &[
                           from IO [range 1 s slide 1 s] where pdisk = 'DEVICE' group by op",
             )
         }),
-        program: None,
     },
     Watcher {
         name: "weir: completions only",
@@ -64,7 +60,6 @@ const WATCHERS: &[Watcher] = &[
                           where pdisk = 'DEVICE' and type = 'R'",
             )
         }),
-        program: None,
     },
     Watcher {
         name: "weir: a filter that keeps 1 %",
@@ -75,37 +70,74 @@ const WATCHERS: &[Watcher] = &[
                 "select * from IOstream where pdisk = 'DEVICE' and sector < 5243",
             )
         }),
-        program: None,
+    },
+];
+
+/// What a user would run instead, where it runs: `--peers` measures them too.
+const PEERS: &[Watcher] = &[
+    Watcher {
+        name: "bpftrace: biolatency, on tracepoints",
+        bound: None,
+        command: Some(|_| with_tracefs("bpftrace", &["-e", BIOLATENCY])),
     },
     Watcher {
-        name: "bpftrace biolatency",
+        name: "bpftrace: biosnoop, on tracepoints",
         bound: None,
-        command: Some(|_| {
-            let mut command = with_tracefs("bpftrace");
-            command.args(["-e", BIOLATENCY]);
-            command
-        }),
-        program: Some("bpftrace"),
+        command: Some(|_| with_tracefs("bpftrace", &["-e", BIOSNOOP])),
+    },
+    Watcher {
+        name: "libbpf-tools: biolatency",
+        bound: None,
+        command: Some(|_| with_tracefs("/usr/sbin/biolatency", &["1"])),
+    },
+    Watcher {
+        name: "libbpf-tools: biosnoop",
+        bound: None,
+        command: Some(|_| with_tracefs("/usr/sbin/biosnoop", &[])),
+    },
+    Watcher {
+        name: "bcc: biosnoop",
+        bound: None,
+        command: Some(|_| with_tracefs("biosnoop-bpfcc", &[])),
     },
     Watcher {
         name: "perf record -e block:*",
         bound: None,
-        command: Some(|_| {
-            let mut command = with_tracefs("perf");
-            command.args([
-                "record",
-                "-q",
-                "-a",
-                "-e",
-                "block:block_rq_issue",
-                "-e",
-                "block:block_rq_complete",
-            ]);
-            command.args(["-o", "/dev/null"]);
-            command
-        }),
-        program: Some("perf"),
+        command: Some(|_| with_tracefs("perf", &PERF_RECORD)),
     },
+    Watcher {
+        name: "iostat -x 1",
+        bound: None,
+        command: Some(|_| with_tracefs("iostat", &["-x", "1"])),
+    },
+    Watcher {
+        name: "node_exporter, scraped each second",
+        bound: None,
+        command: Some(|_| scraped("127.0.0.1:39100")),
+    },
+];
+
+/// The packages of the peers.
+const PEER_PACKAGES: &[&str] = &[
+    "bpftrace",
+    "libbpf-tools",
+    "bpfcc-tools",
+    "linux-perf",
+    "sysstat",
+    "prometheus-node-exporter",
+    "curl",
+];
+
+const PERF_RECORD: [&str; 9] = [
+    "record",
+    "-q",
+    "-a",
+    "-e",
+    "block:block_rq_issue",
+    "-e",
+    "block:block_rq_complete",
+    "-o",
+    "/dev/null",
 ];
 
 /// The measurement of biolatency of bpftrace's tools, on tracepoints, so that it runs on kernels
@@ -114,13 +146,29 @@ pub const BIOLATENCY: &str = "tracepoint:block:block_rq_issue { @start[args->dev
      tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
      @usecs = hist((nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
 
+/// The rows of biosnoop, on tracepoints as well: each finished request as a line.
+const BIOSNOOP: &str = "tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = nsecs; } \
+     tracepoint:block:block_rq_complete /@start[args->dev, args->sector]/ { \
+     printf(\"%llu %d %s %llu %u %llu\\n\", nsecs, args->dev, args->rwbs, args->sector, args->nr_sector * 512, \
+     (nsecs - @start[args->dev, args->sector]) / 1000); delete(@start[args->dev, args->sector]); }";
+
 /// A program in a mount namespace of its own with debugfs and tracefs mounted: not every machine
 /// has these file systems mounted.
-pub fn with_tracefs(program: &str) -> Command {
+pub fn with_tracefs(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     let script = "mount -t debugfs none /sys/kernel/debug; mount -t tracefs none /sys/kernel/tracing; \
                   ulimit -l unlimited; exec \"$@\"";
     command.args(["--mount", "sh", "-c", script, "sh", program]);
+    command.args(args);
+    command
+}
+
+/// node_exporter at an address, read once a second while it runs.
+fn scraped(address: &str) -> Command {
+    let mut command = Command::new("sh");
+    let script = "while sleep 1 && kill -0 $$; do curl -s -o /dev/null http://$1/metrics; done & \
+                  exec prometheus-node-exporter --web.listen-address=$1";
+    command.args(["-c", script, "sh", address]);
     command
 }
 
@@ -144,8 +192,8 @@ fn weir(device: &str, query: &str) -> Command {
     command
 }
 
-/// Measures and prints the table.
-pub fn run(pace: &Pace) -> Result<()> {
+/// Measures and prints the table, with other tools too if they are wanted.
+pub fn run(pace: &Pace, with_peers: bool) -> Result<()> {
     println!("\n== the tap: 4 KiB random reads on a loop device in memory, 32 at a time\n");
     if !is_root() || !packages::exists("fio") {
         println!("skipped: needs root, BPF and fio");
@@ -153,28 +201,22 @@ pub fn run(pace: &Pace) -> Result<()> {
     }
     let disk = Disk::new()?;
     disk.load(1)?;
-    let watchers: Vec<&Watcher> = WATCHERS
-        .iter()
-        .filter(|w| {
-            let there = w.program.is_none_or(packages::exists);
-            if !there {
-                println!("skipped: {} (not installed)", w.name);
-            }
-            there
-        })
-        .collect();
+    let peers: &[Watcher] = if with_peers { PEERS } else { &[] };
+    if with_peers {
+        packages::ensure(PEER_PACKAGES)?;
+    }
+    let watchers: Vec<&Watcher> = WATCHERS.iter().chain(peers).collect();
     let mut measured: Vec<Vec<Turn>> = watchers.iter().map(|_| Vec::new()).collect();
     let mut failed = vec![false; watchers.len()];
     for _ in 0..pace.rounds {
         let each = watchers.iter().zip(&mut measured).zip(&mut failed);
         for ((watcher, turns), failed) in each.filter(|(_, failed)| !**failed) {
             match turn(watcher, &disk, pace.seconds)? {
-                Some(turn) => turns.push(turn),
-                None if watcher.program.is_some() => {
-                    println!("skipped: {} (does not run here)", watcher.name);
+                Ok(turn) => turns.push(turn),
+                Err(message) => {
+                    println!("{} does not run here: {message}", watcher.name);
                     *failed = true;
                 }
-                None => anyhow::bail!("{} ended before its time", watcher.name),
             }
         }
     }
@@ -197,17 +239,18 @@ struct Turn {
     watcher_ns: f64,
 }
 
-/// Loads the disk while a tool observes it; `None` if the tool ended early.
-fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
+/// Loads the disk while a tool observes it; the last message of the tool if it ended early.
+fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Result<Turn, String>> {
     let Some(command) = watcher.command else {
-        return Ok(Some(Turn {
+        return Ok(Ok(Turn {
             load: disk.load(seconds)?,
             watcher_ns: 0.0,
         }));
     };
+    let mut errors = tempfile::tempfile()?;
     let mut child = command(&disk.device)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(errors.try_clone()?)
         .spawn()
         .with_context(|| format!("cannot start {}", watcher.name))?;
     thread::sleep(ATTACH);
@@ -215,11 +258,15 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Option<Turn>> {
     let load = disk.load(seconds);
     let after = process_ns(child.id())?;
     if child.try_wait()?.is_some() {
-        return Ok(None);
+        let mut message = String::new();
+        errors.seek(SeekFrom::Start(0))?;
+        errors.read_to_string(&mut message)?;
+        let last = message.lines().rfind(|line| !line.trim().is_empty());
+        return Ok(Err(last.unwrap_or("it says nothing").to_owned()));
     }
     execute(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     child.wait()?;
-    Ok(Some(Turn {
+    Ok(Ok(Turn {
         load: load?,
         watcher_ns: after - before,
     }))

@@ -14,10 +14,12 @@
 //! group-by that three agents and a monitor compute to one that a single engine computes (A).
 //!
 //! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M|W|P|A ..]`;
-//! `EVENTS=500000` makes it shorter, `ROUNDS=9` more precise.
+//! `EVENTS=500000` makes it shorter, `ROUNDS=9` more precise. `.. --write FILE` writes the events
+//! for other engines (`peer.rs`), `.. --once F` measures one query once, to compare it with them.
 
 mod floor;
 mod generator;
+mod peer;
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -110,6 +112,11 @@ fn main() {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| w == name);
     let events = variable("EVENTS").unwrap_or(EVENTS);
     let rounds = variable("ROUNDS").unwrap_or(ROUNDS);
+    match wanted.as_slice() {
+        [option, file] if option == "--write" => return peer::write(file, events),
+        [option, name] if option == "--once" => return peer::measure_once(name, events),
+        _ => (),
+    }
     println!(
         "query                              M rows/s   floor  ratio  (min - max)   bound   aim        \
            rows out  MiB held"

@@ -1,6 +1,10 @@
 //! The cost of the live tap, as measured by the kernel: run time of each program, and of empty
-//! programs for comparison.
+//! programs and the least that can do the same for comparison.
 #![allow(unsafe_code)]
+
+mod floor;
+
+pub use floor::FloorPrograms;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
