@@ -30,6 +30,22 @@ const HISTORY_MAX: usize = 1 << 14;
 /// The largest number of devices.
 const DEVICES_MAX: usize = 1 << 12;
 
+/// The levels of stream `IOpath`, in the order in which a request crosses them.
+pub const LEVELS: [&str; 6] = [
+    "vdisk_wait",
+    "app_wait",
+    "file",
+    "block_wait",
+    "device",
+    "completion",
+];
+
+/// The levels of a request of which only these two times are known.
+const WAIT_AND_SERVICE: [&str; 2] = ["wait", "service"];
+
+/// The time of a request at each of [`LEVELS`], ns; `None` for a level that it did not cross.
+pub type LevelTimes = [Option<Nanos>; LEVELS.len()];
+
 /// Finds the slowest requests of a stream of events in timestamp order.
 #[derive(Debug)]
 pub struct OutlierFinder {
@@ -69,7 +85,14 @@ struct Request {
     sequential: Option<bool>,
     issued_ns: Nanos,
     queue_depth: Option<u64>,
-    end: OnceLock<Response>,
+    end: OnceLock<RequestEnd>,
+}
+
+/// The end of a request.
+#[derive(Debug)]
+struct RequestEnd {
+    response: Response,
+    levels: Option<LevelTimes>,
 }
 
 /// A slow request that is kept.
@@ -162,6 +185,12 @@ pub struct RequestSpan {
     pub service_ns: Option<Nanos>,
     /// Insert to complete.
     pub latency_ns: Option<Nanos>,
+    /// The level at which it spent most of the time: one of [`LEVELS`] if these are known, else
+    /// `wait` or `service`.
+    pub level: Option<&'static str>,
+    /// The time at each level that it crossed, ns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<(&'static str, Nanos)>,
     /// It ended with an error.
     pub failed: bool,
 }
@@ -192,6 +221,18 @@ impl OutlierFinder {
         event: &RequestEvent,
         is_selected: bool,
     ) {
+        self.take_levels(subject, process, event, None, is_selected);
+    }
+
+    /// The same with the times of a finished request at each level.
+    pub fn take_levels(
+        &mut self,
+        subject: Subject,
+        process: Option<Symbol>,
+        event: &RequestEvent,
+        levels: Option<LevelTimes>,
+        is_selected: bool,
+    ) {
         self.first_ns.get_or_insert(event.ts());
         self.last_ns = event.ts();
         let name = device_name(&subject);
@@ -203,7 +244,9 @@ impl OutlierFinder {
             RequestEvent::Issued(request) => device.issue(subject, process, request),
             RequestEvent::Lost { id, .. } => drop(device.in_flight.remove(&(subject, *id))),
             RequestEvent::Finished(response) => {
-                let request = device.finish(subject, process, response);
+                let response = *response;
+                let end = RequestEnd { response, levels };
+                let request = device.finish(subject, process, end);
                 if is_selected {
                     self.finished += 1;
                     match response.total_ns() {
@@ -293,8 +336,9 @@ impl Device {
         &mut self,
         subject: Subject,
         process: Option<Symbol>,
-        response: &Response,
+        end: RequestEnd,
     ) -> Arc<Request> {
+        let response = &end.response;
         let open = self.in_flight.remove(&(subject, response.id));
         let request = open.unwrap_or_else(|| {
             let service_ns = response.service_ns.or(response.latency_ns);
@@ -312,7 +356,7 @@ impl Device {
             })
         });
         // The end is set once: the request has just been removed from those in flight.
-        let _ = request.end.set(*response);
+        let _ = request.end.set(end);
         if self.history.len() == HISTORY_MAX {
             let removed = self.history.pop_front();
             self.removed_ns = removed.and_then(|removed| removed.finished_ns());
@@ -382,7 +426,27 @@ fn groups(requests: &[&Arc<Request>]) -> Vec<RequestGroup> {
 
 impl Request {
     fn finished_ns(&self) -> Option<Nanos> {
-        self.end.get().map(|end| end.ts)
+        self.response().map(|end| end.ts)
+    }
+
+    fn response(&self) -> Option<&Response> {
+        self.end.get().map(|end| &end.response)
+    }
+
+    /// The time at each level that it crossed, if its parts are known.
+    fn levels(&self) -> Vec<(&'static str, Nanos)> {
+        let Some(end) = self.end.get() else {
+            return Vec::new();
+        };
+        if let Some(times) = &end.levels {
+            let levels = LEVELS.into_iter().zip(times);
+            return levels
+                .filter_map(|(level, ns)| Some((level, (*ns)?)))
+                .collect();
+        }
+        let parts = end.response.wait_ns.zip(end.response.service_ns);
+        let parts = parts.map(|(wait, service)| WAIT_AND_SERVICE.into_iter().zip([wait, service]));
+        parts.into_iter().flatten().collect()
     }
 
     fn bytes(&self) -> Option<i64> {
@@ -395,7 +459,10 @@ impl Request {
     }
 
     fn span(&self) -> RequestSpan {
-        let end = self.end.get();
+        let end = self.response();
+        let levels = self.levels();
+        // Of equal times the first level's.
+        let most = levels.iter().rev().max_by_key(|(_, ns)| *ns);
         let latency_ns = end.and_then(Response::total_ns);
         RequestSpan {
             subject: SubjectName::from(&self.subject),
@@ -412,6 +479,8 @@ impl Request {
             wait_ns: end.and_then(|end| end.wait_ns),
             service_ns: end.and_then(|end| end.service_ns),
             latency_ns,
+            level: most.map(|(level, _)| *level),
+            levels,
             failed: end.is_some_and(|end| end.failed),
         }
     }

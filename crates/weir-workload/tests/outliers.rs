@@ -156,6 +156,25 @@ fn the_slowest_requests_and_their_neighbours_equal_a_recomputation() {
 }
 
 #[test]
+fn the_level_is_that_of_the_longest_time() {
+    let mut random = Rng::with_seed(19);
+    let load = load(&mut random, 300);
+    let report = found(&load, 1_000, 0, None);
+    let mut waits = 0;
+    for outlier in &report.outliers {
+        let span = &outlier.request;
+        let made = load.iter().find(|made| is(span, made));
+        let made = made.expect("a request of the load");
+        let (wait, service) = (made.issued - made.inserted, made.finished - made.issued);
+        let level = if service > wait { "service" } else { "wait" };
+        assert_eq!(span.level, Some(level));
+        assert_eq!(span.levels, [("wait", wait), ("service", service)]);
+        waits += usize::from(level == "wait");
+    }
+    assert!(waits > 50 && waits + 50 < report.outliers.len(), "{waits}");
+}
+
+#[test]
 fn a_request_is_sequential_if_it_begins_where_the_one_before_on_its_disk_ended() {
     let subject = Subject {
         pdisk: Some(Symbol::new("/dev/sda")),

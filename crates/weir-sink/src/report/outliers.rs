@@ -77,8 +77,8 @@ fn heading(report: &OutlierReport) -> String {
 
 fn table(outliers: &[Outlier]) -> String {
     let header = [
-        "#", "LATENCY", "WAIT", "SERVICE", "OP", "SIZE", "ORDER", "DEPTH", "AROUND", "FINISHED",
-        "ORIGIN",
+        "#", "LATENCY", "LEVEL", "WAIT", "SERVICE", "OP", "SIZE", "ORDER", "DEPTH", "AROUND",
+        "FINISHED", "ORIGIN",
     ];
     let mut rows: Vec<Vec<String>> = vec![header.map(str::to_owned).to_vec()];
     for (number, outlier) in (1..).zip(outliers) {
@@ -89,6 +89,7 @@ fn table(outliers: &[Outlier]) -> String {
         rows.push(vec![
             number.to_string(),
             time(request.latency_ns),
+            request.level.unwrap_or("-").to_owned(),
             time(request.wait_ns),
             time(request.service_ns),
             operation(request.op).to_owned(),
@@ -148,23 +149,26 @@ fn described(request: &RequestSpan) -> String {
     let latency = request
         .latency_ns
         .map_or_else(|| "unknown".into(), duration);
-    let parts = request
-        .wait_ns
-        .zip(request.service_ns)
-        .map(|(wait, service)| {
-            let share = 100.0 * service as f64 / (wait + service).max(1) as f64;
-            let (wait, service) = (duration(wait), duration(service));
-            format!(" = {wait} wait + {service} service ({share:.0} % at the device)")
-        });
+    let total: Nanos = request.levels.iter().map(|(_, ns)| ns).sum();
+    let parts = request.levels.iter();
+    let parts: Vec<String> = parts
+        .map(|(level, ns)| format!("{} {level}", duration(*ns)))
+        .collect();
+    let share = |(level, ns): &(&str, Nanos)| {
+        let at_device = matches!(*level, "service" | "device");
+        at_device.then(|| 100.0 * *ns as f64 / total.max(1) as f64)
+    };
+    let share = request.levels.iter().find_map(share);
+    let share = share.map(|share| format!(" ({share:.0} % at the device)"));
+    let parts = match parts.is_empty() {
+        true => String::new(),
+        false => format!(" = {}{}", parts.join(" + "), share.unwrap_or_default()),
+    };
     let failed = if request.failed { ", failed" } else { "" };
     let sector = request
         .sector
         .map_or(String::new(), |at| format!(" at sector {at}"));
-    format!(
-        "{}{sector}: {latency}{}{failed}",
-        summary(request),
-        parts.unwrap_or_default()
-    )
+    format!("{}{sector}: {latency}{parts}{failed}", summary(request))
 }
 
 /// The operation, size, order and origin of a request.

@@ -2,8 +2,9 @@
 //!
 //! [`PathSelection`] makes the query for the rows. [`PathTable`] adds them up for each VM and disk,
 //! and keeps the slowest ones; [`run`](run::run) prints one at the end of each interval, as
-//! [`text`] or [`json`].
+//! [`text`] or [`json`]. [`feed`] passes single requests on, for `weir outliers`.
 
+pub mod feed;
 pub mod json;
 mod row;
 pub mod run;

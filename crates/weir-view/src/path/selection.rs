@@ -3,17 +3,8 @@
 use std::time::Duration;
 
 use weir_runtime::question::quoted;
-
-/// The levels, in the order in which a request crosses them: the columns of `IOpath` with the time
-/// at each.
-pub const LEVELS: [&str; 6] = [
-    "vdisk_wait",
-    "app_wait",
-    "file",
-    "block_wait",
-    "device",
-    "completion",
-];
+/// The levels: the columns of `IOpath` with the time at each.
+pub use weir_workload::outliers::LEVELS;
 
 /// The columns that identify a request, for those that are printed one by one.
 const IDENTITY: [&str; 8] = [

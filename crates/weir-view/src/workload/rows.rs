@@ -93,7 +93,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn operation(letter: Symbol) -> Option<Op> {
+/// The operation with this letter.
+pub fn operation(letter: Symbol) -> Option<Op> {
     Op::ALL.into_iter().find(|op| op.symbol() == letter)
 }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use weir_model::Symbol;
 use weir_sink::report;
-use weir_workload::outliers::{OUTLIERS_MAX, OutlierFinder};
+use weir_view::path::feed::{self, PathConsumer};
+use weir_workload::outliers::{LevelTimes, OUTLIERS_MAX, OutlierFinder};
 use weir_workload::{RequestEvent, Subject};
 
 use crate::args::SourceArgs;
@@ -35,6 +36,7 @@ const SLOWEST: usize = 10;
 #[command(after_help = "Examples:\n  \
     weir outliers --for 30s\n  \
     weir outliers --over 20ms -w web1 --for 5m\n  \
+    weir outliers --levels --for 30s\n  \
     weir outliers --from recording.parquet --slowest 3\n  \
     weir outliers --from recording.parquet -i /dev/sda --json\n  \
     weir outliers --from recording.parquet --svg slow.svg")]
@@ -52,6 +54,10 @@ pub struct OutliersArgs {
     /// Show only requests that took longer than this [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = quantity::span)]
     over: Option<Duration>,
+    /// Report the time at each level from the application to the device: reads stream IOpath (live;
+    /// of a recording of IOpath they are always reported)
+    #[arg(long)]
+    levels: bool,
     /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
@@ -81,7 +87,11 @@ pub fn run(args: &OutliersArgs, verbose: bool) -> Result<Ending, Failure> {
         with_process: true,
         ..WorkloadSelection::default()
     };
-    let feed = EventFeed::open(&source, &everything, &stop)?;
+    let with_levels = args.levels || feed::is_recorded(&source)?;
+    let feed = match with_levels {
+        true => None,
+        false => Some(EventFeed::open(&source, &everything, &stop)?),
+    };
     let picture = match &args.svg {
         Some(path) => {
             output::never_over(path, args.source.files())?;
@@ -96,7 +106,10 @@ pub fn run(args: &OutliersArgs, verbose: bool) -> Result<Ending, Failure> {
     let over_ns = args.over.map_or(0, quantity::nanos);
     let finder = OutlierFinder::new(args.slowest.unwrap_or(limit), over_ns);
     let search = Arc::new(Mutex::new(OutlierSearch { finder, selection }));
-    let ran = feed.run(&search, ProgressKind::Files, &stop);
+    let ran = match feed {
+        Some(feed) => feed.run(&search, ProgressKind::Files, &stop),
+        None => feed::run(&source, &search, &stop),
+    };
     let report = search.lock().expect("no panic while held").finder.report();
     let ran = match ran {
         // The requests before a failure of a source are reported nevertheless.
@@ -132,5 +145,19 @@ impl EventConsumer for OutlierSearch {
         let is_selected = self.selection.has(&subject);
         self.finder.take(subject, process, &event, is_selected);
         true
+    }
+}
+
+impl PathConsumer for OutlierSearch {
+    fn take(
+        &mut self,
+        subject: Subject,
+        process: Option<Symbol>,
+        event: &RequestEvent,
+        levels: Option<LevelTimes>,
+    ) {
+        let is_selected = self.selection.has(&subject);
+        self.finder
+            .take_levels(subject, process, event, levels, is_selected);
     }
 }

@@ -21,6 +21,7 @@ mod live;
 mod log;
 mod names;
 mod outliers;
+mod outliers_levels;
 mod pairing;
 mod partials;
 mod path;

@@ -241,7 +241,7 @@ fn sources_without_levels_and_bad_options_are_rejected() {
 }
 
 /// Whether this host has stream `IOpath`; otherwise logs that `test` is skipped.
-fn has_levels(test: &str) -> bool {
+pub fn has_levels(test: &str) -> bool {
     let output = run(&["path", "--for", "10ms"]);
     if output.code == 1 {
         skipped(test, output.err.trim_end());
