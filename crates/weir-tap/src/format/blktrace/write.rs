@@ -1,11 +1,19 @@
-//! Writes blktrace version 7, as the file of one CPU, which blkparse, btt and fio read: a Q, D and
-//! C for each request.
+//! Writes blktrace version 7, as the file of one CPU, which blkparse, btt and fio read.
 //!
 //! A recording contains a request at its issue, but its wait time only at its completion. A request
-//! is therefore written at its completion, and events are sorted in a bounded buffer: Q = end -
-//! latency, D = end - service, C = end. A request whose latency is unknown is written with a Q at
-//! its issue, without wait, since fio replays Qs only. A request that was issued twice has an R and
-//! a second D. Requests without completion have a Q and a D.
+//! is therefore written at its completion, and events are sorted in a bounded buffer:
+//!
+//! | event | time |
+//! | --- | --- |
+//! | Q, and G and I of a request whose wait is known | end - latency |
+//! | Q and M of each bio that was merged into it | end - latency |
+//! | D | end - service; if it was issued twice, first at its issue, then R and a second D |
+//! | C | end |
+//!
+//! So btt's I2D is `wait`, D2C is `service`, Q2C is `latency`, and Q2G and G2I are 0. Merged bios
+//! are recorded as a number: they get equal parts of the request, and those of front merges are M,
+//! too. A flush has no I. A request whose latency is unknown is written with a Q at its issue,
+//! without wait, since fio replays Qs only. Requests without completion have a Q and a D.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
@@ -31,6 +39,9 @@ const EVENTS_HELD_MAX: usize = 1 << 18;
 /// The major number of devices whose number is unknown, one of those for local use
 /// (Documentation/admin-guide/devices.txt).
 const MAJOR_LOCAL: u32 = 240;
+
+/// Sectors of a block of 4 KiB.
+const BLOCK_SECTORS: i64 = 8;
 
 /// Length of a process' name (TASK_COMM_LEN).
 const COMM_BYTES: usize = 16;
@@ -121,7 +132,7 @@ impl Blktrace {
     }
 
     fn hold_unended(&mut self, event: &Event) {
-        self.hold(event, event.ts, act::QUEUE, category::QUEUE);
+        self.hold_queued(event, event.ts, false);
         self.hold(event, event.ts, act::ISSUE, category::ISSUE);
     }
 
@@ -132,7 +143,8 @@ impl Blktrace {
         let first_issue = issued.or(last_issue);
         let inserted = row.latency_ns.map(|latency| done.saturating_sub(latency));
         let queued = inserted.or(first_issue).unwrap_or(done);
-        self.hold(event, queued, act::QUEUE, category::QUEUE);
+        let waited = inserted.is_some() && last_issue.is_some();
+        self.hold_queued(event, queued, waited);
         if let Some(first) = first_issue {
             self.hold(event, first.max(queued), act::ISSUE, category::ISSUE);
             if let Some(last) = last_issue.filter(|last| *last > first) {
@@ -142,6 +154,30 @@ impl Blktrace {
         }
         if !self.responses_assumed {
             self.hold(event, done, act::COMPLETE, category::COMPLETE);
+        }
+    }
+
+    /// The events of a request before its issue: its first bio, the bios that were merged into it,
+    /// and if its wait is known, its allocation and insertion.
+    fn hold_queued(&mut self, event: &Event, ts: Nanos, waited: bool) {
+        let bios = bios(event);
+        if event.merges.is_some_and(|merges| merges > 0) {
+            self.remarks.note(match bios.len() {
+                1 => "merges of requests with fewer sectors than bios omitted",
+                _ => "merged bios written as equal parts of their requests, because their sizes are not recorded",
+            });
+        }
+        for (number, bio) in bios.iter().enumerate() {
+            self.hold(bio, ts, act::QUEUE, category::QUEUE);
+            if number > 0 {
+                self.hold(bio, ts, act::BACK_MERGE, category::QUEUE);
+            } else if waited {
+                self.hold(bio, ts, act::GET_REQUEST, category::QUEUE);
+            }
+        }
+        // A flush bypasses the scheduler.
+        if waited && event.op != Op::Flush {
+            self.hold(event, ts, act::INSERT, category::QUEUE);
         }
     }
 
@@ -159,10 +195,6 @@ impl Blktrace {
         if event.op == Op::WriteZeroes {
             self.remarks
                 .note("write zeroes written as writes, because blktrace has no bit for them");
-        }
-        if action == act::QUEUE && event.merges.is_some_and(|m| m > 0) {
-            self.remarks
-                .note("merged requests written as one, without their merges");
         }
         let complete = action == act::COMPLETE;
         let errno = event.error.filter(|_| complete).unwrap_or(0);
@@ -303,6 +335,28 @@ impl TraceWriter for Blktrace {
         })?;
         Ok(self.remarks.lines())
     }
+}
+
+/// The bios of a request: parts of equal size, whole blocks of 4 KiB if there are enough. Only the
+/// request itself if its bios are not known or would have no sector.
+fn bios(event: &Event) -> Vec<Event> {
+    let count = 1 + event.merges.unwrap_or(0);
+    let (Some(sector), true) = (event.sector, count > 1) else {
+        return vec![*event];
+    };
+    if event.op == Op::Flush || event.sectors < count {
+        return vec![*event];
+    }
+    let is_whole = event.sectors % BLOCK_SECTORS == 0 && event.sectors / BLOCK_SECTORS >= count;
+    let unit = if is_whole { BLOCK_SECTORS } else { 1 };
+    let units = event.sectors / unit;
+    let edge = |number: i64| sector + unit * (units * number / count);
+    let part = |number: i64| Event {
+        sector: Some(edge(number)),
+        sectors: edge(number + 1) - edge(number),
+        ..*event
+    };
+    (0..count).map(part).collect()
 }
 
 fn disk(event: &Event) -> Disk {
