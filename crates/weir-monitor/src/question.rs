@@ -42,10 +42,7 @@ impl Prepared {
         monitor: &Monitor,
     ) -> Result<Prepared, Refusal> {
         let words = |failure: Failure| Refusal::Invalid(failure.text());
-        let question = QueryText {
-            text: submit.query.clone(),
-            file: None,
-        };
+        let question = QueryText::new(submit.query.clone());
         let plan = match &submit.script {
             Some(part) => script::plan(&question, part),
             None => question
@@ -108,6 +105,7 @@ pub fn check_queries(queries: &[StandingEntry]) -> Result<(), Failure> {
         let question = QueryText {
             text: query.text.clone(),
             file: Some(format!("query `{}`", query.name)),
+            definitions: Vec::new(),
         };
         if let Err(failure) = question.check(&Catalog::builtin(), true) {
             faults.push(failure.text());

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_model::{Catalog, NANOS_PER_SECOND};
 use weir_query::diagnostic::{Diagnostic, codes, render};
 use weir_query::syntax::ast::{Statement, StreamDefinition};
-use weir_query::syntax::parse;
+use weir_query::syntax::{parse, split};
 use weir_query::{CheckOptions, Checked, Dialect, Span, compile};
 use weir_tap::format::source::is_standard_input;
 
@@ -33,7 +33,20 @@ pub struct QueryText {
     pub text: String,
     /// The file, for diagnostics.
     pub file: Option<String>,
+    /// The definitions at the start of the text that come from other files, in order.
+    pub definitions: Vec<DefinitionText>,
 }
+
+/// A part of a query's text that comes from a file of definitions.
+pub struct DefinitionText {
+    /// The file, for diagnostics.
+    file: Option<String>,
+    /// Its size in bytes.
+    bytes: usize,
+}
+
+/// Ends the last definition of a file, also if it ends in a comment.
+const END_OF_DEFINITIONS: &str = "\n;\n";
 
 impl QueryText {
     /// The text in a file; `-` is standard input.
@@ -61,7 +74,79 @@ impl QueryText {
         Ok(QueryText {
             text,
             file: Some(name),
+            definitions: Vec::new(),
         })
+    }
+
+    /// A text that is not in a file.
+    pub fn new(text: impl Into<String>) -> QueryText {
+        QueryText {
+            text: text.into(),
+            file: None,
+            definitions: Vec::new(),
+        }
+    }
+
+    /// This text after the views that another one defines. Its streams of probes are those of the
+    /// host ([`QueryText::define_streams`]).
+    ///
+    /// # Errors
+    /// When the other text has syntax errors, or other statements than definitions.
+    pub fn after(self, definitions: QueryText) -> Result<QueryText, Failure> {
+        definitions.check_definitions()?;
+        let before = definitions.views() + END_OF_DEFINITIONS;
+        let part = DefinitionText {
+            file: definitions.file,
+            bytes: before.len(),
+        };
+        let mut parts = definitions.definitions;
+        parts.push(part);
+        parts.extend(self.definitions);
+        Ok(QueryText {
+            text: before + &self.text,
+            file: self.file,
+            definitions: parts,
+        })
+    }
+
+    /// The text with spaces in place of the statements that are not CREATE VIEW, so that positions
+    /// remain the same.
+    fn views(&self) -> String {
+        let mut text = self.text.clone();
+        for span in split(&self.text).statements() {
+            let statement = &self.text[span.range()];
+            let is_view = |s: &Statement| matches!(s, Statement::View(_));
+            if !parse(statement).tree.iter().all(is_view) {
+                let blank = |byte| if byte == b'\n' { '\n' } else { ' ' };
+                let blanks: String = statement.bytes().map(blank).collect();
+                text.replace_range(span.range(), &blanks);
+            }
+        }
+        text
+    }
+
+    /// Reports the errors of a text of definitions alone.
+    fn check_definitions(&self) -> Result<(), Failure> {
+        let parsed = parse(&self.text);
+        let mut diagnostics = parsed.diagnostics;
+        let is_other = |s: &Statement| !matches!(s, Statement::Stream(_) | Statement::View(_));
+        if parsed.tree.iter().any(is_other) && diagnostics.is_empty() {
+            let message = "a file of definitions has CREATE STREAM and CREATE VIEW statements only";
+            diagnostics.push(codes::NOT_A_STATEMENT.at(Span::default(), message));
+        }
+        match diagnostics.is_empty() {
+            true => Ok(()),
+            false => Err(self.failure(&diagnostics)),
+        }
+    }
+
+    /// Adds the streams of probes that this text of definitions has to those of the host.
+    ///
+    /// # Errors
+    /// All its errors.
+    pub fn define_streams(&self, args: &SourceOptions) -> Result<(), Failure> {
+        self.check_definitions()?;
+        args.define(self, &self.definitions())
     }
 
     /// The checked query; warnings are printed on standard error.
@@ -163,8 +248,26 @@ impl QueryText {
 
     /// All diagnostics, with excerpts of the query.
     fn pictures(&self, diagnostics: &[Diagnostic]) -> String {
-        let picture = |d: &Diagnostic| render(d, &self.text, self.file.as_deref());
+        let picture = |d: &Diagnostic| {
+            let (file, start, end) = self.part_at(d.span.start);
+            let span = Span::new(d.span.start - start, d.span.end.min(end) - start);
+            let own = Diagnostic { span, ..d.clone() };
+            render(&own, &self.text[start..end], file)
+        };
         diagnostics.iter().map(picture).collect()
+    }
+
+    /// The file that has the byte at `position` of the text, and the file's start and end in it.
+    fn part_at(&self, position: usize) -> (Option<&str>, usize, usize) {
+        let mut start = 0;
+        for part in &self.definitions {
+            let end = start + part.bytes;
+            if position < end {
+                return (part.file.as_deref(), start, end);
+            }
+            start = end;
+        }
+        (self.file.as_deref(), start, self.text.len())
     }
 }
 

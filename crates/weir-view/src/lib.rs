@@ -6,6 +6,7 @@ pub mod exporter;
 pub mod hist;
 pub mod iostat;
 pub mod path;
+pub mod prompt;
 pub mod tapdisk_status;
 pub mod top;
 pub mod workload;

@@ -142,16 +142,14 @@ impl From<SourceLine> for SourceOptions {
     }
 }
 
+/// How rows are printed.
 #[derive(Args, Debug, Clone)]
 #[command(next_help_heading = "Output")]
-struct OutputLine {
+pub struct RowArgs {
     /// Output format [default: by the extension of the output file, otherwise table on a terminal
     /// and delta elsewhere]
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
-    format: Option<String>,
-    /// Write the result to this file [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    pub format: Option<String>,
     /// Print only the content of the relation at the end, without instants
     #[arg(long = "final")]
     last: bool,
@@ -160,13 +158,32 @@ struct OutputLine {
     raw: bool,
 }
 
+#[derive(Args, Debug, Clone)]
+#[command(next_help_heading = "Output")]
+struct OutputLine {
+    #[command(flatten)]
+    rows: RowArgs,
+    /// Write the result to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl From<RowArgs> for OutputOptions {
+    fn from(args: RowArgs) -> OutputOptions {
+        OutputOptions {
+            format: args.format,
+            output: None,
+            last: args.last,
+            raw: args.raw,
+        }
+    }
+}
+
 impl From<OutputLine> for OutputOptions {
     fn from(line: OutputLine) -> OutputOptions {
         OutputOptions {
-            format: line.format,
             output: line.output,
-            last: line.last,
-            raw: line.raw,
+            ..line.rows.into()
         }
     }
 }
@@ -195,7 +212,7 @@ fn formats() -> PossibleValuesParser {
 #[derive(Args, Debug, Clone)]
 pub struct QuestionArgs {
     /// The query in CQL; `-` reads it from standard input
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
+    #[arg(conflicts_with = "file")]
     pub query: Option<String>,
     /// Read the query from this file
     #[arg(short, long, value_name = "FILE")]
@@ -203,23 +220,53 @@ pub struct QuestionArgs {
 }
 
 impl QuestionArgs {
+    /// Whether neither a query nor its file was given.
+    pub fn is_missing(&self) -> bool {
+        self.query.is_none() && self.file.is_none()
+    }
+
     /// The query's text.
     ///
     /// # Errors
     /// When the file or standard input cannot be read or is not UTF-8.
     pub fn read(&self) -> Result<QueryText, Failure> {
         match (&self.query, &self.file) {
-            (Some(text), _) if text != "-" => Ok(QueryText {
-                text: text.clone(),
-                file: None,
-            }),
+            (Some(text), _) if text != "-" => Ok(QueryText::new(text)),
             (_, Some(path)) => QueryText::read(path),
-            _ => QueryText::read(Path::new("-")),
+            (Some(_), _) => QueryText::read(Path::new("-")),
+            (None, None) => Err(Failure::words(
+                "no query; give it as an argument, or its file with --file",
+            )),
         }
     }
 }
 
-/// Definitions of streams for a query.
+/// Definitions for a query.
+#[derive(Args, Debug, Clone)]
+pub struct DefinitionArgs {
+    /// Read definitions of streams and views (CREATE STREAM, CREATE VIEW) from this file; may be
+    /// repeated
+    #[arg(long, value_name = "FILE")]
+    pub define: Vec<PathBuf>,
+}
+
+impl DefinitionArgs {
+    /// The query after the definitions.
+    ///
+    /// # Errors
+    /// When a file cannot be read, its syntax errors, or those of the streams in it.
+    pub fn before(&self, query: QueryText, source: &SourceOptions) -> Result<QueryText, Failure> {
+        let mut query = query;
+        for path in self.define.iter().rev() {
+            let definitions = QueryText::read(path)?;
+            definitions.define_streams(source)?;
+            query = query.after(definitions)?;
+        }
+        Ok(query)
+    }
+}
+
+/// Definitions of streams.
 #[derive(Args, Debug, Clone)]
 pub struct DefineArgs {
     /// Read definitions of streams (CREATE STREAM) from this file; may be repeated

@@ -16,7 +16,12 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const RECORDING: &str = "samples/fio-loop.parquet";
 
 /// Pages whose `sh` blocks run, in the order of the page, in a directory that contains `samples`.
-const COMMAND_PAGES: [&str; 3] = ["README.md", "docs/commands.md", "docs/cookbook.md"];
+const COMMAND_PAGES: [&str; 4] = [
+    "README.md",
+    "docs/commands.md",
+    "docs/cookbook.md",
+    "docs/sql.md",
+];
 
 /// A fenced block of a Markdown page.
 struct Block {

@@ -142,10 +142,7 @@ mod tests {
         query : select Type from S;\n";
 
     fn planned(text: &str, query: u32, tick_ns: u32) -> Result<Arc<Plan>, String> {
-        let question = QueryText {
-            text: text.into(),
-            file: None,
-        };
+        let question = QueryText::new(text);
         plan(&question, &OfScript { query, tick_ns }).map_err(|failure| failure.text())
     }
 

@@ -9,10 +9,13 @@ pub mod measure;
 mod parser;
 mod print;
 mod row_window;
+mod split;
 pub mod token;
 
 use crate::diagnostic::{Diagnostic, Span, codes};
 use parser::Parser;
+pub use parser::{is_reserved, keywords};
+pub use split::{Split, split};
 
 /// Maximum size of a text in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;

@@ -42,7 +42,7 @@ pub fn open(
 ) -> Result<Opened, Failure> {
     let questions = Questions::new(wanted);
     let compile = |text: String| {
-        let question = QueryText { text, file: None };
+        let question = QueryText::new(text);
         question.compile(&Catalog::builtin(), wanted.live)
     };
     let counters = compile(questions.counters)?;

@@ -77,10 +77,7 @@ pub fn run<C: PathConsumer + 'static>(
     source.idle = source.idle.max(5 * POLL_INTERVAL);
     let columns = SUBJECT.iter().chain(&LEVELS).chain(&REQUEST);
     let columns: Vec<&str> = columns.copied().collect();
-    let question = QueryText {
-        text: format!("select {} from IOpath", columns.join(", ")),
-        file: None,
-    };
+    let question = QueryText::new(format!("select {} from IOpath", columns.join(", ")));
     let checked = question.compile_over(&source)?;
     let plan = device_names::resolved(&checked.plan, &source);
     let placement = plans::of_rows(&[&*plan], &source.capabilities()?);

@@ -63,7 +63,7 @@ pub fn run(
     source.poll_interval = Some(POLL_INTERVAL);
     source.idle = source.idle.max(5 * POLL_INTERVAL);
     let plans = options.queries(live).into_iter().map(|(_, text)| {
-        let question = QueryText { text, file: None };
+        let question = QueryText::new(text);
         let checked = question.compile_over(&source)?;
         Ok(device_names::resolved(&checked.plan, &source))
     });

@@ -368,10 +368,7 @@ fn condition(tests: &[String]) -> String {
 /// # Errors
 /// When a name in it cannot be expressed in CQL, such as one with a line feed.
 pub fn checked(text: &str, live: bool) -> Result<Checked, Failure> {
-    let question = QueryText {
-        text: text.to_owned(),
-        file: None,
-    };
+    let question = QueryText::new(text);
     compile(text, &Catalog::builtin(), &question::options(live)).map_err(|d| question.failure(&d))
 }
 

@@ -56,10 +56,7 @@ impl EventFeed {
         selection: &WorkloadSelection,
         stop: &Stop,
     ) -> Result<EventFeed, Failure> {
-        let question = QueryText {
-            text: selection.question(args.is_live()),
-            file: None,
-        };
+        let question = QueryText::new(selection.question(args.is_live()));
         let catalog = Catalog {
             declarations: vec![recording()],
         };

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 use weir_query::diagnostic::{Diagnostic, Severity};
 
-use crate::args::{DefineArgs, QuestionArgs};
+use crate::args::{DefinitionArgs, QuestionArgs};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::source::SourceOptions;
@@ -21,16 +21,15 @@ pub struct CheckArgs {
     #[command(flatten)]
     question: QuestionArgs,
     #[command(flatten)]
-    define: DefineArgs,
+    define: DefinitionArgs,
     /// Print a JSON object: ok, columns, and diagnostics with code, message, help and byte span
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(args: &CheckArgs) -> Result<Ending, Failure> {
-    let question = args.question.read()?;
     let host = SourceOptions::default();
-    args.define.add_to(&host)?;
+    let question = args.define.before(args.question.read()?, &host)?;
     let checked = question.check_over(&host, false)?;
     let columns = match &checked {
         Ok(checked) => checked.plan.schema.fields.clone(),

@@ -13,7 +13,7 @@ use weir_wire::Submit;
 
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, DefineArgs, FleetArgs};
+use crate::args::{self, DefinitionArgs, FleetArgs};
 use weir_monitor::client;
 use weir_monitor::client::Answers;
 use weir_runtime::device_names;
@@ -38,7 +38,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     question: QuestionArgs,
     #[command(flatten)]
-    define: DefineArgs,
+    define: DefinitionArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -82,6 +82,7 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
             question.text.trim()
         )));
     }
+    let question = args.define.before(question, &args.source)?;
     if args.fleet.monitor.is_some() {
         let submit = Submit {
             query: question.text,
@@ -95,7 +96,6 @@ pub fn run(args: &ExplainArgs) -> Result<Ending, Failure> {
     if args.place.is_some() && !args.for_fleet {
         return Err(Failure::words("--place requires --fleet or --monitor"));
     }
-    args.define.add_to(&args.source)?;
     let checked = question.compile_over(&args.source)?;
     if args.for_fleet {
         let paired = plans::paired(&checked.plan, &args.source.capabilities()?);

@@ -27,6 +27,7 @@ mod qemu_guard;
 pub mod query;
 mod record;
 mod run;
+mod sql;
 mod streams;
 mod tapdisk;
 mod tapdisk_insert;
@@ -61,6 +62,7 @@ const FIRST: &str = "Start with:\n  \
     weir doctor\n  \
     weir top\n  \
     weir query \"select op, count(*) from IO [range 5 s slide 1 s] group by op\"\n  \
+    weir sql\n  \
     weir record --for 60s -o io.parquet\n  \
     weir characterise --from io.parquet\n";
 
@@ -74,6 +76,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Query",
         &[
             "query",
+            "sql",
             "watch",
             "run",
             "explain",
@@ -144,6 +147,7 @@ enum Command {
     Diskstats(diskstats::DiskstatsArgs),
     Exporter(exporter::ExporterArgs),
     Query(query::QueryArgs),
+    Sql(sql::SqlArgs),
     Watch(watch::WatchArgs),
     Run(run::RunArgs),
     Explain(explain::ExplainArgs),
@@ -188,6 +192,7 @@ impl Command {
                 | Command::Characterise(_)
                 | Command::Outliers(_)
                 | Command::Query(_)
+                | Command::Sql(_)
                 | Command::Watch(_)
                 | Command::Run(_)
                 | Command::Explain(_)
@@ -234,6 +239,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Outliers(args) => outliers::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
+        Command::Sql(args) => sql::run(&args),
         Command::Watch(args) => watch::run(&args, cli.verbose),
         Command::Run(args) => run::run(&args, cli.verbose),
         Command::Explain(args) => explain::run(&args),

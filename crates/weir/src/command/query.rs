@@ -9,20 +9,21 @@ use weir_sink::{InstantUnit, Sink};
 use weir_tap::ebpf::Files;
 use weir_wire::Submit;
 
+use super::sql;
 use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
-use crate::args::{self, DefineArgs, FleetArgs, LimitArgs};
+use crate::args::{self, DefinitionArgs, FleetArgs, LimitArgs};
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::plans;
-use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{self, LoopOptions, Show, Stop, wall_clock};
 use weir_runtime::source;
 use weir_runtime::unobserved::UnobservedDevices;
+use weir_view::prompt;
 
 /// Run a query on live I/O, on a recording or on a fleet
 ///
@@ -55,7 +56,7 @@ pub struct HostQueryArgs {
     #[command(flatten)]
     question: QuestionArgs,
     #[command(flatten)]
-    define: DefineArgs,
+    define: DefinitionArgs,
     #[command(flatten)]
     source: SourceArgs,
     #[command(flatten)]
@@ -82,8 +83,12 @@ pub struct PlacingArgs {
 }
 
 pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
+    let host = &args.host;
+    if host.question.is_missing() && host.output.output.is_none() && prompt::is_interactive() {
+        return sql::prompt(&host.source, &host.define, &args.fleet, &host.output, None);
+    }
     match args.fleet.monitor {
-        Some(_) => of_fleet(args, &args.host.question.read()?),
+        Some(_) => of_fleet(args),
         None => on_host(&args.host, verbose, None),
     }
 }
@@ -100,7 +105,7 @@ pub fn on_host(
 ) -> Result<Ending, Failure> {
     let live = args.source.is_live();
     let question = args.question.read()?;
-    args.define.add_to(&args.source)?;
+    let question = args.define.before(question, &args.source)?;
     let checked = question.compile_over(&args.source)?;
     let plan = device_names::resolved(&checked.plan, &args.source);
     let capabilities = args.source.capabilities()?;
@@ -149,8 +154,10 @@ pub fn on_host(
 }
 
 /// Runs a query at a monitor. Errors in the query are reported before the monitor is contacted.
-fn of_fleet(args: &QueryArgs, question: &QueryText) -> Result<Ending, Failure> {
+fn of_fleet(args: &QueryArgs) -> Result<Ending, Failure> {
     args::agents_choose(&args.host.source)?;
+    let question = args.host.question.read()?;
+    let question = args.host.define.before(question, &args.host.source)?;
     let checked = question.compile(&Catalog::builtin(), true)?;
     let stop = Stop::on_signals()?;
     let mut client = args.fleet.connect()?;

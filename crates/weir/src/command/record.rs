@@ -142,10 +142,7 @@ fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
 
 fn question(stream: &str, predicate: Option<&str>) -> QueryText {
     let condition = predicate.map_or(String::new(), |p| format!(" where {p}"));
-    QueryText {
-        text: format!("select * from {stream}{condition}"),
-        file: None,
-    }
+    QueryText::new(format!("select * from {stream}{condition}"))
 }
 
 /// An open file from which only its size is read, later, when its directory may no longer be

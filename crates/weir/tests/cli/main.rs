@@ -36,6 +36,7 @@ mod refusals;
 mod script;
 mod shipped;
 mod simulate;
+mod sql;
 mod support;
 mod terminal;
 mod top;

@@ -5,6 +5,7 @@
 mod cursor;
 mod dialect;
 mod expr;
+mod keyword;
 mod over;
 mod probe;
 mod query;
@@ -84,10 +85,7 @@ const CLAUSES: &[&str] = &[
     "except",
 ];
 
-/// Whether a word is reserved.
-pub(super) fn is_reserved(word: &str) -> bool {
-    RESERVED.iter().any(|r| r.eq_ignore_ascii_case(word))
-}
+pub use keyword::{is_reserved, keywords};
 
 /// Parsing failed; the diagnostic is already recorded.
 pub(super) struct Failed;

@@ -5,7 +5,7 @@ mod access;
 mod answers;
 mod hosts;
 mod measured;
-mod processes;
+pub mod processes;
 mod queries;
 mod restart;
 mod scripts;

@@ -1,0 +1,137 @@
+//! [`Names`]: the streams, relations, views, columns and functions that a statement can name.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use weir_model::{Catalog, Declaration, Field, Shape};
+use weir_query::function::FunctionDoc;
+use weir_query::function::aggregate::AGGREGATES;
+use weir_query::function::over::WINDOW_FUNCTIONS;
+use weir_query::function::scalar::SCALARS;
+use weir_runtime::shipped::ShippedStream;
+use weir_runtime::source::SourceOptions;
+
+/// A stream, a relation or a view.
+#[derive(Clone, Debug)]
+pub struct NamedSource {
+    /// Its name.
+    pub name: String,
+    /// `stream`, `relation`, `probe` or `view`.
+    pub kind: &'static str,
+    /// What it is, in a sentence.
+    pub doc: String,
+    /// Its columns.
+    pub columns: Vec<Field>,
+}
+
+/// The names that a statement can use, gathered when they are needed.
+pub struct KnownNames {
+    sources: Rc<NamesOfSources>,
+    defined: Vec<NamedSource>,
+    all: OnceCell<Names>,
+}
+
+/// The names of the sources of a prompt.
+struct NamesOfSources {
+    /// Where they are read, unless at a monitor.
+    source: Option<SourceOptions>,
+    names: OnceCell<Names>,
+}
+
+impl KnownNames {
+    /// The names of these sources, or those at a monitor.
+    pub fn new(source: Option<SourceOptions>) -> KnownNames {
+        KnownNames {
+            sources: Rc::new(NamesOfSources {
+                source,
+                names: OnceCell::new(),
+            }),
+            defined: Vec::new(),
+            all: OnceCell::new(),
+        }
+    }
+
+    /// The names of the same sources, and these definitions.
+    pub fn with(&self, defined: Vec<NamedSource>) -> KnownNames {
+        KnownNames {
+            sources: self.sources.clone(),
+            defined,
+            all: OnceCell::new(),
+        }
+    }
+
+    /// All names.
+    pub fn get(&self) -> &Names {
+        self.all.get_or_init(|| {
+            let gather = || match &self.sources.source {
+                Some(source) => Names::of_sources(source),
+                None => Names::of_fleet(),
+            };
+            let mut names = self.sources.names.get_or_init(gather).clone();
+            names.sources.extend(self.defined.iter().cloned());
+            names
+        })
+    }
+}
+
+/// The names that a statement can use.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Streams, relations and views, in the order in which they are listed.
+    pub sources: Vec<NamedSource>,
+}
+
+impl Names {
+    /// The names at a monitor.
+    pub fn of_fleet() -> Names {
+        let catalog = Catalog::builtin();
+        Names {
+            sources: catalog.declarations.iter().map(declared).collect(),
+        }
+    }
+
+    /// The names of the sources, of the host's probes among them. A source that cannot be opened
+    /// has those of every source; a query reports the reason.
+    pub fn of_sources(source: &SourceOptions) -> Names {
+        let capabilities = source.capabilities();
+        let catalog = capabilities.map_or_else(|_| Catalog::builtin(), |c| c.catalog());
+        let mut sources: Vec<NamedSource> = catalog.declarations.iter().map(declared).collect();
+        if source.has_host() {
+            let shipped = ShippedStream::all().into_iter().filter_map(|stream| {
+                let declaration = stream.declaration().ok()?;
+                Some(NamedSource {
+                    kind: "probe",
+                    ..declared(&declaration)
+                })
+            });
+            sources.extend(shipped);
+        }
+        Names { sources }
+    }
+
+    /// The source called `name`, in any case.
+    pub fn find(&self, name: &str) -> Option<&NamedSource> {
+        let mut sources = self.sources.iter();
+        sources.find(|source| source.name.eq_ignore_ascii_case(name))
+    }
+}
+
+fn declared(declaration: &Declaration) -> NamedSource {
+    NamedSource {
+        name: declaration.name.clone(),
+        kind: match declaration.shape {
+            Shape::Stream => "stream",
+            Shape::Relation => "relation",
+        },
+        doc: declaration.doc.clone(),
+        columns: declaration.schema.fields.clone(),
+    }
+}
+
+/// Every function that a query can call, with its kind.
+pub fn functions() -> impl Iterator<Item = (&'static str, &'static FunctionDoc)> {
+    let aggregates = AGGREGATES.iter().map(|f| ("aggregate", f.doc()));
+    let windows = WINDOW_FUNCTIONS.iter().map(|f| ("window", f.doc));
+    let scalars = SCALARS.iter().map(|f| ("scalar", f.doc()));
+    aggregates.chain(windows).chain(scalars)
+}
