@@ -278,6 +278,81 @@ fn named() -> BoxedStrategy<Named> {
         .boxed()
 }
 
+/// A pattern of MATCH_RECOGNIZE.
+fn pattern() -> BoxedStrategy<PatternTerm> {
+    let leaf = prop_oneof![
+        4 => ident().prop_map(PatternTerm::Variable),
+        1 => ident().prop_map(PatternTerm::Absent),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let terms = prop::collection::vec(inner.clone().prop_map(at), 2..4);
+        let times = (0..4_u32, prop::option::of(1..4_u32), any::<bool>());
+        let repeated =
+            (inner, times).prop_map(|(term, (min, more, reluctant))| PatternTerm::Repeated {
+                term: Box::new(at(term)),
+                min,
+                max: more.map(|more| min + more - u32::from(min > 0)),
+                reluctant,
+            });
+        prop_oneof![
+            terms.clone().prop_map(PatternTerm::Sequence),
+            terms.prop_map(PatternTerm::Alternatives),
+            repeated,
+        ]
+    })
+    .boxed()
+}
+
+/// `S MATCH_RECOGNIZE (..)`
+fn match_source(input: BoxedStrategy<TableRef>) -> BoxedStrategy<TableSource> {
+    let rows = ident().prop_map(|variable| {
+        node(ExprKind::Call {
+            name: at("count".into()),
+            distinct: false,
+            args: vec![node(ExprKind::Rows(variable))],
+            star: false,
+            filter: None,
+        })
+    });
+    let measure = (prop_oneof![3 => expr(), 1 => rows], ident());
+    let order = (expr(), any::<bool>()).prop_map(|(expr, descending)| OrderItem {
+        expr,
+        descending,
+        nulls_first: None,
+    });
+    let clause = (
+        prop::collection::vec(expr(), 0..3),
+        prop::collection::vec(order, 0..2),
+        prop::collection::vec(measure, 0..3),
+        prop_oneof![Just(AfterMatch::PastLastRow), Just(AfterMatch::ToNextRow)],
+        pattern().prop_map(at),
+        prop::option::of(duration()),
+        prop::collection::vec((ident(), expr()), 0..3),
+    )
+        .prop_map(
+            |(partition, order_by, measures, after, pattern, within, definitions)| MatchClause {
+                partition,
+                order_by,
+                measures,
+                after,
+                pattern,
+                within,
+                definitions,
+            },
+        );
+    let (window, alias) = (prop::option::of(window()), prop::option::of(ident()));
+    (input.prop_map(Box::new), clause, window, alias)
+        .prop_map(|(input, clause, window, alias)| {
+            TableSource::Match(Box::new(MatchSource {
+                input,
+                clause,
+                window,
+                alias,
+            }))
+        })
+        .boxed()
+}
+
 /// A query, in which `inner` queries may stand.
 fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
     let boxed = inner.clone().prop_map(Box::new);
@@ -292,6 +367,8 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
             alias,
         });
     let table = prop_oneof![3 => named().prop_map(TableSource::Named), 1 => derived].prop_map(at);
+    let matches = match_source(table.clone().boxed());
+    let table = prop_oneof![4 => table, 1 => matches.prop_map(at)];
     let condition = prop_oneof![
         Just(Condition::None),
         expr().prop_map(Condition::On),

@@ -135,6 +135,12 @@ impl Checker<'_> {
     pub(super) fn expr(&mut self, expr: &ast::SpannedExpr, names: &mut Names) -> Option<Expr> {
         let checked = match &expr.kind {
             ExprKind::Error => None,
+            ExprKind::Rows(variable) => {
+                let message = format!("`{variable}.*` is not a value");
+                let found = codes::BAD_STAR.at(expr.span, message);
+                self.diagnostics.push(found.help("write `count(*)`"));
+                None
+            }
             ExprKind::Column { table, name } => self.column(table.as_ref(), name, names),
             ExprKind::Literal(literal) => self.literal(literal, expr.span),
             ExprKind::Unary { op, expr: inner } => self.unary(*op, inner, names),

@@ -44,13 +44,14 @@ impl Checker<'_> {
         }
     }
 
-    fn table(&mut self, table: &ast::TableRef) -> FromPlan {
+    pub(super) fn table(&mut self, table: &ast::TableRef) -> FromPlan {
         match &table.value {
             TableSource::Error => FromPlan {
                 plan: None,
                 scope: Scope::unknown(""),
             },
             TableSource::Named(named) => self.named_table(named),
+            TableSource::Match(matches) => self.match_table(matches),
             TableSource::Derived {
                 query,
                 window,

@@ -117,6 +117,8 @@ BAD_JOIN = Error "W0210" "join condition missing or misplaced":
     "JOIN, LEFT JOIN, RIGHT JOIN and FULL JOIN need ON or USING; CROSS JOIN has neither. FULL JOIN supports ON only.";
 WINDOW_FUNCTION = Error "W0211" "misplaced or incomplete window function":
     "A window function such as `rank() over (partition by op order by latency)` is called in SELECT or ORDER BY. To select rows by its result, write it in a subquery: `select * from (select *, rank() over (..) as place from ..) where place = 1`. lag and lead need ORDER BY; a frame is `rows between 2 preceding and current row`, or `range between 5 s preceding and current row` in the order of one integer or timestamp.";
+ROW_PATTERN = Error "W0212" "row pattern that cannot be matched":
+    "MATCH_RECOGNIZE reads a stream in the order of its timestamps and emits one row per match. A pattern with an unlimited quantifier, or with NOT at its end, needs WITHIN, which bounds the rows that are kept. Each condition of DEFINE and each measure names variables of the pattern; an aggregate, FIRST and LAST read the rows of one of them.";
 UNIT_MISMATCH = Error "W0301" "units do not match":
     "A duration, an amount of data and a timestamp cannot be added, compared or mixed. Divide one by a literal of its own unit to get a plain number: `latency / 1 ms`.";
 TYPE_MISMATCH = Error "W0302" "types do not match":

@@ -5,6 +5,7 @@ use super::join::Join;
 use super::order::Order;
 use super::over::Over;
 use super::project::Project;
+use super::row_match::Match;
 use super::select::Select;
 use super::set_op::{Combine, UnionAll};
 use super::to_stream::{Changes, Content};
@@ -84,6 +85,7 @@ pub(super) fn operator(
             Box::new(merged.with_global_group(*global))
         }
         Operation::Over { by, calls } => Box::new(Over::new(by, calls, input(0))),
+        Operation::Match(by) => Box::new(Match::new(by, input(0))),
         Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
         Operation::UnionAll => Box::new(UnionAll),
         Operation::SetOperation { op, all } => Box::new(Combine::new(*op, *all, input(0))),

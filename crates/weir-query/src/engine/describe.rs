@@ -44,6 +44,7 @@ fn operator(plan: &Plan) -> String {
         Node::Partial { .. } => "the partial aggregation".into(),
         Node::Merge { .. } => "the merge of partial aggregates".into(),
         Node::Over { .. } => "OVER".into(),
+        Node::Match { .. } => "MATCH_RECOGNIZE".into(),
         Node::Distinct { .. } => "DISTINCT".into(),
         Node::SetOp {
             op: SetOp::Union, ..
@@ -76,6 +77,9 @@ fn remedy(plan: &Plan) -> &'static str {
         Node::Window { .. } => "use a shorter window, or select fewer rows before it",
         Node::Aggregate { .. } | Node::Partial { .. } | Node::Merge { .. } => {
             "group by fewer keys, or aggregate over a shorter window"
+        }
+        Node::Match { .. } => {
+            "write a shorter WITHIN, a condition that fewer rows satisfy, or fewer partitions"
         }
         _ => "give its inputs a shorter window, or select fewer rows before it",
     }

@@ -28,6 +28,7 @@ mod join;
 mod order;
 mod over;
 mod project;
+mod row_match;
 mod select;
 mod set_op;
 mod sort_key;

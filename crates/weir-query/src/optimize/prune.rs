@@ -142,6 +142,7 @@ fn prune(plan: &Arc<Plan>, needed: &Columns) -> Pruned {
         // Whole rows are compared, or order rows with equal sort keys.
         Node::Merge { .. }
         | Node::Over { .. }
+        | Node::Match { .. }
         | Node::Distinct { .. }
         | Node::SetOp { .. }
         | Node::Order { .. }

@@ -51,21 +51,9 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         Node::Join(_) => join(input, conditions),
         Node::Aggregate {
             input: below, keys, ..
-        } if !keys.is_empty() => {
-            let on_keys = |condition: &Expr| {
-                let mut only = true;
-                condition.visit_columns(&mut |i| only &= i < keys.len());
-                only
-            };
-            let (on_keys, mut here): (Vec<_>, Vec<_>) = conditions.into_iter().partition(on_keys);
-            let mut down = Vec::new();
-            for condition in on_keys {
-                match substitute(&condition, keys) {
-                    Some(substituted) => down.push(substituted),
-                    None => here.push(condition),
-                }
-            }
-            Plan::select_all(through(input, &[below], down), here)
+        } if !keys.is_empty() => on_keys(input, below, keys, conditions),
+        Node::Match { input: below, by } if !by.keys.is_empty() => {
+            on_keys(input, below, &by.keys, conditions)
         }
         Node::Distinct { input: below }
         | Node::Order {
@@ -84,9 +72,29 @@ fn push(input: &Arc<Plan>, conditions: Vec<Expr>) -> Arc<Plan> {
         | Node::Partial { .. }
         | Node::Merge { .. }
         | Node::Over { .. }
+        | Node::Match { .. }
         | Node::Order { .. }
         | Node::ToStream { .. } => Plan::select_all(input.clone(), conditions),
     }
+}
+
+/// `plan`, whose first columns are `keys` over the columns of `below`, with those of `conditions`
+/// that read only keys tested below it.
+fn on_keys(plan: &Arc<Plan>, below: &Arc<Plan>, keys: &[Expr], conditions: Vec<Expr>) -> Arc<Plan> {
+    let reads_keys = |condition: &Expr| {
+        let mut only = true;
+        condition.visit_columns(&mut |i| only &= i < keys.len());
+        only
+    };
+    let (on_keys, mut here): (Vec<_>, Vec<_>) = conditions.into_iter().partition(reads_keys);
+    let mut down = Vec::new();
+    for condition in on_keys {
+        match substitute(&condition, keys) {
+            Some(substituted) => down.push(substituted),
+            None => here.push(condition),
+        }
+    }
+    Plan::select_all(through(plan, &[below], down), here)
 }
 
 /// `plan` with `conditions` tested below it, on each of its inputs `below`.

@@ -18,7 +18,7 @@ use crate::expr::Expr;
 use crate::function::AggregateCall;
 pub use crate::place::fold::{FoldArgument, FoldedInput};
 use crate::plan::{
-    GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, SetOp, Window,
+    GlobalGroup, JoinKind, Node, OrderBy, OverCall, Partitioning, Plan, RowMatch, SetOp, Window,
 };
 use crate::window::{Entrance, Unbounded};
 
@@ -117,6 +117,8 @@ pub enum Operation {
         /// The window functions.
         calls: Vec<OverCall>,
     },
+    /// Emits the matches of a pattern.
+    Match(Box<RowMatch>),
     /// Emits each distinct row once.
     Distinct,
     /// Passes the rows of both inputs.
@@ -265,6 +267,7 @@ fn is_net(operation: &Operation, logical: &Plan, inputs: &[Arc<Physical>]) -> bo
         | Operation::TumblingGroup { .. }
         | Operation::MergeWindows { .. }
         | Operation::MergeUnbounded { .. }
+        | Operation::Match(_)
         | Operation::Distinct
         | Operation::Top { .. }
         | Operation::Insertions

@@ -58,6 +58,7 @@ pub(super) fn operator(plan: &Arc<Plan>) -> Option<Choice> {
             by: by.clone(),
             calls: calls.clone(),
         },
+        Node::Match { by, .. } => Operation::Match(by.clone()),
         Node::Distinct { .. } => Operation::Distinct,
         Node::SetOp {
             op: SetOp::Union,

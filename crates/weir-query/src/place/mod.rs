@@ -177,6 +177,7 @@ fn walk(plan: &Plan, columns: Vec<usize>, filters: Option<Vec<Expr>>, visit: &mu
         // Whole rows are compared, ordered or merged.
         Node::Merge { .. }
         | Node::Over { .. }
+        | Node::Match { .. }
         | Node::Distinct { .. }
         | Node::SetOp { .. }
         | Node::ToStream { .. } => {

@@ -6,8 +6,8 @@ use weir_model::{Declaration, Field, Schema, Shape, Type};
 
 use super::print::call_text;
 use super::{
-    GlobalGroup, JoinKind, JoinNode, Node, OrderBy, OverCall, Partitioning, Plan, SetOp, ToStream,
-    Window,
+    GlobalGroup, JoinKind, JoinNode, Node, OrderBy, OverCall, Partitioning, Plan, RowMatch, SetOp,
+    ToStream, Window,
 };
 use crate::expr::{BinaryOp, Expr};
 use crate::function::{AggregateCall, Shared};
@@ -228,6 +228,19 @@ impl Plan {
         Plan::relation(Arc::new(schema), Node::Over { input, by, calls })
     }
 
+    /// The matches of a pattern in the rows of a stream; `fields` name the keys and then the
+    /// results.
+    pub fn row_match(input: Arc<Plan>, by: RowMatch, fields: Vec<Field>) -> Arc<Plan> {
+        let columns = by.keys.len() + by.results.len();
+        debug_assert_eq!(columns, fields.len(), "one field a column");
+        let by = Box::new(by);
+        Arc::new(Plan {
+            node: Node::Match { input, by },
+            schema: Arc::new(Schema::new(fields)),
+            shape: Shape::Stream,
+        })
+    }
+
     /// Each distinct row once.
     pub fn distinct(input: Arc<Plan>) -> Arc<Plan> {
         Plan::relation(input.schema.clone(), Node::Distinct { input })
@@ -328,6 +341,9 @@ impl Plan {
             Node::Over { by, calls, .. } => {
                 let fields = self.schema.fields[self.schema.len() - calls.len()..].to_vec();
                 Plan::over(next(), by.clone(), calls.clone(), fields)
+            }
+            Node::Match { by, .. } => {
+                Plan::row_match(next(), (**by).clone(), self.schema.fields.clone())
             }
             Node::Distinct { .. } => Plan::distinct(next()),
             Node::SetOp { op, all, .. } => {

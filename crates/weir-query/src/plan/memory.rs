@@ -19,6 +19,8 @@ impl Plan {
             Node::Window { window, .. } => window.kind().memory()?,
             Node::Partial { slide, .. } => *slide,
             Node::Merge { size, slide, .. } => (*size)?.saturating_add(*slide),
+            Node::Match { by, .. } if by.forgets() => by.within?,
+            Node::Match { .. } => return None,
             Node::Select { .. }
             | Node::Project { .. }
             | Node::Join(_)

@@ -10,6 +10,7 @@ pub mod over;
 mod print;
 mod renamed;
 mod restricted;
+pub mod row_match;
 mod slides;
 mod validate;
 pub mod wire;
@@ -20,6 +21,7 @@ pub use over::{OverCall, Partitioning};
 pub use print::show;
 pub use renamed::renamed;
 pub use restricted::restricted;
+pub use row_match::RowMatch;
 pub use slides::OpenSlide;
 
 pub use crate::window::{PANES_MAX, Window};
@@ -139,6 +141,15 @@ pub enum Node {
         by: Partitioning,
         /// The window functions.
         calls: Vec<OverCall>,
+    },
+    /// The matches of a pattern in the rows of a stream: a stream of the keys and then the results
+    /// of each match, at the instant at which it is complete.
+    Match {
+        /// A stream.
+        #[serde(skip, default = "unread")]
+        input: Arc<Plan>,
+        /// The pattern and the results.
+        by: Box<RowMatch>,
     },
     /// Each distinct row once.
     Distinct {
@@ -297,6 +308,7 @@ impl Plan {
             | Node::Partial { input, .. }
             | Node::Merge { input, .. }
             | Node::Over { input, .. }
+            | Node::Match { input, .. }
             | Node::Distinct { input }
             | Node::Order { input, .. }
             | Node::ToStream { input, .. } => vec![input],

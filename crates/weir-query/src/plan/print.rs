@@ -107,6 +107,7 @@ impl Plan {
                 let calls = calls.collect::<Vec<_>>().join(", ");
                 format!("{calls} over ({})", by.text(fields(0)))
             }
+            Node::Match { by, .. } => by.text(fields(0), span),
             Node::Distinct { .. } => "distinct".into(),
             Node::SetOp { op, all, .. } => {
                 let op = match op {

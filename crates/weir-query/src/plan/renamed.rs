@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use weir_model::{Declaration, Symbol, Value};
 
+use super::row_match::MatchResult;
 use super::{JoinKind, JoinNode, Node, Plan};
 use crate::expr::{BinaryOp, Expr};
 
@@ -51,6 +52,17 @@ impl Renaming<'_> {
                 let args = calls.iter_mut().flat_map(|call| call.function.exprs_mut());
                 by.exprs_mut().chain(args).for_each(again);
             }
+            Node::Match { by, .. } => {
+                // Conditions read values of other rows as further columns.
+                let previous = by.previous.iter().map(|previous| &previous.value);
+                let navigations = by.navigations.iter().map(|navigation| &navigation.value);
+                let read = previous
+                    .chain(navigations)
+                    .map(|value| is_chosen(value, &all));
+                let all = [all.clone(), read.collect()].concat();
+                by.exprs_mut()
+                    .for_each(|expr| *expr = self.expr(expr, &all));
+            }
             Node::Order { by, .. } => by.iter_mut().for_each(|key| again(&mut key.expr)),
             Node::Window { window, .. } => {
                 *window = window.map_exprs(|expr| self.expr(expr, &all));
@@ -68,10 +80,7 @@ impl Renaming<'_> {
 
     /// Which columns of `plan` are chosen columns of a source; `below` has the same for its inputs.
     fn columns(&self, plan: &Plan, mut below: Vec<Vec<bool>>) -> Vec<bool> {
-        let of = |expr: &Expr, below: &[Vec<bool>]| match expr {
-            Expr::Column { index, .. } => below[0][*index],
-            _ => false,
-        };
+        let of = |expr: &Expr, below: &[Vec<bool>]| is_chosen(expr, &below[0]);
         let mut columns: Vec<bool> = match &plan.node {
             Node::Source(source) => (0..plan.schema.len())
                 .map(|i| (self.chosen)(source, i))
@@ -79,6 +88,14 @@ impl Renaming<'_> {
             Node::Project { exprs: keys, .. }
             | Node::Aggregate { keys, .. }
             | Node::Partial { keys, .. } => keys.iter().map(|key| of(key, &below)).collect(),
+            Node::Match { by, .. } => {
+                let keys = by.keys.iter().map(|key| of(key, &below));
+                let results = by.results.iter().map(|result| match result {
+                    MatchResult::Navigation(navigation) => of(&navigation.value, &below),
+                    _ => false,
+                });
+                keys.chain(results).collect()
+            }
             Node::Merge { keys, .. } => below[0][..*keys].to_vec(),
             Node::Join(join) => match join.kind {
                 JoinKind::Semi | JoinKind::Anti | JoinKind::NotIn => below.swap_remove(0),
@@ -102,7 +119,7 @@ impl Renaming<'_> {
     }
 
     fn expr(&self, expr: &Expr, columns: &[bool]) -> Expr {
-        let is_chosen = |e: &Expr| matches!(e, Expr::Column { index, .. } if columns[*index]);
+        let is_chosen = |e: &Expr| is_chosen(e, columns);
         let text = |value: &mut Value| {
             if let Value::Text(text) = value {
                 *text = (self.rename)(*text);
@@ -134,6 +151,11 @@ impl Renaming<'_> {
             e
         })
     }
+}
+
+/// Whether an expression is one of the columns that are true in `columns`.
+fn is_chosen(expr: &Expr, columns: &[bool]) -> bool {
+    matches!(expr, Expr::Column { index, .. } if columns[*index])
 }
 
 #[cfg(test)]

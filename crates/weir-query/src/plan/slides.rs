@@ -44,6 +44,7 @@ impl Plan {
             | Node::Join(_)
             | Node::Aggregate { .. }
             | Node::Over { .. }
+            | Node::Match { .. }
             | Node::Distinct { .. }
             | Node::SetOp { .. }
             | Node::Order { .. } => None,

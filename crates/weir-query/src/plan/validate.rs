@@ -3,6 +3,8 @@
 //! Every type is derived again by the functions that the checker uses, every column is looked up,
 //! every size is bounded, so that no plan makes the engine panic.
 
+mod row_match;
+
 use std::sync::Arc;
 
 use weir_model::{Catalog, Declaration, Field, Schema, Shape, Type, Value};
@@ -153,6 +155,11 @@ fn check(node: &mut Node, inputs: &[Arc<Plan>], catalog: &Catalog) -> Result<Vec
         Node::Over { by, calls, .. } => {
             relation(&inputs[0])?;
             return over(by, calls, schema);
+        }
+        Node::Match { by, .. } => {
+            stream(&inputs[0])?;
+            no_partials(schema)?;
+            return row_match::check(by, schema);
         }
         Node::Distinct { .. } => relation(&inputs[0])?,
         Node::SetOp { .. } => set_op(&inputs[0], &inputs[1])?,

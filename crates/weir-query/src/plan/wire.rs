@@ -100,9 +100,11 @@ fn append(plan: &Plan, steps: &mut Vec<PlanStep>) {
         );
     }
     let named = match &plan.node {
-        Node::Project { .. } | Node::Aggregate { .. } | Node::Merge { .. } | Node::Over { .. } => {
-            plan.schema.len()
-        }
+        Node::Project { .. }
+        | Node::Aggregate { .. }
+        | Node::Merge { .. }
+        | Node::Over { .. }
+        | Node::Match { .. } => plan.schema.len(),
         Node::Partial { keys, .. } => keys.len(),
         _ => 0,
     };

@@ -6,6 +6,7 @@ use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, Shape, Type, probe};
 
 pub use super::grouping::{Grouping, SETS_MAX};
 use super::measure::UnitName;
+pub use super::row_pattern::{AfterMatch, MatchClause, MatchSource, PatternTerm};
 pub use super::row_window::{FrameBound, FrameClause, RowWindow, WindowDefinition};
 use crate::diagnostic::Span;
 use crate::expr::BinaryOp;
@@ -290,6 +291,8 @@ pub enum TableSource {
         /// The alias.
         alias: Option<Ident>,
     },
+    /// A source with MATCH_RECOGNIZE.
+    Match(Box<MatchSource>),
     /// A part with a syntax error.
     Error,
 }
@@ -518,6 +521,8 @@ pub enum ExprKind {
         /// `FILTER (WHERE c)` after an aggregate.
         filter: Option<Box<SpannedExpr>>,
     },
+    /// `A.*` in `count(A.*)`: the rows of a variable of a pattern.
+    Rows(Ident),
     /// `f(x) OVER (PARTITION BY a ORDER BY b ROWS BETWEEN ..)`
     Over(Box<OverClause>),
     /// A part with a syntax error.
@@ -579,6 +584,7 @@ impl ExprKind {
         match self {
             ExprKind::Column { .. }
             | ExprKind::Literal(_)
+            | ExprKind::Rows(_)
             | ExprKind::Exists { .. }
             | ExprKind::Scalar { .. }
             | ExprKind::Error => {}

@@ -324,6 +324,10 @@ impl Display for TableRef {
             } => {
                 write!(f, "({query}){}{}", Windowed(window), Alias(alias))
             }
+            TableSource::Match(matches) => {
+                let (window, alias) = (Windowed(&matches.window), Alias(&matches.alias));
+                write!(f, "{} {}{window}{alias}", matches.input, matches.clause)
+            }
             TableSource::Error => f.write_str("<error>"),
         }
     }
@@ -558,6 +562,7 @@ impl Display for SpannedExpr {
                 name,
             } => write!(f, "{table}.{name}"),
             ExprKind::Column { table: None, name } => write!(f, "{name}"),
+            ExprKind::Rows(variable) => write!(f, "{variable}.*"),
             ExprKind::Literal(literal) => write!(f, "{literal}"),
             ExprKind::Unary {
                 op: UnaryOp::Not,

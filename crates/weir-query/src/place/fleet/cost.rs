@@ -253,7 +253,7 @@ impl<'a> CostEstimator<'a> {
                 self.groups_each(*slide, below.rows, (input, keys))
             }
             Node::Merge { input, .. } | Node::Order { input, .. } => self.flow(input),
-            Node::Distinct { input } | Node::Over { input, .. } => {
+            Node::Distinct { input } | Node::Over { input, .. } | Node::Match { input, .. } => {
                 let below = self.flow(input);
                 self.cpu_ns += below.rows * GROUP_NS;
                 below

@@ -153,6 +153,7 @@ pub(super) fn row_properties(
                 false => Err("a partition may contain rows of several hosts".into()),
             }
         }
+        Node::Match { .. } => Err("a match may contain rows from before an agent restarts".into()),
         // Groups are merged over hosts: the rows have no known properties.
         Node::Partial { .. } => Ok(RowProperties::default()),
         Node::Merge { .. } => Err("it merges the output of the agents".into()),

@@ -29,6 +29,11 @@ const QUERIES: &[&str] = &[
      min(latency), max(latency), first(op), last(op), median(bytes) from IO [range 2 s] group by op)",
     "select vm, lag(latency, 2, 0) over (partition by vm order by ts), rank() over (order by bytes), \
      sum(bytes) over (order by ts range between 1 s preceding and current row) from IO [rows 9]",
+    "select * from IO match_recognize (partition by vm order by ts, pid desc \
+     measures first(a.ts) as begin, count(b.*) as n, sum(b.bytes) as bytes, match_number() as m, \
+     classifier() as last after match skip to next row pattern (a (b | c{2,3}?)+ not d) \
+     within interval '1' second define a as op = 'f', b as latency > prev(latency, 2), \
+     c as bytes > first(b.bytes) and pid = a.pid, d as op = 'r')",
     "rstream(select max(latency) from IO [range 10 s slide 2 s])",
     "select vm from IO [range 1 s] union all select vm from vms",
     "select vm from IO [range 1 s] except select vm from vms",

@@ -145,7 +145,8 @@ impl<'a> Parser<'a> {
         let count = self.number(false)?;
         let measure = match self.word() {
             Some(word)
-                if !is_reserved(word) && !self.is_any_word(&["slide", "rows", "delay", "by"]) =>
+                if !is_reserved(word)
+                    && !self.is_any_word(&["slide", "rows", "delay", "by", "define"]) =>
             {
                 Some(self.measure(word)?)
             }

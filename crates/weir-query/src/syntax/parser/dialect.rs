@@ -369,6 +369,7 @@ fn is_final(body: &QueryBody) -> bool {
     let table = |table: &TableRef| match &table.value {
         TableSource::Named(named) => slides(&named.window),
         TableSource::Derived { query, window, .. } => slides(window) || is_final(&query.body),
+        TableSource::Match(matches) => matches.window.is_none() || slides(&matches.window),
         TableSource::Error => true,
     };
     match &body.value {

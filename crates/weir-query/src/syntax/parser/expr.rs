@@ -399,6 +399,18 @@ impl Parser<'_> {
         self.node(ExprKind::Cast { expr, ty }, start)
     }
 
+    /// An argument of a call: an expression, or `A.*`.
+    fn argument(&mut self) -> Result<SpannedExpr> {
+        let is_rows = self.lexeme(1).token == Token::Dot && self.lexeme(2).token == Token::Star;
+        if !self.is_ident() || !is_rows {
+            return self.expr();
+        }
+        let start = self.span();
+        let variable = self.ident("a variable of a pattern")?;
+        self.at += 2;
+        self.node(ExprKind::Rows(variable), start)
+    }
+
     /// `a`, `t.a`, `f(x)`, `count(*)`
     fn column_or_call(&mut self, start: Span) -> Result<SpannedExpr> {
         let lexeme = self.lexeme(0);
@@ -424,9 +436,9 @@ impl Parser<'_> {
         let mut args = Vec::new();
         let star = self.eat(Token::Star);
         if !star && !self.is(Token::RightParen) {
-            args.push(self.expr()?);
+            args.push(self.argument()?);
             while self.eat(Token::Comma) {
-                args.push(self.expr()?);
+                args.push(self.argument()?);
             }
         }
         self.expect(Token::RightParen, "`,` or `)`")?;

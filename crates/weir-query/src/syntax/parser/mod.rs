@@ -10,6 +10,7 @@ mod over;
 mod probe;
 mod query;
 mod recovery;
+mod row_pattern;
 mod spelling;
 mod standard;
 mod table;

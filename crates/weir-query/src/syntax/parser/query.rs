@@ -312,7 +312,12 @@ impl Parser<'_> {
             self.at += 1;
             return Ok(Some(Ident::new(unquote(self.text_of(span)), span)));
         }
-        match after_as || self.is_ident() && !self.begins_emit() && !self.begins_windows() {
+        match after_as
+            || self.is_ident()
+                && !self.begins_emit()
+                && !self.begins_windows()
+                && !self.begins_match()
+        {
             true => self.ident(what).map(Some),
             false => Ok(None),
         }

@@ -70,11 +70,17 @@ impl Parser<'_> {
                 alias,
             })
         };
-        Ok(TableRef::new(table, start.to(self.before())))
+        let mut table = TableRef::new(table, start.to(self.before()));
+        while self.begins_match() {
+            self.one_more_block()?;
+            let matches = self.match_source(table)?;
+            table = TableRef::new(matches, start.to(self.before()));
+        }
+        Ok(table)
     }
 
     /// The window precedes the alias, as in STREAM, or follows it.
-    fn window_and_alias(&mut self) -> Result<(Option<WindowClause>, Option<Ident>)> {
+    pub(super) fn window_and_alias(&mut self) -> Result<(Option<WindowClause>, Option<Ident>)> {
         let mut window = self.window()?;
         let alias = self.alias("a name for the source")?;
         if window.is_none() {

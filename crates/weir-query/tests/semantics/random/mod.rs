@@ -12,6 +12,7 @@ mod grammar;
 mod lives;
 mod partials;
 mod placement;
+mod row_match;
 
 use std::fmt::Write as _;
 use std::ops::Range;

@@ -67,6 +67,14 @@ fn changes(plan: &Plan, history: &History) -> BTreeSet<i64> {
             below.extend(more);
             below
         }
+        Node::Match { by, .. } => {
+            let within = by.within.iter();
+            let ends: Vec<i64> = within
+                .flat_map(|within| below.iter().map(|ts| ts.saturating_add(*within)))
+                .collect();
+            below.extend(ends);
+            below
+        }
         Node::ToStream {
             kind: ToStream::Rstream { every: Some(every) },
             ..

@@ -13,6 +13,7 @@ mod expr;
 mod instants;
 mod over;
 mod relation;
+mod row_match;
 mod scalar;
 mod text;
 mod window;
@@ -142,6 +143,13 @@ impl Oracle<'_> {
             Node::Over { input, by, calls } => {
                 let rows = self.contents(input);
                 self.each_instant(|i| over::content(&rows[i], by, calls))
+            }
+            Node::Match { input, by } => {
+                let rows = self.contents(input);
+                let matches = row_match::Matches::new(by);
+                self.each_instant(|i| {
+                    matches.at(self.instants[i], &self.instants[..=i], &rows[..=i])
+                })
             }
             Node::Distinct { input } => {
                 let rows = self.contents(input);

@@ -2,6 +2,7 @@
 
 mod expressions;
 pub mod hosts;
+mod row_match;
 mod tables;
 
 use super::choices::Choices;

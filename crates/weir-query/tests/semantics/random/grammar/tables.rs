@@ -3,7 +3,7 @@
 use super::{Grammar, Kind};
 
 /// A table in FROM, and its columns.
-pub(super) struct Table {
+pub struct Table {
     pub text: String,
     pub columns: Vec<(String, Kind)>,
     /// Whether it is a source, with the columns of all sources.
@@ -20,6 +20,18 @@ pub(super) struct From {
     pub ordered: bool,
     /// Conditions between the tables, for WHERE.
     pub conditions: Vec<String>,
+}
+
+impl Table {
+    /// Rows without an order, with these columns.
+    pub(super) fn unordered(text: String, columns: Vec<(String, Kind)>) -> Table {
+        Table {
+            text,
+            columns,
+            is_source: false,
+            ordered: false,
+        }
+    }
 }
 
 impl Grammar<'_, '_> {
@@ -91,7 +103,7 @@ impl Grammar<'_, '_> {
     pub(super) fn table(&mut self, depth: usize) -> Table {
         let name = format!("x{}", self.names);
         self.names += 1;
-        match self.choices.pick(11) {
+        match self.choices.pick(12) {
             1 | 4..=6 => self.stream(self.words.streams[1], &name),
             7 if self.words.relation.is_some() => self.relation_source(&name),
             8 if depth > 0 => {
@@ -115,6 +127,7 @@ impl Grammar<'_, '_> {
                 let view = &self.views[view];
                 derived(&name, format!("{}{window}", view.name), &view.kinds)
             }
+            11 => self.row_match(&name),
             _ => self.stream(self.words.streams[0], &name),
         }
     }
@@ -161,7 +174,7 @@ impl Grammar<'_, '_> {
         }
     }
 
-    fn time_window(&mut self) -> String {
+    pub(super) fn time_window(&mut self) -> String {
         let slides = ["", "", " Slide 2 s", " Slide 3 s", " Slide 5 s"];
         let slide = self.choices.one(&slides);
         match self.choices.pick(5) {
