@@ -95,6 +95,7 @@ const STAGES: &[&[&str]] = &[
     &["check"],
     &["optimize"],
     &["compile"],
+    &["library"],
     &["place"],
     &["physical"],
     &["engine"],

@@ -67,11 +67,22 @@ impl Declaration {
     }
 }
 
+/// A view that is stored in a library, so that later queries can name it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct StoredView {
+    /// The name.
+    pub name: String,
+    /// The statement that defines it: `CREATE VIEW name AS ..`.
+    pub text: String,
+}
+
 /// The sources that queries can name.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// The declarations, in the order they are listed.
     pub declarations: Vec<Declaration>,
+    /// The stored views. A declaration of the same name has precedence.
+    pub views: Vec<StoredView>,
 }
 
 /// The columns of `IOstream` that the thesis's queries see (Table 3.1, those of a filter instance).
@@ -142,6 +153,7 @@ impl Catalog {
                      empty without a fleet",
                 ),
             ],
+            ..Catalog::default()
         }
     }
 
@@ -162,6 +174,12 @@ impl Catalog {
         self.declarations
             .iter()
             .find(|d| d.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The stored view with that name, without regard to case.
+    pub fn view(&self, name: &str) -> Option<&StoredView> {
+        let mut views = self.views.iter();
+        views.find(|view| view.name.eq_ignore_ascii_case(name))
     }
 }
 

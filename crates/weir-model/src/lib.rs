@@ -27,7 +27,7 @@ pub use batch::{Batch, Column, ColumnBuilder, TallyArray};
 pub use capabilities::{
     Capabilities, ColumnCapabilities, GroupLimits, SelectionLimits, StreamCapabilities,
 };
-pub use catalog::{Catalog, Declaration, Shape};
+pub use catalog::{Catalog, Declaration, Shape, StoredView};
 pub use closed_set::ClosedSet;
 pub use demand::{Clause, Demand, Operand, Predicate, Test};
 pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};

@@ -44,6 +44,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod time;
+mod view_store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -18,6 +18,7 @@ use super::publish::PublisherLimits;
 use super::query_store::{QueryStore, StoredQuery};
 use super::question::Prepared;
 use super::state::Position;
+use super::view_store::ViewStore;
 use super::{Monitor, Publisher, StateError};
 use crate::config::{MonitorConfig, MonitorLimits, SinkEntry, StandingEntry};
 use weir_runtime::quantity::nanos;
@@ -31,6 +32,8 @@ pub struct Registry {
     unwatched: Nanos,
     directory: PathBuf,
     book: QueryStore,
+    /// The stored views.
+    views: ViewStore,
     entries: BTreeMap<String, Entry>,
     /// The number of generated names.
     named: u64,
@@ -96,6 +99,7 @@ impl Registry {
             unwatched: nanos(config.unwatched.0),
             directory: config.state.clone(),
             book: QueryStore::open(&config.state)?,
+            views: ViewStore::open(&config.state)?,
             entries: BTreeMap::new(),
             named: 0,
             looked_at: now,
@@ -129,6 +133,21 @@ impl Registry {
             }
         }
         self.configure(&config.queries, monitor, now)
+    }
+
+    /// The stored views.
+    pub fn views(&mut self) -> &mut ViewStore {
+        &mut self.views
+    }
+
+    /// A submitted query, with the definitions of the stored views that it reads. Those who may
+    /// read the rows of one VM only have none: their definitions may name other VMs.
+    pub fn expanded(&self, submit: Submit, who: &Principal) -> Submit {
+        if who.vm.is_some() || submit.script.is_some() {
+            return submit;
+        }
+        let query = self.views.expanded(submit.query);
+        Submit { query, ..submit }
     }
 
     /// Starts a query of `who`; returns its name.
@@ -173,7 +192,7 @@ impl Registry {
         }
         let wanted = RequestedQuery {
             name: name.clone(),
-            submit,
+            submit: self.expanded(submit, who),
             owner: Some(owner.clone()),
             vm: who.vm.clone(),
             sinks: Vec::new(),

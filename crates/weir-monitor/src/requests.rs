@@ -40,7 +40,19 @@ impl Registry {
                 who.vm.as_deref().unwrap_or_default()
             ))),
             ClientRequest::Hosts => Ok(ClientReply::Json(host_rows(&monitor.hosts(now)))),
-            ClientRequest::Explain(submit) => explain(&submit, &who, monitor),
+            ClientRequest::Views | ClientRequest::ChangeViews { .. } if who.vm.is_some() => {
+                Err(Refusal::Failed(format!(
+                    "`{}` may read the rows of VM `{}` only, not stored views",
+                    who.name,
+                    who.vm.as_deref().unwrap_or_default()
+                )))
+            }
+            ClientRequest::Views => Ok(ClientReply::Json(json!(self.views().views()))),
+            ClientRequest::ChangeViews { text } => self.views().change(&text).map(|changes| {
+                let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+                ClientReply::Json(json!(changes))
+            }),
+            ClientRequest::Explain(submit) => explain(&self.expanded(submit, &who), &who, monitor),
             ClientRequest::Cancel { query } => self
                 .cancel(&query, &who, monitor)
                 .map(|()| ClientReply::Json(json!({ "cancelled": query }))),

@@ -22,6 +22,7 @@ pub mod engine;
 mod eval;
 pub mod expr;
 pub mod function;
+pub mod library;
 mod operator;
 pub mod optimize;
 pub mod physical;

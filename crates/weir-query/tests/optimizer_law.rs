@@ -21,6 +21,7 @@ fn catalog() -> Catalog {
     let stream = |name: &str| Declaration::new(name, Shape::Stream, schema.clone());
     Catalog {
         declarations: vec![stream("s"), stream("t")],
+        ..Catalog::default()
     }
 }
 

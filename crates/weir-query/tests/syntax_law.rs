@@ -485,6 +485,7 @@ fn query_over(inner: BoxedStrategy<Query>) -> BoxedStrategy<Query> {
     );
     let view = (ident(), prop::collection::vec(ident(), 0..3), inner).prop_map(
         |(name, columns, query)| ViewDefinition {
+            or_replace: false,
             name,
             columns,
             query,
@@ -571,9 +572,11 @@ fn statement() -> impl Strategy<Value = Statement> {
             columns,
         })
     });
-    let view = (ident(), prop::collection::vec(ident(), 0..3), query()).prop_map(
-        |(name, columns, query)| {
+    let columns = prop::collection::vec(ident(), 0..3);
+    let view = (any::<bool>(), ident(), columns, query()).prop_map(
+        |(or_replace, name, columns, query)| {
             Statement::View(ViewDefinition {
+                or_replace,
                 name,
                 columns,
                 query,
@@ -581,7 +584,24 @@ fn statement() -> impl Strategy<Value = Statement> {
         },
     );
     let statements = query().prop_map(Statement::Query);
-    prop_oneof![6 => statements, 1 => view, 1 => register, 1 => stream_definition()]
+    prop_oneof![
+        6 => statements,
+        1 => view,
+        1 => register,
+        1 => stream_definition(),
+        1 => library_statement(),
+    ]
+}
+
+/// `DROP VIEW ..` and `SHOW ..`
+fn library_statement() -> impl Strategy<Value = Statement> {
+    let drop = (any::<bool>(), ident())
+        .prop_map(|(if_exists, name)| Statement::DropView(DropView { name, if_exists }));
+    let what = prop::sample::select(CatalogList::WORDS.map(|(_, what)| what).to_vec());
+    let like = prop::option::of("[a-z%_']{0,5}".prop_map(at));
+    let show = (what, like).prop_map(|(what, like)| CatalogQuery::Show { what, like });
+    let show = prop_oneof![3 => show, 1 => ident().prop_map(CatalogQuery::ShowView)];
+    prop_oneof![1 => drop, 2 => show.prop_map(Statement::Inspect)]
 }
 
 /// `CREATE STREAM .. AS PROBE ..`

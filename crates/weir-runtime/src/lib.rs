@@ -4,6 +4,7 @@
 pub mod config;
 pub mod device_names;
 pub mod failure;
+pub mod inspection;
 pub mod lock;
 pub mod log;
 pub mod names;
@@ -17,3 +18,4 @@ pub mod script_sources;
 pub mod shipped;
 pub mod source;
 pub mod unobserved;
+pub mod views;

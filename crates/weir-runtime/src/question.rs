@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weir_model::{Catalog, NANOS_PER_SECOND};
+use weir_model::{Catalog, NANOS_PER_SECOND, StoredView};
 use weir_query::diagnostic::{Diagnostic, codes, render};
 use weir_query::syntax::ast::{Statement, StreamDefinition};
 use weir_query::syntax::{parse, split};
@@ -15,6 +15,7 @@ use weir_tap::format::source::is_standard_input;
 use crate::failure::Failure;
 use crate::output;
 use crate::source::SourceOptions;
+use crate::views;
 
 /// More than the parser accepts, so that the parser reports the error.
 const TEXT_BYTES_MAX: u64 = 2 << 20;
@@ -175,25 +176,54 @@ impl QueryText {
     /// or its diagnostics; nothing is printed.
     ///
     /// # Errors
-    /// When a stream of probes cannot be defined on this host.
+    /// When a stream of probes cannot be defined on this host, or the library of views is damaged.
     pub fn check_over(
         &self,
         args: &SourceOptions,
         live: bool,
     ) -> Result<Result<Checked, Vec<Diagnostic>>, Failure> {
+        self.over(args, live, compile)
+    }
+
+    /// What `of` makes of the text over the streams of the catalog; if it names another source,
+    /// with the stored views; and then with the streams of the sources.
+    ///
+    /// # Errors
+    /// As [`QueryText::check_over`].
+    pub fn over<T>(
+        &self,
+        args: &SourceOptions,
+        live: bool,
+        of: impl Fn(&str, &Catalog, &CheckOptions) -> Result<T, Vec<Diagnostic>>,
+    ) -> Result<Result<T, Vec<Diagnostic>>, Failure> {
         let options = options(live);
         args.define(self, &self.definitions())?;
-        let builtin = compile(&self.text, &Catalog::builtin(), &options);
-        let is_foreign = |d: &Diagnostic| d.code == codes::UNKNOWN_SOURCE.code;
-        Ok(match builtin {
-            Err(found) if found.iter().any(is_foreign) => {
-                args.define_shipped(self, &found)?;
-                match args.capabilities() {
-                    Ok(capabilities) => compile(&self.text, &capabilities.catalog(), &options),
-                    Err(_) => Err(found),
-                }
+        let mut found = match of(&self.text, &Catalog::builtin(), &options) {
+            Err(found) if is_foreign(&found) => found,
+            other => return Ok(other),
+        };
+        let views = views::read()?;
+        if !views.is_empty() {
+            match of(
+                &self.text,
+                &with_views(Catalog::builtin(), &views),
+                &options,
+            ) {
+                Err(again) if is_foreign(&again) => found = again,
+                other => return Ok(other),
             }
-            checked => checked,
+            // A view may read a shipped stream.
+            for name in views.iter().flat_map(views::words) {
+                let _ = args.define_shipped_stream(&name);
+            }
+        }
+        args.define_shipped(self, &found)?;
+        Ok(match args.capabilities() {
+            Ok(capabilities) => {
+                let catalog = with_views(capabilities.catalog(), &views);
+                of(&self.text, &catalog, &options)
+            }
+            Err(_) => Err(found),
         })
     }
 
@@ -277,6 +307,20 @@ pub fn options(live: bool) -> CheckOptions {
         second: NANOS_PER_SECOND,
         dialect: Dialect::Cql,
         live,
+    }
+}
+
+/// True if a source may be declared elsewhere, or be a stored view.
+pub fn is_foreign(diagnostics: &[Diagnostic]) -> bool {
+    let codes = [codes::UNKNOWN_SOURCE.code, codes::STORED_VIEW.code];
+    diagnostics.iter().any(|d| codes.contains(&d.code))
+}
+
+/// A catalog with stored views.
+pub fn with_views(catalog: Catalog, views: &[StoredView]) -> Catalog {
+    Catalog {
+        views: views.to_vec(),
+        ..catalog
     }
 }
 

@@ -134,6 +134,23 @@ impl Client {
         self.act("hosts", "")
     }
 
+    /// The stored views, as the monitor's JSON: a list of objects with `name` and `text`.
+    ///
+    /// # Errors
+    /// If the request is rejected, the monitor is older and has none, or the network fails.
+    pub fn views(&mut self) -> Result<serde_json::Value, WireError> {
+        self.act("views", "")
+    }
+
+    /// Changes the stored views by CREATE VIEW and DROP VIEW statements; the answer is a list of
+    /// what was done.
+    ///
+    /// # Errors
+    /// As [`Client::views`].
+    pub fn change_views(&mut self, text: &str) -> Result<serde_json::Value, WireError> {
+        self.act("change_views", text)
+    }
+
     /// Where each part of a query would run, and what it costs, as the monitor's JSON.
     ///
     /// # Errors

@@ -111,6 +111,13 @@ pub enum ClientRequest {
     Queries,
     /// List the agents.
     Hosts,
+    /// List the stored views.
+    Views,
+    /// Change the stored views: CREATE VIEW and DROP VIEW statements.
+    ChangeViews {
+        /// The statements.
+        text: String,
+    },
     /// Show where each part of a query runs and what it costs.
     Explain(Submit),
     /// End a query.

@@ -1,8 +1,10 @@
 //! The table of SQL features in `docs/cql.md` is true: the example of each row runs, or is refused
 //! with the diagnostic that the row names.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
+use weir_testing::Scratch;
 use weir_testing::repository::{none, read, root};
 
 /// A feature of the table.
@@ -53,9 +55,11 @@ fn code(text: &str) -> Option<&str> {
 }
 
 /// Why the table is wrong about a feature.
-fn mistake(feature: &Feature) -> Option<String> {
+fn mistake(feature: &Feature, library: &Path) -> Option<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["query", "--from", "samples/fio-loop.parquet"])
+        // The library of the user is not changed.
+        .env("WEIR_VIEWS", library)
         .args(["--format", "json", &feature.example])
         .current_dir(root())
         .stdin(Stdio::null())
@@ -80,9 +84,12 @@ fn the_table_of_features_is_true() {
         let count = features.iter().filter(|f| f.answer == answer).count();
         assert!(count > 5, "the table has rows with {answer}");
     }
-    let mistakes: Vec<String> = features
-        .iter()
-        .filter_map(|f| Some(format!("{}: `{}`: {}", f.name, f.example, mistake(f)?)))
-        .collect();
+    let home = Scratch::new();
+    let library = home.path().join("views.cql");
+    let described = |f: &Feature| {
+        let mistake = mistake(f, &library)?;
+        Some(format!("{}: `{}`: {mistake}", f.name, f.example))
+    };
+    let mistakes: Vec<String> = features.iter().filter_map(described).collect();
     none(&mistakes, "rows of docs/cql.md are wrong");
 }

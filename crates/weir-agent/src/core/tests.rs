@@ -14,6 +14,7 @@ fn plan(text: &str) -> Plan {
     let fields = vec![Field::new("ts", Type::Time), Field::new("x", Type::Int)];
     let catalog = Catalog {
         declarations: vec![Declaration::new("s", Shape::Stream, Schema::new(fields))],
+        ..Catalog::default()
     };
     let checked = compile(text, &catalog, &CheckOptions::live()).expect("the query is sound");
     (*checked.plan).clone()

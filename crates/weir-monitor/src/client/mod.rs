@@ -15,6 +15,7 @@ mod note;
 mod replica;
 pub mod script;
 pub mod show;
+pub mod statements;
 
 pub use note::{MissedRows, UpdateNote};
 

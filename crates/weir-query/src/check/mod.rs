@@ -25,6 +25,7 @@ mod query;
 mod row_pattern;
 mod scope;
 mod select;
+mod stored;
 mod subquery;
 mod timestamp;
 mod trap;
@@ -34,7 +35,7 @@ mod window;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use weir_model::{Catalog, Declaration, Shape};
+use weir_model::{Catalog, Declaration, Shape, StoredView};
 
 use weir_model::suggest::nearest;
 
@@ -52,6 +53,17 @@ pub struct Checked {
     pub plan: Arc<Plan>,
     /// Warnings: what is probably not intended.
     pub warnings: Vec<Diagnostic>,
+    /// The stored views that it reads, each after those that it reads itself.
+    pub views: Vec<StoredView>,
+}
+
+impl Checked {
+    /// A text with the definitions of the stored views that it reads, so that it means the same
+    /// without them.
+    pub fn with_views(&self, text: &str) -> String {
+        let definitions = self.views.iter().map(|view| format!("{};\n", view.text));
+        definitions.chain([text.to_owned()]).collect()
+    }
 }
 
 /// The options of a check.
@@ -112,17 +124,7 @@ pub fn compile_unoptimized(
     options: &CheckOptions,
 ) -> Result<Checked, Vec<Diagnostic>> {
     let parsed = syntax::parse(text);
-    let mut checker = Checker::new(catalog, *options);
-    let sound = parsed.diagnostics.is_empty();
-    let plan = checker.statements(text, parsed.tree, sound);
-    let diagnostics = sorted_diagnostics(merged(parsed.diagnostics, checker.diagnostics));
-    match plan {
-        Some(plan) if !diagnostics.iter().any(Diagnostic::is_error) => Ok(Checked {
-            plan,
-            warnings: diagnostics,
-        }),
-        _ => Err(diagnostics),
-    }
+    Checker::new(catalog, *options).checked(text, parsed.tree, parsed.diagnostics)
 }
 
 /// Maximum number of diagnostics that are reported for a text.
@@ -214,6 +216,12 @@ pub(crate) struct Checker<'a> {
     windows: Vec<ast::WindowDefinition>,
     /// The keys of the block whose expressions are checked, and whether it has grouping sets.
     group_keys: Option<(Vec<Expr>, bool)>,
+    /// The stored views that were read, so that each is checked once.
+    stored: Vec<NamedQuery>,
+    /// The texts of those and of the ones that they read, these first.
+    views_read: Vec<StoredView>,
+    /// The names of the stored views inside of which this checker is.
+    inside: Vec<String>,
 }
 
 impl<'a> Checker<'a> {
@@ -233,6 +241,29 @@ impl<'a> Checker<'a> {
             windows: Vec::new(),
             baselines: None,
             group_keys: None,
+            stored: Vec::new(),
+            views_read: Vec::new(),
+            inside: Vec::new(),
+        }
+    }
+
+    /// The query of a text with these statements.
+    pub fn checked(
+        mut self,
+        text: &str,
+        tree: Vec<ast::Statement>,
+        read: Vec<Diagnostic>,
+    ) -> Result<Checked, Vec<Diagnostic>> {
+        let sound = read.is_empty();
+        let plan = self.statements(text, tree, sound);
+        let diagnostics = sorted_diagnostics(merged(read, self.diagnostics));
+        match plan {
+            Some(plan) if !diagnostics.iter().any(Diagnostic::is_error) => Ok(Checked {
+                plan,
+                warnings: diagnostics,
+                views: self.views_read,
+            }),
+            _ => Err(diagnostics),
         }
     }
 
@@ -249,6 +280,20 @@ impl<'a> Checker<'a> {
         for (i, statement) in statements.into_iter().enumerate() {
             match statement {
                 ast::Statement::View(view) => self.view(&view),
+                ast::Statement::DropView(ast::DropView { name, .. }) => {
+                    let message = "DROP VIEW is not part of a query";
+                    let found = codes::NOT_A_STATEMENT.at(name.span, message);
+                    let help = "send it alone, or with CREATE VIEW statements only";
+                    self.diagnostics.push(found.help(help));
+                    queries += 1;
+                }
+                ast::Statement::Inspect(_) => {
+                    let message = "DESCRIBE and SHOW are not queries";
+                    let found = codes::NOT_A_STATEMENT.at(Span::default(), message);
+                    let help = "`weir query` and `weir sql` run them, as the last statement";
+                    self.diagnostics.push(found.help(help));
+                    queries += 1;
+                }
                 ast::Statement::Stream(definition) => self.stream(&definition),
                 ast::Statement::Query(query) if i + 1 == count => {
                     queries += 1;
@@ -297,12 +342,9 @@ impl<'a> Checker<'a> {
     }
 
     /// CREATE VIEW
-    fn view(&mut self, view: &ast::ViewDefinition) {
-        if self
-            .views
-            .iter()
-            .any(|v| v.name.eq_ignore_ascii_case(&view.name.value))
-        {
+    pub fn view(&mut self, view: &ast::ViewDefinition) {
+        let same = |v: &NamedQuery| v.name.eq_ignore_ascii_case(&view.name.value);
+        if !view.or_replace && self.views.iter().any(same) {
             let message = format!("the view `{}` already exists", view.name.value);
             self.diagnostics
                 .push(codes::DUPLICATE_SOURCE.at(view.name.span, message));
@@ -395,11 +437,17 @@ impl<'a> Checker<'a> {
             self.read(1, name.span)?;
             return Some(Source::Declared(declaration));
         }
+        if let Some(view) = self.catalog.view(&name.value) {
+            let view = self.stored_view(view, name.span)?;
+            self.read(view.reads, name.span)?;
+            return Some(Source::Query(view));
+        }
         if self.sources_missing {
             return None;
         }
         let names = self.views.iter().map(|v| v.name.as_str());
         let names = names.chain(self.catalog.declarations.iter().map(|d| d.name.as_str()));
+        let names = names.chain(self.catalog.views.iter().map(|v| v.name.as_str()));
         let message = format!("unknown stream or relation `{}`", name.value);
         let found = codes::UNKNOWN_SOURCE.at(name.span, message);
         let help = match nearest(&name.value, names.clone()) {

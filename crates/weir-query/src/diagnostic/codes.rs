@@ -95,6 +95,8 @@ BAD_ARGUMENTS = Error "W0108" "invalid function arguments":
     "The number, the types or the units of the arguments do not match the function. `weir functions NAME` shows its signature.";
 PROBE_UNAVAILABLE = Error "W0109" "probe not available":
     "The probe of CREATE STREAM is not available on this host, or one of its fields is not. `weir probes PATTERN` lists probes with their fields.";
+STORED_VIEW = Error "W0110" "invalid stored view":
+    "A view of the library is not valid any more: what it reads was removed or has other columns, or its text was edited. `SHOW CREATE VIEW name` prints it, CREATE OR REPLACE VIEW replaces it, DROP VIEW removes it. A view that others read cannot be removed.";
 NOT_GROUPED = Error "W0201" "column neither grouped nor aggregated":
     "In a query with GROUP BY or with aggregates, a row of the result represents many rows of the input. A column can be used there only if it is a grouping key, or inside an aggregate.";
 AGGREGATE_MISPLACED = Error "W0202" "misplaced aggregate":

@@ -82,6 +82,7 @@ fn run(example: &Example, is_aggregate: bool) -> String {
     let stream = Declaration::new("S", Shape::Stream, Schema::new(fields.collect()));
     let catalog = Catalog {
         declarations: vec![stream],
+        ..Catalog::default()
     };
     let text = format!("select {} from S [now]", example.call);
     let checked = compile(&text, &catalog, &CheckOptions::live()).unwrap_or_else(|found| {

@@ -42,8 +42,12 @@ pub type Ident = Spanned<String>;
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Statement {
-    /// `CREATE VIEW name [(a, b)] AS query`
+    /// `CREATE [OR REPLACE] VIEW name [(a, b)] AS query`
     View(ViewDefinition),
+    /// `DROP VIEW [IF EXISTS] name`
+    DropView(DropView),
+    /// `DESCRIBE ..` and `SHOW ..`
+    Inspect(CatalogQuery),
     /// `CREATE STREAM name AS PROBE 'tp:sched:sched_switch' [(prev_pid, ..)]`
     Stream(StreamDefinition),
     /// A query.
@@ -55,12 +59,76 @@ pub enum Statement {
 /// A name for a query: `CREATE VIEW name (a, b) AS query`, or `name (a, b) AS (query)` in WITH.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ViewDefinition {
+    /// A view of this name is replaced.
+    pub or_replace: bool,
     /// The name.
     pub name: Ident,
     /// Names of its columns; none keeps the query's own.
     pub columns: Vec<Ident>,
     /// The query.
     pub query: Query,
+}
+
+/// `DROP VIEW [IF EXISTS] name`
+#[derive(Clone, Debug, PartialEq)]
+pub struct DropView {
+    /// The name.
+    pub name: Ident,
+    /// Without such a view nothing is done.
+    pub if_exists: bool,
+}
+
+/// A statement whose result is what queries can use.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CatalogQuery {
+    /// `DESCRIBE name` or `DESCRIBE query`: the columns. A name becomes the query of all its
+    /// columns.
+    Describe {
+        /// The name, if it is one.
+        name: Option<Ident>,
+        /// The query.
+        query: Box<Query>,
+    },
+    /// `SHOW STREAMS [LIKE 'pattern']`
+    Show {
+        /// What is listed.
+        what: CatalogList,
+        /// The pattern of the names.
+        like: Option<Spanned<String>>,
+    },
+    /// `SHOW CREATE VIEW name`
+    ShowView(Ident),
+}
+
+/// What SHOW lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogList {
+    /// Streams and relations.
+    Streams,
+    /// Stored views.
+    Views,
+    /// Functions.
+    Functions,
+    /// The queries that run at a monitor.
+    Queries,
+}
+
+impl CatalogList {
+    /// All of them, with their words.
+    pub const WORDS: [(&'static str, CatalogList); 4] = [
+        ("streams", CatalogList::Streams),
+        ("views", CatalogList::Views),
+        ("functions", CatalogList::Functions),
+        ("queries", CatalogList::Queries),
+    ];
+
+    /// Its word, in upper case.
+    pub fn word(self) -> String {
+        let found = CatalogList::WORDS
+            .iter()
+            .find(|(_, listed)| *listed == self);
+        found.map_or(String::new(), |(word, _)| word.to_uppercase())
+    }
 }
 
 /// `CREATE STREAM name AS PROBE 'probe' [(path [type] [AS name] [UNIT unit], ..)] [TO 'probe' ..]

@@ -42,15 +42,40 @@ impl Display for Statement {
             Statement::View(view) => {
                 write!(
                     f,
-                    "CREATE VIEW {}{} AS {}",
+                    "CREATE {}VIEW {}{} AS {}",
+                    if view.or_replace { "OR REPLACE " } else { "" },
                     view.name,
                     Columns(&view.columns),
                     view.query
                 )
             }
+            Statement::DropView(drop) => {
+                let if_exists = if drop.if_exists { "IF EXISTS " } else { "" };
+                write!(f, "DROP VIEW {if_exists}{}", drop.name)
+            }
+            Statement::Inspect(inspection) => write!(f, "{inspection}"),
             Statement::Stream(definition) => write!(f, "{definition}"),
             Statement::Query(query) => write!(f, "{query}"),
             Statement::Register(registration) => write!(f, "{registration}"),
+        }
+    }
+}
+
+impl Display for CatalogQuery {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            CatalogQuery::Describe {
+                name: Some(name), ..
+            } => write!(f, "DESCRIBE {name}"),
+            CatalogQuery::Describe { query, .. } => write!(f, "DESCRIBE {query}"),
+            CatalogQuery::Show { what, like } => {
+                write!(f, "SHOW {}", what.word())?;
+                match like {
+                    Some(pattern) => write!(f, " LIKE '{}'", pattern.value.replace('\'', "''")),
+                    None => Ok(()),
+                }
+            }
+            CatalogQuery::ShowView(name) => write!(f, "SHOW CREATE VIEW {name}"),
         }
     }
 }

@@ -89,6 +89,7 @@ fn results(example: &Example) -> Vec<(&'static str, String)> {
 
     let catalog = Catalog {
         declarations: vec![source.clone()],
+        ..Catalog::default()
     };
     let options = CheckOptions {
         second: 1_000_000_000,

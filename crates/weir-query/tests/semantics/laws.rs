@@ -57,6 +57,7 @@ const OPTIONS: CheckOptions = CheckOptions {
 fn plan(text: &str) -> Arc<Plan> {
     let catalog = Catalog {
         declarations: sources(),
+        ..Catalog::default()
     };
     compile(text, &catalog, &OPTIONS)
         .expect("the query is right")
@@ -90,6 +91,7 @@ fn long_runs_agree_with_the_oracle_however_they_are_cut() {
     let names: Vec<String> = sources().into_iter().map(|s| s.name).collect();
     let catalog = Catalog {
         declarations: sources(),
+        ..Catalog::default()
     };
     for text in QUERIES {
         let unoptimized =
@@ -136,6 +138,7 @@ fn a_baseline_is_the_same_window_delayed() {
     let names: Vec<String> = sources().into_iter().map(|s| s.name).collect();
     let catalog = Catalog {
         declarations: sources(),
+        ..Catalog::default()
     };
     for [text, delayed] in BASELINES {
         let delayed = compile_unoptimized(delayed, &catalog, &OPTIONS).expect("it is right");

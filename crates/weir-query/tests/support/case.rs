@@ -213,6 +213,7 @@ impl Case {
         let declarations = self.sources.iter().map(|s| s.declaration.clone());
         Catalog {
             declarations: declarations.collect(),
+            ..Catalog::default()
         }
     }
 

@@ -3,13 +3,16 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use weir_model::{Catalog, Declaration, Field, Shape};
+use weir_model::{Catalog, Declaration, Field, Shape, StoredView};
+use weir_query::compile;
 use weir_query::function::FunctionDoc;
 use weir_query::function::aggregate::AGGREGATES;
 use weir_query::function::over::WINDOW_FUNCTIONS;
 use weir_query::function::scalar::SCALARS;
+use weir_runtime::question::{options, with_views};
 use weir_runtime::shipped::ShippedStream;
 use weir_runtime::source::SourceOptions;
+use weir_runtime::views;
 
 /// A stream, a relation or a view.
 #[derive(Clone, Debug)]
@@ -85,9 +88,9 @@ impl Names {
     /// The names at a monitor.
     pub fn of_fleet() -> Names {
         let catalog = Catalog::builtin();
-        Names {
-            sources: catalog.declarations.iter().map(declared).collect(),
-        }
+        let mut sources: Vec<NamedSource> = catalog.declarations.iter().map(declared).collect();
+        sources.extend(stored(catalog));
+        Names { sources }
     }
 
     /// The names of the sources, of the host's probes among them. A source that cannot be opened
@@ -106,6 +109,7 @@ impl Names {
             });
             sources.extend(shipped);
         }
+        sources.extend(stored(catalog));
         Names { sources }
     }
 
@@ -114,6 +118,24 @@ impl Names {
         let mut sources = self.sources.iter();
         sources.find(|source| source.name.eq_ignore_ascii_case(name))
     }
+}
+
+/// The user's stored views that are valid over a catalog.
+fn stored(catalog: Catalog) -> Vec<NamedSource> {
+    // A damaged library is reported where a query reads it.
+    let views = views::read().unwrap_or_default();
+    let catalog = with_views(catalog, &views);
+    let named = |view: &StoredView| {
+        let query = format!("select * from {}", super::complete::spelled(&view.name));
+        let checked = compile(&query, &catalog, &options(false)).ok()?;
+        Some(NamedSource {
+            name: view.name.clone(),
+            kind: "view",
+            doc: "a stored view".to_owned(),
+            columns: checked.plan.schema.fields.clone(),
+        })
+    };
+    views.iter().filter_map(named).collect()
 }
 
 fn declared(declaration: &Declaration) -> NamedSource {

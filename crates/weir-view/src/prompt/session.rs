@@ -118,7 +118,9 @@ impl PromptSession {
             ["explain", "analyze", ..] => self.explain(after(text, 2), true),
             ["explain", ..] => self.explain(after(text, 1), false),
             ["drop", kind @ ("view" | "stream"), ..] => self.drop_named(kind, text),
+            ["create", "view"] if self.definitions_for(text).is_empty() => self.store(text),
             ["create", "view" | "stream"] => self.define(text),
+            ["create", "or"] => self.store(text),
             _ => self.query(text),
         }
     }
@@ -243,7 +245,14 @@ impl PromptSession {
         })
     }
 
-    /// Adds a view or a stream after a check.
+    /// Changes the stored views.
+    fn store(&mut self, text: &str) -> Result<Next, Failure> {
+        let next = self.query(text)?;
+        self.forget_names();
+        Ok(next)
+    }
+
+    /// Adds a stream, or a view that reads one, after a check.
     fn define(&mut self, text: &str) -> Result<Next, Failure> {
         let parsed = parse(text);
         if !parsed.diagnostics.is_empty() {
@@ -315,7 +324,7 @@ impl PromptSession {
         let Some(at) = self.definitions.iter().position(is_named) else {
             // It may be a statement of the language itself, on a view that is stored elsewhere.
             if parse(text).diagnostics.is_empty() {
-                return self.query(text);
+                return self.store(text);
             }
             return match if_exists {
                 true => Ok(Next::Ended(Ending::Done)),
@@ -358,6 +367,11 @@ impl PromptSession {
 
     fn sources_changed(&mut self) {
         self.options.source.opened = OpenSources::default();
+        self.forget_names();
+    }
+
+    /// The names are gathered again when they are needed.
+    fn forget_names(&mut self) {
         let source = Some(self.options.source.clone());
         let source = source.filter(|_| self.options.monitor.is_none());
         self.names = Rc::new(KnownNames::new(source));

@@ -59,6 +59,7 @@ impl EventFeed {
         let question = QueryText::new(selection.question(args.is_live()));
         let catalog = Catalog {
             declarations: vec![recording()],
+            ..Catalog::default()
         };
         let plan = question.compile(&catalog, args.is_live())?.plan;
         let (plan, _) = device_names::resolve(&plan, args);

@@ -16,6 +16,11 @@ pub(super) const ACTIONS: &[(&str, &str)] = &[
     ),
     ("queries", "list the queries"),
     ("hosts", "list the agents' hosts"),
+    ("views", "list the stored views"),
+    (
+        "change_views",
+        "change the stored views; body: CREATE VIEW and DROP VIEW statements",
+    ),
     (
         "explain",
         "show where a query would run; body as for submit",
@@ -93,6 +98,10 @@ pub(super) fn action(action: &Action) -> Result<ClientRequest, Status> {
         "submit" => submit(&action.body).map(ClientRequest::Submit),
         "queries" => Ok(ClientRequest::Queries),
         "hosts" => Ok(ClientRequest::Hosts),
+        "views" => Ok(ClientRequest::Views),
+        "change_views" => Ok(ClientRequest::ChangeViews {
+            text: submit(&action.body)?.query,
+        }),
         "explain" => submit(&action.body).map(ClientRequest::Explain),
         "cancel" => Ok(ClientRequest::Cancel {
             query: name(&action.body)?,
@@ -111,10 +120,13 @@ pub(super) fn action(action: &Action) -> Result<ClientRequest, Status> {
 /// The role that a request requires.
 pub(super) fn role(request: &ClientRequest) -> Role {
     match request {
-        ClientRequest::Submit(_) | ClientRequest::Cancel { .. } => Role::Place,
+        ClientRequest::Submit(_)
+        | ClientRequest::Cancel { .. }
+        | ClientRequest::ChangeViews { .. } => Role::Place,
         ClientRequest::Watch { .. }
         | ClientRequest::Queries
         | ClientRequest::Hosts
+        | ClientRequest::Views
         | ClientRequest::Explain(_) => Role::Read,
     }
 }

@@ -211,6 +211,8 @@ fn reply_to(
             Ok(query(Some(results)))
         }
         ClientRequest::Queries => Ok(ClientReply::Json(json!([{ "name": "q", "asked_by": who }]))),
+        ClientRequest::Views => Ok(ClientReply::Json(json!([]))),
+        ClientRequest::ChangeViews { text } => Ok(ClientReply::Json(json!([text]))),
         ClientRequest::Hosts => Ok(ClientReply::Json(json!([{ "host": "web1" }]))),
         ClientRequest::Explain(submit) => {
             Ok(ClientReply::Json(json!({ "explained": submit.query })))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use weir_model::{Catalog, Shape};
+use weir_model::Shape;
 use weir_sink::{InstantUnit, Sink};
 use weir_tap::ebpf::Files;
 use weir_wire::Submit;
@@ -15,14 +15,19 @@ use crate::args::QuestionArgs;
 use crate::args::SourceArgs;
 use crate::args::{self, DefinitionArgs, FleetArgs, LimitArgs};
 use weir_monitor::client::show::{self, PrintOptions};
+use weir_monitor::client::statements;
+use weir_query::library::{self, TextKind};
 use weir_runtime::device_names;
 use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::inspection;
 use weir_runtime::output;
 use weir_runtime::plans;
+use weir_runtime::question::QueryText;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{self, LoopOptions, Show, Stop, wall_clock};
 use weir_runtime::source;
 use weir_runtime::unobserved::UnobservedDevices;
+use weir_runtime::views;
 use weir_view::prompt;
 
 /// Run a query on live I/O, on a recording or on a fleet
@@ -31,6 +36,9 @@ use weir_view::prompt;
 /// terminal, a relation (the result of a query with a window or an aggregate) is redrawn in place;
 /// elsewhere its insertions and retractions are printed. With --monitor, the query runs on the
 /// hosts of a fleet.
+///
+/// DESCRIBE and SHOW list what queries can use. CREATE VIEW and DROP VIEW without a query change
+/// the stored views.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir query \"select op, count(*), avg(latency), quantile(latency, 0.99) from IO [range 5 s slide 1 s] group by op\"\n  \
@@ -54,7 +62,7 @@ pub struct QueryArgs {
 #[derive(Args, Debug)]
 pub struct HostQueryArgs {
     #[command(flatten)]
-    question: QuestionArgs,
+    pub question: QuestionArgs,
     #[command(flatten)]
     define: DefinitionArgs,
     #[command(flatten)]
@@ -87,9 +95,25 @@ pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
     if host.question.is_missing() && host.output.output.is_none() && prompt::is_interactive() {
         return sql::prompt(&host.source, &host.define, &args.fleet, &host.output, None);
     }
-    match args.fleet.monitor {
-        Some(_) => of_fleet(args),
-        None => on_host(&args.host, verbose, None),
+    let question = host.question.read()?;
+    if args.fleet.monitor.is_some() {
+        return at_monitor(args, question);
+    }
+    match library::kind(&question.text) {
+        TextKind::Query => on_host(host, question, verbose, None),
+        TextKind::CatalogQuery(inspection) => {
+            let question = host.define.before(question, &host.source)?;
+            let listing = inspection::listing(&question, &inspection, &host.source)?;
+            listing.write(&host.output)?;
+            Ok(Ending::Done)
+        }
+        TextKind::Changes => {
+            let (changes, file) = views::change(&question, &host.source)?;
+            for change in changes {
+                output::notice(format_args!("weir: {change} in {}", file.display()));
+            }
+            Ok(Ending::Done)
+        }
     }
 }
 
@@ -100,11 +124,11 @@ pub type SinkWrap<'a> = &'a dyn Fn(Box<dyn Sink>, Stop) -> Box<dyn Sink>;
 /// of a stream.
 pub fn on_host(
     args: &HostQueryArgs,
+    question: QueryText,
     verbose: bool,
     wrap: Option<SinkWrap>,
 ) -> Result<Ending, Failure> {
     let live = args.source.is_live();
-    let question = args.question.read()?;
     let question = args.define.before(question, &args.source)?;
     let checked = question.compile_over(&args.source)?;
     let plan = device_names::resolved(&checked.plan, &args.source);
@@ -153,16 +177,36 @@ pub fn on_host(
     conclude(report, verbose)
 }
 
-/// Runs a query at a monitor. Errors in the query are reported before the monitor is contacted.
-fn of_fleet(args: &QueryArgs) -> Result<Ending, Failure> {
+/// Runs a statement at a monitor.
+fn at_monitor(args: &QueryArgs, question: QueryText) -> Result<Ending, Failure> {
     args::agents_choose(&args.host.source)?;
-    let question = args.host.question.read()?;
-    let question = args.host.define.before(question, &args.host.source)?;
-    let checked = question.compile(&Catalog::builtin(), true)?;
+    match library::kind(&question.text) {
+        TextKind::Query => of_fleet(args, &args.host.define.before(question, &args.host.source)?),
+        TextKind::CatalogQuery(inspection) => {
+            let question = args.host.define.before(question, &args.host.source)?;
+            let mut client = args.fleet.connect()?;
+            let listing = statements::listing(&mut client, &question, &inspection)?;
+            listing.write(&args.host.output)?;
+            Ok(Ending::Done)
+        }
+        TextKind::Changes => {
+            let mut client = args.fleet.connect()?;
+            let changes = client.change_views(&question.text)?;
+            for change in changes.as_array().into_iter().flatten() {
+                let change = change.as_str().unwrap_or_default();
+                output::notice(format_args!("weir: {change} at the monitor"));
+            }
+            Ok(Ending::Done)
+        }
+    }
+}
+
+/// Runs a query at a monitor. Errors in the query are reported before it is submitted.
+fn of_fleet(args: &QueryArgs, question: &QueryText) -> Result<Ending, Failure> {
     let stop = Stop::on_signals()?;
-    let mut client = args.fleet.connect()?;
+    let (checked, mut client) = statements::checked(question, || Ok(args.fleet.connect()?))?;
     let placed = client.submit(&Submit {
-        query: question.text.clone(),
+        query: checked.with_views(&question.text),
         name: args.placing.name.clone(),
         standing: args.placing.standing,
         place: args.placing.place.clone(),

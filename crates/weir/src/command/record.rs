@@ -62,6 +62,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     let stream = stream(args)?;
     let catalog = Catalog {
         declarations: vec![stream.clone()],
+        ..Catalog::default()
     };
     let question = question(&stream.name, args.predicate.as_deref());
     let checked = question.compile(&catalog, args.source.is_live())?;

@@ -37,7 +37,12 @@ pub fn run(args: &WatchArgs, verbose: bool) -> Result<Ending, Failure> {
             found: found.clone(),
         })
     };
-    let ending = query::on_host(&args.query, verbose, Some(&wrap))?;
+    let ending = query::on_host(
+        &args.query,
+        args.query.question.read()?,
+        verbose,
+        Some(&wrap),
+    )?;
     Ok(match ending {
         Ending::Done if !found.load(Ordering::Relaxed) => {
             output::notice(format_args!("weir: the query has no row"));

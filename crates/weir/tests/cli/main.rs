@@ -18,6 +18,7 @@ mod info;
 mod inspection;
 mod iostat;
 mod iostat_options;
+mod library;
 mod live;
 mod log;
 mod names;

@@ -20,9 +20,11 @@ fn recording() -> String {
     path.unwrap().display().to_string()
 }
 
-/// The result of `weir sql ARGS` with a script on standard input.
+/// The result of `weir sql ARGS` with a script on standard input, of a user without stored views.
 fn script(args: &[&str], text: &str) -> CommandOutput {
+    let home = Scratch::new();
     let mut command = weir(&[&["sql"], args].concat());
+    command.env("WEIR_VIEWS", home.path().join("views.cql"));
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
@@ -102,7 +104,7 @@ fn the_first_failure_ends_a_script_with_its_exit_code() {
         ("\\dq", "\\connect"),
         ("\\e", "needs a terminal"),
         ("select 1 from IO;\n\\q now", "has no argument"),
-        ("drop view nothing;", "there is no view `nothing`"),
+        ("drop view nothing;", "there is no stored view `nothing`"),
         (
             "create view v as select op from IO;\ncreate view V as select 1 from IO;",
             "already exists",
@@ -170,11 +172,7 @@ fn views_remain_until_they_are_dropped() {
     );
     let read = "create view a as select op from IO; create view b as select * from a; drop view a;";
     let output = script(&from, read);
-    assert!(
-        output.err.contains("the view `b` reads `a`"),
-        "{}",
-        output.err
-    );
+    assert!(output.err.contains("become invalid: `b`"), "{}", output.err);
 }
 
 #[test]
@@ -312,6 +310,8 @@ impl Terminal {
             .env("LC_ALL", "C.UTF-8");
         script
             .env("XDG_STATE_HOME", home.path())
+            .env("XDG_DATA_HOME", home.path())
+            .env_remove("WEIR_VIEWS")
             .env_remove("NO_COLOR");
         script.envs(variables.iter().copied());
         let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -424,7 +424,7 @@ fn the_prompt_completes_continues_and_remembers() {
     terminal.expect(&alone("select max(latency) as slowest from IO").replace('\n', "\r\n"));
     terminal.prompt();
     terminal.send("create view reads as select op, bytes from IO where op = 'r';\r");
-    terminal.expect("CREATE VIEW");
+    terminal.expect("view `reads` was created");
     terminal.prompt();
     terminal.send("\\d rea\t\r");
     terminal.expect("reads (view)");

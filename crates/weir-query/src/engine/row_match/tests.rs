@@ -17,6 +17,7 @@ fn operator(clause: &str) -> Match {
     let stream = Declaration::new("s", Shape::Stream, Schema::new(fields.to_vec()));
     let catalog = Catalog {
         declarations: vec![stream],
+        ..Catalog::default()
     };
     let options = CheckOptions {
         second: 1,

@@ -6,6 +6,7 @@ mod cursor;
 mod dialect;
 mod expr;
 mod keyword;
+mod library;
 mod over;
 mod probe;
 mod query;
@@ -150,16 +151,10 @@ impl<'a> Parser<'a> {
             if self.eat_word("stream") {
                 return self.stream_definition().map(Statement::Stream);
             }
-            self.expect_word("view")?;
-            let name = self.ident("a name for the view")?;
-            let columns = self.column_names()?;
-            self.expect_word("as")?;
-            let query = self.query()?;
-            return Ok(Statement::View(ViewDefinition {
-                name,
-                columns,
-                query,
-            }));
+            return self.view_definition().map(Statement::View);
+        }
+        if let Some(statement) = self.library_statement()? {
+            return Ok(statement);
         }
         // `register` is an ordinary word, unless what follows makes it a statement.
         let shape = match self.word_after(0) {

@@ -32,6 +32,7 @@ impl Parser<'_> {
                 let query = self.query()?;
                 self.expect(Token::RightParen, "`)`")?;
                 views.push(ViewDefinition {
+                    or_replace: false,
                     name,
                     columns,
                     query,

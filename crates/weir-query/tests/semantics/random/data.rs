@@ -51,6 +51,7 @@ pub fn catalog() -> Catalog {
             source("u", Shape::Stream),
             source("r", Shape::Relation),
         ],
+        ..Catalog::default()
     }
 }
 

@@ -286,6 +286,7 @@ fn cut(plan: &Arc<Plan>) -> (Plan, Arc<Plan>) {
     let sources = partial.sources().into_iter().cloned().collect();
     let catalog = Catalog {
         declarations: sources,
+        ..Catalog::default()
     };
     let partial = wire::decode(&wire::encode(&partial), &catalog).expect("it was encoded");
     (partial, merge)

@@ -1,7 +1,7 @@
 //! Queries of a fleet are placed, listed and removed.
 
 use super::processes::{Monitor, Process, ended, until};
-use crate::support::run;
+use crate::support::{CommandOutput, run};
 
 const COUNT: &str = "select host, count(*) from IO [range 1 s slide 1 s] group by host";
 
@@ -168,4 +168,84 @@ fn a_configuration_is_checked_whole_queries_included() {
     assert!(printed.err.contains("query `q`"), "{}", printed.err);
     let file = home.write("m.toml", &text.replace("nothing", "op"));
     assert_eq!(check(&file).code, 0);
+}
+
+#[test]
+fn views_of_a_monitor_are_for_all_of_its_queries_and_outlive_it() {
+    let mut monitor = Monitor::start();
+    let create = "create view slow as select host, op, latency from IO where latency > 1 us";
+    let created = monitor.run(&["query", create]);
+    assert_eq!(created.code, 0, "{}", created.err);
+    assert!(
+        created
+            .err
+            .contains("view `slow` was created at the monitor"),
+        "{}",
+        created.err
+    );
+    let count = "select host, op, count(*) as n from slow [range 1 hour] group by host, op";
+    monitor.place("counts", count);
+    let shown = monitor
+        .run(&["query", "--format", "json", "show queries"])
+        .fine();
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["name"], "counts");
+    assert_eq!(monitor.run(&["explain", count]).code, 0);
+    let described = monitor
+        .run(&["query", "--format", "csv", "describe slow"])
+        .fine();
+    assert_eq!(described.lines().count(), 4, "{described}");
+
+    // A running query keeps the view that it began with, and both outlive the monitor.
+    let replaced = "create or replace view slow as select host, op, latency from IO \
+                    where latency > 1 hour";
+    assert_eq!(monitor.run(&["query", replaced]).code, 0);
+    assert_eq!(monitor.end("-TERM").0, Some(0));
+    monitor.again();
+    let shown = monitor.run(&["query", "show create view slow"]).fine();
+    assert!(shown.contains("latency > 1 h"), "{shown}");
+    let stored = monitor.queries()[0]["query"].as_str().unwrap().to_owned();
+    assert!(stored.contains("latency > 1 us"), "{stored}");
+    let broken = monitor.run(&["query", "drop view nope"]);
+    assert_eq!(broken.code, 2);
+    assert!(
+        broken.err.contains("there is no stored view"),
+        "{}",
+        broken.err
+    );
+    assert_eq!(monitor.run(&["query", "drop view slow"]).code, 0);
+    let unknown = monitor.run(&["query", "--for", "1ms", count]);
+    assert!(
+        unknown.err.contains("unknown stream or relation `slow`"),
+        "{}",
+        unknown.err
+    );
+
+    // A view of the user is sent with the query that reads it.
+    let library = monitor.home.path().join("mine.cql");
+    std::fs::write(&library, "create view mine as select host, op from IO;").unwrap();
+    let [option, address] = monitor.named();
+    let args = [
+        "query",
+        "--for",
+        "1ms",
+        "--standing",
+        "--name",
+        "of_user",
+        option,
+        address,
+    ];
+    let mut command = crate::support::weir(&args);
+    command.arg("select op, count(*) from mine [range 1 hour] group by op");
+    let placed = CommandOutput::of(command.env("WEIR_VIEWS", &library).output().unwrap());
+    assert_eq!(placed.code, 0, "{}", placed.err);
+    let queries = monitor.queries();
+    let of_user = queries.iter().find(|q| q["name"] == "of_user").unwrap();
+    assert!(
+        of_user["query"]
+            .as_str()
+            .unwrap()
+            .contains("CREATE VIEW mine"),
+        "{of_user}"
+    );
 }

@@ -159,6 +159,33 @@ fn the_owner_of_a_vm_sees_no_row_of_another_vm() {
             );
         }
     }
+    // Nor does the owner of a VM read, name or change stored views, whose texts may name other VMs.
+    let create = "create view theirs_too as select vm, sector from IO where vm = 'vm2'";
+    let created = by(&monitor, "placer", &["query", create]);
+    assert_eq!(created.code, 0, "{}", created.err);
+    for query in [
+        "show views",
+        "show create view theirs_too",
+        "create view mine as select vm from IO",
+        "create or replace view theirs_too as select vm, sector from IO",
+        "drop view theirs_too",
+        "select * from theirs_too",
+        "describe theirs_too",
+    ] {
+        let refused = by(&monitor, "tenant", &["query", "--for", "1ms", query]);
+        assert_ne!(refused.code, 0, "{query}: {}", refused.out);
+        assert!(!refused.err.contains("vm2"), "{query}: {}", refused.err);
+    }
+    let shown = by(&monitor, "tenant", &["query", "show queries"]).fine();
+    assert!(
+        shown.contains("attack") && !shown.contains("theirs"),
+        "{shown}"
+    );
+    // Who may only read sees them, and changes none.
+    let shown = by(&monitor, "reader", &["query", "show views"]).fine();
+    assert!(shown.contains("vm = 'vm2'"), "{shown}");
+    let drop = by(&monitor, "reader", &["query", "drop view theirs_too"]);
+    assert_ne!(drop.code, 0, "{}", drop.out);
     let hosts = by(&monitor, "tenant", &["fleet", "hosts"]);
     assert!(hosts.err.contains("rows of VM `vm1` only"), "{}", hosts.err);
     let explained = by(&monitor, "tenant", &["explain", BY_VM]).fine();

@@ -42,5 +42,6 @@ pub fn catalog(more: &[Field]) -> Catalog {
             source("u", Shape::Stream),
             source("r", Shape::Relation),
         ],
+        ..Catalog::default()
     }
 }
