@@ -70,6 +70,9 @@ pub use write::{Header, TraceWriter};
 /// Bytes available for detecting a format.
 pub const SNIFF_BYTES: usize = 16 << 10;
 
+/// Bytes of the magic number of a binary format.
+const MAGIC_BYTES: usize = 4;
+
 /// A trace format.
 pub struct Format {
     /// Its name, for `--format` of the commands that read traces.
@@ -260,7 +263,7 @@ pub fn named(name: &str) -> Result<&'static Format, TapError> {
 /// # Errors
 /// If the file cannot be read, is empty, or no format matches.
 fn detect(input: &mut Input) -> Result<&'static Format, TapError> {
-    let head = input.peek(SNIFF_BYTES)?;
+    let head = head(input)?;
     let (format, is_empty) = (sniff(head), head.is_empty());
     let has_type_line = stream_source::has_type_line(head);
     let malformed = |reason: &str| TapError::Malformed {
@@ -282,6 +285,18 @@ fn detect(input: &mut Input) -> Result<&'static Format, TapError> {
         path: input.path().into(),
         known: known(),
     })
+}
+
+/// The first bytes of an input, by which its format is detected: [`SNIFF_BYTES`], or as many as
+/// there are if the first ones are sufficient. The writer of a pipe may be slow.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn head(input: &mut Input) -> Result<&[u8], TapError> {
+    match blktrace::sniff(input.peek(MAGIC_BYTES)?) {
+        Some(true) => Ok(input.buffered()),
+        _ => input.peek(SNIFF_BYTES),
+    }
 }
 
 /// The format of a file that begins with `head`.

@@ -40,14 +40,33 @@ impl ReorderBuffer {
     /// Passes the records whose order is final to `take`, in timestamp order, or all of them at the
     /// end. Returns the number of late records, which are not passed.
     pub fn give(&mut self, at_end: bool, mut take: impl FnMut(TraceRecord)) -> usize {
-        if !self.held.is_sorted_by_key(|r| r.ts) {
-            self.held.sort_by_key(|r| r.ts);
-        }
         let ready = if at_end {
             self.held.len()
         } else {
             self.held.len().saturating_sub(self.slack)
         };
+        self.pass(|_| ready, &mut take)
+    }
+
+    /// The same with the records until `ts`, whose order is final for another reason.
+    pub fn give_until(&mut self, ts: Nanos, mut take: impl FnMut(TraceRecord)) -> usize {
+        self.pass(|held| held.partition_point(|r| r.ts <= ts), &mut take)
+    }
+
+    /// The latest timestamp among the records in the buffer.
+    pub fn latest(&self) -> Option<Nanos> {
+        self.held.iter().map(|r| r.ts).max()
+    }
+
+    fn pass(
+        &mut self,
+        ready: impl Fn(&[TraceRecord]) -> usize,
+        take: &mut impl FnMut(TraceRecord),
+    ) -> usize {
+        if !self.held.is_sorted_by_key(|r| r.ts) {
+            self.held.sort_by_key(|r| r.ts);
+        }
+        let ready = ready(&self.held);
         let late = self.held[..ready].partition_point(|r| r.ts < self.given);
         for record in self.held.drain(..ready).skip(late) {
             self.given = record.ts;

@@ -69,6 +69,8 @@ pub struct Opened {
     pub reader: Box<dyn Read + Send>,
     /// The file, if its bytes can be read by position as well.
     pub file: Option<File>,
+    /// The pipe, if it is one.
+    pub pipe: Option<File>,
     /// Its length in bytes; 0 if unknown.
     pub bytes: u64,
 }
@@ -90,6 +92,7 @@ pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
     if delivers_once(kind) {
         let cancel = cancel.clone();
         return Ok(Opened {
+            pipe: Some(file.try_clone()?),
             reader: Box::new(Pipe { file, cancel }),
             file: None,
             bytes: 0,
@@ -99,6 +102,7 @@ pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
     let at_start = kind.is_dir() || file.stream_position()? == 0;
     Ok(Opened {
         file: at_start.then(|| file.try_clone()).transpose()?,
+        pipe: None,
         bytes: file.metadata()?.len(),
         reader: Box::new(file),
     })
@@ -108,6 +112,16 @@ pub fn open(path: &Path, cancel: &Cancel) -> io::Result<Opened> {
 pub fn is_pipe(path: &Path) -> bool {
     let kind = std::fs::metadata(path).map(|m| m.file_type());
     is_standard_input(path) || kind.is_ok_and(delivers_once)
+}
+
+/// True if a pipe has no bytes for some time, and its writer has not closed it. A read would wait.
+pub fn is_silent(pipe: &File, cancel: &Cancel) -> bool {
+    let mut polled = [PollFd::new(pipe, PollFlags::IN)];
+    !cancel.is_due()
+        && matches!(
+            poll(&mut polled, Some(&LOOK_EVERY)),
+            Ok(0) | Err(Errno::INTR)
+        )
 }
 
 fn delivers_once(kind: FileType) -> bool {

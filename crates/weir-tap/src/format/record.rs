@@ -147,6 +147,12 @@ pub trait Reader: Send {
     /// Progress, from 0 to 1.
     fn progress(&self) -> f64;
 
+    /// Whether the trace may be written while it is read. [`Reader::read`] then returns within a
+    /// fraction of a second, also without records.
+    fn is_streamed(&self) -> bool {
+        false
+    }
+
     /// Whether the trace contains completions. If not, each request is reported as completed at its
     /// own time, without latency, and `IOstream` contains requests only.
     fn knows_responses(&self) -> bool;

@@ -2,7 +2,7 @@
 //! requested.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_model::{Demand, IoEvent, Nanos};
 
@@ -17,12 +17,18 @@ use crate::{EventCount, Tap, TapError, TapEvent};
 /// Approximate number of rows of a batch: when this many are ready, they are delivered.
 pub const BATCH_ROWS: usize = 2048;
 
+/// Time after which no earlier record is expected of a trace that is written while it is read:
+/// blktrace reads the buffers of each processor at least every 0.5 s.
+const STREAM_LAG: Duration = Duration::from_secs(1);
+
 /// A trace file as a tap.
 pub struct Replay {
     format: &'static str,
     reader: Box<dyn Reader>,
     faults: Faults,
     order: ReorderBuffer,
+    /// Of a streamed trace: a time, and the latest record at that time.
+    mark: Option<(Instant, Nanos)>,
     pairing: Pairing,
     rows: Vec<IoEvent>,
     served: Vec<Served>,
@@ -44,6 +50,7 @@ impl Replay {
             reader,
             faults,
             order: ReorderBuffer::new(SLACK_RECORDS),
+            mark: None,
             pairing: Pairing::default(),
             rows: Vec::new(),
             served: demands.iter().map(Served::new).collect(),
@@ -56,20 +63,42 @@ impl Replay {
     /// Reads until there are rows for a batch, or the trace has ended.
     fn advance(&mut self) -> Result<(), TapError> {
         while self.rows.len() < BATCH_ROWS && !self.ended {
-            while !self.order.is_full() && !self.ended {
+            let mut final_until = None;
+            while !self.order.is_full() && !self.ended && final_until.is_none() {
                 self.ended = !self.reader.read(self.order.input(), &mut self.faults)?;
+                final_until = self.final_until();
             }
             let (rows, faults) = (&mut self.rows, &mut self.faults);
             let pairing = &mut self.pairing;
-            let late = self
-                .order
-                .give(self.ended, |record| pairing.take(record, rows, faults));
+            let take = |record| pairing.take(record, &mut *rows, &mut *faults);
+            let late = match final_until.filter(|_| !self.ended) {
+                Some(ts) => self.order.give_until(ts, take),
+                None => self.order.give(self.ended, take),
+            };
             faults.count("events_lost", LATE, late as i64);
             if self.ended {
                 pairing.finish(rows);
             }
+            if final_until.is_some() && !self.rows.is_empty() {
+                break;
+            }
         }
         Ok(())
+    }
+
+    /// Of a streamed trace, the time until which all records have arrived; once in [`STREAM_LAG`].
+    fn final_until(&mut self) -> Option<Nanos> {
+        if !self.reader.is_streamed() {
+            return None;
+        }
+        match self.mark {
+            Some((at, _)) if at.elapsed() < STREAM_LAG => None,
+            mark => {
+                let latest = self.order.latest();
+                self.mark = latest.map(|latest| (Instant::now(), latest));
+                mark.map(|(_, until)| until)
+            }
+        }
     }
 
     fn emit(&mut self) {

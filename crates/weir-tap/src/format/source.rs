@@ -58,6 +58,8 @@ pub struct Input {
     origin: Origin,
     cancel: Cancel,
     reader: Box<dyn Read + Send>,
+    /// The pipe whose bytes are read, unless they are compressed.
+    pipe: Option<File>,
     window: Vec<u8>,
     start: usize,
     end: usize,
@@ -160,9 +162,11 @@ impl Input {
             source => source.path().to_path_buf(),
         };
         let failed = |error| failed(&path, error);
+        let mut pipe = None;
         let (reader, origin, bytes): (Box<dyn Read + Send>, _, _) = match source {
             TraceInput::File(_) => {
                 let opened = pipe::open(&path, cancel).map_err(failed)?;
+                pipe = opened.pipe;
                 let origin = opened.file.map(Positioned::File);
                 let origin = origin.map_or(Origin::Pipe, Origin::Positioned);
                 (opened.reader, origin, opened.bytes)
@@ -188,6 +192,7 @@ impl Input {
                 origin => origin,
             },
             cancel: cancel.clone(),
+            pipe: pipe.filter(|_| !packed),
             window: vec![0; WINDOW_BYTES],
             start: 0,
             end: 0,
@@ -218,6 +223,19 @@ impl Input {
     /// True if the bytes can be read only once: those of a pipe.
     pub fn is_pipe(&self) -> bool {
         matches!(self.origin, Origin::Pipe)
+    }
+
+    /// True if fewer than `bytes` bytes are in memory and the writer of a pipe sends no more at
+    /// present: a read would wait.
+    pub fn is_silent(&self, bytes: usize) -> bool {
+        let waits = |pipe: &File| pipe::is_silent(pipe, &self.cancel);
+        let is_short = self.end - self.start < bytes && !self.ended;
+        is_short && self.pipe.as_ref().is_some_and(waits)
+    }
+
+    /// The bytes that can be read without waiting.
+    pub fn buffered(&self) -> &[u8] {
+        &self.window[self.start..self.end]
     }
 
     /// The bytes from the first, for reading by position.

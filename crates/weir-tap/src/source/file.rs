@@ -12,7 +12,7 @@ use super::{EventSource, SourceKind, SourceSettings, Started};
 use crate::TapError;
 use crate::format::source::is_standard_input;
 use crate::format::{
-    Cancel, Input, SNIFF_BYTES, Trace, TraceInput, TraceOptions, first_file, stream_source,
+    self, Cancel, Input, Trace, TraceInput, TraceOptions, first_file, stream_source,
 };
 
 /// A file, by its path; the last of the list, since it accepts any name.
@@ -77,7 +77,7 @@ impl FileSource {
     pub fn head(&self) -> Result<Vec<u8>, TapError> {
         let mut state = self.state();
         let mut input = self.bytes(&mut state)?;
-        let head = input.peek(SNIFF_BYTES)?.to_vec();
+        let head = format::head(&mut input)?.to_vec();
         *state = State::Bytes(input);
         Ok(head)
     }

@@ -1,8 +1,10 @@
 //! Recordings of weir in the format of blktrace: btt and blkparse give the figures of queries.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use weir_testing::{LoopDisk, wait_until};
 
@@ -153,4 +155,116 @@ fn btt_and_blkparse_give_the_figures_of_a_recording() {
         let merges = actions.lines().filter(|action| *action == "M").count();
         assert_eq!(merges as f64, of("sum(merges)"));
     }
+}
+
+/// The completed requests of a trace.
+const REQUESTS: &str = "select ts - timestamp '1970-01-01 00:00:00' as at, sector, wait, service, \
+    merges from IO";
+
+/// A trace that Linux 6.18 wrote, of two processors, in the order of time.
+fn traced() -> Vec<u8> {
+    let packed = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../weir-tap/tests/traces/mq-deadline.blktrace.gz"
+    );
+    let zcat = Command::new("zcat")
+        .stdin(fs::File::open(packed).unwrap())
+        .output();
+    zcat.unwrap().stdout
+}
+
+/// The events of a trace, each with its processor.
+fn events(trace: &[u8]) -> Vec<(u32, &[u8])> {
+    let (mut events, mut rest) = (Vec::new(), trace);
+    while rest.len() >= 48 {
+        let u32_at = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().unwrap());
+        let (cpu, length) = (u32_at(40), 48 + (u32_at(44) >> 16) as usize);
+        events.push((cpu, &rest[..length]));
+        rest = &rest[length..];
+    }
+    events
+}
+
+/// Starts a query of completed requests over a trace on standard input.
+fn streamed() -> (std::process::Child, ChildStdin, BufReader<ChildStdout>) {
+    let query =
+        "select ts - timestamp '1970-01-01 00:00:00' as at, sector, wait, service, merges from IO";
+    let mut child = weir(&["query", "--from", "-", "--format", "csv", query])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let input = child.stdin.take().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    (child, input, out)
+}
+
+#[test]
+fn rows_of_a_trace_in_a_pipe_appear_before_its_writer_ends() {
+    let scratch = Scratch::new();
+    let trace = traced();
+    let file = scratch.file("x.blktrace.0");
+    fs::write(&file, &trace).unwrap();
+    let query =
+        "select ts - timestamp '1970-01-01 00:00:00' as at, sector, wait, service, merges from IO";
+    let whole = run(&["query", "--from", &file, "--format", "csv", REQUESTS]).fine();
+    // As blktrace -o - writes: what each processor has, one after the other.
+    for chunk_events in [40, 150] {
+        let (mut child, mut input, mut out) = streamed();
+        let all = events(&trace);
+        let half = all.len() / 2 / chunk_events * chunk_events;
+        let send = |input: &mut ChildStdin, events: &[(u32, &[u8])]| {
+            for chunk in events.chunks(chunk_events) {
+                for cpu in [1, 0] {
+                    let own = chunk.iter().filter(|(of, _)| *of == cpu);
+                    let bytes: Vec<u8> = own.flat_map(|(_, event)| event.to_vec()).collect();
+                    input.write_all(&bytes).unwrap();
+                }
+            }
+        };
+        send(&mut input, &all[..half]);
+        // The pipe is open: these rows are of the first half.
+        let mut lines = Vec::new();
+        for _ in 0..20 {
+            let mut line = String::new();
+            assert!(out.read_line(&mut line).unwrap() > 0);
+            lines.push(line);
+        }
+        assert!(child.try_wait().unwrap().is_none());
+        send(&mut input, &all[half..]);
+        drop(input);
+        let mut rest = String::new();
+        out.read_to_string(&mut rest).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(lines.concat() + &rest, whole, "{chunk_events}");
+    }
+}
+
+#[test]
+fn a_slow_trace_in_a_pipe_is_read_as_it_comes() {
+    let trace = traced();
+    let (mut child, mut input, mut out) = streamed();
+    let (send, sent) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        // An event and a half at a time, fewer than a block of memory, then silence. True if the
+        // rows were read meanwhile.
+        for part in trace[..48 * 60].chunks(72) {
+            if sent.recv_timeout(Duration::from_millis(5)).is_ok() {
+                return true;
+            }
+            input.write_all(part).unwrap();
+            input.flush().unwrap();
+        }
+        sent.recv_timeout(Duration::from_secs(60)).is_ok()
+    });
+    let mut line = String::new();
+    for _ in 0..5 {
+        line.clear();
+        assert!(out.read_line(&mut line).unwrap() > 0);
+    }
+    // Without a receiver the writer has ended, and the rows came after that.
+    let _ = send.send(());
+    assert!(writer.join().unwrap(), "rows before the end of the pipe");
+    child.wait().unwrap();
 }

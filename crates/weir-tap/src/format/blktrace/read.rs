@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use weir_model::{Nanos, Op, Symbol};
 
@@ -22,6 +23,15 @@ use crate::TapError;
 
 /// Events per read.
 const EVENTS_PER_READ: usize = 1024;
+
+/// Maximum time of a read from a pipe: the events so far are passed on then.
+const READ_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// Silence after which the time of the wall clock is no longer expected.
+const CLOCK_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Bytes of a pipe in which the time of the wall clock is expected.
+const CLOCK_BYTES: usize = 4096;
 
 /// Maximum number of files of one trace, one per CPU.
 const FILES_MAX: usize = 4096;
@@ -99,6 +109,7 @@ pub fn open(input: Input) -> Result<Box<dyn Reader>, TapError> {
         files,
         wall_clock,
         next: None,
+        behind: Vec::new(),
         names: Names::default(),
         sequences: HashMap::new(),
     }))
@@ -110,6 +121,8 @@ struct Blktrace {
     wall_clock: Nanos,
     /// The time of the next event of each file that has one; `None` before the first read.
     next: Option<BinaryHeap<Reverse<(u64, usize)>>>,
+    /// The files whose next event is not read yet: pipes whose writers were silent.
+    behind: Vec<usize>,
     names: Names,
     /// The last sequence number of each device and CPU.
     sequences: HashMap<(u32, u32), u32>,
@@ -126,7 +139,11 @@ impl Reader for Blktrace {
             }
             self.next = Some(next);
         }
+        let started = Instant::now();
         for _ in 0..EVENTS_PER_READ {
+            if !self.catch_up(faults)? || self.is_streamed() && started.elapsed() > READ_TIME_MAX {
+                return Ok(true);
+            }
             let Some(Reverse((_, i))) = self.next.as_mut().and_then(BinaryHeap::pop) else {
                 return Ok(false);
             };
@@ -147,11 +164,13 @@ impl Reader for Blktrace {
                     false => faults.count("events_lost", "unrecorded", missing),
                 }
             }
-            if let Some(time) = file.advance(faults)? {
-                self.next.get_or_insert_default().push(Reverse((time, i)));
-            }
+            self.behind.push(i);
         }
         Ok(true)
+    }
+
+    fn is_streamed(&self) -> bool {
+        self.files.iter().any(|file| file.input.is_pipe())
     }
 
     fn progress(&self) -> f64 {
@@ -160,6 +179,23 @@ impl Reader for Blktrace {
 
     fn knows_responses(&self) -> bool {
         true
+    }
+}
+
+impl Blktrace {
+    /// Reads the next event of the files that are behind; false if one has none at present.
+    fn catch_up(&mut self, faults: &mut Faults) -> Result<bool, TapError> {
+        while let Some(&i) = self.behind.last() {
+            let file = &mut self.files[i];
+            if file.input.is_silent(HEADER_BYTES_MAX) {
+                return Ok(false);
+            }
+            if let Some(time) = file.advance(faults)? {
+                self.next.get_or_insert_default().push(Reverse((time, i)));
+            }
+            self.behind.pop();
+        }
+        Ok(true)
     }
 }
 
@@ -202,7 +238,10 @@ struct RawEvent {
 
 impl Events {
     fn new(mut input: Input) -> Result<Events, TapError> {
-        let beginning = Beginning::of(input.peek(WINDOW_BYTES)?);
+        let beginning = match input.is_pipe() {
+            true => Beginning::of_pipe(&mut input)?,
+            false => Beginning::of(input.peek(WINDOW_BYTES)?),
+        };
         Ok(Events {
             path: input.path().into(),
             input,
@@ -287,9 +326,33 @@ struct Beginning {
     wall_clock: Option<Nanos>,
     /// Written by `blkparse -d`.
     is_dump: bool,
+    /// It has an event that is not a note.
+    has_event: bool,
 }
 
 impl Beginning {
+    /// The same without waiting for more of a pipe than is needed: until the first event, and the
+    /// clock, which precedes it, or silence.
+    fn of_pipe(input: &mut Input) -> Result<Beginning, TapError> {
+        let mut silence = None;
+        loop {
+            let seen = input.buffered().len();
+            let beginning = Beginning::of(input.buffered());
+            let enough = beginning.wall_clock.is_some() || seen >= CLOCK_BYTES;
+            let is_whole = beginning.has_event && enough || seen >= WINDOW_BYTES;
+            if !is_whole && beginning.has_event && input.is_silent(seen + 1) {
+                let started = *silence.get_or_insert_with(Instant::now);
+                match started.elapsed() < CLOCK_TIME_MAX {
+                    true => continue,
+                    false => return Ok(beginning),
+                }
+            }
+            if is_whole || input.peek(seen + 1)?.len() == seen {
+                return Ok(beginning);
+            }
+        }
+    }
+
     fn of(mut head: &[u8]) -> Beginning {
         // The times of the last note before the first event, and of the first event.
         let (mut noted, mut first) = (None, None);
@@ -318,6 +381,7 @@ impl Beginning {
         Beginning {
             wall_clock,
             is_dump,
+            has_event: first.is_some(),
         }
     }
 }
