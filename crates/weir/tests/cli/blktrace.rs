@@ -187,8 +187,6 @@ fn events(trace: &[u8]) -> Vec<(u32, &[u8])> {
 
 /// Starts a query of completed requests over a trace on standard input.
 fn streamed() -> (std::process::Child, ChildStdin, BufReader<ChildStdout>) {
-    let query =
-        "select ts - timestamp '1970-01-01 00:00:00' as at, sector, wait, service, merges from IO";
     let mut child = weir(&["query", "--from", "-", "--format", "csv", query])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -206,8 +204,6 @@ fn rows_of_a_trace_in_a_pipe_appear_before_its_writer_ends() {
     let trace = traced();
     let file = scratch.file("x.blktrace.0");
     fs::write(&file, &trace).unwrap();
-    let query =
-        "select ts - timestamp '1970-01-01 00:00:00' as at, sector, wait, service, merges from IO";
     let whole = run(&["query", "--from", &file, "--format", "csv", REQUESTS]).fine();
     // As blktrace -o - writes: what each processor has, one after the other.
     for chunk_events in [40, 150] {
