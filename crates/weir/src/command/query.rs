@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use weir_model::Shape;
-use weir_sink::{InstantUnit, Sink};
+use weir_sink::{InstantUnit, ResultSchema, Sink};
 use weir_tap::ebpf::Files;
 use weir_wire::Submit;
 
@@ -56,6 +56,8 @@ pub struct QueryArgs {
     fleet: FleetArgs,
     #[command(flatten)]
     placing: PlacingArgs,
+    #[command(flatten)]
+    standing: StandingArgs,
 }
 
 /// A query on one host.
@@ -80,14 +82,20 @@ pub struct PlacingArgs {
     /// Name of the query at the monitor [default: chosen by the monitor]
     #[arg(long, value_name = "NAME", requires = "monitor")]
     pub name: Option<String>,
-    /// Keep the query running without clients, also across restarts of the monitor, until `weir
-    /// fleet cancel`
-    #[arg(long, requires = "monitor")]
-    pub standing: bool,
     /// Placement strategy: agents send rows, partial aggregates, or the results that are local to a
     /// host [default: the strategy with the lowest cost]
     #[arg(long, value_name = "STRATEGY", requires = "monitor", value_parser = args::places())]
     pub place: Option<String>,
+}
+
+/// Whether a query at a monitor needs clients.
+#[derive(Args, Debug, Clone, Copy, Default)]
+#[command(next_help_heading = "Fleet")]
+pub struct StandingArgs {
+    /// Keep the query running without clients, also across restarts of the monitor, until `weir
+    /// fleet cancel`
+    #[arg(long, requires = "monitor")]
+    pub standing: bool,
 }
 
 pub fn run(args: &QueryArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -139,15 +147,16 @@ pub fn on_host(
     let placement = plans::placed(&[plan], &capabilities);
     let id = engine.add(&placement.plans[0]);
     let stop = Stop::on_signals()?;
-    let mut answer = plans::answer(
+    let answer = plans::answer(
         plan,
         InstantUnit::Nanoseconds,
         args.output.raw,
         args.output.last,
     );
-    if wrap.is_some() {
-        (answer.shape, answer.order) = (Shape::Stream, Vec::new());
-    }
+    let answer = match wrap {
+        Some(_) => as_stream(answer),
+        None => answer,
+    };
     let progress = args.output.progress(answer.shape);
     if let Some(path) = &args.output.output {
         output::never_over(path, args.source.files())?;
@@ -179,9 +188,11 @@ pub fn on_host(
 
 /// Runs a statement at a monitor.
 fn at_monitor(args: &QueryArgs, question: QueryText) -> Result<Ending, Failure> {
-    args::agents_choose(&args.host.source)?;
     match library::kind(&question.text) {
-        TextKind::Query => of_fleet(args, &args.host.define.before(question, &args.host.source)?),
+        TextKind::Query => {
+            let standing = args.standing.standing;
+            on_fleet(&args.host, question, &args.fleet, &args.placing, standing, None)
+        }
         TextKind::CatalogQuery(inspection) => {
             let question = args.host.define.before(question, &args.host.source)?;
             let mut client = args.fleet.connect()?;
@@ -201,34 +212,61 @@ fn at_monitor(args: &QueryArgs, question: QueryText) -> Result<Ending, Failure> 
     }
 }
 
-/// Runs a query at a monitor. Errors in the query are reported before it is submitted.
-fn of_fleet(args: &QueryArgs, question: &QueryText) -> Result<Ending, Failure> {
+/// Runs a query at a monitor; `wrap` as in [`on_host`]. Errors in the query are reported before it is
+/// submitted.
+pub fn on_fleet(
+    args: &HostQueryArgs,
+    question: QueryText,
+    fleet: &FleetArgs,
+    placing: &PlacingArgs,
+    standing: bool,
+    wrap: Option<SinkWrap>,
+) -> Result<Ending, Failure> {
+    args::agents_choose(&args.source)?;
+    let question = args.define.before(question, &args.source)?;
     let stop = Stop::on_signals()?;
-    let (checked, mut client) = statements::checked(question, || Ok(args.fleet.connect()?))?;
+    let (checked, mut client) = statements::checked(&question, || fleet.connect())?;
     let placed = client.submit(&Submit {
         query: checked.with_views(&question.text),
-        name: args.placing.name.clone(),
-        standing: args.placing.standing,
-        place: args.placing.place.clone(),
+        name: placing.name.clone(),
+        standing,
+        place: placing.place.clone(),
         script: None,
     })?;
-    let answer = show::answer(&placed, args.host.output.raw)?;
-    if args.placing.standing {
+    let answer = show::answer(&placed, args.output.raw)?;
+    if standing {
         show::print_standing(&placed);
     }
-    let sink = args.host.output.open(answer.clone(), true)?;
+    let sink = match wrap {
+        Some(wrap) => wrap(
+            args.output.open(as_stream(answer.clone()), true)?,
+            stop.clone(),
+        ),
+        None => args.output.open(answer.clone(), true)?,
+    };
     let options = PrintOptions {
         query: &placed,
-        standing: args.placing.standing,
-        duration: args.host.source.span,
+        standing,
+        duration: args.source.span,
         instant_ns: 1,
     };
     let ending = show::print_results(&mut client, &options, &answer, sink, &stop)?;
-    if let (Some(_), Some(open)) = (args.host.source.span, checked.plan.open_slide(wall_clock())) {
+    let found = stop.is_abandoned();
+    let open = checked.plan.open_slide(wall_clock());
+    if let (Some(_), Some(open), false) = (args.source.span, open, found) {
         let slide = Duration::from_nanos((open.end - open.after).max(0) as u64);
         output::notice(format_args!(
             "weir: the last slide of {slide:?} is incomplete and is not printed; a monitor sends a slide at its end"
         ));
     }
     Ok(ending)
+}
+
+/// The same rows as those of a stream.
+fn as_stream(answer: ResultSchema) -> ResultSchema {
+    ResultSchema {
+        shape: Shape::Stream,
+        order: Vec::new(),
+        ..answer
+    }
 }

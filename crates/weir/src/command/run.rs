@@ -16,7 +16,7 @@ use weir_wire::{Client, OfScript, Submit, SubmittedQuery};
 use crate::args::LimitArgs;
 use crate::args::SourceArgs;
 use crate::args::{self, DefineArgs, FleetArgs};
-use crate::command::query::PlacingArgs;
+use crate::command::query::{PlacingArgs, StandingArgs};
 use weir_monitor::client;
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::failure::{Ending, Failure};
@@ -63,6 +63,8 @@ pub struct RunArgs {
     fleet: FleetArgs,
     #[command(flatten)]
     placing: PlacingArgs,
+    #[command(flatten)]
+    standing: StandingArgs,
 }
 
 /// The length of a tick of the thesis's scripts.
@@ -151,7 +153,7 @@ fn at_monitor(args: &RunArgs, question: &QueryText) -> Result<Ending, Failure> {
             }
         }
     }
-    if args.placing.standing {
+    if args.standing.standing {
         for (query, _) in placed {
             show::print_standing(&query);
         }
@@ -173,7 +175,7 @@ fn submits(args: &RunArgs, question: &QueryText, queries: usize) -> impl Iterato
             1 => base.clone(),
             _ => format!("{base}-{number}"),
         }),
-        standing: args.placing.standing,
+        standing: args.standing.standing,
         place: args.placing.place.clone(),
         script: Some(OfScript {
             query: number,

@@ -7,7 +7,8 @@ use clap::Args;
 use weir_model::Batch;
 use weir_sink::{Sink, SinkError};
 
-use super::query::{self, HostQueryArgs};
+use super::query::{self, HostQueryArgs, PlacingArgs, SinkWrap};
+use crate::args::FleetArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::run_loop::Stop;
@@ -16,16 +17,23 @@ use weir_runtime::run_loop::Stop;
 ///
 /// Prints the first row that the query has, and ends with exit status 0. If it has none until the
 /// end of the recording or for the time of --for, the exit status is 1. An aggregate without GROUP
-/// BY has a row at once: select it with HAVING.
+/// BY has a row at once: select it with HAVING. With --monitor, the query runs on the hosts of a
+/// fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     weir watch --for 60s \"select ts, comm, latency from IO where latency > 100 ms\"\n  \
     weir watch \"select count(*) from IO [range 1 s slide 1 s] having count(*) > 1000\" && \\\n    \
-      weir record --for 10s -o busy.parquet\n\n\
-    Exit status: 0 with a row, 1 without, or after an error.")]
+      weir record --for 10s -o busy.parquet\n  \
+    weir watch --monitor monitor.example --for 1h \"select host, vm, latency from IO where latency > 1 s\"\n\n\
+    Exit status: 0 with a row; 1 without, or after a runtime error; 2 after an error in the query or\n\
+    the command line.")]
 pub struct WatchArgs {
     #[command(flatten)]
     query: HostQueryArgs,
+    #[command(flatten)]
+    fleet: FleetArgs,
+    #[command(flatten)]
+    placing: PlacingArgs,
 }
 
 pub fn run(args: &WatchArgs, verbose: bool) -> Result<Ending, Failure> {
@@ -37,12 +45,14 @@ pub fn run(args: &WatchArgs, verbose: bool) -> Result<Ending, Failure> {
             found: found.clone(),
         })
     };
-    let ending = query::on_host(
-        &args.query,
-        args.query.question.read()?,
-        verbose,
-        Some(&wrap),
-    )?;
+    let question = args.query.question.read()?;
+    let ending = match args.fleet.monitor {
+        Some(_) => {
+            let wrap: SinkWrap = &wrap;
+            query::on_fleet(&args.query, question, &args.fleet, &args.placing, false, Some(wrap))
+        }
+        None => query::on_host(&args.query, question, verbose, Some(&wrap)),
+    }?;
     Ok(match ending {
         Ending::Done if !found.load(Ordering::Relaxed) => {
             output::notice(format_args!("weir: the query has no row"));

@@ -10,3 +10,4 @@ mod queries;
 mod restart;
 mod scripts;
 mod views;
+mod watch;
