@@ -25,6 +25,8 @@ pub struct OutputOptions {
     pub last: bool,
     /// Print plain numbers in tables, not 1.2 ms or 4.0 KiB
     pub raw: bool,
+    /// Add the unit of each column to its name, except in tables, which print units
+    pub units: bool,
 }
 
 impl OutputOptions {
@@ -39,6 +41,10 @@ impl OutputOptions {
         let target = match &self.output {
             Some(path) => file(path)?,
             None => standard_output(live)?,
+        };
+        let answer = match self.units && format.name != "table" {
+            true => answer.with_units(),
+            false => answer,
         };
         Ok(match self.last && format.name != "table" {
             true => Box::new(FinalRelation::open(format, answer, target)?),

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use weir_model::{Schema, Shape, Value};
+use weir_model::{Field, Schema, Shape, Type, Value};
 
 /// The unit of instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,29 @@ pub struct ResultSchema {
     pub raw: bool,
 }
 
+/// The heading of a column: `name`, with the unit if there is one that is not the name itself.
+pub(crate) fn name_with_unit(name: &str, field: &Field) -> String {
+    let unit = field.unit.symbol();
+    match unit.is_empty() || field.ty == Type::Time || name == unit {
+        true => name.to_owned(),
+        false => format!("{name} [{unit}]"),
+    }
+}
+
 impl ResultSchema {
+    /// The same with the unit of each column in its name, as in `latency [ns]`.
+    pub fn with_units(self) -> ResultSchema {
+        let renamed = |field: &Field| Field {
+            name: name_with_unit(&field.name, field),
+            ..field.clone()
+        };
+        let fields = self.schema.fields.iter().map(renamed).collect();
+        ResultSchema {
+            schema: Arc::new(Schema::new(fields)),
+            ..self
+        }
+    }
+
     /// Unique column names, also different from those in `reserved`: a repeated name gets a number.
     pub fn unique_names(&self, reserved: &[&str]) -> Vec<String> {
         let mut taken: Vec<String> = reserved.iter().map(|r| r.to_string()).collect();

@@ -156,6 +156,9 @@ pub struct RowArgs {
     /// Print numbers in tables without units and unrounded: 1234567 instead of 1.2 ms
     #[arg(long)]
     raw: bool,
+    /// Add the unit of each column to its name, as in `latency [ns]`; tables print units anyway
+    #[arg(long)]
+    units: bool,
 }
 
 #[derive(Args, Debug, Clone)]
@@ -175,6 +178,7 @@ impl From<RowArgs> for OutputOptions {
             output: None,
             last: args.last,
             raw: args.raw,
+            units: args.units,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use weir_model::{Dimension, Type, Unit, Value};
 
+use super::factor::converted;
 use super::timestamp;
 use crate::diagnostic::{Diagnostic, Span, codes};
 use crate::expr::fold_expr;
@@ -132,35 +133,6 @@ fn typed(
         right,
         unit,
     })
-}
-
-/// The unit of a number in `unit` multiplied or divided by a plain number. Dividing by 1000 or
-/// 1024, or multiplying by 512, converts the unit: the result has the resulting unit where it
-/// exists, and is a plain number otherwise, since its old unit would be wrong.
-fn converted(op: BinaryOp, unit: Unit, by: Option<&Value>) -> Unit {
-    let factor = match by {
-        Some(Value::Int(x)) => *x,
-        Some(Value::Float(x)) if x.fract() == 0.0 && x.abs() < 1e18 => *x as i64,
-        _ => return unit,
-    };
-    match (op, unit, factor) {
-        (BinaryOp::Divide, Unit::Nanoseconds, 1_000) => return Unit::Microseconds,
-        (BinaryOp::Multiply, Unit::Microseconds, 1_000) => return Unit::Nanoseconds,
-        (BinaryOp::Multiply, Unit::Sectors, 512) => return Unit::Bytes,
-        (BinaryOp::Divide, Unit::Bytes, 512) => return Unit::Sectors,
-        _ => {}
-    }
-    let bases: &[i64] = match unit.dimension() {
-        Dimension::Time => &[1_000],
-        Dimension::Data => &[1_000, 1_024],
-        Dimension::None => &[],
-    };
-    let power = |base: &i64| (1..=4).any(|n| base.pow(n) == factor);
-    if bases.iter().any(power) {
-        Unit::None
-    } else {
-        unit
-    }
 }
 
 /// `x + y`, `x - y`, `x % y`.

@@ -15,6 +15,7 @@ mod coerce;
 mod column;
 mod condition;
 mod expr;
+mod factor;
 mod foreign_function;
 mod from;
 mod grouping;

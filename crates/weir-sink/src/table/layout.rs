@@ -2,6 +2,7 @@
 
 use weir_model::{Field, Type, Unit, Value};
 
+use crate::answer::name_with_unit;
 use crate::{InstantUnit, ResultSchema, number, text, time};
 
 /// Spaces between two columns.
@@ -88,10 +89,9 @@ impl Layout {
 fn header(field: &Field, raw: bool) -> String {
     let name = text::shown(&field.name);
     let in_cells = !raw && number::scaled(0.0, field.unit).is_some();
-    let unit = field.unit.symbol();
-    match unit.is_empty() || in_cells || field.ty == Type::Time || name == unit {
+    match in_cells {
         true => name.into_owned(),
-        false => format!("{name} [{unit}]"),
+        false => name_with_unit(&name, field),
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) fn write_pair(
 fn exists(path: &Path) -> WireError {
     file_error(
         path,
-        "the file exists and is kept; `--replace` overwrites it, `weir certificates renew` extends \
+        "the file exists and is kept; `--force` overwrites it, `weir certificates renew` extends \
          its validity",
     )
 }

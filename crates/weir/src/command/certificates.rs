@@ -18,7 +18,7 @@ use weir_wire::certificates::{
 ///
 /// A certificate authority of the fleet signs the certificates of the monitor, the agents and the
 /// clients. A certificate contains the role of its owner. Existing files are overwritten only with
-/// --replace. Private keys are readable by their owner only. The key of the authority is needed
+/// --force. Private keys are readable by their owner only. The key of the authority is needed
 /// only to sign: do not store it on the hosts of the fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -50,7 +50,7 @@ enum What {
         #[arg(long, value_name = "DAYS", default_value = "3650", value_parser = days())]
         days: u32,
         #[command(flatten)]
-        replace: ReplaceArgs,
+        overwrite: OverwriteArgs,
     },
     /// Sign the certificate of the monitor: monitor.crt, monitor.key
     #[command(
@@ -99,7 +99,7 @@ enum What {
         #[command(flatten)]
         place: PlaceArgs,
         /// Print a JSON array with one object per certificate
-        #[arg(long)]
+        #[arg(short = 'j', long)]
         json: bool,
     },
     /// Renew certificates that expire soon, with the same names, roles and keys
@@ -129,10 +129,10 @@ struct PlaceArgs {
 
 /// Whether files may be overwritten.
 #[derive(Args, Debug)]
-struct ReplaceArgs {
+struct OverwriteArgs {
     /// Overwrite existing files; certificates that an overwritten authority signed become invalid
-    #[arg(long)]
-    replace: bool,
+    #[arg(long, alias = "replace")]
+    force: bool,
 }
 
 /// How a certificate is signed.
@@ -142,12 +142,12 @@ struct SigningArgs {
     #[arg(long, value_name = "DAYS", default_value = "365", value_parser = days())]
     days: u32,
     #[command(flatten)]
-    replace: ReplaceArgs,
+    overwrite: OverwriteArgs,
 }
 
-impl ReplaceArgs {
-    fn overwrite(&self) -> Overwrite {
-        match self.replace {
+impl OverwriteArgs {
+    fn requested(&self) -> Overwrite {
+        match self.force {
             true => Overwrite::Requested,
             false => Overwrite::Never,
         }
@@ -164,9 +164,9 @@ pub fn run(args: &CertificatesArgs) -> Result<Ending, Failure> {
             place,
             name,
             days,
-            replace,
+            overwrite,
         } => {
-            let made = Authority::make(&place.directory, name, *days, replace.overwrite());
+            let made = Authority::make(&place.directory, name, *days, overwrite.requested());
             print_files(&made?)
         }
         What::Monitor {
@@ -204,7 +204,7 @@ fn sign(
 ) -> Result<Ending, Failure> {
     let authority = Authority::open(&place.directory)?;
     for purpose in purposes {
-        let overwrite = signing.replace.overwrite();
+        let overwrite = signing.overwrite.requested();
         let made = authority.sign(&purpose, signing.days, overwrite);
         print_files(&made?)?;
     }

@@ -43,7 +43,7 @@ pub struct CharacteriseArgs {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = memory)]
     memory: usize,
     /// Print the report as one JSON object
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     /// Also write the report to this file as an HTML page with plots; the page loads no other files
     #[arg(long, value_name = "FILE")]

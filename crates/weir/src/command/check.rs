@@ -23,7 +23,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     define: DefinitionArgs,
     /// Print a JSON object: ok, columns, and diagnostics with code, message, help and byte span
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

@@ -31,7 +31,7 @@ const COSTS_NO_MONITOR: &str =
 )]
 pub struct DoctorArgs {
     /// Print JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     /// Read only from this disk, such as /dev/sda; may be repeated [default: all disks with a
     /// medium, except loop devices and RAM disks]

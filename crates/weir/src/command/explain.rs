@@ -40,7 +40,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     define: DefinitionArgs,
     /// Print JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     /// Run the query for the time of --for [default: 5s] and print its rows and processor time
     #[arg(long)]

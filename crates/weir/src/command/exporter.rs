@@ -37,8 +37,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
     Labels are host, vm, vdisk and op; pdisk, the device of the host, replaces vdisk where the virtual \
     disk is unknown. Native histograms require `prometheus --enable-feature=native-histograms`.")]
 pub struct ExporterArgs {
-    /// IP address and port on which metrics are served
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:19347")]
+    /// Address at which metrics are served: IP:PORT
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:19347")]
     listen: SocketAddr,
     /// Permit an address that other hosts can reach: they can read all metrics, without encryption
     /// or password

@@ -57,7 +57,7 @@ enum Action {
 #[derive(Args, Debug)]
 struct ListArgs {
     /// Print JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     #[command(flatten)]
     fleet: FleetArgs,
@@ -83,7 +83,7 @@ struct CancelArgs {
     #[arg(value_name = "NAME")]
     name: String,
     /// Print the response of the monitor as JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     #[command(flatten)]
     fleet: FleetArgs,
@@ -98,7 +98,7 @@ struct ExplainArgs {
     #[arg(long, value_name = "STRATEGY", value_parser = places())]
     place: Option<String>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     #[command(flatten)]
     fleet: FleetArgs,

@@ -20,7 +20,7 @@ pub struct FunctionsArgs {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Print JSON, including descriptions and examples
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct InfoArgs {
     #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = quantity::size)]
     spool_limit: usize,
     /// Print one JSON object for each file
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

@@ -20,6 +20,8 @@ mod iostat;
 mod iostat_devices;
 mod man;
 mod monitor;
+#[cfg(test)]
+mod option_names;
 mod outliers;
 mod path;
 mod probes;

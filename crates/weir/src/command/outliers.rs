@@ -59,7 +59,7 @@ pub struct OutliersArgs {
     #[arg(long)]
     levels: bool,
     /// Print the report as one JSON object
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
     /// Also write the timelines to this file as an SVG picture
     #[arg(long, value_name = "FILE")]

@@ -29,7 +29,7 @@ pub struct ProbesArgs {
     #[arg(long, conflicts_with = "fields")]
     names: bool,
     /// Print JSON, including the fields
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

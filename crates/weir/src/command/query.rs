@@ -191,7 +191,14 @@ fn at_monitor(args: &QueryArgs, question: QueryText) -> Result<Ending, Failure> 
     match library::kind(&question.text) {
         TextKind::Query => {
             let standing = args.standing.standing;
-            on_fleet(&args.host, question, &args.fleet, &args.placing, standing, None)
+            on_fleet(
+                &args.host,
+                question,
+                &args.fleet,
+                &args.placing,
+                standing,
+                None,
+            )
         }
         TextKind::CatalogQuery(inspection) => {
             let question = args.host.define.before(question, &args.host.source)?;

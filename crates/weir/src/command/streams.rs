@@ -19,7 +19,7 @@ pub struct StreamsArgs {
     #[arg(value_name = "NAME")]
     name: Option<String>,
     /// Print JSON, including all columns
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

@@ -33,7 +33,7 @@ pub struct InsertArgs {
     #[arg(long, value_name = "MODE")]
     discard: Option<Discard>,
     /// Print the result as JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

@@ -21,7 +21,7 @@ pub struct StatusArgs {
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// Print JSON
-    #[arg(long)]
+    #[arg(short = 'j', long)]
     json: bool,
 }
 

@@ -72,7 +72,7 @@ pub struct TopArgs {
     #[arg(short, long)]
     batch: bool,
     /// Print a JSON object per interval
-    #[arg(long, requires = "batch")]
+    #[arg(short = 'j', long, requires = "batch")]
     json: bool,
     /// Number of tables [default: unlimited]
     #[arg(short = 'n', long = "iterations", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]

@@ -49,7 +49,14 @@ pub fn run(args: &WatchArgs, verbose: bool) -> Result<Ending, Failure> {
     let ending = match args.fleet.monitor {
         Some(_) => {
             let wrap: SinkWrap = &wrap;
-            query::on_fleet(&args.query, question, &args.fleet, &args.placing, false, Some(wrap))
+            query::on_fleet(
+                &args.query,
+                question,
+                &args.fleet,
+                &args.placing,
+                false,
+                Some(wrap),
+            )
         }
         None => query::on_host(&args.query, question, verbose, Some(&wrap)),
     }?;

@@ -217,7 +217,7 @@ fn nothing_is_overwritten_unasked_and_keys_are_their_owners() {
             "{}",
             output.err
         );
-        assert!(output.err.contains("--replace"), "{}", output.err);
+        assert!(output.err.contains("--force"), "{}", output.err);
     }
     assert_eq!(fleet.read("client-alice.key"), before);
     // A key without its certificate is not overwritten either.

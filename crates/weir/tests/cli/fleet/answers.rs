@@ -139,3 +139,30 @@ fn a_parquet_file_is_whole_when_its_query_is_cancelled() {
     let bytes = std::fs::read(&path).unwrap();
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
 }
+
+#[test]
+fn headings_have_the_units_of_one_host() {
+    let monitor = Monitor::start();
+    let (all, parts) = dealt(&monitor.home, 30);
+    let query = "select op, max(y) / 2 as half, max(bytes) as b, max(x) as z, max(x) / 1000 as ms \
+        from (select op, latency as y, bytes, latency * 1e-3 as x from IO) as t group by op";
+    let format = ["--format", "csv", "--units"];
+    let here = ["query", "--final", "--from", &all, query];
+    let here = run(&[&here[..], &format].concat()).fine();
+    let heading = "op,half [ns],b [B],z [us],ms";
+    assert_eq!(here.lines().next(), Some(heading), "{here}");
+    assert!(
+        here.contains("r,250000") && here.contains(",500,0.5"),
+        "{here}"
+    );
+
+    monitor.place("units", query);
+    let _agents = monitor.agents(&parts);
+    let watch = ["fleet", "watch", "units", "--final", "--for", "300ms"];
+    let mut there = String::new();
+    until("the answer is out", || {
+        there = monitor.run(&[&watch[..], &format].concat()).fine();
+        without_instants(&there) == without_instants(&here)
+    });
+    assert_eq!(there.lines().next(), Some(heading));
+}
