@@ -187,7 +187,7 @@ fn events(trace: &[u8]) -> Vec<(u32, &[u8])> {
 
 /// Starts a query of completed requests over a trace on standard input.
 fn streamed() -> (std::process::Child, ChildStdin, BufReader<ChildStdout>) {
-    let mut child = weir(&["query", "--from", "-", "--format", "csv", query])
+    let mut child = weir(&["query", "--from", "-", "--format", "csv", REQUESTS])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
