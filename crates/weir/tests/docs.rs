@@ -334,6 +334,8 @@ fn every_output_of_the_docs_is_what_weir_prints() {
 /// Runs a block that has an output: a query over the recording, or one command of weir. Results are
 /// tables, as on a terminal.
 fn printed(block: &Block) -> Output {
+    // Of a user without stored views.
+    let home = Scratch::new();
     let query = ["query", "--from", RECORDING, "--final", "--format", "table"];
     let mut command = match block.label.as_str() {
         "cql" => {
@@ -346,6 +348,7 @@ fn printed(block: &Block) -> Output {
             let line = line.replace("weir query ", "weir query --format table ");
             let mut command = Command::new("sh");
             command.args(["-c", &line]).env("PATH", search_path());
+            command.env("WEIR_VIEWS", home.file("views.cql"));
             command
         }
         label => panic!(
@@ -369,6 +372,7 @@ fn in_folder(folder: &Scratch, program: &str, args: &[&str]) -> Command {
     command
         .args(args)
         .env("PATH", search_path())
+        .env("WEIR_VIEWS", folder.file("views.cql"))
         .current_dir(folder.path());
     command
 }
