@@ -5,6 +5,7 @@
 pub mod ast;
 mod grouping;
 mod level;
+mod library;
 pub mod measure;
 mod operands;
 mod parser;
