@@ -9,7 +9,7 @@ use weir_query::place::fleet::{Cut, CutError, CutOptions, PlacementStrategy, cut
 use weir_query::{CheckOptions, Dialect, Plan, compile};
 
 use crate::grammar::choices::Choices;
-use crate::grammar::query::{Grammar, hosts};
+use crate::grammar::query::{Grammar, Vocabulary, hosts};
 use crate::scenario::FaultKind as ScenarioKind;
 
 /// The sources, in the order of [`catalog`].
@@ -78,6 +78,13 @@ const OF_RELATIONS: &[(&str, PlacementStrategy)] = &[
     ("Istream(SELECT host, a FROM r)", PlacementStrategy::Rows),
 ];
 
+/// The names of random queries. These have no patterns, which only the monitor computes: they would
+/// be drawn in place of queries that agents compute.
+static VOCABULARY: Vocabulary = Vocabulary {
+    has_patterns: false,
+    ..hosts::VOCABULARY
+};
+
 /// Random queries that are tried for one that a scenario can check.
 const ATTEMPTS: usize = 60;
 
@@ -137,7 +144,7 @@ pub fn draw(kind: ScenarioKind, hold_max: i64, random: &mut Rng) -> Vec<Query> {
     for _ in 0..3 {
         let drawn = (0..ATTEMPTS).find_map(|_| {
             let numbers: Vec<u32> = (0..random.usize(0..80)).map(|_| random.u32(..)).collect();
-            let text = Grammar::new(&mut Choices::new(&numbers), &hosts::VOCABULARY).query();
+            let text = Grammar::new(&mut Choices::new(&numbers), &VOCABULARY).query();
             let strategy = PlacementStrategy::ALL[random.usize(..PlacementStrategy::ALL.len())];
             query(&text, strategy)
                 .ok()

@@ -22,6 +22,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     ],
     texts: ["x", "y", ""],
     keys: ["a", "t", "a, t"],
+    has_patterns: true,
 };
 
 /// The sources that random queries read: two streams and a relation, with the same columns.

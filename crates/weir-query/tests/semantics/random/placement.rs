@@ -32,6 +32,7 @@ static REQUESTS: Vocabulary = Vocabulary {
     ],
     texts: ["r", "x", "w"],
     keys: ["op", "comm", "op, pid"],
+    has_patterns: true,
 };
 
 /// Columns of all events, among them amounts of data.
@@ -48,6 +49,7 @@ static EVENTS: Vocabulary = Vocabulary {
     ],
     texts: ["R", "x", "Q"],
     keys: ["type", "pdisk", "type, sector"],
+    has_patterns: true,
 };
 
 proptest! {

@@ -19,6 +19,7 @@ pub static VOCABULARY: Vocabulary = Vocabulary {
     ],
     texts: ["h1", "y", "h0"],
     keys: ["host", "host, a", "a"],
+    has_patterns: true,
 };
 
 /// Their declarations, with `more` columns.

@@ -32,6 +32,8 @@ pub struct Vocabulary {
     pub texts: [&'static str; 3],
     /// Lists of columns that rows can have in common.
     pub keys: [&'static str; 3],
+    /// Whether there are patterns over rows (MATCH_RECOGNIZE).
+    pub has_patterns: bool,
 }
 
 /// A query with a name.

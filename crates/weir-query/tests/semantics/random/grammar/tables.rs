@@ -103,7 +103,7 @@ impl Grammar<'_, '_> {
     pub(super) fn table(&mut self, depth: usize) -> Table {
         let name = format!("x{}", self.names);
         self.names += 1;
-        match self.choices.pick(12) {
+        match self.choices.pick(11 + usize::from(self.words.has_patterns)) {
             1 | 4..=6 => self.stream(self.words.streams[1], &name),
             7 if self.words.relation.is_some() => self.relation_source(&name),
             8 if depth > 0 => {
