@@ -149,10 +149,10 @@ fn headings_have_the_units_of_one_host() {
     let format = ["--format", "csv", "--units"];
     let here = ["query", "--final", "--from", &all, query];
     let here = run(&[&here[..], &format].concat()).fine();
-    let heading = "op,half [ns],b [B],z [us],ms";
+    let heading = "instant,op,half [ns],b [B],z [us],ms";
     assert_eq!(here.lines().next(), Some(heading), "{here}");
     assert!(
-        here.contains("r,250000") && here.contains(",500,0.5"),
+        here.contains("r,250000") && here.contains(",500.0,0.5"),
         "{here}"
     );
 
