@@ -262,7 +262,7 @@ fn turn(watcher: &Watcher, disk: &Disk, seconds: u32) -> Result<Result<Turn, Str
         errors.seek(SeekFrom::Start(0))?;
         errors.read_to_string(&mut message)?;
         let last = message.lines().rfind(|line| !line.trim().is_empty());
-        return Ok(Err(last.unwrap_or("it says nothing").to_owned()));
+        return Ok(Err(last.unwrap_or("no error message").to_owned()));
     }
     execute(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     child.wait()?;

@@ -25,7 +25,7 @@ impl Parser<'_> {
         })
     }
 
-    /// DROP VIEW, DESCRIBE or SHOW, if the next words are one. None of the words is reserved.
+    /// A DROP VIEW, DESCRIBE or SHOW statement, if one starts here. Its keywords are not reserved.
     pub(super) fn library_statement(&mut self) -> Result<Option<Statement>> {
         let next = self.lexeme(1);
         let next_word = self.word_after(0);

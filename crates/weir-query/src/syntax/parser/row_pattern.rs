@@ -6,7 +6,7 @@ use super::*;
 const NEXT_CLAUSES: &str = "`one row per match`, `after match` or `pattern`";
 
 impl Parser<'_> {
-    /// Whether MATCH_RECOGNIZE begins here; the word is also a name.
+    /// Whether a MATCH_RECOGNIZE clause starts here. The keyword is not reserved.
     pub(super) fn begins_match(&self) -> bool {
         self.is_word("match_recognize") && self.lexeme(1).token == Token::LeftParen
     }
