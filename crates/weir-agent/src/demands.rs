@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_model::{Capabilities, Catalog, Clause, Demand, Shape, Test};
+use weir_model::{Capabilities, Catalog, Clause, Demand, Test};
 use weir_query::place;
 use weir_query::plan::Plan;
 
@@ -67,10 +67,7 @@ impl Served {
         let foreign = |name: &str| self.capabilities.stream(name).is_none();
         let sources = plan.sources();
         let source = sources.into_iter().find(|d| foreign(&d.name))?;
-        let kind = match source.shape {
-            Shape::Stream => "stream",
-            Shape::Relation => "relation",
-        };
+        let kind = source.shape.name();
         Some(format!("the agent has no {kind} `{}`", source.name))
     }
 

@@ -18,6 +18,16 @@ pub enum Shape {
     Relation,
 }
 
+impl Shape {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Stream => "stream",
+            Shape::Relation => "relation",
+        }
+    }
+}
+
 /// A named source of rows. Another process takes what is not serialised from its own catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Declaration {

@@ -38,6 +38,7 @@ pub use check::{CheckOptions, Checked, Dialect, compile_unoptimized};
 pub use compile::compile;
 pub use diagnostic::{Diagnostic, Span, render};
 pub use engine::{Engine, EngineCounts, EngineOptions, EngineOutput, QueryId};
+pub use eval::LikePattern;
 pub use expr::Expr;
 pub use plan::Plan;
 pub use script::{

@@ -6,9 +6,8 @@ use weir_model::{
     Alias, Batch, Column, Declaration, Field, NANOS_PER_SECOND, Schema, Shape, StoredView, Type,
     Value, suggest,
 };
-use weir_query::function::aggregate::AGGREGATES;
-use weir_query::function::over::WINDOW_FUNCTIONS;
-use weir_query::function::scalar::SCALARS;
+use weir_query::LikePattern;
+use weir_query::function::documented;
 use weir_query::library::described;
 use weir_query::syntax::ast::{CatalogList, CatalogQuery};
 use weir_sink::{InstantUnit, ResultSchema};
@@ -44,12 +43,12 @@ impl Listing {
 
     /// Keeps the rows whose first column is like a pattern of LIKE, without regard to case.
     pub fn keep_like(&mut self, pattern: &str) {
-        let pattern = pattern.to_lowercase();
-        let text = |value: &Value| match value {
-            Value::Text(text) => text.to_string().to_lowercase(),
-            _ => String::new(),
+        let pattern = LikePattern::new(pattern, true);
+        let is_like = |row: &Vec<Value>| match &row[0] {
+            Value::Text(name) => pattern.matches(name.as_str()),
+            _ => false,
         };
-        self.rows.retain(|row| is_like(&text(&row[0]), &pattern));
+        self.rows.retain(is_like);
     }
 
     /// Writes it.
@@ -83,25 +82,6 @@ impl Listing {
             sink.write(&batch).map_err(failed)?;
         }
         sink.finish().map_err(failed)
-    }
-}
-
-/// True if a text is like a pattern: `%` is any text, `_` any character.
-fn is_like(text: &str, pattern: &str) -> bool {
-    let mut pattern = pattern.chars();
-    match pattern.next() {
-        None => text.is_empty(),
-        Some('%') => {
-            let rest = pattern.as_str();
-            let mut ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
-            ends.any(|at| is_like(&text[at..], rest))
-        }
-        Some(expected) => {
-            let mut text = text.chars();
-            let found = text.next();
-            let is_same = found.is_some_and(|c| expected == '_' || expected == c);
-            is_same && is_like(text.as_str(), pattern.as_str())
-        }
     }
 }
 
@@ -211,14 +191,10 @@ fn streams(args: &SourceOptions) -> Result<Listing, Failure> {
     let mut listing = stream_listing(&declarations);
     let shipped = ShippedStream::all().into_iter().filter(|_| is_live);
     for stream in shipped {
-        let doc = match stream.declaration() {
-            Ok(_) => stream.doc.clone(),
-            Err(why) => format!("{} (absent: {})", stream.doc, why.message),
-        };
         listing.push(vec![
             Value::text(&stream.name),
             Value::text("probe"),
-            unless_empty(&doc),
+            unless_empty(&stream.doc_on_this_host()),
         ]);
     }
     Ok(listing)
@@ -232,13 +208,9 @@ pub fn stream_listing(declarations: &[Declaration]) -> Listing {
         ("description", Type::Text),
     ]);
     for declaration in declarations {
-        let kind = match declaration.shape {
-            Shape::Stream => "stream",
-            Shape::Relation => "relation",
-        };
         listing.push(vec![
             Value::text(&declaration.name),
-            Value::text(kind),
+            Value::text(declaration.shape.name()),
             unless_empty(&declaration.doc),
         ]);
     }
@@ -253,10 +225,7 @@ pub fn functions() -> Listing {
         ("signature", Type::Text),
         ("description", Type::Text),
     ]);
-    let aggregates = AGGREGATES.iter().map(|f| ("aggregate", f.doc()));
-    let windows = WINDOW_FUNCTIONS.iter().map(|f| ("window", f.doc));
-    let scalars = SCALARS.iter().map(|f| ("scalar", f.doc()));
-    for (kind, doc) in aggregates.chain(windows).chain(scalars) {
+    for (kind, doc) in documented() {
         listing.push(vec![
             Value::text(doc.name),
             Value::text(kind),
@@ -296,7 +265,7 @@ pub fn view(views: &[StoredView], name: &str) -> Result<Listing, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_like;
+    use super::*;
 
     #[test]
     fn percent_is_any_text_and_underscore_any_character() {
@@ -304,14 +273,17 @@ mod tests {
             ("io", "io", true),
             ("iostream", "io", false),
             ("iostream", "io%", true),
-            ("iopath", "%path", true),
+            ("IOpath", "%path", true),
             ("iopath", "%o%t%", true),
-            ("io", "i_", true),
+            ("io", "I_", true),
             ("io", "i__", false),
             ("", "%", true),
             ("é", "_", true),
         ] {
-            assert_eq!(is_like(text, pattern), expected, "{text} like {pattern}");
+            let mut listing = Listing::new(&[("name", Type::Text)]);
+            listing.push(vec![Value::text(text)]);
+            listing.keep_like(pattern);
+            assert_eq!(!listing.rows.is_empty(), expected, "{text} like {pattern}");
         }
     }
 }

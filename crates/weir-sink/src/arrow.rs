@@ -35,11 +35,8 @@ pub fn schema(answer: &ResultSchema) -> ArrowSchema {
     let names = answer.unique_names(&["instant", "weight"]);
     let columns = names.iter().zip(&answer.schema.fields);
     fields.extend(columns.map(|(name, field)| arrow_field(name, field)));
-    let shape = match answer.shape {
-        Shape::Stream => "stream",
-        Shape::Relation => "relation",
-    };
-    let mut metadata = HashMap::from([(SHAPE.to_owned(), shape.to_owned())]);
+    let shape = answer.shape.name().to_owned();
+    let mut metadata = HashMap::from([(SHAPE.to_owned(), shape)]);
     if !answer.order.is_empty() {
         let keys: Vec<String> = answer.order.iter().map(written).collect();
         metadata.insert(ORDER.to_owned(), keys.join(", "));

@@ -53,10 +53,8 @@ fn views_of(client: &mut Client) -> Result<Vec<StoredView>, Failure> {
 /// The views of a monitor; none if it is older, or does not show them.
 fn monitor_views(client: &mut Client) -> Result<Vec<StoredView>, Failure> {
     match client.views() {
-        Ok(views) => serde_json::from_value(views)
-            .map_err(|e| Failure::world(format!("the monitor's list of views: {e}"))),
         Err(WireError::Refused(_) | WireError::Denied { .. }) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
+        views => parsed(views?),
     }
 }
 
@@ -99,7 +97,11 @@ pub fn listing(
 
 /// The views of a monitor, which have to be shown.
 fn stored(client: &mut Client) -> Result<Vec<StoredView>, Failure> {
-    serde_json::from_value(client.views()?)
+    parsed(client.views()?)
+}
+
+fn parsed(views: serde_json::Value) -> Result<Vec<StoredView>, Failure> {
+    serde_json::from_value(views)
         .map_err(|e| Failure::world(format!("the monitor's list of views: {e}")))
 }
 

@@ -13,6 +13,8 @@ mod logic;
 mod membership;
 mod text;
 
+pub use text::LikePattern;
+
 use arrow_array::{BooleanArray, Float64Array, Int64Array, UInt32Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use weir_model::{Column, Symbol, Type, Value};

@@ -61,7 +61,7 @@ pub(super) fn like(
     let Some(values) = texts(x) else {
         return Datum::Constant(Value::Null);
     };
-    let pattern = Pattern::new(pattern, ignore_case);
+    let pattern = LikePattern::new(pattern, ignore_case);
     let mut known: HashMap<u32, bool> = HashMap::new();
     let found = Symbol::with_texts(|texts| {
         BooleanBuffer::collect_bool(len, |row| {
@@ -76,7 +76,7 @@ pub(super) fn like(
 }
 
 /// A pattern of LIKE.
-struct Pattern {
+pub struct LikePattern {
     parts: Vec<Part>,
     ignore_case: bool,
 }
@@ -91,8 +91,9 @@ enum Part {
     Char(char),
 }
 
-impl Pattern {
-    fn new(text: &str, ignore_case: bool) -> Pattern {
+impl LikePattern {
+    /// The pattern `text`; with `ignore_case` that of ILIKE.
+    pub fn new(text: &str, ignore_case: bool) -> LikePattern {
         let mut parts = Vec::new();
         let mut chars = text.chars();
         while let Some(c) = chars.next() {
@@ -105,12 +106,12 @@ impl Pattern {
             });
         }
         parts.dedup_by(|a, b| *a == Part::Any && *b == Part::Any);
-        Pattern { parts, ignore_case }
+        LikePattern { parts, ignore_case }
     }
 
-    /// Greedy matching that backtracks to the last `%` only: at most text length times pattern
-    /// length steps.
-    fn matches(&self, text: &str) -> bool {
+    /// Whether a text matches. Greedy matching that backtracks to the last `%` only: at most text
+    /// length times pattern length steps.
+    pub fn matches(&self, text: &str) -> bool {
         let chars: Vec<char> = text.chars().map(|c| fold(c, self.ignore_case)).collect();
         let (mut at, mut part) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;
@@ -153,11 +154,11 @@ fn fold(c: char, ignore_case: bool) -> char {
 
 #[cfg(test)]
 mod tests {
-    use super::Pattern;
+    use super::LikePattern;
 
     #[test]
     fn like_supports_percent_underscore_and_escapes() {
-        let like = |text: &str, pattern: &str| Pattern::new(pattern, false).matches(text);
+        let like = |text: &str, pattern: &str| LikePattern::new(pattern, false).matches(text);
         assert!(
             like("vm17", "vm%") && like("vm17", "%1_") && like("", "%") && like("a%b", r"a\%b")
         );
@@ -165,6 +166,6 @@ mod tests {
         assert!(
             !like("vm17", "vm") && !like("vm", "vm_") && !like("axb", r"a\%b") && !like("", "_")
         );
-        assert!(Pattern::new("VM%", true).matches("vm17"));
+        assert!(LikePattern::new("VM%", true).matches("vm17"));
     }
 }

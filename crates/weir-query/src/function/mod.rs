@@ -19,6 +19,15 @@ use weir_model::{Type, Unit};
 
 use crate::expr::Expr;
 
+/// Every function that a query can call, with its kind.
+pub fn documented() -> impl Iterator<Item = (&'static str, &'static FunctionDoc)> {
+    let aggregates = aggregate::AGGREGATES.iter();
+    let aggregates = aggregates.map(|f| ("aggregate", f.doc()));
+    let windows = over::WINDOW_FUNCTIONS.iter().map(|f| ("window", f.doc));
+    let scalars = scalar::SCALARS.iter().map(|f| ("scalar", f.doc()));
+    aggregates.chain(windows).chain(scalars)
+}
+
 /// The description of a function.
 #[derive(Debug)]
 pub struct FunctionDoc {

@@ -413,10 +413,7 @@ impl Display for Explanation {
     /// The schema of the result, and then the tree with its locations.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(result) = self.operators.first() {
-            let shape = match result.shape {
-                Shape::Stream => "stream",
-                Shape::Relation => "relation",
-            };
+            let shape = result.shape.name();
             let columns: Vec<String> = result.columns.iter().map(column_text).collect();
             writeln!(f, "{shape} ({})\n", columns.join(", "))?;
         }

@@ -84,6 +84,14 @@ impl ShippedStream {
             ..self.on_this_host()?.capabilities().declaration
         })
     }
+
+    /// Its description, with what this host lacks of it.
+    pub fn doc_on_this_host(&self) -> String {
+        match self.on_this_host() {
+            Ok(_) => self.doc.clone(),
+            Err(why) => format!("{} (absent: {})", self.doc, why.message),
+        }
+    }
 }
 
 /// The comment in the lines before the statement at `at`.

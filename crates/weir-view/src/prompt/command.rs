@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use weir_model::suggest::nearest;
+use weir_query::function::documented;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::{output, quantity};
 use weir_sink::SINKS;
 use weir_sink::text::aligned;
 
-use super::names::{NamedSource, functions};
+use super::names::NamedSource;
 use super::session::{Next, PromptSession};
 
 /// What the argument of a command is, for its completion.
@@ -266,19 +267,19 @@ fn list_functions(session: &mut PromptSession, pattern: &str) -> Result<Next, Fa
         let mut names = std::iter::once(&doc.name).chain(doc.aliases);
         names.any(|name| name.eq_ignore_ascii_case(pattern))
     };
-    if functions().any(|(_, doc)| is_name(doc)) {
+    if documented().any(|(_, doc)| is_name(doc)) {
         let ending = session
             .children
             .run(&["functions"], vec![pattern.into()], "", None)?;
         return Ok(Next::Ended(ending));
     }
-    let found = functions().filter(|(_, doc)| matches(pattern, doc.name));
+    let found = documented().filter(|(_, doc)| matches(pattern, doc.name));
     let row = |(kind, doc): (&str, &weir_query::function::FunctionDoc)| {
         vec![doc.signature.into(), kind.into(), doc.summary.into()]
     };
     let rows: Vec<_> = found.map(row).collect();
     if rows.is_empty() {
-        let near = nearest(pattern, functions().map(|(_, doc)| doc.name));
+        let near = nearest(pattern, documented().map(|(_, doc)| doc.name));
         let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
         return Err(Failure::words(format_args!(
             "no function matches `{pattern}`; {near}\\df lists them"

@@ -1,11 +1,12 @@
 //! The completions of the word at the cursor: the names that can be there.
 
 use weir_query::diagnostic::Span;
+use weir_query::function::documented;
 use weir_query::syntax::token::{Lexeme, Token, tokens, unquote};
 use weir_query::syntax::{is_reserved, keywords};
 
 use super::command::{Argument, COMMANDS, find};
-use super::names::{NamedSource, Names, functions};
+use super::names::{NamedSource, Names};
 use weir_sink::SINKS;
 
 /// Words at the start of a statement.
@@ -39,7 +40,7 @@ pub struct Completion {
     pub start: usize,
     /// The words that may be in its place, sorted.
     pub words: Vec<String>,
-    /// The word is the name of a file.
+    /// A file name is expected.
     pub is_file: bool,
 }
 
@@ -117,7 +118,7 @@ fn of_command(text: &str, at: usize, names: &Names) -> Completion {
             };
         }
         Argument::Source => names.sources.iter().map(|s| own(&s.name)).collect(),
-        Argument::Function => functions().map(|(_, doc)| own(doc.name)).collect(),
+        Argument::Function => documented().map(|(_, doc)| own(doc.name)).collect(),
         Argument::Format => {
             let formats = SINKS.iter().map(|format| own(format.name));
             formats.chain([own("default")]).collect()
@@ -217,7 +218,7 @@ impl<'a> Statement<'a> {
         let columns = used.iter().flat_map(|(_, source)| &source.columns);
         let columns = columns.map(|field| name(&field.name));
         let aliases = used.iter().map(|(alias, _)| name(alias));
-        let functions = functions().map(|(_, doc)| Candidate::Name(format!("{}(", doc.name)));
+        let functions = documented().map(|(_, doc)| Candidate::Name(format!("{}(", doc.name)));
         let keywords = keywords().map(Candidate::Keyword);
         columns
             .chain(aliases)

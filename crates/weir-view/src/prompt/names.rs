@@ -3,12 +3,8 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
-use weir_model::{Catalog, Declaration, Field, Shape, StoredView};
+use weir_model::{Catalog, Declaration, Field, StoredView};
 use weir_query::compile;
-use weir_query::function::FunctionDoc;
-use weir_query::function::aggregate::AGGREGATES;
-use weir_query::function::over::WINDOW_FUNCTIONS;
-use weir_query::function::scalar::SCALARS;
 use weir_runtime::question::{options, with_views};
 use weir_runtime::shipped::ShippedStream;
 use weir_runtime::source::SourceOptions;
@@ -141,19 +137,8 @@ fn stored(catalog: Catalog) -> Vec<NamedSource> {
 fn declared(declaration: &Declaration) -> NamedSource {
     NamedSource {
         name: declaration.name.clone(),
-        kind: match declaration.shape {
-            Shape::Stream => "stream",
-            Shape::Relation => "relation",
-        },
+        kind: declaration.shape.name(),
         doc: declaration.doc.clone(),
         columns: declaration.schema.fields.clone(),
     }
-}
-
-/// Every function that a query can call, with its kind.
-pub fn functions() -> impl Iterator<Item = (&'static str, &'static FunctionDoc)> {
-    let aggregates = AGGREGATES.iter().map(|f| ("aggregate", f.doc()));
-    let windows = WINDOW_FUNCTIONS.iter().map(|f| ("window", f.doc));
-    let scalars = SCALARS.iter().map(|f| ("scalar", f.doc()));
-    aggregates.chain(windows).chain(scalars)
 }

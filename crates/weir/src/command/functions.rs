@@ -4,10 +4,7 @@
 use clap::Args;
 use serde_json::json;
 use weir_model::suggest;
-use weir_query::function::aggregate::AGGREGATES;
-use weir_query::function::over::WINDOW_FUNCTIONS;
-use weir_query::function::scalar::SCALARS;
-use weir_query::function::{Example, FunctionDoc};
+use weir_query::function::{Example, FunctionDoc, documented};
 
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -31,19 +28,8 @@ struct Entry {
 }
 
 pub fn run(args: &FunctionsArgs) -> Result<Ending, Failure> {
-    let aggregates = AGGREGATES.iter().map(|f| Entry {
-        kind: "aggregate",
-        doc: f.doc(),
-    });
-    let scalars = SCALARS.iter().map(|f| Entry {
-        kind: "scalar",
-        doc: f.doc(),
-    });
-    let windows = WINDOW_FUNCTIONS.iter().map(|f| Entry {
-        kind: "window",
-        doc: f.doc,
-    });
-    let mut entries: Vec<Entry> = aggregates.chain(windows).chain(scalars).collect();
+    let entries = documented().map(|(kind, doc)| Entry { kind, doc });
+    let mut entries: Vec<Entry> = entries.collect();
     if let Some(name) = &args.name {
         let names: Vec<&str> = entries.iter().map(|e| e.doc.name).collect();
         let unknown = unknown(name, &names);

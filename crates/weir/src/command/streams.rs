@@ -2,9 +2,10 @@
 
 use clap::Args;
 use serde_json::json;
-use weir_model::{Catalog, Declaration, Field, Shape};
+use weir_model::{Catalog, Declaration, Field};
 
 use weir_runtime::failure::{Ending, Failure};
+use weir_runtime::inspection;
 use weir_runtime::output;
 use weir_runtime::shipped::ShippedStream;
 use weir_tap::live;
@@ -36,32 +37,29 @@ pub fn run(args: &StreamsArgs) -> Result<Ending, Failure> {
 fn all(json: bool) -> String {
     let catalog = live::capabilities().catalog();
     let shipped = ShippedStream::all();
-    let shipped = shipped
-        .iter()
-        .map(|stream| (stream, stream.declaration().map_err(|why| why.message)));
     if json {
-        let of_shipped = |(stream, found): (&ShippedStream, Result<Declaration, String>)| {
-            match found {
-                Ok(declaration) => declaration_json(&declaration),
-                Err(why) => {
-                    json!({ "name": stream.name, "shape": "stream", "doc": stream.doc, "absent": why })
-                }
+        let of_shipped = |stream: &ShippedStream| match stream.declaration() {
+            Ok(declaration) => declaration_json(&declaration),
+            Err(why) => {
+                let why = why.message;
+                json!({ "name": stream.name, "shape": "stream", "doc": stream.doc, "absent": why })
             }
         };
         let known = catalog.declarations.iter().map(declaration_json);
-        let all: Vec<_> = known.chain(shipped.map(of_shipped)).collect();
+        let all: Vec<_> = known.chain(shipped.iter().map(of_shipped)).collect();
         return format!("{}\n", json!(all));
     }
-    let row = |d: &Declaration| vec![d.name.clone(), shape(d).into(), d.doc.clone()];
-    let of_shipped = |(stream, found): (&ShippedStream, Result<Declaration, String>)| {
-        let doc = match found {
-            Ok(_) => stream.doc.clone(),
-            Err(why) => format!("{} (absent: {why})", stream.doc),
-        };
+    let row = |d: &Declaration| vec![d.name.clone(), d.shape.name().into(), d.doc.clone()];
+    let of_shipped = |stream: &ShippedStream| {
+        let doc = stream.doc_on_this_host();
         vec![stream.name.clone(), "probe".into(), doc]
     };
     let rows = catalog.declarations.iter().map(row);
-    weir_sink::text::aligned(&rows.chain(shipped.map(of_shipped)).collect::<Vec<_>>())
+    weir_sink::text::aligned(
+        &rows
+            .chain(shipped.iter().map(of_shipped))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// A stream with its columns.
@@ -69,7 +67,10 @@ fn one(declaration: &Declaration, json: bool) -> String {
     if json {
         return format!("{}\n", json!([declaration_json(declaration)]));
     }
-    let (shape, columns) = (shape(declaration), columns_text(&declaration.schema.fields));
+    let (shape, columns) = (
+        declaration.shape.name(),
+        columns_text(&declaration.schema.fields),
+    );
     format!(
         "{} ({shape}): {}\n\n{columns}",
         declaration.name, declaration.doc
@@ -97,20 +98,13 @@ fn unknown(name: &str, catalog: &Catalog) -> Failure {
     ))
 }
 
-fn shape(declaration: &Declaration) -> &'static str {
-    match declaration.shape {
-        Shape::Stream => "stream",
-        Shape::Relation => "relation",
-    }
-}
-
 /// The header of a list of columns.
 const HEADER: [&str; 5] = ["COLUMN", "TYPE", "UNIT", "ALIASES", "DESCRIPTION"];
 
 /// Columns as lines below a header: name, type, unit, aliases, description.
 pub fn columns_text(fields: &[Field]) -> String {
     let row = |field: &Field| {
-        let aliases: Vec<String> = field.aliases.iter().map(alias).collect();
+        let aliases: Vec<String> = field.aliases.iter().map(inspection::alias).collect();
         vec![
             field.name.clone(),
             field.ty.name().into(),
@@ -127,18 +121,11 @@ pub fn columns_text(fields: &[Field]) -> String {
     )
 }
 
-fn alias(alias: &weir_model::Alias) -> String {
-    match alias.converted {
-        Some(unit) => format!("{} ({unit})", alias.name),
-        None => alias.name.to_owned(),
-    }
-}
-
 fn declaration_json(declaration: &Declaration) -> serde_json::Value {
     let columns: Vec<_> = declaration.schema.fields.iter().map(column_json).collect();
     json!({
         "name": declaration.name,
-        "shape": shape(declaration),
+        "shape": declaration.shape.name(),
         "doc": declaration.doc,
         "columns": columns,
     })
