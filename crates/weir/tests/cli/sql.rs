@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::fleet::processes::Monitor;
@@ -286,6 +287,8 @@ fn queries_run_at_a_monitor() {
 struct Terminal {
     child: Child,
     printed: Arc<Mutex<String>>,
+    /// Reads what is printed, to its end.
+    reader: JoinHandle<()>,
     /// What was examined already.
     seen: usize,
 }
@@ -300,11 +303,14 @@ impl Terminal {
     ) -> Option<Terminal> {
         let folder = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
         let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-        let command = format!("stty cols 100 rows 30; {command}; echo code=$?; stty -a");
+        // Ctrl-C reaches the shell too, and some shells would end with it.
+        let command =
+            format!("trap : INT; stty cols 100 rows 30; {command}; echo code=$?; stty -a");
         let mut script = Command::new("script");
         script
             .args(["-qec", &command, "/dev/null"])
-            .env("PATH", path);
+            .env("PATH", path)
+            .env("SHELL", "/bin/sh");
         script
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8");
@@ -325,7 +331,7 @@ impl Terminal {
         let printed = Arc::<Mutex<String>>::default();
         let mut output = child.stdout.take().unwrap();
         let shared = printed.clone();
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..count]);
@@ -335,6 +341,7 @@ impl Terminal {
         Some(Terminal {
             child,
             printed,
+            reader,
             seen: 0,
         })
     }
@@ -349,6 +356,7 @@ impl Terminal {
     fn expect(&mut self, text: &str) -> String {
         let started = Instant::now();
         loop {
+            let has_ended = self.reader.is_finished();
             let printed = self.printed.lock().unwrap().clone();
             if let Some(at) = printed[self.seen..].find(text) {
                 let before = printed[self.seen..self.seen + at].to_owned();
@@ -356,8 +364,8 @@ impl Terminal {
                 return before;
             }
             assert!(
-                started.elapsed() < TIMEOUT,
-                "no {text:?} in {:?}",
+                !has_ended && started.elapsed() < TIMEOUT,
+                "no {text:?} in {:?}; ended: {has_ended}",
                 &printed[self.seen..]
             );
             std::thread::sleep(Duration::from_millis(20));
@@ -377,6 +385,9 @@ impl Terminal {
         self.expect(&format!("code={code}\r\n"));
         let status = self.child.wait().unwrap();
         assert!(status.success());
+        while !self.reader.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let printed = self.printed.lock().unwrap().clone();
         for setting in ["icanon", "echo", "isig"] {
             let mut words = printed[self.seen..].split_whitespace();
