@@ -10,7 +10,7 @@ use weir_model::{Catalog, StoredView};
 
 use crate::check::{CheckOptions, Checked, Checker, merged, sorted_diagnostics};
 use crate::diagnostic::{Diagnostic, Span, codes};
-use crate::syntax::ast::{CatalogQuery, Statement, ViewDefinition};
+use crate::syntax::ast::{CatalogQuery, Ident, Statement, ViewDefinition};
 use crate::syntax::parse;
 
 /// Maximum number of views in a library.
@@ -37,10 +37,19 @@ pub fn kind(text: &str) -> TextKind {
     if parsed.tree.iter().all(is_change) {
         return TextKind::Changes;
     }
-    match parsed.tree.into_iter().next_back() {
-        Some(Statement::Inspect(inspection)) => TextKind::CatalogQuery(inspection),
-        _ => TextKind::Query,
+    let mut tree = parsed.tree;
+    let Some(Statement::Inspect(mut inspection)) = tree.pop() else {
+        return TextKind::Query;
+    };
+    // A view of the text itself precedes a source of the same name.
+    if let CatalogQuery::Describe { name, .. } = &mut inspection {
+        let defines = |name: &Ident| {
+            let is_it = |s: &Statement| matches!(s, Statement::View(view) if view.name.value.eq_ignore_ascii_case(&name.value));
+            tree.iter().any(is_it)
+        };
+        name.take_if(|name| defines(name));
     }
+    TextKind::CatalogQuery(inspection)
 }
 
 /// The query that the last statement, DESCRIBE, describes; it is not optimized.

@@ -237,9 +237,11 @@ impl Server {
             return;
         }
         let delivered = self.delivered.entry(session.instance).or_default();
-        match channel {
-            Some(channel) => drop(delivered.rows.insert(channel, at)),
-            None => delivered.watermark = at,
-        }
+        // After a new connection an agent repeats messages that the monitor has.
+        let last = match channel {
+            Some(channel) => delivered.rows.entry(channel).or_insert(at),
+            None => &mut delivered.watermark,
+        };
+        *last = at.max(*last);
     }
 }

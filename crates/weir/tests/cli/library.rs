@@ -98,6 +98,8 @@ fn describe_has_the_columns_that_a_query_has() {
     let view = "create view v (a, b) as select op, bytes from IO; describe v";
     assert_eq!(user.column(view, "column"), ["a", "b"]);
     assert_eq!(user.rows(view)[1]["unit"], "B");
+    let view = "create view vms (a) as select op from IO; describe VMs";
+    assert_eq!(user.column(view, "column"), ["a"]);
     let unknown = user.query("describe IOO");
     assert_eq!(unknown.code, 2);
     assert!(
