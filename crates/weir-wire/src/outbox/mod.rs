@@ -387,7 +387,9 @@ impl Outbox {
         if acked > self.last_sent() {
             return None;
         }
-        self.delivered = (self.acked.max(acked) - self.released) as usize;
+        // The ack itself may have been lost with the previous connection.
+        self.acked = self.acked.max(acked);
+        self.delivered = (self.acked - self.released) as usize;
         self.release();
         Some(self.released.max(acked) + 1)
     }
@@ -537,4 +539,47 @@ enum DropPosition {
     Front,
     /// After everything on disk.
     Tail,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{AgentBody, AgentMessage};
+
+    fn watermark(at: i64) -> EncodedMessage {
+        let body = AgentBody::try_from(AgentMessage::Watermark(at));
+        EncodedMessage::message(body.expect("a message within its bounds"))
+    }
+
+    fn sent(outbox: &mut Outbox) -> Vec<u64> {
+        std::iter::from_fn(|| outbox.next_message().map(|(number, _)| number)).collect()
+    }
+
+    /// Four messages were sent and none was acknowledged; the fifth does not fit into the window.
+    fn with_full_window() -> Outbox {
+        let mut outbox = Outbox::new(OutboxCapacity {
+            memory_bytes: 8 * watermark(0).cost(),
+            disk_bytes: 0,
+        });
+        for number in 1..=4 {
+            outbox.push(watermark(number as i64));
+            assert_eq!(sent(&mut outbox), [number]);
+        }
+        outbox.push(watermark(5));
+        assert!(sent(&mut outbox).is_empty());
+        outbox
+    }
+
+    /// A monitor acknowledges each number once, so an ack that was lost with a connection is in
+    /// the next welcome only.
+    #[test]
+    fn the_window_opens_after_an_ack_that_was_lost_with_its_connection() {
+        for acked in 0..=4 {
+            let mut outbox = with_full_window();
+            assert_eq!(outbox.resume(acked), Some(acked + 1));
+            let last = if acked == 0 { 4 } else { 5 };
+            let expected: Vec<u64> = (acked + 1..=last).collect();
+            assert_eq!(sent(&mut outbox), expected, "acknowledged: {acked}");
+        }
+    }
 }
