@@ -148,9 +148,9 @@ impl Host {
             return;
         }
         let was_running = process.is_running();
-        process.follow_orders(process.clock.to_monitor(shown));
+        let has_started = process.follow_orders(process.clock.to_monitor(shown));
         process.use_disk(random);
-        if !was_running {
+        if !was_running || has_started {
             // Fragments see what comes after their start.
             return self.complete(now);
         }

@@ -180,15 +180,14 @@ impl Process {
         }
     }
 
-    /// Executes an order of the monitor; `now` is the estimated time of the monitor's clock.
-    pub fn follow_orders(&mut self, now: Nanos) {
+    /// Executes the orders of the monitor; `now` is the estimated time of the monitor's clock.
+    /// Returns whether a channel was started.
+    pub fn follow_orders(&mut self, now: Nanos) -> bool {
+        let mut has_started = false;
         if !self.clock.is_synchronised() || self.is_ending {
-            return;
+            return has_started;
         }
-        loop {
-            let Some(order) = self.connection.as_mut().and_then(|c| c.orders.pop_front()) else {
-                return;
-            };
+        while let Some(order) = self.connection.as_mut().and_then(|c| c.orders.pop_front()) {
             match order {
                 Order::Welcome(channels) => {
                     self.channels = channels.len();
@@ -204,6 +203,7 @@ impl Process {
                     if known.is_none() {
                         // No row has been received before all channels run.
                         self.core.reached(now);
+                        has_started = true;
                     }
                     self.core.start(channel, &plan);
                 }
@@ -211,6 +211,7 @@ impl Process {
                 Order::Message(_) => {}
             }
         }
+        has_started
     }
 
     fn stop(&mut self, channel: ChannelId) {

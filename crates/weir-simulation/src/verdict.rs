@@ -124,22 +124,30 @@ fn expected(world: &World, number: usize, query: &Query, upto: Nanos) -> Result<
     }
     engine.begin(START + 1);
     engine.add(&query.plan);
-    for row in rows.into_iter().filter(|row| row.ts <= upto) {
-        engine.push(SOURCES[row.source], batch(row));
-    }
-    for source in SOURCES {
-        engine.heartbeat(source, upto);
-    }
+    rows.retain(|row| row.ts <= upto);
     let (mut net, mut failure) = (Net::new(), None);
-    engine.step(&mut |output| match output {
-        EngineOutput::Rows { batch, .. } => {
-            for row in 0..batch.len() {
-                let key = (batch.ts[row], format!("{:?}", batch.row(row)));
-                *net.entry(key).or_default() += batch.weight(row);
-            }
+    let mut step = |engine: &mut Engine, at| {
+        for source in SOURCES {
+            engine.heartbeat(source, at);
         }
-        EngineOutput::Failed { error, .. } => failure = Some(error.to_string()),
-    });
+        engine.step(&mut |output| match output {
+            EngineOutput::Rows { batch, .. } => {
+                for row in 0..batch.len() {
+                    let key = (batch.ts[row], format!("{:?}", batch.row(row)));
+                    *net.entry(key).or_default() += batch.weight(row);
+                }
+            }
+            EngineOutput::Failed { error, .. } => failure = Some(error.to_string()),
+        });
+    };
+    // A step for each instant: the memory of a step is limited.
+    for instant in rows.chunk_by(|a, b| a.ts == b.ts) {
+        for row in instant {
+            engine.push(SOURCES[row.source], batch(row));
+        }
+        step(&mut engine, instant[0].ts);
+    }
+    step(&mut engine, upto);
     net.retain(|_, weight| *weight != 0);
     failure.map_or(Ok(net), Err)
 }

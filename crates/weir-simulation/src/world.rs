@@ -5,6 +5,7 @@ use std::path::Path;
 use fastrand::Rng;
 use tempfile::TempDir;
 use weir_model::Nanos;
+use weir_monitor::Monitor;
 use weir_wire::message::FlightData;
 
 use crate::host::Host;
@@ -137,14 +138,17 @@ impl World {
         }
     }
 
-    /// True if all hosts run and have sent all messages, and results up to `at` are published.
+    /// True if all hosts run and have sent all messages, the monitor has those up to `at`, and
+    /// results up to `at` are published.
     fn is_settled(&mut self, at: Nanos) -> bool {
         let up = |host: &mut Host| {
             let process = host.process.as_mut();
             process.is_some_and(|(_, p)| p.is_running() && p.has_sent_all())
         };
         let server = self.server.as_ref();
-        self.hosts.iter_mut().all(up) && server.is_some_and(|s| s.monitor.watermark() > at)
+        let is_received = |monitor: &Monitor| monitor.agents().all(|agent| agent.reached > at);
+        self.hosts.iter_mut().all(up)
+            && server.is_some_and(|s| s.monitor.watermark() > at && is_received(&s.monitor))
     }
 
     fn step(&mut self) {

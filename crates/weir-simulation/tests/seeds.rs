@@ -6,8 +6,8 @@ use std::panic;
 use weir_simulation::{SimulationReport, run};
 use weir_testing::is_full;
 
-/// The number of seeds unless `WEIR_SEEDS` is set; a debug build takes some seconds.
-const SEEDS: u64 = 24;
+/// The number of seeds unless `WEIR_SEEDS` is set; a debug build takes half a minute.
+const SEEDS: u64 = 60;
 
 /// The same with `cargo xtask test --all`.
 const SEEDS_ALL: u64 = 500;
