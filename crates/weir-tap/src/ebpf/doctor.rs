@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use weir_model::event::io_schema;
 use weir_model::{Demand, Predicate};
@@ -18,6 +19,8 @@ use super::layout::{self, Config};
 use super::needs::Needs;
 use super::obstacle::{self, Obstacle, effective};
 use super::programs::{self, Probe, Programs, Sizes};
+use super::stream::KernelStream;
+use super::streams;
 use super::tap::{LiveOptions, open};
 use super::trial::{self, Outcome, Read};
 use crate::{RECORDING, elevation};
@@ -75,7 +78,11 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     let loaded = loads.status == CheckStatus::Ok;
     facts.push(loads);
     match loaded {
-        true => facts.extend([histograms(options), self_test(options)]),
+        true => {
+            facts.push(histograms(options));
+            facts.extend(kernel_streams(options));
+            facts.push(self_test(options));
+        }
         false => facts.extend(
             ["histograms", "completeness"]
                 .map(|name| not_checked(name, "the programs cannot be loaded")),
@@ -250,6 +257,7 @@ fn everything() -> Demand {
 
 fn loads(options: &LiveOptions) -> Fact {
     const NAME: &str = "programs and tables";
+    let started = Instant::now();
     let load = || {
         let needs = Needs::of(&[everything()], true)?;
         let kernel = Kernel::running()?;
@@ -262,13 +270,44 @@ fn loads(options: &LiveOptions) -> Fact {
         Programs::load(&probes, &config, &Folding::default(), &sizes).map(|p| p.probes.len())
     };
     match load() {
-        Ok(count) => ok(NAME, format!("the kernel accepts all {count}")),
+        Ok(count) => {
+            let found = format!("the kernel accepts all {count}, {}", loaded(started));
+            ok(NAME, found)
+        }
         Err(error) => ok(NAME, error.to_string()).but(
             CheckStatus::Missing,
             "live I/O cannot be observed",
             "see the checks above and the kernel's message",
         ),
     }
+}
+
+/// How long the kernel took to verify and compile programs and to make their tables.
+fn loaded(started: Instant) -> String {
+    format!("loaded in {} ms", started.elapsed().as_millis())
+}
+
+/// Opens each kernel stream with all its columns, and closes it.
+fn kernel_streams(options: &LiveOptions) -> Vec<Fact> {
+    let fact = |stream: &KernelStream| {
+        let name = format!("stream {}", stream.name);
+        let all = Demand {
+            stream: stream.name.into(),
+            columns: (0..stream.columns.len()).collect(),
+            predicate: Predicate::all(),
+            fold: None,
+        };
+        let started = Instant::now();
+        match stream.open(&[all], options) {
+            Ok(_) => ok(&name, loaded(started)),
+            Err(error) => ok(&name, error.to_string()).but(
+                CheckStatus::Degraded,
+                "no query can read it on this host",
+                "see the checks above and the kernel's message",
+            ),
+        }
+    };
+    streams::ALL.iter().copied().map(fact).collect()
 }
 
 /// Opens histograms of no device, and closes them.
@@ -280,11 +319,12 @@ fn histograms(options: &LiveOptions) -> Fact {
         without: options.without.clone(),
         ..HistOptions::default()
     };
+    let started = Instant::now();
     match HistTap::open(&wanted) {
-        Ok(tap) => ok(
-            NAME,
-            format!("aggregated in the kernel, {} MiB of memory", tap.memory_bytes() >> 20),
-        ),
+        Ok(tap) => {
+            let (loaded, memory) = (loaded(started), tap.memory_bytes() >> 20);
+            ok(NAME, format!("aggregated in the kernel, {memory} MiB of memory, {loaded}"))
+        }
         Err(error) => ok(NAME, error.to_string()).but(
             CheckStatus::Degraded,
             "histograms cannot be aggregated in the kernel; `weir characterise` computes them from single requests",

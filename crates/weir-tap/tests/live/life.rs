@@ -369,6 +369,15 @@ fn the_doctor_finds_a_host_where_the_other_tests_run_well() {
     ] {
         assert_eq!(status(name), Some(ebpf::CheckStatus::Ok), "{facts:?}");
     }
+    for stream in ebpf::streams::ALL {
+        let name = format!("stream {}", stream.name);
+        let fact = facts
+            .iter()
+            .find(|f| f.name == name)
+            .expect("it is checked");
+        let is_loaded = fact.found.starts_with("loaded in ");
+        assert_eq!(is_loaded, fact.status == ebpf::CheckStatus::Ok, "{fact:?}");
+    }
     assert_eq!(
         status("disk statistics"),
         Some(ebpf::CheckStatus::Degraded),
