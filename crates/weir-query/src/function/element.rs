@@ -131,7 +131,7 @@ impl Output for i64 {
         };
         (values, nulls)
     }
-    #[inline]
+    #[inline(always)]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<i64>) {
         values.push(value.unwrap_or_default());
         nulls.append(value.is_some());
@@ -172,7 +172,7 @@ impl Output for f64 {
         };
         (values, nulls)
     }
-    #[inline]
+    #[inline(always)]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<f64>) {
         values.push(value.unwrap_or_default());
         nulls.append(value.is_some());
@@ -268,7 +268,7 @@ impl Output for bool {
         };
         (values, nulls)
     }
-    #[inline]
+    #[inline(always)]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<bool>) {
         values.append(value.unwrap_or_default());
         nulls.append(value.is_some());
@@ -356,7 +356,7 @@ impl Output for Text {
         };
         (values, nulls)
     }
-    #[inline]
+    #[inline(always)]
     fn write((values, nulls): &mut Self::Sink<'_>, value: Option<Text>) {
         values.push(value.map_or(0, |x| x.symbol.id()));
         nulls.append(value.is_some());

@@ -216,7 +216,8 @@ pub(crate) fn interleave(a: &Column, b: &Column) -> Column {
 
 /// Interleaves two slices of the same length.
 pub(crate) fn interleave_slices<T: Copy>(a: &[T], b: &[T]) -> Vec<T> {
-    a.iter().zip(b).flat_map(|(&a, &b)| [a, b]).collect()
+    let pairs: Vec<[T; 2]> = a.iter().zip(b).map(|(&a, &b)| [a, b]).collect();
+    pairs.into_flattened()
 }
 
 fn joined<T>(

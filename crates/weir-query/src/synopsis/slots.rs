@@ -287,6 +287,15 @@ fn swap<T: Copy>(
     same: &mut [bool],
     equal: impl Fn(T, T) -> bool,
 ) -> Vec<T> {
+    if let ([value], [rest @ .., last]) = (&mut *values, new) {
+        // Each value is the old one of the next row.
+        let first = std::mem::replace(value, *last);
+        let old = [&[first], rest].concat();
+        for ((same, &old), &new) in same.iter_mut().zip(&old).zip(new) {
+            *same &= equal(old, new);
+        }
+        return old;
+    }
     let each = places.iter().zip(new).zip(same);
     each.map(|((&place, &x), same)| {
         let old = std::mem::replace(&mut values[place as usize], x);

@@ -160,16 +160,12 @@ impl Aggregate {
 
     /// Finds each row's group, and which rows are the last to touch it in their instant.
     fn assign(&mut self, ts: &[i64], keys: &[Column], weights: &[i64]) -> Membership {
+        if self.keys.is_empty() {
+            return self.assign_to_the_whole(ts, weights);
+        }
         let len = ts.len();
-        let (numbers, added) = match self.keys.len() {
-            0 => (vec![0; len], Vec::new()),
-            _ => self.table.find_or_add_all(&self.packer.pack(keys, len)),
-        };
-        let groups = if self.keys.is_empty() {
-            1
-        } else {
-            self.table.numbers()
-        };
+        let (numbers, added) = self.table.find_or_add_all(&self.packer.pack(keys, len));
+        let groups = self.table.numbers();
         self.groups.resize(groups, Group::default());
         self.values.grow_to(groups);
         self.values
@@ -200,6 +196,26 @@ impl Aggregate {
         }
     }
 
+    /// [`Aggregate::assign`] without keys: all rows are of group 0.
+    fn assign_to_the_whole(&mut self, ts: &[i64], weights: &[i64]) -> Membership {
+        self.groups.resize(1, Group::default());
+        let group = &mut self.groups[0];
+        let count = |weight: &i64| {
+            group.count += weight;
+            group.count == 0
+        };
+        let empty = weights.iter().map(count).collect();
+        let mut last: Vec<bool> = ts.array_windows().map(|[a, b]| a != b).collect();
+        last.resize(ts.len(), true);
+        self.rows_ever += ts.len() as u64;
+        group.latest = self.rows_ever - 1;
+        Membership {
+            groups: vec![0; ts.len()],
+            last,
+            empty,
+        }
+    }
+
     /// Retracts the old rows and inserts the new ones. `same` marks groups whose results are
     /// unchanged.
     fn changes(
@@ -210,6 +226,13 @@ impl Aggregate {
         same: &[bool],
         results: Vec<(Column, Column)>,
     ) -> Batch {
+        if !members.empty.contains(&true) && self.are_shown(&touched) {
+            let (touched, results) = match same.contains(&true) {
+                true => picked(touched, results, &changed_positions(same)),
+                false => (touched, results),
+            };
+            return self.replacements(ts, &touched, &results);
+        }
         let count = touched.rows.len();
         let mut was = Vec::with_capacity(count);
         let mut is = Vec::with_capacity(count);
@@ -218,8 +241,6 @@ impl Aggregate {
             .empty_row_at_start
             .as_ref()
             .is_some_and(|(b, _)| b.is_passed());
-        // In the usual case every group has an old row and a new one.
-        let mut usual = true;
         for (i, (&row, &group)) in touched.rows.iter().zip(&touched.groups).enumerate() {
             let group = &mut self.groups[group as usize];
             // The one row of an aggregation without keys is never retracted for good.
@@ -229,21 +250,19 @@ impl Aggregate {
                 was.push(group.shown);
                 is.push(shown);
                 changed.push(i as u32);
-                usual &= group.shown && shown;
             }
             group.shown = shown;
         }
-        let (touched, results) = match changed.len() == count {
-            true => (touched, results),
-            false => {
-                let picked =
-                    |(old, new): &(Column, Column)| (take(old, &changed), take(new, &changed));
-                (touched.pick(&changed), results.iter().map(picked).collect())
-            }
-        };
-        match usual {
-            true => self.replacements(ts, &touched, &results),
-            false => self.replacements_and_others(ts, &touched, &results, &was, &is),
+        let (touched, results) = picked(touched, results, &changed);
+        self.replacements_and_others(ts, &touched, &results, &was, &is)
+    }
+
+    /// Whether all these groups have a row in the result.
+    fn are_shown(&self, touched: &Touched) -> bool {
+        let is_shown = |&group: &u32| self.groups[group as usize].shown;
+        match self.keys.is_empty() {
+            true => self.groups[0].shown,
+            false => touched.groups.iter().all(is_shown),
         }
     }
 
@@ -304,6 +323,27 @@ impl Aggregate {
         }
         self.table.recycle();
     }
+}
+
+/// The positions of the groups whose results are not the same.
+fn changed_positions(same: &[bool]) -> Vec<u32> {
+    (0..)
+        .zip(same)
+        .filter_map(|(at, &same)| (!same).then_some(at))
+        .collect()
+}
+
+/// The groups at these positions, with the results before and after.
+fn picked(
+    touched: Touched,
+    results: Vec<(Column, Column)>,
+    positions: &[u32],
+) -> (Touched, Vec<(Column, Column)>) {
+    if positions.len() == touched.rows.len() {
+        return (touched, results);
+    }
+    let pick = |(old, new): &(Column, Column)| (take(old, positions), take(new, positions));
+    (touched.pick(positions), results.iter().map(pick).collect())
 }
 
 impl Touched {
