@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use weir_model::Symbol;
 
 /// Minimum interval between scans of the hierarchy.
@@ -21,7 +22,7 @@ const CGROUPS_MAX: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Cgroups {
     root: Option<Root>,
-    paths: HashMap<u64, Symbol>,
+    paths: HashMap<u64, Symbol, RandomState>,
     walked: Option<Instant>,
 }
 
@@ -77,7 +78,7 @@ impl Cgroups {
     pub fn new(root: Option<Root>) -> Cgroups {
         Cgroups {
             root,
-            paths: HashMap::new(),
+            paths: HashMap::default(),
             walked: None,
         }
     }

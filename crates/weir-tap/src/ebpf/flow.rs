@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use super::layout::{Record, UNKNOWN, kind};
 
 /// Maximum number of requests in flight that are stored; beyond, in_flight and seek are unknown and
@@ -39,8 +41,8 @@ struct Flying {
 #[derive(Debug, Default)]
 pub struct Flows {
     numbers: i64,
-    disks: HashMap<u32, Disk>,
-    flying: HashMap<u64, Flying>,
+    disks: HashMap<u32, Disk, RandomState>,
+    flying: HashMap<u64, Flying, RandomState>,
 }
 
 impl Flows {

@@ -8,6 +8,8 @@ use arrow_array::{Int64Array, UInt32Array};
 use arrow_buffer::{ArrowNativeType, NullBuffer, NullBufferBuilder, ScalarBuffer};
 use weir_model::{Batch, Column, EventKind, Level, Nanos, Op, SECTOR_BYTES, Symbol};
 
+use foldhash::fast::RandomState;
+
 use super::attribution::Owner;
 use super::cgroups::Cgroups;
 use super::devices::read_text;
@@ -75,7 +77,7 @@ pub struct Names {
     pub taken_ns: Nanos,
     /// The name of this host.
     host: Option<Symbol>,
-    comms: HashMap<[u64; 2], Option<Symbol>>,
+    comms: HashMap<[u64; 2], Option<Symbol>, RandomState>,
     flags: [Symbol; 16],
 }
 
@@ -301,7 +303,7 @@ impl Names {
             epoch_offset_ns,
             taken_ns: 0,
             host,
-            comms: HashMap::new(),
+            comms: HashMap::default(),
             flags: std::array::from_fn(|bits| Symbol::new(&letters(bits as u8))),
         }
     }

@@ -391,13 +391,12 @@ impl BlockTap {
                     places.push((record.device, self.devices.place(record.device)));
                 }
             }
-            let place = place as u32;
-            self.delivered.push(Delivered { at, place });
             if let Some(flows) = &mut self.flows {
-                let device = self.devices.get(record.device);
-                let disk = device.map_or(record.device, |d| d.disk);
+                let disk = places[place].1.disk;
                 self.flows_delivered.push(flows.see(record, disk));
             }
+            let place = place as u32;
+            self.delivered.push(Delivered { at, place });
         }
         let places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
         if let Some(attribution) = &mut self.attribution {
