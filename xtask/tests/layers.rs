@@ -62,6 +62,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-workload",
         ],
     ),
+    ("weir-console", &["weir-model", "weir-query", "weir-sink"]),
     ("weir-testing", &["weir-sketch"]),
     (
         "weir-simulation",

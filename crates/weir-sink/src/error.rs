@@ -19,6 +19,14 @@ pub enum SinkError {
         /// The error of the system.
         error: io::Error,
     },
+    /// An Arrow stream cannot be written.
+    #[error("{name}: {error}")]
+    Arrow {
+        /// The file, or `standard output`.
+        name: String,
+        /// The error of the writer.
+        error: arrow_schema::ArrowError,
+    },
     /// Parquet cannot be written.
     #[error("{name}: {error}")]
     Parquet {

@@ -8,6 +8,7 @@
 //! | [`delta`] | one readable line a delta, `[instant]:+:values` |
 //! | [`stream`] | the output format of the Stanford STREAM prototype, exactly |
 //! | [`parquet`] | a Parquet file |
+//! | [`arrow_stream`] | an Arrow IPC stream |
 //! | [`arrow`] | record batches, for Parquet files and clients of a monitor |
 //! | [`iostat`] | the reports of sysstat's iostat |
 //! | [`diskstats_tree`] | a directory for `iostat -f` |
@@ -24,6 +25,7 @@
 
 pub mod answer;
 pub mod arrow;
+pub mod arrow_stream;
 pub mod csv;
 pub mod delta;
 pub mod diskstats_tree;
@@ -121,6 +123,7 @@ pub static SINKS: &[&SinkFormat] = &[
     &json::FORMAT,
     &csv::FORMAT,
     &csv::SAFE_FORMAT,
+    &arrow_stream::FORMAT,
     &parquet::FORMAT,
     &stream::FORMAT,
 ];

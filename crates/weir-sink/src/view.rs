@@ -217,6 +217,20 @@ pub fn deltas<'r>(
     Batch::deltas(vec![instant; weights.len()], weights, columns.collect())
 }
 
+/// Deltas with the columns of `schema` as one batch.
+pub fn joined(schema: &Schema, batches: &[Batch]) -> Batch {
+    let values = |column: usize| {
+        let columns = batches.iter().map(move |batch| &batch.columns[column]);
+        columns.flat_map(|column| (0..column.len()).map(|row| column.value(row)))
+    };
+    let fields = schema.fields.iter().enumerate();
+    let columns = fields.map(|(i, field)| Column::from_values(field.ty, values(i)));
+    let ts: Vec<Nanos> = batches.iter().flat_map(|b| b.ts.iter().copied()).collect();
+    let weights = batches.iter();
+    let weights = weights.flat_map(|b| (0..b.len()).map(|row| b.weight(row)));
+    Batch::deltas(ts, weights.collect::<Vec<i64>>(), columns.collect())
+}
+
 fn bytes(row: &[Value]) -> usize {
     let heap = |value: &Value| match value {
         Value::Tally(tally) => size_of_val(&tally.0[..]),

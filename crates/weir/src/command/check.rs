@@ -7,7 +7,10 @@ use weir_query::diagnostic::{Diagnostic, Severity};
 use crate::args::{DefinitionArgs, QuestionArgs};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
+use weir_runtime::plans;
 use weir_runtime::source::SourceOptions;
+use weir_sink::InstantUnit;
+use weir_tap::source::LIVE;
 
 /// Check a query without running it
 ///
@@ -22,25 +25,38 @@ pub struct CheckArgs {
     question: QuestionArgs,
     #[command(flatten)]
     define: DefinitionArgs,
-    /// Print a JSON object: ok, columns, and diagnostics with code, message, help and byte span
+    /// Source whose streams the query may read in addition to those of this host: a recording, or
+    /// another source of `weir query`; may be repeated
+    #[arg(long, value_name = "SOURCE", default_value = LIVE.name)]
+    from: Vec<String>,
+    /// Print a JSON object: ok, shape, columns, and diagnostics with code, message, help and byte
+    /// span
     #[arg(short = 'j', long)]
     json: bool,
 }
 
 pub fn run(args: &CheckArgs) -> Result<Ending, Failure> {
-    let host = SourceOptions::default();
+    let mut host = SourceOptions::default();
+    host.from = args.from.clone();
     let question = args.define.before(args.question.read()?, &host)?;
     let checked = question.check_over(&host, false)?;
     let columns = match &checked {
         Ok(checked) => checked.plan.schema.fields.clone(),
         Err(_) => Vec::new(),
     };
+    let shape = |plan| plans::answer(plan, InstantUnit::Nanoseconds, false, false).shape;
+    let shape = checked.as_ref().ok().map(|c| shape(&c.plan).name());
     let (Ok(diagnostics) | Err(diagnostics)) = checked.map(|c| c.warnings);
     let bad = diagnostics.iter().any(Diagnostic::is_error);
     if args.json {
         let findings: Vec<_> = diagnostics.iter().map(finding).collect();
         let columns: Vec<_> = columns.iter().map(super::streams::column_json).collect();
-        let answer = json!({ "ok": !bad, "columns": columns, "diagnostics": findings });
+        let answer = json!({
+            "ok": !bad,
+            "shape": shape,
+            "columns": columns,
+            "diagnostics": findings,
+        });
         output::print(&format!("{answer}\n"))?;
         return Ok(if bad { Ending::Refused } else { Ending::Done });
     }

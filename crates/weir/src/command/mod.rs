@@ -5,6 +5,7 @@ mod certificates;
 mod characterise;
 mod check;
 mod completions;
+mod console;
 mod convert;
 mod diskstats;
 mod doctor;
@@ -72,7 +73,15 @@ const FIRST: &str = "Start with:\n  \
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Watch",
-        &["top", "path", "iostat", "hist", "diskstats", "exporter"],
+        &[
+            "top",
+            "console",
+            "path",
+            "iostat",
+            "hist",
+            "diskstats",
+            "exporter",
+        ],
     ),
     (
         "Query",
@@ -143,6 +152,7 @@ impl Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Top(top::TopArgs),
+    Console(console::ConsoleArgs),
     Path(path::PathArgs),
     Iostat(iostat::IostatArgs),
     Hist(hist::HistArgs),
@@ -233,6 +243,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
     }
     match command {
         Command::Top(args) => top::run(&args, cli.verbose),
+        Command::Console(args) => console::run(&args, cli.verbose),
         Command::Path(args) => path::run(&args, cli.verbose),
         Command::Iostat(args) => iostat::run(&args, cli.verbose),
         Command::Hist(args) => hist::run(&args, cli.verbose),

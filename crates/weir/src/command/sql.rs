@@ -76,8 +76,9 @@ pub fn prompt(
 /// Options that the prompt sets itself.
 const OF_PROMPT: [&str; 6] = ["from", "monitor", "format", "span", "define", "file"];
 
-/// The given options of command `name` that command `other` has as well.
-fn options(name: &str, given: &ArgMatches, other: &[&str]) -> Vec<OsString> {
+/// The given options of command `name` that command `other` has as well, without those that name
+/// sources, formats and definitions.
+pub fn options(name: &str, given: &ArgMatches, other: &[&str]) -> Vec<OsString> {
     let cli = Cli::command();
     let own = cli.find_subcommand(name).expect("a command");
     let find = |command: &clap::Command, name: &&str| command.find_subcommand(name).cloned();

@@ -68,7 +68,7 @@ fn a_disk_that_is_full_is_a_failure() {
     }
     let scratch = Scratch::new();
     let trace = scratch.write("t.csv", &requests(100));
-    for format in ["json", "csv", "parquet"] {
+    for format in ["json", "csv", "arrow", "parquet"] {
         let output = run(&[
             "query",
             "--from",

@@ -5,6 +5,7 @@ mod blktrace;
 mod certificates;
 mod characterise;
 mod config_files;
+mod console;
 mod elevation;
 mod endings;
 mod escapes;

@@ -1,0 +1,34 @@
+//! The console: an HTTP API, results pushed over one WebSocket per tab, and the page that shows
+//! them.
+//!
+//! ```text
+//! browser ──HTTP, WebSocket──▶ server ──starts──▶ weir query, check, explain (a process each)
+//!                                 ◀──Arrow, JSON, CSV (a pipe)──
+//! ```
+//!
+//! | module | gives |
+//! | --- | --- |
+//! | [`server`] | connections, routes, the headers of every response |
+//! | [`access`] | which requests are accepted: `Host`, `Origin`, the link's secret, the cookie |
+//! | [`api`] | `/api/v1/..`, described by [`OPENAPI`] |
+//! | [`program`] | the processes that run queries |
+//! | [`standing`] | standing queries: one process for all tabs with the same query |
+//! | [`socket`] | the WebSocket of a tab: subscriptions, credit, skipped frames |
+//! | [`frame`] | the binary frames of the WebSocket |
+//! | [`assets`] | the files of the page, which are in the binary |
+//!
+//! A query is a process, as in `weir sql`: it drops its privileges itself, its memory is its own,
+//! and the server parses no data of guests beyond the Arrow stream of the result.
+
+pub mod access;
+pub mod api;
+pub mod assets;
+pub mod frame;
+pub mod program;
+pub mod server;
+pub mod socket;
+pub mod standing;
+
+pub use api::OPENAPI;
+pub use program::Program;
+pub use server::{Console, ConsoleOptions};

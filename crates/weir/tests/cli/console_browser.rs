@@ -1,0 +1,365 @@
+//! The page of `weir console` in headless Chromium, driven over the DevTools protocol.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket};
+
+use super::{Console, SAMPLE};
+use crate::support::{Scratch, requests, run, skipped};
+
+/// How long the page may take to show something.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// The names of the program in distributions.
+const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// A page in a browser, with everything that it has logged and requested.
+struct Browser {
+    child: Child,
+    socket: WebSocket<TcpStream>,
+    session: Value,
+    next_id: u64,
+    /// Messages of the console, exceptions and violations of the policy.
+    complaints: Vec<String>,
+    requests: Vec<String>,
+    _profile: Scratch,
+}
+
+impl Browser {
+    /// A page of 1,280 px; `None` without the program.
+    fn start() -> Option<Browser> {
+        let profile = Scratch::new();
+        let directory = format!("--user-data-dir={}", profile.path().display());
+        let start = |program: &&str| {
+            let mut command = Command::new(program);
+            command.args([
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--no-first-run",
+            ]);
+            command.args([
+                "--disable-background-networking",
+                "--disable-component-update",
+            ]);
+            command.args([
+                "--lang=en-US",
+                "--remote-debugging-port=0",
+                &directory,
+                "about:blank",
+            ]);
+            command.env("HOME", profile.path()).stdout(Stdio::null());
+            command.stderr(Stdio::piped()).spawn().ok()
+        };
+        let mut child = PROGRAMS.iter().find_map(start)?;
+        let messages = BufReader::new(child.stderr.take().unwrap());
+        let mut lines = messages.lines().map_while(Result::ok);
+        let url = lines.find_map(|line| line.split("listening on ").nth(1).map(str::to_owned))?;
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = url.split('/').nth(2).unwrap().to_owned();
+        let stream = TcpStream::connect(address).unwrap();
+        let (socket, _) = tungstenite::client(url, stream).unwrap();
+        let mut browser = Browser {
+            child,
+            socket,
+            session: Value::Null,
+            next_id: 0,
+            complaints: Vec::new(),
+            requests: Vec::new(),
+            _profile: profile,
+        };
+        let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attach = json!({ "targetId": page["targetId"], "flatten": true });
+        browser.session = browser.call("Target.attachToTarget", attach)["sessionId"].clone();
+        for domain in ["Runtime", "Log", "Network", "Page"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        browser.resize(1280);
+        Some(browser)
+    }
+
+    fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.next_id += 1;
+        let id = self.next_id;
+        let mut message = json!({ "id": id, "method": method, "params": parameters });
+        if !self.session.is_null() {
+            message["sessionId"] = self.session.clone();
+        }
+        self.socket
+            .send(Message::text(message.to_string()))
+            .unwrap();
+        loop {
+            let Message::Text(text) = self.socket.read().unwrap() else {
+                continue;
+            };
+            let answer: Value = serde_json::from_str(&text).unwrap();
+            if answer["id"] == id {
+                assert!(answer["error"].is_null(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+            self.note(&answer);
+        }
+    }
+
+    fn note(&mut self, event: &Value) {
+        let parameters = &event["params"];
+        match event["method"].as_str().unwrap_or_default() {
+            "Runtime.exceptionThrown" => self.complaints.push(parameters.to_string()),
+            "Runtime.consoleAPICalled" => self.complaints.push(parameters.to_string()),
+            "Log.entryAdded" => self.complaints.push(parameters["entry"].to_string()),
+            "Page.javascriptDialogOpening" => self.complaints.push(parameters.to_string()),
+            "Network.requestWillBeSent" => {
+                let url = &parameters["request"]["url"];
+                self.requests.push(url.as_str().unwrap().to_owned());
+            }
+            "Network.webSocketCreated" => {
+                self.requests
+                    .push(parameters["url"].as_str().unwrap().to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    fn resize(&mut self, width: u32) {
+        let size =
+            json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    fn open(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+    }
+
+    fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters =
+            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        self.call("Runtime.evaluate", parameters)["result"]["value"].clone()
+    }
+
+    /// The value of an expression once it is neither null nor false.
+    fn wait_for(&mut self, expression: &str) -> Value {
+        let started = Instant::now();
+        loop {
+            let value = self.evaluate(expression);
+            if !value.is_null() && value != false {
+                return value;
+            }
+            if started.elapsed() > WAIT {
+                let text = self.evaluate("document.body.innerText");
+                panic!(
+                    "{expression}: never; the page shows {text}; {:?}",
+                    self.complaints
+                );
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Asserts that the page logged nothing, and requested nothing from another origin.
+    fn assert_clean(&mut self, address: &str) {
+        self.evaluate("1");
+        assert_eq!(self.complaints, Vec::<String>::new());
+        let own = [
+            format!("http://{address}/"),
+            format!("ws://{address}/"),
+            "data:".to_owned(),
+        ];
+        let foreign = self.requests.iter().filter(|url| *url != "about:blank");
+        let mut foreign = foreign.filter(|url| !own.iter().any(|own| url.starts_with(own)));
+        assert_eq!(foreign.next(), None);
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A browser that has opened the link of the console.
+fn signed_in(console: &mut Console, test: &str) -> Option<Browser> {
+    let Some(mut browser) = Browser::start() else {
+        skipped(test, "no chromium");
+        return None;
+    };
+    let (address, secret) = console.link();
+    browser.open(&format!("http://{address}/#link={secret}"));
+    browser.wait_for("document.body?.dataset.connected === 'true'");
+    let address = browser.evaluate("location.hash");
+    assert!(
+        !address.as_str().unwrap().contains("link="),
+        "the secret stays in the address"
+    );
+    Some(browser)
+}
+
+/// The number that `weir query` prints.
+fn count(trace: &str, condition: &str) -> i64 {
+    let text = format!("select count(*) as n from IO where {condition}");
+    let out = run(&[
+        "query", "--from", trace, "--final", "--format", "json", &text,
+    ])
+    .fine();
+    let row: Value = serde_json::from_str(&out).unwrap();
+    row["n"].as_i64().unwrap()
+}
+
+/// An expression: the label of the heat map that begins so, once the recording has ended.
+fn label(begin: &str) -> String {
+    format!(
+        "(() => {{ const map = [...document.querySelectorAll('canvas')].find((c) => \
+         c.getAttribute('aria-label').startsWith('{begin}: ')); const panel = \
+         map?.closest('.panel'); return panel?.innerText.includes('recording has ended') && \
+         map.getAttribute('aria-label'); }})()"
+    )
+}
+
+#[test]
+fn every_page_shows_the_recording() {
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, "every_page_shows_the_recording") else {
+        return;
+    };
+    let total = count(SAMPLE, "latency is not null");
+    let shown = browser.wait_for(&label("Latency of all disks over time"));
+    let expected = format!("{total} values");
+    assert!(
+        shown.as_str().unwrap().contains(&expected),
+        "{shown}, not {expected}"
+    );
+    let painted = "(() => { const c = document.querySelectorAll('canvas')[1]; const d = \
+        c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; \
+        i < d.length; i += 4) if (d[i] > 0) n += 1; return n > 500; })()";
+    browser.wait_for(painted);
+
+    browser
+        .wait_for("(document.querySelector('td a')?.click(), location.hash.startsWith('#disk'))");
+    for (title, column, op) in [
+        ("Latency of reads", "latency", "r"),
+        ("Latency of writes", "latency", "w"),
+        ("Size of reads", "bytes", "r"),
+        ("Size of writes", "bytes", "w"),
+    ] {
+        let total = count(SAMPLE, &format!("op = '{op}' and {column} is not null"));
+        let shown = browser.wait_for(&label(&format!("{title} over time")));
+        let expected = format!(": {total} values");
+        assert!(
+            shown.as_str().unwrap().contains(&expected),
+            "{shown}, not {expected}"
+        );
+    }
+    for width in [360, 1280] {
+        browser.resize(width);
+        for page in ["overview", "disk&pdisk=%2Fdev%2Floop1", "query"] {
+            browser.evaluate(&format!("location.hash = '#{page}'"));
+            let name = page.split('&').next().unwrap();
+            browser.wait_for(&format!("document.title === 'weir {name}'"));
+            let fits = "document.documentElement.scrollWidth <= innerWidth";
+            assert_eq!(browser.evaluate(fits), true, "{page} at {width} px");
+        }
+    }
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn the_editor_shows_diagnostics_and_results() {
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, "the_editor_shows_diagnostics_and_results")
+    else {
+        return;
+    };
+    browser.evaluate("location.hash = '#query'");
+    browser.wait_for("document.getElementById('editor') !== null");
+    let write = |text: &str| {
+        format!(
+            "{{ const e = document.getElementById('editor'); e.value = {}; \
+             e.dispatchEvent(new Event('input')); }}",
+            json!(text)
+        )
+    };
+    // A character of four bytes in UTF-8 and two units in UTF-16 precedes the position.
+    browser.evaluate(&write("select '\u{1F4BE}', avrg(latency) from IO"));
+    let marked = browser.wait_for("document.querySelector('#diagnostics mark')?.textContent");
+    assert_eq!(marked, "avrg");
+    let text = "select op, count(*) as n from IO group by op order by n desc";
+    browser.evaluate(&write(text));
+    browser.evaluate("document.getElementById('run').click()");
+    let rows = browser.wait_for(
+        "document.querySelector('#result')?.innerText.includes('recording has ended') && \
+         [...document.querySelectorAll('#result tbody tr')].map((r) => r.innerText).join('\\n')",
+    );
+    let out = run(&[
+        "query", "--from", SAMPLE, "--final", "--format", "csv", text,
+    ])
+    .fine();
+    let ops = out
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(1).unwrap());
+    let shown = rows
+        .as_str()
+        .unwrap()
+        .lines()
+        .map(|line| line.split('\t').next().unwrap());
+    assert!(ops.eq(shown), "{rows} instead of {out}");
+    let address = browser.evaluate("location.hash");
+    assert!(
+        address.as_str().unwrap().starts_with("#query&q=select"),
+        "{address}"
+    );
+    let tallies = "select op, histogram(latency) as h from IO group by op";
+    browser.evaluate(&write(tallies));
+    browser.evaluate("document.getElementById('run').click()");
+    browser.wait_for("document.querySelectorAll('#result meter').length > 5");
+    browser.evaluate("document.getElementById('explain').click()");
+    browser.wait_for("document.querySelector('pre[aria-label=Plan]')?.innerText.includes('IO')");
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn markup_in_a_name_is_shown_as_text() {
+    let scratch = Scratch::new();
+    let name = "<img src=x onerror=alert(1)>";
+    let trace = requests(100).replace(",vm1,", &format!(",{name},"));
+    let trace = scratch.write("t.csv", &trace);
+    let mut console = Console::of(&trace);
+    let Some(mut browser) = signed_in(&mut console, "markup_in_a_name_is_shown_as_text") else {
+        return;
+    };
+    let shows = format!(
+        "document.querySelector('tbody')?.innerText.includes({})",
+        json!(name)
+    );
+    browser.wait_for(&shows);
+    browser
+        .wait_for("(document.querySelector('td a')?.click(), location.hash.startsWith('#disk'))");
+    browser.wait_for("document.querySelector('h1')?.innerText.includes('onerror')");
+    assert_eq!(
+        browser.evaluate("document.querySelectorAll('img').length"),
+        0
+    );
+    browser.assert_clean(&console.address);
+}
+
+#[test]
+fn a_page_reports_that_its_console_has_ended() {
+    let mut console = Console::of(SAMPLE);
+    let Some(mut browser) = signed_in(&mut console, "a_page_reports_that_its_console_has_ended")
+    else {
+        return;
+    };
+    browser.wait_for(&label("Latency of all disks over time"));
+    drop(console);
+    browser.wait_for("document.getElementById('connection').innerText.includes('not connected')");
+    // The last results stay.
+    assert!(
+        browser
+            .evaluate(&label("Latency of all disks over time"))
+            .is_string()
+    );
+}
