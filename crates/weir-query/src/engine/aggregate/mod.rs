@@ -205,7 +205,7 @@ impl Aggregate {
             group.count == 0
         };
         let empty = weights.iter().map(count).collect();
-        let mut last: Vec<bool> = ts.array_windows().map(|[a, b]| a != b).collect();
+        let mut last: Vec<bool> = ts.windows(2).map(|pair| pair[0] != pair[1]).collect();
         last.resize(ts.len(), true);
         self.rows_ever += ts.len() as u64;
         group.latest = self.rows_ever - 1;
