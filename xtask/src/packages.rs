@@ -49,10 +49,14 @@ pub const GUEST: &[&str] = &[
 /// Required for guests of another architecture, besides what packages a release.
 pub const FOREIGN_GUEST: &[&str] = &["qemu-system-arm", "debian-archive-keyring", "mmdebstrap"];
 
+/// Required for the tests of the console's page. Ubuntu has it as a snap only.
+pub const BROWSER: &[&str] = &["chromium"];
+
 /// Installs all of them.
 pub fn run(_args: &[String]) -> Result<()> {
     ensure(BUILD)?;
     ensure(TEST)?;
+    ensure_offered(BROWSER)?;
     ensure(GUEST)?;
     ensure(package::TOOLS)
 }
@@ -76,6 +80,26 @@ pub fn ensure(packages: &[&str]) -> Result<()> {
         apt()
             .args(["install", "-qq", "-y", "--no-install-recommends"])
             .args(missing),
+    )
+}
+
+/// As [`ensure`], without the packages that this distribution does not have: the tests that need
+/// them are skipped, and print that.
+pub fn ensure_offered(packages: &[&str]) -> Result<()> {
+    let is_offered = |package: &&str| {
+        let show = Command::new("apt-cache")
+            .args(["show", package])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        installed(package) || show.is_ok_and(|status| status.success())
+    };
+    ensure(
+        &packages
+            .iter()
+            .copied()
+            .filter(is_offered)
+            .collect::<Vec<_>>(),
     )
 }
 
