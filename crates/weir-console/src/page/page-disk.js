@@ -22,7 +22,12 @@ export function show(root, parameters, context) {
     return () => {};
   }
   const names = disk.map((name) => parameters.get(name) ?? "");
-  const condition = disk.map((name, i) => `${name} = ${quoted(names[i])}`).join(" and ");
+  // A part that the overview's link omits is NULL there: the disk is of no VM, for example.
+  const test = (/** @type {string} */ name) => {
+    const value = parameters.get(name);
+    return value === null ? `${name} is null` : `${name} = ${quoted(value)}`;
+  };
+  const condition = DISK.map(test).join(" and ");
   const panels = MEASURES.flatMap(([column, title]) =>
     OPS.map(([op, ops]) => heat(context, column, `${title} of ${ops}`, `op = '${op}' and ${condition}`)));
   root.replaceChildren(element("h1", {}, visible(names.join(" "))),
