@@ -39,8 +39,10 @@ const WHOLE_FOOTERS_BYTES: usize = 1 << 20;
 const WHOLE_FOOTERS_SHARE: usize = 8;
 
 /// Columns of numbers that seldom repeat: delta encoding is faster and smaller than a dictionary.
-const DELTA_CODED: [&str; 8] = [
+const DELTA_CODED: [&str; 10] = [
     "ts",
+    "issue_ts",
+    "seek",
     "agent_ts",
     "monitor_ts",
     "req_id",
