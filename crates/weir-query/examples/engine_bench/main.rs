@@ -11,12 +11,14 @@
 //!
 //! Then ratios of processor time within this run: 100 queries that share a window to one of them
 //! (W), a join of requests with their responses that is answered from pairs to the join (P), and a
-//! group-by that three agents and a monitor compute to one that a single engine computes (A).
+//! group-by that three agents and a monitor compute to one that a single engine computes (A). Last
+//! ten queries of the cookbook (C).
 //!
-//! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M|W|P|A ..]`;
+//! `cargo run --release -p weir-query --example engine_bench [F|f|S|G|J|M|W|P|A|C ..]`;
 //! `EVENTS=500000` makes it shorter, `ROUNDS=9` more precise. `.. --write FILE` writes the events
 //! for other engines (`peer.rs`), `.. --once F` measures one query once, to compare it with them.
 
+mod cookbook;
 mod floor;
 mod generator;
 mod peer;
@@ -134,6 +136,9 @@ fn main() {
     }
     if is_wanted("A") {
         merge_partials(events);
+    }
+    if is_wanted("C") {
+        cookbook::measure(events, rounds);
     }
 }
 
