@@ -30,7 +30,7 @@ pub fn measure(events: usize, rounds: usize) {
     for (heading, text) in queries().take(QUERIES) {
         let checked = compile(text, &Catalog::builtin(), &CheckOptions::default());
         let plan = checked.expect("the tests of the cookbook run it").plan;
-        let run = || run_over(&[plan.clone()], events, "IO", pairs_of());
+        let run = || run_over(std::slice::from_ref(&plan), events, "IO", pairs_of());
         let mut runs: Vec<_> = (0..rounds).map(|_| run()).collect();
         runs.sort_by_key(|run| run.time);
         let median = &runs[rounds / 2];
