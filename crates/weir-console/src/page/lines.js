@@ -30,9 +30,10 @@ export class LineChart {
     this.series.clear();
   }
 
-  /** Adds a point; the oldest one of a long series is removed.
-   * @param {string} name @param {number} at @param {number} value */
-  add(name, at, value) {
+  /** Adds a point; the oldest one of a long series is removed. A series of counts with a `step` is
+   * zero where it has no point.
+   * @param {string} name @param {number} at @param {number} value @param {number} step */
+  add(name, at, value, step = Infinity) {
     let points = this.series.get(name);
     if (points === undefined) {
       if (this.series.size === SERIES_MAX) {
@@ -42,8 +43,12 @@ export class LineChart {
       points = [];
       this.series.set(name, points);
     }
+    const last = points[points.length - 1];
+    if (last !== undefined && at - last.at > 1.5 * step) {
+      points.push({ at: last.at + step, value: 0 }, { at: at - step, value: 0 });
+    }
     points.push({ at, value });
-    if (points.length > POINTS_MAX) points.shift();
+    points.splice(0, points.length - POINTS_MAX);
   }
 
   draw() {

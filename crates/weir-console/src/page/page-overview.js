@@ -72,7 +72,8 @@ function requests(context) {
       if (frame.isSnapshot) chart.clear();
       for (let i = 0; i < frame.rows; i += 1) {
         const disk = DISK.map((name) => valuesOf(frame, name)[i]).filter((name) => name !== null);
-        chart.add(disk.join(" "), valuesOf(frame, "instant")[i], Number(valuesOf(frame, "requests")[i]));
+        chart.add(disk.join(" "), valuesOf(frame, "instant")[i], Number(valuesOf(frame, "requests")[i]),
+          context.step.seconds * 1000);
       }
       chart.draw();
     },
