@@ -77,6 +77,14 @@ pub(crate) trait Operator: Send {
         let _ = (input, folded);
     }
 
+    /// The rows that it emits only once, after the last instant.
+    ///
+    /// # Errors
+    /// As [`Operator::step`].
+    fn finish(&mut self) -> Result<Option<Batch>, EvalError> {
+        Ok(None)
+    }
+
     /// The last instant up to which `span` may go with no more than about `rows_max` emitted rows
     /// that no input row causes.
     fn bound_span(&self, span: Span, rows_max: usize) -> i64 {

@@ -52,6 +52,15 @@ impl OutputOptions {
         })
     }
 
+    /// Whether nothing is printed of a relation but its final content. `live` as for
+    /// [`OutputOptions::open`].
+    pub fn is_final_only(&self, live: bool) -> bool {
+        match self.format_name() {
+            "table" => !(live && self.output.is_none() && std::io::stdout().is_terminal()),
+            _ => self.last,
+        }
+    }
+
     /// What may be printed on standard error: nothing if rows are printed on the same terminal.
     pub fn progress(&self, shape: Shape) -> ProgressKind {
         let to_terminal = self.output.is_none() && std::io::stdout().is_terminal();

@@ -9,7 +9,7 @@ use crate::{Incomplete, RelationView, ResultSchema, Sink, SinkError, SinkFormat,
 const CHUNK: usize = 4_096;
 
 /// Maintains a relation and writes its rows, in display order, when it is finished. They have the
-/// instant of the last change and no weight.
+/// instant of the last change that it received, and no weight.
 pub struct FinalRelation {
     answer: ResultSchema,
     view: RelationView,

@@ -1,6 +1,6 @@
 //! [`operator`]: the operator that runs an operation of the physical plan.
 
-use super::aggregate::{Aggregate, Tumbling, UnboundedMerge};
+use super::aggregate::{Aggregate, FinalGroups, Tumbling, UnboundedMerge};
 use super::join::Join;
 use super::order::Order;
 use super::over::Over;
@@ -48,6 +48,11 @@ pub(super) fn operator(
             append_only,
             global,
         } => Box::new(Aggregate::new(keys, calls, *append_only).with_global_group(*global, calls)),
+        Operation::FinalGroup {
+            keys,
+            calls,
+            global,
+        } => Box::new(FinalGroups::new(keys, calls, *global)),
         Operation::TumblingGroup {
             keys,
             calls,
@@ -89,7 +94,18 @@ pub(super) fn operator(
         Operation::Distinct => Box::new(Aggregate::distinct(input(0))),
         Operation::UnionAll => Box::new(UnionAll),
         Operation::SetOperation { op, all } => Box::new(Combine::new(*op, *all, input(0))),
-        Operation::Top { by, limit, offset } => Box::new(Order::new(by, *limit, *offset, input(0))),
+        Operation::Top {
+            by,
+            limit,
+            offset,
+            append_only,
+        } => {
+            let order = Order::new(by, *limit, *offset, input(0));
+            Box::new(match append_only {
+                true => order.append_only(),
+                false => order,
+            })
+        }
         Operation::Insertions => Box::new(Changes::new(1, input(0), is_net())),
         Operation::Retractions => Box::new(Changes::new(-1, input(0), is_net())),
         Operation::SnapshotsEvery(every) => Box::new(Content::every(*every, input(0), is_net())),

@@ -370,6 +370,35 @@ impl Graph {
         node.bytes = operator.bytes();
     }
 
+    /// Ends one operator, after its inputs: emits what it emits after the last instant, `now`, and
+    /// what follows from the rows that its inputs emit then.
+    pub(super) fn finish(&mut self, position: usize, span: Span) {
+        let (before, rest) = self.nodes.split_at_mut(position);
+        let node = &mut rest[0];
+        let Kind::Operator(operator) = &mut node.kind else {
+            return;
+        };
+        let failed = |e: &Edge| before[e.node].error.clone();
+        if let Some(error) = node.inputs.iter().find_map(failed) {
+            node.error = Some(error);
+            return;
+        }
+        let inputs: Vec<&[Batch]> = node
+            .inputs
+            .iter()
+            .map(|e| before[e.node].out.as_slice())
+            .collect();
+        let out = match inputs.iter().any(|rows| !rows.is_empty()) {
+            true => operator.step(&inputs, span),
+            false => operator.finish().map(|last| last.into_iter().collect()),
+        };
+        match out {
+            Ok(out) => node.out = out,
+            Err(error) => node.error = Some(error),
+        }
+        node.bytes = operator.bytes();
+    }
+
     /// Discards deltas that no operator after `position` reads, so that the next operators reuse
     /// memory that is still in the cache.
     pub(super) fn discard_output(&mut self, position: usize) {

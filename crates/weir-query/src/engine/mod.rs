@@ -50,7 +50,7 @@ use self::graph::{Edge, Graph, Node, Sources, Start};
 use self::source::Source;
 use crate::function::EvalError;
 use crate::operator::Span;
-use crate::physical::physical;
+use crate::physical::{Physical, final_content, physical};
 use crate::plan::Plan;
 pub use crate::synopsis::gather::{batch_bytes, in_time_order, take_batch};
 
@@ -186,6 +186,25 @@ impl Engine {
     /// Starts a query. It receives what its sources deliver from here on, and the current content
     /// of its relations; other queries make no difference.
     pub fn add(&mut self, plan: &Plan) -> QueryId {
+        let physical = physical(&Arc::new(plan.clone()));
+        self.start(&physical)
+    }
+
+    /// Starts a query of whose relation only the final content is wanted, that after
+    /// [`Engine::finish`]. The changes that are emitted add up to it, but not to the content at
+    /// every instant: groups of append-only input are emitted once, with the instant of the last
+    /// row.
+    pub fn add_final(&mut self, plan: &Plan) -> QueryId {
+        let physical = final_content(&physical(&Arc::new(plan.clone())));
+        // No operator is shared with a query that wants every change.
+        self.epoch_used = true;
+        self.next_epoch();
+        let id = self.start(&physical);
+        self.next_epoch();
+        id
+    }
+
+    fn start(&mut self, physical: &Arc<Physical>) -> QueryId {
         let id = QueryId(self.queries_ever);
         self.queries_ever += 1;
         self.epoch_used = true;
@@ -193,13 +212,12 @@ impl Engine {
             now: self.now,
             epoch: self.epoch,
         };
-        let physical = physical(&Arc::new(plan.clone()));
         let mut sources = InUse {
             sources: &mut self.sources,
             now: self.now,
         };
-        let edge = self.graph.connect(&physical, start, &mut sources);
-        let consolidate = (!physical.is_net).then(|| Consolidate::new(&plan.schema));
+        let edge = self.graph.connect(physical, start, &mut sources);
+        let consolidate = (!physical.is_net).then(|| Consolidate::new(&physical.logical.schema));
         let below = self.graph.below(edge.node);
         self.readers.resize(self.graph.nodes.len(), Vec::new());
         self.readers[edge.node].push(self.queries.len());
@@ -322,6 +340,27 @@ impl Engine {
             source.closed = true;
         }
         self.step(emit);
+        self.emit_final(emit);
+    }
+
+    /// Emits the rows that operators emit after the last instant only.
+    fn emit_final(&mut self, emit: &mut dyn FnMut(EngineOutput)) {
+        let span = Span {
+            after: self.now,
+            upto: self.now,
+            begin: self.begin,
+            bytes_max: self.options.query_bytes_max,
+        };
+        for position in 0..self.graph.nodes.len() {
+            self.graph.finish(position, span);
+            for &query in &self.readers[position] {
+                self.queries[query].emit_results(&self.graph.nodes[position], emit);
+            }
+            self.graph.discard_output(position);
+        }
+        for query in self.ended(span, emit) {
+            self.remove(query);
+        }
     }
 
     /// As [`Engine::finish`], then advances time to `end`, as if no row arrived until then: results

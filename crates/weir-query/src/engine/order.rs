@@ -2,10 +2,11 @@
 //! Rows with equal sort keys are ordered by all their columns.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 use weir_model::{Batch, Column, Schema};
 
-use super::sort_key::sort_key;
+use super::sort_key::{append_order, sort_key};
 use crate::eval::{Rows, eval};
 use crate::function::EvalError;
 use crate::operator::{Operator, Span};
@@ -30,6 +31,8 @@ pub(super) struct Order {
     /// The sort key of the last row that matters; rows after it change nothing. `None` while there
     /// are too few rows.
     bound: Option<Vec<u8>>,
+    /// No row is ever retracted, and those after `bound` are not stored.
+    append_only: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -54,6 +57,15 @@ impl Order {
             shown: Vec::new(),
             retracted: Vec::new(),
             bound: None,
+            append_only: false,
+        }
+    }
+
+    /// The same, where no row is ever retracted.
+    pub(super) fn append_only(self) -> Order {
+        Order {
+            append_only: true,
+            ..self
         }
     }
 
@@ -69,10 +81,15 @@ impl Order {
             .collect::<Result<Vec<_>, _>>()?;
         let mut out = Changes::default();
         let mut matters = false;
+        let mut order = Vec::new();
         for row in 0..batch.len() {
-            let place = sort_key(&self.by, &keys, &batch.columns, row).bytes;
-            matters |= self.bound.as_ref().is_none_or(|bound| place <= *bound);
-            self.change(place, batch, row);
+            order.clear();
+            append_order(&self.by, &keys, row, &mut order);
+            if !(self.append_only && self.is_beyond(&order)) {
+                let place = sort_key(&self.by, &keys, &batch.columns, row).bytes;
+                matters |= self.bound.as_ref().is_none_or(|bound| place <= *bound);
+                self.change(place, batch, row);
+            }
             if batch.ts.get(row + 1) != Some(&batch.ts[row]) {
                 self.discard_retracted();
                 if std::mem::take(&mut matters) {
@@ -87,6 +104,12 @@ impl Order {
             weights: Some(out.weights.into()),
             columns,
         })
+    }
+
+    /// Whether a row whose sort key begins with `order` is after all rows that matter.
+    fn is_beyond(&self, order: &[u8]) -> bool {
+        let bound = self.bound.as_deref();
+        bound.is_some_and(|bound| order > &bound[..order.len().min(bound.len())])
     }
 
     fn change(&mut self, place: Vec<u8>, batch: &Batch, row: usize) {
@@ -122,6 +145,20 @@ impl Order {
         }
     }
 
+    /// Discards the rows after those that matter, if none that matters is ever retracted.
+    fn discard_beyond(&mut self) {
+        let Some(bound) = self.bound.as_ref().filter(|_| self.append_only) else {
+            return;
+        };
+        let first = (Bound::Excluded(bound.clone()), Bound::Unbounded);
+        let beyond: Vec<Vec<u8>> = self.entries.range(first).map(|(p, _)| p.clone()).collect();
+        for place in beyond {
+            let entry = self.entries.remove(&place).expect("it was found above");
+            self.entry_bytes -= place.len() + ENTRY_BYTES;
+            self.rows.retire(entry.slot);
+        }
+    }
+
     /// Compares the first rows with those in the result and emits the changes.
     fn show(&mut self, ts: i64, out: &mut Changes) {
         let (mut skip, mut left) = (self.offset, self.limit);
@@ -141,6 +178,7 @@ impl Order {
                 break;
             }
         }
+        self.discard_beyond();
         let mut net: HashMap<u32, i64> = HashMap::new();
         for &(slot, count) in &shown {
             *net.entry(slot).or_default() += count as i64;

@@ -15,19 +15,7 @@ pub(super) struct SortKey {
 /// The sort key of a row; `keys` are the values of `by` for all rows.
 pub(super) fn sort_key(by: &[OrderBy], keys: &[Column], columns: &[Column], row: usize) -> SortKey {
     let mut bytes = Vec::with_capacity(9 * (keys.len() + columns.len()));
-    for (key, by) in keys.iter().zip(by) {
-        let value = key.value(row);
-        if value.is_null() {
-            bytes.push(if by.nulls_first { 0 } else { 2 });
-            continue;
-        }
-        bytes.push(1);
-        let start = bytes.len();
-        append(&value, &mut bytes);
-        if by.descending {
-            bytes[start..].iter_mut().for_each(|b| *b = !*b);
-        }
-    }
+    append_order(by, keys, row, &mut bytes);
     let order_len = bytes.len();
     for column in columns {
         let value = column.value(row);
@@ -35,6 +23,24 @@ pub(super) fn sort_key(by: &[OrderBy], keys: &[Column], columns: &[Column], row:
         append(&value, &mut bytes);
     }
     SortKey { bytes, order_len }
+}
+
+/// Appends the first part of a row's sort key, the values of ORDER BY. No such part is a prefix of
+/// another.
+pub(super) fn append_order(by: &[OrderBy], keys: &[Column], row: usize, out: &mut Vec<u8>) {
+    for (key, by) in keys.iter().zip(by) {
+        let value = key.value(row);
+        if value.is_null() {
+            out.push(if by.nulls_first { 0 } else { 2 });
+            continue;
+        }
+        out.push(1);
+        let start = out.len();
+        append(&value, out);
+        if by.descending {
+            out[start..].iter_mut().for_each(|b| *b = !*b);
+        }
+    }
 }
 
 /// Appends bytes that compare as the values of one type do, and of which none is a prefix of

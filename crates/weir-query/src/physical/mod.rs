@@ -6,6 +6,7 @@
 
 mod group;
 mod join;
+mod last;
 mod plain;
 mod print;
 mod snapshot;
@@ -13,6 +14,8 @@ mod snapshot;
 use std::sync::Arc;
 
 use weir_model::{Declaration, Shape};
+
+pub use self::last::final_content;
 
 use crate::expr::Expr;
 use crate::function::AggregateCall;
@@ -69,6 +72,15 @@ pub enum Operation {
         calls: Vec<AggregateCall>,
         /// Whether no row of the input is ever retracted.
         append_only: bool,
+        /// Since when the one row of an aggregation without keys exists.
+        global: GlobalGroup,
+    },
+    /// Groups append-only input, and emits the groups once, at the end.
+    FinalGroup {
+        /// The grouping expressions.
+        keys: Vec<Expr>,
+        /// The aggregates.
+        calls: Vec<AggregateCall>,
         /// Since when the one row of an aggregation without keys exists.
         global: GlobalGroup,
     },
@@ -138,6 +150,8 @@ pub enum Operation {
         limit: Option<u64>,
         /// The number of rows to skip.
         offset: u64,
+        /// Whether no row of the input is ever retracted: then only the first rows are kept.
+        append_only: bool,
     },
     /// `Istream`: the net insertions.
     Insertions,
@@ -264,6 +278,7 @@ fn sharing(operation: &Operation, inputs: &[Arc<Physical>]) -> Sharing {
 fn is_net(operation: &Operation, logical: &Plan, inputs: &[Arc<Physical>]) -> bool {
     match operation {
         Operation::Group { .. }
+        | Operation::FinalGroup { .. }
         | Operation::TumblingGroup { .. }
         | Operation::MergeWindows { .. }
         | Operation::MergeUnbounded { .. }
@@ -296,9 +311,9 @@ impl Physical {
     pub fn columns_read(&self) -> Option<Vec<usize>> {
         let (keys, calls): (&[Expr], &[AggregateCall]) = match &self.operation {
             Operation::Project(exprs) => (exprs, &[]),
-            Operation::Group { keys, calls, .. } | Operation::TumblingGroup { keys, calls, .. } => {
-                (keys, calls)
-            }
+            Operation::Group { keys, calls, .. }
+            | Operation::FinalGroup { keys, calls, .. }
+            | Operation::TumblingGroup { keys, calls, .. } => (keys, calls),
             _ => return None,
         };
         let mut read = std::collections::BTreeSet::new();

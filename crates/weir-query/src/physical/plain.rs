@@ -67,11 +67,15 @@ pub(super) fn operator(plan: &Arc<Plan>) -> Option<Choice> {
         } => Operation::UnionAll,
         Node::SetOp { op, all, .. } => Operation::SetOperation { op: *op, all: *all },
         Node::Order {
-            by, limit, offset, ..
+            input,
+            by,
+            limit,
+            offset,
         } => Operation::Top {
             by: by.clone(),
             limit: *limit,
             offset: *offset,
+            append_only: input.is_append_only(),
         },
         Node::ToStream { kind, .. } => match kind {
             ToStream::Istream => Operation::Insertions,

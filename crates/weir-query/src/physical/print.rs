@@ -28,6 +28,7 @@ impl Physical {
                 true => format!("append-only {logical}"),
                 false => logical,
             },
+            Operation::FinalGroup { .. } => format!("final {logical}"),
             Operation::TumblingGroup {
                 interval: every,
                 preaggregated,

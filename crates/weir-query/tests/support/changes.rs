@@ -29,6 +29,15 @@ impl Changes {
         }
     }
 
+    /// The sum of all changes, at instant 0.
+    pub fn content(&self) -> Changes {
+        let mut content = Changes::default();
+        for (row, weight) in self.instants.values().flatten() {
+            content.add(0, row.clone(), *weight);
+        }
+        content
+    }
+
     /// The changes before `ts`.
     pub fn before(&self, ts: i64) -> Changes {
         let earlier = self.instants.range(..ts);

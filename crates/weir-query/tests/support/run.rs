@@ -60,6 +60,16 @@ impl Run {
     /// Adds a query, and gives its position.
     pub fn add(&mut self, plan: &Arc<Plan>) -> usize {
         let id = self.engine.add(plan);
+        self.collect_from(id, plan)
+    }
+
+    /// Adds a query of which only the final content is wanted, and gives its position.
+    pub fn add_final(&mut self, plan: &Arc<Plan>) -> usize {
+        let id = self.engine.add_final(plan);
+        self.collect_from(id, plan)
+    }
+
+    fn collect_from(&mut self, id: QueryId, plan: &Plan) -> usize {
         self.queries.push(RunningQuery {
             id,
             shape: plan.shape,

@@ -145,7 +145,10 @@ pub fn on_host(
     let plan = &*paired.plan;
     let mut engine = args.limits.engine();
     let placement = plans::placed(&[plan], &capabilities);
-    let id = engine.add(&placement.plans[0]);
+    let id = match wrap.is_none() && args.output.is_final_only(live) {
+        true => engine.add_final(&placement.plans[0]),
+        false => engine.add(&placement.plans[0]),
+    };
     let stop = Stop::on_signals()?;
     let answer = plans::answer(
         plan,

@@ -9,6 +9,7 @@ mod call;
 mod distinct_call;
 mod groups;
 mod interval;
+mod last;
 #[cfg(test)]
 mod tests;
 mod tumbling;
@@ -18,6 +19,7 @@ use weir_model::{Batch, Column, Schema, Type};
 
 use self::call::Call;
 use self::interval::empty_results;
+pub(super) use self::last::FinalGroups;
 pub(super) use self::tumbling::Tumbling;
 pub(super) use self::unbounded::UnboundedMerge;
 use crate::eval::{Rows, eval_all};

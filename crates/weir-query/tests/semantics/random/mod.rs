@@ -80,6 +80,36 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_final_content_alone_is_the_sum_of_all_changes(
+        query in numbers(0..80),
+        data in numbers(20..220),
+        seed in any::<u64>(),
+    ) {
+        let query = Query::write(&query);
+        let feed = data::feed(&mut Choices::new(&data));
+        let history = feed::history(&feed, &names(), &query.unoptimized);
+        let expected = query.expected(&history);
+        let mut random = Random::new(seed);
+        let actions = feed::cut(&feed, 3, &mut random);
+        let mut run = engine(&mut random);
+        run.begin(history.begin);
+        let (all, last) = (run.add(&query.plan), run.add_final(&query.plan));
+        run.act(&actions);
+        run.finish();
+        let result = agree(&expected, run.query(all));
+        prop_assert!(result.is_ok(), "{}\n{}{}", query.text, result.unwrap_err(), listing(&feed));
+        let failure = &run.query(last).failure;
+        prop_assert!(failure.is_none(), "{}\n{failure:?}", query.text);
+        let content = run.query(last).changes.content();
+        let result = expected.content().agree(&content, ["oracle", "engine"]);
+        prop_assert!(result.is_ok(), "{}\n{}{}", query.text, result.unwrap_err(), listing(&feed));
+    }
+}
+
 /// An engine that processes few or many rows at once.
 fn engine(random: &mut Random) -> Run {
     let options = EngineOptions {

@@ -11,6 +11,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, Int64Array, UInt32Array};
 use arrow_schema::{DataType, TimeUnit};
+use foldhash::fast::RandomState;
 use weir_model::{Column, Symbol, Type};
 
 /// Floats represent integers exactly up to this value.
@@ -92,7 +93,7 @@ fn texts(array: &ArrayRef) -> Result<Column, String> {
     let Some(texts) = array.as_string_view_opt() else {
         return Err(format!("it contains {}, expected text", array.data_type()));
     };
-    let mut known: HashMap<u128, u32> = HashMap::new();
+    let mut known: HashMap<u128, u32, RandomState> = HashMap::default();
     let mut last = None;
     let mut ids = Vec::with_capacity(texts.len());
     for (row, &view) in texts.views().iter().enumerate() {

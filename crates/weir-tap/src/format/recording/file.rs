@@ -1,18 +1,21 @@
 //! [`Recording`]: an opened recording, before the demands are known.
 
 use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef, SchemaRef};
+use bytes::Bytes;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
 use parquet::errors::ParquetError;
-use parquet::file::reader::ChunkReader;
+use parquet::file::reader::{ChunkReader, Length};
 use weir_model::Capabilities;
 
 use super::super::source::Positioned;
@@ -200,9 +203,65 @@ impl Recording {
                 .build()
         }
         match &self.file {
-            Positioned::File(file) => build::<File>(file.try_clone()?, &self.metadata, mask, group),
+            Positioned::File(file) => build(AtOffsets::of(file)?, &self.metadata, mask, group),
             Positioned::Bytes(bytes) => build(bytes.clone(), &self.metadata, mask, group),
         }
+    }
+}
+
+/// A file that several threads read. The Parquet library's own reader of files moves the offset
+/// that all duplicates of a descriptor share.
+struct AtOffsets {
+    file: Arc<File>,
+    len: u64,
+}
+
+/// Reads a file from an offset on.
+struct FromOffset {
+    file: Arc<File>,
+    offset: u64,
+}
+
+impl AtOffsets {
+    fn of(file: &File) -> io::Result<AtOffsets> {
+        Ok(AtOffsets {
+            file: Arc::new(file.try_clone()?),
+            len: file.metadata()?.len(),
+        })
+    }
+}
+
+impl Length for AtOffsets {
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+
+impl ChunkReader for AtOffsets {
+    type T = BufReader<FromOffset>;
+
+    fn get_read(&self, offset: u64) -> Result<Self::T, ParquetError> {
+        let file = self.file.clone();
+        Ok(BufReader::new(FromOffset { file, offset }))
+    }
+
+    fn get_bytes(&self, offset: u64, length: usize) -> Result<Bytes, ParquetError> {
+        if offset.saturating_add(length as u64) > self.len {
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at offset {offset} are beyond the end of the file"
+            )));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes.into())
+    }
+}
+
+impl Read for FromOffset {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(out, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
     }
 }
 

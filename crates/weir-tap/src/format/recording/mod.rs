@@ -27,12 +27,14 @@
 //! for the last footer of either kind (`recover.rs`), so a crash loses at most the unfinished row
 //! group. `weir convert` rewrites such a file into one that every reader accepts.
 
+mod ahead;
 mod column;
 mod file;
 mod losses;
 mod pages;
 mod read;
 mod recover;
+mod rows;
 mod stored;
 mod write;
 
