@@ -17,6 +17,7 @@ const HEADERS: &str = "crates/weir-tap/src/ebpf";
 /// Every program, compiled into an object beside it: `NAME.bpf.c` into `NAME.bpf.o`.
 const PROGRAMS: &[&str] = &[
     "crates/weir-tap/src/ebpf/tap",
+    "crates/weir-tap/src/ebpf/tap_file",
     "crates/weir-tap/src/ebpf/cost/floor",
     "crates/weir-tap/src/probe/probe",
     "crates/weir-tap/src/ebpf/streams/fileio/fileio",

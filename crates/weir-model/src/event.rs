@@ -221,6 +221,10 @@ pub struct IoEvent {
     pub seek_sectors: Option<i64>,
     /// The time of its row `Q` in the stream `IOstream`; `None` if there is none.
     pub issue_ts: Option<Nanos>,
+    /// The path of its file.
+    pub file: Option<Symbol>,
+    /// The number of its file in the file system.
+    pub inode: Option<i64>,
 }
 
 /// Two streams of the same requests: one has a row for each event, the other one for each completed
@@ -439,7 +443,7 @@ fn event_columns() -> Vec<(Field, Access<Event>)> {
 
 /// The columns of `IO` that `IOstream` does not have.
 fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
-    use Access::Int;
+    use Access::{Int, Text};
     let span = |name: &str| {
         Field::new(name, Type::Int)
             .unit(Unit::Nanoseconds)
@@ -469,6 +473,19 @@ fn io_columns() -> Vec<(Field, Access<IoEvent>)> {
                 .doc("the time of issue (submission for a flush), which is ts of its row Q in \
                       IOstream; NULL without one"),
             Int(|e| e.issue_ts, |e, v| e.issue_ts = v),
+        ),
+        (
+            Field::new("file", Type::Text)
+                .nullable()
+                .doc("the file of the host whose data it has, by its path when it was issued; NULL \
+                      without one"),
+            Text(|e| e.file, |e, v| e.file = v),
+        ),
+        (
+            Field::new("inode", Type::Int)
+                .nullable()
+                .doc("the number of that file in its file system"),
+            Int(|e| e.inode, |e, v| e.inode = v),
         ),
     ]
 }
@@ -503,6 +520,8 @@ impl IoEvent {
             in_flight: None,
             seek_sectors: None,
             issue_ts: None,
+            file: None,
+            inode: None,
         }
     }
 }

@@ -317,7 +317,9 @@ fn open(mode: &Mode, with_owners: bool, disk: &LoopDisk) -> BlockTap {
     } else {
         io_schema()
     };
-    let all = 0..schema.len();
+    // As `weir record`, without the file of each request.
+    let is_cheap = |at: &usize| !["file", "inode"].contains(&schema[*at].name.as_str());
+    let all = (0..schema.len()).filter(is_cheap);
     let columns: Vec<usize> = if columns.is_empty() {
         all.collect()
     } else {

@@ -110,10 +110,14 @@ pub struct Columns {
     pub owner: bool,
     /// The time at which it was reported as issued.
     pub issue_ts: bool,
+    /// The path of the file.
+    pub file: bool,
+    /// The number of the file.
+    pub inode: bool,
 }
 
 /// The columns of `IO` in its order; `IOstream` has the first of them.
-pub static COLUMNS: [Column; 28] = [
+pub static COLUMNS: [Column; 30] = [
     Column::new("ts", Source::Ts),
     Column::new("type", Source::Kind)
         .test(Tested::Kind)
@@ -199,6 +203,12 @@ pub static COLUMNS: [Column; 28] = [
     Column::new("in_flight", Source::InFlight).need(|c| &mut c.in_flight),
     Column::new("seek", Source::Seek).need(|c| &mut c.seek),
     Column::new("issue_ts", Source::IssueTs).need(|c| &mut c.issue_ts),
+    Column::new("file", Source::File)
+        .need(|c| &mut c.file)
+        .tapdisk(TapdiskTest::Null),
+    Column::new("inode", Source::Inode)
+        .need(|c| &mut c.inode)
+        .tapdisk(TapdiskTest::Null),
 ];
 
 /// Maximum number of tests in one alternative, and of texts in one test.

@@ -30,7 +30,11 @@ impl IoEvent {
     pub fn text(&self, column: usize) -> Option<Symbol> {
         match EVENT_COLUMNS.get(column) {
             Some((_, Access::Text(get, _))) => get(&self.event),
-            _ => None,
+            Some(_) => None,
+            None => match IO_COLUMNS[column - EVENT_COLUMNS.len()].1 {
+                Access::Text(get, _) => get(self),
+                Access::Int(..) | Access::Derived(_) => None,
+            },
         }
     }
 

@@ -8,6 +8,7 @@
 mod cache;
 mod files;
 mod paths;
+mod request_files;
 mod switches;
 mod work;
 
@@ -17,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_model::spread::{spread, spreads_of};
-use weir_model::{Batch, Capabilities, Catalog, Demand, Predicate, Shape, Value};
+use weir_model::{Batch, Capabilities, Catalog, Declaration, Demand, Predicate, Shape, Value};
 use weir_query::engine::{Engine, EngineOptions};
 use weir_query::place::{self, Placement};
 use weir_query::{CheckOptions, Plan, compile, reference};
@@ -26,9 +27,9 @@ use weir_runtime::run_loop::{
 };
 use weir_runtime::source::{self, SourceOptions};
 use weir_sink::{Sink, SinkError};
-use weir_tap::ebpf::LiveOptions;
 use weir_tap::ebpf::stream::KernelStream;
 use weir_tap::ebpf::streams::{fileio, iopath, pagecache};
+use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::format::{Header, recording};
 use weir_tap::live::LiveTap;
 use weir_tap::{EventCount, FOLDED, Tap, TapEvent};
@@ -37,7 +38,13 @@ use weir_testing::{Scratch, run, skip};
 use self::work::Sleeper;
 
 /// The live taps of these tests, as `weir_tap::live::TAPS` has those of weir.
-static TAPS: &[&LiveTap] = &[&switches::TAP, &fileio::TAP, &iopath::TAP, &pagecache::TAP];
+static TAPS: &[&LiveTap] = &[
+    &switches::TAP,
+    &fileio::TAP,
+    &iopath::TAP,
+    &pagecache::TAP,
+    &ebpf::TAP,
+];
 
 /// One test at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -63,8 +70,11 @@ fn capabilities() -> Capabilities {
 fn catalog() -> Catalog {
     let mut catalog = Catalog::builtin();
     let streams = capabilities().streams.into_iter();
-    let declarations = streams.map(|stream| stream.declaration);
-    catalog.declarations.extend(declarations);
+    for declaration in streams.map(|stream| stream.declaration) {
+        if catalog.find(&declaration.name).is_none() {
+            catalog.declarations.push(declaration);
+        }
+    }
     catalog
 }
 
@@ -151,7 +161,11 @@ fn ask<T>(query: &str, work: impl FnOnce() -> T) -> (Ran, T) {
     let placement = place::place(&[&plan], &capabilities());
     let mut engine = Engine::new(EngineOptions::default());
     let id = engine.add(&placement.plans[0]);
-    let tap = open(&placement.demands, &LiveOptions::default());
+    let every_device = LiveOptions {
+        devices: DeviceChoice::All,
+        ..LiveOptions::default()
+    };
+    let tap = open(&placement.demands, &every_device);
     let tap = tap.unwrap_or_else(|e| panic!("{e}"));
     let lines = tap.describe();
     let route = |(demand, source): (usize, &String)| Route {
@@ -220,13 +234,27 @@ fn record_and_ask<T>(
     query: &str,
     work: impl FnOnce() -> T,
 ) -> (i64, Vec<Vec<Value>>, T) {
-    let tap = open(&[everything(stream)], &LiveOptions::default());
+    record_tap_and_ask(&everything(stream), stream.declaration(), query, work)
+}
+
+/// As [`record_and_ask`], of the rows of a demand.
+fn record_tap_and_ask<T>(
+    demand: &Demand,
+    declaration: Declaration,
+    query: &str,
+    work: impl FnOnce() -> T,
+) -> (i64, Vec<Vec<Value>>, T) {
+    let every_device = LiveOptions {
+        devices: DeviceChoice::All,
+        ..LiveOptions::default()
+    };
+    let tap = open(std::slice::from_ref(demand), &every_device);
     let mut tap = tap.unwrap_or_else(|e| panic!("{e}"));
     let done = work();
     let folder = Scratch::new();
     let path = folder.path().join("recording.parquet");
     let header = Header {
-        stream: stream.declaration(),
+        stream: declaration,
         ..Header::default()
     };
     let mut recording = recording::create(&path, &header).unwrap_or_else(|e| panic!("{e}"));

@@ -80,6 +80,7 @@ pub fn doctor(options: &LiveOptions) -> Vec<Fact> {
     match loaded {
         true => {
             facts.push(histograms(options));
+            facts.push(files(options));
             facts.extend(kernel_streams(options));
             facts.push(self_test(options));
         }
@@ -245,11 +246,11 @@ fn tracepoints(options: &LiveOptions) -> Vec<Fact> {
     programs::PROBES.iter().map(fact).collect()
 }
 
-/// A demand for all columns.
+/// A demand for all columns that every kernel has.
 fn everything() -> Demand {
     Demand {
         stream: RECORDING.into(),
-        columns: (0..io_schema().len()).collect(),
+        columns: (0..io_schema().index("file")).collect(),
         predicate: Predicate::all(),
         fold: None,
     }
@@ -285,6 +286,26 @@ fn loads(options: &LiveOptions) -> Fact {
 /// How long the kernel took to verify and compile programs and to make their tables.
 fn loaded(started: Instant) -> String {
     format!("loaded in {} ms", started.elapsed().as_millis())
+}
+
+/// Opens stream `IO` with the file of each request, and closes it.
+fn files(options: &LiveOptions) -> Fact {
+    const NAME: &str = "column file of IO";
+    let demand = Demand {
+        stream: "IO".into(),
+        columns: vec![io_schema().index("file")],
+        predicate: Predicate::all(),
+        fold: None,
+    };
+    let started = Instant::now();
+    match open(&[demand], options) {
+        Ok(_) => ok(NAME, loaded(started)),
+        Err(error) => ok(NAME, error.to_string()).but(
+            CheckStatus::Degraded,
+            "queries that name columns file and inode of IO are refused",
+            "run kernel 6.6 or newer",
+        ),
+    }
 }
 
 /// Opens each kernel stream with all its columns, and closes it.

@@ -89,6 +89,7 @@ struct inode {
 	unsigned short i_mode;
 	struct super_block *i_sb;
 	unsigned long i_ino;
+	struct address_space *i_mapping;
 	struct hlist_head i_dentry;
 };
 
@@ -117,6 +118,8 @@ struct folio {
 struct bio_vec {
 };
 
+/* The programs of the block tap have these types, with more fields. */
+#ifndef WEIR_KERNEL_BPF_H
 struct block_device {
 	__u32 bd_dev;
 	void *bd_holder;
@@ -139,6 +142,7 @@ struct bio {
 	unsigned short bi_vcnt;
 	struct bio_vec *bi_io_vec;
 };
+#endif
 
 #pragma clang attribute pop
 

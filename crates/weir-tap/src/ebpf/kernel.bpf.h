@@ -20,15 +20,14 @@ struct task_struct {
 	__u32 flags;
 };
 
+/* With files, tap_file.bpf.c reads more of these. */
+#ifdef WITH_FILES
+#include "bio_with_file.bpf.h"
+#else
 struct gendisk {
 	int major;
 	int first_minor;
 	struct request_queue *queue;
-};
-
-struct request_queue {
-	void *mq_ops;
-	struct gendisk *disk;
 };
 
 struct block_device {
@@ -47,6 +46,12 @@ struct bio {
 	__u32 bi_opf;
 	__u8 bi_status;
 	struct bvec_iter bi_iter;
+};
+#endif
+
+struct request_queue {
+	void *mq_ops;
+	struct gendisk *disk;
 };
 
 /* Only the name of this type is used: the name of a field's type must match. */

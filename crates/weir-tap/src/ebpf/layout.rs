@@ -17,6 +17,9 @@ pub const WIDE_RECORD_BYTES: usize = 80;
 /// Bytes of a record with its submitter's name as well.
 pub const NAMED_RECORD_BYTES: usize = 96;
 
+/// Bytes of a record with the file of the request as well: `struct file_record`.
+pub const FILE_RECORD_BYTES: usize = 112;
+
 /// Bytes of `struct bucket`.
 pub const BUCKET_BYTES: usize = 64;
 
@@ -238,7 +241,11 @@ pub struct Config {
     pub optional: u8,
     /// The state of a request that has not been issued.
     pub idle: u8,
-    spare: [u8; 5],
+    /// Find the file of each request.
+    pub inode: u8,
+    /// And its path.
+    pub path: u8,
+    spare: [u8; 3],
 }
 
 const _: () = assert!(size_of::<Clause>() == 160, "struct clause of tap.h");
@@ -331,7 +338,9 @@ impl Config {
             numbered: needs.numbered.into(),
             optional: needs.optional_clauses(),
             idle: numbers.idle,
-            spare: [0; 5],
+            inode: needs.files().into(),
+            path: columns.file.into(),
+            spare: [0; 3],
         }
     }
 
@@ -373,6 +382,8 @@ impl Config {
             self.numbered,
             self.optional,
             self.idle,
+            self.inode,
+            self.path,
         ]);
         out.extend(self.spare);
         assert_eq!(out.len(), size_of::<Config>(), "every field is written");
@@ -423,6 +434,15 @@ pub struct Submitter {
     pub pid: u32,
 }
 
+/// The file of a request: the additional fields of `struct file_record`. 0 is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileOfRecord {
+    /// Key of the table of paths.
+    pub path: u64,
+    /// Number in its file system.
+    pub inode: u64,
+}
+
 impl Record {
     /// Decodes a record from these words.
     pub fn decode(word: impl Fn(usize) -> u64) -> Record {
@@ -448,7 +468,7 @@ impl Record {
 impl Submitter {
     /// Decodes the submitter from the words of a record that has one.
     pub fn decode(words: usize, word: impl Fn(usize) -> u64) -> Submitter {
-        let named = words * 8 == NAMED_RECORD_BYTES;
+        let named = words * 8 >= NAMED_RECORD_BYTES;
         Submitter {
             cgroup: word(8),
             pid: word(9) as u32,
@@ -460,14 +480,17 @@ impl Submitter {
     }
 }
 
-/// The records of the rings that are still needed, with their submitters if those are needed.
+/// The records of the rings that are still needed, with what else they have.
 #[derive(Debug)]
 pub struct Records {
     /// The records.
     pub records: Vec<Record>,
     /// The submitter of each; empty if they are not needed.
     pub submitters: Vec<Submitter>,
+    /// The file of each; empty if they are not needed.
+    pub files: Vec<FileOfRecord>,
     wide: bool,
+    with_files: bool,
 }
 
 impl Records {
@@ -476,7 +499,9 @@ impl Records {
         Records {
             records: Vec::new(),
             submitters: Vec::new(),
+            files: Vec::new(),
             wide: record_bytes > RECORD_BYTES,
+            with_files: record_bytes == FILE_RECORD_BYTES,
         }
     }
 }
@@ -487,6 +512,12 @@ impl Store for Records {
         self.records.push(Record::decode(word));
         if self.wide {
             self.submitters.push(Submitter::decode(words.len(), word));
+        }
+        if self.with_files {
+            self.files.push(FileOfRecord {
+                path: word(12),
+                inode: word(13),
+            });
         }
     }
 
@@ -500,13 +531,19 @@ impl Store for Records {
 
     fn keep(&mut self, kept: &mut dyn ExactSizeIterator<Item = u32>) {
         let kept: Vec<usize> = kept.map(|at| at as usize).collect();
-        let records: Vec<Record> = kept.iter().map(|at| self.records[*at]).collect();
-        self.records.clear();
-        self.records.extend(records);
+        keep_only(&mut self.records, &kept);
         if self.wide {
-            let submitters: Vec<Submitter> = kept.iter().map(|at| self.submitters[*at]).collect();
-            self.submitters.clear();
-            self.submitters.extend(submitters);
+            keep_only(&mut self.submitters, &kept);
+        }
+        if self.with_files {
+            keep_only(&mut self.files, &kept);
         }
     }
+}
+
+/// Keeps only the elements at these positions, in this order.
+fn keep_only<T: Copy>(all: &mut Vec<T>, kept: &[usize]) {
+    let few: Vec<T> = kept.iter().map(|at| all[*at]).collect();
+    all.clear();
+    all.extend(few);
 }

@@ -22,6 +22,7 @@ pub mod cost;
 pub(crate) mod devices;
 mod doctor;
 mod explain;
+mod files;
 mod filesystem;
 mod flow;
 pub(crate) mod fold;

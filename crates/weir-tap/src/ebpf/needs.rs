@@ -131,8 +131,12 @@ impl Needs {
         let from_insertion =
             columns.wait || columns.latency || tests & (test::WAIT | test::LATENCY) != 0;
         let start = kinds != 0 && (submitter || from_insertion || columns.flags);
-        let from_issue =
-            columns.service || columns.issue_ts || columns.cpu || tests & test::SERVICE != 0;
+        let from_issue = columns.service
+            || columns.issue_ts
+            || columns.cpu
+            || columns.file
+            || columns.inode
+            || tests & test::SERVICE != 0;
         let waits = columns.wait || tests & test::WAIT != 0;
         let flushes = |c: &Clause| {
             let op = 1 << weir_model::Op::Flush as u8;
@@ -228,6 +232,7 @@ impl Needs {
     /// Bytes of a record, with no more data on the submitter than is needed.
     pub fn record_bytes(&self) -> usize {
         match self.wide() {
+            _ if self.files() => layout::FILE_RECORD_BYTES,
             _ if self.columns.comm || self.tests(test::COMM) => layout::NAMED_RECORD_BYTES,
             true => layout::WIDE_RECORD_BYTES,
             false => layout::RECORD_BYTES,
@@ -242,7 +247,13 @@ impl Needs {
             || c.comm
             || c.cgroup
             || c.owner
+            || self.files()
             || tests & (test::PID | test::COMM | test::CGROUP) != 0
+    }
+
+    /// True if the file of each request is needed.
+    pub fn files(&self) -> bool {
+        self.kinds != 0 && (self.columns.file || self.columns.inode)
     }
 
     /// True if a clause selects by cgroup.

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{Link, Object, OpenObject, OpenProgramMut, ProgramMut};
 
 use super::cost::{self, RunTime};
+use super::files::{self, FileTables};
 use super::fold;
 use super::fold::layout::Folding;
 use super::hist::{HistOptions, HistTables, PROCESSORS_MAX, Setup};
@@ -18,6 +19,7 @@ use super::layout::{self, Config};
 use super::needs::Needs;
 use super::object::{self, refused};
 use super::rings::{self, RING_BYTES};
+use super::stream::paths::{Paths, SLOT_BYTES, SLOTS};
 use super::tap::LiveOptions;
 use crate::TapError;
 use crate::shared::Shared;
@@ -227,6 +229,8 @@ pub struct Programs {
     pub folds: Option<fold::Tables>,
     /// The histograms, where they are kept.
     pub hist: Option<HistTables>,
+    /// The files of requests, where they are found.
+    pub files: Option<FileTables>,
     /// Whether the programs are active yet.
     state: Shared,
     /// The attached programs.
@@ -247,7 +251,8 @@ impl Programs {
         folding: &Folding,
         sizes: &Sizes,
     ) -> Result<Programs, TapError> {
-        let mut object = object::open(OBJECT)?;
+        let with_files = config.inode != 0;
+        let mut object = object::open(if with_files { files::OBJECT } else { OBJECT })?;
         for mut program in object.progs_mut() {
             let wanted = probes.iter().any(|p| program.name() == p.program);
             OpenProgramMut::set_autoload(&mut program, wanted);
@@ -267,8 +272,16 @@ impl Programs {
             true => Some(HistTables::map(&sizes.hist, &map)?),
             false => None,
         };
+        let files = || {
+            Ok(FileTables {
+                paths: Some(Paths::new(map("paths", SLOT_BYTES, SLOTS)?)),
+                causes: map("untied", files::CAUSES_BYTES, 1)?,
+            })
+        };
+        let files = with_files.then(files).transpose()?;
         Ok(Programs {
             folds,
+            files,
             records: map("records", sizes.record_bytes, records)?,
             rings: map("rings", RING_BYTES, processors)?,
             buckets: map("buckets", layout::BUCKET_BYTES, buckets)?,

@@ -19,6 +19,8 @@ struct io {
 	__u64 service_ns;
 	__u64 latency_ns;
 	__u64 number;
+	__u64 path;
+	__u64 inode;
 	__u32 bytes;
 	__u32 device;
 	__u32 index;
@@ -54,6 +56,10 @@ static __always_inline void keep(struct entry *e, const struct io *io, bool is_o
 	e->odd = is_odd;
 	if (config.numbered)
 		e->number = io->number;
+	if (config.inode) {
+		e->path = io->path;
+		e->inode = io->inode;
+	}
 	if (config.pid)
 		e->pid = io->pid;
 	if (config.cgroup)
@@ -82,6 +88,10 @@ static __always_inline void recall(struct io *io, const struct entry *e)
 	io->state = e->state;
 	if (config.numbered)
 		io->number = e->number;
+	if (config.inode) {
+		io->path = e->path;
+		io->inode = e->inode;
+	}
 	if (config.pid)
 		io->pid = e->pid;
 	if (config.cgroup)
@@ -355,6 +365,12 @@ static __always_inline void tell(__u32 cpu, __u8 kind, __u64 request, const stru
 	if (config.comm) {
 		r->comm[0] = io->comm[0];
 		r->comm[1] = io->comm[1];
+	}
+	if (config.inode) {
+		struct file_record *with_file = (struct file_record *)r;
+
+		with_file->path = io->path;
+		with_file->inode = io->inode;
 	}
 	commit(&r->narrow.mark, position);
 }

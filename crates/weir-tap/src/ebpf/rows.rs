@@ -14,8 +14,9 @@ use super::attribution::Owner;
 use super::cgroups::Cgroups;
 use super::devices::read_text;
 use super::flow::Flow;
-use super::layout::{Record, Submitter, UNKNOWN, flag, kind};
+use super::layout::{FileOfRecord, Record, Submitter, UNKNOWN, flag, kind};
 use super::needs::Stream;
+use super::stream::paths::Paths;
 use crate::io_columns::COLUMNS;
 
 /// The result of a drain, ready for conversion to rows.
@@ -25,6 +26,8 @@ pub struct Drained<'a> {
     pub records: &'a [Record],
     /// The submitter of each record; empty if not needed.
     pub submitters: &'a [Submitter],
+    /// The file of each record; empty if not needed.
+    pub files: &'a [FileOfRecord],
     /// The records to report, in timestamp order.
     pub delivered: &'a [Delivered],
     /// The relation of each of `delivered` to its disk's requests, including its number; empty if
@@ -71,6 +74,8 @@ pub struct Rows {
 pub struct Names {
     /// Paths of cgroups.
     pub cgroups: Cgroups,
+    /// Paths of files, if they are needed.
+    pub paths: Option<Paths>,
     /// Offset from the kernel's clock to the epoch.
     pub epoch_offset_ns: Nanos,
     /// The current time, since the epoch.
@@ -114,6 +119,8 @@ pub enum Source {
     InFlight,
     Seek,
     IssueTs,
+    File,
+    Inode,
 }
 
 impl Rows {
@@ -227,11 +234,25 @@ impl Source {
             Source::InFlight => chosen.maybe_ints(|i, _| drained.flows[i].in_flight),
             Source::Seek => chosen.maybe_ints(|i, _| drained.flows[i].seek_sectors),
             Source::IssueTs => chosen.maybe_ints(|_, r| issue_ts(r, names.epoch_offset_ns)),
+            Source::File => chosen.maybe_texts(|i, _| {
+                let file = chosen.file(i)?;
+                names.paths.as_mut().and_then(|p| p.path(file.path))
+            }),
+            Source::Inode => chosen.maybe_ints(|i, _| {
+                let file = chosen.file(i).filter(|file| file.inode != 0);
+                file.map(|file| file.inode as i64)
+            }),
         }
     }
 }
 
 impl Chosen<'_> {
+    /// The file of a row.
+    fn file(&self, delivered: usize) -> Option<&FileOfRecord> {
+        let at = self.drained.delivered[delivered].at as usize;
+        self.drained.files.get(at)
+    }
+
     /// Calls `get` with the position and the record of each row.
     fn ints(&self, get: impl Fn(usize, &Record) -> i64) -> ScalarBuffer<i64> {
         let rows = self.rows.iter();
@@ -300,6 +321,7 @@ impl Names {
     pub fn new(cgroups: Cgroups, host: Option<Symbol>, epoch_offset_ns: Nanos) -> Names {
         Names {
             cgroups,
+            paths: None,
             epoch_offset_ns,
             taken_ns: 0,
             host,

@@ -12,9 +12,17 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+#ifndef WEIR_KERNEL_BPF_H
 struct task_struct {
 	__u32 flags;
 };
+
+struct request {
+	__u32 cmd_flags;
+	__u32 __data_len;
+	struct bio *bio;
+};
+#endif
 
 struct kiocb {
 	struct file *ki_filp;
@@ -30,12 +38,6 @@ struct iov_iter {
 struct iomap_dio {
 	struct kiocb *iocb;
 	__s64 size;
-};
-
-struct request {
-	__u32 cmd_flags;
-	__u32 __data_len;
-	struct bio *bio;
 };
 
 struct io_cqe {
@@ -71,6 +73,7 @@ enum req_flag_bits {
 #define PF_KTHREAD 0x00200000
 #define IOCB_DSYNC 2
 #define IOCB_SYNC 4
+#define IOCB_DIRECT (1 << 17)
 #define BTRFS_SUPER_MAGIC 0x9123683E
 /* The first inode of a file in btrfs (BTRFS_FIRST_FREE_OBJECTID): smaller ones are its own, such as
  * that of its trees, which has no mode. */

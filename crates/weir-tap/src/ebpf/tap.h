@@ -64,6 +64,14 @@ struct wide_record {
 };
 _Static_assert(sizeof(struct wide_record) == 96, "struct wide_record");
 
+/* A record with the file of the request as well. */
+struct file_record {
+	struct wide_record wide;
+	__u64 path;		/* key of the table of paths, 0 if unknown */
+	__u64 inode;		/* number in its file system, 0 if unknown */
+};
+_Static_assert(sizeof(struct file_record) == 112, "struct file_record");
+
 /* The state of a request. */
 enum stage {
 	STARTED = 1,
@@ -100,7 +108,9 @@ struct entry {
 	__u64 cgroup;
 	__u64 comm[2];
 	__u64 number;		/* with `numbered` */
-	__u64 spare[4];
+	__u64 path;		/* with `inode`: as in file_record */
+	__u64 inode;
+	__u64 spare[2];
 };
 _Static_assert(sizeof(struct entry) == 128, "struct entry");
 
@@ -215,7 +225,9 @@ struct config {
 	__u8 numbered;		/* requests are numbered as they are issued */
 	__u8 optional;		/* clauses whose records are omitted before a ring is full */
 	__u8 idle;		/* of enum mq_rq_state: not issued yet (MQ_RQ_IDLE); 255 if not known */
-	__u8 spare[5];
+	__u8 inode;		/* find the file of each request */
+	__u8 path;		/* and its path */
+	__u8 spare[3];
 };
 _Static_assert(sizeof(struct config) == 720, "struct config");
 

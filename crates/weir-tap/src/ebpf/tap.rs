@@ -22,6 +22,7 @@ use super::completeness::CompletenessCheck;
 use super::cost::RunTime;
 use super::devices::{DeviceChoice, Devices};
 use super::explain;
+use super::files::{self, FileTables};
 use super::flow::{Flow, Flows};
 use super::fold::layout::Folding;
 use super::fold::{Folds, Plans};
@@ -190,6 +191,11 @@ fn open_for(
     if options.optional_rows && demands.iter().any(|d| d.fold.is_some()) {
         needs = needs.with_optional_rows(demands);
     }
+    files::require(&mut needs, demands, &|name| {
+        let kernel = Kernel::running();
+        !options.without.iter().any(|w| w == name)
+            && kernel.is_ok_and(|kernel| kernel.has_tracepoint(name))
+    })?;
     let mut sizes = Sizes::new(options, needs.record_bytes())?;
     if let Some(histograms) = histograms {
         needs = needs.with_histograms(histograms);
@@ -277,7 +283,10 @@ impl BlockTap {
         let without = |name: &str| options.without.iter().any(|w| w == name);
         let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
         let bios = self.devices.wanted_disks().iter().any(|d| d.bio_based);
-        let probes = programs::probes(&self.needs, &has, bios);
+        let mut probes = programs::probes(&self.needs, &has, bios);
+        if self.needs.files() && files::any_stacked(&self.devices) {
+            probes.extend(files::STACKED);
+        }
         let config = Config::new(
             &self.needs,
             &sizes,
@@ -288,6 +297,7 @@ impl BlockTap {
         let folding = Folding::new(self.plans.plans(), options.fold_bytes, sizes.processors);
         let mut programs = Programs::load(&probes, &config, &folding, &sizes)?;
         let tables = programs.folds.take();
+        self.names.paths = programs.files.as_mut().and_then(|f| f.paths.take());
         let plans = self.plans.plans().cloned().collect();
         let offset_ns = self.names.epoch_offset_ns;
         let shift_ns = options.interval_shift_ns.clone();
@@ -412,6 +422,7 @@ impl BlockTap {
         let drained = Drained {
             records,
             submitters: &live.rings.store().submitters,
+            files: &live.rings.store().files,
             delivered: &self.delivered,
             flows: &self.flows_delivered,
             owners: &self.owners,
@@ -540,6 +551,7 @@ impl Tap for BlockTap {
         let missed = misses(live, false) + self.completeness.misses_open();
         counts.push(whole("events_lost", Some("recursion"), missed));
         counts.extend(self.completeness.counts());
+        counts.extend(live.programs.files.iter().flat_map(FileTables::counts));
         for disk in self.devices.wanted_disks() {
             self.count_disk(live, disk.path, disk.index, &mut counts);
         }

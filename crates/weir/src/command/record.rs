@@ -55,7 +55,13 @@ pub struct RecordArgs {
     predicate: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
+    /// Record the file of each request as well (kernel 6.6 or newer)
+    #[arg(long, conflicts_with = "stream")]
+    files: bool,
 }
+
+/// The columns of `IO` that need the file of each request.
+const FILE_COLUMNS: [&str; 2] = ["file", "inode"];
 
 pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
     args.define.add_to(&args.source)?;
@@ -64,7 +70,8 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         declarations: vec![stream.clone()],
         ..Catalog::default()
     };
-    let question = question(&stream.name, args.predicate.as_deref());
+    let without_files = args.stream.is_none() && args.source.is_live() && !args.files;
+    let question = question(&stream, without_files, args.predicate.as_deref());
     let checked = question.compile(&catalog, args.source.is_live())?;
     let plan = device_names::resolved(&checked.plan, &args.source);
     let path = args.output.clone().unwrap_or_else(default_path);
@@ -141,9 +148,21 @@ fn stream(args: &RecordArgs) -> Result<Declaration, Failure> {
     })
 }
 
-fn question(stream: &str, predicate: Option<&str>) -> QueryText {
+/// All columns. To find the file of each request costs time: without it those columns are NULL.
+fn question(stream: &Declaration, without_files: bool, predicate: Option<&str>) -> QueryText {
     let condition = predicate.map_or(String::new(), |p| format!(" where {p}"));
-    QueryText::new(format!("select * from {stream}{condition}"))
+    let columns = match without_files {
+        true => {
+            let fields = stream.schema.fields.iter();
+            let columns = fields.map(|field| match FILE_COLUMNS.contains(&&*field.name) {
+                true => format!("cast(null as {}) as {}", field.ty, field.name),
+                false => field.name.clone(),
+            });
+            columns.collect::<Vec<_>>().join(", ")
+        }
+        false => "*".into(),
+    };
+    QueryText::new(format!("select {columns} from {}{condition}", stream.name))
 }
 
 /// An open file from which only its size is read, later, when its directory may no longer be

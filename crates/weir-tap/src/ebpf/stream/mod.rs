@@ -21,7 +21,7 @@
 mod flush;
 mod groups;
 pub(crate) mod layout;
-mod paths;
+pub(super) mod paths;
 mod rows;
 mod selection;
 pub(crate) mod tap;
