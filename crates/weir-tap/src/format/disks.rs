@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use weir_model::{Event, Symbol};
 
 /// Maximum number of disks that are tracked. Requests of others have neither `in_flight` nor
@@ -11,7 +12,7 @@ pub const DISKS_MAX: usize = 1 << 16;
 /// The state of each disk between requests.
 #[derive(Debug, Default)]
 pub struct Disks {
-    disks: HashMap<[Option<Symbol>; 3], Disk>,
+    disks: HashMap<[Option<Symbol>; 3], Disk, RandomState>,
 }
 
 #[derive(Debug, Default)]

@@ -192,7 +192,33 @@ pub fn no_header(_: &[u8]) -> bool {
 /// # Errors
 /// If there are more or fewer.
 pub fn comma_fields<const N: usize>(line: &str) -> Result<[&str; N], String> {
-    exactly(line.split(',').map(str::trim))
+    let mut taken = [""; N];
+    let (mut count, mut start) = (0, 0);
+    let ends = memchr::memchr_iter(b',', line.as_bytes());
+    for end in ends.chain([line.len()]) {
+        if let Some(place) = taken.get_mut(count) {
+            *place = trimmed(&line[start..end]);
+        }
+        count += 1;
+        start = end + 1;
+    }
+    match count == N {
+        true => Ok(taken),
+        false => Err(wrong_number(count, N)),
+    }
+}
+
+/// The field without white space around it.
+fn trimmed(field: &str) -> &str {
+    let is_plain = |b: Option<&u8>| b.is_some_and(u8::is_ascii_graphic);
+    match is_plain(field.as_bytes().first()) && is_plain(field.as_bytes().last()) {
+        true => field,
+        false => field.trim(),
+    }
+}
+
+fn wrong_number(count: usize, expected: usize) -> String {
+    format!("{count} fields, expected {expected}")
 }
 
 /// The `N` fields of a line separated by spaces or tabs.
@@ -216,7 +242,7 @@ fn exactly<'a, const N: usize>(
     }
     match count == N {
         true => Ok(taken),
-        false => Err(format!("{count} fields, expected {N}")),
+        false => Err(wrong_number(count, N)),
     }
 }
 

@@ -34,12 +34,12 @@ impl ReorderBuffer {
 
     /// True if [`ReorderBuffer::give`] would return records.
     pub fn is_full(&self) -> bool {
-        self.held.len() > 2 * self.slack
+        self.held.len() > 3 * self.slack
     }
 
     /// Passes the records whose order is final to `take`, in timestamp order, or all of them at the
     /// end. Returns the number of late records, which are not passed.
-    pub fn give(&mut self, at_end: bool, mut take: impl FnMut(TraceRecord)) -> usize {
+    pub fn give(&mut self, at_end: bool, mut take: impl FnMut(&TraceRecord)) -> usize {
         let ready = if at_end {
             self.held.len()
         } else {
@@ -49,7 +49,7 @@ impl ReorderBuffer {
     }
 
     /// The same with the records until `ts`, whose order is final for another reason.
-    pub fn give_until(&mut self, ts: Nanos, mut take: impl FnMut(TraceRecord)) -> usize {
+    pub fn give_until(&mut self, ts: Nanos, mut take: impl FnMut(&TraceRecord)) -> usize {
         self.pass(|held| held.partition_point(|r| r.ts <= ts), &mut take)
     }
 
@@ -61,17 +61,18 @@ impl ReorderBuffer {
     fn pass(
         &mut self,
         ready: impl Fn(&[TraceRecord]) -> usize,
-        take: &mut impl FnMut(TraceRecord),
+        take: &mut impl FnMut(&TraceRecord),
     ) -> usize {
         if !self.held.is_sorted_by_key(|r| r.ts) {
             self.held.sort_by_key(|r| r.ts);
         }
         let ready = ready(&self.held);
         let late = self.held[..ready].partition_point(|r| r.ts < self.given);
-        for record in self.held.drain(..ready).skip(late) {
+        for record in &self.held[late..ready] {
             self.given = record.ts;
             take(record);
         }
+        self.held.drain(..ready);
         late
     }
 }

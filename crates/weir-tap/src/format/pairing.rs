@@ -32,11 +32,11 @@ struct Ending(IoEvent);
 
 impl Pairing {
     /// Appends the rows that result from `record`. Records are in timestamp order, and so are rows.
-    pub fn take(&mut self, record: TraceRecord, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
+    pub fn take(&mut self, record: &TraceRecord, rows: &mut Vec<IoEvent>, faults: &mut Faults) {
         self.end_until(record.ts, rows);
-        match record.what {
+        match &record.what {
             What::Request(request) => self.ask(record.ts, request, rows, faults),
-            What::Action(action) => match self.blocks.follow(record.ts, &action) {
+            What::Action(action) => match self.blocks.follow(record.ts, action) {
                 Ok(row) => rows.extend(row),
                 Err(Unpaired) => faults.count("unpaired", "no_request", 1),
             },
@@ -52,7 +52,7 @@ impl Pairing {
     fn ask(
         &mut self,
         ts: Nanos,
-        request: TraceRequest,
+        request: &TraceRequest,
         rows: &mut Vec<IoEvent>,
         faults: &mut Faults,
     ) {

@@ -10,7 +10,7 @@ use super::Faults;
 use super::fault::LATE;
 use super::order::{ReorderBuffer, SLACK_RECORDS};
 use super::pairing::Pairing;
-use super::record::Reader;
+use super::record::{Reader, TraceRecord};
 use super::served::Served;
 use crate::{EventCount, Tap, TapError, TapEvent};
 
@@ -70,7 +70,7 @@ impl Replay {
             }
             let (rows, faults) = (&mut self.rows, &mut self.faults);
             let pairing = &mut self.pairing;
-            let take = |record| pairing.take(record, &mut *rows, &mut *faults);
+            let take = |record: &TraceRecord| pairing.take(record, &mut *rows, &mut *faults);
             let late = match final_until.filter(|_| !self.ended) {
                 Some(ts) => self.order.give_until(ts, take),
                 None => self.order.give(self.ended, take),

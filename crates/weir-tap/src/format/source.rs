@@ -309,7 +309,7 @@ impl Input {
         let mut seen = 0;
         let length = loop {
             let part = &self.window[self.start + seen..self.end];
-            if let Some(at) = part.iter().position(|&b| b == b'\n') {
+            if let Some(at) = memchr::memchr(b'\n', part) {
                 break seen + at;
             }
             seen = self.end - self.start;
@@ -342,7 +342,7 @@ impl Input {
     fn skip_line(&mut self) -> Result<(), TapError> {
         loop {
             let part = &self.window[self.start..self.end];
-            let end = part.iter().position(|&b| b == b'\n');
+            let end = memchr::memchr(b'\n', part);
             self.consume(end.map_or(part.len(), |at| at + 1));
             if end.is_some() || self.ended {
                 return Ok(());

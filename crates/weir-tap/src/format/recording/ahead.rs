@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use parquet::arrow::ProjectionMask;
-
 use super::file::{Recording, guarded};
 use super::rows::{Layout, Rows};
 
@@ -32,7 +30,6 @@ pub struct RowGroups {
 struct ReadPlan {
     recording: Arc<Recording>,
     layout: Arc<Layout>,
-    mask: ProjectionMask,
 }
 
 /// A row group that is being read.
@@ -73,14 +70,10 @@ pub struct UnreadableGroup {
 
 impl RowGroups {
     /// All row groups. Nothing is read before the first call of [`RowGroups::next`].
-    pub fn new(recording: Arc<Recording>, layout: Arc<Layout>, mask: ProjectionMask) -> RowGroups {
+    pub fn new(recording: Arc<Recording>, layout: Arc<Layout>) -> RowGroups {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         RowGroups {
-            plan: Arc::new(ReadPlan {
-                recording,
-                layout,
-                mask,
-            }),
+            plan: Arc::new(ReadPlan { recording, layout }),
             reading: VecDeque::new(),
             next: 0,
             threads: threads.min(THREADS_MAX),
@@ -138,22 +131,23 @@ impl RowGroups {
 impl ReadPlan {
     /// Reads a row group until its end, or until its receiver is dropped.
     fn read(&self, group: usize, out: &SyncSender<Found>) {
-        let mut reader = None;
         let mut rows_read = 0;
+        let mut reader = match guarded(|| self.recording.reader(&self.layout.read, group)) {
+            Ok(reader) => reader,
+            Err(reason) => {
+                let _ = out.send(Found::Unreadable { reason, rows_read });
+                return;
+            }
+        };
         loop {
-            let next = guarded(|| {
-                let reader = match &mut reader {
-                    Some(reader) => reader,
-                    none => none.insert(self.recording.reader(&self.mask, group)?),
-                };
-                Ok(reader.next().transpose()?)
-            });
+            let next = guarded(|| Ok(reader.batches.next().transpose()?));
             let found = match next {
                 Ok(Some(batch)) => {
                     rows_read += batch.num_rows() as i64;
+                    let stored = &self.recording.stored;
                     Found::Batch(Batch {
                         len: batch.num_rows(),
-                        rows: self.layout.rows(&batch, &self.recording.stored),
+                        rows: self.layout.rows(&batch, &reader.columns, stored),
                     })
                 }
                 Ok(None) => return,

@@ -9,7 +9,8 @@ use arrow_array::types::{
     Float64Type, Int32Type, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType,
 };
-use arrow_array::{Array, ArrayRef, Int64Array, UInt32Array};
+use arrow_array::{Array, ArrayRef, DictionaryArray, Int64Array, UInt32Array};
+use arrow_buffer::NullBufferBuilder;
 use arrow_schema::{DataType, TimeUnit};
 use foldhash::fast::RandomState;
 use weir_model::{Column, Symbol, Type};
@@ -87,9 +88,64 @@ pub fn from_arrow(array: &ArrayRef, ty: Type) -> Result<Column, String> {
     }
 }
 
+/// The texts of a dictionary that were looked up.
+enum KnownTexts {
+    Each(Vec<Option<u32>>),
+    /// Of a dictionary that is much larger than the batch.
+    Some(HashMap<usize, Option<u32>, RandomState>),
+}
+
+impl KnownTexts {
+    fn of(values: usize, rows: usize) -> KnownTexts {
+        match values / 16 > rows {
+            true => KnownTexts::Some(HashMap::default()),
+            false => KnownTexts::Each(vec![None; values]),
+        }
+    }
+
+    fn at(&mut self, value: usize) -> &mut Option<u32> {
+        match self {
+            KnownTexts::Each(known) => &mut known[value],
+            KnownTexts::Some(known) => known.entry(value).or_default(),
+        }
+    }
+}
+
+/// The symbol of each text of a dictionary; texts that no row has are not looked up.
+fn texts_of_dictionary(texts: &DictionaryArray<Int32Type>) -> Result<Column, String> {
+    let Some(values) = texts.values().as_string_opt::<i32>() else {
+        return Err(format!("it contains {}, expected text", texts.data_type()));
+    };
+    let mut known = KnownTexts::of(values.len(), texts.len());
+    let mut ids = Vec::with_capacity(texts.len());
+    let mut nulls = NullBufferBuilder::new(texts.len());
+    for key in texts.keys() {
+        let value = key.and_then(|key| usize::try_from(key).ok());
+        let Some(value) = value.filter(|&value| !values.is_null(value)) else {
+            ids.push(0);
+            nulls.append_null();
+            continue;
+        };
+        let known = known.at(value);
+        let id = match *known {
+            Some(id) => id,
+            None => {
+                let symbol = Symbol::try_new(values.value(value));
+                *known.insert(symbol.map_err(|full| full.to_string())?.id())
+            }
+        };
+        ids.push(id);
+        nulls.append_non_null();
+    }
+    Ok(Column::Text(UInt32Array::new(ids.into(), nulls.finish())))
+}
+
 /// The symbol of each text. Repeated texts share their view, so that each is looked up once per
 /// batch.
 fn texts(array: &ArrayRef) -> Result<Column, String> {
+    if let Some(texts) = array.as_dictionary_opt::<Int32Type>() {
+        return texts_of_dictionary(texts);
+    }
     let Some(texts) = array.as_string_view_opt() else {
         return Err(format!("it contains {}, expected text", array.data_type()));
     };
@@ -116,4 +172,40 @@ fn texts(array: &ArrayRef) -> Result<Column, String> {
         ids.into(),
         texts.nulls().cloned(),
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Int32Array, StringArray};
+
+    use super::*;
+
+    /// The texts of a column, read from a dictionary of `values` texts, of which rows have these.
+    fn read(values: usize, keys: Vec<Option<i32>>) -> Vec<Option<String>> {
+        let texts = (0..values).map(|i| (i != 2).then(|| format!("text {i}")));
+        let texts: StringArray = texts.collect();
+        let array: ArrayRef = Arc::new(DictionaryArray::new(
+            Int32Array::from(keys),
+            Arc::new(texts),
+        ));
+        let column = from_arrow(&array, Type::Text).unwrap();
+        let text = |row| match column.value(row) {
+            weir_model::Value::Text(text) => Some(text.as_str().to_owned()),
+            _ => None,
+        };
+        (0..column.len()).map(text).collect()
+    }
+
+    #[test]
+    fn texts_of_small_and_large_dictionaries_are_found() {
+        for values in [4, 16 * 5, 1000] {
+            let last = values as i32 - 1;
+            let keys = vec![Some(1), None, Some(last), Some(1), Some(2)];
+            let text = |i: i32| Some(format!("text {i}"));
+            let expected = vec![text(1), None, text(last), text(1), None];
+            assert_eq!(read(values, keys), expected);
+        }
+    }
 }

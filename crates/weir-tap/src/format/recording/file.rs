@@ -15,6 +15,7 @@ use parquet::arrow::arrow_reader::{
     ParquetRecordBatchReaderBuilder,
 };
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 use weir_model::Capabilities;
 
@@ -183,30 +184,83 @@ impl Recording {
         remarks
     }
 
-    /// Reads the columns of `mask` of a row group.
-    pub(super) fn reader(
-        &self,
-        mask: &ProjectionMask,
-        group: usize,
-    ) -> Result<ParquetRecordBatchReader, ParquetError> {
+    /// A reader of a row group's columns `read`, without those that have only NULLs in it.
+    pub(super) fn reader(&self, read: &[usize], group: usize) -> Result<GroupReader, ParquetError> {
         fn build<T: ChunkReader + 'static>(
             file: T,
-            metadata: &ArrowReaderMetadata,
-            mask: &ProjectionMask,
+            metadata: ArrowReaderMetadata,
+            mask: ProjectionMask,
             group: usize,
         ) -> Result<ParquetRecordBatchReader, ParquetError> {
-            pages::check(&file, metadata.metadata().row_group(group), mask)?;
-            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata.clone())
-                .with_projection(mask.clone())
+            pages::check(&file, metadata.metadata().row_group(group), &mask)?;
+            ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
+                .with_projection(mask)
                 .with_row_groups(vec![group])
                 .with_batch_size(BATCH_ROWS)
                 .build()
         }
-        match &self.file {
-            Positioned::File(file) => build(AtOffsets::of(file)?, &self.metadata, mask, group),
-            Positioned::Bytes(bytes) => build(bytes.clone(), &self.metadata, mask, group),
-        }
+        let metadata = self.metadata.metadata();
+        let chunks = metadata.row_group(group);
+        let columns: Vec<usize> = read
+            .iter()
+            .copied()
+            .filter(|&column| !is_all_null(chunks, column))
+            .collect();
+        let schema = with_dictionaries(self.metadata.schema(), chunks);
+        let options = ArrowReaderOptions::new().with_schema(schema);
+        let of_group = ArrowReaderMetadata::try_new(metadata.clone(), options)?;
+        let mask = ProjectionMask::roots(of_group.parquet_schema(), columns.iter().copied());
+        let batches = match &self.file {
+            Positioned::File(file) => build(AtOffsets::of(file)?, of_group, mask, group),
+            Positioned::Bytes(bytes) => build(bytes.clone(), of_group, mask, group),
+        };
+        Ok(GroupReader {
+            batches: batches?,
+            columns,
+        })
     }
+}
+
+/// Reads a row group.
+pub(super) struct GroupReader {
+    /// Its batches.
+    pub batches: ParquetRecordBatchReader,
+    /// Their columns, by their positions in the file.
+    pub columns: Vec<usize>,
+}
+
+/// The chunk of a column in a row group, if its statistics have the number of NULLs: the chunk and
+/// that number. A column of the file that is no leaf has none.
+fn counted_nulls(group: &RowGroupMetaData, column: usize) -> Option<(&ColumnChunkMetaData, u64)> {
+    let flat = group.num_columns() == group.schema_descr().root_schema().get_fields().len();
+    let chunk = group.columns().get(column).filter(|_| flat)?;
+    Some((chunk, chunk.statistics()?.null_count_opt()?))
+}
+
+fn is_all_null(group: &RowGroupMetaData, column: usize) -> bool {
+    let counted = counted_nulls(group, column);
+    counted.is_some_and(|(_, nulls)| i64::try_from(nulls) == Ok(group.num_rows()))
+}
+
+/// The same columns, with texts of which this row group has a dictionary as dictionaries: each is
+/// then looked up once instead of once per row.
+fn with_dictionaries(schema: &SchemaRef, group: &RowGroupMetaData) -> SchemaRef {
+    let fields = schema.fields().iter().enumerate().map(|(column, field)| {
+        let has_dictionary = |(chunk, _): (&ColumnChunkMetaData, u64)| {
+            chunk.dictionary_page_offset().is_some() && !is_all_null(group, column)
+        };
+        let is_text = *field.data_type() == DataType::Utf8View;
+        match is_text && counted_nulls(group, column).is_some_and(has_dictionary) {
+            true => {
+                let of_texts = DataType::Dictionary(DataType::Int32.into(), DataType::Utf8.into());
+                Arc::new(field.as_ref().clone().with_data_type(of_texts))
+            }
+            false => field.clone(),
+        }
+    });
+    let fields: Vec<FieldRef> = fields.collect();
+    let metadata = schema.metadata().clone();
+    SchemaRef::new(arrow_schema::Schema::new_with_metadata(fields, metadata))
 }
 
 /// A file that several threads read. The Parquet library's own reader of files moves the offset

@@ -37,7 +37,7 @@ impl Recording {
     /// If the file lacks a column that a row of its stream must have.
     pub fn start(self, demands: &[Demand]) -> Result<RecordingTap, TapError> {
         let read = Layout::new(&self.metadata, &self.stored, demands);
-        let (layout, mask) = read.map_err(|reason| TapError::Malformed {
+        let layout = read.map_err(|reason| TapError::Malformed {
             path: self.path.clone(),
             offset: 0,
             reason,
@@ -45,7 +45,7 @@ impl Recording {
         let faults = Faults::new(&self.path, self.strict);
         let (recording, layout) = (Arc::new(self), Arc::new(layout));
         Ok(RecordingTap {
-            groups: RowGroups::new(recording.clone(), layout.clone(), mask),
+            groups: RowGroups::new(recording.clone(), layout.clone()),
             layout,
             demands: demands.to_vec(),
             faults,
@@ -126,34 +126,34 @@ impl RecordingTap {
             Some(RequestRows::Events) => row.is_request || !assumed,
             Some(RequestRows::All) | None => true,
         };
-        let picked: Vec<&Row> = rows.iter().filter(wanted).collect();
+        let mut picked: Vec<u32> = Vec::with_capacity(rows.len());
+        let mut ts: Vec<Nanos> = Vec::with_capacity(rows.len());
+        for row in rows.iter().filter(wanted) {
+            picked.push(row.at);
+            ts.push(row.ts);
+        }
         if picked.is_empty() {
             return None;
         }
         let whole = columns.own.first().map_or(rows.len(), Column::len);
-        let in_place = picked.len() == whole
-            && picked
-                .iter()
-                .enumerate()
-                .all(|(i, row)| i == row.at as usize);
-        let indices: UInt32Array = picked.iter().map(|row| row.at).collect();
+        let in_place = picked.len() == whole && (0..).zip(&picked).all(|(at, &row)| at == row);
+        let indices = UInt32Array::from(picked);
         let width = match of_requests {
             Some(RequestRows::Events) => iostream_schema().len(),
             _ => columns.own.len(),
         };
         let of_demand = columns.own[..width].iter().enumerate().map(|(i, column)| {
             match (demand.columns.contains(&i), in_place) {
-                (false, _) => Column::Nulls(picked.len()),
+                (false, _) => Column::Nulls(ts.len()),
                 (true, true) => column.clone(),
                 (true, false) => taken(column, &indices),
             }
         });
         let of_demand = of_demand.collect();
-        let ts: Vec<Nanos> = picked.iter().map(|row| row.ts).collect();
         Some(match &columns.weights {
             Some(weights) => {
-                let weight = |row: &&Row| int(weights, row.at as usize).unwrap_or(1);
-                let weights: Vec<i64> = picked.iter().map(weight).collect();
+                let weight = |row: &u32| int(weights, *row as usize).unwrap_or(1);
+                let weights: Vec<i64> = indices.values().iter().map(weight).collect();
                 Batch::deltas(ts, weights, of_demand)
             }
             None => Batch::stream(ts, of_demand),

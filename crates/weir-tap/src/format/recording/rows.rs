@@ -2,7 +2,6 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use weir_model::{Column, Demand, EventKind, Nanos, Type};
 
@@ -12,9 +11,11 @@ use super::stored::Stored;
 /// The column with the kind of an event.
 const KIND: &str = "type";
 
-/// The positions of columns in the batches that are read.
+/// The columns of the file that are read, by their positions in it.
 pub struct Layout {
-    /// Of each column of the stream.
+    /// All of them, ascending.
+    pub read: Vec<usize>,
+    /// That of each column of the stream.
     pub columns: Vec<Option<usize>>,
     instant: usize,
     /// Of the kinds of events, if the rows are requests and responses.
@@ -53,9 +54,8 @@ pub struct Rows {
 }
 
 impl Layout {
-    /// The positions of columns, and the columns to read: those of the demands, and those that
-    /// every row has. Columns of NULLs only, as pandas writes them, are excluded: the Parquet
-    /// library panics at some.
+    /// The columns of the demands, and those that every row has. Columns of NULLs only, as pandas
+    /// writes them, are excluded: the Parquet library panics at some.
     ///
     /// # Errors
     /// If the file lacks a column that every row must have, a sentence with its name.
@@ -63,7 +63,7 @@ impl Layout {
         metadata: &ArrowReaderMetadata,
         stored: &Stored,
         demands: &[Demand],
-    ) -> Result<(Layout, ProjectionMask), String> {
+    ) -> Result<Layout, String> {
         let fields = metadata.schema().fields();
         let schema = &stored.declaration.schema;
         let kind = stored.is_of_requests().then_some(KIND);
@@ -80,28 +80,33 @@ impl Layout {
         let read: Vec<usize> = (0..fields.len())
             .filter(|&i| wanted(fields[i].name()) && !all_null(fields[i].data_type()))
             .collect();
-        let place = |name: &str| read.iter().position(|&i| fields[i].name() == name);
+        let place = |name: &str| read.iter().copied().find(|&i| fields[i].name() == name);
         let needed = |name: &str| {
             place(name)
                 .ok_or_else(|| format!("a Parquet file without column `{name}` is not a recording"))
         };
-        let layout = Layout {
+        Ok(Layout {
             columns: schema.fields.iter().map(|f| place(&f.name)).collect(),
             instant: needed(stored.instant())?,
             kind: kind.map(needed).transpose()?,
             weight: stored.weight().map(needed).transpose()?,
-        };
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), read.iter().copied());
-        Ok((layout, mask))
+            read,
+        })
     }
 
-    /// The rows of a batch.
+    /// The rows of a batch with the columns `in_batch` of the file; the others are NULL.
     ///
     /// # Errors
     /// For a column that cannot be read, a sentence with its name and the reason.
-    pub fn rows(&self, batch: &RecordBatch, stored: &Stored) -> Result<Rows, String> {
+    pub fn rows(
+        &self,
+        batch: &RecordBatch,
+        in_batch: &[usize],
+        stored: &Stored,
+    ) -> Result<Rows, String> {
         let len = batch.num_rows();
-        let parse = |name: &str, place: Option<usize>, ty: Type| match place {
+        let position = |place| in_batch.iter().position(|&read| read == place);
+        let parse = |name: &str, place: Option<usize>, ty: Type| match place.and_then(position) {
             Some(place) => from_arrow(batch.column(place), ty)
                 .map_err(|reason| format!("column {name}: {reason}")),
             None => Ok(Column::Nulls(len)),
