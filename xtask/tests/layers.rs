@@ -62,6 +62,16 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-workload",
         ],
     ),
+    (
+        "weir-alert",
+        &[
+            "weir-model",
+            "weir-query",
+            "weir-runtime",
+            "weir-sink",
+            "weir-tap",
+        ],
+    ),
     ("weir-console", &["weir-model", "weir-query", "weir-sink"]),
     ("weir-testing", &["weir-sketch"]),
     (
@@ -97,6 +107,7 @@ const STAGES: &[&[&str]] = &[
     &["optimize"],
     &["compile"],
     &["library"],
+    &["alert"],
     &["place"],
     &["physical"],
     &["engine"],

@@ -11,10 +11,12 @@
 //! 6. [`engine`]: runs the operators; batches are its input, deltas its output.
 //!
 //! [`function`] describes every scalar function and aggregate once: the checker, the engine, the
-//! help and the reference page read the same description. [`script`] reads STREAM's script format.
+//! help and the reference page read the same description. [`script`] reads STREAM's script format,
+//! [`alert`] files of alerts.
 //!
 //! The crate does no I/O, reads no clock, starts no thread and logs nothing.
 
+pub mod alert;
 pub mod check;
 mod compile;
 pub mod diagnostic;

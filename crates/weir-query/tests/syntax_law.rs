@@ -8,6 +8,11 @@ use weir_query::syntax::ast::*;
 use weir_query::syntax::measure::MEASURES;
 use weir_query::syntax::parse;
 
+#[path = "support/alert_statements.rs"]
+mod alert_statements;
+
+use alert_statements::{alert, expectation};
+
 fn at<T>(value: T) -> Spanned<T> {
     Spanned::new(value, Span::default())
 }
@@ -590,6 +595,8 @@ fn statement() -> impl Strategy<Value = Statement> {
         1 => register,
         1 => stream_definition(),
         1 => library_statement(),
+        1 => alert(),
+        1 => expectation(),
     ]
 }
 

@@ -9,6 +9,7 @@
 //! All errors are reported in one pass. A part with an error is `None`, and causes no further
 //! errors.
 
+pub(crate) mod alert;
 mod baseline;
 mod call;
 mod coerce;
@@ -296,6 +297,13 @@ impl<'a> Checker<'a> {
                     queries += 1;
                 }
                 ast::Statement::Stream(definition) => self.stream(&definition),
+                ast::Statement::Alert(_) | ast::Statement::Expect(_) => {
+                    let message = "CREATE ALERT and EXPECT are not queries";
+                    let found = codes::NOT_A_STATEMENT.at(Span::default(), message);
+                    let help = "`weir alert test` and `weir alert watch` run files of alerts";
+                    self.diagnostics.push(found.help(help));
+                    queries += 1;
+                }
                 ast::Statement::Query(query) if i + 1 == count => {
                     queries += 1;
                     plan = self.top_query(&query);

@@ -2,7 +2,8 @@
 //! read this list.
 //!
 //! Codes are stable. W00xx is syntax, W01xx names, W02xx the shape of a query, W03xx types and
-//! units, W04xx time and windows, W05xx scripts, W06xx warnings.
+//! units, W04xx time and windows, W05xx scripts, W06xx warnings, W07xx
+//! alerts.
 
 use super::{Diagnostic, Severity, Span};
 
@@ -159,6 +160,16 @@ NULL_COMPARED = Warning "W0605" "comparison with NULL":
     "`x = NULL` and `x <> NULL` are NULL for every row, never true. Write `x IS NULL` or `x IS NOT NULL`; `x IS NOT DISTINCT FROM y` compares two values either of which may be NULL.";
 BARE_DURATION = Warning "W0606" "duration compared with a number without unit":
     "A number without unit is in the unit of the column, and durations are in nanoseconds: `latency > 20` is 20 ns, which every request exceeds. Write the unit: `latency > 20 ms`, `latency > 20 us`; `20 ns` if that is intended.";
+ALERT_SHAPE = Error "W0701" "alert over a stream":
+    "An instance of an alert fires while its row is in a relation, and rows never leave a stream. Give the stream a window, such as `IO [range 10 s]`, and omit Istream, Dstream and Rstream.";
+ALERT_LABELS = Error "W0702" "instances of an alert not identified":
+    "LABELS lists the columns whose values identify an instance. Without LABELS these are the keys of GROUP BY, which must then be selected. Labels and annotations are columns, or expressions with a name after AS.";
+ALERT_NAME = Error "W0703" "unknown alert or state":
+    "EXPECT names an alert of the same text, one of its labels, and one of the states pending, firing, clear and unknown.";
+ALERT_NEVER_CLEARS = Warning "W0704" "alert that never clears":
+    "No row ever leaves the relation of the alert, so an instance that fires remains. Give the stream a window with an end, such as `[range 10 s]`, or state UNTIL.";
+NO_ALERT = Error "W0705" "no alert":
+    "A file of rules has at least one CREATE ALERT, beside CREATE VIEW, CREATE STREAM and EXPECT statements, and no query.";
 }
 
 #[cfg(test)]

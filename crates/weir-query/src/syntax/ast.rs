@@ -4,6 +4,7 @@
 
 use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, Shape, Type, probe};
 
+pub use super::alert::{AlertDefinition, Expectation, UntilClause};
 pub use super::grouping::{Grouping, SETS_MAX};
 pub use super::library::{CatalogList, CatalogQuery, DropView};
 use super::measure::UnitName;
@@ -51,6 +52,10 @@ pub enum Statement {
     Inspect(CatalogQuery),
     /// `CREATE STREAM name AS PROBE 'tp:sched:sched_switch' [(prev_pid, ..)]`
     Stream(StreamDefinition),
+    /// `CREATE ALERT name AS query [WHEN ..] [UNTIL ..]`
+    Alert(Box<AlertDefinition>),
+    /// `EXPECT alert state [BETWEEN d AND d]`
+    Expect(Expectation),
     /// A query.
     Query(Query),
     /// `REGISTER STREAM name (a integer, ..)`

@@ -2,6 +2,7 @@
 //!
 //! Printing a tree gives a text that parses to the same tree again.
 
+pub mod alert;
 pub mod ast;
 mod grouping;
 mod level;

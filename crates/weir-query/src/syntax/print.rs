@@ -10,7 +10,7 @@ use super::parser::is_reserved;
 use crate::diagnostic::Span;
 
 /// `a, b, c`
-struct Commas<'a, T>(&'a [T]);
+pub(super) struct Commas<'a, T>(pub &'a [T]);
 
 impl<T: Display> Display for Commas<'_, T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -55,6 +55,8 @@ impl Display for Statement {
             }
             Statement::Inspect(inspection) => write!(f, "{inspection}"),
             Statement::Stream(definition) => write!(f, "{definition}"),
+            Statement::Alert(alert) => write!(f, "{alert}"),
+            Statement::Expect(expected) => write!(f, "{expected}"),
             Statement::Query(query) => write!(f, "{query}"),
             Statement::Register(registration) => write!(f, "{registration}"),
         }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use libtest_mimic::Trial;
 use weir_model::capabilities::Measure;
 use weir_model::{Capabilities, Catalog, NANOS_PER_SECOND};
+use weir_query::alert::compile_alerts;
 use weir_query::optimize::{RULES, optimize};
 use weir_query::{CheckOptions, compile, compile_script, compile_unoptimized, place, render};
 
@@ -24,6 +25,7 @@ type Output = fn(&str, &Catalog, &CheckOptions) -> String;
 /// The folders with cases, and their outputs.
 static FOLDERS: &[(&str, Output)] = &[
     ("diagnostics", diagnostics),
+    ("alerts", alerts),
     ("plans", plan),
     ("scripts", script),
     ("explain", explanation),
@@ -137,6 +139,28 @@ fn diagnostics(query: &str, catalog: &Catalog, options: &CheckOptions) -> String
     };
     assert!(!diagnostics.is_empty(), "nothing is wrong with {query}");
     diagnostics.iter().map(|d| render(d, query, None)).collect()
+}
+
+/// The diagnostics of a file of alerts, or how weir reads it.
+fn alerts(text: &str, catalog: &Catalog, options: &CheckOptions) -> String {
+    let show = |diagnostics: &[weir_query::Diagnostic]| -> String {
+        diagnostics.iter().map(|d| render(d, text, None)).collect()
+    };
+    let file = match compile_alerts(text, catalog, options) {
+        Ok(file) => file,
+        Err(diagnostics) => return show(&diagnostics),
+    };
+    let mut out = show(&file.warnings);
+    for rule in &file.rules {
+        let labels: Vec<&str> = rule.labels.iter().map(|(name, _)| name.as_str()).collect();
+        let durations = (rule.hold_ns, rule.hold_clear_ns);
+        let labels = labels.join(", ");
+        writeln!(out, "{}: for {durations:?} ns, labels {labels}", rule.text).unwrap();
+    }
+    for expected in &file.expectations {
+        writeln!(out, "{}: {:?}", expected.text, expected.interval_ns).unwrap();
+    }
+    out
 }
 
 /// The plan before the optimizer.

@@ -146,6 +146,7 @@ impl<'a> Parser<'a> {
         let measure = match self.word() {
             Some(word)
                 if !is_reserved(word)
+                    && !self.begins_alert_clause()
                     && !self.is_any_word(&["slide", "rows", "delay", "by", "define"]) =>
             {
                 Some(self.measure(word)?)

@@ -2,6 +2,7 @@
 //! clause or statement, so that one pass finds all errors; a part with an error becomes an `Error`
 //! node, which causes no further diagnostics.
 
+mod alert;
 mod cursor;
 mod dialect;
 mod expr;
@@ -102,6 +103,8 @@ pub(super) struct Parser<'a> {
     /// The greatest height of an expression or subquery in the current query.
     highest: u16,
     blocks: usize,
+    /// Inside of CREATE ALERT, whose clauses follow a query.
+    in_alert: bool,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -116,6 +119,7 @@ impl<'a> Parser<'a> {
             depth: 0,
             highest: 0,
             blocks: 0,
+            in_alert: false,
             diagnostics,
         }
     }
@@ -151,7 +155,15 @@ impl<'a> Parser<'a> {
             if self.eat_word("stream") {
                 return self.stream_definition().map(Statement::Stream);
             }
+            if self.eat_word("alert") {
+                let alert = self.alert_definition();
+                return alert.map(|alert| Statement::Alert(Box::new(alert)));
+            }
             return self.view_definition().map(Statement::View);
+        }
+        if self.begins_expectation() {
+            self.at += 1;
+            return self.expectation().map(Statement::Expect);
         }
         if let Some(statement) = self.library_statement()? {
             return Ok(statement);

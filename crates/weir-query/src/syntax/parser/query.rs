@@ -288,7 +288,7 @@ impl Parser<'_> {
         }
     }
 
-    fn item(&mut self) -> Result<Item> {
+    pub(super) fn item(&mut self) -> Result<Item> {
         if self.eat(Token::Star) {
             return Ok(Item::Star);
         }
@@ -318,6 +318,7 @@ impl Parser<'_> {
                 && !self.begins_emit()
                 && !self.begins_windows()
                 && !self.begins_match()
+                && !self.begins_alert_clause()
         {
             true => self.ident(what).map(Some),
             false => Ok(None),
