@@ -33,7 +33,7 @@ pub use demand::{Clause, Demand, Operand, Predicate, Test};
 pub use event::{Event, EventBatch, EventKind, IoBatch, IoEvent, Level, Op};
 pub use fold::{Fold, FoldCall, Folded, PartialKind, PartialState};
 pub use host::{Host, HostState};
-pub use probe::{ProbeDefinition, ProbeEnd, ProbeField, ProbeType};
+pub use probe::{ProbeDefinition, ProbeEnd, ProbeField, ProbeScope, ProbeType};
 pub use schema::{Alias, Field, Schema};
 pub use symbol::Symbol;
 pub use types::{Dimension, Tally, Type, Unit, Value};

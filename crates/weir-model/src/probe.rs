@@ -33,10 +33,35 @@ pub struct ProbeDefinition {
     pub fields: Vec<ProbeField>,
     /// The probe that ends what the first one begins; a row is such a pair.
     pub end: Option<ProbeEnd>,
+    /// Whose hits are read.
+    pub scope: ProbeScope,
     /// Maximum number of hits that are read, per second and processor.
     pub hits_max: u64,
     /// Maximum share of each processor that its programs use, in percent; hits above it are lost.
     pub cpu_percent_max: u8,
+}
+
+/// Whose hits of a probe are read, and whose files its paths name. Empty: those of every process,
+/// and the files of this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeScope {
+    /// Those of this process.
+    pub pid: Option<u32>,
+    /// Those of the processes in this cgroup (v2) and below it.
+    pub cgroup: Option<String>,
+}
+
+/// `PID 7 CGROUP '/web'`, each after a space.
+impl fmt::Display for ProbeScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(pid) = self.pid {
+            write!(f, " PID {pid}")?;
+        }
+        match &self.cgroup {
+            Some(cgroup) => write!(f, " CGROUP '{}'", cgroup.replace('\'', "''")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The end of a pair of probes.

@@ -1,7 +1,7 @@
 //! Printing a tree and parsing the text yields the same tree.
 
 use proptest::prelude::*;
-use weir_model::{ProbeField, ProbeType, Shape, Type, Unit};
+use weir_model::{ProbeField, ProbeScope, ProbeType, Shape, Type, Unit};
 use weir_query::Span;
 use weir_query::expr::BinaryOp;
 use weir_query::syntax::ast::*;
@@ -617,18 +617,17 @@ fn stream_definition() -> impl Strategy<Value = Statement> {
     let integer = (prop::sample::select(vec![1_u8, 2, 4, 8]), any::<bool>());
     let integer = integer.prop_map(|(bytes, is_signed)| ProbeType::Integer { bytes, is_signed });
     let ty = prop::option::of(prop_oneof![text, integer]);
-    let units = [Unit::None, Unit::Nanoseconds, Unit::Bytes, Unit::Sectors];
-    let unit = prop::sample::select(units.to_vec());
+    let unit = prop::sample::select(vec![Unit::None, Unit::Nanoseconds, Unit::Sectors]);
     let path = prop::sample::select(vec!["prev_pid", "rq.q.disk.major", "args[1]", "from"]);
     let name = prop::option::of(ident().prop_map(|name| name.value));
     let field = (path, name, ty, unit).prop_map(|(path, name, ty, unit)| {
-        let field = ProbeField {
-            path: path.into(),
+        let path = path.into();
+        at(ProbeField {
+            path,
             name,
             ty,
             unit,
-        };
-        at(field)
+        })
     });
     let fields = prop::collection::vec(field, 0..3);
     let most = prop::option::of((0_u64..9).prop_map(at));
@@ -641,13 +640,16 @@ fn stream_definition() -> impl Strategy<Value = Statement> {
         keys,
     });
     let share = prop::option::of((1_u8..101).prop_map(at));
-    let parts = (ident(), probe, prop::option::of(end), most, share);
-    parts.prop_map(|(name, (probe, fields), end, hits_max, cpu_percent_max)| {
+    let scope = (prop::option::of(1_u32..), prop::option::of("[a-z/']{0,5}"));
+    let scope = scope.prop_map(|(pid, cgroup)| ProbeScope { pid, cgroup });
+    let parts = (ident(), probe, prop::option::of(end), scope, most, share);
+    parts.prop_map(|(name, probe, end, scope, hits_max, cpu_percent_max)| {
         Statement::Stream(StreamDefinition {
             name,
-            probe,
-            fields,
+            probe: probe.0,
+            fields: probe.1,
             end,
+            scope,
             hits_max,
             cpu_percent_max,
         })

@@ -139,6 +139,25 @@ mod tests {
         }
     }
 
+    /// The stream of a probe has no VM, whatever a query calls its columns.
+    #[test]
+    fn a_stream_of_a_probe_is_refused() {
+        let mut catalog = Catalog::builtin();
+        let mut switches = catalog.find("hosts").expect("built in").clone();
+        switches.name = "switches".into();
+        catalog.declarations.push(switches);
+        for text in [
+            "select host as vm from switches",
+            "select io.vm from IO [range 1 s] as io, switches as s where io.host = s.host",
+            "create view vms as select host as vm from switches; select vm from vms",
+            "select vm from IO [range 1 s] where host in (select host from switches)",
+        ] {
+            let checked = compile_unoptimized(text, &catalog, &CheckOptions::live());
+            let error = restricted(&checked.expect(text).plan, "web").expect_err(text);
+            assert!(error.starts_with("`switches` has no column"), "{error}");
+        }
+    }
+
     #[test]
     fn a_restricted_plan_is_that_of_the_query_with_the_condition() {
         let options = CheckOptions::live();

@@ -2,7 +2,7 @@
 //!
 //! Every node has its position in the text. Two trees are equal when they differ in positions only.
 
-use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, Shape, Type, probe};
+use weir_model::{ProbeDefinition, ProbeEnd, ProbeField, ProbeScope, Shape, Type, probe};
 
 pub use super::alert::{AlertDefinition, Expectation, UntilClause};
 pub use super::grouping::{Grouping, SETS_MAX};
@@ -76,7 +76,7 @@ pub struct ViewDefinition {
 }
 
 /// `CREATE STREAM name AS PROBE 'probe' [(path [type] [AS name] [UNIT unit], ..)] [TO 'probe' ..]
-/// [LIMIT hits] [CPU percent %]`
+/// [PID number] [CGROUP 'path'] [LIMIT hits] [CPU percent %]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamDefinition {
     /// The name.
@@ -87,6 +87,8 @@ pub struct StreamDefinition {
     pub fields: Vec<Spanned<ProbeField>>,
     /// The end of what the probe begins.
     pub end: Option<EndDefinition>,
+    /// Whose hits are read.
+    pub scope: ProbeScope,
     /// Maximum number of hits per second and processor.
     pub hits_max: Option<Spanned<u64>>,
     /// Maximum share of a processor, in percent.
@@ -120,6 +122,7 @@ impl StreamDefinition {
                 fields: plain(&end.fields),
                 keys: end.keys.clone(),
             }),
+            scope: self.scope.clone(),
             hits_max: self.hits_max.map_or(probe::HITS_MAX, |most| most.value),
             cpu_percent_max: self
                 .cpu_percent_max

@@ -94,6 +94,7 @@ impl Display for StreamDefinition {
                 write!(f, " {before} {begin} = {end}")?;
             }
         }
+        self.scope.fmt(f)?;
         if let Some(most) = &self.hits_max {
             write!(f, " LIMIT {}", most.value)?;
         }

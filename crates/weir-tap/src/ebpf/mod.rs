@@ -15,7 +15,7 @@
 //! nor read. Kernel 5.15 and newer.
 
 mod attribution;
-mod cgroups;
+pub(crate) mod cgroups;
 pub(crate) mod clock;
 mod completeness;
 pub mod cost;

@@ -23,6 +23,7 @@ pub mod list;
 
 mod pair;
 mod resolve;
+mod scope;
 mod target;
 mod usdt;
 
@@ -39,6 +40,7 @@ use weir_model::{Demand, StreamCapabilities, Symbol, Unit};
 use self::code::Code;
 use self::elf::UsdtSite;
 use self::generate::{BLOCKS, Content, Layout, Origin, PairKeys};
+use self::scope::{ProbedFile, Scope};
 use crate::ebpf::LiveOptions;
 use crate::ebpf::object::refused;
 use crate::ebpf::stream::{
@@ -88,6 +90,8 @@ pub struct ProbeStream {
     attachments: Vec<Attachment>,
     /// What a pair has in common.
     keys: PairKeys,
+    /// Whose hits are read.
+    scope: Scope,
     /// Maximum number of hits per second and processor.
     hits_max: u64,
     /// Maximum share of a processor's time.
@@ -99,8 +103,8 @@ pub struct ProbeStream {
 struct Attachment {
     program: &'static str,
     target: ProbeTarget,
-    /// Where a USDT probe or a function of a program is.
-    sites: Vec<UsdtSite>,
+    /// The files with a USDT probe or a function of a program.
+    files: Vec<ProbedFile>,
 }
 
 /// A column of a probe's stream.
@@ -153,6 +157,7 @@ impl ProbeStream {
                 code: layout.code,
                 beginning_bytes: layout.beginning_bytes as u32,
                 event_words: layout.event_words as u32,
+                scope: self.scope.clone(),
                 hits_max: self.hits_max,
                 busy_ns_max: u32::from(self.cpu_percent_max) * BUSY_NS_PER_PERCENT,
             }),
@@ -209,6 +214,7 @@ struct ProbePrograms {
     code: [Code; BLOCKS.len()],
     beginning_bytes: u32,
     event_words: u32,
+    scope: Scope,
     hits_max: u64,
     /// Maximum run time per second and processor.
     busy_ns_max: u32,
@@ -254,7 +260,9 @@ impl Attachment {
     }
 
     /// Attaches its program.
-    fn attach(&self, program: &ProgramMut<'_>) -> libbpf_rs::Result<Vec<Link>> {
+    fn attach(&self, program: &ProgramMut<'_>, pid: u32) -> libbpf_rs::Result<Vec<Link>> {
+        // The breakpoints are in all processes unless one is named.
+        let pid = if pid == 0 { -1 } else { pid as i32 };
         let at_site = |file: &str, site: &UsdtSite, cookie: usize, is_return| {
             let options = UprobeOpts {
                 ref_ctr_offset: site.semaphore as usize,
@@ -262,9 +270,11 @@ impl Attachment {
                 retprobe: is_return,
                 ..UprobeOpts::default()
             };
-            program.attach_uprobe_with_opts(-1, file, site.offset as usize, options)
+            program.attach_uprobe_with_opts(pid, file, site.offset as usize, options)
         };
-        let sites = self.sites.iter().enumerate();
+        let files = self.files.iter();
+        let sites = files.flat_map(|file| file.sites.iter().map(move |site| (&*file.path, site)));
+        let sites = sites.enumerate();
         match &self.target {
             ProbeTarget::Tracepoint { category, name } => {
                 let category = TracepointCategory::Custom(category.clone());
@@ -277,13 +287,11 @@ impl Attachment {
                 function,
                 is_return,
             } => Ok(vec![program.attach_kprobe(*is_return, function)?]),
-            ProbeTarget::Uprobe {
-                file, is_return, ..
-            } => sites
-                .map(|(n, site)| at_site(file, site, n, *is_return))
+            ProbeTarget::Uprobe { is_return, .. } => sites
+                .map(|(n, (file, site))| at_site(file, site, n, *is_return))
                 .collect(),
-            ProbeTarget::Usdt { file, .. } => sites
-                .map(|(n, site)| at_site(file, site, n, false))
+            ProbeTarget::Usdt { .. } => sites
+                .map(|(n, (file, site))| at_site(file, site, n, false))
                 .collect(),
         }
     }
@@ -307,9 +315,13 @@ impl Programs for ProbePrograms {
         _: &[Demand],
         _: &LiveOptions,
     ) -> Result<Vec<StreamProbe>, TapError> {
+        let cgroup = self.scope.cgroup.as_ref();
         let mut constants = self.hits_max.to_ne_bytes().to_vec();
-        constants.extend(self.event_words.to_ne_bytes());
-        constants.extend(self.busy_ns_max.to_ne_bytes());
+        constants.extend(cgroup.map_or(0, |cgroup| cgroup.id).to_ne_bytes());
+        let level = cgroup.map_or(0, |cgroup| cgroup.level);
+        for word in [self.event_words, self.busy_ns_max, self.scope.pid, level] {
+            constants.extend(word.to_ne_bytes());
+        }
         let wrong = |e| refused("the tables of a probe", &e);
         for mut table in object.maps_mut() {
             if table.name() == CONSTANTS {
@@ -340,6 +352,7 @@ impl Programs for ProbePrograms {
         let _raised = elevation::raise(elevation::READING.union(elevation::LOADING));
         let mut own = self.attachments.iter();
         let own = own.find(|attachment| program.name() == attachment.program);
-        own.expect("only its programs are attached").attach(program)
+        own.expect("only its programs are attached")
+            .attach(program, self.scope.pid)
     }
 }

@@ -19,14 +19,18 @@
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
 				   __u64 flags) = (void *)2;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static __u64 (*bpf_get_current_ancestor_cgroup_id)(int level) = (void *)123;
 
 /* Constants set before the program is loaded; see generate.rs. */
 struct probe_config {
 	__u64 hits_max;		/* per second and processor */
+	__u64 cgroup_id;	/* hits in this cgroup and below it; 0 for all */
 	__u32 event_words;	/* words of the event that are copied to the record */
 	__u32 busy_ns_max;	/* run time per second and processor */
+	__u32 pid;		/* hits of this process; 0 for all */
+	__u32 cgroup_level;	/* the depth of the cgroup */
 };
-_Static_assert(sizeof(struct probe_config) == 16, "struct probe_config");
+_Static_assert(sizeof(struct probe_config) == 32, "struct probe_config");
 
 const volatile struct probe_config probe SEC(".rodata.probe") = {};
 
@@ -100,6 +104,15 @@ enum probe_counter {
 
 /* A longer run was interrupted: the rest of the time is not that of the program. */
 #define RUN_NS_MAX 50000
+
+/* Whether the hits of the current thread are not read. */
+static __always_inline bool out_of_scope(void)
+{
+	if (probe.pid && bpf_get_current_pid_tgid() >> 32 != probe.pid)
+		return true;
+	return probe.cgroup_id &&
+	       bpf_get_current_ancestor_cgroup_id(probe.cgroup_level) != probe.cgroup_id;
+}
 
 static __always_inline struct stream_counts *own_counts(void)
 {
@@ -185,7 +198,7 @@ int on_hit(void *ctx)
 	struct record *r;
 	__u64 position, began_ns = 0;
 
-	if (!state.live || throttled(&began_ns))
+	if (!state.live || out_of_scope() || throttled(&began_ns))
 		return 0;
 	GENERATED(0x7eedbe01, 256, ctx, &p);
 	if (selected(&p.event)) {
@@ -209,7 +222,7 @@ int on_begin(void *ctx)
 	struct begun *b;
 	long error;
 
-	if (!state.live || throttled(&began_ns))
+	if (!state.live || out_of_scope() || throttled(&began_ns))
 		return 0;
 	GENERATED(0x7eedbe03, 64, ctx, &key);
 	error = bpf_map_update_elem(&begun, &key, (const void *)&nothing, BPF_NOEXIST);
@@ -228,7 +241,10 @@ int on_begin(void *ctx)
 	return 0;
 }
 
-/* The end of a pair. Each is measured: it may be on another processor than its beginning. */
+/*
+ * The end of a pair, of which the beginning is in the scope: it may be hit by another thread. Each is
+ * measured: it may be on another processor than its beginning.
+ */
 SEC("end")
 int on_end(void *ctx)
 {
@@ -246,7 +262,8 @@ int on_end(void *ctx)
 	GENERATED(0x7eedbe05, 64, ctx, &key);
 	b = bpf_map_lookup_elem(&begun, &key);
 	if (!b || !b->ts_ns) {
-		count(WITHOUT_BEGIN);
+		if (!out_of_scope())
+			count(WITHOUT_BEGIN);
 		return 0;
 	}
 	count_second(own, began_ns);

@@ -13,6 +13,7 @@ use super::elf::{Program, UsdtArgument, UsdtSite, arguments_max, register_of};
 use super::format::{self, FieldKind, FormatField};
 use super::generate::{Content, Origin, PairKeys};
 use super::pair::{of_every_pair, of_hit, same_call, unsigned};
+use super::scope::{Scope, function};
 use super::usdt::usdt;
 use super::{Attachment, PAIR, PROGRAM, ProbeColumn, ProbeStream, ProbeTarget};
 use crate::ebpf::stream::{FieldNumber, FieldValue};
@@ -109,6 +110,7 @@ impl ProbeStream {
             columns: of_every_probe(),
             attachments: Vec::new(),
             keys: PairKeys::default(),
+            scope: Scope::new(&definition.scope)?,
             hits_max: definition.hits_max,
             cpu_percent_max: definition.cpu_percent_max,
         };
@@ -170,7 +172,7 @@ impl ProbeStream {
 
     /// Adds a probe with the columns of its fields.
     fn add(&mut self, target: ProbeTarget, part: &Part<'_>) -> Result<(), ProbeError> {
-        let mut sites = Vec::new();
+        let mut files = Vec::new();
         match &target {
             ProbeTarget::Tracepoint { category, name } => {
                 let fields = tracepoint(category, name)?;
@@ -213,7 +215,9 @@ impl ProbeStream {
                 symbol,
                 is_return,
             } => {
-                sites = function(file, symbol)?;
+                files = self
+                    .scope
+                    .files(file, |program| function(file, program, symbol))?;
                 self.add_fields(part, of_registers(*is_return, true))?;
             }
             ProbeTarget::Usdt {
@@ -221,14 +225,16 @@ impl ProbeStream {
                 provider,
                 name,
             } => {
-                sites = usdt(file, provider, name)?;
+                let find = |program: &Program| usdt(file, program, provider, name);
+                files = self.scope.files(file, find)?;
+                let sites: Vec<UsdtSite> = files.iter().flat_map(|f| f.sites.clone()).collect();
                 self.add_fields(part, of_usdt(&sites)?)?;
             }
         }
         self.attachments.push(Attachment {
             program: part.program,
             target,
-            sites,
+            files,
         });
         Ok(())
     }
@@ -257,11 +263,18 @@ impl ProbeStream {
                 return Err(at_field(ProbeError::new(message)));
             }
             let mut name = field.column();
+            // Roles and owners of a VM are decided by this column, which a probe does not know.
+            let is_reserved = name.eq_ignore_ascii_case("vm");
+            if is_reserved && !part.is_all {
+                let message = "column `vm` is that of the streams of VMs, and a probe has none";
+                let help = format!("give the field another name: `{} AS ..`", field.path);
+                return Err(at_field(ProbeError::new(message).help(help)));
+            }
             let known = |name: &str| {
                 let mut columns = self.columns.iter();
                 columns.any(|column| column.name.eq_ignore_ascii_case(name))
             };
-            if known(&name) {
+            if is_reserved || known(&name) {
                 if !part.is_all {
                     let message = format!("the stream has a column `{name}` already");
                     let help = format!("give the field another name: `{} AS ..`", field.path);
@@ -613,31 +626,6 @@ fn of_registers<'a>(is_return: bool, is_user: bool) -> Fields<'a> {
         names: if is_return { names } else { Vec::new() },
         find: Box::new(find),
     }
-}
-
-/// The program or library at `file`.
-pub(super) fn program(file: &str) -> Result<Program, ProbeError> {
-    Program::read(Path::new(file)).map_err(|error| ProbeError::new(format!("{file}: {error}")))
-}
-
-/// Where a function of a program is.
-fn function(file: &str, symbol: &str) -> Result<Vec<UsdtSite>, ProbeError> {
-    let program = program(file)?;
-    let mut functions = program.functions.iter();
-    let found = functions.find(|function| function.name == symbol);
-    let found = found.ok_or_else(|| {
-        let message = format!("{file} has no function `{symbol}`");
-        let names = program.functions.iter().map(|function| &*function.name);
-        ProbeError::new(message).near(symbol, names.collect::<Vec<_>>())
-    })?;
-    Ok(vec![UsdtSite {
-        provider: String::new(),
-        name: symbol.into(),
-        offset: found.offset,
-        semaphore: 0,
-        arguments: String::new(),
-        is_long_nop: false,
-    }])
 }
 
 /// The arguments of a USDT probe.

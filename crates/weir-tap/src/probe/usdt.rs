@@ -1,8 +1,7 @@
 //! The sites of a USDT probe, and whether this kernel can probe them without damage.
 
 use super::ProbeError;
-use super::elf::UsdtSite;
-use super::resolve::program;
+use super::elf::{Program, UsdtSite};
 use crate::ebpf::kernel::release;
 
 /// The first release whose uprobes replace a NOP of 5 bytes with a call. No release is known here
@@ -10,8 +9,12 @@ use crate::ebpf::kernel::release;
 const LONG_NOP_SINCE: (u32, u32) = (6, 18);
 
 /// The sites of a USDT probe.
-pub fn usdt(file: &str, provider: &str, name: &str) -> Result<Vec<UsdtSite>, ProbeError> {
-    let program = program(file)?;
+pub fn usdt(
+    file: &str,
+    program: &Program,
+    provider: &str,
+    name: &str,
+) -> Result<Vec<UsdtSite>, ProbeError> {
     let is_it = |site: &&UsdtSite| site.provider == provider && site.name == name;
     let sites: Vec<UsdtSite> = program.sites.iter().filter(is_it).cloned().collect();
     match sites.is_empty() {

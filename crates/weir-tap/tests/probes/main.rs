@@ -6,6 +6,7 @@
 
 mod pairs;
 mod predicates;
+mod scope;
 mod usdt;
 
 use std::path::Path;
@@ -15,8 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_model::probe::{CPU_PERCENT_MAX, HITS_MAX};
 use weir_model::{
-    Clause, ColumnCapabilities, Demand, Operand, Predicate, ProbeDefinition, ProbeField, ProbeType,
-    Schema, StreamCapabilities, Symbol, Test, Unit, Value,
+    Clause, ColumnCapabilities, Demand, Operand, Predicate, ProbeDefinition, ProbeField,
+    ProbeScope, ProbeType, Schema, StreamCapabilities, Symbol, Test, Unit, Value,
 };
 use weir_tap::ebpf::LiveOptions;
 use weir_tap::probe::ProbeStream;
@@ -34,6 +35,7 @@ fn definition(probe: &str) -> ProbeDefinition {
         probe: probe.into(),
         fields: Vec::new(),
         end: None,
+        scope: ProbeScope::default(),
         hits_max: HITS_MAX,
         cpu_percent_max: CPU_PERCENT_MAX,
     }
@@ -427,6 +429,11 @@ fn errors_name_the_field_and_the_remedy() {
     );
     let twice = of_fields("tp_btf:sched_switch", &[("prev.pid", "tid", None)]);
     assert!(refused(&twice).message.contains("column `tid` already"));
+    // A field must not pass for the VM by which roles are restricted.
+    for name in ["vm", "VM"] {
+        let forged = of_fields("tp_btf:sched_switch", &[("prev.comm", name, None)]);
+        assert!(refused(&forged).message.contains("a probe has none"));
+    }
     let structure = of_fields("tp_btf:sched_switch", &[("prev.se", "se", None)]);
     assert!(
         refused(&structure)

@@ -12,7 +12,7 @@ use super::{all, int, of_fields, watch};
 
 /// Two sites of one probe, which differ in where their arguments are, as `sys/sdt.h` declares them.
 /// The program prints how often its counter let it through: only while it is probed.
-const SOURCE: &str = r#"
+pub const SOURCE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,6 +46,8 @@ int main(int argc, char **argv)
 	volatile char read;
 	long hits = 0;
 
+	/* Waits for the end of its input. */
+	getchar();
 	for (i = 0; i < steps; i++) {
 		long wide = (long)i << 33;
 		const char *text = i % 2 ? "odd" : "even";

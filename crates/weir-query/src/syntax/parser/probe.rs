@@ -1,7 +1,7 @@
 //! `CREATE STREAM name AS PROBE 'probe' (fields) TO 'probe' (fields) ON key`.
 
 use weir_model::probe::TEXT_BYTES_MAX;
-use weir_model::{ProbeField, ProbeType, Unit};
+use weir_model::{ProbeField, ProbeScope, ProbeType, Unit};
 
 use super::*;
 
@@ -24,6 +24,7 @@ impl Parser<'_> {
             true => Some(self.probe_end()?),
             false => None,
         };
+        let scope = self.probe_scope()?;
         let hits_max = match self.eat_word("limit") {
             true => Some(self.count("a number of hits per second")?),
             false => None,
@@ -37,9 +38,31 @@ impl Parser<'_> {
             probe,
             fields,
             end,
+            scope,
             hits_max,
             cpu_percent_max,
         })
+    }
+
+    /// `[PID 7] [CGROUP '/web']`
+    fn probe_scope(&mut self) -> Result<ProbeScope> {
+        let mut scope = ProbeScope::default();
+        if self.eat_word("pid") {
+            let pid = self.count("the number of a process")?;
+            match u32::try_from(pid.value) {
+                Ok(number @ 1..) => scope.pid = Some(number),
+                _ => {
+                    let message = "the number of a process is 1 to 4294967295";
+                    return Err(self.fail(codes::BAD_NUMBER.at(pid.span, message)));
+                }
+            }
+        }
+        if self.eat_word("cgroup") {
+            let what = "the path of a cgroup as a text, such as '/system.slice'";
+            let span = self.expect(Token::Text, what)?;
+            scope.cgroup = Some(unquote(self.text_of(span)));
+        }
+        Ok(scope)
     }
 
     /// `5 %`: 1 to 100.
