@@ -300,7 +300,8 @@ impl<'a> Checker<'a> {
                 ast::Statement::Alert(_) | ast::Statement::Expect(_) => {
                     let message = "CREATE ALERT and EXPECT are not queries";
                     let found = codes::NOT_A_STATEMENT.at(Span::default(), message);
-                    let help = "`weir alert test` and `weir alert watch` run files of alerts";
+                    let help =
+                        "`weir check -f FILE` checks a file of alerts; no command runs one yet";
                     self.diagnostics.push(found.help(help));
                     queries += 1;
                 }

@@ -1,6 +1,7 @@
 //! The command line as seen by a user: the built binary, its output, its exit codes.
 
 mod agent;
+mod alerts;
 mod blktrace;
 mod certificates;
 mod characterise;
