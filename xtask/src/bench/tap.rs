@@ -224,7 +224,11 @@ pub fn run(pace: &Pace, with_peers: bool) -> Result<()> {
     println!("\neach mode of the tap, and what telling whose it is adds:\n");
     tap_cost(&["--owners"])?;
     println!("\nprogram time, from the kernel's BPF run statistics, above an empty program:\n");
-    tap_cost(&["--owners", "--stats"])
+    tap_cost(&["--owners", "--stats"])?;
+    println!("\nthe file of each request, and the levels above it:\n");
+    let levels = "run --release --locked --quiet --package weir-tap --example levels_cost --";
+    let rounds = pace.rounds.to_string();
+    execute(cargo().args(levels.split(' ')).args(["--rounds", &rounds]))
 }
 
 fn tap_cost(options: &[&str]) -> Result<()> {

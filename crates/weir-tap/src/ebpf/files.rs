@@ -23,7 +23,11 @@ pub const CAUSES_BYTES: usize = 64;
 /// The tracepoint of kernels whose structures the programs can read: 6.6 and newer.
 const NEEDED: &str = "iomap_dio_rw_begin";
 
-/// Bios that file systems send to dm and md devices, and their ends.
+/// The file of each request, before the program that reports the request.
+pub const FIND: Probe = Probe::new("on_find", "block_rq_issue", "column file is NULL");
+
+/// Bios that file systems send to dm and md devices and to others without requests, and their
+/// ends.
 pub const STACKED: [Probe; 2] = [
     Probe::new(
         "on_tie",
@@ -38,13 +42,14 @@ pub const STACKED: [Probe; 2] = [
 ];
 
 /// The causes for which the file of a request is not known, as `enum untied`.
-const CAUSES: [(usize, &str); 6] = [
+const CAUSES: [(usize, &str); 7] = [
     (1, "metadata"),
     (2, "no_file"),
     (3, "no_data"),
     (4, "no_file_system"),
     (5, "several_files"),
     (6, "table_full"),
+    (7, "not_seen"),
 ];
 
 /// The tables.
@@ -97,16 +102,14 @@ pub fn require(
     Ok(())
 }
 
-/// True if bios for a device may reach another one, as clones or as they are.
+/// True if there is a device without requests, or whose bios may reach another one as clones.
 pub fn any_stacked(devices: &Devices) -> bool {
     devices.iter().any(is_stacked)
 }
 
 fn is_stacked(device: &Device) -> bool {
     let name = Path::new(&device.sysfs).file_name().unwrap_or_default();
-    let name = name.to_string_lossy();
-    let is_memory = name.starts_with("zram") || name.starts_with("ram");
-    name.starts_with("dm-") || (device.bio_based && !is_memory)
+    device.bio_based || name.to_string_lossy().starts_with("dm-")
 }
 
 #[cfg(test)]

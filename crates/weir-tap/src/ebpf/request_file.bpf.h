@@ -22,7 +22,13 @@
 #ifndef WITH_FILES
 
 static __always_inline void add_file(struct io *io __attribute__((unused)),
-				     struct bio *bio __attribute__((unused)))
+				     struct bio *bio __attribute__((unused)),
+				     __u64 request __attribute__((unused)))
+{
+}
+
+static __always_inline void add_tied_file(struct io *io __attribute__((unused)),
+					  struct bio *bio __attribute__((unused)))
 {
 }
 
@@ -63,6 +69,7 @@ enum untied {
 	NO_FILE_SYSTEM,		/* no file system holds the device, and no bio above it is known */
 	SEVERAL_FILES,		/* its bios have different files */
 	TABLE_FULL,		/* no room for the bio of a dm or md device */
+	NOT_SEEN,		/* an interrupt issued another request meanwhile */
 	CAUSES = 8,
 };
 
@@ -102,11 +109,11 @@ static __always_inline bool is_in(struct inode *inode, struct super_block *sb)
 	return inode->i_sb == sb && inode->i_mapping->host == inode;
 }
 
-/* The inode of a bio that btrfs sends. */
+/* The inode of a bio that btrfs sends. Types of a module can be read, but no pointer can have them. */
 static __always_inline struct inode *btrfs_inode_of(struct bio *bio, struct super_block *sb)
 {
-	struct btrfs_bio *own = CAST(btrfs_bio, number_of(bio) - OFFSET_OF(btrfs_bio, bio));
-	struct inode *inode = CAST(inode, number_of(own->inode) + OFFSET_OF(btrfs_inode, vfs_inode));
+	__u64 own = LOAD(btrfs_bio, number_of(bio) - OFFSET_OF(btrfs_bio, bio), inode);
+	struct inode *inode = CAST(inode, own + OFFSET_OF(btrfs_inode, vfs_inode));
 
 	return is_in(inode, sb) ? inode : NULL;
 }
@@ -124,13 +131,14 @@ static __always_inline struct bio *original_of(struct bio *bio)
 /* As original_of, of a copy that btrfs makes for one device of several. */
 static __always_inline struct bio *btrfs_original_of(struct bio *bio)
 {
-	struct btrfs_io_stripe *stripe = CAST(btrfs_io_stripe, bio->bi_private);
 	struct bio *other;
+	__u64 context;
 
-	if (!core_field_exists(stripe->bioc) ||
+	if (!core_field_exists(((struct btrfs_io_stripe *)0)->bioc) ||
 	    !core_field_exists(((struct btrfs_io_context *)0)->orig_bio))
 		return bio;
-	other = stripe->bioc->orig_bio;
+	context = LOAD(btrfs_io_stripe, number_of(bio->bi_private), bioc);
+	other = CAST(bio, LOAD(btrfs_io_context, context, orig_bio));
 	return other->bi_io_vec == bio->bi_io_vec ? other : bio;
 }
 
@@ -278,23 +286,88 @@ SUBPROGRAM int find_file(struct bio *bio, struct request_file *file)
 		find_own(bio, CAST(super_block, device->bd_holder), file);
 	else
 		find_above(bio, file);
-	if (file->cause)
-		count_untied(file->cause);
 	return 0;
 }
 
-static __always_inline void add_file(struct io *io, struct bio *bio)
+/* What on_find has found for on_issue, which runs next: the stack of one program is too small for both. */
+struct found {
+	__u64 request;
+	struct request_file file;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(key_size, 4);
+	__uint(value_size, sizeof(struct found));
+	__uint(max_entries, 1);
+} found SEC(".maps");
+
+SEC("tp_btf/block_rq_issue")
+int on_find(__u64 *ctx)
 {
+	struct request *rq = (struct request *)ctx[0];
 	struct request_file file = {};
+	struct bio *bio = rq->bio;
+	struct found *result;
+	__u32 zero = 0;
+
+	if (!state.live || !bio || !(device_marks(bio->bi_bdev->bd_dev).bits & MARK_WANTED))
+		return 0;
+	find_file(bio, &file);
+	result = bpf_map_lookup_elem(&found, &zero);
+	if (result) {
+		result->file = file;
+		result->request = name_of(rq);
+	}
+	return 0;
+}
+
+static __always_inline void add_file(struct io *io, struct bio *bio, __u64 request)
+{
+	struct found *result;
+	__u32 zero = 0;
+	__u32 cause;
 
 	if (!config.inode)
 		return;
-	if (bio)
-		find_file(bio, &file);
-	else
-		count_untied(NO_DATA);
-	io->path = file.path;
-	io->inode = file.inode;
+	cause = NO_DATA;
+	result = bio ? bpf_map_lookup_elem(&found, &zero) : NULL;
+	if (result) {
+		/* Another request was issued between the two programs. */
+		cause = NOT_SEEN;
+		if (result->request == request) {
+			cause = result->file.cause;
+			io->path = result->file.path;
+			io->inode = result->file.inode;
+		}
+	}
+	if (cause)
+		count_untied(cause);
+}
+
+/*
+ * The file of a bio for a device without requests, which on_tie has found just before: the stack of one
+ * program is too small for both.
+ */
+static __always_inline void add_tied_file(struct io *io, struct bio *bio)
+{
+	__u64 segments;
+	struct tie *tie;
+	__u32 cause = NO_DATA;
+
+	if (!config.inode)
+		return;
+	segments = number_of(bio->bi_io_vec);
+	if (segments) {
+		tie = bpf_map_lookup_elem(&ties, &segments);
+		cause = tie ? tie->cause : NO_FILE_SYSTEM;
+		if (tie && !cause) {
+			io->path = tie->path;
+			io->inode = tie->inode;
+		}
+	}
+	if (cause)
+		count_untied(cause);
 }
 
 /* ---- Bios that file systems send to dm and md devices ----------------------------------------- */

@@ -83,7 +83,7 @@ static __always_inline int start(struct view v)
 	}
 	if (io.op == OP_FLUSH) {
 		number(&io);
-		add_file(&io, NULL);
+		add_file(&io, NULL, request);
 		io.state = ISSUED;
 		io.wait_ns = UNKNOWN;
 		io.service_ns = UNKNOWN;
@@ -214,7 +214,7 @@ int on_issue(__u64 *ctx)
 		io.insert_ns = io.issue_ns;
 	io.wait_ns = UNKNOWN;
 	io.service_ns = UNKNOWN;
-	add_file(&io, v.bio);
+	add_file(&io, v.bio, request);
 	if (config.track) {
 		if (!e)
 			e = claim(request);
@@ -470,7 +470,7 @@ int on_bio_queue(__u64 *ctx)
 	number(&io);
 	io.service_ns = UNKNOWN;
 	io.state = ISSUED;
-	add_file(&io, bio);
+	add_tied_file(&io, bio);
 	COUNT_MORE(io.cpu, io.index, sectors_submitted, sectors_of(&io));
 	if (hist.on || config.kinds[KIND_RESPONSE] | config.kinds[KIND_ERROR]) {
 		e = find(request);

@@ -284,8 +284,12 @@ impl BlockTap {
         let has = |name: &str| kernel.has_tracepoint(name) && !without(name);
         let bios = self.devices.wanted_disks().iter().any(|d| d.bio_based);
         let mut probes = programs::probes(&self.needs, &has, bios);
-        if self.needs.files() && files::any_stacked(&self.devices) {
-            probes.extend(files::STACKED);
+        if self.needs.files() {
+            // They find the file before the other programs of the tracepoint.
+            probes.insert(0, files::FIND);
+            if files::any_stacked(&self.devices) {
+                probes.splice(..0, files::STACKED);
+            }
         }
         let config = Config::new(
             &self.needs,

@@ -619,11 +619,17 @@ impl Programs for KernelStream {
     }
 }
 
-/// The columns that a demand reads, one bit each.
+/// The columns that a demand reads, one bit each: those of its rows, of its groups, and those that
+/// it tests.
 fn columns_of(demand: &Demand) -> u64 {
     let keys = demand.fold.iter().flat_map(|fold| &fold.keys);
-    let all = demand.columns.iter().chain(keys);
-    all.fold(0, |bits, at| {
-        bits | 1_u64.checked_shl(*at as u32).unwrap_or(0)
+    let calls = demand.fold.iter().flat_map(|fold| &fold.calls);
+    let measured = calls.filter_map(|call| call.column.as_ref());
+    let clauses = demand.predicate.clauses.iter();
+    let tests = clauses.flat_map(|clause| &clause.tests);
+    let tested = tests.map(|test| test.operand().column());
+    let all = demand.columns.iter().chain(keys).chain(measured).copied();
+    all.chain(tested).fold(0, |bits, at| {
+        bits | 1_u64.checked_shl(at as u32).unwrap_or(0)
     })
 }

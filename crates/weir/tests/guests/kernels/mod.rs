@@ -7,6 +7,7 @@
 mod arm64;
 mod boot;
 mod devices;
+mod files;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -156,6 +157,7 @@ fn observe(kernel: &GuestKernel, test: &str) {
         .path_of(PAGES)
         .is_none_or(|disk| rows.finished(&[&disk], "r") > 0);
 
+    files::the_file_is_found_below_dm(&mut watched);
     the_same_requests_are_counted_in_each_way(&mut watched);
     watched.run(&format!(
         "echo mq-deadline > /sys/block/{PLAIN}/queue/scheduler"

@@ -66,6 +66,16 @@ struct btrfs_bio {
 
 /* Positions in the table of columns. */
 #define COLUMN_PATH 5
+#define COLUMN_VM 10
+#define COLUMN_VDISK 11
+#define COLUMN_PID 13
+#define COLUMN_TID 14
+#define COLUMN_COMM 15
+#define COLUMN_CGROUP 16
+#define COLUMN_REQUEST 26
+
+/* True if a query reads the column: what only other columns need is not read. */
+#define READS(column) (config.columns >> (column) & 1)
 
 enum path_flag {
 	FLAG_DIRECT = 1,
@@ -339,15 +349,27 @@ int on_uring_punt(__u64 *ctx)
 	return 0;
 }
 
+/* The cgroup that a bio is charged to, if a query reads it. */
+static __always_inline __u64 charged_cgroup(struct bio *bio)
+{
+	return READS(COLUMN_VM) || READS(COLUMN_CGROUP) ? cgroup_of(bio) : 0;
+}
+
 static __always_inline void by_task(struct io_path *path)
 {
-	__u64 id = bpf_get_current_pid_tgid();
+	if (READS(COLUMN_VM) || READS(COLUMN_VDISK) || READS(COLUMN_PID) || READS(COLUMN_TID)) {
+		__u64 id = bpf_get_current_pid_tgid();
 
-	path->pid = id >> 32;
-	path->tid = id;
-	bpf_get_current_comm(path->comm, sizeof(path->comm));
-	path->by_kernel = !!(bpf_get_current_task_btf()->flags & PF_KTHREAD);
-	path->cgroup = config.unified ? bpf_get_current_cgroup_id() : 0;
+		path->pid = id >> 32;
+		path->tid = id;
+	}
+	if (READS(COLUMN_COMM))
+		bpf_get_current_comm(path->comm, sizeof(path->comm));
+	if (READS(COLUMN_VM))
+		path->by_kernel = !!(bpf_get_current_task_btf()->flags & PF_KTHREAD);
+	path->cgroup = 0;
+	if (config.unified && (READS(COLUMN_VM) || READS(COLUMN_CGROUP)))
+		path->cgroup = bpf_get_current_cgroup_id();
 	path->app_wait_ns = UNKNOWN;
 	path->file_ns = UNKNOWN;
 	path->completion_ns = UNKNOWN;
@@ -403,7 +425,7 @@ static __always_inline void of_file(struct io_path *path, struct inode *inode, s
 {
 	path->inode = inode->i_ino;
 	path->fs = inode->i_sb->s_magic;
-	if (config.columns >> COLUMN_PATH & 1)
+	if (READS(COLUMN_PATH))
 		path->path = path_of(inode, dentry);
 }
 
@@ -551,7 +573,7 @@ static __always_inline struct direct *direct_of(struct bio *bio, struct super_bl
 {
 	struct iomap_dio *dio = CAST(iomap_dio, bio->bi_private);
 	struct direct *direct = NULL;
-	struct btrfs_bio *own;
+	__u64 own;
 	__u64 iocb = number_of(dio->iocb), sent = dio->size;
 
 	tie->path.offset = UNKNOWN;
@@ -574,13 +596,14 @@ static __always_inline struct direct *direct_of(struct bio *bio, struct super_bl
 	tie->iocb = iocb;
 	if (!bio->bi_vcnt || !core_field_exists(((struct btrfs_bio *)0)->file_offset))
 		return direct;
-	own = CAST(btrfs_bio, number_of(bio) - OFFSET_OF(btrfs_bio, bio));
-	if (number_of(own->inode) + OFFSET_OF(btrfs_inode, vfs_inode) != direct->inode) {
+	/* Types of a module can be read, but no pointer can have them. */
+	own = number_of(bio) - OFFSET_OF(btrfs_bio, bio);
+	if (LOAD(btrfs_bio, own, inode) + OFFSET_OF(btrfs_inode, vfs_inode) != direct->inode) {
 		tie->path.cause = AMBIGUOUS;
 		tie->iocb = 0;
 		return NULL;
 	}
-	tie->path.offset = own->file_offset;
+	tie->path.offset = LOAD(btrfs_bio, own, file_offset);
 	return direct;
 }
 
@@ -801,7 +824,7 @@ static __always_inline bool is_whole(struct bio *bio, struct block_device *devic
 	path->sector = bio->bi_iter.bi_sector;
 	path->bytes = bio->bi_iter.bi_size;
 	path->device = device->bd_dev;
-	cgroup = cgroup_of(bio);
+	cgroup = charged_cgroup(bio);
 	if (cgroup > 1)
 		path->cgroup = cgroup;
 	return true;
@@ -825,7 +848,7 @@ SUBPROGRAM int add_tie(struct bio *bio, char op)
 	tie_bio(bio, &tie);
 	tie.path.op = op == 'w' && !tie.bytes ? 'f' : op;
 	/* Without the io controller the bio belongs to the root cgroup (1). */
-	cgroup = cgroup_of(bio);
+	cgroup = charged_cgroup(bio);
 	if (cgroup > 1)
 		tie.path.cgroup = cgroup;
 	if (!tie.path.parent)
@@ -1119,7 +1142,7 @@ int on_request_complete(__u64 *ctx)
 	/* One that completes in several steps has one row. */
 	if (ended < bytes)
 		return 0;
-	direct->path.request = new_number();
+	direct->path.request = READS(COLUMN_REQUEST) ? new_number() : 0;
 	direct->path.part = 0;
 	direct->path.parts = 1;
 	direct->path.status = (__u8)ctx[1];

@@ -282,7 +282,20 @@ mod tests {
     #[test]
     fn the_program_and_the_table_agree() {
         assert_eq!(STREAM.fault(), None);
-        assert_eq!(STREAM.columns[5].name, "path");
+        // The positions that the program has.
+        let columns = [
+            (5, "path"),
+            (10, "vm"),
+            (11, "vdisk"),
+            (13, "pid"),
+            (14, "tid"),
+            (15, "comm"),
+            (16, "cgroup"),
+            (26, "request"),
+        ];
+        for (at, name) in columns {
+            assert_eq!(STREAM.columns[at].name, name);
+        }
         let counted = STREAM.counters.iter().skip(1).map(|(_, cause)| *cause);
         assert!(CAUSES.iter().map(|(_, cause)| *cause).eq(counted));
     }
