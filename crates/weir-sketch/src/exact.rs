@@ -60,6 +60,26 @@ impl ExactSum {
         self.add_product(x * x, weight, 0, false);
     }
 
+    /// Adds `weight` times a number.
+    pub(crate) fn add_number(&mut self, x: ExactNumber, weight: i64) {
+        match x {
+            ExactNumber::Int(x) => self.add_int(x, weight),
+            ExactNumber::Float(x) => self.add(x, weight),
+        }
+    }
+
+    /// Adds `weight` times the product of two numbers.
+    pub(crate) fn add_product_of(&mut self, x: ExactNumber, y: ExactNumber, weight: i64) {
+        match (x.parts(), y.parts()) {
+            (Some(x), Some(y)) => {
+                let product = u128::from(x.magnitude) * u128::from(y.magnitude);
+                let negative = x.negative != y.negative;
+                self.add_product(product, weight, x.exponent + y.exponent, negative);
+            }
+            _ => self.add_special(x.to_f64() * y.to_f64(), weight),
+        }
+    }
+
     /// Adds the sum `other`.
     pub fn merge(&mut self, other: &ExactSum) {
         let (negative, magnitude) = other.magnitude();
@@ -139,13 +159,15 @@ impl ExactSum {
         }
     }
 
-    /// Subtracts the square of `other`.
-    pub(crate) fn subtract_square(&mut self, other: &ExactSum) {
-        let (_, magnitude) = other.magnitude();
-        for (i, &a) in magnitude.iter().enumerate() {
-            for (j, &b) in magnitude.iter().enumerate() {
-                let product = halves(u128::from(a) * u128::from(b));
-                self.accumulate(&product, 2 * other.base + (i + j) as i32, true);
+    /// Subtracts the product of two sums.
+    pub(crate) fn subtract_product(&mut self, a: &ExactSum, b: &ExactSum) {
+        let (a_negative, a_limbs) = a.magnitude();
+        let (b_negative, b_limbs) = b.magnitude();
+        for (i, &x) in a_limbs.iter().enumerate() {
+            for (j, &y) in b_limbs.iter().enumerate() {
+                let product = halves(u128::from(x) * u128::from(y));
+                let place = a.base + b.base + (i + j) as i32;
+                self.accumulate(&product, place, a_negative == b_negative);
             }
         }
     }
@@ -321,6 +343,47 @@ impl ExactSum {
             flipped
         });
         (negative, limbs.collect())
+    }
+}
+
+/// A number of either type, for sums of products of both types.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExactNumber {
+    /// An integer, which a float may not hold exactly.
+    Int(i64),
+    /// A float.
+    Float(f64),
+}
+
+/// ± `magnitude` · 2^`exponent`.
+struct Parts {
+    magnitude: u64,
+    exponent: i32,
+    negative: bool,
+}
+
+impl ExactNumber {
+    /// The nearest float.
+    pub fn to_f64(self) -> f64 {
+        match self {
+            ExactNumber::Int(x) => x as f64,
+            ExactNumber::Float(x) => x,
+        }
+    }
+
+    /// `None` for infinities and NaN.
+    fn parts(self) -> Option<Parts> {
+        let (magnitude, exponent) = match self {
+            ExactNumber::Int(x) => (x.unsigned_abs(), 0),
+            ExactNumber::Float(x) if x.is_finite() => decompose(x),
+            ExactNumber::Float(_) => return None,
+        };
+        let negative = self.to_f64() < 0.0;
+        Some(Parts {
+            magnitude,
+            exponent,
+            negative,
+        })
     }
 }
 

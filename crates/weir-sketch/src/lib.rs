@@ -24,6 +24,7 @@
 //! Weights add up modulo 2^64: a summary holds fewer than 2^63 values.
 
 mod axis;
+mod co_moments;
 pub mod codec;
 mod distinct;
 mod exact;
@@ -38,9 +39,10 @@ mod ordered;
 mod reuse;
 
 pub use axis::{AXIS_CELLS_MAX, Axis, Growing};
+pub use co_moments::CoMoments;
 pub use codec::{Bytes, SketchDecodeError};
 pub use distinct::Distinct;
-pub use exact::ExactSum;
+pub use exact::{ExactNumber, ExactSum};
 pub use frequent::{Frequency, Frequent};
 pub use grid::Grid;
 pub use limits::{BucketLimits, PowerOfTwo};

@@ -106,7 +106,7 @@ impl Moments {
         }
         let mut numerator = ExactSum::default();
         numerator.add_multiple(&self.squares, count);
-        numerator.subtract_square(&self.sum);
+        numerator.subtract_product(&self.sum, &self.sum);
         numerator.to_scaled()
     }
 }

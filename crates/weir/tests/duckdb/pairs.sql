@@ -174,6 +174,10 @@ select extract(doy from timestamp '2024-12-31') as c0, extract(week from timesta
 -- exact aggregates
 select median(pid) as c0, percentile_cont(0.25) within group (order by pid) as c1, percentile_disc(0.25) within group (order by pid) as c2, stddev(pid) as c3, stddev_pop(pid) as c4, var_pop(pid) as c5 from IO [range unbounded];
 
+-- covariance and regression, with NULL in either argument
+select covar_pop(bytes, pid) as c0, covar_samp(bytes, pid) as c1, regr_count(bytes, case when op = 'r' then pid end) as c2, regr_avgx(bytes, pid) as c3, regr_avgy(case when op = 'r' then bytes end, pid) as c4, corr(bytes, pid) as c5 from IO [range unbounded];
+select regr_sxx(bytes, pid) as c0, regr_syy(bytes, pid) as c1, regr_sxy(bytes, pid) as c2, regr_slope(bytes, pid) as c3, regr_intercept(bytes, pid) as c4, regr_r2(bytes, pid) as c5 from IO [range unbounded];
+
 -- DISTINCT in aggregates
 select count(distinct vm) as c0, avg(distinct pid) as c1, count(distinct pid) filter (where op = 'r') as c2, min(distinct comm) as c3 from IO [range unbounded];
 

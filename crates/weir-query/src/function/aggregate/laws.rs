@@ -7,7 +7,7 @@ use proptest::sample::Index;
 use weir_model::{Column, ColumnBuilder, Type, Unit, Value};
 
 use super::definitions::{Expected, Naive, agrees, expected};
-use super::{AGGREGATES, AggregateCall, AggregateState};
+use super::{AGGREGATES, Aggregate, AggregateCall, AggregateState};
 use crate::expr::Expr;
 use crate::function::Argument;
 
@@ -68,8 +68,34 @@ fn calls() -> Vec<AggregateCall> {
                 });
             }
         }
+        calls.extend(calls_of_two_columns(function));
     }
     calls
+}
+
+/// Calls of the aggregates of two numbers over columns of every combination of types.
+fn calls_of_two_columns(function: &'static dyn Aggregate) -> Vec<AggregateCall> {
+    let numbers = [Type::Int, Type::Float];
+    let pairs = numbers.iter().flat_map(|y| numbers.map(|x| [*y, x]));
+    let call = |types: [Type; 2]| {
+        let args = types.map(|ty| Argument {
+            ty,
+            unit: Unit::Bytes,
+            constant: None,
+        });
+        // `max_by(x, y)` has another definition, for a constant `y`.
+        let is_of_pairs = function.doc().signature.ends_with("(y, x)");
+        let returns = function.check(&args).ok().filter(|_| is_of_pairs)?;
+        let column = |(i, arg): (usize, &Argument)| Expr::column(i, arg.ty, arg.unit);
+        Some(AggregateCall {
+            function,
+            args: args.iter().enumerate().map(column).collect(),
+            distinct: false,
+            ty: returns.ty,
+            unit: returns.unit,
+        })
+    };
+    pairs.filter_map(call).collect()
 }
 
 /// A value of each type, or NULL: the same row for all calls.

@@ -9,7 +9,10 @@ pub mod array_agg;
 mod arrivals;
 pub mod avg;
 mod by;
+pub mod corr;
 pub mod count;
+pub mod covar_pop;
+pub mod covar_samp;
 #[cfg(test)]
 mod definitions;
 mod dispersion;
@@ -27,11 +30,21 @@ pub mod min;
 pub mod min_by;
 pub mod mode;
 mod ordered;
+mod paired;
 mod per_group;
 mod percentile;
 pub mod percentile_cont;
 pub mod percentile_disc;
 pub mod quantile;
+pub mod regr_avgx;
+pub mod regr_avgy;
+pub mod regr_count;
+pub mod regr_intercept;
+pub mod regr_r2;
+pub mod regr_slope;
+pub mod regr_sxx;
+pub mod regr_sxy;
+pub mod regr_syy;
 mod shared;
 mod single;
 pub mod stddev;
@@ -80,6 +93,18 @@ pub static AGGREGATES: &[&dyn Aggregate] = &[
     &var::VAR,
     &stddev_pop::STDDEV_POP,
     &var_pop::VAR_POP,
+    &corr::CORR,
+    &covar_pop::COVAR_POP,
+    &covar_samp::COVAR_SAMP,
+    &regr_count::REGR_COUNT,
+    &regr_avgx::REGR_AVGX,
+    &regr_avgy::REGR_AVGY,
+    &regr_sxx::REGR_SXX,
+    &regr_syy::REGR_SYY,
+    &regr_sxy::REGR_SXY,
+    &regr_slope::REGR_SLOPE,
+    &regr_intercept::REGR_INTERCEPT,
+    &regr_r2::REGR_R2,
 ];
 
 /// An aggregate function.
