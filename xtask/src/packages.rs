@@ -19,6 +19,7 @@ pub const TEST: &[&str] = &[
     "llvm",
     "bpftool",
     "prometheus",
+    "prometheus-alertmanager",
     "postgresql",
     "python3-venv",
     "iproute2",

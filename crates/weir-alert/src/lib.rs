@@ -1,6 +1,17 @@
 //! Alerts: rules, the states of their instances, and their run over live I/O and recordings.
 //!
 //! An alert is a keyed relation: a row that is present, and for which the condition of WHEN is
-//! true, is an instance that fires. [`machine`] has the states of the instances and is pure.
+//! true, is an instance that fires. [`machine`] has the states of the instances and is pure;
+//! [`instances`] feeds it with the changes of a rule's relation; [`board`] puts the events of all
+//! rules in timestamp order; [`run`] is the run of a file; [`expectation`] compares it with what
+//! the file states; [`shipped`] has the rules that come with weir; [`receiver`] delivers events.
 
+pub mod board;
+pub mod event;
+pub mod expectation;
+pub mod instances;
 pub mod machine;
+pub mod receiver;
+pub mod run;
+pub mod shipped;
+pub mod state_file;

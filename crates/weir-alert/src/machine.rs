@@ -266,6 +266,33 @@ impl<K: Ord + Clone> Machine<K> {
         machine
     }
 
+    /// Continues at an instant before the last one, after the clock was set back: what happened
+    /// later happened at that instant.
+    pub fn set_back(&mut self, at: i64) {
+        if self.now <= at {
+            return;
+        }
+        self.now = at;
+        let keys: Vec<K> = self.instances.keys().cloned().collect();
+        for key in keys {
+            self.change(key, |instance| {
+                instance
+                    .fired
+                    .iter_mut()
+                    .for_each(|fired| *fired = (*fired).min(at));
+                instance.phase = match instance.phase {
+                    Phase::Pending { since } => Phase::Pending {
+                        since: since.min(at),
+                    },
+                    Phase::Firing { clearing } => Phase::Firing {
+                        clearing: clearing.map(|since| since.min(at)),
+                    },
+                    other => other,
+                };
+            });
+        }
+    }
+
     /// The state to be stored.
     pub fn saved(&self) -> SavedMachine<K> {
         let instances = self.instances.iter();
@@ -339,6 +366,12 @@ impl<K: Ord + Clone> Machine<K> {
     pub fn states(&self) -> impl Iterator<Item = (&K, AlertState)> {
         let states = self.instances.iter().map(|(key, i)| (key, i.state()));
         states.filter(|(_, state)| *state != AlertState::Clear)
+    }
+
+    /// The state of an instance.
+    pub fn state(&self, key: &K) -> AlertState {
+        let instance = self.instances.get(key);
+        instance.map_or(AlertState::Clear, Instance::state)
     }
 
     /// How often an instance was refused because there are [`INSTANCES_MAX`].

@@ -72,6 +72,25 @@ pub trait Sink: Send {
         Ok(())
     }
 
+    /// All rows up to an instant were written. Only runs that are asked to report it call this,
+    /// with instants that never decrease.
+    ///
+    /// # Errors
+    /// As [`Sink::write`].
+    fn advance(&mut self, watermark: &Watermark) -> Result<(), SinkError> {
+        let _ = watermark;
+        Ok(())
+    }
+
+    /// The query failed: no more rows are written.
+    ///
+    /// # Errors
+    /// As [`Sink::write`].
+    fn fail(&mut self, error: &str) -> Result<(), SinkError> {
+        let _ = error;
+        Ok(())
+    }
+
     /// Marks all following output as the result of a slide in which the input ended. A format
     /// without such a mark ignores it.
     fn incomplete(&mut self, slide: Incomplete) {
@@ -90,6 +109,17 @@ pub trait Sink: Send {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// How far the results of a run are complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermark {
+    /// The first instant of the inputs.
+    pub begin: i64,
+    /// All results up to this instant were written.
+    pub at: i64,
+    /// Requests that live taps have missed up to it.
+    pub missed: i64,
 }
 
 /// A slide of a window in which the input ended.

@@ -24,8 +24,10 @@ const CHANGE_DIR: u64 = 0x1ff0;
 const REFER: u64 = 1 << 13;
 /// Since version 3.
 const TRUNCATE: u64 = 1 << 14;
-/// `BIND_TCP` and `CONNECT_TCP`, since version 4.
-const TCP: u64 = 3;
+/// Since version 4.
+const BIND_TCP: u64 = 1;
+/// Since version 4.
+const CONNECT_TCP: u64 = 1 << 1;
 
 /// Devices that are opened for writing by name: a screen opens its terminal.
 const WRITABLE: &[&str] = &["/dev/tty", "/dev/null"];
@@ -44,11 +46,12 @@ struct Beneath {
     parent: i32,
 }
 
-/// Applies the restrictions. The thread must have no_new_privs.
+/// Applies the restrictions; with `may_connect` except that of connections. The thread must have
+/// no_new_privs.
 ///
 /// # Errors
 /// If the kernel refuses. A kernel without Landlock is not an error.
-pub fn restrict() -> io::Result<()> {
+pub fn restrict(may_connect: bool) -> io::Result<()> {
     // SAFETY: without a structure the call only returns a number.
     let version = unsafe {
         let none = std::ptr::null::<Ruleset>();
@@ -61,7 +64,7 @@ pub fn restrict() -> io::Result<()> {
     let writing = WRITE_FILE | since(3, TRUNCATE);
     let ruleset = Ruleset {
         files: EXECUTE | CHANGE_DIR | since(2, REFER) | writing,
-        network: since(4, TCP),
+        network: since(4, BIND_TCP | if may_connect { 0 } else { CONNECT_TCP }),
     };
     let bytes = if version >= 4 { 16usize } else { 8 };
     // SAFETY: the structure outlives the call, which reads the first `bytes` bytes of it.
@@ -137,7 +140,7 @@ mod tests {
             // SAFETY: the option takes numbers only.
             let alone = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
             assert_eq!(alone, 0);
-            restrict().unwrap();
+            restrict(false).unwrap();
             open.write_all(b" and after").unwrap();
             assert_eq!(fs::read_to_string(&own).unwrap(), "before and after");
             File::options().write(true).open("/dev/null").unwrap();

@@ -105,6 +105,7 @@ pub fn measure(
         instant_ns: 1,
         progress: ProgressKind::Nothing,
         whole: None,
+        watermarks: false,
         changes: None,
         counts: Arc::default(),
     };

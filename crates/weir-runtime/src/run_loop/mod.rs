@@ -95,6 +95,9 @@ pub struct LoopOptions {
     /// slide that is open when they end. Without it, answers begin and end with the rows, as in
     /// STREAM.
     pub whole: Option<Arc<Plan>>,
+    /// Sinks receive the watermark after each step ([`Sink::advance`]). As with `whole`, results
+    /// begin with the first instant of the inputs.
+    pub watermarks: bool,
     /// The taps' current counts, for a sink that stores them.
     pub counts: Arc<Mutex<Vec<EventCount>>>,
 }

@@ -8,7 +8,7 @@ use weir_model::{Batch, Folded, Nanos};
 use weir_query::Plan;
 use weir_query::engine::{Engine, EngineOutput, QueryId};
 use weir_query::function::EvalError;
-use weir_sink::{Incomplete, Sink, SinkError};
+use weir_sink::{Incomplete, Sink, SinkError, Watermark};
 use weir_tap::{EventCount, TapError};
 
 use super::counters::{CounterReading, Counters};
@@ -57,6 +57,8 @@ pub struct Pump<'a> {
     closed: bool,
     /// The first instant that any input has reported.
     begin: Option<i64>,
+    /// The watermark that the sinks received last.
+    watermark: Option<Watermark>,
     /// Remarks for readers of the output, besides those of inputs and sinks.
     remarks: Vec<String>,
 }
@@ -131,6 +133,7 @@ impl<'a> Pump<'a> {
             tap_error: None,
             closed: false,
             begin: None,
+            watermark: None,
             remarks: Vec::new(),
         }
     }
@@ -175,7 +178,7 @@ impl<'a> Pump<'a> {
     /// messages.
     pub fn run(&mut self) {
         // Stream `weir` alone starts now; with inputs, their first report sets the start.
-        if self.options.whole.is_some() && self.receivers.is_empty() {
+        if self.begins_with_inputs() && self.receivers.is_empty() {
             self.begins(wall_clock().div_euclid(self.options.instant_ns));
         }
         loop {
@@ -234,6 +237,11 @@ impl<'a> Pump<'a> {
             span(slide.covers),
             span(slide.slide)
         ));
+    }
+
+    /// Whether results begin with the first instant of the inputs, and not with the first row.
+    fn begins_with_inputs(&self) -> bool {
+        self.options.whole.is_some() || self.options.watermarks
     }
 
     /// Records the first instant of all.
@@ -324,7 +332,7 @@ impl<'a> Pump<'a> {
 
     fn take(&mut self, receiver: usize, message: Message) {
         self.receivers[receiver].last_message = Instant::now();
-        if self.options.whole.is_some() {
+        if self.begins_with_inputs() {
             match &message {
                 Message::Rows { batch, .. } => {
                     let first = batch.ts.first().copied();
@@ -464,6 +472,7 @@ impl<'a> Pump<'a> {
 
     fn step(&mut self, go: impl FnOnce(&mut Engine, &mut dyn FnMut(EngineOutput))) {
         let open_from = self.open_from();
+        let reported = self.failed.len();
         let (queries, shows, failed) = (&self.queries, &mut self.shows, &mut self.failed);
         let mut open = true;
         go(&mut self.engine, &mut |output| match output {
@@ -479,9 +488,41 @@ impl<'a> Pump<'a> {
             EngineOutput::Failed { query, error } => failed.push((query, error)),
         });
         open &= shows.whole();
+        open &= self.send_failures(reported);
+        open &= !self.options.watermarks || self.send_watermark();
         let failed = |id: QueryId| self.failed.iter().any(|(query, _)| *query == id);
         let mut running = self.queries.iter().filter_map(|q| q.id);
         self.closed |= !open || running.all(failed);
+    }
+
+    /// Reports the failures after the first `reported` to their sinks; false when the sinks have
+    /// failed.
+    fn send_failures(&mut self, reported: usize) -> bool {
+        let mut open = true;
+        for (query, error) in &self.failed[reported..] {
+            let of = self.queries.iter().position(|q| q.id == Some(*query));
+            open &= of.is_none_or(|sink| self.shows.failed(sink, error.to_string()));
+        }
+        open
+    }
+
+    /// Sends the watermark to the sinks if it has changed; false when the sinks have failed.
+    fn send_watermark(&mut self) -> bool {
+        let (at, Some(begin)) = (self.engine.now(), self.begin) else {
+            return true;
+        };
+        let live = self.receivers.iter().filter(|receiver| receiver.live);
+        let missed = live.map(|receiver| super::missed(&receiver.account.counts));
+        let watermark = Watermark {
+            begin,
+            at,
+            missed: missed.sum(),
+        };
+        if at == i64::MIN || self.watermark == Some(watermark) {
+            return true;
+        }
+        self.watermark = Some(watermark);
+        self.shows.advance(watermark)
     }
 
     /// Adds and ends queries as requested since the previous call.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_model::Batch;
-use weir_sink::{Incomplete, Sink, SinkError};
+use weir_sink::{Incomplete, Sink, SinkError, Watermark};
 
 /// Minimum interval between two flushes of written output.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
@@ -28,6 +28,10 @@ enum Sheet {
     Rows { sink: usize, batch: Batch },
     /// All rows of the current instant were sent.
     Whole,
+    /// All rows up to the watermark were sent.
+    Advance(Watermark),
+    /// The query of sink number `sink` failed.
+    Failed { sink: usize, error: String },
     /// The following rows are of a slide in which the inputs ended.
     Incomplete(Incomplete),
 }
@@ -71,6 +75,16 @@ impl Shows {
     /// Marks the end of an instant; false as in [`Shows::rows`].
     pub fn whole(&mut self) -> bool {
         !std::mem::take(&mut self.torn) || self.sheets.send(Sheet::Whole).is_ok()
+    }
+
+    /// Sends the watermark to all sinks; false as in [`Shows::rows`].
+    pub fn advance(&mut self, watermark: Watermark) -> bool {
+        self.sheets.send(Sheet::Advance(watermark)).is_ok()
+    }
+
+    /// Reports the failure of the query of a sink; false as in [`Shows::rows`].
+    pub fn failed(&mut self, sink: usize, error: String) -> bool {
+        self.sheets.send(Sheet::Failed { sink, error }).is_ok()
     }
 
     /// Marks the following rows as of a slide in which the inputs ended; false as in
@@ -123,6 +137,16 @@ fn show(
                 (torn, news) = (true, true);
             }
             Ok(Sheet::Whole) => torn = false,
+            Ok(Sheet::Advance(watermark)) => {
+                let mut all = sinks.iter_mut().flatten();
+                all.try_for_each(|sink| sink.advance(&watermark))?;
+                news = true;
+            }
+            Ok(Sheet::Failed { sink, error }) => {
+                if let Some(sink) = sinks[sink].as_mut() {
+                    sink.fail(&error)?;
+                }
+            }
             Ok(Sheet::Incomplete(slide)) => {
                 sinks
                     .iter_mut()

@@ -134,6 +134,7 @@ fn run_changing(
         instant_ns: 1,
         progress: ProgressKind::Nothing,
         whole: None,
+        watermarks: false,
         changes,
         counts: Arc::default(),
     };

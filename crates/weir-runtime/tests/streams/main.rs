@@ -150,6 +150,7 @@ fn options(placed: &Plan) -> LoopOptions {
         progress: ProgressKind::Nothing,
         changes: None,
         whole: Some(Arc::new(placed.clone())),
+        watermarks: false,
         counts: Arc::default(),
     }
 }

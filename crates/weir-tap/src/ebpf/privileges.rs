@@ -45,12 +45,14 @@ struct Part {
 pub enum Files {
     /// It writes to open files and reads some that every user may read.
     Open,
+    /// The same, and it connects to receivers by TCP.
+    OpenAndConnect,
     /// It creates and replaces files by name.
     Named,
 }
 
 /// Permanently drops, in the calling thread and all threads that it starts later: every capability;
-/// with [`Files::Open`] also root's user id, whose files need no capability, and all changes of
+/// without [`Files::Named`] also root's user id, whose files need no capability, and all changes of
 /// files (Landlock, if the kernel has it); and the right to run programs. All threads of the
 /// process get no_new_privs and lose the system calls that access other processes or the kernel
 /// (seccomp).
@@ -74,8 +76,9 @@ pub fn drop_privileges(files: Files) -> Result<(), TapError> {
 pub fn reduce_thread(files: Files) -> Result<(), TapError> {
     forbid_gains()?;
     drop_bounding(&[]);
-    if files == Files::Open {
-        landlock::restrict().map_err(|e| refused("changes of files", &e))?;
+    if files != Files::Named {
+        landlock::restrict(files == Files::OpenAndConnect)
+            .map_err(|e| refused("changes of files", &e))?;
         leave_root().map_err(|e| refused("root's user id", &e))?;
     }
     keep_only(&[], Programs::HaveNone)

@@ -34,7 +34,7 @@ impl ReorderBuffer {
 
     /// True if [`ReorderBuffer::give`] would return records.
     pub fn is_full(&self) -> bool {
-        self.held.len() > 3 * self.slack
+        self.held.len() > 2 * self.slack
     }
 
     /// Passes the records whose order is final to `take`, in timestamp order, or all of them at the

@@ -72,6 +72,7 @@ pub fn open(
         instant_ns: 1,
         progress: ProgressKind::Nothing,
         whole: None,
+        watermarks: false,
         changes: None,
         counts,
     };

@@ -100,6 +100,7 @@ pub fn run<C: PathConsumer + 'static>(
         instant_ns: 1,
         progress: ProgressKind::Files,
         whole: None,
+        watermarks: false,
         changes: None,
         counts: Arc::default(),
     };

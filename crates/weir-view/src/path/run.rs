@@ -93,6 +93,7 @@ pub fn run(
             false => ProgressKind::Files,
         },
         whole: None,
+        watermarks: false,
         changes: None,
         counts: Arc::default(),
     };

@@ -104,6 +104,7 @@ impl EventFeed {
             instant_ns: 1,
             progress,
             whole: None,
+            watermarks: false,
             changes: None,
             counts: Arc::default(),
         };

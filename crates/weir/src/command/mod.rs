@@ -1,6 +1,9 @@
 //! The commands, one per file.
 
 mod agent;
+mod alert;
+mod alert_test;
+mod alert_watch;
 mod certificates;
 mod characterise;
 mod check;
@@ -99,6 +102,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Record", &["record", "info", "convert"]),
     ("Characterise", &["characterise", "outliers"]),
+    ("Alert", &["alert"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
     ("Disks", &["tapdisk"]),
     ("Setup", &["doctor", "completions", "man"]),
@@ -172,6 +176,7 @@ enum Command {
     Convert(convert::ConvertArgs),
     Characterise(characterise::CharacteriseArgs),
     Outliers(outliers::OutliersArgs),
+    Alert(alert::AlertCommand),
     Agent(agent::AgentArgs),
     Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
@@ -203,6 +208,7 @@ impl Command {
                 | Command::Exporter(_)
                 | Command::Characterise(_)
                 | Command::Outliers(_)
+                | Command::Alert(_)
                 | Command::Query(_)
                 | Command::Sql(_)
                 | Command::Watch(_)
@@ -251,6 +257,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Exporter(args) => exporter::run(&args, cli.verbose),
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Outliers(args) => outliers::run(&args, cli.verbose),
+        Command::Alert(args) => alert::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Sql(args) => sql::run(&args),
         Command::Watch(args) => watch::run(&args, cli.verbose),

@@ -178,6 +178,7 @@ pub fn on_host(
         progress,
         changes: None,
         whole: Some(placement.plans[0].clone().into()),
+        watermarks: false,
         counts: Arc::default(),
     };
     source::drop_privileges(&args.source, &inputs, Files::Open)?;

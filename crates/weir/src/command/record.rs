@@ -109,6 +109,7 @@ pub fn run(args: &RecordArgs, verbose: bool) -> Result<Ending, Failure> {
         instant_ns: 1,
         progress: ProgressKind::Recording(Arc::new(named(&path)?)),
         whole: None,
+        watermarks: false,
         changes: None,
         counts,
     };

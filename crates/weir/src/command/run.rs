@@ -125,6 +125,7 @@ pub fn run(args: &RunArgs, verbose: bool) -> Result<Ending, Failure> {
             false => ProgressKind::Nothing,
         },
         whole: None,
+        watermarks: false,
         changes: None,
         counts: Arc::default(),
     };

@@ -416,6 +416,7 @@ fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> 
         instant_ns: 1,
         progress: ProgressKind::Nothing,
         whole: None,
+        watermarks: false,
         changes,
         counts: run.counts.clone(),
     }
