@@ -18,7 +18,7 @@ use crate::profile::{Missing, Profile, SubjectName, Topic};
 use crate::ranks::{median, rank_sum_z};
 
 /// The smallest number of intervals with and without the other.
-const INTERVALS_MIN: usize = 5;
+pub(crate) const INTERVALS_MIN: usize = 5;
 
 /// The mean number of completed requests of the victim per interval, so that the interval's mean is
 /// meaningful.
@@ -31,10 +31,10 @@ const INTERVALS_WANTED: usize = 64;
 const SUBJECTS_MAX: usize = 16;
 
 /// The smallest reported change of the latency.
-const RATIO_MIN: f64 = 1.2;
+pub(crate) const RATIO_MIN: f64 = 1.2;
 
 /// Standard deviations that chance exceeds in 1 of 100, 1,000 and 10,000 cases.
-const Z: [f64; 3] = [2.33, 3.09, 3.72];
+pub(crate) const Z: [f64; 3] = [2.33, 3.09, 3.72];
 
 /// One subject disturbs another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +47,19 @@ pub struct Interference {
     /// medians of interval means.
     pub latency_ratio: f64,
     /// The same for its requests per second.
+    pub throughput_ratio: f64,
+    /// The confidence.
+    pub confidence: Confidence,
+    /// The evidence.
+    pub evidence: Vec<Evidence>,
+}
+
+/// How a timeline changes while another one is active.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Effect {
+    /// As in [`Interference`].
+    pub latency_ratio: f64,
+    /// As in [`Interference`].
     pub throughput_ratio: f64,
     /// The confidence.
     pub confidence: Confidence,
@@ -77,15 +90,23 @@ pub fn find(profiles: &[Profile]) -> Found {
             .collect();
         for disturber in &others {
             let rest = others.iter().filter(|o| !std::ptr::eq(**o, *disturber));
-            match Comparison::of(victim, disturber, &rest.copied().collect::<Vec<_>>()) {
-                None => not_compared += 1,
-                Some(comparison) => {
-                    found.pairs_tested += 1;
-                    found
-                        .interference
-                        .extend(comparison.judged(victim, disturber));
-                }
-            }
+            let rest: Vec<&Timeline> = rest.map(|o| &o.timeline).collect();
+            let compared = victim.load.as_ref();
+            let compared =
+                compared.and_then(|_| effect(&victim.timeline, &disturber.timeline, &rest));
+            let Some(effect) = compared else {
+                not_compared += 1;
+                continue;
+            };
+            found.pairs_tested += 1;
+            found.interference.extend(effect.map(|effect| Interference {
+                victim: victim.subject.clone(),
+                disturber: disturber.subject.clone(),
+                latency_ratio: effect.latency_ratio,
+                throughput_ratio: effect.throughput_ratio,
+                confidence: effect.confidence,
+                evidence: effect.evidence,
+            }));
         }
     }
     let strength = |i: &Interference| (i.confidence, i.latency_ratio);
@@ -108,6 +129,16 @@ pub fn find(profiles: &[Profile]) -> Found {
     found
 }
 
+/// The effect of a disturber on a victim, if there is one, while others on their device are idle if
+/// possible. `None` where there are too few intervals with or without the disturber.
+pub(crate) fn effect(
+    victim: &Timeline,
+    disturber: &Timeline,
+    others: &[&Timeline],
+) -> Option<Option<Effect>> {
+    Comparison::of(victim, disturber, others).map(|comparison| comparison.judged())
+}
+
 /// The victim's intervals with and without the other.
 struct Comparison {
     with: Vec<Interval>,
@@ -121,12 +152,10 @@ struct Comparison {
 
 impl Comparison {
     /// `None` where there are too few intervals of either kind.
-    fn of(victim: &Profile, disturber: &Profile, others: &[&Profile]) -> Option<Comparison> {
-        victim.load.as_ref()?;
+    fn of(victim: &Timeline, disturber: &Timeline, others: &[&Timeline]) -> Option<Comparison> {
         let lines: Vec<&Timeline> = [victim, disturber]
             .into_iter()
             .chain(others.iter().copied())
-            .map(|p| &p.timeline)
             .collect();
         let lines = side_by_side(&lines);
         let active: Vec<Activity> = lines[1..].iter().map(Activity::of).collect();
@@ -160,7 +189,7 @@ impl Comparison {
     }
 
     /// The disturbance, if there is one.
-    fn judged(&self, victim: &Profile, disturber: &Profile) -> Option<Interference> {
+    fn judged(&self) -> Option<Effect> {
         let of = |intervals: &[Interval], value: fn(&Interval) -> f64| -> Vec<f64> {
             intervals.iter().map(value).collect()
         };
@@ -183,9 +212,7 @@ impl Comparison {
         let length_ratio = ratio(length).unwrap_or(1.0);
         let changed = !(2.0 / 3.0..=1.5).contains(&length_ratio);
         let per_s = 1e9 / self.interval_ns as f64;
-        Some(Interference {
-            victim: victim.subject.clone(),
-            disturber: disturber.subject.clone(),
+        Some(Effect {
             latency_ratio,
             throughput_ratio,
             confidence: self.confidence(z, changed),

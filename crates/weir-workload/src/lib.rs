@@ -9,6 +9,7 @@
 mod advice;
 pub mod analysis;
 mod characteriser;
+pub mod correlation;
 mod counter;
 mod devices;
 mod distribution;

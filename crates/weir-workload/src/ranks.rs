@@ -16,6 +16,15 @@ pub fn median(values: &[f64]) -> f64 {
 /// drawn from the same distribution (Mann and Whitney 1947, normal approximation, with the
 /// correction for ties; good from 5 values each on).
 pub fn rank_sum_z(a: &[f64], b: &[f64]) -> f64 {
+    let (excess, variance) = rank_sum(a, b);
+    match variance > 0.0 {
+        true => excess / variance.sqrt(),
+        false => 0.0,
+    }
+}
+
+/// The rank sum of `a` less what it would be, and its variance then.
+pub fn rank_sum(a: &[f64], b: &[f64]) -> (f64, f64) {
     let (m, n) = (a.len() as f64, b.len() as f64);
     let all = m + n;
     let mut values: Vec<(f64, bool)> = a.iter().map(|x| (*x, true)).collect();
@@ -31,10 +40,7 @@ pub fn rank_sum_z(a: &[f64], b: &[f64]) -> f64 {
     }
     let expected = m * (all + 1.0) / 2.0;
     let variance = m * n / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
-    match variance > 0.0 {
-        true => (rank_sum - expected) / variance.sqrt(),
-        false => 0.0,
-    }
+    (rank_sum - expected, variance)
 }
 
 #[cfg(test)]
