@@ -1,6 +1,7 @@
 //! The commands for common tasks: queries, and output formats for their rows.
 
 pub mod contents;
+pub mod correlate;
 pub mod disk_totals;
 pub mod exporter;
 pub mod hist;

@@ -5,8 +5,10 @@
 //! | [`text`](mod@text) | words and numbers for a terminal |
 //! | [`html`] | the same as one page, with its plots |
 //! | [`plots`] | the plots |
+//! | [`correlation`] | the pairs of disks of `weir correlate` |
 //! | [`outliers`] | the slowest requests of `weir outliers` |
 
+pub mod correlation;
 pub mod html;
 pub mod outliers;
 pub mod plots;

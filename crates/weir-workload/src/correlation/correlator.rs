@@ -268,7 +268,7 @@ impl Correlator {
             Some(GridPoint {
                 number: number as u32,
                 point: series.point_at(step),
-                head_rest: frame.head_rest,
+                rests: frame.head_rests,
             })
         })
     }

@@ -141,10 +141,10 @@ pub struct PairSummary {
 /// All windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CorrelationSummary {
-    /// The beginning of the first step.
-    pub begin_ns: Nanos,
+    /// The beginning of the first step; `None` without steps.
+    pub begin_ns: Option<Nanos>,
     /// The end of the last one.
-    pub end_ns: Nanos,
+    pub end_ns: Option<Nanos>,
     /// The compared metric.
     pub metric: CorrelatedMetric,
     /// The number of windows that were compared.
@@ -395,8 +395,8 @@ impl DiskCorrelator {
         let strength = |pair: &PairSummary| pair.strongest.coefficient.abs();
         pairs.sort_by(|a, b| strength(b).total_cmp(&strength(a)));
         CorrelationSummary {
-            begin_ns: self.begin_ns,
-            end_ns: self.end_ns.unwrap_or(self.begin_ns),
+            begin_ns: self.end_ns.map(|_| self.begin_ns),
+            end_ns: self.end_ns,
             metric: self.metric,
             windows: self.windows,
             disks: self.disks.len(),

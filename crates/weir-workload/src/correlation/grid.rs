@@ -4,7 +4,9 @@
 //! so all such points are in the cell of a point or in those next to it (Zhu and Shasha 2002,
 //! section 4.2). Within cells the first numbers of all points are adjacent in memory.
 
-use super::series::HEAD_MAX;
+use std::ops::Range;
+
+use super::series::{FIRST_MAX, HEAD_MAX};
 
 /// The numbers of a point that determine its cell.
 const DIMENSIONS_MAX: usize = 4;
@@ -16,7 +18,10 @@ const SIDE_MAX: usize = 16;
 const DISTANCE_SLACK: f64 = 1e-4;
 
 /// Points that are compared at a time.
-const LANES: usize = 128;
+const TOGETHER_MAX: usize = 128;
+
+/// If fewer than one in this number remain after the first numbers, they are compared one by one.
+const FEW_SHARE: usize = 8;
 
 /// The points of windows that end now.
 #[derive(Clone, Debug)]
@@ -29,8 +34,8 @@ pub struct Grid {
     numbers: Vec<u32>,
     /// The first numbers of all points by position, one column after the other.
     columns: Vec<Vec<f32>>,
-    /// The length of the rest of each point.
-    rests: Vec<f32>,
+    /// The lengths of the rests of each point.
+    rests: [Vec<f32>; 2],
 }
 
 /// A point of the grid.
@@ -40,8 +45,8 @@ pub struct GridPoint<'a> {
     pub number: u32,
     /// Its coefficients.
     pub point: &'a [f32],
-    /// The length of its rest without its first numbers.
-    pub head_rest: f32,
+    /// The lengths of its rests without its first numbers.
+    pub rests: [f32; 2],
 }
 
 impl Grid {
@@ -56,7 +61,7 @@ impl Grid {
             starts: vec![0; side.pow(dimensions as u32) + 1],
             numbers: vec![0; points.len()],
             columns: vec![vec![0.0; points.len()]; numbers.min(HEAD_MAX)],
-            rests: vec![0.0; points.len()],
+            rests: [(); 2].map(|()| vec![0.0; points.len()]),
         };
         let cells: Vec<usize> = points.iter().map(|p| grid.cell(p.point)).collect();
         for cell in &cells {
@@ -70,7 +75,9 @@ impl Grid {
             let at = next[cell] as usize;
             next[cell] += 1;
             grid.numbers[at] = point.number;
-            grid.rests[at] = point.head_rest;
+            for (rests, rest) in grid.rests.iter_mut().zip(point.rests) {
+                rests[at] = rest;
+            }
             for (column, x) in grid.columns.iter_mut().zip(point.point) {
                 column[at] = *x;
             }
@@ -143,20 +150,54 @@ impl Grid {
         found: &mut Vec<u32>,
     ) {
         for &(begin, end) in ranges {
-            let mut at = begin as usize;
-            while at < end as usize {
-                let lanes = LANES.min(end as usize - at);
-                let mut sums = [0.0f32; LANES];
-                for (columns, xs) in self.columns.chunks(4).zip(point.point.chunks(4)) {
-                    add_products(&mut sums[..lanes], columns, xs, at);
+            for at in (begin as usize..end as usize).step_by(TOGETHER_MAX) {
+                let end = (at + TOGETHER_MAX).min(end as usize);
+                self.candidates_among(point, at..end, least, found);
+            }
+        }
+    }
+
+    /// The same for up to [`TOGETHER_MAX`] positions.
+    fn candidates_among(
+        &self,
+        point: GridPoint<'_>,
+        at: Range<usize>,
+        least: f32,
+        found: &mut Vec<u32>,
+    ) {
+        let mut sums = [0.0f32; TOGETHER_MAX];
+        let sums = &mut sums[..at.len()];
+        let (first, later) = self.columns.split_at(FIRST_MAX.min(self.columns.len()));
+        add_products(sums, first, point.point, at.start);
+        let reaches = |sum: f32, rest: f32, own: f32| sum.abs() + rest * own >= least;
+        let [first_rests, rests] = self.rests.each_ref().map(|rests| &rests[at.clone()]);
+        let [first_own, own] = point.rests;
+        let remaining = sums.iter().zip(first_rests);
+        let remaining = remaining.filter(|(sum, rest)| reaches(**sum, **rest, first_own));
+        let remaining = remaining.count();
+        if remaining == 0 {
+            return;
+        }
+        let numbers = &point.point[first.len()..];
+        if remaining >= at.len() / FEW_SHARE {
+            for (columns, numbers) in later.chunks(4).zip(numbers.chunks(4)) {
+                add_products(sums, columns, numbers, at.start);
+            }
+            for (i, (sum, rest)) in sums.iter().zip(rests).enumerate() {
+                if reaches(*sum, *rest, own) {
+                    found.push(self.numbers[at.start + i]);
                 }
-                let rests = &self.rests[at..at + lanes];
-                for (lane, (sum, rest)) in sums.iter().zip(rests).enumerate() {
-                    if sum.abs() + rest * point.head_rest >= least {
-                        found.push(self.numbers[at + lane]);
-                    }
-                }
-                at += lanes;
+            }
+            return;
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            if !reaches(*sum, first_rests[i], first_own) {
+                continue;
+            }
+            let products = later.iter().zip(numbers);
+            let products = products.map(|(column, x)| column[at.start + i] * x);
+            if reaches(sum + products.sum::<f32>(), rests[i], own) {
+                found.push(self.numbers[at.start + i]);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! [`at_equal_own_load`]: whether the latency of a disk rises with the load of another one while its
-//! own load is the same.
+//! [`at_equal_own_load`]: whether the latency of a disk rises with the load of another one while
+//! its own load is the same.
 //!
 //! The intervals of the disk are divided into strata of similar own load. In each, its latencies in
-//! the intervals with more load of the other disk are compared with those in intervals with less, by
-//! the rank-sum test; the strata are combined as by van Elteren (1960, "On the combination of
+//! the intervals with more load of the other disk are compared with those in intervals with less,
+//! by the rank-sum test; the strata are combined as by van Elteren (1960, "On the combination of
 //! independent two-sample tests of Wilcoxon").
 
 use crate::analysis::timeline::{Interval, Timeline};

@@ -19,7 +19,9 @@ const VALUE_MAX: f64 = 1e100;
 /// Added to the squared length of the rest, which is a difference of rounded numbers.
 const REST_SLACK: f64 = 1e-8;
 
-/// The numbers of the first coefficients that are compared for many series at a time.
+/// The numbers of the first coefficients that are compared for many series at a time: first a few,
+/// which often suffice, and then more.
+pub const FIRST_MAX: usize = 4;
 pub const HEAD_MAX: usize = 24;
 
 /// A series of one value per step.
@@ -52,8 +54,9 @@ pub struct Frame {
     pub mean: f64,
     /// The inverse of the root of the sum of squared distances from the mean.
     pub scale: f64,
-    /// The length of the normalised window without its first [`HEAD_MAX`] numbers.
-    pub head_rest: f32,
+    /// The length of the normalised window without its first [`FIRST_MAX`] numbers, and without its
+    /// first [`HEAD_MAX`].
+    pub head_rests: [f32; 2],
     /// The same without all kept coefficients.
     pub rest: f32,
 }
@@ -171,22 +174,24 @@ impl Series {
         let numbers = options.numbers();
         let slot = slot_of(step, self.frames.len());
         let point = &mut self.points[slot * numbers..(slot + 1) * numbers];
-        let (mut length, mut head_length) = (0.0, 0.0);
+        let (mut length, mut head_lengths) = (0.0, [0.0; 2]);
         for (at, [re, im]) in sum.coefficients.iter().enumerate() {
             let [cos, sin] = phases.at(at + 1, sum.begin);
             let number = [re * cos - im * sin, re * sin + im * cos].map(|x| factor * x);
             point[2 * at] = number[0] as f32;
             point[2 * at + 1] = number[1] as f32;
             length += number[0] * number[0] + number[1] * number[1];
-            if 2 * at + 1 < HEAD_MAX {
-                head_length = length;
+            for (head_length, numbers) in head_lengths.iter_mut().zip([FIRST_MAX, HEAD_MAX]) {
+                if 2 * at + 1 < numbers {
+                    *head_length = length;
+                }
             }
         }
         let rest = |length: f64| ((1.0 - length).max(0.0) + REST_SLACK).sqrt() as f32;
         Some(Frame {
             mean: sum.mean,
             scale,
-            head_rest: rest(head_length),
+            head_rests: head_lengths.map(rest),
             rest: rest(length),
         })
     }

@@ -94,7 +94,7 @@ fn disks_driven_together_move_together_and_a_third_does_not() {
     assert_eq!((of_pair.windows, summary.windows), (5, 5));
     assert_eq!(of_pair.first_ns, 1_000 * SECOND);
     assert_eq!(
-        (of_pair.last_ns, summary.end_ns),
+        (of_pair.last_ns, summary.end_ns.unwrap()),
         (1_099 * SECOND, 1_099 * SECOND)
     );
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
+use weir_testing::cpu_time;
 use weir_workload::correlation::{CorrelationOptions, Correlations, Correlator};
 
 use crate::brute::{Both, normal};
@@ -138,4 +139,45 @@ fn unrelated_series_are_not_reported_although_chance_makes_some_of_them_similar(
     // One in a hundred evaluations may report a pair.
     assert!(above > 1_000, "{above}");
     assert!(reported <= 2, "{reported}");
+}
+
+/// The processor time of a step and of an evaluation: `cargo test -p weir-workload --test
+/// correlation -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn measure_ten_thousand_series() {
+    let mut random = Rng::with_seed(14);
+    for (name, memory) in [("noise", 0.0), ("walks", 1.0)] {
+        for lag in [0, 10] {
+            let options = CorrelationOptions {
+                window: 60,
+                lag,
+                threshold: 0.9,
+            };
+            let mut correlator = Correlator::new(options);
+            let mut values = vec![0.0; 10_000];
+            let mut steps = std::time::Duration::ZERO;
+            for _ in 0..75 {
+                for value in &mut values {
+                    *value = memory * *value + normal(&mut random);
+                }
+                let given: Vec<(u32, f64)> = (0..).zip(values.iter().copied()).collect();
+                let began = cpu_time();
+                correlator.step(given);
+                steps += cpu_time() - began;
+            }
+            let began = cpu_time();
+            let found = correlator.pairs();
+            println!(
+                "{name}, lag {lag}: a step {:.1?}, an evaluation {:.2?}: {} comparisons, {} by \
+                 coefficients, {} by values, {} pairs",
+                steps / 75,
+                cpu_time() - began,
+                found.comparisons,
+                found.candidates,
+                found.verified,
+                found.pairs.len()
+            );
+        }
+    }
 }

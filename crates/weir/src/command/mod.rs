@@ -10,6 +10,7 @@ mod check;
 mod completions;
 mod console;
 mod convert;
+mod correlate;
 mod diskstats;
 mod doctor;
 mod explain;
@@ -101,7 +102,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Record", &["record", "info", "convert"]),
-    ("Characterise", &["characterise", "outliers"]),
+    ("Characterise", &["characterise", "outliers", "correlate"]),
     ("Alert", &["alert"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
     ("Disks", &["tapdisk"]),
@@ -176,6 +177,7 @@ enum Command {
     Convert(convert::ConvertArgs),
     Characterise(characterise::CharacteriseArgs),
     Outliers(outliers::OutliersArgs),
+    Correlate(correlate::CorrelateArgs),
     Alert(alert::AlertCommand),
     Agent(agent::AgentArgs),
     Monitor(monitor::MonitorArgs),
@@ -208,6 +210,7 @@ impl Command {
                 | Command::Exporter(_)
                 | Command::Characterise(_)
                 | Command::Outliers(_)
+                | Command::Correlate(_)
                 | Command::Alert(_)
                 | Command::Query(_)
                 | Command::Sql(_)
@@ -257,6 +260,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Exporter(args) => exporter::run(&args, cli.verbose),
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Outliers(args) => outliers::run(&args, cli.verbose),
+        Command::Correlate(args) => correlate::run(&args, cli.verbose),
         Command::Alert(args) => alert::run(&args, cli.verbose),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Sql(args) => sql::run(&args),

@@ -8,6 +8,7 @@ mod certificates;
 mod characterise;
 mod config_files;
 mod console;
+mod correlate;
 mod elevation;
 mod endings;
 mod escapes;

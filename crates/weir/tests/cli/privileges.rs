@@ -172,6 +172,7 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
             "inventory",
             &["characterise", "--for", "120s", "--html", &page],
         ),
+        ("inventory", &["correlate", "--for", "120s"]),
         ("inventory", &["diskstats", &tree]),
     ];
     for (present, args) in commands {

@@ -24,7 +24,7 @@ const NAMES: [&str; 16] = [
 ];
 
 /// Values of options whose name states the unit, or that have none.
-const PLAIN_NUMBERS: [&str; 5] = ["BYTES", "COUNT", "DAYS", "FACTOR", "MODE"];
+const PLAIN_NUMBERS: [&str; 6] = ["BYTES", "COEFFICIENT", "COUNT", "DAYS", "FACTOR", "MODE"];
 
 /// The commands of `weir --help`.
 fn commands() -> Vec<String> {

@@ -1,0 +1,303 @@
+//! `weir correlate`: pairs planted in recordings, and two loop devices that are driven together.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value as Json;
+use weir_testing::{DiskLoad, PacedLoad};
+
+use crate::live::{loop_disk, watchable};
+use crate::support::{CommandOutput, Scratch, interrupt, run, weir};
+
+const SECONDS: usize = 150;
+
+/// An MSR Cambridge trace of these disks of one host, each with the requests of each second and
+/// their latency in microseconds, as a file.
+fn trace(scratch: &Scratch, disks: &[&dyn Fn(usize) -> (u64, u64)]) -> String {
+    let mut lines = Vec::new();
+    for (disk, load) in disks.iter().enumerate() {
+        for second in 0..SECONDS {
+            let (requests, latency_us) = load(second);
+            for i in 0..requests {
+                let within = 10_000_000 * i / requests;
+                let ts = 128_166_372_030_000_000 + 10_000_000 * second as u64 + within;
+                lines.push((
+                    ts,
+                    format!(
+                        "{ts},host,{disk},Read,{},4096,{}\n",
+                        4096 * i,
+                        10 * latency_us
+                    ),
+                ));
+            }
+        }
+    }
+    lines.sort();
+    let text: String = lines.into_iter().map(|(_, line)| line).collect();
+    scratch.write("trace.csv", &text)
+}
+
+/// Numbers up to `most`, the same for each seed.
+fn random(seed: u64, most: u64) -> Vec<u64> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..SECONDS + 10).map(|_| random.u64(1..most)).collect()
+}
+
+fn summary(args: &[&str]) -> Json {
+    let out = run(&[&["correlate", "--json"], args].concat()).fine();
+    let summary: Json = serde_json::from_str(&out).unwrap();
+    summary["summary"].clone()
+}
+
+/// The name of a disk in a report, by whichever column the format has.
+fn disk(name: &Json) -> String {
+    let names = ["vm", "vdisk", "pdisk"].map(|part| name[part].as_str().unwrap_or_default());
+    names.join(" ")
+}
+
+#[test]
+fn a_disk_that_follows_another_is_found_with_its_lag_and_a_third_is_not() {
+    let scratch = Scratch::new();
+    let (rates, others) = (random(1, 40), random(2, 40));
+    let file = trace(
+        &scratch,
+        &[
+            &|second| (rates[second + 3], 300),
+            &|second| (2 * rates[second] + 1, 300),
+            &|second| (others[second], 300),
+        ],
+    );
+    let found = summary(&["--from", &file]);
+    let pairs = found["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 1, "{found}");
+    let pair = &pairs[0]["strongest"];
+    let (leader, follower) = (disk(&pair["leader"]), disk(&pair["follower"]));
+    assert!(leader.contains('0') && follower.contains('1'), "{pair}");
+    assert_eq!(pair["lag_ns"], 3_000_000_000i64);
+    assert_eq!(pair["verdict"], "move_together");
+    assert!(pair["coefficient"].as_f64().unwrap() > 0.99);
+    // The first and the last step are incomplete; a pair is found while both windows are complete.
+    let windows = found["windows"].as_u64().unwrap();
+    assert_eq!(
+        windows,
+        pairs[0]["windows"].as_u64().unwrap() + 3,
+        "{found}"
+    );
+    assert!(windows > 80, "{found}");
+    let text = run(&["correlate", "--from", &file]).fine();
+    assert!(
+        text.contains("leads by 3.0 s") && text.contains("move together"),
+        "{text}"
+    );
+    let short = summary(&["--from", &file, "--lag", "2s"]);
+    assert_eq!(short["pairs"].as_array().unwrap().len(), 0, "{short}");
+    let bytes = summary(&["--from", &file, "--metric", "bytes", "--window", "40s"]);
+    assert_eq!(bytes["pairs"].as_array().unwrap().len(), 1, "{bytes}");
+    assert_eq!(bytes["metric"], "bytes");
+}
+
+#[test]
+fn a_disk_that_slows_another_is_named_with_the_evidence() {
+    let scratch = Scratch::new();
+    let noise = random(3, 40);
+    let is_noisy = |second: usize| noise[second] > 20;
+    let file = trace(
+        &scratch,
+        &[
+            &|second| {
+                if is_noisy(second) {
+                    (noise[second], 400)
+                } else {
+                    (0, 0)
+                }
+            },
+            // Two requests in flight: slower requests are fewer.
+            &|second| match is_noisy(second) {
+                true => (10 + noise[second + 1] / 20, 900 + noise[second]),
+                false => (30 + noise[second + 1] / 20, 300 + noise[second]),
+            },
+        ],
+    );
+    let found = summary(&["--from", &file, "--lag", "0"]);
+    let pair = &found["pairs"][0]["strongest"];
+    assert!(pair["coefficient"].as_f64().unwrap() < -0.8, "{found}");
+    let slows = pair["verdict"].as_str().unwrap();
+    let victim = match slows {
+        "leader_slows_follower" => &pair["follower"],
+        "follower_slows_leader" => &pair["leader"],
+        _ => panic!("{pair}"),
+    };
+    assert!(disk(victim).contains('1'), "{pair}");
+    let text = run(&["correlate", "--from", &file, "--lag", "0"]).fine();
+    assert!(
+        text.contains(" slows ") && text.contains("is active: "),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_bundled_recording_of_three_disks_has_the_pair_that_was_driven_together() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/three-disks.parquet"
+    );
+    for metric in ["iops", "bytes"] {
+        let args = ["--from", sample, "--window", "40s", "--metric", metric];
+        let found = summary(&args);
+        let pairs = found["pairs"].as_array().unwrap();
+        assert_eq!((pairs.len(), &found["disks"]), (1, &3.into()), "{found}");
+        let pair = &pairs[0]["strongest"];
+        let (leader, follower) = (&pair["leader"]["pdisk"], &pair["follower"]["pdisk"]);
+        assert_eq!(
+            (leader, follower),
+            (&"/dev/loop4".into(), &"/dev/loop5".into())
+        );
+        assert_eq!(pair["lag_ns"], 2_000_000_000i64, "{pair}");
+        let top = summary(&[&args[..], &["--threshold", "0.999"]].concat());
+        assert_eq!(top["pairs"].as_array().unwrap().len(), 0, "{top}");
+    }
+}
+
+#[test]
+fn the_bundled_recording_of_one_disk_has_no_pairs() {
+    let sample = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../samples/fio-loop.parquet"
+    );
+    let args = [
+        "--from", sample, "--step", "100ms", "--window", "2s", "--lag", "1s",
+    ];
+    let found = summary(&args);
+    assert_eq!(
+        (&found["windows"], &found["disks"]),
+        (&0.into(), &1.into()),
+        "{found}"
+    );
+    assert_eq!(found["pairs"].as_array().unwrap().len(), 0);
+    let all = run(&[&["correlate"], &args[..]].concat()).fine();
+    assert!(
+        all.starts_with("0 pairs by iops, 2026-11-21 04:22:4"),
+        "{all}"
+    );
+}
+
+#[test]
+fn wrong_lengths_are_rejected_and_the_query_is_printed() {
+    for (args, part) in [
+        ("--window 10s", "16 to 4096 steps"),
+        ("--window 60500ms", "multiple of --step"),
+        ("--lag 90s", "at most the length of --window"),
+        ("--lag 1500ms", "multiple of --step"),
+        ("--step 10ms", "at least 100ms"),
+        ("--threshold 1.1", "up to 1"),
+        ("--threshold 0", "above 0"),
+        ("--metric load", "possible values"),
+    ] {
+        let words: Vec<&str> = ["correlate"].into_iter().chain(args.split(' ')).collect();
+        let refused = run(&words);
+        assert!(
+            refused.code == 2 && refused.err.contains(part),
+            "{args}: {}",
+            refused.err
+        );
+    }
+    let query = run(&["correlate", "--show-query", "--step", "500ms"]).fine();
+    assert!(query.contains("[range 500 ms slide 500 ms]"), "{query}");
+    assert_eq!(run(&["check", &query]).code, 0);
+}
+
+/// Turns a load on and off at random, until it is done.
+fn drive(loads: &[&PacedLoad], seed: u64, is_done: &AtomicBool) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while !is_done.load(Ordering::Relaxed) {
+        let is_on = random.bool();
+        for load in loads {
+            match is_on {
+                true => load.resume(),
+                false => load.pause(),
+            }
+        }
+        std::thread::sleep(Duration::from_millis(600));
+    }
+    loads.iter().for_each(|load| load.resume());
+}
+
+#[test]
+fn of_three_loop_devices_the_two_that_are_driven_together_are_a_pair() {
+    let test = "of_three_loop_devices_the_two_that_are_driven_together_are_a_pair";
+    if !watchable(test) {
+        return;
+    }
+    let disks = [0, 1, 2].map(|_| loop_disk(test));
+    let [Some(a), Some(b), Some(alone)] = disks else {
+        return;
+    };
+    let load = |path: &str, seed: u64| {
+        PacedLoad::start(DiskLoad {
+            read: 1,
+            rate: 100,
+            span: 16 << 20,
+            seed,
+            ..DiskLoad::on(path)
+        })
+    };
+    let loads = [load(a.path(), 1), load(b.path(), 2), load(alone.path(), 3)];
+    let mut args = vec!["correlate", "--json", "--step", "200ms", "--window", "12s"];
+    args.extend(["--lag", "400ms", "--idle", "20ms"]);
+    for disk in [&a, &b, &alone] {
+        args.extend(["--device", disk.path()]);
+    }
+    let is_done = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| drive(&[&loads[0], &loads[1]], 4, &is_done));
+        scope.spawn(|| drive(&[&loads[2]], 5, &is_done));
+        let mut child = weir(&args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut windows: Vec<Json> = Vec::new();
+        // The windows are complete after 60 steps; on a busy host pairs may need longer.
+        for line in lines.by_ref().take(400) {
+            let window: Json = serde_json::from_str(&line.unwrap()).unwrap();
+            windows.push(window["window"].clone());
+            if windows
+                .last()
+                .is_some_and(|w| w["pairs"] != Json::Array(Vec::new()))
+            {
+                break;
+            }
+        }
+        interrupt(&child);
+        let last = lines.map(Result::unwrap).last();
+        is_done.store(true, Ordering::Relaxed);
+        let mut err = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut err)
+            .unwrap();
+        let code = child.wait().unwrap().code().unwrap_or(130);
+        let out = last.unwrap_or_default();
+        (windows, CommandOutput { out, err, code })
+    });
+    let (windows, output) = output;
+    assert_eq!(output.code, 130, "{}", output.err);
+    let summary: Json = serde_json::from_str(&output.out).unwrap();
+    let pairs = summary["summary"]["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 1, "{summary}\n{}", windows.last().unwrap());
+    let pair = &pairs[0]["strongest"];
+    let mut found = [&pair["leader"], &pair["follower"]].map(|d| d["pdisk"].as_str().unwrap());
+    found.sort_unstable();
+    let mut expected = [a.path(), b.path()];
+    expected.sort_unstable();
+    assert_eq!(found, expected, "{pair}");
+    assert!(pair["coefficient"].as_f64().unwrap() > 0.8, "{pair}");
+    for load in loads {
+        load.stop().unwrap();
+    }
+}
