@@ -82,6 +82,12 @@ pub fn summary(summary: &CorrelationSummary, top: usize) -> String {
             out += &format!("\n#{number} {}", evidence(summary.metric, &pair.strongest));
         }
     }
+    if summary.insignificant > 0 {
+        out += &format!(
+            "{} above the threshold in single windows may be due to chance\n",
+            count(summary.insignificant, "pair")
+        );
+    }
     out += &omitted(summary.pairs.len(), top, summary.pairs_omitted);
     out += &requests_omitted(summary.requests_omitted);
     out

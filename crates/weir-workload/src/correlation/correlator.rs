@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use super::basic_window::Phases;
+use super::basic_window::{BasicWindow, Phases};
 use super::grid::{Grid, GridPoint};
-use super::series::Series;
+use super::series::{Frame, Series};
 use super::significance::{Significance, significance};
 
 /// The largest number of series; values of others are only counted.
 pub const SERIES_MAX: usize = 1 << 14;
+
+/// The memory of all series; with long windows and lags it is that which limits their number.
+pub const MEMORY_BYTES_MAX: usize = 1 << 30;
 
 /// The largest number of pairs of one evaluation; further ones are only counted.
 pub const PAIRS_MAX: usize = 100_000;
@@ -53,6 +56,17 @@ impl CorrelationOptions {
     /// Real and imaginary parts of these.
     pub fn numbers(&self) -> usize {
         2 * self.coefficients()
+    }
+
+    /// The largest number of series: [`SERIES_MAX`], or what fits into [`MEMORY_BYTES_MAX`].
+    pub fn series_max(&self) -> usize {
+        let kept = self.window + self.lag;
+        let values = kept * (2 * size_of::<f64>() + size_of::<bool>());
+        let point = self.numbers() * size_of::<f32>() + size_of::<Option<Frame>>();
+        let basics = self.window / self.basic() + 3;
+        let basic = size_of::<BasicWindow>() + self.numbers() * size_of::<f64>();
+        let bytes = values + (self.lag + 1) * point + basics * basic;
+        (MEMORY_BYTES_MAX / bytes).min(SERIES_MAX)
     }
 }
 
@@ -155,7 +169,7 @@ impl Correlator {
         self.index.is_empty()
     }
 
-    /// The number of values of series beyond [`SERIES_MAX`].
+    /// The number of values of series beyond [`CorrelationOptions::series_max`].
     pub fn values_omitted(&self) -> u64 {
         self.values_omitted
     }
@@ -201,7 +215,7 @@ impl Correlator {
                 self.ids[at] = id;
                 at
             }
-            None if self.series.len() < SERIES_MAX => {
+            None if self.series.len() < self.options.series_max() => {
                 self.series.push(series);
                 self.ids.push(id);
                 self.series.len() - 1

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde::Serialize;
 use weir_model::{NANOS_PER_SECOND, Nanos};
 
-use super::correlator::{CorrelatedPair, CorrelationOptions, Correlations, Correlator, SERIES_MAX};
+use super::correlator::{CorrelatedPair, CorrelationOptions, Correlations, Correlator};
 use super::verdict::{LoadEffect, PairVerdict, verdict};
 use crate::analysis::timeline::{Interval, Timeline};
 use crate::profile::SubjectName;
@@ -61,6 +61,7 @@ pub struct DiskCorrelator {
     summary: BTreeMap<[SubjectName; 2], PairSummary>,
     summary_omitted: u64,
     windows: u64,
+    insignificant: u64,
 }
 
 /// The latest steps of a disk.
@@ -151,6 +152,8 @@ pub struct CorrelationSummary {
     pub windows: u64,
     /// The number of disks at the end.
     pub disks: usize,
+    /// Pairs of all windows above the threshold that may be due to chance.
+    pub insignificant: u64,
     /// Pairs of windows that are not listed, as there are too many.
     pub pairs_omitted: u64,
     /// Requests of disks beyond the limit.
@@ -208,6 +211,7 @@ impl DiskCorrelator {
             summary: BTreeMap::new(),
             summary_omitted: 0,
             windows: 0,
+            insignificant: 0,
         }
     }
 
@@ -248,7 +252,7 @@ impl DiskCorrelator {
         if let Some(id) = self.ids.get(&name) {
             return Some(*id);
         }
-        if self.ids.len() >= SERIES_MAX {
+        if self.ids.len() >= self.correlator.options().series_max() {
             return None;
         }
         let id = self.next_id;
@@ -315,6 +319,7 @@ impl DiskCorrelator {
             .collect();
         self.windows += u64::from(found.series > 1);
         self.summary_omitted += omitted;
+        self.insignificant += found.insignificant;
         pairs.iter().for_each(|pair| self.summarise(pair));
         Some(CorrelationReport {
             begin_ns: end_ns - self.window_ns(),
@@ -400,6 +405,7 @@ impl DiskCorrelator {
             metric: self.metric,
             windows: self.windows,
             disks: self.disks.len(),
+            insignificant: self.insignificant,
             pairs_omitted: self.summary_omitted,
             requests_omitted: self.requests_omitted,
             pairs,

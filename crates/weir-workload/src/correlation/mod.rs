@@ -33,8 +33,8 @@ mod significance;
 mod verdict;
 
 pub use correlator::{
-    CorrelatedPair, CorrelationOptions, Correlations, Correlator, PAIRS_MAX, SERIES_MAX,
-    SIGNIFICANCE_LEVEL, WINDOW_STEPS,
+    CorrelatedPair, CorrelationOptions, Correlations, Correlator, MEMORY_BYTES_MAX, PAIRS_MAX,
+    SERIES_MAX, SIGNIFICANCE_LEVEL, WINDOW_STEPS,
 };
 pub use disks::{
     CorrelatedMetric, CorrelationReport, CorrelationSummary, DiskCorrelator, DiskPair, PairSummary,

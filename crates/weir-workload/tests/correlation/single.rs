@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use proptest::prelude::*;
+use weir_workload::correlation::{CorrelationOptions, Correlator, MEMORY_BYTES_MAX, SERIES_MAX};
 
 use crate::brute::{Both, normal};
 
@@ -170,6 +171,25 @@ fn a_constant_series_and_one_that_is_mostly_missing_are_not_compared() {
     let pairs: Vec<(u32, u32)> = found.pairs.iter().map(|p| (p.leader, p.follower)).collect();
     assert_eq!(pairs, [(0, 1)]);
     assert_eq!(found.comparisons, 1 + 2 * 2);
+}
+
+#[test]
+fn values_beyond_the_number_of_series_are_counted() {
+    let options = |window, lag| CorrelationOptions {
+        window,
+        lag,
+        threshold: 0.8,
+    };
+    assert_eq!(options(60, 10).series_max(), SERIES_MAX);
+    let long = options(4096, 4096);
+    let bytes_min = 8192 * 16 + 4097 * 4 * long.numbers();
+    assert!(long.series_max() > 1_000 && long.series_max() * bytes_min < MEMORY_BYTES_MAX);
+    let mut correlator = Correlator::new(options(16, 0));
+    for step in 0..3 {
+        correlator.step((0..SERIES_MAX as u32 + 5).map(|id| (id, f64::from(step))));
+    }
+    assert_eq!(correlator.len(), SERIES_MAX);
+    assert_eq!(correlator.values_omitted(), 3 * 5);
 }
 
 #[test]
