@@ -10,6 +10,7 @@ use weir_model::probe::PROBES_MAX;
 use weir_model::{Capabilities, Declaration, Nanos, Symbol};
 use weir_query::diagnostic::{Diagnostic, codes};
 use weir_query::syntax::ast::StreamDefinition;
+use weir_tap::ebpf::stream::StreamSwitch;
 use weir_tap::ebpf::{self, DeviceChoice, LiveOptions};
 use weir_tap::inventory::{Declared, InventoryWatch, WatchOptions};
 use weir_tap::probe::ProbeStream;
@@ -59,6 +60,8 @@ pub struct SourceOptions {
     pub poll_interval: Option<Duration>,
     /// Stacked devices that are observed without `--stacked`, since they are named.
     pub also: Vec<String>,
+    /// See [`weir_tap::ebpf::LiveOptions::switch`].
+    pub switch: StreamSwitch,
     /// See [`weir_tap::ebpf::LiveOptions::epoch_offset_ns`].
     pub epoch_offset_ns: Option<Nanos>,
     /// See [`weir_tap::ebpf::LiveOptions::interval_shift_ns`].
@@ -136,6 +139,7 @@ impl Default for SourceOptions {
             optional_rows: false,
             poll_interval: None,
             also: Vec::new(),
+            switch: StreamSwitch::default(),
             epoch_offset_ns: None,
             interval_shift_ns: Arc::default(),
             host: None,
@@ -220,6 +224,7 @@ impl SourceOptions {
             devices: self.devices(),
             optional_rows: self.optional_rows,
             poll_interval: self.poll_interval.unwrap_or(usual.poll_interval),
+            switch: self.switch.clone(),
             epoch_offset_ns: self.epoch_offset_ns,
             interval_shift_ns: self.interval_shift_ns.clone(),
             host: self.host.or(usual.host),

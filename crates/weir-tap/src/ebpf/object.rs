@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 
-use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{
+    ErrorKind, MapCore, MapMut, MapType, Object, ObjectBuilder, OpenObject, PrintLevel,
+};
 
 use super::obstacle::Obstacle;
 use crate::TapError;
@@ -52,6 +54,25 @@ pub fn map(object: &Object, name: &str, bytes: usize, values: usize) -> Result<S
     let table = tables.find(|m| is_table(&m.name().to_string_lossy(), name));
     let table = table.expect("the object has the tables of its source");
     Shared::map(table.as_fd(), bytes, values).map_err(|e| no_memory(name, &e))
+}
+
+/// Removes all entries of the object's hash tables.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn clear_tables(object: &mut Object) -> Result<(), TapError> {
+    let is_hash = |m: &MapMut<'_>| matches!(m.map_type(), MapType::Hash | MapType::LruHash);
+    for table in object.maps_mut().filter(is_hash) {
+        let keys: Vec<Vec<u8>> = table.keys().collect();
+        for key in keys {
+            match table.delete(&key) {
+                // A program that was still running has removed it.
+                Err(error) if error.kind() == ErrorKind::NotFound => (),
+                removed => removed.map_err(|e| refused("a table", &e))?,
+            }
+        }
+    }
+    Ok(())
 }
 
 /// True if the object's table `full` is the one called `name`. The names of tables of variables

@@ -95,7 +95,8 @@ _Static_assert(sizeof(struct stream_counts) == 128, "struct stream_counts");
 
 /* State that changes while the programs run: their `.bss`. */
 struct stream_state {
-	__u64 live;		/* set once all programs are attached; before, no event is emitted */
+	__u64 live;		/* set once all programs are attached, to the number of times that they
+				 * have been; 0: they are not, and no event is emitted */
 	__u64 zero;		/* always 0, but unknown to the verifier */
 };
 _Static_assert(sizeof(struct stream_state) == 16, "struct stream_state");

@@ -34,6 +34,7 @@ use super::pace::Pace;
 use super::programs::{self, Programs, Sizes};
 use super::rings::{self, Rings};
 use super::rows::{Delivered, Drained, Names, Place, Rows, host_name};
+use super::stream::StreamSwitch;
 use super::tables::{self, Known};
 use crate::elevation;
 use crate::inventory::InventoryWatch;
@@ -70,6 +71,8 @@ pub struct LiveOptions {
     /// Intervals of groups end at the multiples of a clock that is ahead of events' times by this
     /// much when they begin. It may change at run time; the ends are reported in events' times.
     pub interval_shift_ns: Arc<AtomicI64>,
+    /// Which kernel streams other than those of block I/O are attached.
+    pub switch: StreamSwitch,
     /// The value of column `host`, in rows and in groups: an agent's name may differ from the
     /// system's.
     pub host: Option<Symbol>,
@@ -161,6 +164,7 @@ impl Default for LiveOptions {
             poll_interval: Duration::from_millis(20),
             epoch_offset_ns: None,
             interval_shift_ns: Arc::default(),
+            switch: StreamSwitch::default(),
             host: host_name(),
         }
     }

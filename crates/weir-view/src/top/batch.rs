@@ -1,17 +1,61 @@
 //! Batch mode: a plain table, or a JSON object, for every interval.
 
 use serde_json::{Map, Value as Json};
+use weir_model::Symbol;
 use weir_sink::text::{shown, width};
 use weir_sink::time;
 
-use super::columns::COLUMNS;
+use super::columns::{COLUMNS, TopColumn};
 use super::figures::Figure;
-use super::gather::{Tick, TopLine};
-use super::queries::{LOSSES, TOTALS};
+use super::gather::{Key, Tick, TopLine};
+use super::levels;
+use super::queries::{LOSSES, TOTALS, TopLevel};
 use super::state::State;
 
-/// The keys of a line.
-const KEYS: [&str; 4] = ["vm", "vdisk", "pdisk", "op"];
+/// The columns of the tables of a level.
+fn columns(state: &State) -> impl Iterator<Item = (&'static TopColumn, usize)> {
+    let level = state.columns_level();
+    let columns = COLUMNS.iter().enumerate();
+    columns.filter_map(move |(i, column)| column.is_of(level).then_some((column, i)))
+}
+
+/// The keys of a line, by name.
+fn keys(state: &State, line: &TopLine) -> Vec<(&'static str, Json)> {
+    let text = |name: Option<Symbol>| name.map_or(Json::Null, |name| name.as_str().into());
+    let Key {
+        disk,
+        file,
+        process,
+        op,
+        ..
+    } = line.key;
+    let value = |name: &'static str| {
+        let value = match (name, file, process) {
+            ("pdisk", Some(file), _) => text(file.pdisk),
+            ("fs", Some(file), _) => text(file.fs),
+            ("path", Some(file), _) => text(file.path),
+            ("inode", Some(file), _) => file.inode.into(),
+            ("vm", _, Some(process)) => text(process.vm),
+            ("pid", _, Some(process)) => process.pid.into(),
+            ("comm", _, Some(process)) => text(process.comm),
+            ("cgroup", _, Some(process)) => text(process.cgroup),
+            ("vm", ..) => text(disk.vm),
+            ("vdisk", ..) => text(disk.vdisk),
+            ("pdisk", ..) => text(disk.pdisk),
+            _ => text(op),
+        };
+        (name, value)
+    };
+    names(state.level).iter().map(|name| value(name)).collect()
+}
+
+/// The names of the keys of a level. At level `vdisk` the device is unknown.
+fn names(level: TopLevel) -> &'static [&'static str] {
+    match level {
+        TopLevel::Vdisk => levels::keys(TopLevel::Block),
+        level => levels::keys(level),
+    }
+}
 
 /// The current tick as text, sorted as in the state, followed by a blank line.
 pub fn text(state: &State) -> String {
@@ -22,11 +66,12 @@ pub fn text(state: &State) -> String {
         state.interval
     );
     out += &(summary(tick) + "\n");
-    let mut header: Vec<String> = KEYS.iter().map(|k| k.to_uppercase()).collect();
-    header.extend(COLUMNS.iter().map(|c| c.header.to_owned()));
+    let names = names(state.level);
+    let mut header: Vec<String> = names.iter().map(|k| k.to_uppercase()).collect();
+    header.extend(columns(state).map(|(c, _)| c.header.to_owned()));
     let lines = state.lines();
     let rows = state.order.iter();
-    let rows = rows.map(|&i| cells(&lines[i], tick.lower_bound));
+    let rows = rows.map(|&i| cells(state, &lines[i]));
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let widths: Vec<usize> = (0..rows[0].len())
         .map(|c| rows.iter().map(|row| width(&row[c])).max().unwrap_or(0))
@@ -35,8 +80,7 @@ pub fn text(state: &State) -> String {
         let mut line = String::new();
         for (i, (cell, room)) in row.iter().zip(&widths).enumerate() {
             let padding = " ".repeat(room - width(cell));
-            let names = i < KEYS.len();
-            line.extend(match names {
+            line.extend(match i < names.len() {
                 true => [cell, padding.as_str(), "  "],
                 false => [padding.as_str(), cell, "  "],
             });
@@ -53,14 +97,18 @@ pub fn text(state: &State) -> String {
     out + "\n"
 }
 
-fn cells(line: &TopLine, lower_bound: bool) -> Vec<String> {
-    let disk = line.key.disk;
-    let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
-    let names = names.map(|n| n.map_or("-".into(), |n| shown(n.as_str()).into_owned()));
-    let values = COLUMNS.iter().zip(&line.values);
-    names
+fn cells(state: &State, line: &TopLine) -> Vec<String> {
+    let lower_bound = state.tick.lower_bound;
+    let name = |(_, name): (_, Json)| match name {
+        Json::Null => "-".to_owned(),
+        Json::String(name) => shown(&name).into_owned(),
+        number => number.to_string(),
+    };
+    let values = columns(state).map(|(c, i)| c.show(line.values[i], lower_bound, ">="));
+    keys(state, line)
         .into_iter()
-        .chain(values.map(|(column, value)| column.show(*value, lower_bound, ">=")))
+        .map(name)
+        .chain(values)
         .collect()
 }
 
@@ -100,7 +148,7 @@ fn summary(tick: &Tick) -> String {
 pub fn json(state: &State) -> String {
     let tick = &state.tick;
     let lines = state.lines();
-    let rows = state.order.iter().map(|&i| Json::Object(object(&lines[i])));
+    let rows = state.order.iter().map(|&i| object(state, &lines[i]));
     let numbers = |names: &[&str], values: &[Option<f64>]| {
         let pairs = names.iter().zip(values);
         let pairs = pairs.map(|(name, value)| ((*name).to_owned(), Json::from(*value)));
@@ -109,6 +157,7 @@ pub fn json(state: &State) -> String {
     let mut all = Map::new();
     all.insert("time".into(), time::timestamp(tick.at).into());
     all.insert("interval".into(), state.interval.as_secs_f64().into());
+    all.insert("level".into(), state.level.name().into());
     all.insert("totals".into(), numbers(&TOTALS, &tick.totals));
     all.insert("losses".into(), numbers(&LOSSES, &tick.losses));
     all.insert("lower_bound".into(), tick.lower_bound.into());
@@ -117,14 +166,13 @@ pub fn json(state: &State) -> String {
     Json::Object(all).to_string() + "\n"
 }
 
-fn object(line: &TopLine) -> Map<String, Json> {
-    let disk = line.key.disk;
-    let names = [disk.vm, disk.vdisk, disk.pdisk, line.key.op];
-    let names = names.map(|name| name.map_or(Json::Null, |n| n.as_str().into()));
-    let names = KEYS.iter().zip(names).map(|(k, v)| ((*k).to_owned(), v));
-    let columns = COLUMNS.iter().zip(&line.values);
-    let columns = columns.map(|(c, value)| (c.name.to_owned(), Json::from(*value)));
-    names.chain(columns).collect()
+fn object(state: &State, line: &TopLine) -> Json {
+    let names = keys(state, line).into_iter();
+    let values = columns(state).map(|(c, i)| (c.name, Json::from(line.values[i])));
+    let pairs = names
+        .chain(values)
+        .map(|(name, value)| (name.to_owned(), value));
+    Json::Object(pairs.collect())
 }
 
 fn named(values: &[Option<f64>], columns: &[&str], name: &str) -> Option<f64> {

@@ -7,12 +7,13 @@ use weir_model::{Batch, Column, Nanos, Schema, Symbol, Value};
 use weir_sink::{Sink, SinkError};
 
 use super::columns::{COLUMNS, index};
-use super::queries::{LOSSES, SINGLE, TOTALS, TopDisk};
+use super::levels::{TopFile, TopProcess};
+use super::queries::{ANY_DISK, LOSSES, SINGLE, TOTALS, TopDisk};
 
 /// Maximum number of lines of one instant; further ones are counted.
 pub const LINES_MAX: usize = 10_000;
 
-/// A line of the table: the requests of one op to one disk.
+/// A line of the table: the requests of one op to one disk, of a file, or of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TopLine {
     /// Its key.
@@ -24,12 +25,27 @@ pub struct TopLine {
 /// The key of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The disk.
+    /// The disk; empty for lines of files and processes.
     pub disk: TopDisk,
+    /// The file, of lines of files.
+    pub file: Option<TopFile>,
+    /// The process, of lines of processes.
+    pub process: Option<TopProcess>,
     /// The command that submitted them, if it is requested.
     pub comm: Option<Symbol>,
     /// The op.
     pub op: Option<Symbol>,
+}
+
+impl Key {
+    /// The key of nothing.
+    pub const EMPTY: Key = Key {
+        disk: ANY_DISK,
+        file: None,
+        process: None,
+        comm: None,
+        op: None,
+    };
 }
 
 /// The histograms of one op for the selected disk.
@@ -62,8 +78,12 @@ pub struct Tick {
     pub totals: Vec<Option<f64>>,
     /// The columns of the losses; empty until something was counted.
     pub losses: Vec<Option<f64>>,
-    /// The submitters of the selected I/O, if it is not that of a VM.
-    pub submitters: Vec<TopLine>,
+    /// What the page cache did for files.
+    pub cached: Vec<TopLine>,
+    /// The lines of the current view, if it has a query of its own: submitters, files, processes.
+    pub details: Vec<TopLine>,
+    /// The number of those beyond the maximum.
+    pub details_omitted: usize,
     /// Those of the selected disk.
     pub bars: Vec<Bars>,
 }
@@ -72,6 +92,35 @@ pub struct Tick {
 const SINGLE_SHARE: f64 = 0.999;
 
 impl Tick {
+    /// Adds what the page cache did to the lines of the files. A file of which it served
+    /// everything has a line without requests.
+    fn with_cached(mut self) -> Tick {
+        let cached = std::mem::take(&mut self.cached).into_iter();
+        let mut cached: HashMap<Key, TopLine> = cached.map(|line| (line.key, line)).collect();
+        for line in &mut self.lines {
+            for (own, other) in line.values.iter_mut().zip(
+                cached
+                    .remove(&line.key)
+                    .into_iter()
+                    .flat_map(|line| line.values),
+            ) {
+                *own = own.or(other);
+            }
+        }
+        let served = |line: &TopLine| line.values[index("cache")].is_some_and(|bytes| bytes > 0.0);
+        let mut rest: Vec<TopLine> = cached.into_values().filter(served).collect();
+        rest.iter_mut().for_each(|line| {
+            for name in ["iops", "throughput", "load"] {
+                line.values[index(name)] = Some(0.0);
+            }
+        });
+        let room = LINES_MAX.saturating_sub(self.lines.len());
+        self.lines_omitted += rest.len().saturating_sub(room);
+        rest.truncate(room);
+        self.lines.append(&mut rest);
+        self
+    }
+
     /// Adds the columns that need single requests to their lines, if the rows of (nearly) all
     /// requests of a line were received.
     fn joined(mut self) -> Tick {
@@ -105,8 +154,10 @@ pub enum QueryPart {
     Totals,
     /// The observed and missed events.
     Losses,
-    /// The submitters of the I/O of no VM.
-    Submitters,
+    /// What the page cache did for files.
+    Cached,
+    /// The lines of a view that has a query of its own.
+    Details,
     /// A disk's histograms.
     Bars,
 }
@@ -143,8 +194,10 @@ impl TickAssembler {
                 QueryPart::Lines => tick.lines.push(columns.line(batch, row)),
                 QueryPart::Single if tick.single.len() >= LINES_MAX => {}
                 QueryPart::Single => tick.single.push(columns.line(batch, row)),
-                QueryPart::Submitters if tick.submitters.len() >= LINES_MAX => {}
-                QueryPart::Submitters => tick.submitters.push(columns.line(batch, row)),
+                QueryPart::Cached if tick.cached.len() >= LINES_MAX => {}
+                QueryPart::Cached => tick.cached.push(columns.line(batch, row)),
+                QueryPart::Details if tick.details.len() >= LINES_MAX => tick.details_omitted += 1,
+                QueryPart::Details => tick.details.push(columns.line(batch, row)),
                 QueryPart::Totals => tick.totals = columns.numbers(batch, row),
                 QueryPart::Losses => tick.losses = columns.numbers(batch, row),
                 QueryPart::Bars => tick.bars.push(bars(batch, row)),
@@ -160,6 +213,10 @@ impl TickAssembler {
             let tick = match self.splits {
                 true => tick.joined(),
                 false => tick,
+            };
+            let tick = match tick.cached.is_empty() {
+                true => tick,
+                false => tick.with_cached(),
             };
             if !(self.handler)(tick)? {
                 return Err(SinkError::Closed {
@@ -217,7 +274,7 @@ impl Sink for PartSink {
     fn finish(&mut self) -> Result<(), SinkError> {
         // A query that was ended does not complete the instant of the others.
         match self.part {
-            QueryPart::Submitters | QueryPart::Bars => Ok(()),
+            QueryPart::Details | QueryPart::Bars => Ok(()),
             _ => self.gather().pass_complete(),
         }
     }
@@ -225,7 +282,7 @@ impl Sink for PartSink {
 
 /// The positions of a part's columns in a result; not every query has all of them.
 struct ColumnPositions {
-    keys: [Option<usize>; 5],
+    keys: [Option<usize>; 10],
     values: Vec<Option<usize>>,
 }
 
@@ -234,26 +291,64 @@ impl ColumnPositions {
         let position = |name: &str| schema.find(name).map(|(at, _)| at);
         let columns: Vec<&str> = COLUMNS.iter().map(|c| c.name).collect();
         let values = match part {
-            QueryPart::Lines | QueryPart::Single | QueryPart::Submitters => &columns[..],
+            QueryPart::Lines | QueryPart::Single | QueryPart::Cached | QueryPart::Details => {
+                &columns[..]
+            }
             QueryPart::Totals => &TOTALS,
             QueryPart::Losses => &LOSSES,
             QueryPart::Bars => &[],
         };
         ColumnPositions {
-            keys: ["vm", "vdisk", "pdisk", "comm", "op"].map(position),
+            keys: [
+                "vm", "vdisk", "pdisk", "comm", "op", "fs", "path", "inode", "pid", "cgroup",
+            ]
+            .map(position),
             values: values.iter().map(|name| position(name)).collect(),
         }
     }
 
     fn line(&self, batch: &Batch, row: usize) -> TopLine {
-        let text = |at: Option<usize>| match batch.columns[at?].value(row) {
-            Value::Text(symbol) => Some(symbol),
+        let value = |at: Option<usize>| batch.columns[at?].value(row).into();
+        let text = |at: Option<usize>| match value(at) {
+            Some(Value::Text(symbol)) => Some(symbol),
             _ => None,
         };
-        let [vm, vdisk, pdisk, comm, op] = self.keys.map(text);
-        let disk = TopDisk { vm, vdisk, pdisk };
+        let int = |at: Option<usize>| match value(at) {
+            Some(Value::Int(number)) => Some(number),
+            _ => None,
+        };
+        let [vm, vdisk, pdisk, comm, op, fs, path, inode, pid, cgroup] = self.keys;
+        let file = inode.map(|_| TopFile {
+            pdisk: text(pdisk),
+            fs: text(fs),
+            path: text(path),
+            inode: int(inode),
+        });
+        let process = pid.map(|_| TopProcess {
+            vm: text(vm),
+            pid: int(pid),
+            comm: text(comm),
+            cgroup: text(cgroup),
+        });
+        let key = match (file, process) {
+            (None, None) => Key {
+                disk: TopDisk {
+                    vm: text(vm),
+                    vdisk: text(vdisk),
+                    pdisk: text(pdisk),
+                },
+                comm: text(comm),
+                op: text(op),
+                ..Key::EMPTY
+            },
+            _ => Key {
+                file,
+                process,
+                ..Key::EMPTY
+            },
+        };
         TopLine {
-            key: Key { disk, comm, op },
+            key,
             values: self.numbers(batch, row),
         }
     }
@@ -313,8 +408,8 @@ mod tests {
         };
         let key = Key {
             disk,
-            comm: None,
             op: Some(Symbol::new(op)),
+            ..Key::EMPTY
         };
         TopLine { key, values }
     }
@@ -341,5 +436,50 @@ mod tests {
         // All were received, but their start was not observed.
         let whole = vec![line("r", 1_000.0, [None; 2]), line("w", 10.0, some)];
         assert_eq!(tick(whole), (vec![None, depth], false));
+    }
+
+    #[test]
+    fn the_page_cache_is_joined_by_file() {
+        let file = |path: &str, columns: &[(&str, f64)]| {
+            let mut line = line("r", 0.0, [None; 2]);
+            line.values = vec![None; COLUMNS.len()];
+            for (name, value) in columns {
+                line.values[index(name)] = Some(*value);
+            }
+            line.key = Key {
+                file: Some(TopFile {
+                    pdisk: Some(Symbol::new("/dev/sda")),
+                    fs: Some(Symbol::new("ext4")),
+                    path: Some(Symbol::new(path)),
+                    inode: Some(path.len() as i64),
+                }),
+                ..Key::EMPTY
+            };
+            line
+        };
+        let tick = Tick {
+            lines: vec![file("/a", &[("iops", 5.0)]), file("/bb", &[("iops", 7.0)])],
+            cached: vec![
+                file("/bb", &[("cached", 25.0), ("cache", 4096.0)]),
+                file("/ccc", &[("cached", 100.0), ("cache", 8192.0)]),
+                file("/dddd", &[("cached", 0.0), ("cache", 0.0)]),
+            ],
+            ..Tick::default()
+        };
+        let tick = tick.with_cached();
+        let seen = tick.lines.iter().map(|line| {
+            let value = |name| line.values[index(name)];
+            let path = line.key.file.unwrap().path.unwrap();
+            (path.as_str(), value("iops"), value("cached"))
+        });
+        let seen: Vec<_> = seen.collect();
+        assert_eq!(
+            seen,
+            [
+                ("/a", Some(5.0), None),
+                ("/bb", Some(7.0), Some(25.0)),
+                ("/ccc", Some(0.0), Some(100.0)),
+            ]
+        );
     }
 }

@@ -80,11 +80,7 @@ mod tests {
             vdisk: None,
             pdisk: None,
         };
-        let key = Key {
-            disk,
-            comm: None,
-            op: None,
-        };
+        let key = Key { disk, ..Key::EMPTY };
         TopLine { key, values }
     }
 

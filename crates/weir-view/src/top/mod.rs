@@ -1,4 +1,5 @@
-//! `weir top`: I/O and latencies by VM and disk, live on a screen or as plain tables.
+//! `weir top`: I/O and latencies by VM and disk, by file or by process, live on a screen or as
+//! plain tables.
 //!
 //! ```text
 //! queries (CQL) ─ run loop ─ gather: ticks ─┬─ state ─ draw: the screen, in a thread of its own
@@ -15,6 +16,7 @@ pub mod columns;
 pub mod figures;
 pub mod gather;
 pub mod history;
+pub mod levels;
 pub mod queries;
 pub mod replay;
 pub mod screen;

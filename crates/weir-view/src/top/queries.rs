@@ -7,9 +7,11 @@ use weir_query::{Checked, compile};
 
 use super::columns::{COLUMNS, TopColumn};
 use super::figures::Figure;
+use super::levels::{FilesOf, TopFile, keys, stream};
 use weir_runtime::device_names;
 use weir_runtime::failure::Failure;
 use weir_runtime::question::{self, QueryText, quoted};
+use weir_tap::ebpf::streams::{fileio, iopath, pagecache};
 
 /// The selection and the interval.
 #[derive(Clone, Debug)]
@@ -22,6 +24,10 @@ pub struct Scope {
     pub disk: Option<String>,
     /// The events happen now.
     pub live: bool,
+    /// These devices only, at the levels `file` and `app`; all if there are none.
+    pub devices: Vec<String>,
+    /// Requests of dm and md devices are counted there as well as those of the devices below.
+    pub stacked: bool,
     /// No query needs single requests, so that the kernel can fold.
     pub frugal: bool,
 }
@@ -33,6 +39,35 @@ pub enum TopLevel {
     Block,
     /// The VM's own requests, as QEMU counts them: sums only, polled once a second.
     Vdisk,
+    /// The files: requests that file systems send, stream `FileIO`.
+    File,
+    /// The processes: requests with the time at each level, stream `IOpath`.
+    App,
+}
+
+impl TopLevel {
+    /// Every level, in the order in which they are switched.
+    pub const ALL: [TopLevel; 4] = [
+        TopLevel::Block,
+        TopLevel::File,
+        TopLevel::App,
+        TopLevel::Vdisk,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            TopLevel::Block => "block",
+            TopLevel::Vdisk => "vdisk",
+            TopLevel::File => "file",
+            TopLevel::App => "app",
+        }
+    }
+
+    /// The level of this name.
+    pub fn of(name: &str) -> Option<TopLevel> {
+        TopLevel::ALL.into_iter().find(|level| level.name() == name)
+    }
 }
 
 /// The interval at which QEMU's counters are polled.
@@ -56,12 +91,6 @@ pub const ANY_DISK: TopDisk = TopDisk {
     vdisk: None,
     pdisk: None,
 };
-
-/// The keys of a line, at either level.
-const KEYS: [(TopLevel, &str); 2] = [
-    (TopLevel::Block, "vm, vdisk, pdisk, op"),
-    (TopLevel::Vdisk, "vm, vdisk, op"),
-];
 
 /// The columns of [`Scope::totals`].
 pub const TOTALS: [&str; 7] = [
@@ -136,15 +165,20 @@ pub const HISTOGRAM_INTERVALS: u32 = 10;
 impl Scope {
     /// The main query: the requests of each VM to each of its disks.
     pub fn lines(&self, level: TopLevel) -> String {
-        let [(_, block), (_, vdisk)] = KEYS;
+        let keys = keys(level);
         match level {
-            TopLevel::Block => self.table(block, &self.conditions(level)),
+            TopLevel::Block => self.table(&keys.join(", "), &self.conditions(level)),
+            TopLevel::File | TopLevel::App => {
+                let columns = |c: &TopColumn| c.cql(level);
+                self.grouped(stream(level), keys, &columns, &self.conditions(level))
+            }
             TopLevel::Vdisk => {
                 let columns = COLUMNS.iter().filter_map(|c| Some((c.cql_vdisk?, c.name)));
                 let columns: Vec<String> =
                     columns.map(|(cql, n)| format!("{cql} as {n}")).collect();
+                let keys = keys.join(", ");
                 self.every(&format!(
-                    "select {vdisk},\n         {}\n  from blockstats {}{}\n  group by {vdisk}",
+                    "select {keys},\n         {}\n  from blockstats {}{}\n  group by {keys}",
                     columns.join(",\n         "),
                     self.polls(),
                     condition(&self.conditions(level)),
@@ -161,16 +195,16 @@ impl Scope {
 
     /// The columns that [`Scope::lines`] then leaves out: [`SINGLE`], and their number of requests.
     pub fn single(&self) -> String {
-        let [(_, keys), _] = KEYS;
+        let keys = keys(TopLevel::Block).join(", ");
         let is_asked = |c: &TopColumn| c.name == "iops" || SINGLE.contains(&c.name);
-        self.columns(keys, &self.conditions(TopLevel::Block), &is_asked)
+        self.columns(&keys, &self.conditions(TopLevel::Block), &is_asked)
     }
 
     /// All requests, and those that are not attributed to a VM.
     pub fn totals(&self, level: TopLevel) -> String {
         let (seconds, interval) = (self.seconds(), self.span(1));
         let (select, from) = match level {
-            TopLevel::Block => (
+            TopLevel::Block | TopLevel::File | TopLevel::App => (
                 format!(
                     "count(*) / {seconds} as iops, sum(bytes) / {seconds} as throughput,\n         \
                      1.0 * sum(latency) / {interval} as load,\n         \
@@ -178,7 +212,7 @@ impl Scope {
                      sum(case when vm is null then 1 else 0 end) / {seconds} as rest_iops,\n         \
                      1.0 * sum(case when vm is null then latency else 0 ns end) / {interval} as rest_load"
                 ),
-                format!("IO {}", self.window(1)),
+                format!("{} {}", stream(level), self.window(1)),
             ),
             TopLevel::Vdisk => (
                 "sum(1.0 * operations * 1 s / interval) / count(distinct ts) as iops,\n         \
@@ -245,6 +279,12 @@ impl Scope {
             vdisk: text(&self.disk).or(Some(Symbol::new("/dev/vda"))),
             pdisk: Some(Symbol::new("/dev/sda")),
         };
+        let file = TopFile {
+            pdisk: disk.pdisk,
+            fs: Some(Symbol::new("ext4")),
+            path: None,
+            inode: Some(12),
+        };
         let single = self.splits(TopLevel::Block).then(|| {
             let what = "columns that are computed from single requests";
             (what, self.single())
@@ -257,6 +297,19 @@ impl Scope {
             ("the histograms of a disk", self.histograms(&disk)),
             ("the table at level vdisk", self.lines(TopLevel::Vdisk)),
             ("the totals at level vdisk", self.totals(TopLevel::Vdisk)),
+            ("the table at level file", self.lines(TopLevel::File)),
+            ("the page cache at level file", self.cached()),
+            ("the totals at level file", self.totals(TopLevel::File)),
+            ("the table at level app", self.lines(TopLevel::App)),
+            ("the totals at level app", self.totals(TopLevel::App)),
+            (
+                "the files of a disk",
+                self.files(&FilesOf::Disk(disk.pdisk)),
+            ),
+            (
+                "the processes of a file",
+                self.processes(&file, TopLevel::File),
+            ),
         ];
         all.splice(1..1, single);
         all
@@ -276,24 +329,16 @@ impl Scope {
         tests: &[String],
         is_asked: &dyn Fn(&TopColumn) -> bool,
     ) -> String {
-        let columns = COLUMNS.iter().filter(|c| is_asked(c)).map(|c| {
-            let cql = c.cql.replace("INTERVAL", &self.span(1));
-            format!("{} as {}", cql.replace("SECONDS", &self.seconds()), c.name)
-        });
-        let columns: Vec<String> = columns.collect();
-        self.every(&format!(
-            "select {keys},\n         {}\n  from IO {}{}\n  group by {keys}",
-            columns.join(",\n         "),
-            self.window(1),
-            condition(tests),
-        ))
+        let columns = |c: &TopColumn| c.cql.filter(|_| is_asked(c));
+        let keys: Vec<&str> = keys.split(", ").collect();
+        self.grouped(stream(TopLevel::Block), &keys, &columns, tests)
     }
 
-    fn every(&self, query: &str) -> String {
+    pub(super) fn every(&self, query: &str) -> String {
         format!("Rstream(\n  {query}\n) every {}", self.span(1))
     }
 
-    fn window(&self, intervals: u32) -> String {
+    pub(super) fn window(&self, intervals: u32) -> String {
         format!("[range {} slide {}]", self.span(intervals), self.span(1))
     }
 
@@ -304,26 +349,34 @@ impl Scope {
     }
 
     /// A number of intervals in CQL.
-    fn span(&self, intervals: u32) -> String {
+    pub(super) fn span(&self, intervals: u32) -> String {
         span(self.interval * intervals)
     }
 
-    fn seconds(&self) -> String {
+    pub(super) fn seconds(&self) -> String {
         format!("{:?}", self.interval.as_secs_f64())
+    }
+
+    /// The name of a disk in the results.
+    pub(super) fn device(&self, disk: &str) -> String {
+        match self.live {
+            true => device_names::on_host(disk),
+            false => disk.to_owned(),
+        }
     }
 
     /// The tests for the selection.
     fn conditions(&self, level: TopLevel) -> Vec<String> {
+        if matches!(level, TopLevel::File | TopLevel::App) {
+            return self.level_tests(level);
+        }
         let vm = self.vm.iter().map(|vm| format!("vm = {}", quoted(vm)));
         let disk = self.disk.iter().map(|disk| {
-            let device = match self.live {
-                true => quoted(&device_names::on_host(disk)),
-                false => quoted(disk),
-            };
+            let device = quoted(&self.device(disk));
             let disk = quoted(disk);
             match level {
-                TopLevel::Block => format!("(vdisk = {disk} or pdisk = {device})"),
                 TopLevel::Vdisk => format!("vdisk = {disk}"),
+                _ => format!("(vdisk = {disk} or pdisk = {device})"),
             }
         });
         // QEMU reports idle disks too, and nothing about the time before the first poll.
@@ -356,7 +409,7 @@ fn of_disk(disk: &TopDisk) -> Vec<String> {
     tests
 }
 
-fn condition(tests: &[String]) -> String {
+pub(super) fn condition(tests: &[String]) -> String {
     match tests.is_empty() {
         true => String::new(),
         false => format!("\n  where {}", tests.join(" and ")),
@@ -369,7 +422,12 @@ fn condition(tests: &[String]) -> String {
 /// When a name in it cannot be expressed in CQL, such as one with a line feed.
 pub fn checked(text: &str, live: bool) -> Result<Checked, Failure> {
     let question = QueryText::new(text);
-    compile(text, &Catalog::builtin(), &question::options(live)).map_err(|d| question.failure(&d))
+    let mut catalog = Catalog::builtin();
+    let files = [&fileio::STREAM, &iopath::STREAM, &pagecache::STREAM];
+    catalog
+        .declarations
+        .extend(files.map(|stream| stream.declaration()));
+    compile(text, &catalog, &question::options(live)).map_err(|d| question.failure(&d))
 }
 
 #[cfg(test)]
@@ -381,6 +439,8 @@ mod tests {
             interval: Duration::from_millis(millis),
             vm: vm.map(str::to_owned),
             disk: disk.map(str::to_owned),
+            devices: Vec::new(),
+            stacked: false,
             live: true,
             frugal: false,
         }
@@ -426,9 +486,12 @@ mod tests {
             let schema = checked(text, true).ok().unwrap().plan.schema.clone();
             schema.fields.iter().map(|f| f.name.clone()).collect()
         };
+        let of = |level: TopLevel| {
+            let columns = COLUMNS.iter().filter(move |c| c.cql(level).is_some());
+            columns.map(|c| c.name)
+        };
         let behind = |keys: &'static str| -> Vec<&str> {
-            let columns = COLUMNS.iter().map(|c| c.name);
-            let columns = columns.filter(|name| !SINGLE.contains(name));
+            let columns = of(TopLevel::Block).filter(|name| !SINGLE.contains(name));
             keys.split(", ").chain(columns).collect()
         };
         let keys = "vm, vdisk, pdisk, op";
@@ -439,7 +502,7 @@ mod tests {
             live: false,
             ..scope.clone()
         };
-        let all = keys.split(", ").chain(COLUMNS.iter().map(|c| c.name));
+        let all = keys.split(", ").chain(of(TopLevel::Block));
         let all: Vec<&str> = all.collect();
         assert_eq!(
             names(&read.lines(TopLevel::Block)),
@@ -457,5 +520,38 @@ mod tests {
                 .all(|n| behind("vm, vdisk, op").contains(&n.as_str()))
         );
         assert_eq!(names(&scope.totals(TopLevel::Vdisk)), TOTALS[..4]);
+        let file = TopFile {
+            pdisk: Some(Symbol::new("/dev/sda")),
+            fs: None,
+            path: Some(Symbol::new("/srv/it's")),
+            inode: None,
+        };
+        for (level, own, keys) in [
+            (TopLevel::File, scope.lines(TopLevel::File), TopLevel::File),
+            (TopLevel::App, scope.lines(TopLevel::App), TopLevel::App),
+            (
+                TopLevel::App,
+                scope.files(&FilesOf::Disk(None)),
+                TopLevel::File,
+            ),
+            (
+                TopLevel::File,
+                scope.processes(&file, TopLevel::File),
+                TopLevel::App,
+            ),
+            (
+                TopLevel::App,
+                scope.processes(&file, TopLevel::App),
+                TopLevel::App,
+            ),
+        ] {
+            let keys = super::keys(keys).iter().copied();
+            let all: Vec<&str> = keys.chain(of(level)).collect();
+            assert_eq!(names(&own), all);
+        }
+        let cache = ["pdisk", "fs", "path", "inode", "cached", "cache"];
+        assert_eq!(names(&scope.cached()), cache);
+        assert_eq!(names(&scope.totals(TopLevel::File)), TOTALS);
+        assert_eq!(names(&scope.totals(TopLevel::App)), TOTALS);
     }
 }

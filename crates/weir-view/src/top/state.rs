@@ -1,6 +1,7 @@
 //! [`State`]: the content of the screen, and the effect of keys. It does no I/O: a key returns a
 //! [`KeyAction`], which the owner of the terminal and the queries performs.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use weir_model::Symbol;
 use super::columns::{COLUMNS, index};
 use super::gather::{Key, Tick, TopLine};
 use super::history::History;
+use super::levels::{APP_STREAMS, FILE_STREAMS, FilesOf, TopFile};
 use super::queries::{HISTOGRAM_INTERVALS, TopDisk, TopLevel};
 
 /// An action that a key requests.
@@ -40,10 +42,22 @@ pub enum View {
     Rest,
     /// One disk's histograms.
     Disk(TopDisk),
+    /// The files of a disk, or of a process.
+    Files(FilesOf),
+    /// The processes of a file, from the requests of the level from which its line is.
+    Processes(TopFile, TopLevel),
 }
 
-/// The sort keys: names first, then the columns.
-pub const NAMES: [&str; 3] = ["VM", "DISK", "OP"];
+/// The number of names of a line. The sort keys are these, then the columns.
+pub const NAMES: usize = 3;
+
+/// The headers of the names of lines, by what the lines are.
+pub const HEADERS: [[&str; NAMES]; 4] = [
+    ["VM", "DISK", "OP"],
+    ["COMMAND", "DISK", "OP"],
+    ["FILE", "DISK", "FS"],
+    ["PROCESS", "CGROUP", "VM"],
+];
 
 /// Maximum length of the filter.
 const FILTER_CHARS_MAX: usize = 60;
@@ -57,8 +71,10 @@ pub struct State {
     pub interval: Duration,
     /// The level of observation.
     pub level: TopLevel,
-    /// Whether the other level is available.
-    pub levels: bool,
+    /// The levels that are available.
+    pub levels: Vec<TopLevel>,
+    /// Why another one is not.
+    pub level_absent: Option<String>,
     /// The stack of views, the current one last. Never empty.
     pub views: Vec<View>,
     /// The displayed tick.
@@ -108,14 +124,15 @@ impl State {
             source,
             interval,
             level: TopLevel::Block,
-            levels: false,
+            levels: vec![TopLevel::Block],
+            level_absent: None,
             views: vec![View::All],
             tick: Tick::default(),
             ticks_skipped: 0,
             latest: None,
             paused: false,
             history: History::default(),
-            sort: NAMES.len() + index("load"),
+            sort: NAMES + index("load"),
             reversed: false,
             filter: String::new(),
             typing: None,
@@ -140,9 +157,47 @@ impl State {
     /// The lines of the view, before filter and order.
     pub fn lines(&self) -> &[TopLine] {
         match self.view() {
-            View::Rest => &self.tick.submitters,
+            View::Rest | View::Files(_) | View::Processes(..) => &self.tick.details,
             _ => &self.tick.lines,
         }
+    }
+
+    /// The headers of the names of the view's lines.
+    pub fn headers(&self) -> &'static [&'static str; NAMES] {
+        let [disks, commands, files, processes] = &HEADERS;
+        match (self.view(), self.level) {
+            (View::Rest, _) => commands,
+            (View::Files(_), _) | (View::All, TopLevel::File) => files,
+            (View::Processes(..), _) | (View::All, TopLevel::App) => processes,
+            _ => disks,
+        }
+    }
+
+    /// The level whose columns the view's lines have.
+    pub fn columns_level(&self) -> TopLevel {
+        match self.view() {
+            View::Files(_) => TopLevel::App,
+            View::Processes(_, level) => level,
+            _ => self.level,
+        }
+    }
+
+    /// The number of lines of the view that exceed the maximum.
+    pub fn omitted(&self) -> usize {
+        match self.view() {
+            View::Rest | View::Files(_) | View::Processes(..) => self.tick.details_omitted,
+            _ => self.tick.lines_omitted,
+        }
+    }
+
+    /// The streams of files and processes that the level and the view read.
+    pub fn streams(&self) -> Vec<&'static str> {
+        let of_level = |level: TopLevel| match level {
+            TopLevel::File => &FILE_STREAMS[..],
+            TopLevel::App => &APP_STREAMS,
+            TopLevel::Block | TopLevel::Vdisk => &[],
+        };
+        [self.level, self.columns_level()].map(of_level).concat()
     }
 
     /// The selected line.
@@ -155,7 +210,7 @@ impl State {
 
     /// Adds the tick of the next interval.
     pub fn add_tick(&mut self, tick: Tick) {
-        self.history.add(tick.lines.iter().chain(&tick.submitters));
+        self.history.add(tick.lines.iter().chain(&tick.details));
         if self.paused {
             self.latest = Some(tick);
         } else {
@@ -190,13 +245,19 @@ impl State {
             KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.help = true,
             KeyCode::Char(' ') | KeyCode::Char('p') => self.pause(),
             KeyCode::Char('/') | KeyCode::F(4) => self.typing = Some(self.filter.clone()),
-            KeyCode::Char('<') | KeyCode::Left => self.sort_by(self.sort.checked_sub(1)),
-            KeyCode::Char('>') | KeyCode::Right => self.sort_by(Some(self.sort + 1)),
+            KeyCode::Char('<') | KeyCode::Left => {
+                self.sort_by((0..self.sort).rev().find(|&sort| self.has_column(sort)));
+            }
+            KeyCode::Char('>') | KeyCode::Right => {
+                let all = NAMES + COLUMNS.len();
+                self.sort_by((self.sort + 1..all).find(|&sort| self.has_column(sort)));
+            }
             KeyCode::Char('r' | 'R') => {
                 self.reversed = !self.reversed;
                 self.update_order();
             }
             KeyCode::Char('l') => return self.switch_level(),
+            KeyCode::Char('f') => return self.open_files(),
             KeyCode::Char(letter) => self.sort_by(sort_of(letter)),
             KeyCode::Down => self.move_selection(1),
             KeyCode::Up => self.move_selection(-1),
@@ -232,28 +293,66 @@ impl State {
         self.update_order();
     }
 
-    /// Switches between the host's requests and the VMs' own.
+    /// Switches to the next level.
     fn switch_level(&mut self) -> KeyAction {
-        if !self.levels {
-            self.notice = Some("level vdisk requires the live source and VMs of QEMU".into());
+        let all = TopLevel::ALL.iter().cycle();
+        let mut next = all.skip_while(|level| **level != self.level).skip(1);
+        let next = next.find(|level| self.levels.contains(level));
+        let Some(&next) = next.filter(|level| **level != self.level) else {
+            self.notice = Some(self.level_absent.clone().unwrap_or_else(|| {
+                "no other level is available: vdisk requires the live source and VMs of QEMU".into()
+            }));
             return KeyAction::None;
-        }
-        self.level = match self.level {
-            TopLevel::Block => TopLevel::Vdisk,
-            TopLevel::Vdisk => TopLevel::Block,
         };
+        self.level = next;
         self.views = vec![View::All];
         self.tick = Tick::default();
         self.history = History::default();
+        self.sort_by(Some(match self.has_column(self.sort) {
+            true => self.sort,
+            false => NAMES + index("load"),
+        }));
         self.reset_view();
         KeyAction::QueryLevel
+    }
+
+    /// Opens the files of the disk of the selected line, or of the open disk.
+    fn open_files(&mut self) -> KeyAction {
+        let disk = match self.view() {
+            View::Disk(disk) => Some(disk),
+            _ => self.selected_line().map(|line| line.key.disk),
+        };
+        let Some(pdisk) = disk.and_then(|disk| disk.pdisk) else {
+            self.notice = Some("f opens the files of a disk of level block".into());
+            return KeyAction::None;
+        };
+        if !self.levels.contains(&TopLevel::App) {
+            let absent = "this source has no stream IOpath, from which files of a disk are".into();
+            self.notice = Some(self.level_absent.clone().unwrap_or(absent));
+            return KeyAction::None;
+        }
+        self.push(View::Files(FilesOf::Disk(Some(pdisk))))
+    }
+
+    fn push(&mut self, view: View) -> KeyAction {
+        self.views.push(view);
+        self.reset_view();
+        KeyAction::QueryView
+    }
+
+    /// Whether the lines of the view have a column, by its sort key.
+    fn has_column(&self, sort: usize) -> bool {
+        let level = self.columns_level();
+        let column = sort.checked_sub(NAMES).map(|i| &COLUMNS[i]);
+        column.is_none_or(|column| column.is_of(level))
     }
 
     /// Why the table has no lines.
     pub fn why_empty(&self) -> &'static str {
         match (self.lines().is_empty(), self.level) {
             (false, _) => "no name contains the filter text; / changes the filter",
-            (true, TopLevel::Block) => "no I/O in this interval",
+            (true, TopLevel::Block | TopLevel::App) => "no I/O in this interval",
+            (true, TopLevel::File) => "no request of a file in this interval",
             (true, TopLevel::Vdisk) => {
                 "QEMU counted no I/O of a VM with a QMP socket (docs/vdisk.md)"
             }
@@ -269,7 +368,7 @@ impl State {
     }
 
     fn sort_by(&mut self, sort: Option<usize>) {
-        if let Some(sort) = sort.filter(|&s| s < NAMES.len() + COLUMNS.len()) {
+        if let Some(sort) = sort.filter(|&s| s < NAMES + COLUMNS.len()) {
             self.sort = sort;
             self.update_order();
         }
@@ -281,18 +380,20 @@ impl State {
             return KeyAction::None;
         };
         let key = line.key;
-        let view = match self.view() {
-            View::All => match key.disk.vm {
+        let view = match (self.view(), key.file, key.process) {
+            // Below the processes of a file and the files of a process there is nothing.
+            (View::Files(FilesOf::Process(_)) | View::Processes(..) | View::Disk(_), ..) => {
+                return KeyAction::None;
+            }
+            (_, Some(file), _) => View::Processes(file, self.columns_level()),
+            (_, _, Some(process)) => View::Files(FilesOf::Process(process)),
+            (View::All, ..) => match key.disk.vm {
                 Some(vm) => View::Vm(vm),
                 None => View::Rest,
             },
-            View::Vm(_) => View::Disk(key.disk),
-            View::Rest => View::Disk(key.disk),
-            View::Disk(_) => return KeyAction::None,
+            _ => View::Disk(key.disk),
         };
-        self.views.push(view);
-        self.reset_view();
-        KeyAction::QueryView
+        self.push(view)
     }
 
     /// Returns to the previous view; in the first one removes the filter.
@@ -309,7 +410,7 @@ impl State {
 
     fn reset_view(&mut self) {
         // Earlier results of these queries are of another view.
-        self.tick.submitters.clear();
+        self.tick.details.clear();
         self.tick.bars.clear();
         (self.first, self.op, self.at_top) = (0, 0, true);
         self.update_order();
@@ -380,6 +481,9 @@ impl State {
     fn is_in_view(&self, line: &TopLine) -> bool {
         match self.view() {
             View::All | View::Rest => true,
+            // Late lines of the query of another view are of something else.
+            View::Files(_) => line.key.file.is_some(),
+            View::Processes(..) => line.key.process.is_some(),
             View::Vm(vm) => line.key.disk.vm == Some(vm),
             View::Disk(disk) => line.key.disk == disk,
         }
@@ -388,7 +492,7 @@ impl State {
 
 /// The sort keys by letter, as in top(1): by VM, disk, requests, bytes, latency.
 fn sort_of(letter: char) -> Option<usize> {
-    let column = |name| Some(NAMES.len() + index(name));
+    let column = |name| Some(NAMES + index(name));
     match letter {
         'v' => Some(0),
         'd' => Some(1),
@@ -406,9 +510,29 @@ fn sort_of(letter: char) -> Option<usize> {
 }
 
 /// A line's names as displayed.
-pub fn names(line: &TopLine) -> [&'static str; 3] {
-    let text = |name: Option<Symbol>| name.map_or("", Symbol::as_str);
-    let Key { disk, comm, op } = line.key;
+pub fn names(line: &TopLine) -> [Cow<'static, str>; NAMES] {
+    let text = |name: Option<Symbol>| Cow::Borrowed(name.map_or("", Symbol::as_str));
+    let Key {
+        disk,
+        file,
+        process,
+        comm,
+        op,
+    } = line.key;
+    if let Some(file) = file {
+        let number = || file.inode.map(|inode| format!("inode {inode}").into());
+        let path = file.path.map(|path| Cow::Borrowed(path.as_str()));
+        let path = path.or_else(number).unwrap_or_default();
+        return [path, text(file.pdisk), text(file.fs)];
+    }
+    if let Some(process) = process {
+        let name = match (process.comm, process.pid) {
+            (Some(comm), Some(pid)) => format!("{}[{pid}]", comm.as_str()).into(),
+            (None, Some(pid)) => format!("[{pid}]").into(),
+            (comm, None) => text(comm),
+        };
+        return [name, text(process.cgroup), text(process.vm)];
+    }
     [
         text(comm.or(disk.vm)),
         text(disk.vdisk.or(disk.pdisk)),
@@ -420,15 +544,18 @@ fn matches(line: &TopLine, filter: &str) -> bool {
     let disk = line.key.disk;
     let texts = [disk.vm, disk.vdisk, disk.pdisk, line.key.comm];
     let mut texts = texts.iter().flatten();
-    filter.is_empty() || texts.any(|t| t.as_str().to_lowercase().contains(filter))
+    let has = |text: &str| text.to_lowercase().contains(filter);
+    filter.is_empty()
+        || texts.any(|t| has(t.as_str()))
+        || names(line).iter().take(2).any(|name| has(name))
 }
 
 /// Names ascending, missing ones last; numbers descending.
 fn compare(a: &TopLine, b: &TopLine, sort: usize) -> Ordering {
-    match sort.checked_sub(NAMES.len()) {
+    match sort.checked_sub(NAMES) {
         None => {
-            let (a, b) = (names(a)[sort], names(b)[sort]);
-            a.is_empty().cmp(&b.is_empty()).then(a.cmp(b))
+            let [a, b] = [a, b].map(|line| names(line)[sort].clone());
+            a.is_empty().cmp(&b.is_empty()).then(a.cmp(&b))
         }
         Some(column) => {
             let value = |line: &TopLine| line.values[column].unwrap_or(f64::NEG_INFINITY);

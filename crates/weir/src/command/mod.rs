@@ -41,6 +41,7 @@ mod tapdisk_insert;
 mod tapdisk_remove;
 mod tapdisk_status;
 mod top;
+mod top_run;
 mod watch;
 
 use std::io::IsTerminal;

@@ -1,8 +1,8 @@
 //! `weir top`: VMs and their disks, ordered by load.
 
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -10,31 +10,25 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use signal_hook::consts::SIGINT;
-use weir_model::{Capabilities, Nanos};
-use weir_query::Plan;
-use weir_query::engine::{Engine, EngineOptions};
+use weir_model::Nanos;
 use weir_query::place::Placement;
-use weir_tap::ebpf::Files;
-use weir_tap::{EventCount, Retimed};
+use weir_tap::ebpf::stream::StreamSwitch;
 
+use super::top_run::{CACHED, LINES, Run, SINGLES, TOTALS, options};
 use crate::args::SourceArgs;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::names;
 use weir_runtime::output;
-use weir_runtime::plans;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
-use weir_runtime::run_loop::{
-    self, Change, LoopOptions, ProgressKind, Show, Stop, TapInput, missed, wall_clock,
-};
+use weir_runtime::run_loop::{self, Change, Stop, wall_clock};
 use weir_runtime::source;
 use weir_runtime::unobserved::UnobservedDevices;
 use weir_view::top::batch;
-use weir_view::top::bounds::LowerBounds;
-use weir_view::top::columns::COLUMNS;
+use weir_view::top::columns::{COLUMNS, TopColumn};
 use weir_view::top::gather::{PartSink, QueryPart, TickAssembler, TickHandler};
+use weir_view::top::levels;
 use weir_view::top::queries::{self, SINGLE, Scope, TopLevel};
-use weir_view::top::replay::TopReplay;
 use weir_view::top::screen::{self, Ink, Screen};
 use weir_view::top::state::{KeyAction, NAMES, State, View};
 use weir_view::top::ticks::{TickReader, Ticks};
@@ -45,14 +39,16 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Show the VMs and disks with the highest load
 ///
 /// For each disk and operation: IOPS, throughput, latency and its parts, queue depth, and the share
-/// of sequential requests. On a terminal, Enter opens a VM, then the histograms of a disk; ? lists
-/// all keys.
+/// of sequential requests. On a terminal, Enter opens a VM, then the histograms of a disk; f opens
+/// the files of a disk; ? lists all keys. With --level file or app, the same by file or by process.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = "Examples:\n  \
     weir top\n  \
     weir top -w web1 5\n  \
     weir top -b -n 3 --sort p99\n  \
     weir top -b --json 10 | jq .totals\n  \
+    weir top --level file -i sda\n  \
+    weir top --level app\n  \
     weir top --from recording.parquet --speed 10\n  \
     weir top --show-query\n\n\
     The first table of a live source covers the first complete interval. \
@@ -78,10 +74,12 @@ pub struct TopArgs {
     #[arg(short = 'n', long = "iterations", value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// Level at which requests are counted: block for the block layer of the host, vdisk for the
-    /// virtual disks, from QEMU's counters
-    #[arg(long, value_name = "LEVEL", default_value = "block", value_parser = ["block", "vdisk"])]
+    /// virtual disks, from QEMU's counters, file for the files of file systems, app for processes;
+    /// file and app need kernel 6.6 or newer
+    #[arg(long, value_name = "LEVEL", default_value = "block", value_parser = TopLevel::ALL.map(TopLevel::name))]
     level: String,
-    /// Column to sort by: numbers in descending order, names in ascending order
+    /// Column to sort by: numbers in descending order, names in ascending order; a level has some
+    /// of the columns only
     #[arg(short, long, value_name = "COLUMN", default_value = "load", value_parser = sortable())]
     sort: String,
     /// Reverse the sort order
@@ -100,12 +98,27 @@ pub struct TopArgs {
     #[arg(value_name = "COUNT", conflicts_with = "iterations", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
-    source: SourceArgs,
+    pub(super) source: SourceArgs,
 }
 
 fn sortable() -> PossibleValuesParser {
-    let names = ["vm", "disk", "op"].into_iter();
-    PossibleValuesParser::new(names.chain(COLUMNS.iter().map(|c| c.name)))
+    let levels = TopLevel::ALL.into_iter().flat_map(name_columns);
+    let mut names: Vec<&str> = Vec::new();
+    for name in levels.chain(COLUMNS.iter().map(|c| c.name)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    PossibleValuesParser::new(names)
+}
+
+/// The columns of names at a level, as --sort has them.
+fn name_columns(level: TopLevel) -> [&'static str; NAMES] {
+    match level {
+        TopLevel::Block | TopLevel::Vdisk => ["vm", "disk", "op"],
+        TopLevel::File => ["file", "disk", "fs"],
+        TopLevel::App => ["process", "cgroup", "vm"],
+    }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -139,11 +152,13 @@ impl TopArgs {
         args
     }
 
-    fn scope(&self) -> Scope {
+    pub(super) fn scope(&self) -> Scope {
         Scope {
             interval: self.interval.unwrap_or(Duration::from_secs(1)),
             vm: self.only_vm.clone(),
             disk: self.only_disk.clone(),
+            devices: self.source.device.clone(),
+            stacked: self.source.stacked,
             live: self.source.is_live(),
             frugal: self.frugal,
         }
@@ -151,20 +166,23 @@ impl TopArgs {
 
     fn state(&self) -> State {
         let mut state = State::new(self.source.from.join(", "), self.scope().interval);
-        let named = ["vm", "disk", "op"].iter().position(|n| *n == self.sort);
-        let column = || COLUMNS.iter().position(|c| c.name == self.sort);
-        let sort = named.or_else(|| Some(NAMES.len() + column()?));
-        state.sort = sort.expect("clap knows the columns");
-        state.reversed = self.reverse;
         state.level = self.level();
+        state.sort = self.sort_key().expect("run has checked it");
+        state.reversed = self.reverse;
         state
     }
 
-    fn level(&self) -> TopLevel {
-        match self.level == "vdisk" {
-            true => TopLevel::Vdisk,
-            false => TopLevel::Block,
-        }
+    pub(super) fn level(&self) -> TopLevel {
+        TopLevel::of(&self.level).expect("clap knows the levels")
+    }
+
+    /// The sort key: names first, then the columns; `None` if the level does not have it.
+    fn sort_key(&self) -> Option<usize> {
+        let level = self.level();
+        let mut names = name_columns(level).into_iter();
+        let named = names.position(|name| name == self.sort);
+        let has = |c: &TopColumn| c.name == self.sort && c.is_of(level);
+        named.or_else(|| Some(NAMES + COLUMNS.iter().position(has)?))
     }
 
     /// Whether a screen is requested and can be drawn.
@@ -179,6 +197,12 @@ pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
         return Err(Failure::words(format_args!(
             "--sort {}: --frugal omits this column; sort by another column, or omit --frugal",
             args.sort
+        )));
+    }
+    if args.sort_key().is_none() {
+        return Err(Failure::words(format_args!(
+            "--sort {}: level {} does not have this column; sort by another column",
+            args.sort, args.level
         )));
     }
     let mut args = args.unhurried();
@@ -197,16 +221,33 @@ pub fn run(args: &TopArgs, verbose: bool) -> Result<Ending, Failure> {
         output::print(&all.collect::<Vec<_>>().join("\n"))?;
         return Ok(Ending::Done);
     }
+    require_stream(args)?;
     let stop = Stop::on_signals()?;
     let unobserved = UnobservedDevices::of(&args.source);
     match args.on_screen() {
         true => on_screen(args, &scope, &stop, verbose),
         false => {
             let ending = in_batch(args, &scope, &stop, verbose)?;
-            unobserved.report();
+            if args.level() == TopLevel::Block {
+                unobserved.report();
+            }
             Ok(ending)
         }
     }
+}
+
+/// Requires that a recording has the stream of the level.
+fn require_stream(args: &TopArgs) -> Result<(), Failure> {
+    let (level, stream) = (args.level(), levels::stream(args.level()));
+    let is_recorded = matches!(level, TopLevel::File | TopLevel::App) && !args.source.is_live();
+    if is_recorded && args.source.capabilities()?.stream(stream).is_none() {
+        return Err(Failure::words(format_args!(
+            "--level {}: {} has no stream {stream}; `weir record --stream {stream}` records it",
+            args.level,
+            args.source.from.join(", ")
+        )));
+    }
+    Ok(())
 }
 
 /// Writes a table for each interval.
@@ -235,7 +276,7 @@ fn in_batch(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Result
         left -= 1;
         Ok(left > 0)
     }));
-    run.open(&[], stop)?;
+    run.open_with_cache(stop)?;
     let options = options(args, None, &run);
     let splits = scope.splits(args.level());
     let (engine, inputs, shows) = run.begin(&TickAssembler::new(splits, take), None)?;
@@ -251,7 +292,14 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let (ticks, reader) = Ticks::new();
     let published = ticks.clone();
     let mut left = args.count.or(args.iterations).unwrap_or(u64::MAX);
-    let (run, levels) = Run::of_screen(args, scope, stop)?;
+    let switch = match scope.live {
+        true => StreamSwitch::off(),
+        false => StreamSwitch::default(),
+    };
+    let mut args = args.clone();
+    args.source.switch = switch.clone();
+    let args = &args;
+    let (run, available) = Run::of_screen(args, scope, stop)?;
     let placement = run.placement.clone();
     let splits = scope.splits(TopLevel::Block);
     let take = run.whole_intervals(Box::new(move |tick| {
@@ -264,14 +312,17 @@ fn on_screen(args: &TopArgs, scope: &Scope, stop: &Stop, verbose: bool) -> Resul
     let options = options(args, Some(requested), &run);
     let (engine, inputs, shows) = run.begin(&gather, Some(args.speed))?;
     let mut state = args.state();
-    state.levels = levels;
+    (state.levels, state.level_absent) = (available.levels, available.absent);
+    switch.attach_only(&state.streams());
     let details = ViewQueries {
         scope: scope.clone(),
         placement,
         gather,
         changes,
         asked: None,
-        questions_ever: SINGLES,
+        questions_ever: CACHED,
+        switch,
+        has_cache: available.has_cache,
         unobserved: UnobservedDevices::of(&args.source),
     };
     let stays = !scope.live && left_open(args);
@@ -307,7 +358,7 @@ fn show(
             let mut new = ticks.read(state);
             let closed = ticks.is_closed();
             if new {
-                let empty = state.tick.lines.is_empty();
+                let empty = state.tick.lines.is_empty() && state.level == TopLevel::Block;
                 state.unobserved = empty.then(|| unobserved.sentence()).flatten();
             }
             if stop.signal().is_some() || closed && !stays {
@@ -340,11 +391,17 @@ struct ViewQueries {
     changes: Sender<Change>,
     asked: Option<u64>,
     questions_ever: u64,
+    /// Attaches the streams of the current level and view.
+    switch: StreamSwitch,
+    has_cache: bool,
     unobserved: UnobservedDevices,
 }
 
 impl ViewQueries {
     fn perform(&mut self, action: &KeyAction, state: &mut State) {
+        if matches!(action, KeyAction::QueryView | KeyAction::QueryLevel) {
+            self.switch.attach_only(&state.streams());
+        }
         match action {
             KeyAction::QueryView => self.ask_detail(state),
             KeyAction::QueryLevel => self.switch(state),
@@ -363,7 +420,11 @@ impl ViewQueries {
         }
         let (part, text) = match state.view() {
             View::All | View::Vm(_) => return,
-            View::Rest => (QueryPart::Submitters, self.scope.submitters()),
+            View::Rest => (QueryPart::Details, self.scope.submitters()),
+            View::Files(of) => (QueryPart::Details, self.scope.files(&of)),
+            View::Processes(file, level) => {
+                (QueryPart::Details, self.scope.processes(&file, level))
+            }
             View::Disk(disk) => (QueryPart::Bars, self.scope.histograms(&disk)),
         };
         self.questions_ever += 1;
@@ -376,10 +437,13 @@ impl ViewQueries {
         self.ask_detail(state);
         let level = state.level;
         let single = self.scope.splits(level).then(|| self.scope.single());
+        let has_cache = self.has_cache && level == TopLevel::File;
+        let cached = has_cache.then(|| self.scope.cached());
         for (name, part, text) in [
             (LINES, QueryPart::Lines, Some(self.scope.lines(level))),
             (TOTALS, QueryPart::Totals, Some(self.scope.totals(level))),
             (SINGLES, QueryPart::Single, single),
+            (CACHED, QueryPart::Cached, cached),
         ] {
             self.send(Change::End { name });
             if let Some(text) = text {
@@ -395,7 +459,8 @@ impl ViewQueries {
         };
         // Histograms grow with each request; the other views show complete intervals.
         let since = match self.scope.live && part != QueryPart::Bars {
-            true => wall_clock().saturating_add(quantity::nanos(self.scope.interval)),
+            // A stream of the view is attached when its rows are read the next time.
+            true => wall_clock().saturating_add(quantity::nanos(self.scope.interval + RHYTHMS[1])),
             false => Nanos::MIN,
         };
         let sink = PartSink::boxed(part, &checked.plan.schema, since, &self.gather);
@@ -406,186 +471,5 @@ impl ViewQueries {
     fn send(&self, change: Change) {
         // When the loop has ended, the content of the screen remains.
         let _ = self.changes.send(change);
-    }
-}
-
-fn options(args: &TopArgs, changes: Option<Receiver<Change>>, run: &Run<'_>) -> LoopOptions {
-    LoopOptions {
-        idle: args.source.idle,
-        own_stream: true,
-        instant_ns: 1,
-        progress: ProgressKind::Nothing,
-        whole: None,
-        watermarks: false,
-        changes,
-        counts: run.counts.clone(),
-    }
-}
-
-/// The names, in changes, of the queries of the table, of the totals, and of the columns that are
-/// computed from single requests. The queries of views have higher numbers.
-const LINES: u64 = 1;
-const TOTALS: u64 = 2;
-const SINGLES: u64 = 3;
-
-/// One run: its checked queries and its sources.
-struct Run<'a> {
-    args: &'a TopArgs,
-    interval_ns: Nanos,
-    asked: Vec<(QueryPart, Option<u64>, Arc<Plan>)>,
-    inputs: Vec<TapInput>,
-    /// How the queries run.
-    placement: Placement,
-    /// The current counters of the taps.
-    counts: Arc<Mutex<Vec<EventCount>>>,
-    /// Requests were lost when the recording was made.
-    lossy_recording: Arc<AtomicBool>,
-    /// The instant of the last tick that was processed.
-    shown: Arc<AtomicI64>,
-}
-
-impl<'a> Run<'a> {
-    /// The queries of a level.
-    fn new(args: &'a TopArgs, scope: &Scope, level: TopLevel) -> Result<Run<'a>, Failure> {
-        let single = scope.splits(level).then(|| scope.single());
-        let single = single.map(|text| (QueryPart::Single, Some(SINGLES), text));
-        let asked = [
-            (QueryPart::Lines, Some(LINES), scope.lines(level)),
-            (QueryPart::Totals, Some(TOTALS), scope.totals(level)),
-            (QueryPart::Losses, None, scope.losses()),
-        ];
-        let asked = asked.into_iter().chain(single).map(|(part, name, text)| {
-            let plan = queries::checked(&text, scope.live)?.plan;
-            Ok((part, name, plan))
-        });
-        Ok(Run {
-            args,
-            interval_ns: quantity::nanos(scope.interval),
-            asked: asked.collect::<Result<_, Failure>>()?,
-            inputs: Vec::new(),
-            placement: Placement::of_rows(&[], &Capabilities::default()),
-            counts: Arc::default(),
-            lossy_recording: Arc::default(),
-            shown: Arc::new(AtomicI64::new(Nanos::MIN)),
-        })
-    }
-
-    /// A run that serves all views from the start, since taps are opened once, before privileges
-    /// are dropped; and whether it serves both levels.
-    fn of_screen(
-        args: &'a TopArgs,
-        scope: &Scope,
-        stop: &Stop,
-    ) -> Result<(Run<'a>, bool), Failure> {
-        let mut run = Run::new(args, scope, args.level())?;
-        let details = vec![
-            (QueryPart::Submitters, scope.submitters()),
-            (QueryPart::Bars, scope.histograms(&queries::ANY_DISK)),
-        ];
-        let levels = [TopLevel::Block, TopLevel::Vdisk];
-        let levels = levels.map(|level| (QueryPart::Lines, scope.lines(level)));
-        // For the return from the other level to the host's requests.
-        let single = (QueryPart::Single, scope.single());
-        let single = scope.splits(TopLevel::Block).then_some(single);
-        let all = [details.clone(), levels.to_vec()].concat();
-        let all: Vec<(QueryPart, String)> = all.into_iter().chain(single).collect();
-        if scope.live && run.open(&all, stop).is_ok() {
-            return Ok((run, true));
-        }
-        // QEMU cannot be queried on every host.
-        let own = match args.level() {
-            TopLevel::Block => details,
-            TopLevel::Vdisk => Vec::new(),
-        };
-        run.open(&own, stop)?;
-        Ok((run, false))
-    }
-
-    /// Opens the sources for the queries, and for `later` ones.
-    fn open(&mut self, later: &[(QueryPart, String)], stop: &Stop) -> Result<(), Failure> {
-        let scope = self.args.scope();
-        let later = later.iter().map(|(part, text)| {
-            let plan = queries::checked(text, scope.live)?.plan;
-            Ok((*part, plan))
-        });
-        let later: Vec<(QueryPart, Arc<Plan>)> = later.collect::<Result<_, Failure>>()?;
-        let asked = self.asked.iter().map(|(part, _, plan)| (part, plan));
-        let all = asked.chain(later.iter().map(|(part, plan)| (part, plan)));
-        // The details of a disk and the positions of requests are computed from rows.
-        let needs_rows = |part: &QueryPart| match part {
-            QueryPart::Single => true,
-            QueryPart::Bars => !scope.frugal,
-            _ => false,
-        };
-        let (rows, others): (Vec<_>, Vec<_>) = all.partition(|(part, _)| needs_rows(part));
-        let [rows, others] = [rows, others].map(|plans| {
-            let plans = plans.into_iter().map(|(_, plan)| &**plan);
-            plans.collect::<Vec<&Plan>>()
-        });
-        let capabilities = self.args.source.capabilities()?;
-        self.placement = plans::placed_beside(&others, &rows, &capabilities);
-        self.inputs = source::open(&self.args.source, &self.placement, stop)?;
-        let mut recordings = self.inputs.iter_mut().filter(|input| !input.live);
-        let lossy = recordings.any(|input| missed(&input.tap.counts()) > 0);
-        self.lossy_recording.store(lossy, Ordering::Release);
-        Ok(())
-    }
-
-    /// Passes to `take` the ticks whose intervals were observed completely; ticks in which requests
-    /// were lost are marked.
-    fn whole_intervals(&self, mut take: TickHandler) -> TickHandler {
-        let live = self.args.source.is_live();
-        let (interval_ns, shown) = (self.interval_ns, self.shown.clone());
-        let started = wall_clock();
-        let seconds = self.args.scope().interval.as_secs_f64();
-        let (counts, mut bounds) = (self.counts.clone(), LowerBounds::default());
-        let lossy_recording = self.lossy_recording.clone();
-        Box::new(move |mut tick| {
-            let at = tick.at;
-            if live {
-                let counts = counts.lock().expect("no panic while locked");
-                bounds.mark(&mut tick, missed(&counts), seconds);
-            } else {
-                // A recording contains the number of lost requests, but not the time of the loss.
-                tick.lower_bound = lossy_recording.load(Ordering::Acquire);
-            }
-            let more = match live && at - interval_ns < started {
-                true => Ok(true),
-                false => take(tick),
-            };
-            shown.store(at, Ordering::Release);
-            more
-        })
-    }
-
-    /// The engine with the queries, the sources, and the sinks of the results.
-    fn begin(
-        self,
-        gather: &Arc<Mutex<TickAssembler>>,
-        speed: Option<f64>,
-    ) -> Result<(Engine, Vec<TapInput>, Vec<Show>), Failure> {
-        let mut engine = Engine::new(EngineOptions::default());
-        let shows = self.asked.iter().map(|(part, name, plan)| {
-            let plan = self.placement.rewrite(plan);
-            let sink = PartSink::boxed(*part, &plan.schema, Nanos::MIN, gather);
-            Show {
-                name: *name,
-                ..Show::new(engine.add(&plan), sink)
-            }
-        });
-        let shows = shows.collect();
-        let replayed = |input: TapInput| match input.live {
-            true => input,
-            false => TapInput {
-                tap: Box::new(Retimed::new(
-                    input.tap,
-                    TopReplay::new(speed, self.interval_ns, self.shown.clone()),
-                )),
-                ..input
-            },
-        };
-        let inputs: Vec<TapInput> = self.inputs.into_iter().map(replayed).collect();
-        source::drop_privileges(&self.args.source, &inputs, Files::Open)?;
-        Ok((engine, inputs, shows))
     }
 }

@@ -101,7 +101,7 @@ fn the_kernel_aggregates_all_frugal_queries_of_top() {
         return;
     }
     let asked = run(&["top", "--frugal", "--show-query"]).fine();
-    let of_requests = asked.split("-- ").filter(|text| text.contains("from IO"));
+    let of_requests = asked.split("-- ").filter(|text| text.contains("from IO ["));
     let mut queries = 0;
     for text in of_requests {
         let (what, query) = text.split_once('\n').expect("a title, and the query");

@@ -45,6 +45,7 @@ mod sql;
 mod support;
 mod terminal;
 mod top;
+mod top_levels;
 mod traces;
 mod unseen;
 mod version;

@@ -106,14 +106,15 @@ fn the_queries_it_shows_are_those_it_runs() {
             path.to_str().unwrap(),
         ];
         // A recording has no counters of QEMU, and stream `weir` has no end.
-        let live = query.contains("blockstats") || query.contains("from weir");
+        let others = ["blockstats", "from weir", "FileIO", "IOpath", "PageCache"];
+        let live = others.iter().any(|stream| query.contains(stream));
         let output = match live {
             true => run(&["check", "--", query]),
             false => run(&[&from[..], &["--", query]].concat()),
         };
         output.fine();
     }
-    assert_eq!(stdout.split("\n\n").count(), 8);
+    assert_eq!(stdout.split("\n\n").count(), 15);
 }
 
 #[test]
@@ -123,6 +124,9 @@ fn usage_errors_are_reported() {
         (&["top", "--sort", "beauty"], "beauty"),
         (&["top", "--json"], "--batch"),
         (&["top", "--speed", "0"], "0.001"),
+        (&["top", "--level", "file", "--sort", "depth"], "level file"),
+        (&["top", "--sort", "cgroup"], "level block"),
+        (&["top", "--level", "guest"], "guest"),
     ] {
         let output = run(args);
         assert_eq!(output.code, 2, "{args:?}");
@@ -135,7 +139,7 @@ fn usage_errors_are_reported() {
 
 /// The output of `command` to a terminal of 80×24, where each key is pressed after its delay in
 /// milliseconds, followed by the output of `stty -a`; otherwise logs that `test` is skipped.
-fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String> {
+pub fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String> {
     let command = format!("stty cols 80 rows 24; {command}; echo code=$?; stty -a");
     let script = Command::new("script")
         .args(["-qec", &command, "/dev/null"])
@@ -166,7 +170,7 @@ fn on_terminal(test: &str, command: &str, keys: &[(u64, &str)]) -> Option<String
 
 /// Asserts that the terminal is restored: the alternate screen is left, the cursor is visible,
 /// lines are edited and echoed.
-fn assert_restored(seen: &str) {
+pub fn assert_restored(seen: &str) {
     let entered = seen.find("\x1b[?1049h").expect("the screen is taken over");
     let left = seen.rfind("\x1b[?1049l").expect("the screen is left");
     assert!(entered < left, "{seen:?}");

@@ -36,23 +36,39 @@ impl Flush {
     pub fn run(&mut self, object: &Object, paths: Option<&mut Paths>) -> Result<u64, TapError> {
         let now_ns = clock::monotonic_ns();
         if now_ns - self.started_ns >= INTERVAL_NS {
-            let mut programs = object.progs_mut();
-            let program = programs.find(|p| p.name() == self.program);
-            let program = program.expect("the object has the program that flushes");
-            // The events of this flush have the time of the previous one.
-            let mut since_ns = self.started_ns.to_ne_bytes();
-            let input = ProgramInput {
-                context_in: Some(&mut since_ns),
-                ..ProgramInput::default()
-            };
-            program
-                .test_run(input)
-                .map_err(|e| refused("to flush counts", &e))?;
+            self.emit(object)?;
             self.started_ns = now_ns;
             if let Some(paths) = paths {
                 paths.read_new();
             }
         }
         Ok(self.started_ns)
+    }
+
+    /// Removes all counts, while the programs emit nothing; counting starts now.
+    ///
+    /// # Errors
+    /// As [`Flush::run`].
+    pub fn discard(&mut self, object: &Object) -> Result<(), TapError> {
+        // The first run takes the counts, the second one ends what waits for a call, the third one
+        // frees the cells.
+        (0..3).try_for_each(|_| self.emit(object))?;
+        self.started_ns = clock::monotonic_ns();
+        Ok(())
+    }
+
+    /// Runs the program. Its events have the time of the previous run.
+    fn emit(&self, object: &Object) -> Result<(), TapError> {
+        let mut programs = object.progs_mut();
+        let program = programs.find(|p| p.name() == self.program);
+        let program = program.expect("the object has the program that flushes");
+        let mut since_ns = self.started_ns.to_ne_bytes();
+        let input = ProgramInput {
+            context_in: Some(&mut since_ns),
+            ..ProgramInput::default()
+        };
+        let ran = program.test_run(input);
+        ran.map_err(|e| refused("to flush counts", &e))?;
+        Ok(())
     }
 }

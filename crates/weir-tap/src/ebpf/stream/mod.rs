@@ -24,7 +24,10 @@ pub(crate) mod layout;
 pub(super) mod paths;
 mod rows;
 mod selection;
+mod switch;
 pub(crate) mod tap;
+
+pub use switch::StreamSwitch;
 
 use std::borrow::Cow;
 use std::fmt;

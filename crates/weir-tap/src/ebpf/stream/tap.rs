@@ -14,6 +14,7 @@ use super::layout::{COUNTS_BYTES, Config, STATE_BYTES};
 use super::paths::{self, Paths};
 use super::rows::{Decoder, Events, Rows};
 use super::selection::Selection;
+use super::switch::{self, StreamSwitch};
 use super::{EventStream, FieldValue, StreamColumn, StreamProbe, columns_of};
 use crate::ebpf::attribution::Attribution;
 use crate::ebpf::cgroups::{Cgroups, Root};
@@ -37,6 +38,7 @@ pub struct StreamTap {
     rows: Vec<Rows>,
     decoder: Decoder,
     live: Option<Live>,
+    switch: StreamSwitch,
     queue: VecDeque<TapEvent>,
     pace: Pace,
     events: i64,
@@ -57,8 +59,12 @@ struct Live {
     folds: Option<Folds>,
     flush: Option<Flush>,
     probes: Vec<StreamProbe>,
-    // Order matters: links are dropped before the object that they belong to.
-    _links: Vec<Link>,
+    state: Shared,
+    /// The number of times that the programs were attached.
+    attached: u64,
+    /// Empty while they are not. Order matters: links are dropped before the object that they
+    /// belong to.
+    links: Vec<Link>,
     object: Object,
 }
 
@@ -96,6 +102,7 @@ pub fn open(
         rows: rows.collect(),
         decoder: Decoder::new(&stream.table, names, attribution),
         live: None,
+        switch: options.switch.clone(),
         queue: VecDeque::new(),
         pace: Pace::new(Instant::now(), poll_interval),
         events: 0,
@@ -131,6 +138,36 @@ pub fn open(
 }
 
 impl Live {
+    /// Attaches the programs. What they kept when they were attached before is removed, since the
+    /// end of it was not seen.
+    fn attach(&mut self, stream: &EventStream) -> Result<(), TapError> {
+        if self.attached > 0 {
+            object::clear_tables(&mut self.object)?;
+            if let Some(flush) = &mut self.flush {
+                flush.discard(&self.object)?;
+            }
+        }
+        for probe in &self.probes {
+            let mut programs = self.object.progs_mut();
+            let program = programs.find(|p| p.name() == probe.program);
+            let program = program.expect("the object has every probe's program");
+            let own = stream.programs.attach(&program);
+            self.links.extend(own.map_err(|e| refused(probe.name, &e))?);
+        }
+        self.attached += 1;
+        self.state.words()[0].store(self.attached, Ordering::Release);
+        Ok(())
+    }
+
+    fn attached_now(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    fn detach(&mut self) {
+        self.state.words()[0].store(0, Ordering::Release);
+        self.links.clear();
+    }
+
     /// The sum of a word of the counts of all processors.
     fn count(&self, word: usize) -> i64 {
         let words = self.counts.words().iter().skip(word);
@@ -162,10 +199,15 @@ impl StreamTap {
         let record_bytes = stream.record_bytes;
         let processors =
             libbpf_rs::num_possible_cpus().map_err(|e| refused("its processors", &e))?;
-        let slots = rings::ring_slots(options.ring_bytes, processors, record_bytes);
+        let bytes_max = match self.switch.is_used() {
+            true => switch::BYTES_MAX,
+            false => usize::MAX,
+        };
+        let ring_bytes = options.ring_bytes.min(bytes_max);
+        let slots = rings::ring_slots(ring_bytes, processors, record_bytes);
         let folding = Folding::new(
             self.groups.plans.iter(),
-            options.fold_bytes,
+            options.fold_bytes.min(bytes_max),
             processors as u32,
         );
         let mut config = Config {
@@ -210,16 +252,7 @@ impl StreamTap {
         let shift_ns = options.interval_shift_ns.clone();
         let folds = folds
             .map(|tables| Folds::begin(self.groups.plans.clone(), tables, offset_ns, shift_ns));
-        let mut links = Vec::new();
-        for probe in &probes {
-            let mut programs = object.progs_mut();
-            let program = programs.find(|p| p.name() == probe.program);
-            let program = program.expect("the object has every probe's program");
-            let own = stream.programs.attach(&program);
-            links.extend(own.map_err(|e| refused(probe.name, &e))?);
-        }
-        state.words()[0].store(1, Ordering::Release);
-        let live = Live {
+        let mut live = Live {
             rings: Rings::new(
                 processors as u32,
                 slots,
@@ -232,14 +265,33 @@ impl StreamTap {
             folds,
             flush: stream.programs.flush().map(Flush::new),
             probes,
-            _links: links,
+            state,
+            attached: 0,
+            links: Vec::new(),
             object,
         };
+        if self.switch.has(stream.table.name) {
+            live.attach(stream)?;
+        }
         Ok((live, paths))
+    }
+
+    /// Attaches or detaches the programs as the switch requires.
+    fn follow_switch(&mut self) -> Result<(), TapError> {
+        let Some(live) = &mut self.live else {
+            return Ok(());
+        };
+        match (self.switch.has(self.stream.table.name), live.attached_now()) {
+            (true, false) => live.attach(&self.stream)?,
+            (false, true) => live.detach(),
+            _ => (),
+        }
+        Ok(())
     }
 
     /// Reads the rings and queues the rows to be delivered.
     fn drain(&mut self) -> Result<(), TapError> {
+        self.follow_switch()?;
         let Some(live) = &mut self.live else {
             return Ok(());
         };
@@ -247,8 +299,10 @@ impl StreamTap {
             attribution.refresh();
         }
         let mut settled_ns = match &mut live.flush {
-            Some(flush) => flush.run(&live.object, self.decoder.paths.as_mut())?,
-            None => rings::settled_ns(),
+            Some(flush) if !live.links.is_empty() => {
+                flush.run(&live.object, self.decoder.paths.as_mut())?
+            }
+            _ => rings::settled_ns(),
         };
         let mut naming = Naming {
             keys: &self.groups.keys,

@@ -11,6 +11,7 @@ use super::ink::Styles;
 use super::{bars, help, table};
 use crate::top::columns::{COLUMNS, TIMES, index};
 use crate::top::figures::Figure;
+use crate::top::levels::FilesOf;
 use crate::top::queries::{LOSSES, TOTALS, TopLevel};
 use crate::top::state::{NAMES, State, View, names};
 use weir_sink::plot::Ink;
@@ -109,10 +110,7 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
         0 => "waiting for the first interval".to_owned(),
         at => time::readable(at).chars().take(19).collect(),
     };
-    let level = match state.level {
-        TopLevel::Block => "block",
-        TopLevel::Vdisk => "vdisk",
-    };
+    let level = state.level.name();
     let title = format!("weir top  {at}  every {:?}  level {level}", state.interval);
     let source = shown(&state.source).into_owned();
     let standing = match (state.paused, state.ended) {
@@ -136,8 +134,8 @@ fn summary(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let (rest, incomplete) = rest_and_losses(state);
     let style = if incomplete { ink.warning() } else { plain };
     line(buffer, area, 2, (&rest, style), ("", plain));
-    let sort = match state.sort.checked_sub(NAMES.len()) {
-        None => NAMES[state.sort],
+    let sort = match state.sort.checked_sub(NAMES) {
+        None => state.headers()[state.sort],
         Some(column) => COLUMNS[column].header,
     };
     let sort = format!("by {sort} {}", ink.arrow(state.reversed));
@@ -159,7 +157,7 @@ fn rest_and_losses(state: &State) -> (String, bool) {
         false => "-".into(),
     };
     let rest = match state.level {
-        TopLevel::Block => format!(
+        TopLevel::Block | TopLevel::File | TopLevel::App => format!(
             "not a VM: {} of IOPS, {} of load",
             share(total("rest_iops"), total("iops")),
             share(total("rest_load"), total("load")),
@@ -208,6 +206,18 @@ fn view_path(state: &State) -> String {
             let name = disk.vdisk.or(disk.pdisk).map_or("?", |d| d.as_str());
             shown(name).into_owned()
         }
+        View::Files(FilesOf::Disk(disk)) => {
+            format!("files of {}", shown(disk.map_or("?", |disk| disk.as_str())))
+        }
+        View::Files(FilesOf::Process(process)) => {
+            let comm = process.comm.map_or("?", |comm| comm.as_str());
+            let pid = process.pid.map_or("?".to_owned(), |pid| pid.to_string());
+            format!("files of {}[{pid}]", shown(comm))
+        }
+        View::Processes(file, _) => match file.path {
+            Some(path) => format!("processes of {}", shown(path.as_str())),
+            None => "processes of a file without a name".to_owned(),
+        },
     };
     let steps: Vec<String> = state.views.iter().map(step).collect();
     let mut text = steps.join(" > ");
@@ -223,16 +233,26 @@ fn detail(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let Some(selected) = state.selected_line().filter(|_| area.height > 0) else {
         return;
     };
-    let [vm, disk, op] = names(selected);
+    let [first, second, third] = names(selected);
     let of = |name: &str, rest: &str| match name.is_empty() {
         true => rest.to_owned(),
         false => shown(name).into_owned(),
+    };
+    let nameless = match (selected.key.file, selected.key.process) {
+        (None, None) => "not a VM",
+        (Some(_), _) => "no file",
+        _ => "?",
     };
     let on = match (selected.key.disk.vdisk, selected.key.disk.pdisk) {
         (Some(_), Some(pdisk)) => format!(" on {}", shown(pdisk.as_str())),
         _ => String::new(),
     };
-    let title = format!("{} {}{on} {op}", of(vm, "not a VM"), of(disk, "?"));
+    let title = format!(
+        "{} {}{on} {}",
+        of(&first, nameless),
+        of(&second, "?"),
+        shown(&third)
+    );
     let header = format!("{:>8}{:>8}{:>8}{:>8}", "mean", "p50", "p99", "max");
     let left = 10;
     line(buffer, area, 0, ("", Style::new()), ("", Style::new()));
@@ -281,9 +301,12 @@ fn detail(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
 fn keys(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     let keys = match (state.typing.is_some(), state.view()) {
         (true, _) => "type to filter   Enter keep   Esc as before",
-        (_, View::Disk(_)) => "q quit  ? help  Tab read/write/..  Space pause  Esc back",
+        (_, View::Disk(_)) => "q quit  ? help  Tab read/write/..  f files  Space pause  Esc back",
         (_, View::All) => {
             "q quit  ? help  / filter  < > sort  r reverse  Space pause  l level  Enter open"
+        }
+        (_, View::Processes(..) | View::Files(FilesOf::Process(_))) => {
+            "q quit  ? help  / filter  < > sort  r reverse  Space pause  Esc back"
         }
         _ => "q quit  ? help  / filter  < > sort  r reverse  Enter open  Esc back",
     };

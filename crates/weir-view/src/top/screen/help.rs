@@ -10,26 +10,25 @@ use weir_sink::plot::Ink;
 const KEYS: &[(&str, &str)] = &[
     ("q", "quit"),
     (
-        "< >",
-        "sort by the column on the left, on the right; also the arrow keys",
+        "< > r",
+        "sort by the column on the left, on the right; reverse the order",
     ),
     (
         "L i b t x",
         "sort by LOAD, IOPS, B/s, P99, MAX; v d o by VM, DISK, OP",
     ),
-    ("r", "reverse the order"),
     ("/", "show only lines with a text in a name"),
     (
         "Enter",
         "open the selected line: a VM's disks, a disk's histograms",
     ),
     ("Esc", "back; in the first view, remove the filter"),
+    ("l", "next level: block, file, app (processes), vdisk"),
     (
-        "l",
-        "switch the level: requests of the host (block) or of QEMU (vdisk)",
+        "f",
+        "the files of the selected disk; Enter there: their processes",
     ),
-    ("Space", "pause, continue"),
-    ("Ctrl-L", "redraw the screen"),
+    ("Space", "pause, continue; Ctrl-L redraws the screen"),
 ];
 
 /// Draws the help in place of the view.
@@ -42,10 +41,14 @@ pub fn draw(ink: Ink, buffer: &mut Buffer) {
         "columns, as far as the screen is wide enough".into(),
         ink.title(),
     ));
-    let described = COLUMNS.iter().filter(|c| !c.name.contains('_'));
+    let described = COLUMNS
+        .iter()
+        .filter(|c| c.cql.is_some() && !c.name.contains('_'));
     lines.extend(described.map(|c| (format!("  {:<10} {}", c.header, c.doc), Style::new())));
     let times = "  W. S.      the same for wait (insert to issue), service (issue to completion)";
     lines.push((times.into(), Style::new()));
+    let files = "  READ DIR   levels file, app: % reads, direct I/O; HIT % from the page cache";
+    lines.push((files.into(), Style::new()));
     for (y, (text, style)) in (area.y..area.bottom()).zip(lines) {
         buffer.set_stringn(area.x, y, text, area.width.into(), style);
     }

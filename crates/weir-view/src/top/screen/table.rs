@@ -1,5 +1,7 @@
 //! The table: as many columns as fit, the visible lines, and a sparkline of each.
 
+use std::borrow::Cow;
+
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
@@ -7,8 +9,9 @@ use weir_sink::text::{fitting, shown, width};
 
 use super::ink::Styles;
 use crate::top::columns::{COLUMNS, SPARK_RANK, SPARK_WIDTH};
-use crate::top::gather::TopLine;
-use crate::top::state::{NAMES, State, View, names};
+use crate::top::gather::{Key, TopLine};
+use crate::top::queries::TopLevel;
+use crate::top::state::{NAMES, State, names};
 use weir_sink::plot::Ink;
 
 /// Minimum width of the name of a VM and of a disk.
@@ -17,17 +20,20 @@ const NAME_MIN: u16 = 8;
 /// Maximum width of such a name.
 const NAME_MAX: u16 = 32;
 
+/// Maximum width of a path.
+const PATH_MAX: u16 = 64;
+
 /// The width before a line: the mark of the selected one, and a space.
 const MARGIN: u16 = 2;
 
-/// The width of the op's column.
-const OP_WIDTH: u16 = 2;
+/// The widths of the third name: an op, a file system, a VM.
+const THIRD_WIDTHS: [(&str, u16); 3] = [("OP", 2), ("FS", 5), ("VM", 8)];
 
 /// The columns that fit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// Of the VM and of the disk.
-    pub names: [u16; 2],
+    /// Of the names.
+    pub names: [u16; NAMES],
     /// The indexes in [`COLUMNS`], in order.
     pub columns: Vec<usize>,
     /// Whether there is a sparkline.
@@ -35,22 +41,39 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// The columns that fit into `room`, with the wanted widths of names. The sort column is always
-    /// included.
-    pub fn new(room: u16, wanted: [u16; 2], sort: usize) -> Fit {
-        let sorted = sort.checked_sub(NAMES.len());
+    /// The columns of a level that fit into `room`, with the wanted widths of the names under
+    /// `headers`. The sort column is always included.
+    pub fn new(
+        room: u16,
+        level: TopLevel,
+        headers: &[&str; NAMES],
+        wanted: [u16; 2],
+        sort: usize,
+    ) -> Fit {
+        let sorted = sort.checked_sub(NAMES);
         let first = |i: usize| match sorted == Some(i) {
             true => 0,
-            false => 1 + COLUMNS[i].rank,
+            false => 1 + COLUMNS[i].rank_at(level),
         };
-        let mut candidates: Vec<(u8, Option<usize>)> =
-            (0..COLUMNS.len()).map(|i| (first(i), Some(i))).collect();
+        let mut candidates: Vec<(u8, Option<usize>)> = (0..COLUMNS.len())
+            .filter(|&i| COLUMNS[i].is_of(level))
+            .map(|i| (first(i), Some(i)))
+            .collect();
         candidates.push((1 + SPARK_RANK, None));
         candidates.sort_unstable();
         // On a narrow screen names have limited width.
-        let most = (room / 5).clamp(NAME_MIN, NAME_MAX);
-        let names = wanted.map(|w| w.clamp(NAME_MIN, most));
-        let mut left = room.saturating_sub(MARGIN + names[0] + 1 + names[1] + 1 + OP_WIDTH);
+        let most = |first: bool| match headers[0] {
+            // Paths are longer than other names.
+            "FILE" if first => (room / 3).clamp(NAME_MIN, PATH_MAX),
+            _ => (room / 5).clamp(NAME_MIN, NAME_MAX),
+        };
+        let third = THIRD_WIDTHS.iter().find(|(name, _)| *name == headers[2]);
+        let names = [
+            wanted[0].clamp(NAME_MIN, most(true)),
+            wanted[1].clamp(NAME_MIN, most(false)),
+            third.map_or(0, |(_, width)| *width),
+        ];
+        let mut left = room.saturating_sub(MARGIN + names[0] + 1 + names[1] + 1 + names[2]);
         let mut fit = Fit {
             names,
             columns: Vec::new(),
@@ -85,10 +108,11 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
     for line in &seen {
         let [vm, disk, _] = names(line);
         for (most, name) in wanted.iter_mut().zip([vm, disk]) {
-            *most = (*most).max(width(&shown(name)) as u16);
+            *most = (*most).max(u16::try_from(width(&shown(&name))).unwrap_or(u16::MAX));
         }
     }
-    let fit = Fit::new(area.width, wanted, state.sort);
+    let (level, headers) = (state.columns_level(), state.headers());
+    let fit = Fit::new(area.width, level, headers, wanted, state.sort);
     header(state, ink, &fit, area, buffer);
     for (y, line) in (area.y + 1..).zip(&seen) {
         let mut pen = Pen::new(buffer, area, y);
@@ -104,7 +128,7 @@ pub fn draw(state: &State, ink: Ink, area: Rect, buffer: &mut Buffer) {
             ink.faint(),
         );
     }
-    let omitted = state.tick.lines_omitted;
+    let omitted = state.omitted();
     if omitted > 0 && area.height > 1 {
         let text = format!("{omitted} lines omitted; use -w or -d to select VMs or disks");
         buffer.set_stringn(
@@ -133,19 +157,15 @@ fn header(state: &State, ink: Ink, fit: &Fit, area: Rect, buffer: &mut Buffer) {
         ),
         false => text.to_owned(),
     };
-    let who = match state.view() {
-        View::Rest => "COMMAND",
-        _ => NAMES[0],
-    };
+    let headers = state.headers();
     let mut pen = Pen::new(buffer, area, area.y);
     pen.skip(MARGIN);
-    pen.left(&marked(0, who, fit.names[0]), fit.names[0], style(0));
-    pen.skip(1);
-    pen.left(&marked(1, NAMES[1], fit.names[1]), fit.names[1], style(1));
-    pen.skip(1);
-    pen.left(&marked(2, NAMES[2], OP_WIDTH), OP_WIDTH, style(2));
+    for (i, (name, width)) in headers.iter().zip(fit.names).enumerate() {
+        pen.skip(u16::from(i > 0));
+        pen.left(&marked(i, name, width), width, style(i));
+    }
     for &i in &fit.columns {
-        let (column, sort) = (&COLUMNS[i], NAMES.len() + i);
+        let (column, sort) = (&COLUMNS[i], NAMES + i);
         pen.skip(1);
         pen.right(
             &marked(sort, column.header, column.width),
@@ -166,17 +186,30 @@ fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &TopLine, pen: &mut Pen<'
     } else {
         Style::new()
     };
-    let [vm, disk, op] = names(line);
+    let [vm, disk, op] = &names(line);
     pen.left(if selected { ">" } else { "" }, MARGIN, base);
     let name = |name: &str| match name.is_empty() {
         true => "-".to_owned(),
         false => shown(name).into_owned(),
     };
-    pen.left(&name(vm), fit.names[0], base.patch(ink.vm()));
+    let first = name(vm);
+    let first = match line.key.file {
+        Some(_) => end(&first, fit.names[0].into()),
+        None => first.into(),
+    };
+    pen.left(&first, fit.names[0], base.patch(ink.vm()));
     pen.skip(1);
     pen.left(&name(disk), fit.names[1], base);
     pen.skip(1);
-    pen.left(&name(op), OP_WIDTH, base.patch(ink.op(op)));
+    let third = match line.key {
+        Key {
+            file: None,
+            process: None,
+            ..
+        } => base.patch(ink.op(op)),
+        _ => base,
+    };
+    pen.left(&name(op), fit.names[2], third);
     for &i in &fit.columns {
         let column = &COLUMNS[i];
         pen.skip(1);
@@ -193,6 +226,23 @@ fn draw_line(state: &State, ink: Ink, fit: &Fit, line: &TopLine, pen: &mut Pen<'
             ink.bar().remove_modifier(Modifier::BOLD),
         );
     }
+}
+
+/// The end of a text that is too long, after a mark: of a path the file is more important than the
+/// folders.
+fn end(text: &str, columns: usize) -> Cow<'_, str> {
+    let mut room = columns.saturating_sub(1);
+    if width(text) <= columns {
+        return text.into();
+    }
+    let fits = |c: &(usize, char)| {
+        let own = width(c.1.encode_utf8(&mut [0; 4]));
+        let has_room = own <= room;
+        room = room.saturating_sub(own);
+        has_room
+    };
+    let from = text.char_indices().rev().take_while(fits).last();
+    format!("<{}", from.map_or("", |(at, _)| &text[at..])).into()
 }
 
 /// Writes cells in sequence into a line.

@@ -14,6 +14,7 @@ use super::draw::{ScreenLayout, draw};
 use crate::top::batch;
 use crate::top::columns::{COLUMNS, index};
 use crate::top::gather::{Bars, Key, Tick, TopLine};
+use crate::top::levels::{FilesOf, TopFile, TopProcess};
 use crate::top::queries::{HISTOGRAMS, TopDisk, TopLevel};
 use crate::top::state::{KeyAction, State, View};
 use weir_sink::plot::Ink;
@@ -56,8 +57,8 @@ fn line(vm: &str, vdisk: &str, pdisk: &str, op: &str, iops: f64, mean_us: f64) -
     }
     let key = Key {
         disk,
-        comm: None,
         op: symbol(op),
+        ..Key::EMPTY
     };
     TopLine { key, values }
 }
@@ -295,9 +296,165 @@ fn what_is_no_vms_opens_to_the_commands_that_do_it() {
     let mut next = tick(three_vms());
     let mut backup = line("", "", "/dev/sda", "w", 45.0, 800.0);
     backup.key.comm = symbol("backup\x1b[2J");
-    next.submitters = vec![backup];
+    next.details = vec![backup];
     state.add_tick(next);
     check("not-a-vm", &mut state, (80, 24), COLORS);
+}
+
+/// A line of a file or a process, with the values of `of`.
+fn about(file: Option<TopFile>, process: Option<TopProcess>, of: TopLine) -> TopLine {
+    let key = Key {
+        file,
+        process,
+        ..Key::EMPTY
+    };
+    TopLine { key, ..of }
+}
+
+fn file(path: &str, inode: i64, iops: f64) -> TopLine {
+    let file = TopFile {
+        pdisk: symbol("/dev/sda"),
+        fs: symbol("ext4"),
+        path: symbol(path),
+        inode: Some(inode),
+    };
+    let mut line = about(Some(file), None, line("", "", "", "", iops, 400.0));
+    for (name, value) in [("reads", 75.0), ("direct", 100.0), ("cached", 12.0)] {
+        line.values[index(name)] = Some(value);
+    }
+    line
+}
+
+fn process(comm: &str, pid: i64, iops: f64) -> TopLine {
+    let process = TopProcess {
+        vm: None,
+        pid: Some(pid),
+        comm: symbol(comm),
+        cgroup: symbol("/system.slice/db.service"),
+    };
+    about(None, Some(process), line("", "", "", "", iops, 400.0))
+}
+
+#[test]
+fn levels_are_switched_and_files_open_to_their_processes() {
+    let mut state = state([tick(three_vms())]);
+    press(&mut state, KeyCode::Char('l'));
+    assert_eq!(state.level, TopLevel::Block);
+    assert!(state.notice.as_ref().unwrap().contains("no other level"));
+    state.level_absent = Some("this kernel has no iomap_dio_rw_begin".into());
+    press(&mut state, KeyCode::Char('f'));
+    assert_eq!(state.notice, state.level_absent);
+    state.levels = TopLevel::ALL.to_vec();
+    assert!(state.streams().is_empty(), "nothing else is attached");
+
+    // By a key to all files, in the order of a column that the level has.
+    state.sort = 3 + index("depth");
+    assert_eq!(press(&mut state, KeyCode::Char('l')), KeyAction::QueryLevel);
+    assert_eq!(
+        state.streams(),
+        ["FileIO", "PageCache", "FileIO", "PageCache"]
+    );
+    assert_eq!(state.sort, 3 + index("load"));
+    let deep = "/srv/images/a-folder-with-a-long-name/of/many/levels/base.qcow2";
+    let files = || {
+        tick(vec![
+            file(deep, 12, 900.0),
+            file("/srv/a\x1b[2Jb\nc (deleted)", 13, 80.0),
+            file("", 14, 7.0),
+        ])
+    };
+    state.add_tick(files());
+    check("files", &mut state, (80, 24), PLAIN);
+    press(&mut state, KeyCode::Down);
+    assert_eq!(press(&mut state, KeyCode::Enter), KeyAction::QueryView);
+    let View::Processes(opened, TopLevel::File) = state.view() else {
+        panic!("{:?}", state.view());
+    };
+    assert_eq!(opened.inode, Some(13));
+    let mut next = files();
+    // A late line of another view is not shown.
+    next.details = vec![process("postgres", 4711, 70.0), file("/other", 1, 1.0)];
+    state.add_tick(next);
+    check("processes", &mut state, (80, 24), COLORS);
+    assert_eq!(
+        press(&mut state, KeyCode::Enter),
+        KeyAction::None,
+        "the last view"
+    );
+    assert_eq!(press(&mut state, KeyCode::Esc), KeyAction::QueryView);
+    assert_eq!((state.view(), state.order.len()), (View::All, 3));
+
+    // The next level: a process opens to its files.
+    press(&mut state, KeyCode::Char('l'));
+    assert_eq!(state.streams(), ["IOpath", "IOpath"]);
+    state.add_tick(tick(vec![process("fio\t", 9, 12.0)]));
+    check("app", &mut state, (80, 24), PLAIN);
+    press(&mut state, KeyCode::Enter);
+    assert!(matches!(state.view(), View::Files(FilesOf::Process(_))));
+    press(&mut state, KeyCode::Char('l'));
+    assert_eq!((state.level, state.view()), (TopLevel::Vdisk, View::All));
+    press(&mut state, KeyCode::Char('l'));
+    assert_eq!(state.level, TopLevel::Block);
+}
+
+#[test]
+fn a_disk_opens_to_its_files_and_these_to_their_processes() {
+    let mut state = state([tick(three_vms())]);
+    state.levels = TopLevel::ALL.to_vec();
+    press(&mut state, KeyCode::Enter);
+    assert_eq!(press(&mut state, KeyCode::Char('f')), KeyAction::QueryView);
+    let disk = symbol("/dev/sda");
+    assert_eq!(state.view(), View::Files(FilesOf::Disk(disk)));
+    assert_eq!(
+        (state.level, state.streams()),
+        (TopLevel::Block, vec!["IOpath"])
+    );
+    let mut next = tick(three_vms());
+    next.details = vec![file("/srv/db", 12, 900.0)];
+    state.add_tick(next);
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(seen.contains("all > db1 > files of /dev/sda"), "{seen}");
+    press(&mut state, KeyCode::Enter);
+    assert!(matches!(state.view(), View::Processes(_, TopLevel::App)));
+    let seen = text(&picture(&mut state, (80, 24), COLORS));
+    assert!(
+        seen.contains("files of /dev/sda > processes of /srv/db"),
+        "{seen}"
+    );
+    for view in [
+        View::Files(FilesOf::Disk(disk)),
+        View::Vm(Symbol::new("db1")),
+        View::All,
+    ] {
+        assert_eq!(press(&mut state, KeyCode::Esc), KeyAction::QueryView);
+        assert_eq!(state.view(), view);
+    }
+    assert!(state.streams().is_empty());
+}
+
+#[test]
+fn batch_tables_have_the_keys_and_columns_of_their_level() {
+    let mut state = state([]);
+    state.level = TopLevel::File;
+    state.add_tick(tick(vec![file("/srv/a\x1b[2J", 13, 80.0)]));
+    let table = batch::text(&state);
+    let header = table.lines().nth(2).unwrap();
+    assert!(
+        header.starts_with("PDISK     FS    PATH           INODE  IOPS"),
+        "{table}"
+    );
+    assert!(
+        !header.contains("QD") && table.contains("/srv/a\\x1b[2J"),
+        "{table}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&batch::json(&state)).unwrap();
+    let row = &json["rows"][0];
+    assert_eq!(
+        (&json["level"], &row["inode"], &row["direct"]),
+        (&"file".into(), &13.into(), &100.0.into())
+    );
+    assert_eq!(row["path"], "/srv/a\x1b[2J");
+    assert!(row.get("depth").is_none(), "{row}");
 }
 
 #[test]

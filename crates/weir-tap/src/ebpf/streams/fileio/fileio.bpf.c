@@ -89,6 +89,7 @@ struct doing {
 	__u64 faulted;		/* the mapping of the file that it reads by a page fault; 0: none */
 	struct file_io sync;	/* if `op` is set */
 	__u64 is_sent;		/* a bio has been sent for `iocb` */
+	__u64 live;		/* the value of the state then */
 };
 
 struct {
@@ -108,7 +109,18 @@ struct {
 
 static __always_inline struct doing *doing_now(__u64 flags)
 {
-	return bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), NULL, flags);
+	struct doing *doing = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), NULL, flags);
+
+	/* What it did when the programs were attached the last time has ended unseen. */
+	if (doing && doing->live != state.live) {
+		doing->iocb = 0;
+		doing->request = 0;
+		doing->faulted = 0;
+		doing->sync.op = 0;
+		doing->is_sent = 0;
+		doing->live = state.live;
+	}
+	return doing;
 }
 
 /* ---- Begin and end of a request ------------------------------------------------------------ */

@@ -223,6 +223,7 @@ struct doing {
 	__u64 turn_ns;		/* the call submitted the previous direct I/O */
 	__u64 faulted;		/* the inode of the file that it reads by a page fault; 0: none */
 	__u64 has_sent;		/* a bio, in this call */
+	__u64 live;		/* the value of the state then */
 };
 
 struct {
@@ -263,7 +264,12 @@ static __always_inline __u64 new_number(void)
 
 static __always_inline struct doing *doing_now(__u64 flags)
 {
-	return bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), NULL, flags);
+	struct doing *doing = bpf_task_storage_get(&tasks, bpf_get_current_task_btf(), NULL, flags);
+
+	/* What it did when the programs were attached the last time has ended unseen. */
+	if (doing && doing->live != state.live)
+		*doing = (struct doing){ .live = state.live };
+	return doing;
 }
 
 /* ---- The task ------------------------------------------------------------------------------ */

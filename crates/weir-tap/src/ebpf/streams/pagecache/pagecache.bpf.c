@@ -262,10 +262,17 @@ struct {
 	__uint(max_entries, THREADS);
 } threads SEC(".maps");
 
+/* The current thread, since the programs were attached. */
+static __always_inline __u64 thread_now(void)
+{
+	return bpf_get_current_task_btf()->pid | state.live << 32;
+}
+
 /* What the current thread does; NULL if nothing is known. */
 static __always_inline struct doing *doing_now(void)
 {
-	__u32 thread = bpf_get_current_task_btf()->pid, slot = thread & (THREADS - 1);
+	__u64 thread = thread_now();
+	__u32 slot = thread & (THREADS - 1);
 	struct doing *doing = bpf_map_lookup_elem(&threads, &slot);
 
 	return doing && doing->thread == thread ? doing : NULL;
@@ -274,7 +281,8 @@ static __always_inline struct doing *doing_now(void)
 /* The same, with a slot of its own. */
 static __always_inline struct doing *doing_from_now(void)
 {
-	__u32 thread = bpf_get_current_task_btf()->pid, slot = thread & (THREADS - 1);
+	__u64 thread = thread_now();
+	__u32 slot = thread & (THREADS - 1);
 	struct doing *doing = bpf_map_lookup_elem(&threads, &slot);
 
 	if (doing && doing->thread != thread)
