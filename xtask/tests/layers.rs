@@ -62,6 +62,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-workload",
         ],
     ),
+    ("weir-act", &["weir-model", "weir-runtime", "weir-tap"]),
     (
         "weir-alert",
         &[

@@ -61,7 +61,8 @@ pub trait Receiver: Send {
     /// Starts delivering; called in a thread of the run, whose privileges it then has.
     fn start(&mut self);
 
-    /// Accepts an event, and delivers it if [`AlertEvent::is_reported`]; it never waits for the network.
+    /// Accepts an event, and delivers it if [`AlertEvent::is_reported`]; it never waits for the
+    /// network.
     fn notify(&mut self, event: &AlertEvent);
 
     /// Delivers what waits, for at most [`CLOSE_WITHIN`]; returns what was not delivered.

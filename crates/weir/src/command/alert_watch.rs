@@ -54,7 +54,8 @@ pub struct WatchArgs {
     pending: bool,
     #[command(flatten)]
     receivers: ReceiverArgs,
-    /// Directory in which states and events that were not delivered survive a restart
+    /// Directory in which states, and events that were not delivered, survive a restart [default:
+    /// they do not]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
@@ -67,13 +68,13 @@ pub struct WatchArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Receivers")]
 struct ReceiverArgs {
-    /// Post events as JSON to this URL; may be repeated
+    /// Post events as JSON to this URL; may be repeated [default: no webhook]
     #[arg(long, value_name = "URL")]
     webhook: Vec<String>,
     /// File with the secret that signs what is posted to webhooks (HMAC-SHA256)
     #[arg(long, value_name = "FILE", requires = "webhook")]
     secret: Option<PathBuf>,
-    /// Post alerts to the Alertmanager at this URL; may be repeated
+    /// Post alerts to the Alertmanager at this URL; may be repeated [default: no Alertmanager]
     #[arg(long, value_name = "URL")]
     alertmanager: Vec<String>,
     /// Certificates of the authorities that sign the certificates of receivers, in PEM format

@@ -1,5 +1,6 @@
 //! The commands, one per file.
 
+mod act;
 mod agent;
 mod alert;
 mod alert_test;
@@ -104,7 +105,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Record", &["record", "info", "convert"]),
     ("Characterise", &["characterise", "outliers", "correlate"]),
-    ("Alert", &["alert"]),
+    ("Alert", &["alert", "act"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
     ("Disks", &["tapdisk"]),
     ("Setup", &["doctor", "completions", "man"]),
@@ -180,6 +181,7 @@ enum Command {
     Outliers(outliers::OutliersArgs),
     Correlate(correlate::CorrelateArgs),
     Alert(alert::AlertCommand),
+    Act(act::ActCommand),
     Agent(agent::AgentArgs),
     Monitor(monitor::MonitorArgs),
     Fleet(fleet::FleetCommand),
@@ -213,6 +215,7 @@ impl Command {
                 | Command::Outliers(_)
                 | Command::Correlate(_)
                 | Command::Alert(_)
+                | Command::Act(_)
                 | Command::Query(_)
                 | Command::Sql(_)
                 | Command::Watch(_)
@@ -263,6 +266,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Outliers(args) => outliers::run(&args, cli.verbose),
         Command::Correlate(args) => correlate::run(&args, cli.verbose),
         Command::Alert(args) => alert::run(&args, cli.verbose),
+        Command::Act(args) => act::run(&args),
         Command::Query(args) => query::run(&args, cli.verbose),
         Command::Sql(args) => sql::run(&args),
         Command::Watch(args) => watch::run(&args, cli.verbose),

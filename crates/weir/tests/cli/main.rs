@@ -1,5 +1,6 @@
 //! The command line as seen by a user: the built binary, its output, its exit codes.
 
+mod act;
 mod agent;
 mod alert_receivers;
 mod alerts;
