@@ -73,6 +73,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "weir-tap",
         ],
     ),
+    ("weir-tune", &["weir-runtime"]),
     ("weir-console", &["weir-model", "weir-query", "weir-sink"]),
     ("weir-testing", &["weir-sketch"]),
     (
