@@ -2,8 +2,8 @@
 //!
 //! The file has one JSON object a line. `begin` has the state before the first write, `write` a
 //! setting and the value that is written next, `state` the state as it was read afterwards, `found`
-//! the state at the start of a restoration. A line is complete on disk (fsync) before the next step. The last line may be incomplete after a
-//! crash: what it announces was not done.
+//! the state at the start of a restoration. A line is complete on disk (fsync) before the next
+//! step. The last line may be incomplete after a crash: what it announces was not done.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

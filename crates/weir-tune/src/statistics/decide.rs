@@ -60,16 +60,20 @@ pub struct Comparison {
 pub struct Decision {
     /// The control compared with the baseline: both have the same settings.
     pub control: Comparison,
-    /// The largest change that the control's interval of 95 % contains. `None` with too few blocks.
+    /// The largest change that the control's interval of 80 % contains. `None` with too few blocks.
     pub noise_floor: Option<f64>,
     /// The candidates.
     pub comparisons: Vec<Comparison>,
-    /// The error that this look may make.
+    /// The error that this analysis may make.
     pub level: f64,
 }
 
 /// The level of the intervals of the control and of [`not_worse`].
 pub const ALPHA: f64 = 0.05;
+
+/// The level of the interval whose farther limit is the noise floor. The error of a decision is
+/// that of the test; the floor also rejects differences where equal settings differ as much.
+const FLOOR_ALPHA: f64 = 0.2;
 
 /// Compares each candidate with the present settings: both series of blocks with them together.
 /// A difference counts if it is significant at `level`, corrected for the number of candidates,
@@ -77,7 +81,8 @@ pub const ALPHA: f64 = 0.05;
 pub fn decide(samples: &Samples, direction: Direction, effect_min: f64, level: f64) -> Decision {
     let control_shift = shift::shift(&samples.baseline, &samples.control, ALPHA);
     let control_p = mann_whitney::p_value(&samples.baseline, &samples.control);
-    let floor = control_shift.low.abs().max(control_shift.high.abs());
+    let spread = shift::shift(&samples.baseline, &samples.control, FLOOR_ALPHA);
+    let floor = spread.low.abs().max(spread.high.abs());
     let noise_floor = finite(floor.exp_m1());
     let present = [&samples.baseline[..], &samples.control[..]].concat();
     let blocks = samples.candidates.iter();
@@ -148,8 +153,8 @@ impl Decision {
         better.max_by(|&a, &b| gain(a).total_cmp(&gain(b)))
     }
 
-    /// Whether a trial can end at this look: `winner` has the best estimate of all candidates, so
-    /// further rounds would hardly change the choice.
+    /// Whether a trial can end now: `winner` has the best estimate of all candidates, so further
+    /// rounds would hardly change the choice.
     pub fn is_settled(&self, direction: Direction, winner: Option<usize>) -> bool {
         let Some(winner) = winner else { return false };
         let best = self.comparisons[winner].change;

@@ -3,7 +3,7 @@
 //! A value is the natural logarithm of what was measured in a block, so that a difference is a
 //! ratio. Candidates are compared with the present settings by the rank sum test
 //! ([`mann_whitney`]) and the Hodges-Lehmann shift ([`shift`]); several comparisons share one
-//! error rate by Holm's correction ([`holm`]), and several looks at growing data by error spending
+//! error rate by Holm's correction ([`holm`]), and interim analyses by error spending
 //! ([`sequential`]). [`decide()`] combines them.
 
 pub mod decide;

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::sequential::looks;
+use super::sequential::analyses;
 use super::{Decision, Direction, NotWorse, Samples, decide, not_worse};
 
 const RUNS: u64 = 100;
@@ -55,19 +55,19 @@ fn trial(
     direction: Direction,
 ) -> (Decision, Option<usize>, usize) {
     let (mut random, mut samples) = (Rng::with_seed(seed), Samples::default());
-    let looks = looks(ROUNDS, 0.05);
+    let analyses = analyses(ROUNDS, 0.05);
     for round in 1..=ROUNDS {
         add_round(&mut samples, &mut random, noise, effects);
-        let Some(look) = looks.iter().find(|look| look.rounds == round) else {
+        let Some(analysis) = analyses.iter().find(|analysis| analysis.rounds == round) else {
             continue;
         };
-        let decision = decide(&samples, direction, EFFECT_MIN, look.level);
+        let decision = decide(&samples, direction, EFFECT_MIN, analysis.level);
         let winner = decision.winner(direction, |_| true);
         if round == ROUNDS || decision.is_settled(direction, winner) {
             return (decision, winner, round);
         }
     }
-    unreachable!("the last round has a look")
+    unreachable!("the last round has an analysis")
 }
 
 #[test]

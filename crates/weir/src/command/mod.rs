@@ -43,6 +43,7 @@ mod tapdisk_remove;
 mod tapdisk_status;
 mod top;
 mod top_run;
+mod tune;
 mod watch;
 
 use std::io::IsTerminal;
@@ -104,7 +105,10 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Record", &["record", "info", "convert"]),
-    ("Characterise", &["characterise", "outliers", "correlate"]),
+    (
+        "Characterise",
+        &["characterise", "outliers", "correlate", "tune"],
+    ),
     ("Alert", &["alert", "act"]),
     ("Fleet", &["agent", "monitor", "fleet", "certificates"]),
     ("Disks", &["tapdisk"]),
@@ -180,6 +184,7 @@ enum Command {
     Characterise(characterise::CharacteriseArgs),
     Outliers(outliers::OutliersArgs),
     Correlate(correlate::CorrelateArgs),
+    Tune(Box<tune::TuneArgs>),
     Alert(alert::AlertCommand),
     Act(act::ActCommand),
     Agent(agent::AgentArgs),
@@ -214,6 +219,7 @@ impl Command {
                 | Command::Characterise(_)
                 | Command::Outliers(_)
                 | Command::Correlate(_)
+                | Command::Tune(_)
                 | Command::Alert(_)
                 | Command::Act(_)
                 | Command::Query(_)
@@ -265,6 +271,7 @@ pub fn run(cli: Cli) -> Result<Ending, Failure> {
         Command::Characterise(args) => characterise::run(&args, cli.verbose),
         Command::Outliers(args) => outliers::run(&args, cli.verbose),
         Command::Correlate(args) => correlate::run(&args, cli.verbose),
+        Command::Tune(args) => tune::run(&args),
         Command::Alert(args) => alert::run(&args, cli.verbose),
         Command::Act(args) => act::run(&args),
         Command::Query(args) => query::run(&args, cli.verbose),

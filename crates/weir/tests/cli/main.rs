@@ -48,6 +48,7 @@ mod terminal;
 mod top;
 mod top_levels;
 mod traces;
+mod tune;
 mod unseen;
 mod version;
 mod words;
