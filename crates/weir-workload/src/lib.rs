@@ -15,6 +15,7 @@ mod devices;
 mod distribution;
 mod event;
 mod evidence;
+pub mod files;
 mod histograms;
 mod interference;
 pub mod json;

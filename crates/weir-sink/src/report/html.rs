@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use weir_workload::files::FileReport;
 use weir_workload::{Advice, Profile, Report};
 
-use super::plots;
 use super::text::{disturbance, facts, grounds, impossible, missing_figures, time};
+use super::{files, plots};
 use crate::plot::svg::{Picture, STYLE, escaped};
 use crate::plot::thousands;
 use crate::time::readable;
@@ -14,6 +15,11 @@ const TAKES_ALL: &str = "a String takes everything";
 
 /// The page. Names come from guests and hosts, so all external text is escaped.
 pub fn html(report: &Report) -> String {
+    html_with_files(report, None)
+}
+
+/// The same with the files, if they are known.
+pub fn html_with_files(report: &Report, files: Option<&FileReport>) -> String {
     let mut out = String::new();
     let page = include_str!("page.css");
     let title = match &report.profiles[..] {
@@ -30,7 +36,10 @@ pub fn html(report: &Report) -> String {
         env!("CARGO_PKG_VERSION"),
     )
     .expect(TAKES_ALL);
-    summary(&mut out, report);
+    let only_files = files.is_some() && report.profiles.is_empty();
+    if !only_files {
+        summary(&mut out, report);
+    }
     together(&mut out, report);
     for (i, profile) in report.profiles.iter().enumerate() {
         section(
@@ -39,6 +48,9 @@ pub fn html(report: &Report) -> String {
             i,
             report.began_ns.unwrap_or(profile.began_ns),
         );
+    }
+    if let Some(report) = files {
+        files::html(&mut out, report);
     }
     out.push_str("</body>\n</html>\n");
     out

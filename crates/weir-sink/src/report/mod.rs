@@ -3,12 +3,14 @@
 //! | module | gives |
 //! | --- | --- |
 //! | [`text`](mod@text) | words and numbers for a terminal |
+//! | [`files`] | how files are accessed |
 //! | [`html`] | the same as one page, with its plots |
 //! | [`plots`] | the plots |
 //! | [`correlation`] | the pairs of disks of `weir correlate` |
 //! | [`outliers`] | the slowest requests of `weir outliers` |
 
 pub mod correlation;
+pub mod files;
 pub mod html;
 pub mod outliers;
 pub mod plots;

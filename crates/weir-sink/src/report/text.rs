@@ -436,7 +436,7 @@ pub(super) fn grounds(confidence: Confidence, evidence: &[Evidence]) -> String {
     format!("confidence {}: {}", confidence.as_str(), numbers.join(", "))
 }
 
-fn bytes(x: f64) -> String {
+pub(super) fn bytes(x: f64) -> String {
     scaled(x, Unit::Bytes).expect("bytes have greater units")
 }
 
@@ -455,7 +455,7 @@ pub(super) fn time(ns: f64) -> String {
     )
 }
 
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     match 100.0 * share {
         small if small > 0.0 && small < 0.95 => format!("{small:.1} %"),
         percent => format!("{percent:.0} %"),

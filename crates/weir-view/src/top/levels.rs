@@ -141,7 +141,7 @@ impl Scope {
 }
 
 /// The disk and the names that its partitions can have.
-fn with_partitions(disk: &str) -> Vec<String> {
+pub(crate) fn with_partitions(disk: &str) -> Vec<String> {
     let separator = match disk.ends_with(|c: char| c.is_ascii_digit()) {
         true => "p",
         false => "",

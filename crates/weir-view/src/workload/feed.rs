@@ -7,9 +7,13 @@ use weir_model::capabilities::recording;
 use weir_model::{Batch, Catalog, Symbol};
 use weir_query::engine::{Engine, EngineOptions, QueryId};
 use weir_sink::{Sink, SinkError};
+use weir_tap::RECORDING;
 use weir_tap::ebpf::Files;
+use weir_tap::ebpf::streams::fileio;
+use weir_workload::files::FileCharacteriser;
 use weir_workload::{RequestEvent, Subject, Unseen};
 
+use super::files::{self, FileRows};
 use super::rows::{Row, Rows};
 use super::selection::WorkloadSelection;
 use weir_runtime::device_names;
@@ -40,7 +44,10 @@ pub trait EventConsumer: Send {
 pub struct EventFeed {
     args: SourceOptions,
     engine: Engine,
-    query: QueryId,
+    /// The query for the requests of disks, unless the sources have only those of files.
+    query: Option<QueryId>,
+    /// The query for the requests of files, with its sink.
+    files: Option<(QueryId, FileRows)>,
     inputs: Vec<TapInput>,
     selection: WorkloadSelection,
 }
@@ -56,27 +63,54 @@ impl EventFeed {
         selection: &WorkloadSelection,
         stop: &Stop,
     ) -> Result<EventFeed, Failure> {
-        let question = QueryText::new(selection.question(args.is_live()));
-        let catalog = Catalog {
-            declarations: vec![recording()],
-            ..Catalog::default()
-        };
-        let plan = question.compile(&catalog, args.is_live())?.plan;
-        let (plan, _) = device_names::resolve(&plan, args);
-        let mut engine = Engine::new(EngineOptions::default());
+        EventFeed::open_with_files(args, selection, None, stop)
+    }
+
+    /// As [`EventFeed::open`]; with `files`, the requests of files are added to these, and a
+    /// recording may have only them.
+    ///
+    /// # Errors
+    /// As [`EventFeed::open`], and when the sources have no requests of files.
+    pub fn open_with_files(
+        args: &SourceOptions,
+        selection: &WorkloadSelection,
+        files: Option<Arc<Mutex<FileCharacteriser>>>,
+        stop: &Stop,
+    ) -> Result<EventFeed, Failure> {
         let mut args = args.clone();
         args.without_responses = true;
         // Single requests are not displayed: rows may be delivered in larger batches, which is
         // cheaper.
         args.poll_interval = Some(POLL_INTERVAL);
         args.idle = args.idle.max(5 * POLL_INTERVAL);
+        let capabilities = args.capabilities()?;
+        let catalog = Catalog {
+            declarations: vec![recording(), fileio::STREAM.declaration()],
+            ..Catalog::default()
+        };
+        let mut questions = Vec::new();
+        let has_disks = files.is_none() || capabilities.stream(RECORDING).is_some();
+        questions.extend(has_disks.then(|| selection.question(args.is_live())));
+        questions.extend(files.is_some().then(|| files::question(selection)));
+        let plans = questions.into_iter().map(|text| {
+            let checked = QueryText::new(text).compile(&catalog, args.is_live())?;
+            Ok(device_names::resolve(&checked.plan, &args).0)
+        });
+        let plans: Vec<_> = plans.collect::<Result<_, Failure>>()?;
+        let mut engine = Engine::new(EngineOptions::default());
+        let mut ids = plans
+            .iter()
+            .map(|plan| engine.add(plan))
+            .collect::<Vec<_>>();
+        let files = files.map(|files| {
+            let id = ids.pop().expect("its query is the last one");
+            (id, FileRows::new(files))
+        });
+        let demanded: Vec<_> = plans.iter().map(|plan| &**plan).collect();
         Ok(EventFeed {
-            query: engine.add(&plan),
-            inputs: source::open(
-                &args,
-                &plans::of_rows(&[&plan], &args.capabilities()?),
-                stop,
-            )?,
+            query: ids.pop(),
+            files,
+            inputs: source::open(&args, &plans::of_rows(&demanded, &capabilities), stop)?,
             engine,
             args,
             selection: selection.clone(),
@@ -109,7 +143,9 @@ impl EventFeed {
             counts: Arc::default(),
         };
         source::drop_privileges(&self.args, &self.inputs, Files::Open)?;
-        let shows = vec![Show::new(self.query, Box::new(sink))];
+        let disks = self.query.map(|id| Show::new(id, Box::new(sink)));
+        let files = self.files.map(|(id, rows)| Show::new(id, Box::new(rows)));
+        let shows = disks.into_iter().chain(files).collect();
         run_loop::run(self.engine, self.inputs, shows, options, stop)
     }
 }

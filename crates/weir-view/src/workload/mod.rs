@@ -7,6 +7,7 @@
 //! [`RequestEvent`](weir_workload::RequestEvent)s, in timestamp order.
 
 mod feed;
+pub mod files;
 pub mod json;
 pub(crate) mod rows;
 mod selection;

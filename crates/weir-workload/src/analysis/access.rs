@@ -31,13 +31,9 @@ pub struct Point {
     pub write: bool,
 }
 
-/// Samples requests with Vitter 1985, "Random sampling with a reservoir", algorithm R.
+/// Samples the requests of a subject.
 #[derive(Clone, Debug, Default)]
-pub struct AccessTally {
-    requests: u64,
-    points: Vec<Point>,
-    random: u64,
-}
+pub struct AccessTally(Reservoir<POINTS_MAX>);
 
 impl AccessTally {
     /// Adds a step.
@@ -47,14 +43,34 @@ impl AccessTally {
         let (Some(first), Op::Read | Op::Write) = (request.sector, request.op) else {
             return;
         };
-        self.requests += 1;
-        let point = Point {
+        self.0.add(Point {
             ts_ns: request.ts,
             first_byte: first.saturating_mul(SECTOR_BYTES),
             bytes: request.sectors.saturating_mul(SECTOR_BYTES),
             write: request.op == Op::Write,
-        };
-        if self.points.len() < POINTS_MAX {
+        });
+    }
+
+    /// The result.
+    pub fn result(&self) -> Access {
+        self.0.result()
+    }
+}
+
+/// A sample of at most `MAX` points, with Vitter 1985, "Random sampling with a reservoir",
+/// algorithm R.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reservoir<const MAX: usize> {
+    requests: u64,
+    points: Vec<Point>,
+    random: u64,
+}
+
+impl<const MAX: usize> Reservoir<MAX> {
+    /// Adds a point.
+    pub(crate) fn add(&mut self, point: Point) {
+        self.requests += 1;
+        if self.points.len() < MAX {
             self.points.push(point);
             return;
         }
@@ -74,8 +90,8 @@ impl AccessTally {
         z ^ (z >> 31)
     }
 
-    /// The result.
-    pub fn result(&self) -> Access {
+    /// The sample.
+    pub(crate) fn result(&self) -> Access {
         let mut points = self.points.clone();
         points.sort_by_key(|point| (point.ts_ns, point.first_byte));
         Access {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use weir_sink::report;
+use weir_workload::files::FileCharacteriser;
 use weir_workload::{Characteriser, RequestEvent, Subject};
 
 use crate::args::SourceArgs;
@@ -16,7 +17,8 @@ use weir_runtime::quantity;
 use weir_runtime::run_loop::conclude;
 use weir_runtime::run_loop::{ProgressKind, Stop};
 use weir_runtime::source;
-use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, json};
+use weir_runtime::source::SourceOptions;
+use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, files, json};
 
 /// Characterise the workload of each disk and advise on its storage
 ///
@@ -29,7 +31,8 @@ use weir_view::workload::{EventConsumer, EventFeed, WorkloadSelection, json};
     weir characterise -w web1 --for 5m --json > web1.json\n  \
     weir characterise --from recording.parquet\n  \
     weir characterise --from trace.vscsi -i /dev/sda --for 10m\n  \
-    weir characterise --from recording.parquet --html report.html\n\n\
+    weir characterise --from recording.parquet --html report.html\n  \
+    weir characterise --by-file -i sda --for 30s --html report.html\n\n\
     The report is printed at Ctrl-C, after the time of --for, or at the end of the recording.")]
 pub struct CharacteriseArgs {
     /// Report only this VM
@@ -42,6 +45,10 @@ pub struct CharacteriseArgs {
     /// disk has more blocks, a sample of them is used
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = memory)]
     memory: usize,
+    /// Also report how the files of each disk are accessed, from stream FileIO (kernel 6.6 or
+    /// newer); a recording of FileIO is always reported by file
+    #[arg(long)]
+    by_file: bool,
     /// Print the report as one JSON object
     #[arg(short = 'j', long)]
     json: bool,
@@ -71,8 +78,9 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
         disk,
         with_process: false,
     };
+    let files = by_file(args, &source)?.then(Arc::<Mutex<FileCharacteriser>>::default);
     let stop = Stop::on_signals()?;
-    let feed = EventFeed::open(&source, &selection, &stop)?;
+    let feed = EventFeed::open_with_files(&source, &selection, files.clone(), &stop)?;
     // The page is created first, since an error at the end would discard the whole measurement. It
     // is created after the source is opened, so that an error of the source does not erase an old
     // page.
@@ -90,20 +98,47 @@ pub fn run(args: &CharacteriseArgs, verbose: bool) -> Result<Ending, Failure> {
     let ran = feed.run(&reader, ProgressKind::Files, &stop);
     let follower = reader.lock().expect("no panic while held");
     let report = follower.0.report();
+    let files = files.map(|files| files.lock().expect("no panic while held").report());
+    let files = files.as_ref();
+    let is_empty = report.requests == 0 && files.is_none_or(|files| files.requests == 0);
     let ran = match ran {
         // The requests before a failure of a source are reported nevertheless.
-        Err(error) if report.requests == 0 => return Err(error),
+        Err(error) if is_empty => return Err(error),
         ran => ran,
     };
     if let Some(mut page) = page {
-        page.put(&report::html::html(&report))?;
+        page.put(&report::html::html_with_files(&report, files))?;
         page.flush()?;
     }
     match args.json {
-        true => output::print(&format!("{}\n", json::report(&report)?))?,
-        false => output::print(&report::text::text(&report))?,
+        true => output::print(&format!("{}\n", json::report(&report, files)?))?,
+        false => {
+            let disks = match files {
+                // A recording may have the requests of files only.
+                Some(_) if report.profiles.is_empty() => String::new(),
+                _ => report::text::text(&report),
+            };
+            output::print(&(disks + &files.map(report::files::text).unwrap_or_default()))?;
+        }
     }
     conclude(ran?, verbose)
+}
+
+/// Whether files are reported: as requested, or because a recording has them.
+fn by_file(args: &CharacteriseArgs, source: &SourceOptions) -> Result<bool, Failure> {
+    if source.is_live() {
+        return Ok(args.by_file);
+    }
+    let has_files = source.capabilities()?.stream(files::FILES).is_some();
+    if args.by_file && !has_files {
+        return Err(Failure::words(format_args!(
+            "--by-file: {} has no stream {}; `weir record --stream {}` records it",
+            source.from.join(", "),
+            files::FILES,
+            files::FILES
+        )));
+    }
+    Ok(has_files)
 }
 
 /// Characterises what it reads.

@@ -7,6 +7,7 @@ mod alerts;
 mod blktrace;
 mod certificates;
 mod characterise;
+mod characterise_files;
 mod config_files;
 mod console;
 mod correlate;
