@@ -19,7 +19,7 @@ use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
 use weir_runtime::source::{self, SourceOptions};
 
-/// Compare queue settings of a disk, as the scheduler, on its live load
+/// Compare queue settings of a disk on its live load
 ///
 /// First the disk is observed: which settings can matter for its load, and which cannot. With --try
 /// the settings are changed in turn, in random order and with the present ones as a control, while
@@ -48,7 +48,7 @@ pub struct TuneArgs {
           value_parser = objectives())]
     objective: Option<Objective>,
     /// Advise only settings with which this VM is not worse by more than this, such as
-    /// mail:p99=10%; p99, iops or throughput; may be repeated
+    /// mail:p99=10%; p99, iops or throughput; may be repeated [default: no condition]
     #[arg(long, value_name = "CONDITION")]
     not_worse: Vec<TuneCondition>,
     /// Change the settings during the live load, and restore them
@@ -74,8 +74,8 @@ pub struct TuneArgs {
     /// Seed of the random order [default: a random one, which is reported]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Smallest change that counts, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    /// Smallest change that counts
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
     min_effect: f64,
     /// Abort when a watched p99 exceeds this multiple of its largest value before the first change
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0, value_parser = factor)]
@@ -124,7 +124,7 @@ fn block(text: &str) -> Result<Duration, String> {
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim_end_matches('%').parse().ok();
     let number = number.filter(|number| (0.0..=1000.0).contains(number));
-    number.ok_or_else(|| "expected a percentage, such as 5".to_owned())
+    number.ok_or_else(|| "expected a percentage, such as 5%".to_owned())
 }
 
 fn factor(text: &str) -> Result<f64, String> {

@@ -4,13 +4,14 @@ use crate::support::{Scratch, run};
 
 /// Values that name an object or a rule. Without such an option nothing is selected, written or
 /// changed; every other option states its default.
-const NAMES: [&str; 16] = [
+const NAMES: [&str; 17] = [
     "ADDRESS",
     "DEVICE",
     "DISK",
     "FILE",
     "NAME",
     "NAME=PROCESSES",
+    "OBJECTIVE",
     "OPTIONS",
     "OTHER",
     "PATH",
