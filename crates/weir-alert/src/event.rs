@@ -214,7 +214,7 @@ fn replaced(text: &str, name: &str, value: &str) -> String {
 }
 
 /// A value with its unit, as a table shows it.
-fn readable(field: &Field, value: &Value) -> String {
+pub fn readable(field: &Field, value: &Value) -> String {
     let scaled = match value {
         Value::Int(at) if field.ty == Type::Time => Some(time::readable(*at)),
         Value::Int(x) => number::scaled(*x as f64, field.unit),

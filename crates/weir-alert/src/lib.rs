@@ -4,7 +4,8 @@
 //! true, is an instance that fires. [`machine`] has the states of the instances and is pure;
 //! [`instances`] feeds it with the changes of a rule's relation; [`board`] puts the events of all
 //! rules in timestamp order; [`run`] is the run of a file; [`expectation`] compares it with what
-//! the file states; [`shipped`] has the rules that come with weir; [`receiver`] delivers events.
+//! the file states; [`shipped`] has the rules that come with weir; [`suggestion`] proposes
+//! thresholds; [`receiver`] delivers events.
 
 pub mod board;
 pub mod event;
@@ -15,3 +16,4 @@ pub mod receiver;
 pub mod run;
 pub mod shipped;
 pub mod state_file;
+pub mod suggestion;

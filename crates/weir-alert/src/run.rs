@@ -10,6 +10,7 @@ use weir_runtime::failure::Failure;
 use weir_runtime::run_loop::{self, LoopOptions, OWN_STREAM, ProgressKind, RunReport, Show, Stop};
 use weir_runtime::source::{self, SourceOptions};
 use weir_runtime::{device_names, plans};
+use weir_sink::Sink;
 use weir_tap::ebpf::Files;
 
 use crate::board::{AlertConsumer, Board};
@@ -56,6 +57,26 @@ pub fn run(
     consumer: Box<dyn AlertConsumer>,
     stop: &Stop,
 ) -> Result<(Arc<Mutex<Board>>, RunReport), Failure> {
+    let mut saved = std::mem::take(&mut options.saved);
+    let runs = rules.iter().map(|rule| {
+        let saved = saved.remove(&rule.name);
+        RuleRun::new(rule.clone(), saved)
+    });
+    let (board, sinks) = Board::new(runs.collect(), consumer);
+    let report = run_into(&rules, options, sinks, stop)?;
+    Ok((board, report))
+}
+
+/// Runs the queries of rules into these sinks, one for each rule.
+///
+/// # Errors
+/// When a source or a sink fails.
+pub fn run_into(
+    rules: &[AlertRule],
+    options: AlertRunOptions,
+    sinks: Vec<Box<dyn Sink>>,
+    stop: &Stop,
+) -> Result<RunReport, Failure> {
     let source = options.source;
     let capabilities = source.capabilities()?;
     let resolved = rules.iter().map(|rule| {
@@ -74,11 +95,6 @@ pub fn run(
         .iter()
         .map(|plan| engine.add(plan))
         .collect();
-    let runs = rules.into_iter().map(|rule| {
-        let saved = options.saved.remove(&rule.name);
-        RuleRun::new(rule, saved)
-    });
-    let (board, sinks) = Board::new(runs.collect(), consumer);
     let inputs = source::open(source, &placement, stop)?;
     let loop_options = LoopOptions {
         idle: source.idle,
@@ -93,6 +109,5 @@ pub fn run(
     source::drop_privileges(source, &inputs, options.files)?;
     let shows = ids.into_iter().zip(sinks);
     let shows = shows.map(|(id, sink)| Show::new(id, sink)).collect();
-    let report = run_loop::run(engine, inputs, shows, loop_options, stop)?;
-    Ok((board, report))
+    run_loop::run(engine, inputs, shows, loop_options, stop)
 }

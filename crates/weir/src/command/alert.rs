@@ -14,6 +14,7 @@ use weir_runtime::question::{self, QueryText};
 use weir_runtime::source::SourceOptions;
 use weir_sink::text::aligned;
 
+use super::alert_suggest::{self, SuggestArgs};
 use super::alert_test::{self, TestArgs};
 use super::alert_watch::{self, WatchArgs};
 use crate::args::DefinitionArgs;
@@ -38,6 +39,7 @@ pub struct AlertCommand {
 enum Action {
     Watch(WatchArgs),
     Test(TestArgs),
+    Suggest(SuggestArgs),
     Rules(RulesArgs),
 }
 
@@ -151,6 +153,7 @@ pub fn run(args: &AlertCommand, verbose: bool) -> Result<Ending, Failure> {
     match &args.action {
         Action::Watch(args) => alert_watch::run(args, verbose),
         Action::Test(args) => alert_test::run(args, verbose),
+        Action::Suggest(args) => alert_suggest::run(args, verbose),
         Action::Rules(args) => rules(args),
     }
 }

@@ -3,6 +3,7 @@
 mod act;
 mod agent;
 mod alert;
+mod alert_suggest;
 mod alert_test;
 mod alert_watch;
 mod certificates;

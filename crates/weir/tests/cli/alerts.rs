@@ -152,3 +152,28 @@ fn the_rules_of_weir_are_listed_printed_and_run() {
     let live = run(&["alert", "test"]);
     assert!(live.code == 2 && live.err.contains("--for"), "{}", live.err);
 }
+
+#[test]
+fn suggest_proposes_a_threshold_beyond_what_was_recorded() {
+    let scratch = Scratch::new();
+    let trace = scratch.write("trace.csv", &trace());
+    let file = scratch.write("alerts.cql", SLOW);
+    let json = run(&["alert", "suggest", "--json", "-f", &file, "--from", &trace]).fine();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let suggestion = &json[0]["suggestions"][0];
+    assert_eq!(suggestion["median"], 1_000_000.0);
+    assert_eq!(suggestion["extreme"], 50_000_000.0);
+    assert_eq!(suggestion["suggested"], "mean > 60.0 ms");
+    // With that threshold the rule does not fire.
+    let raised = scratch.write("raised.cql", &SLOW.replace("> 20 ms", "> 60.0 ms"));
+    let tested = run(&["alert", "test", "-f", &raised, "--from", &trace]).fine();
+    assert!(tested.contains("slow: did not fire"), "{tested}");
+    let text = run(&["alert", "suggest", "-f", &file, "--from", &trace]).fine();
+    assert!(text.contains("mean > 20 ms  1.0 ms"), "{text}");
+    let wrong = run(&["alert", "suggest", "--margin", "0.5", "--from", &trace]);
+    assert!(
+        wrong.code == 2 && wrong.err.contains("1 to 100"),
+        "{}",
+        wrong.err
+    );
+}
