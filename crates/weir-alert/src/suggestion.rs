@@ -26,7 +26,7 @@ const DIGITS: i32 = 2;
 /// The values of the columns that a rule compares with numbers.
 pub struct Suggestions {
     rule: AlertRule,
-    comparisons: Vec<Comparison>,
+    comparisons: Vec<ThresholdValues>,
     rows: u64,
     instances: BTreeSet<Vec<Option<String>>>,
     random: fastrand::Rng,
@@ -34,7 +34,7 @@ pub struct Suggestions {
 
 /// A comparison of a column with a number.
 #[derive(Clone, Debug)]
-pub struct Comparison {
+pub struct ThresholdValues {
     /// As it is in the rule: `mean > 20 ms`.
     pub text: String,
     /// The column.
@@ -123,7 +123,7 @@ impl Suggestions {
     }
 }
 
-impl Comparison {
+impl ThresholdValues {
     fn take(&mut self, value: f64, random: &mut fastrand::Rng) {
         self.seen += 1;
         self.smallest = self.smallest.min(value);
@@ -203,7 +203,7 @@ fn rounded(x: f64, up: bool) -> f64 {
 }
 
 /// The comparisons of a column of the query with a number in WHEN.
-fn comparisons(rule: &AlertRule) -> Vec<Comparison> {
+fn comparisons(rule: &AlertRule) -> Vec<ThresholdValues> {
     let mut found = Vec::new();
     for statement in parse(&rule.text).tree {
         if let Statement::Alert(alert) = statement
@@ -215,7 +215,7 @@ fn comparisons(rule: &AlertRule) -> Vec<Comparison> {
     found
 }
 
-fn collect(expr: &SpannedExpr, rule: &AlertRule, found: &mut Vec<Comparison>) {
+fn collect(expr: &SpannedExpr, rule: &AlertRule, found: &mut Vec<ThresholdValues>) {
     let ExprKind::Binary { op, left, right } = &expr.kind else {
         return;
     };
@@ -237,7 +237,7 @@ fn collect(expr: &SpannedExpr, rule: &AlertRule, found: &mut Vec<Comparison>) {
     let column = rule.columns.iter().position(named);
     let is_number = matches!(literal, Literal::Number(_) | Literal::Quantity(..));
     if let (Some(column), true) = (column, is_number) {
-        found.push(Comparison {
+        found.push(ThresholdValues {
             text: expr.to_string(),
             field: rule.columns[column].clone(),
             is_above: operator.starts_with('>'),

@@ -19,7 +19,7 @@ use super::alert_test::{self, TestArgs};
 use super::alert_watch::{self, WatchArgs};
 use crate::args::DefinitionArgs;
 
-/// Run alerts: conditions on queries, with a duration to fire and one to clear
+/// Alert on conditions of queries; test rules on recordings
 ///
 /// A file of alerts has CREATE ALERT statements. `weir alert rules` lists the rules that come with
 /// weir, and prints one to be copied and changed.

@@ -18,7 +18,7 @@ use weir_runtime::run_loop::{Stop, conclude};
 /// With shorter steps, weir's own load would dominate.
 const STEP_MIN: Duration = Duration::from_millis(100);
 
-/// Show which disks move together, with which lag, and which one slows another
+/// Show which disks move together, and which one slows another
 ///
 /// The load or latency of all disks is compared step by step: pairs whose correlation over the
 /// window reaches the threshold at any lag, and that chance does not explain. For each pair: the
