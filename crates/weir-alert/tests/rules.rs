@@ -353,6 +353,69 @@ fn an_instance_of_several_rows_fires_if_one_does_and_clears_if_all_do() {
     assert_eq!(run.summaries[0], "w 50.0 ms");
 }
 
+/// The rules that judge a load by itself.
+const LOAD_RULES: [&str; 5] = [
+    "latency_over_baseline",
+    "queue_saturated",
+    "noisy_neighbour",
+    "flush_storm",
+    "disk_errors",
+];
+
+/// What the rules report of two VMs with equal loads on one disk and no disturbance: requests at
+/// random times, 12 a second each, with latencies that are log-normal around 1 ms: one of a hundred
+/// takes more than 10 ms.
+fn false_alarms(seed: u64, seconds: f64) -> Vec<String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut rows = Vec::new();
+    for vm in ["one", "two"] {
+        let mut at = 0.0;
+        while at < seconds {
+            // Exponential intervals; Box and Muller 1958 for the normal distribution.
+            at += -random.f64().max(1e-12).ln() / 12.0;
+            let radius = (-2.0 * random.f64().max(1e-12).ln()).sqrt();
+            let normal = radius * (std::f64::consts::TAU * random.f64()).cos();
+            let service = (1e6 * normal.exp()) as i64;
+            let wait = (service as f64 * random.f64() / 2.0) as i64;
+            let op = if random.u8(..) < 8 { "f" } else { "r" };
+            let columns = [
+                ("vm", Value::text(vm)),
+                ("op", Value::text(op)),
+                ("wait", Value::Int(wait)),
+                ("service", Value::Int(service)),
+                ("latency", Value::Int(wait + service)),
+                ("in_flight", Value::Int(random.i64(1..24))),
+            ];
+            rows.push(io(at, &columns));
+        }
+    }
+    let rules = LOAD_RULES.map(|name| ShippedRule::find(name).expect("a shipped rule").text);
+    let lines = Scenario::new(&rules.join("\n")).run(&rows, seconds).lines;
+    let is_firing = |line: &String| scenario::state(line) == "firing";
+    lines.into_iter().filter(is_firing).collect()
+}
+
+#[test]
+fn two_equal_loads_without_a_disturbance_raise_no_alarm() {
+    for seed in 0..6 {
+        let alarms = false_alarms(seed, 1_200.0);
+        assert!(alarms.is_empty(), "{seed}: {alarms:?}");
+    }
+}
+
+/// `WEIR_SEEDS=1000 cargo test -p weir-alert --test rules -- --ignored --nocapture hour`
+#[test]
+#[ignore = "takes minutes: an hour of load for each seed"]
+fn an_hour_of_two_equal_loads_raises_no_alarm() {
+    let seeds = std::env::var("WEIR_SEEDS").map_or(100, |seeds| seeds.parse().unwrap());
+    let alarms: Vec<_> = (0..seeds)
+        .map(|seed| (seed, false_alarms(seed, 3_600.0)))
+        .filter(|(_, alarms)| !alarms.is_empty())
+        .collect();
+    println!("{} of {seeds} hours had an alarm", alarms.len());
+    assert!(alarms.is_empty(), "{alarms:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -16,7 +16,7 @@ use weir_runtime::output;
 use weir_runtime::run_loop::wall_clock;
 use weir_sink::time;
 
-use super::{CLOSE_WITHIN, HttpClient, HttpError, Receiver, ReceiverCounts, retry_after};
+use super::{HttpClient, HttpError, Receiver, ReceiverCounts, retry_after, wait_for_end};
 use crate::event::AlertEvent;
 use crate::machine::{AlertState, INSTANCES_MAX};
 
@@ -95,17 +95,13 @@ impl Receiver for AlertmanagerClient {
     }
 
     fn close(&mut self) -> Option<String> {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
-        let end = Instant::now() + CLOSE_WITHIN;
-        while self
-            .thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
-            && Instant::now() < end
         {
-            std::thread::sleep(Duration::from_millis(10));
+            // The thread checks the flag and begins to wait while it holds this lock.
+            let _waits = self.shared.lock();
+            self.shared.closing.store(true, Ordering::Relaxed);
         }
+        self.shared.changed.notify_all();
+        wait_for_end(self.thread.as_ref());
         let posted = self.shared.lock();
         let ended = posted
             .alerts

@@ -23,7 +23,7 @@ use serde_json::json;
 use weir_runtime::output;
 
 use super::{
-    CLOSE_WITHIN, EventSpool, HttpClient, HttpError, Receiver, ReceiverCounts, retry_after,
+    EventSpool, HttpClient, HttpError, Receiver, ReceiverCounts, retry_after, wait_for_end,
 };
 use crate::event::{AlertEvent, VERSION};
 
@@ -88,19 +88,13 @@ impl Receiver for Webhook {
     }
 
     fn close(&mut self) -> Option<String> {
-        self.shared.closing.store(true, Ordering::Relaxed);
-        self.shared.changed.notify_all();
-        let end = Instant::now() + CLOSE_WITHIN;
-        while self
-            .thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
         {
-            if Instant::now() >= end {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+            // The thread checks the flag and begins to wait while it holds this lock.
+            let _waits = self.shared.lock();
+            self.shared.closing.store(true, Ordering::Relaxed);
         }
+        self.shared.changed.notify_all();
+        wait_for_end(self.thread.as_ref());
         let waiting = self.shared.lock().len();
         self.shared.counts.remark(self.shared.client.url(), waiting)
     }

@@ -6,7 +6,7 @@ use weir_alert::board::{AlertConsumer, Board};
 use weir_alert::event::{AlertEvent, AlertKey};
 use weir_alert::instances::RuleRun;
 use weir_alert::machine::SavedMachine;
-use weir_model::{Batch, Catalog, Column, NANOS_PER_SECOND, Value};
+use weir_model::{Batch, Catalog, Column, Field, NANOS_PER_SECOND, Value};
 use weir_query::alert::{AlertRule, compile_alerts};
 use weir_query::engine::{Engine, EngineOptions, EngineOutput};
 use weir_query::{CheckOptions, Dialect};
@@ -117,6 +117,7 @@ impl Scenario {
 
     /// Runs the rows, which need no order, to the end.
     pub fn run(self, rows: &[Row], end_s: f64) -> Outcome {
+        let catalog = catalog();
         let mut engine = Engine::new(EngineOptions::default());
         let ids: Vec<_> = self
             .rules
@@ -140,8 +141,10 @@ impl Scenario {
         let mut next = 0;
         for cut in cuts {
             while let Some(row) = rows.get(next).filter(|row| row.at <= cut) {
-                engine.push(row.source, batch(row));
-                next += 1;
+                let same = |other: &Row| other.source == row.source && other.at <= cut;
+                let run = rows[next..].iter().take_while(|other| same(other)).count();
+                engine.push(row.source, batch(&catalog, &rows[next..next + run]));
+                next += run;
             }
             engine.heartbeat_all(cut);
             engine.step(&mut |output| match output {
@@ -187,21 +190,26 @@ fn catalog() -> Catalog {
     weir_tap::live::capabilities().catalog()
 }
 
-fn batch(row: &Row) -> Batch {
-    let catalog = catalog();
-    let source = catalog.find(row.source).expect("a built-in source");
-    let value = |name: &str| {
+/// Rows of one source.
+fn batch(catalog: &Catalog, rows: &[Row]) -> Batch {
+    let source = catalog.find(rows[0].source).expect("a built-in source");
+    let fields = &source.schema.fields;
+    for (name, _) in rows.iter().flat_map(|row| &row.columns) {
+        let known = fields.iter().any(|field| field.name == *name);
+        assert!(known, "{} has no column {name}", source.name);
+    }
+    let value = |row: &Row, name: &str| {
         let given = row.columns.iter().find(|(column, _)| column == name);
         match name {
             "ts" => Value::Int(row.at),
             _ => given.map_or(Value::Null, |(_, value)| value.clone()),
         }
     };
-    for (name, _) in &row.columns {
-        let known = source.schema.fields.iter().any(|field| field.name == *name);
-        assert!(known, "{} has no column {name}", row.source);
-    }
-    let fields = source.schema.fields.iter();
-    let columns = fields.map(|f| Column::from_values(f.ty, [value(&f.name)]));
-    Batch::deltas(vec![row.at], vec![row.weight], columns.collect())
+    let column = |field: &Field| {
+        let values = rows.iter().map(|row| value(row, &field.name));
+        Column::from_values(field.ty, values)
+    };
+    let times: Vec<i64> = rows.iter().map(|row| row.at).collect();
+    let weights: Vec<i64> = rows.iter().map(|row| row.weight).collect();
+    Batch::deltas(times, weights, fields.iter().map(column).collect())
 }

@@ -157,6 +157,7 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
     let scratch = Scratch::new();
     let file = |name: &str| scratch.path().join(name).display().to_string();
     let (recording, page, tree) = (file("x.parquet"), file("x.html"), file("tree"));
+    let states = file("states");
     let of_vms = "select vm, count(*) from IO [range 1 s slide 1 s] group by vm";
     let of_ops = "select op, count(*) from IO [range 1 s slide 1 s] group by op";
     let commands: &[(&str, &[&str])] = &[
@@ -174,13 +175,19 @@ fn no_thread_of_a_live_command_keeps_more_than_it_needs() {
         ),
         ("inventory", &["correlate", "--for", "120s"]),
         ("inventory", &["diskstats", &tree]),
+        ("inventory", &["alert", "watch", "--rule", "disk_errors"]),
+        (
+            "inventory",
+            &["alert", "watch", "--webhook", "http://127.0.0.1:9/"],
+        ),
+        ("inventory", &["alert", "watch", "--state", &states]),
     ];
     for (present, args) in commands {
         let mut command = weir(args);
         command.env("RUNTIME_DIRECTORY", scratch.path());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut running = Running(command.spawn().unwrap());
-        let named = args[0] == "diskstats";
+        let named = args[0] == "diskstats" || args.contains(&"--state");
         assert_reduced(&mut running.0, present, |thread| {
             match named && !READING.contains(&thread.name()) {
                 // Its files are replaced by name, in a directory of root.
