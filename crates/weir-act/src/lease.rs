@@ -14,6 +14,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weir_model::Nanos;
+use weir_runtime::boot::boot_id;
 use weir_runtime::run_loop::wall_clock;
 
 use crate::ActError;
@@ -220,7 +221,7 @@ impl Lease {
         cause: EndCause,
         at: &mut dyn FnMut(LeasePoint),
     ) -> Result<EndOutcome, ActError> {
-        let outcome = match self.boot == boot() {
+        let outcome = match self.boot == boot_id() {
             true => self.restore(at)?,
             false => EndOutcome::Restarted,
         };
@@ -264,7 +265,7 @@ impl Lease {
 
     /// Whether the process that keeps it still runs.
     pub fn is_held(&self) -> bool {
-        self.boot == boot() && started(self.holder.pid) == Some(self.holder.started)
+        self.boot == boot_id() && started(self.holder.pid) == Some(self.holder.started)
     }
 
     /// Its line in the log.
@@ -320,12 +321,6 @@ pub fn this_process() -> Holder {
         pid,
         started: started(pid).unwrap_or(0),
     }
-}
-
-/// The present boot (random(4), boot_id).
-pub fn boot() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map_or(String::new(), |id| id.trim().to_owned())
 }
 
 /// When a process was started, in ticks since the boot; `None` if there is none, or it has ended

@@ -3,7 +3,7 @@
 //! A file is replaced as a whole (written beside it, fsync, rename, fsync of the directory), so
 //! that it is complete at every instant. It is written before the knob is.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -72,17 +72,9 @@ impl LeaseStore {
     /// When it cannot be written.
     pub fn put(&self, lease: &Lease) -> Result<(), ActError> {
         let path = self.path(&lease.id);
-        let new = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true);
-            let mut file = private::open(&mut options, &new)?;
-            file.write_all(&serde_json::to_vec(lease)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.directory)?.sync_all()
-        };
-        write().map_err(file(&path))?;
+        let text = serde_json::to_vec(lease).map_err(io::Error::from);
+        let stored = text.and_then(|text| private::replace(&path, &text));
+        stored.map_err(file(&path))?;
         self.append(lease)
     }
 

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use weir_act::knob::{Knob, KnobSetting};
 use weir_act::lease::{
-    EndCause, EndOutcome, Holder, Lease, LeasePoint, LeaseStage, VERSION, boot, recover,
-    this_process,
+    EndCause, EndOutcome, Holder, Lease, LeasePoint, LeaseStage, VERSION, recover, this_process,
 };
 use weir_act::limit::Limit;
 use weir_act::store::LeaseStore;
+use weir_runtime::boot::boot_id;
 
 /// A group of v1 in a folder: files that have what was written, as the kernel's have for a device.
 fn group(folder: &Path, riops: u64) -> Knob {
@@ -39,7 +39,7 @@ fn lease(knob: &Knob, holder: Holder) -> Lease {
         begins: 0,
         ends: i64::MAX,
         holder,
-        boot: boot(),
+        boot: boot_id(),
         stage: LeaseStage::Announced,
     }
 }

@@ -1,8 +1,8 @@
 //! [`StateFile`]: the states of alerts across restarts.
 
 use std::collections::HashMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -89,13 +89,7 @@ impl StateFile {
             version: VERSION,
             rules: rules.iter().map(saved).collect(),
         };
-        let new = self.path.with_extension("new");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        let mut file = private::open(&mut options, &new)?;
-        file.write_all(&serde_json::to_vec(&content)?)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)
+        private::replace(&self.path, &serde_json::to_vec(&content)?)
     }
 
     /// Its path.

@@ -6,7 +6,7 @@
 //! the old or the new version.
 
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
@@ -391,17 +391,8 @@ fn save(dir: &Path, job: &Job) -> Result<(), StateError> {
 
 /// Writes a file atomically: it exists completely or not at all.
 pub(super) fn write(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StateError> {
-    let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
-    let attempt = || {
-        let mut options = File::options();
-        let options = options.create(true).truncate(true).write(true);
-        let mut file = private::open(options, &new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        File::open(dir)?.sync_all()
-    };
-    attempt().map_err(|e: std::io::Error| failed(&path, e))
+    let path = dir.join(name);
+    private::replace(&path, bytes).map_err(|e| failed(&path, e))
 }
 
 /// The content of a file; `None` if it does not exist.

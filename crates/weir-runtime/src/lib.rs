@@ -1,6 +1,7 @@
 //! The common part of all commands that run queries: sources opened once, the loop that moves rows
 //! from sources through the engine to sinks, and the exit of commands.
 
+pub mod boot;
 pub mod config;
 pub mod device_names;
 pub mod failure;

@@ -1,7 +1,7 @@
 //! [`EventSpool`]: events that wait for delivery, in memory and, with a file, across restarts.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
@@ -112,17 +112,11 @@ impl EventSpool {
 impl SpoolFile {
     /// Replaces the file at `path` by one with these events.
     fn create(path: &Path, events: &VecDeque<Json>) -> io::Result<SpoolFile> {
-        let new = path.with_extension("new");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        let mut file = private::open(&mut options, &new)?;
         let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
-        file.write_all(lines.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)?;
+        private::replace(path, lines.as_bytes())?;
         Ok(SpoolFile {
             path: path.to_owned(),
-            file,
+            file: private::open(File::options().append(true), path)?,
             lines: events.len(),
         })
     }
@@ -137,6 +131,8 @@ impl SpoolFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use serde_json::json;
 

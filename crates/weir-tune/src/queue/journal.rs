@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use weir_runtime::boot::boot_id;
 use weir_runtime::private;
 
 use super::{ForeignChange, QueueError, QueueState};
@@ -87,10 +88,10 @@ impl Journal {
         let mut journal = Journal { path, file };
         journal.append(&JournalEntry::Begin {
             version: VERSION,
-            boot: boot(),
+            boot: boot_id(),
             before: before.clone(),
         })?;
-        sync_folder(&journal.path).map_err(failed(&journal.path))?;
+        private::sync_folder(&journal.path).map_err(failed(&journal.path))?;
         Ok(journal)
     }
 
@@ -131,7 +132,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be removed.
     pub fn remove(path: &Path) -> Result<(), QueueError> {
-        let removed = fs::remove_file(path).and_then(|()| sync_folder(path));
+        let removed = fs::remove_file(path).and_then(|()| private::sync_folder(path));
         removed.map_err(failed(path))
     }
 
@@ -140,7 +141,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be renamed.
     pub fn rename(from: &Path, to: &Path) -> Result<(), QueueError> {
-        let renamed = fs::rename(from, to).and_then(|()| sync_folder(to));
+        let renamed = fs::rename(from, to).and_then(|()| private::sync_folder(to));
         renamed.map_err(failed(from))
     }
 
@@ -173,7 +174,7 @@ impl Journal {
                     let reason = format!("version {version}; this weir reads {VERSION}");
                     return Err(unreadable(reason));
                 }
-                (None, JournalEntry::Begin { boot: of, .. }) if of != boot() => return Ok(None),
+                (None, JournalEntry::Begin { boot: of, .. }) if of != boot_id() => return Ok(None),
                 (None, JournalEntry::Begin { before, .. }) => {
                     let last = before.clone();
                     recorded = Some(Recorded {
@@ -206,18 +207,4 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> QueueError {
         path: path.clone(),
         error,
     }
-}
-
-/// The new or removed name of a file reaches the disk with its folder.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
-        None => Ok(()),
-    }
-}
-
-/// The identity of the kernel's boot; empty if it is unknown.
-fn boot() -> String {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    text.unwrap_or_default().trim().to_owned()
 }

@@ -7,12 +7,13 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use weir_act::ActError;
 use weir_act::lease::{
-    EndCause, EndOutcome, EndedLease, LEASE_NS_MAX, LEASES_MAX, Lease, LeaseStage, VERSION, boot,
+    EndCause, EndOutcome, EndedLease, LEASE_NS_MAX, LEASES_MAX, Lease, LeaseStage, VERSION,
     recover, this_process,
 };
 use weir_act::limit::{IOPS_FLOOR, Limit};
 use weir_act::store::LeaseStore;
 use weir_act::target::LimitTarget;
+use weir_runtime::boot::boot_id;
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity;
@@ -224,7 +225,7 @@ fn planned(args: &LimitCommand, limit: &Limit, length: i64) -> Result<Lease, Fai
         begins,
         ends: begins.saturating_add(length),
         holder: this_process(),
-        boot: boot(),
+        boot: boot_id(),
         stage: LeaseStage::Announced,
     })
 }
