@@ -17,6 +17,10 @@ const CHANGES_MAX: usize = 4_000_000;
 /// See the module's documentation.
 pub struct RuleRun {
     rule: AlertRule,
+    /// Missed requests make its rows wrong: not those of weir's own counters.
+    reads_events: bool,
+    /// How long a request has an effect on its rows; 0 where its windows have no bound.
+    memory: i64,
     machine: Machine<AlertKey>,
     /// The rows of each instance, with their copies.
     rows: BTreeMap<AlertKey, BTreeMap<Vec<Value>, i64>>,
@@ -55,7 +59,11 @@ impl RuleRun {
             Some(saved) => Machine::restored(timing, saved),
             None => Machine::new(timing),
         };
+        let sources = rule.plan.sources();
+        let mut streams = sources.iter().filter(|s| s.shape == Shape::Stream);
         RuleRun {
+            reads_events: streams.any(|s| !s.name.eq_ignore_ascii_case(OWN_STREAM)),
+            memory: rule.plan.memory().unwrap_or(0),
             rule,
             machine,
             rows: BTreeMap::new(),
@@ -130,14 +138,13 @@ impl RuleRun {
             i64::MIN => watermark.begin.min(self.first_change()).min(watermark.at),
             before => before + 1,
         };
-        let memory = self.rule.plan.memory().unwrap_or(0);
         if std::mem::take(&mut self.is_restored) {
             self.machine.set_back(begin);
-            self.missing_until = begin.saturating_add(memory);
+            self.missing_until = begin.saturating_add(self.memory);
         }
-        if watermark.missed > self.missed && self.reads_events() {
+        if watermark.missed > self.missed && self.reads_events {
             self.missed = watermark.missed;
-            let until = watermark.at.saturating_add(memory);
+            let until = watermark.at.saturating_add(self.memory);
             self.missing_until = self.missing_until.max(until);
         }
         self.step(begin, Vec::new(), emit);
@@ -154,13 +161,6 @@ impl RuleRun {
             machine.advance(watermark.at, &mut |transition| out.push(transition));
         });
         self.watermark = watermark.at;
-    }
-
-    /// Whether missed requests make its rows wrong: not those of weir's own counters.
-    fn reads_events(&self) -> bool {
-        let sources = self.rule.plan.sources();
-        let mut streams = sources.iter().filter(|s| s.shape == Shape::Stream);
-        streams.any(|source| !source.name.eq_ignore_ascii_case(OWN_STREAM))
     }
 
     fn first_change(&self) -> i64 {

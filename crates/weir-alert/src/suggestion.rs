@@ -34,13 +34,13 @@ pub struct Suggestions {
 
 /// A comparison of a column with a number.
 #[derive(Clone, Debug)]
-pub struct ThresholdValues {
+struct ThresholdValues {
     /// As it is in the rule: `mean > 20 ms`.
-    pub text: String,
+    text: String,
     /// The column.
-    pub field: Field,
+    field: Field,
     /// The condition fires for values above the number, and not below it.
-    pub is_above: bool,
+    is_above: bool,
     column: usize,
     operator: &'static str,
     seen: u64,
@@ -54,6 +54,8 @@ pub struct ThresholdValues {
 pub struct Suggestion {
     /// The comparison in the rule.
     pub text: String,
+    /// The column.
+    pub field: Field,
     /// Half of the values are at most this.
     pub median: f64,
     /// 99 % of the values are at most this.
@@ -165,6 +167,7 @@ impl ThresholdValues {
         let (name, operator) = (&self.field.name, self.operator);
         Some(Suggestion {
             text: self.text.clone(),
+            field: self.field.clone(),
             median: quantile(0.5)?,
             p99: quantile(0.99)?,
             extreme,
@@ -172,19 +175,12 @@ impl ThresholdValues {
             suggested: format!("{name} {operator} {}", readable(&self.field, &value)),
         })
     }
-
-    /// A value of the column with its unit.
-    pub fn shown(&self, value: f64) -> String {
-        readable(&self.field, &Value::Float(value))
-    }
 }
 
 impl Suggestion {
-    /// A value of the same column with its unit.
-    pub fn shown(&self, suggestions: &Suggestions, value: f64) -> String {
-        let mut all = suggestions.comparisons.iter();
-        let of = all.find(|comparison| comparison.text == self.text);
-        of.map_or(String::new(), |comparison| comparison.shown(value))
+    /// A value of the column with its unit.
+    pub fn shown(&self, value: f64) -> String {
+        readable(&self.field, &Value::Float(value))
     }
 }
 
@@ -219,11 +215,9 @@ fn collect(expr: &SpannedExpr, rule: &AlertRule, found: &mut Vec<ThresholdValues
     let ExprKind::Binary { op, left, right } = &expr.kind else {
         return;
     };
-    let operator = match op {
-        BinaryOp::Greater => ">",
-        BinaryOp::GreaterEqual => ">=",
-        BinaryOp::Less => "<",
-        BinaryOp::LessEqual => "<=",
+    let is_above = match op {
+        BinaryOp::Greater | BinaryOp::GreaterEqual => true,
+        BinaryOp::Less | BinaryOp::LessEqual => false,
         _ => {
             collect(left, rule, found);
             return collect(right, rule, found);
@@ -240,9 +234,9 @@ fn collect(expr: &SpannedExpr, rule: &AlertRule, found: &mut Vec<ThresholdValues
         found.push(ThresholdValues {
             text: expr.to_string(),
             field: rule.columns[column].clone(),
-            is_above: operator.starts_with('>'),
+            is_above,
             column,
-            operator,
+            operator: op.symbol(),
             seen: 0,
             values: Vec::new(),
             smallest: f64::INFINITY,

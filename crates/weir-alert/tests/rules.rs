@@ -164,7 +164,7 @@ fn noisy_neighbour_names_the_one_and_not_its_victim() {
         lines.iter().any(|line| scenario::state(line) == "firing"),
         "{lines:?}"
     );
-    // Equal loads: nobody has 70 %.
+    // Equal loads: no VM has 70 %.
     let mut rows = requests(0, 60, 50, of("one", 5_000_000, 40_000_000));
     rows.extend(requests(0, 60, 50, of("two", 5_000_000, 40_000_000)));
     assert!(of_shipped("noisy_neighbour", rows, 60.0).is_empty());

@@ -6,17 +6,16 @@
 //! that was accepted. An alert whose data are missing continues to fire.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
-use weir_runtime::output;
 use weir_runtime::run_loop::wall_clock;
 use weir_sink::time;
 
-use super::{HttpClient, HttpError, Receiver, ReceiverCounts, retry_after, wait_for_end};
+use super::delivery::{Delivery, DeliveryThread};
+use super::{HttpClient, Receiver};
 use crate::event::AlertEvent;
 use crate::machine::{AlertState, INSTANCES_MAX};
 
@@ -31,16 +30,8 @@ pub const LASTS: Duration = Duration::from_secs(240);
 
 /// See the module's documentation.
 pub struct AlertmanagerClient {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-struct Shared {
-    client: HttpClient,
-    posted: Mutex<Posted>,
-    changed: Condvar,
-    closing: AtomicBool,
-    counts: ReceiverCounts,
+    delivery: Arc<Delivery<Posted>>,
+    thread: DeliveryThread,
 }
 
 /// The alerts that are posted, by instance.
@@ -65,51 +56,34 @@ impl AlertmanagerClient {
     /// Posts with this client, whose URL ends with [`PATH`].
     pub fn new(client: HttpClient) -> AlertmanagerClient {
         AlertmanagerClient {
-            shared: Arc::new(Shared {
-                client,
-                posted: Mutex::default(),
-                changed: Condvar::new(),
-                closing: AtomicBool::new(false),
-                counts: ReceiverCounts::default(),
-            }),
-            thread: None,
+            delivery: Arc::new(Delivery::new(client, Posted::default())),
+            thread: DeliveryThread::default(),
         }
     }
 }
 
 impl Receiver for AlertmanagerClient {
     fn start(&mut self) {
-        let shared = self.shared.clone();
-        self.thread
-            .get_or_insert_with(|| std::thread::spawn(move || shared.deliver()));
+        let delivery = self.delivery.clone();
+        self.thread.start(move || deliver(&delivery));
     }
 
     fn notify(&mut self, event: &AlertEvent) {
         if !event.is_reported() {
             return;
         }
-        if !self.shared.lock().apply(event) {
-            self.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
+        if !self.delivery.queue().apply(event) {
+            let counts = &self.delivery.counts;
+            counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        self.shared.changed.notify_all();
+        self.delivery.wake();
     }
 
     fn close(&mut self) -> Option<String> {
-        {
-            // The thread checks the flag and begins to wait while it holds this lock.
-            let _waits = self.shared.lock();
-            self.shared.closing.store(true, Ordering::Relaxed);
-        }
-        self.shared.changed.notify_all();
-        wait_for_end(self.thread.as_ref());
-        let posted = self.shared.lock();
-        let ended = posted
-            .alerts
-            .values()
-            .filter(|alert| alert.ended_at.is_some());
-        self.shared
-            .counts
-            .remark(self.shared.client.url(), ended.count())
+        self.delivery.close(&self.thread, |posted| {
+            let alerts = posted.alerts.values();
+            alerts.filter(|alert| alert.ended_at.is_some()).count()
+        })
     }
 }
 
@@ -164,64 +138,28 @@ impl Posted {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Posted> {
-        self.posted.lock().expect("no panic while held")
-    }
-
-    fn deliver(&self) {
-        let (mut seen, mut failures) = (0, 0);
-        loop {
-            let (version, body) = self.lock().body(wall_clock());
-            let is_closing = self.closing.load(Ordering::Relaxed);
-            let posted = match body.as_str() {
-                "[]" => Ok(()),
-                body => self.client.post(&[], body.as_bytes()),
-            };
-            let pause = match posted {
-                Ok(()) => {
-                    (failures, seen) = (0, version);
-                    self.counts.accepted.fetch_add(1, Ordering::Relaxed);
-                    self.lock().accepted(version);
-                    POST_EVERY
-                }
-                Err(HttpError::Refused(status)) => {
-                    (failures, seen) = (0, version);
-                    self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                    let url = self.client.url();
-                    output::notice(format_args!("weir: {url}: refused with status {status}"));
-                    self.lock().accepted(version);
-                    POST_EVERY
-                }
-                Err(HttpError::Failed(error)) => {
-                    failures += 1;
-                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                    if failures == 1 {
-                        let url = self.client.url();
-                        output::notice(format_args!("weir: {url}: {error}; trying again"));
-                    }
-                    retry_after(failures, fastrand::f64())
-                }
-            };
-            if is_closing {
-                return;
-            }
-            self.wait(pause, (failures == 0).then_some(seen));
+/// Posts the alerts at each change, and again before they end, until the run ends.
+fn deliver(delivery: &Delivery<Posted>) {
+    let mut failures = 0;
+    loop {
+        let (version, body) = delivery.queue().body(wall_clock());
+        let is_closing = delivery.is_closing();
+        let posted = match body.as_str() {
+            "[]" => Ok(()),
+            body => delivery.client.post(&[], body.as_bytes()),
+        };
+        let refused = |status| format!("refused with status {status}");
+        let pause = delivery.settle(posted, &mut failures, refused);
+        if pause.is_none() {
+            delivery.queue().accepted(version);
         }
-    }
-
-    /// Waits for the next post: for a time, for the end of the run, or for another version than
-    /// `seen`.
-    fn wait(&self, span: Duration, seen: Option<u64>) {
-        let end = Instant::now() + span;
-        let mut posted = self.lock();
-        while let Some(left) = end.checked_duration_since(Instant::now())
-            && !self.closing.load(Ordering::Relaxed)
-            && seen.is_none_or(|seen| seen == posted.version)
-        {
-            let waited = self.changed.wait_timeout(posted, left);
-            posted = waited.expect("no panic while held").0;
+        if is_closing {
+            return;
         }
+        // While requests fail, a change does not shorten the interval.
+        let is_settled = pause.is_none();
+        let is_ready = |posted: &Posted| is_settled && posted.version != version;
+        drop(delivery.wait(Some(pause.unwrap_or(POST_EVERY)), is_ready));
     }
 }
 

@@ -5,13 +5,13 @@
 //! request for good (4xx, without 408 and 429) is final, and counted.
 
 pub mod alertmanager_api;
+mod delivery;
 mod http;
 mod spool;
 pub mod webhook;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use http::{HttpClient, HttpError};
 pub use spool::{EVENTS_MAX, EventSpool};
@@ -68,14 +68,6 @@ pub trait Receiver: Send {
 
     /// Delivers what waits, for at most [`CLOSE_WITHIN`]; returns what was not delivered.
     fn close(&mut self) -> Option<String>;
-}
-
-/// Waits for the end of a receiver's thread, for at most [`CLOSE_WITHIN`].
-fn wait_for_end(thread: Option<&JoinHandle<()>>) {
-    let end = Instant::now() + CLOSE_WITHIN;
-    while thread.is_some_and(|thread| !thread.is_finished()) && Instant::now() < end {
-        thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// The interval before attempt number `failures` + 1: doubled each time, and 20 % shorter to 20 %

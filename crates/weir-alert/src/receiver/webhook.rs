@@ -13,18 +13,17 @@
 //! compares it, rejects old timestamps, and ignores an event whose `id` it has seen: an event is
 //! delivered at least once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ring::hmac;
 use serde_json::json;
 use weir_runtime::output;
 
-use super::{
-    EventSpool, HttpClient, HttpError, Receiver, ReceiverCounts, retry_after, wait_for_end,
-};
+use super::delivery::{Delivery, DeliveryThread};
+use super::{EventSpool, HttpClient, HttpError, Receiver};
 use crate::event::{AlertEvent, VERSION};
 
 /// Maximum number of events in one request.
@@ -32,126 +31,76 @@ const BATCH_MAX: usize = 100;
 
 /// See the module's documentation.
 pub struct Webhook {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    sender: Arc<Sender>,
+    thread: DeliveryThread,
 }
 
-struct Shared {
-    client: HttpClient,
+struct Sender {
+    delivery: Delivery<EventSpool>,
     secret: Option<hmac::Key>,
-    spool: Mutex<EventSpool>,
-    changed: Condvar,
-    closing: AtomicBool,
-    counts: ReceiverCounts,
 }
 
 impl Webhook {
     /// A webhook that signs with `secret`, if there is one, and has its events in `spool`.
     pub fn new(client: HttpClient, secret: Option<&[u8]>, spool: EventSpool) -> Webhook {
+        let secret = secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret));
         Webhook {
-            shared: Arc::new(Shared {
-                client,
-                secret: secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret)),
-                spool: Mutex::new(spool),
-                changed: Condvar::new(),
-                closing: AtomicBool::new(false),
-                counts: ReceiverCounts::default(),
+            sender: Arc::new(Sender {
+                delivery: Delivery::new(client, spool),
+                secret,
             }),
-            thread: None,
+            thread: DeliveryThread::default(),
         }
     }
 }
 
 impl Receiver for Webhook {
     fn start(&mut self) {
-        let shared = self.shared.clone();
-        self.thread
-            .get_or_insert_with(|| std::thread::spawn(move || shared.deliver()));
+        let sender = self.sender.clone();
+        self.thread.start(move || sender.deliver());
     }
 
     fn notify(&mut self, event: &AlertEvent) {
         if !event.is_reported() {
             return;
         }
-        let pushed = self.shared.lock().push(event.json());
+        let delivery = &self.sender.delivery;
+        let pushed = delivery.queue().push(event.json());
         match pushed {
             Ok(false) => {}
             Ok(true) => {
-                self.shared.counts.dropped.fetch_add(1, Ordering::Relaxed);
+                delivery.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            Err(error) => output::notice(format_args!(
-                "weir: {}: the spool cannot be written: {error}",
-                self.shared.client.url()
-            )),
+            Err(error) => self.sender.report(&error),
         }
-        self.shared.changed.notify_all();
+        delivery.wake();
     }
 
     fn close(&mut self) -> Option<String> {
-        {
-            // The thread checks the flag and begins to wait while it holds this lock.
-            let _waits = self.shared.lock();
-            self.shared.closing.store(true, Ordering::Relaxed);
-        }
-        self.shared.changed.notify_all();
-        wait_for_end(self.thread.as_ref());
-        let waiting = self.shared.lock().len();
-        self.shared.counts.remark(self.shared.client.url(), waiting)
+        self.sender.delivery.close(&self.thread, EventSpool::len)
     }
 }
 
-impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, EventSpool> {
-        self.spool.lock().expect("no panic while held")
-    }
-
+impl Sender {
     /// Delivers events until the run ends.
     fn deliver(&self) {
-        let mut failures = 0;
+        let (delivery, mut failures) = (&self.delivery, 0);
         loop {
-            let events = {
-                let mut spool = self.lock();
-                while spool.is_empty() && !self.closing.load(Ordering::Relaxed) {
-                    let waited = self.changed.wait(spool);
-                    spool = waited.expect("no panic while held");
-                }
-                spool.first(BATCH_MAX)
-            };
+            let events = delivery
+                .wait(None, |spool| !spool.is_empty())
+                .first(BATCH_MAX);
             if events.is_empty() {
                 return;
             }
             let body = json!({"version": VERSION, "events": events}).to_string();
-            match self.post(&body) {
-                Ok(()) => {
-                    failures = 0;
-                    self.counts.accepted.fetch_add(1, Ordering::Relaxed);
-                    self.delivered(events.len());
-                }
-                Err(HttpError::Refused(status)) => {
-                    failures = 0;
-                    self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                    output::notice(format_args!(
-                        "weir: {}: refused {} events with status {status}; they are dropped",
-                        self.client.url(),
-                        events.len()
-                    ));
-                    self.delivered(events.len());
-                }
-                Err(HttpError::Failed(error)) => {
-                    failures += 1;
-                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
-                    if failures == 1 {
-                        output::notice(format_args!(
-                            "weir: {}: {error}; trying again",
-                            self.client.url()
-                        ));
-                    }
-                    // At the end of a run there is one attempt.
-                    if self.closing.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    self.wait(retry_after(failures, fastrand::f64()));
-                }
+            let count = events.len();
+            let refused =
+                |status| format!("refused {count} events with status {status}; they are dropped");
+            match delivery.settle(self.post(&body), &mut failures, refused) {
+                None => self.delivered(count),
+                // At the end of a run there is one attempt.
+                Some(_) if delivery.is_closing() => return,
+                Some(pause) => drop(delivery.wait(Some(pause), |_| false)),
             }
         }
     }
@@ -165,28 +114,21 @@ impl Shared {
             signature = signed(key, &timestamp, body);
             headers.push(("X-Weir-Signature", &signature));
         }
-        self.client.post(&headers, body.as_bytes())
+        self.delivery.client.post(&headers, body.as_bytes())
     }
 
     fn delivered(&self, count: usize) {
-        if let Err(error) = self.lock().remove(count) {
-            let url = self.client.url();
-            output::notice(format_args!(
-                "weir: {url}: the spool cannot be written: {error}"
-            ));
+        let removed = self.delivery.queue().remove(count);
+        if let Err(error) = removed {
+            self.report(&error);
         }
     }
 
-    /// Waits for the next attempt, or for the end of the run.
-    fn wait(&self, span: Duration) {
-        let end = Instant::now() + span;
-        let mut spool = self.lock();
-        while let Some(left) = end.checked_duration_since(Instant::now())
-            && !self.closing.load(Ordering::Relaxed)
-        {
-            let waited = self.changed.wait_timeout(spool, left);
-            spool = waited.expect("no panic while held").0;
-        }
+    fn report(&self, error: &io::Error) {
+        let url = self.delivery.client.url();
+        output::notice(format_args!(
+            "weir: {url}: the spool cannot be written: {error}"
+        ));
     }
 }
 

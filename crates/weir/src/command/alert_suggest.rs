@@ -98,12 +98,11 @@ fn section(suggestions: &Suggestions, margin: f64) -> String {
     }
     let head = ["  RULE", "MEDIAN", "P99", "EXTREME", "SUGGESTED"].map(str::to_owned);
     let row = |one: &Suggestion| {
-        let shown = |value| one.shown(suggestions, value);
         vec![
             format!("  {}", one.text),
-            shown(one.median),
-            shown(one.p99),
-            shown(one.extreme),
+            one.shown(one.median),
+            one.shown(one.p99),
+            one.shown(one.extreme),
             one.suggested.clone(),
         ]
     };
