@@ -72,6 +72,14 @@ fn applied(args: &[&str], scratch: &Scratch) -> Child {
     child
 }
 
+/// The options for 200 requests per second of a device in a group.
+fn target<'a>(group: &'a str, disk: &'a LoopDisk) -> [&'a str; 8] {
+    let device = disk.path();
+    [
+        "--cgroup", group, "--device", device, "--iops", "200", "--for", "1m",
+    ]
+}
+
 fn state(scratch: &Scratch) -> String {
     scratch.path().join("leases").display().to_string()
 }
@@ -88,16 +96,7 @@ fn a_limit_of_a_group_is_proposed_applied_and_restored() {
     // A lower limit of reads, which stays.
     let reads = group.0.join("blkio.throttle.read_iops_device");
     fs::write(&reads, format!("{number} 60")).unwrap();
-    let target = [
-        "--cgroup",
-        &path,
-        "--device",
-        disk.path(),
-        "--iops",
-        "200",
-        "--for",
-        "1m",
-    ];
+    let target = target(&path, &disk);
     let proposal = [&["act", "limit", "--state", &state], &target[..]].concat();
     let proposed = run(&proposal).fine();
     let expected = format!("echo '{number} 200' > {path}/blkio.throttle.write_iops_device\n");
@@ -156,16 +155,7 @@ fn what_a_killed_command_has_left_is_undone_by_the_next() {
     let scratch = Scratch::new();
     let (number, state) = (number(&disk), state(&scratch));
     let path = group.0.display().to_string();
-    let target = [
-        "--cgroup",
-        &path,
-        "--device",
-        disk.path(),
-        "--iops",
-        "200",
-        "--for",
-        "1m",
-    ];
+    let target = target(&path, &disk);
     let kill = |child: &mut Child| {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -208,16 +198,7 @@ fn undo_ends_a_lease_that_is_held_and_a_vanished_group_ends_it_too() {
     let scratch = Scratch::new();
     let state = state(&scratch);
     let path = group.0.display().to_string();
-    let target = [
-        "--cgroup",
-        &path,
-        "--device",
-        disk.path(),
-        "--iops",
-        "200",
-        "--for",
-        "1m",
-    ];
+    let target = target(&path, &disk);
     let mut child = applied(&target, &scratch);
     run(&["act", "undo", "--all", "--state", &state]).fine();
     assert_eq!(child.wait().unwrap().code(), Some(0));
