@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the costs of weir, measured on this machine and printed with their bounds.
 //!
-//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload` and `..
-//! wire` run one part. `.. --peers` compares the engine with Esper and Flink, and the tap with the
+//! `cargo xtask bench engine`, `.. tap`, `.. hist`, `.. tapdisk`, `.. top`, `.. workload`, `..
+//! wire` and `.. recordings [--requests N]` run one part. `.. --peers` compares the engine with Esper and Flink, and the tap with the
 //! tools that a user would take instead, all of which it installs; `.. tap --peers` the tap only.
 //! Ratios are computed within one run, from rounds that include every configuration, because the
 //! performance of machines drifts. Bounds are printed for comparison and never fail the run.
@@ -10,6 +10,7 @@ mod disk;
 mod engine;
 mod hist;
 mod peers;
+mod recordings;
 mod tap;
 mod tapdisk;
 mod top;
@@ -38,17 +39,19 @@ pub fn run(args: &[String]) -> Result<()> {
     };
     let mut parts = Vec::new();
     let mut with_peers = false;
+    let mut requests = 5_000_000;
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         match arg.as_str() {
-            "engine" | "tap" | "hist" | "tapdisk" | "top" | "workload" | "wire" => {
+            "engine" | "tap" | "hist" | "tapdisk" | "top" | "workload" | "wire" | "recordings" => {
                 parts.push(arg.as_str())
             }
             "--peers" => with_peers = true,
             "--rounds" => pace.rounds = number(arg, rest.next())?,
+            "--requests" => requests = number(arg, rest.next())?,
             "--seconds" => pace.seconds = number(arg, rest.next())?,
             other => bail!(
-                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire] [--peers] [--rounds N] [--seconds N]"
+                "unknown argument {other}; usage: cargo xtask bench [engine|tap|hist|tapdisk|top|workload|wire|recordings] [--peers] [--rounds N] [--seconds N] [--requests N]"
             ),
         }
     }
@@ -82,6 +85,10 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if wanted("wire") {
         wire::run()?;
+    }
+    if wanted("recordings") {
+        build_weir("release")?;
+        recordings::run(&pace, requests)?;
     }
     Ok(())
 }
