@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weir_runtime::config::{Configuration, Fault, Size, Time, text};
 use weir_runtime::quantity;
+use weir_runtime::service::MetricsConfig;
 use weir_tap::source::LIVE;
 use weir_wire::Address;
 
@@ -47,6 +48,8 @@ pub struct AgentConfig {
     pub uplink: UplinkConfig,
     /// Resource limits of the agent.
     pub limits: AgentLimits,
+    /// Its metrics and health checks.
+    pub metrics: MetricsConfig,
 }
 
 /// The agent's side of TLS (`[tls]`).
@@ -116,6 +119,7 @@ impl Default for AgentConfig {
             tls: AgentTls::default(),
             uplink: UplinkConfig::default(),
             limits: AgentLimits::default(),
+            metrics: MetricsConfig::default(),
         }
     }
 }
@@ -143,6 +147,7 @@ impl Default for AgentLimits {
 
 impl Configuration for AgentConfig {
     fn complete(&mut self, faults: &mut Vec<Fault>) {
+        self.metrics.check(faults);
         let mut fault = |key: &str, why: String| {
             let key = key.to_owned();
             faults.push(Fault { key, why });

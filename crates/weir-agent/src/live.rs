@@ -30,7 +30,9 @@ use super::tally_file::TallyFile;
 use super::tap::SourceConfig;
 use weir_runtime::device_names;
 use weir_runtime::plans;
-use weir_runtime::run_loop::Stop;
+use weir_runtime::run_loop::{CounterReading, Stop};
+use weir_runtime::service::ServiceStatus;
+use weir_sink::metrics::Family;
 
 /// The maximum sleep of the loop when there is no work.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -67,6 +69,8 @@ pub struct AgentOptions {
     pub self_test: Receiver<Fact>,
     /// Whether the agent ends at the end of a recording.
     pub once: bool,
+    /// What it reports about itself outside of the fleet.
+    pub status: Arc<ServiceStatus>,
 }
 
 /// A running agent.
@@ -150,7 +154,9 @@ impl Agent {
                 self.shedding.set_budget(budget);
             }
             self.turn();
+            self.options.status.turned();
         }
+        self.options.status.stopping();
         self.shut_down()
     }
 
@@ -474,6 +480,8 @@ impl Agent {
     fn run_maintenance(&mut self) {
         self.maintained_at = Instant::now();
         let load = self.own.load();
+        let readings = self.own.readings(self.services.values(), &self.core);
+        self.publish(readings.clone());
         if !self.is_synchronised() {
             return;
         }
@@ -488,7 +496,7 @@ impl Agent {
             self.uplink.send(AgentMessage::Note(note));
             warn!(%cause, "one request in {keep} is sampled");
         }
-        let notes = self.own.notes(at, self.services.values_mut(), &self.core);
+        let notes = self.own.notes(at, readings);
         let (own_time, clock) = (self.clock.now(), self.uplink.clock());
         let mut status = self.own.status(self.uplink.state().waiting);
         status.offset_ns = clock.offset_ns(own_time);
@@ -500,6 +508,56 @@ impl Agent {
         let notes = notes.into_iter().map(AgentMessage::Note);
         self.uplink
             .send_all(notes.chain([AgentMessage::Status(status)]));
+    }
+
+    /// Publishes the counters and the readiness: an agent is ready while its monitor receives what it
+    /// sends.
+    fn publish(&self, readings: Vec<CounterReading>) {
+        let uplink = self.uplink.state();
+        let number = |name: &str, unit, help, value: f64| Family::gauge(name, unit, help, value);
+        let families = vec![
+            number(
+                "weir_agent_connected",
+                "",
+                "1 while the agent is connected to its monitor.",
+                f64::from(u8::from(uplink.connected)),
+            ),
+            number(
+                "weir_agent_unacknowledged_bytes",
+                "bytes",
+                "Messages that the monitor has not acknowledged.",
+                uplink.waiting.bytes as f64,
+            ),
+            number(
+                "weir_agent_spooled_bytes",
+                "bytes",
+                "Those of them that are on disk.",
+                uplink.waiting.spooled_bytes as f64,
+            ),
+            number(
+                "weir_agent_fragments",
+                "",
+                "Fragments of queries that the agent runs.",
+                self.plans.len() as f64,
+            ),
+            number(
+                "weir_agent_kept_share",
+                "",
+                "The share of the events that is delivered; less than 1 while it samples.",
+                self.shedding.kept_share(),
+            ),
+        ];
+        let readiness = match uplink.connected {
+            true => Ok(format!(
+                "connected to the monitor, {} fragments",
+                self.plans.len()
+            )),
+            false => Err(format!(
+                "not connected to the monitor: {}",
+                uplink.last_failure.as_deref().unwrap_or("connecting")
+            )),
+        };
+        self.options.status.publish(readings, families, readiness);
     }
 
     /// Ends the agent: sends what the taps have delivered up to now, and the state of open slides.

@@ -78,13 +78,12 @@ impl Own {
         note(at, (place, counter), cause, value, total)
     }
 
-    /// The counters that changed since the last call.
-    pub fn notes<'a>(
-        &mut self,
-        at: Nanos,
-        services: impl Iterator<Item = &'a mut Service>,
+    /// The totals of all counters.
+    pub fn readings<'a>(
+        &self,
+        services: impl Iterator<Item = &'a Service>,
         core: &AgentCore,
-    ) -> Vec<Note> {
+    ) -> Vec<CounterReading> {
         let mut readings: Vec<CounterReading> = Vec::new();
         let mut handovers = [0; 3];
         for service in services {
@@ -103,6 +102,11 @@ impl Own {
         ));
         readings.push(CounterReading::new("agent", "events_lost", self.shed).because("shed"));
         readings.extend(engine_counts(&core.counts()));
+        readings
+    }
+
+    /// The counters that changed since the last call.
+    pub fn notes(&mut self, at: Nanos, readings: Vec<CounterReading>) -> Vec<Note> {
         let changed = self.counters.changed(readings).into_iter();
         let note = changed.map(|changed| Note {
             at_ns: at,

@@ -8,6 +8,7 @@ use weir_model::{NANOS_PER_MICRO, NANOS_PER_SECOND};
 use weir_query::place::fleet::PlacementStrategy;
 use weir_runtime::config::{Configuration, Fault, Size, Time, count};
 use weir_runtime::quantity;
+use weir_runtime::service::MetricsConfig;
 use weir_sink::SINKS;
 use weir_wire::message::{HEARTBEAT_INTERVAL_NS, IDLE_WATERMARK_NS};
 use weir_wire::{Listen, ServerTls};
@@ -51,6 +52,8 @@ pub struct MonitorConfig {
     pub tokens: Option<PathBuf>,
     /// Limits.
     pub limits: MonitorLimits,
+    /// Its metrics and health checks.
+    pub metrics: MetricsConfig,
     /// Standing queries.
     #[serde(rename = "query")]
     pub queries: Vec<StandingEntry>,
@@ -137,6 +140,7 @@ impl Configuration for MonitorConfig {
     ];
 
     fn complete(&mut self, faults: &mut Vec<Fault>) {
+        self.metrics.check(faults);
         let mut fault = |key: String, why: String| faults.push(Fault { key, why });
         if let Some(Err(why)) = self.listen.as_ref().map(|text| text.parse::<Listen>()) {
             fault("listen".to_owned(), why);
@@ -217,6 +221,7 @@ impl Default for MonitorConfig {
             tls: None,
             tokens: None,
             limits: MonitorLimits::default(),
+            metrics: MetricsConfig::default(),
             queries: Vec::new(),
         }
     }

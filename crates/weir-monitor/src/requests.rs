@@ -123,8 +123,12 @@ fn listed(name: &str, entry: &Entry, monitor: &mut Monitor) -> Json {
         "owner": entry.owner(),
         "since": entry.since,
         "standing": entry.submit.standing,
+        "configured": entry.owner.is_none(),
         "query": entry.submit.query,
     });
+    if let Some(place) = &entry.submit.place {
+        shown["place"] = json!(place);
+    }
     if let Some(vm) = &entry.vm {
         shown["vm"] = json!(vm);
     }

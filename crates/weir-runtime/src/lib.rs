@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod question;
 pub mod run_loop;
 pub mod script_sources;
+pub mod service;
 pub mod shipped;
 pub mod source;
 pub mod unobserved;

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use weir_model::{Nanos, SECTOR_BYTES, Symbol};
 use weir_sink::SinkError;
 use weir_sink::metrics::exposition::EXPOSITIONS;
+use weir_sink::metrics::serve::HealthCheck;
 use weir_sink::metrics::{Buckets, Exposition, Family, MetricKind, MetricSample, Series};
 use weir_tap::EventCount;
 
 use crate::disk_totals::{DiskKey, DiskTotals, LedgerReader, OP_NAMES, OpTotals, Totals};
-use weir_runtime::run_loop::process_usage;
+use weir_runtime::service::process_families;
 
 /// The state for scrapes.
 pub struct Exporter {
@@ -121,9 +122,20 @@ impl Exporter {
         let counts = self.counts.lock().expect("no panic while held");
         families.extend(self.taps(&counts));
         drop(counts);
-        families.extend(process());
+        families.extend(process_families(self.began));
         families.retain(|family| !family.series.is_empty());
         families
+    }
+
+    /// The result of a health check: the exporter is ready when its totals have been updated.
+    ///
+    /// # Errors
+    /// The reason why it is not ready.
+    pub fn check(&self, check: HealthCheck) -> Result<String, String> {
+        match (check, self.whole_at.load(Ordering::Relaxed)) {
+            (HealthCheck::Ready, 0) => Err("nothing is counted yet".to_owned()),
+            _ => Ok("ok".to_owned()),
+        }
     }
 
     fn disks(&self, disks: &[(DiskKey, &DiskTotals)]) -> Vec<Family> {
@@ -182,13 +194,13 @@ impl Exporter {
     fn own(&self, totals: &Totals) -> Vec<Family> {
         let whole_at = self.whole_at.load(Ordering::Relaxed);
         let mut families = vec![
-            gauge(
+            Family::gauge(
                 "weir_exporter_disks",
                 "",
                 "Disks with their own series.",
                 totals.disks().len() as f64,
             ),
-            gauge(
+            Family::gauge(
                 "weir_exporter_disks_limit",
                 "",
                 "Maximum number of disks with their own series; others are counted under \
@@ -197,14 +209,14 @@ impl Exporter {
             ),
             Family {
                 kind: MetricKind::Counter,
-                ..gauge(
+                ..Family::gauge(
                     "weir_exporter_folded_operations",
                     "",
                     "Completed requests counted under vm=\"(other)\".",
                     totals.folded() as f64,
                 )
             },
-            gauge(
+            Family::gauge(
                 "weir_exporter_counted_until_timestamp_seconds",
                 "seconds",
                 "The counters include all requests completed until this time.",
@@ -224,7 +236,7 @@ impl Exporter {
             kind: MetricKind::Counter,
             series: scrapes.collect(),
         });
-        let mut build = gauge("weir_build_info", "", "Version of weir.", 1.0);
+        let mut build = Family::gauge("weir_build_info", "", "Version of weir.", 1.0);
         build.series[0].labels = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         families.push(build);
         families
@@ -281,25 +293,6 @@ impl Exporter {
     }
 }
 
-/// The process metrics, with the conventional names.
-fn process() -> Vec<Family> {
-    let (memory_bytes, cpu_ns) = process_usage("self");
-    let memory = memory_bytes.map(|bytes| {
-        let help = "Resident memory of weir.";
-        gauge("process_resident_memory_bytes", "bytes", help, bytes as f64)
-    });
-    let time = cpu_ns.map(|ns| Family {
-        kind: MetricKind::Counter,
-        ..gauge(
-            "process_cpu_seconds",
-            "seconds",
-            "Processor time of weir.",
-            seconds(ns),
-        )
-    });
-    memory.into_iter().chain(time).collect()
-}
-
 /// The help text of a tap's counter.
 fn help(counter: &str) -> &'static str {
     match counter {
@@ -329,20 +322,6 @@ fn help(counter: &str) -> &'static str {
         "other_commands" => "Passthrough and zone commands; weir_io_* does not include them.",
         "bad_records" => "Records of a file that could not be read.",
         _ => "Counted by the taps.",
-    }
-}
-
-fn gauge(name: &str, unit: &'static str, help: &'static str, value: f64) -> Family {
-    Family {
-        name: name.to_owned(),
-        help,
-        unit,
-        kind: MetricKind::Gauge,
-        series: vec![Series {
-            labels: Vec::new(),
-            sample: MetricSample::Number(value),
-            created_ns: None,
-        }],
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | [`backup`] | standing queries and views as a file |
 //! | [`mod@explain`] | how a query would be split in a fleet of hosts like this one |
 //! | [`measured`] | the measured costs of plans on this host |
 //! | [`note`] | the completeness of results, as text |
@@ -9,6 +10,7 @@
 //! | [`script`] | the queries of a script as queries over a fleet |
 //! | [`show`] | watches a query and prints its results until it ends |
 
+pub mod backup;
 mod explain;
 mod measured;
 mod note;

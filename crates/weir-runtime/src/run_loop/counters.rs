@@ -25,6 +25,7 @@ pub struct Counter {
 }
 
 /// The total of a counter since the start.
+#[derive(Clone, Debug)]
 pub struct CounterReading {
     /// The counter.
     pub counter: Counter,

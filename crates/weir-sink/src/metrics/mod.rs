@@ -83,6 +83,21 @@ pub struct MetricHistogram {
 }
 
 impl Family {
+    /// A gauge without labels.
+    pub fn gauge(name: &str, unit: &'static str, help: &'static str, value: f64) -> Family {
+        Family {
+            name: name.to_owned(),
+            help,
+            unit,
+            kind: MetricKind::Gauge,
+            series: vec![Series {
+                labels: Vec::new(),
+                sample: MetricSample::Number(value),
+                created_ns: None,
+            }],
+        }
+    }
+
     /// The name in samples: counters end in `_total`.
     pub fn full_name(&self) -> String {
         match self.kind {

@@ -1,4 +1,5 @@
-//! [`MetricsServer`]: serves metrics at `/metrics`, one thread for all clients.
+//! [`MetricsServer`]: serves metrics at `/metrics` and health checks at `/healthz` and `/readyz`, one
+//! thread for all clients.
 //!
 //! A client cannot use more than its own connection: connections are limited in number, in total
 //! and per address, and in time; the head of a request is limited in size and time, and its body is
@@ -45,8 +46,23 @@ const LEAVE_TIME_MAX: Duration = Duration::from_secs(20);
 /// The pause when the system cannot accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What `/` and unknown paths return.
+const PATHS: &str = "weir: metrics are at /metrics, health checks at /healthz and /readyz\n";
+
 /// Produces the metrics for a scrape in a format.
 pub type Collect = dyn Fn(Exposition) -> Vec<Family> + Send + Sync;
+
+/// The checks of a service's health, as orchestrators make them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthCheck {
+    /// `/healthz`: the process works; if not, it should be restarted.
+    Live,
+    /// `/readyz`: it can serve its purpose now.
+    Ready,
+}
+
+/// The result of a health check: a short description, or the reason why it fails.
+pub type Health = dyn Fn(HealthCheck) -> Result<String, String> + Send + Sync;
 
 /// A server that is bound to its address but does not answer requests yet, so that privileges can
 /// be dropped before its thread exists.
@@ -86,7 +102,11 @@ impl Bound {
     ///
     /// # Errors
     /// If the thread cannot be started.
-    pub fn serve(self, collect: Arc<Collect>) -> Result<MetricsServer, SinkError> {
+    pub fn serve(
+        self,
+        collect: Arc<Collect>,
+        health: Arc<Health>,
+    ) -> Result<MetricsServer, SinkError> {
         let Bound { address, listener } = self;
         let failed = |error| SinkError::io(&address.to_string(), error);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -101,6 +121,7 @@ impl Bound {
         let page = Arc::new(Page {
             local: address.ip().is_loopback(),
             collect,
+            health,
         });
         let (end, ended) = oneshot::channel();
         let serve = move || {
@@ -181,6 +202,7 @@ struct Page {
     /// The server listens at a loopback address.
     local: bool,
     collect: Arc<Collect>,
+    health: Arc<Health>,
 }
 
 impl Page {
@@ -209,8 +231,18 @@ impl Page {
                     .body(Full::from(body))
                     .expect("the header is well formed")
             }
-            "/" => page(StatusCode::OK, "weir: metrics are at /metrics\n"),
-            _ => page(StatusCode::NOT_FOUND, "metrics are at /metrics\n"),
+            "/healthz" => self.checked(HealthCheck::Live),
+            "/readyz" => self.checked(HealthCheck::Ready),
+            "/" => page(StatusCode::OK, PATHS),
+            _ => page(StatusCode::NOT_FOUND, PATHS),
+        }
+    }
+
+    /// The response to a health check: 200, or 503 with the reason.
+    fn checked(&self, check: HealthCheck) -> Response<Full<Bytes>> {
+        match (self.health)(check) {
+            Ok(found) => page(StatusCode::OK, format!("{found}\n")),
+            Err(reason) => page(StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
         }
     }
 }
@@ -230,11 +262,11 @@ fn is_local<B>(request: &Request<B>) -> bool {
         .all(|host| host.is_some_and(|host| is_local(host.host())))
 }
 
-fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+fn page(status: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     let response = Response::builder().status(status);
     let response = response.header(CONTENT_TYPE, "text/plain; charset=utf-8");
     response
-        .body(Full::from(text))
+        .body(Full::new(text.into()))
         .expect("the header is well formed")
 }
 
@@ -263,7 +295,12 @@ mod tests {
             }]
         };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        Bound::at(any).unwrap().serve(Arc::new(collect)).unwrap()
+        let health = |check| match check {
+            HealthCheck::Live => Ok("ok".to_owned()),
+            HealthCheck::Ready => Err("not connected".to_owned()),
+        };
+        let bound = Bound::at(any).unwrap();
+        bound.serve(Arc::new(collect), Arc::new(health)).unwrap()
     }
 
     fn ask(server: &MetricsServer, request: &str) -> String {
@@ -294,6 +331,10 @@ mod tests {
         assert!(open.ends_with("# EOF\n"));
         assert!(get("/", "*/*").contains("/metrics"));
         assert!(get("/other", "*/*").starts_with("HTTP/1.1 404"));
+        let live = get("/healthz", "*/*");
+        assert!(live.starts_with("HTTP/1.1 200") && live.ends_with("\r\n\r\nok\n"));
+        let ready = get("/readyz", "*/*");
+        assert!(ready.starts_with("HTTP/1.1 503") && ready.ends_with("\r\n\r\nnot connected\n"));
         let post = ask(&server, &GET.replace("GET", "POST"));
         assert!(
             post.starts_with("HTTP/1.1 405") && post.contains("allow: GET"),

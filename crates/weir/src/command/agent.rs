@@ -26,6 +26,7 @@ use weir_runtime::output;
 use weir_runtime::private;
 use weir_runtime::quantity;
 use weir_runtime::run_loop::Stop;
+use weir_runtime::service::{Endpoint, ServiceStatus};
 use weir_runtime::source::SourceOptions;
 use weir_tap::source::{QEMU, SourceName};
 use weir_wire::random;
@@ -155,6 +156,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         host,
         clock,
     };
+    let endpoint = Endpoint::bind(&config.metrics)?;
     // Before any thread starts: the capabilities for opening taps are kept, all others are dropped.
     let is_live = source_config.is_live();
     if is_live {
@@ -173,6 +175,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
     // A recording need not exist before the first query: until then it has no capabilities.
     let served = source_config.served().unwrap_or_default();
     let capabilities = served.capabilities.encode();
+    let status = ServiceStatus::new("agent");
     let options = AgentOptions {
         source_config,
         query_bytes: config.limits.query_memory.0,
@@ -183,6 +186,7 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         only_vm: config.only_vm.clone(),
         self_test,
         once: args.source_config.once,
+        status: status.clone(),
     };
     let hello = Hello {
         host: host.as_str().to_string(),
@@ -206,17 +210,27 @@ pub fn run(args: &AgentArgs, verbose: bool) -> Result<Ending, Failure> {
         capabilities,
         ..UplinkOptions::new(dial, hello, Arc::new(move || clock.now()))
     };
-    let uplink = match is_live {
-        true => without_capabilities(move || Uplink::dial(uplink))?,
-        false => Uplink::dial(uplink),
+    let served = status.clone();
+    let connect = move || -> Result<_, Failure> {
+        let metrics = endpoint.map(|e| e.serve(&served)).transpose()?;
+        Ok((metrics, Uplink::dial(uplink)?))
+    };
+    let (metrics, uplink) = match is_live {
+        true => without_capabilities(connect)?,
+        false => connect(),
     }?;
+    status.started();
     info!(%host, monitor = %address, "the agent has started");
     let reload = || {
-        hangup
-            .swap(false, Ordering::Relaxed)
-            .then(|| reload(args, &mut loaded))?
+        hangup.swap(false, Ordering::Relaxed).then(|| {
+            status.reloading();
+            let budget = reload(args, &mut loaded);
+            status.started();
+            budget
+        })?
     };
     let all_taken = Agent::new(options, uplink).run(&stop, reload);
+    drop(metrics);
     drop(lock);
     if !all_taken {
         warn!(

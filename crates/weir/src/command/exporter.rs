@@ -103,7 +103,11 @@ pub fn run(args: &ExporterArgs, verbose: bool) -> Result<Ending, Failure> {
         &stop,
     )?;
     opened.drop_privileges(&args.source, Files::Open)?;
-    let server = bound.serve(Arc::new(move |format| collect.families(format)))?;
+    let health = exporter.clone();
+    let server = bound.serve(
+        Arc::new(move |format| collect.families(format)),
+        Arc::new(move |check| health.check(check)),
+    )?;
     let url = format!("http://{}/metrics", server.address());
     info!(%url, "serving metrics");
     let report = opened.run(&stop)?;

@@ -10,6 +10,7 @@ use weir_wire::Submit;
 use crate::args::OutputArgs;
 use crate::args::QuestionArgs;
 use crate::args::{FleetArgs, places};
+use crate::command::fleet_backup::{self, BackupArgs, RestoreArgs};
 use weir_monitor::client::show::{self, PrintOptions};
 use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
@@ -23,6 +24,7 @@ use weir_runtime::run_loop::Stop;
     weir fleet hosts --monitor monitor.example\n  \
     weir fleet watch load --format json\n  \
     weir fleet cancel load\n  \
+    weir fleet backup -o queries.json\n  \
     weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"\n\n\
     The monitor is that of --monitor, otherwise that of WEIR_MONITOR, otherwise that of this host, \
     at unix:/run/weir-monitor/monitor.sock.")]
@@ -51,6 +53,19 @@ enum Action {
     #[command(after_help = "Examples:\n  \
         weir fleet explain \"select vm, count(*) from IO [range 10 s slide 10 s] group by vm\"")]
     Explain(ExplainArgs),
+    /// Save the standing queries and stored views of the monitor
+    ///
+    /// Queries of the monitor's configuration, and those of the owners of VMs, are not included; the
+    /// command names them.
+    #[command(after_help = "Examples:\n  weir fleet backup -o queries.json")]
+    Backup(BackupArgs),
+    /// Place the standing queries and stored views of a backup
+    ///
+    /// What has the name of an existing query or view is not changed.
+    #[command(
+        after_help = "Examples:\n  weir fleet restore queries.json\n  weir fleet restore queries.json --check"
+    )]
+    Restore(RestoreArgs),
 }
 
 /// A list of queries or hosts.
@@ -115,6 +130,8 @@ pub fn run(args: &FleetCommand) -> Result<Ending, Failure> {
             listed(&hosts, args.json, HOSTS)
         }
         Action::Watch(args) => watch(args),
+        Action::Backup(args) => fleet_backup::backup(args),
+        Action::Restore(args) => fleet_backup::restore(args),
         Action::Cancel(args) => {
             let answer = args.fleet.connect()?.cancel(&args.name)?;
             if args.json {

@@ -18,6 +18,7 @@ mod doctor;
 mod explain;
 mod exporter;
 mod fleet;
+mod fleet_backup;
 mod functions;
 mod hist;
 mod hist_collector;

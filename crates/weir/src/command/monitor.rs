@@ -19,6 +19,7 @@ use weir_runtime::failure::{Ending, Failure};
 use weir_runtime::output;
 use weir_runtime::quantity::nanos;
 use weir_runtime::run_loop::{Stop, wall_clock};
+use weir_runtime::service::{Endpoint, ServiceStatus};
 
 /// Run the central monitor of a fleet
 ///
@@ -70,8 +71,12 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
     let now = wall_clock();
     let mut monitor = Monitor::open(&config.state, engine_options(config), now).map_err(state)?;
     let mut registry = Registry::open(config, &mut monitor, now).map_err(state)?;
+    let endpoint = Endpoint::bind(&config.metrics)?;
     let (server, mut events) = Server::bind(options)?;
     info!(address = %server.address(), "listening");
+    let status = ServiceStatus::new("monitor");
+    let metrics = endpoint.map(|e| e.serve(&status)).transpose()?;
+    status.started();
     let mut reload = Reload {
         args,
         loaded,
@@ -85,15 +90,23 @@ pub fn run(args: &MonitorArgs, verbose: bool) -> Result<Ending, Failure> {
             match event {
                 Some(asked) => registry.answer(asked, monitor, now),
                 None => {
+                    status.turned();
                     registry.look(monitor, now);
-                    monitor.read_counters(|| reload.server.counters(), now);
+                    let readings = monitor.read_counters(|| reload.server.counters(), now);
+                    if let Some(readings) = readings {
+                        monitor.report(readings, &status, now);
+                    }
                 }
             }
             if again.swap(false, Ordering::Relaxed) {
+                status.reloading();
                 reload.reload(&mut registry, monitor);
+                status.started();
             }
         },
     );
+    status.stopping();
+    drop(metrics);
     registry.close(&mut monitor);
     Ok(signal.map_or(Ending::Done, Ending::of_service))
 }

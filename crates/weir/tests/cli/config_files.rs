@@ -11,8 +11,17 @@ use weir_tapdisk::service::TapdiskConfig;
 #[test]
 fn the_example_files_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-    for file in ["monitor.toml", "agent.toml", "tapdisk.toml"] {
-        let text = fs::read_to_string(folder.join(file)).expect(file);
+    for path in [
+        "monitor.toml",
+        "agent.toml",
+        "tapdisk.toml",
+        "compose/monitor.toml",
+        "compose/agent.toml",
+        "kubernetes/monitor.toml",
+        "kubernetes/agent.toml",
+    ] {
+        let file = path.rsplit('/').next().unwrap();
+        let text = fs::read_to_string(folder.join(path)).expect(path);
         // The settings in comments are examples as well.
         let all = text.replace("\n#: ", "\n");
         for text in [text, all] {
@@ -21,7 +30,7 @@ fn the_example_files_are_valid() {
                 "tapdisk.toml" => parse::<TapdiskConfig>(file, &text).err(),
                 _ => parse::<AgentConfig>(file, &text).err(),
             };
-            assert_eq!(faults, None);
+            assert_eq!(faults, None, "{path}");
         }
     }
 }

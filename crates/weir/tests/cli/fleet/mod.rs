@@ -5,6 +5,7 @@ mod access;
 mod answers;
 mod hosts;
 mod measured;
+mod operations;
 pub mod processes;
 mod queries;
 mod restart;
