@@ -510,8 +510,8 @@ impl Agent {
             .send_all(notes.chain([AgentMessage::Status(status)]));
     }
 
-    /// Publishes the counters and the readiness: an agent is ready while its monitor receives what it
-    /// sends.
+    /// Publishes the counters and the readiness: an agent is ready while it is connected to its
+    /// monitor.
     fn publish(&self, readings: Vec<CounterReading>) {
         let uplink = self.uplink.state();
         let number = |name: &str, unit, help, value: f64| Family::gauge(name, unit, help, value);

@@ -100,8 +100,8 @@ impl Monitor {
         Some(readings)
     }
 
-    /// Publishes the counters and the readiness of the monitor: it is ready once its standing queries
-    /// have continued where they stopped.
+    /// Publishes the counters and the readiness of the monitor: it is ready once its standing
+    /// queries have continued where they stopped.
     pub fn report(&mut self, readings: Vec<CounterReading>, status: &ServiceStatus, now: Nanos) {
         let readiness = match self.recovery(now) {
             Phase::Over => Ok(format!(

@@ -44,8 +44,8 @@ struct StandingQuery {
 }
 
 impl Backup {
-    /// The standing queries that clients have placed at the monitor, and its views. Queries that are
-    /// not included are reported.
+    /// The standing queries that clients have placed at the monitor, and its views. Queries that
+    /// are not included are reported.
     ///
     /// # Errors
     /// If the monitor cannot be reached or rejects the request.

@@ -1,5 +1,5 @@
-//! What a service (`weir agent`, `weir monitor`) reports about itself: metrics and health checks over
-//! HTTP, and notifications to systemd.
+//! What a service (`weir agent`, `weir monitor`) reports about itself: metrics and health checks
+//! over HTTP, and notifications to systemd.
 
 mod endpoint;
 mod metrics;

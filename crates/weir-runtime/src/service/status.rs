@@ -1,5 +1,5 @@
-//! [`ServiceStatus`]: the counters, the readiness and the progress of a service, which its main loop
-//! publishes and its HTTP server reads.
+//! [`ServiceStatus`]: the counters, the readiness and the progress of a service, which its main
+//! loop publishes and its HTTP server reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

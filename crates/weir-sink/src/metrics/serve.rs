@@ -1,5 +1,5 @@
-//! [`MetricsServer`]: serves metrics at `/metrics` and health checks at `/healthz` and `/readyz`, one
-//! thread for all clients.
+//! [`MetricsServer`]: serves metrics at `/metrics` and health checks at `/healthz` and `/readyz`,
+//! one thread for all clients.
 //!
 //! A client cannot use more than its own connection: connections are limited in number, in total
 //! and per address, and in time; the head of a request is limited in size and time, and its body is
