@@ -6,6 +6,7 @@
 //! since they observe the same machine.
 
 mod cache;
+mod changes;
 mod files;
 mod paths;
 mod request_files;

@@ -47,6 +47,7 @@ struct dentry {
 	struct hlist_bl_node d_hash;
 	struct dentry *d_parent;
 	struct qstr d_name;
+	struct inode *d_inode;
 	union {
 		struct hlist_node d_alias;
 	} d_u;
@@ -99,7 +100,15 @@ struct path {
 
 struct file {
 	struct inode *f_inode;
+	__u32 f_mode;
 	struct path f_path;
+};
+
+/* fs/file_table.c: a file that a file system such as overlayfs opened for one of its own. Since 6.7 it
+ * has the path of the latter besides its own; before, its own besides that of the latter. */
+struct backing_file {
+	struct path user_path;
+	struct path real_path;
 };
 
 struct address_space {
@@ -184,6 +193,9 @@ static __always_inline __u64 number_of(const void *pointer)
 #define S_IFREG 0100000
 #define MAPPING_FLAGS 3
 #define PAGE_SHIFT 12
+/* include/linux/fs.h: bit 25 before 6.14, bit 24 since; include/uapi/linux/magic.h */
+#define FMODE_MAY_BE_BACKING (3 << 24)
+#define OVERLAYFS_SUPER_MAGIC 0x794c7630
 
 static __always_inline bool is_regular(const struct inode *inode)
 {
@@ -425,6 +437,35 @@ SUBPROGRAM __u64 path_of(struct inode *inode, struct dentry *leaf)
 	key |= !key;
 	keep_path(key, leaf, sb);
 	return key;
+}
+
+static __always_inline bool is_overlaid(const struct dentry *dentry)
+{
+	return dentry->d_inode->i_sb->s_magic == OVERLAYFS_SUPER_MAGIC;
+}
+
+/* The name in an overlayfs by which a file was opened that overlayfs opened below; NULL without one. */
+static __always_inline struct dentry *dentry_opened(struct file *file)
+{
+	struct dentry *dentry = file->f_path.dentry;
+
+	if (core_field_exists(((struct backing_file *)0)->user_path)) {
+		/* Other files may have the flag: what follows them is no dentry. */
+		if (!(file->f_mode & FMODE_MAY_BE_BACKING))
+			return NULL;
+		dentry = CAST(backing_file, number_of(file))->user_path.dentry;
+	}
+	return is_overlaid(dentry) ? dentry : NULL;
+}
+
+/* The name of a file in the file system that has its data. */
+static __always_inline struct dentry *dentry_of_file(struct file *file)
+{
+	struct dentry *dentry = file->f_path.dentry;
+
+	if (core_field_exists(((struct backing_file *)0)->real_path) && is_overlaid(dentry))
+		return CAST(backing_file, number_of(file))->real_path.dentry;
+	return dentry;
 }
 
 /* The name under which an inode is known: its first dentry. */

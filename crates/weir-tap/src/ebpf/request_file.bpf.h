@@ -160,7 +160,7 @@ static __always_inline struct bio_file file_of_bio(struct bio *bio, struct super
 	file = iocb->ki_filp;
 	inode = file->f_inode;
 	if (iocb->ki_flags & IOCB_DIRECT && is_in(inode, sb))
-		return (struct bio_file){ .inode = inode, .dentry = file->f_path.dentry };
+		return (struct bio_file){ .inode = inode, .dentry = dentry_of_file(file) };
 	if (sb->s_magic == BTRFS_SUPER_MAGIC && core_field_exists(((struct btrfs_bio *)0)->inode)) {
 		whole = btrfs_original_of(whole);
 		inode = btrfs_inode_of(whole, sb);

@@ -61,6 +61,9 @@ pub fn stream(level: TopLevel) -> &'static str {
     }
 }
 
+/// The operations of stream `FileIO` that are load.
+const LOADS: &str = "op in ('r', 'w', 'f', 'd', 'z')";
+
 /// The files whose lines a view has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilesOf {
@@ -205,11 +208,14 @@ impl Scope {
         });
         let columns: Vec<String> = columns.collect();
         let keys = keys.join(", ");
+        // Truncations and holes are no load, and their bytes are not transferred.
+        let loads = (stream == fileio::STREAM.name).then(|| LOADS.to_owned());
+        let tests: Vec<String> = tests.iter().cloned().chain(loads).collect();
         self.every(&format!(
             "select {keys},\n         {}\n  from {stream} {}{}\n  group by {keys}",
             columns.join(",\n         "),
             self.window(1),
-            condition(tests),
+            condition(&tests),
         ))
     }
 }

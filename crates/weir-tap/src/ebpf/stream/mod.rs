@@ -21,6 +21,7 @@
 mod flush;
 mod groups;
 pub(crate) mod layout;
+mod overlays;
 pub(super) mod paths;
 mod rows;
 mod selection;
@@ -227,6 +228,9 @@ pub enum FieldValue {
     Status(FieldNumber),
     /// The path with this key, of `file.bpf.h`.
     Path(FieldNumber),
+    /// The path in an overlayfs of the file with the first key: that with the second key, or, if that
+    /// is 0, the one that the mounts give it; NULL if it is [`FieldValue::NOT_OVERLAID`].
+    Opened(FieldNumber, FieldNumber),
     /// The path of the cgroup with this number.
     Cgroup(FieldNumber),
     /// The path of the block device with this number.
@@ -244,6 +248,9 @@ pub enum FieldValue {
 }
 
 impl FieldValue {
+    /// The key of a file that was not opened in an overlayfs.
+    pub const NOT_OVERLAID: u64 = 1;
+
     /// An unsigned number of 1, 2, 4 or 8 bytes at this offset of the event.
     pub const fn unsigned(offset: usize, bytes: usize) -> FieldValue {
         FieldValue::Number(FieldNumber::unsigned(offset, bytes))
@@ -431,6 +438,7 @@ impl StreamColumn {
                 [pid, cgroup, by_kernel, disk].map(slot).into()
             }
             FieldValue::Vdisk(pid, disk) => [pid, disk].map(slot).into(),
+            FieldValue::Opened(path, opened) => [path, opened].map(slot).into(),
             FieldValue::Text(offset)
             | FieldValue::LongText(LongText {
                 prefix: Some(offset),

@@ -7,6 +7,7 @@ use arrow_array::{Int64Array, UInt32Array};
 use weir_model::{Batch, Column as Values, Nanos, Symbol, Type};
 
 use super::layout::{CLAUSES_SHIFT, FOLDED_SHIFT, MARKS_WORD, Slot, TIME_WORD};
+use super::overlays::Overlays;
 use super::paths::Paths;
 use super::{EventTable, FieldValue, LongText, StreamColumn};
 use crate::ebpf::attribution::Attribution;
@@ -41,6 +42,8 @@ pub struct Decoder {
     pub names: Names,
     /// The paths of files, once the programs are loaded.
     pub paths: Option<Paths>,
+    /// The names of files in overlayfs.
+    overlays: Overlays,
     /// The VMs of processes; `None` without an inventory.
     pub attribution: Option<Attribution>,
     /// The block devices, once one occurs.
@@ -154,6 +157,7 @@ impl Decoder {
         Decoder {
             names,
             paths: None,
+            overlays: Overlays::default(),
             attribution,
             devices: None,
             ids,
@@ -170,6 +174,16 @@ impl Decoder {
     fn served(&mut self, pid: u32, disk: u64) -> Option<(Symbol, Symbol)> {
         let attribution = self.attribution.as_mut().filter(|_| disk != 0)?;
         attribution.served(TapdiskKey { pid, disk })
+    }
+
+    /// The name in an overlayfs of the file with this path; `opened` is the path's key, if known.
+    fn opened(&mut self, path: u64, opened: u64) -> Option<Symbol> {
+        let paths = self.paths.as_mut()?;
+        match opened {
+            FieldValue::NOT_OVERLAID => None,
+            0 => self.overlays.name_of(paths.path(path)?),
+            key => paths.path(key),
+        }
     }
 
     /// The path of the block device with this number.
@@ -204,6 +218,7 @@ impl Decoder {
             FieldValue::Time | FieldValue::Before(_) | FieldValue::Host => self.names.host(),
             FieldValue::Text(_) => self.names.comm([words[0], words[1]]),
             FieldValue::Path(_) => self.paths.as_mut()?.path(words[0]),
+            FieldValue::Opened(..) => self.opened(words[0], words[1]),
             FieldValue::Cgroup(_) => self.names.cgroups.path(words[0]),
             FieldValue::Device(_) => self.device(words[0] as u32),
             FieldValue::Vm(..) => self.vm(words[0] as u32, words[1], words[2] != 0),

@@ -11,6 +11,7 @@
  *    dm or md ends at block_bio_complete.
  *  - fsync: from its beginning to its end, which ext4 reports; with xfs and btrfs it ends with the
  *    system call.
+ *  - Truncations and punched holes (change.bpf.h).
  *  - Discards and zeroed ranges: their bios, which name no file.
  *
  * A bio is a file system's if the file system holds the bio's device: the copies of it that dm, md and
@@ -25,6 +26,7 @@
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct xfs_inode {
+	__u64 i_nblocks;
 	struct inode i_vnode;
 };
 
@@ -32,6 +34,10 @@ struct xfs_inode {
 
 /* Positions in the table of columns. */
 #define COLUMN_PATH 2
+#define COLUMN_OPENED 3
+
+/* The key of a file that was not opened in an overlayfs. */
+#define NOT_OVERLAID 1
 
 enum file_flag {
 	FLAG_DIRECT = 1,
@@ -48,7 +54,8 @@ enum counter {
 	UNTIED_METADATA,	/* bios of the file system's own structures */
 	UNTIED_NO_FILE,		/* bios whose pages are in no page cache */
 	UNTIED_FLUSH,		/* bios without data */
-	UNSEEN_END,		/* fsyncs whose end has no tracepoint */
+	UNSEEN_END,		/* fsyncs and changes whose end has no tracepoint */
+	UNSEEN_BEGIN,		/* punched holes whose beginning has no tracepoint */
 };
 
 struct file_io {
@@ -58,6 +65,7 @@ struct file_io {
 	__u64 offset;		/* UNKNOWN: none */
 	__u64 bytes;
 	__u64 path;		/* key; 0: unknown */
+	__u64 opened;		/* key of the path in an overlayfs; 0: unknown */
 	__u64 cgroup;
 	__u64 user_data;	/* UNKNOWN: not io_uring's */
 	__u64 comm[2];
@@ -88,6 +96,8 @@ struct doing {
 	__u64 user_data;	/* of that */
 	__u64 faulted;		/* the mapping of the file that it reads by a page fault; 0: none */
 	struct file_io sync;	/* if `op` is set */
+	struct file_io change;	/* the same, of a truncation or a punched hole */
+	__u64 changed;		/* the inode of that; 0: it is removed */
 	__u64 is_sent;		/* a bio has been sent for `iocb` */
 	__u64 live;		/* the value of the state then */
 };
@@ -117,6 +127,7 @@ static __always_inline struct doing *doing_now(__u64 flags)
 		doing->request = 0;
 		doing->faulted = 0;
 		doing->sync.op = 0;
+		doing->change.op = 0;
 		doing->is_sent = 0;
 		doing->live = state.live;
 	}
@@ -145,8 +156,19 @@ static __always_inline void begin(struct file_io *io, struct super_block *sb)
 static __always_inline void of_file(struct file_io *io, struct inode *inode, struct dentry *dentry)
 {
 	io->inode = inode->i_ino;
-	if (config.columns >> COLUMN_PATH & 1)
+	if (config.columns >> COLUMN_PATH & 1 || config.columns >> COLUMN_OPENED & 1)
 		io->path = path_of(inode, dentry);
+}
+
+/* What the process opened, if overlayfs opened the file for it. */
+static __always_inline void as_opened(struct file_io *io, struct file *file)
+{
+	struct dentry *dentry;
+
+	if (!(config.columns >> COLUMN_OPENED & 1))
+		return;
+	dentry = dentry_opened(file);
+	io->opened = dentry ? path_of(dentry->d_inode, dentry) : NOT_OVERLAID;
 }
 
 SUBPROGRAM int finish(struct file_io *io)
@@ -211,6 +233,17 @@ static __always_inline __u64 user_data_of(__u64 iocb, const struct doing *doing)
 	return user_data ? *user_data : UNKNOWN;
 }
 
+/* True of kernel threads and workers of io_uring. */
+static __always_inline bool makes_no_call(void)
+{
+	return bpf_get_current_task_btf()->flags & (PF_IO_WORKER | PF_KTHREAD);
+}
+
+static __always_inline struct inode *inode_of_xfs(__u64 own)
+{
+	return CAST(inode, own + OFFSET_OF(xfs_inode, i_vnode));
+}
+
 /* ---- Direct I/O ---------------------------------------------------------------------------- */
 
 SEC("tp_btf/iomap_dio_rw_begin")
@@ -232,7 +265,8 @@ int on_direct_begin(__u64 *ctx)
 	if (doing->iocb && doing->iocb != iocb)
 		bpf_map_delete_elem(&pending, &doing->iocb);
 	begin(&io, inode->i_sb);
-	of_file(&io, inode, file->f_path.dentry);
+	of_file(&io, inode, dentry_of_file(file));
+	as_opened(&io, file);
 	io.offset = kiocb->ki_pos;
 	io.bytes = iter->count;
 	io.latency_ns = ctx[3];
@@ -470,22 +504,28 @@ int on_read(void)
 
 /* ---- fsync --------------------------------------------------------------------------------- */
 
-static __always_inline struct doing *begin_sync(struct inode *inode, struct dentry *dentry)
+static __always_inline void begin_sync(struct inode *inode, struct dentry *dentry,
+				       struct file *file, bool ends_with_call)
 {
 	struct doing *doing = doing_now(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct file_io io = {};
 
 	if (!doing) {
 		count(TABLE_FULL);
-		return NULL;
+		return;
 	}
 	if (doing->sync.op)
 		count(UNSEEN_END);
 	begin(&io, inode->i_sb);
 	of_file(&io, inode, dentry);
+	if (file)
+		as_opened(&io, file);
 	io.op = 'f';
+	if (ends_with_call && makes_no_call()) {
+		io.op = 0;
+		count(UNSEEN_END);
+	}
 	doing->sync = io;
-	return doing;
 }
 
 SEC("tp_btf/ext4_sync_file_enter")
@@ -493,45 +533,33 @@ int on_ext4_sync(__u64 *ctx)
 {
 	struct file *file = (struct file *)ctx[0];
 
-	begin_sync(file->f_inode, file->f_path.dentry);
+	begin_sync(file->f_inode, dentry_of_file(file), file, false);
 	return 0;
 }
 
-static __always_inline int end_sync(struct doing *doing, __s64 result)
+static __always_inline void end_sync(struct doing *doing, __s64 result)
 {
 	if (!doing || !doing->sync.op)
-		return 0;
+		return;
 	doing->sync.status = result < 0 ? result : 0;
 	finish(&doing->sync);
 	doing->sync.op = 0;
-	return 0;
 }
 
 SEC("tp_btf/ext4_sync_file_exit")
 int on_ext4_synced(__u64 *ctx)
 {
-	return end_sync(doing_now(0), (__s32)ctx[1]);
-}
-
-/* Kernel threads and workers of io_uring make no system calls. */
-static __always_inline int begin_sync_call(struct inode *inode, struct dentry *dentry)
-{
-	struct doing *doing = begin_sync(inode, dentry);
-
-	if (doing && bpf_get_current_task_btf()->flags & (PF_IO_WORKER | PF_KTHREAD)) {
-		doing->sync.op = 0;
-		count(UNSEEN_END);
-	}
+	end_sync(doing_now(0), (__s32)ctx[1]);
 	return 0;
 }
 
 SEC("tp_btf/xfs_file_fsync")
 int on_xfs_sync(__u64 *ctx)
 {
-	struct xfs_inode *own = (struct xfs_inode *)ctx[0];
-	struct inode *inode = CAST(inode, number_of(own) + OFFSET_OF(xfs_inode, i_vnode));
+	struct inode *inode = inode_of_xfs(ctx[0]);
 
-	return begin_sync_call(inode, dentry_of(inode));
+	begin_sync(inode, dentry_of(inode), NULL, true);
+	return 0;
 }
 
 SEC("tp_btf/btrfs_sync_file")
@@ -539,11 +567,20 @@ int on_btrfs_sync(__u64 *ctx)
 {
 	struct file *file = (struct file *)ctx[0];
 
-	return begin_sync_call(file->f_inode, file->f_path.dentry);
+	begin_sync(file->f_inode, dentry_of_file(file), file, true);
+	return 0;
 }
+
+#include "change.bpf.h"
 
 SEC("tp_btf/sys_exit")
 int on_call_end(__u64 *ctx)
 {
-	return end_sync(doing_now(0), ctx[1]);
+	struct pt_regs *regs = (struct pt_regs *)ctx[0];
+	struct doing *doing = doing_now(0);
+	__s64 result = ctx[1];
+
+	end_sync(doing, result);
+	end_change_with_call(doing, regs, result);
+	return 0;
 }

@@ -20,27 +20,37 @@ fn reads_vm(demand: &Demand) -> bool {
     STREAM.reads(demand, "vm")
 }
 
-const PID: FieldNumber = FieldNumber::unsigned(96, 4);
-const CGROUP: FieldNumber = FieldNumber::unsigned(64, 8);
-const BY_KERNEL: FieldNumber = FieldNumber::unsigned(116, 1);
+const PATH: FieldNumber = FieldNumber::unsigned(56, 8);
+const PID: FieldNumber = FieldNumber::unsigned(104, 4);
+const CGROUP: FieldNumber = FieldNumber::unsigned(72, 8);
+const BY_KERNEL: FieldNumber = FieldNumber::unsigned(124, 1);
 
 /// Requests of file systems.
 pub static STREAM: KernelStream = KernelStream {
     name: "FileIO",
     doc: "one row per finished request that a file system sent towards a device",
     object: include_bytes!("fileio.bpf.o"),
-    event_bytes: 120,
+    event_bytes: 128,
     columns: &[
         StreamColumn::new("ts", FieldValue::Time).doc("when the request finished"),
-        StreamColumn::new("op", FieldValue::Name(FieldNumber::unsigned(112, 1), OPS))
-            .doc("r read, w write, f fsync, d discard, z write zeroes")
+        StreamColumn::new("op", FieldValue::Name(FieldNumber::unsigned(120, 1), OPS))
+            .doc("r read, w write, f fsync, t truncate, p punch a hole, d discard, z write zeroes")
             .tested()
             .grouped(),
         // Its position is that of COLUMN_PATH in the program.
-        StreamColumn::new("path", FieldValue::Path(FieldNumber::unsigned(56, 8)))
+        StreamColumn::new("path", FieldValue::Path(PATH))
             .null(0)
             .doc("the file, by its name when the request began; NULL without a name")
             .grouped(),
+        // Its position is that of COLUMN_OPENED in the program.
+        StreamColumn::new(
+            "opened",
+            FieldValue::Opened(PATH, FieldNumber::unsigned(64, 8)),
+        )
+        .doc(
+            "the file that the process opened, if that is one of an overlayfs, which `path` has \
+             below; else NULL",
+        ),
         StreamColumn::new("inode", FieldValue::unsigned(32, 8))
             .null(u64::MAX)
             .doc("the number of the file in its file system; NULL for a discard")
@@ -49,27 +59,33 @@ pub static STREAM: KernelStream = KernelStream {
             .grouped(),
         StreamColumn::new(
             "fs",
-            FieldValue::Name(FieldNumber::unsigned(108, 4), FILE_SYSTEMS),
+            FieldValue::Name(FieldNumber::unsigned(116, 4), FILE_SYSTEMS),
         )
         .doc("the type of the file system: ext4, xfs, btrfs, f2fs; NULL for another")
         .tested()
         .grouped(),
-        StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(104, 4)))
+        StreamColumn::new("pdisk", FieldValue::Device(FieldNumber::unsigned(112, 4)))
             .doc("the device of the file system; with several, one of them")
             .grouped(),
         StreamColumn::new("offset", FieldValue::unsigned(40, 8))
             .unit(Unit::Bytes)
             .null(u64::MAX)
-            .doc("the first byte in the file; NULL for an fsync or a discard")
+            .doc(
+                "the first byte in the file; of a truncation its new size; NULL for an fsync or a \
+                 discard",
+            )
             .tested(),
         StreamColumn::new("bytes", FieldValue::unsigned(48, 8))
             .unit(Unit::Bytes)
-            .doc("what was read or written; what was requested if it failed")
+            .doc(
+                "what was read, written or punched, or requested if that failed; the space that a \
+                 truncation freed",
+            )
             .tested()
             .measured(),
         StreamColumn::new(
             "flags",
-            FieldValue::Letters(FieldNumber::unsigned(113, 1), "DSMAWG"),
+            FieldValue::Letters(FieldNumber::unsigned(121, 1), "DSMAWG"),
         )
         .doc(
             "D direct, S someone waits until it is on the device, M page fault of a mapped file, \
@@ -84,19 +100,19 @@ pub static STREAM: KernelStream = KernelStream {
             .tested()
             .sampled()
             .grouped(),
-        StreamColumn::new("tid", FieldValue::unsigned(100, 4))
+        StreamColumn::new("tid", FieldValue::unsigned(108, 4))
             .doc("its thread")
             .tested()
             .sampled()
             .grouped(),
-        StreamColumn::new("comm", FieldValue::Text(80))
+        StreamColumn::new("comm", FieldValue::Text(88))
             .doc("the command name of the thread")
             .tested()
             .grouped(),
         StreamColumn::new("cgroup", FieldValue::Cgroup(CGROUP))
             .doc("the cgroup that it is charged to")
             .grouped(),
-        StreamColumn::new("user_data", FieldValue::unsigned(72, 8))
+        StreamColumn::new("user_data", FieldValue::unsigned(80, 8))
             .null(u64::MAX)
             .doc(
                 "the number that the application gave to the request of io_uring, else NULL; of a \
@@ -109,7 +125,7 @@ pub static STREAM: KernelStream = KernelStream {
             .doc("ts - begin")
             .tested()
             .measured(),
-        StreamColumn::new("error", FieldValue::Status(FieldNumber::signed(114, 2)))
+        StreamColumn::new("error", FieldValue::Status(FieldNumber::signed(122, 2)))
             .doc("errno of a failed request; else NULL"),
         StreamColumn::new("level", FieldValue::Constant("file"))
             .doc("where in the stack it was seen: file"),
@@ -127,6 +143,7 @@ pub static STREAM: KernelStream = KernelStream {
         ("untied", "no_file"),
         ("untied", "flush"),
         ("unseen", "no_end"),
+        ("unseen", "no_begin"),
     ],
     probes,
     flush: None,
@@ -136,6 +153,8 @@ const OPS: &[(i64, &str)] = &[
     (b'r' as i64, "r"),
     (b'w' as i64, "w"),
     (b'f' as i64, "f"),
+    (b't' as i64, "t"),
+    (b'p' as i64, "p"),
     (b'd' as i64, "d"),
     (b'z' as i64, "z"),
 ];
@@ -185,33 +204,94 @@ const SYNC: [Probe; 2] = [
     Probe::new("on_btrfs_sync", "btrfs_sync_file", "no fsync of btrfs"),
 ];
 
-const CALL_END: Probe = Probe::new("on_call_end", "sys_exit", "no fsync of xfs and btrfs");
+const EXT4_TRUNCATE: [Probe; 2] = [
+    Probe::new(
+        "on_ext4_truncate",
+        "ext4_truncate_enter",
+        "no truncation of ext4",
+    ),
+    Probe::new(
+        "on_ext4_truncated",
+        "ext4_truncate_exit",
+        "no truncation of ext4",
+    ),
+];
+
+const XFS_TRUNCATE: [Probe; 2] = [
+    Probe::new(
+        "on_xfs_truncate",
+        "xfs_itruncate_extents_start",
+        "no truncation of xfs",
+    ),
+    Probe::new(
+        "on_xfs_truncated",
+        "xfs_itruncate_extents_end",
+        "no truncation of xfs",
+    ),
+];
+
+/// The truncations that end with the system call.
+const TRUNCATE: [Probe; 2] = [
+    Probe::new(
+        "on_btrfs_regular",
+        "btrfs_truncate_show_fi_regular",
+        "no truncation of btrfs",
+    ),
+    Probe::new(
+        "on_btrfs_inline",
+        "btrfs_truncate_show_fi_inline",
+        "no truncation of btrfs",
+    ),
+];
+
+/// Punched holes, which end with the system call.
+const HOLE: [Probe; 2] = [
+    Probe::new("on_ext4_hole", "ext4_punch_hole", "no holes of ext4"),
+    Probe::new("on_xfs_hole", "xfs_free_file_space", "no holes of xfs"),
+];
+
+const CALL_END: Probe = Probe::new(
+    "on_call_end",
+    "sys_exit",
+    "no fsync of xfs and btrfs, no truncation of btrfs, no holes",
+);
 
 /// The probes for the operations and columns of the demands.
 fn probes(choice: &ProbeChoice<'_>) -> Result<Vec<Probe>, String> {
     let mut chosen = Vec::new();
     let has = |probe: &Probe| choice.has(probe.tracepoint);
+    let has_all = |probes: &[Probe]| probes.iter().all(has);
     if choice.admits("op", &["r", "w", "d", "z"]) {
         choice.require(&DATA)?;
         chosen.extend(DATA);
-        if choice.reads("user_data") && URING.iter().all(has) {
+        if choice.reads("user_data") && has_all(&URING) {
             chosen.extend(URING);
         }
-        if choice.reads("flags") && choice.admits("op", &["r"]) && FAULTS.iter().all(has) {
+        if choice.reads("flags") && choice.admits("op", &["r"]) && has_all(&FAULTS) {
             chosen.extend(FAULTS);
         }
     }
-    if choice.admits("op", &["f"]) {
-        if EXT4_SYNC.iter().all(has) {
-            chosen.extend(EXT4_SYNC);
-        }
-        let sync = SYNC.into_iter().filter(has);
-        if has(&CALL_END) {
-            let before = chosen.len();
-            chosen.extend(sync);
-            if chosen.len() > before {
-                chosen.push(CALL_END);
-            }
+    let of_op = |op: &'static str, pairs: &[[Probe; 2]]| {
+        let pairs = pairs
+            .iter()
+            .filter(|pair| choice.admits("op", &[op]) && has_all(*pair));
+        pairs.flatten().copied().collect::<Vec<Probe>>()
+    };
+    chosen.extend(of_op("f", &[EXT4_SYNC]));
+    chosen.extend(of_op("t", &[EXT4_TRUNCATE, XFS_TRUNCATE]));
+    if has(&CALL_END) {
+        let ended_by_call = [("f", SYNC), ("t", TRUNCATE), ("p", HOLE)];
+        let single = ended_by_call
+            .iter()
+            .filter(|(op, _)| choice.admits("op", &[op]));
+        let probes: Vec<Probe> = single
+            .flat_map(|(_, probes)| probes)
+            .filter(|probe| has(probe))
+            .copied()
+            .collect();
+        if !probes.is_empty() {
+            chosen.extend(probes);
+            chosen.push(CALL_END);
         }
     }
     Ok(chosen)
@@ -225,5 +305,6 @@ mod tests {
     fn the_program_and_the_table_agree() {
         assert_eq!(STREAM.fault(), None);
         assert_eq!(STREAM.columns[2].name, "path");
+        assert_eq!(STREAM.columns[3].name, "opened");
     }
 }

@@ -470,7 +470,7 @@ int on_direct_begin(__u64 *ctx)
 	}
 	path = &direct->path;
 	by_task(path);
-	of_file(path, inode, file->f_path.dentry);
+	of_file(path, inode, dentry_of_file(file));
 	path->offset = kiocb->ki_pos;
 	path->flags = FLAG_DIRECT;
 	if (kiocb->ki_flags & (IOCB_DSYNC | IOCB_SYNC))
